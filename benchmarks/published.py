@@ -24,9 +24,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from rltrace.testing.inside.analysis import predict
-from rltrace.testing.inside.analysis import predict_baseline as baseline
-from rltrace.testing.inside.analysis import stated_stated as stated
+from rltrace.testing.inside.analysis import baseline, predict, stated
 from rltrace.testing.inside.analysis import whatif_constants_table as table
 
 if sys.version_info >= (3, 11):

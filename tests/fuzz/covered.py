@@ -13,7 +13,6 @@ from pathlib import Path
 
 
 def main() -> None:
-    """Replays the corpus."""
     import coverage
 
     name, folder = sys.argv[1], Path(sys.argv[2])

@@ -11,6 +11,7 @@ import rltrace
 from rltrace.testing.inside.analysis import (
     Constants,
     from_config,
+    named_queries,
     plan,
     read_baseline,
     read_stages,
@@ -18,19 +19,10 @@ from rltrace.testing.inside.analysis import (
     spec_of,
     write_baseline,
 )
-from rltrace.testing.inside.analysis import conditions as conditions_module
-from rltrace.testing.inside.analysis import gate_baseline as baseline_module
-from rltrace.testing.inside.analysis import hardware as hardware_module
-from rltrace.testing.inside.analysis import reading as reading_module
-from rltrace.testing.inside.analysis import shapes as shapes_module
-from rltrace.testing.inside.analysis import whatif_stated as stated_module
 from rltrace.testing.inside.report import torch_profile
-from rltrace.testing.inside.report import torch_profile as torch_profile_module
 from rltrace.testing.inside.run import FILE, read_settings
-from rltrace.testing.inside.run import gate_settings as gate_settings_module
-from rltrace.trace import questions as questions_module
 from rltrace.trace.questions import only_asks
-from tests.fuzz.target import Target, costly, one_line, put
+from tests.fuzz.target import Target, costly, modules, one_line, put, reading
 
 if TYPE_CHECKING:
     import duckdb
@@ -52,11 +44,6 @@ _BASELINE_RUN = b"""{"run": "a", "start_ns": 1000000000000000000, "steps": [0, 1
 {"length_s": [1.0, 1.5, 2], "stage.rollout": [0.5, null, 1], "lag.2": [1, 1, 0]}}"""
 
 
-def _read_settings(data: bytes, folder: Path) -> None:
-    put(folder / FILE, data)
-    read_settings(folder)
-
-
 _SETTINGS = b"""
 [gate]
 baseline = "ci/baseline.json"
@@ -75,8 +62,7 @@ def _read_workload(data: bytes, folder: Path) -> None:
 
 
 def _workloads() -> list[bytes]:
-    files = sorted((_ROOT / "examples" / "workloads").glob("*.toml"))
-    return [file.read_bytes() for file in files]
+    return [file.read_bytes() for file in sorted(_ROOT.glob("examples/workloads/*.toml"))]
 
 
 def _read_stages(data: bytes, folder: Path) -> None:
@@ -103,10 +89,6 @@ def _stages() -> list[bytes]:
     return [_STAGES, *((published / f"{name}.toml").read_bytes() for name in names)]
 
 
-def _read_config(data: bytes, folder: Path) -> None:
-    from_config(put(folder / "config.json", data))
-
-
 _CONFIG = b"""{"hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32,
 "num_key_value_heads": 8, "intermediate_size": 14336, "vocab_size": 128256, "num_experts": 8,
 "num_experts_per_tok": 2, "tie_word_embeddings": false}"""
@@ -118,10 +100,6 @@ _LATENT = b"""{"kv_lora_rank": 512, "qk_rope_head_dim": 64, "qk_nope_head_dim": 
 def _configs() -> list[bytes]:
     latent = {**json.loads(_CONFIG), **json.loads(_LATENT)}
     return [one_line(_CONFIG), json.dumps({"text_config": latent, "_name_or_path": "a/b"}).encode()]
-
-
-def _read_profile(data: bytes, folder: Path) -> None:
-    torch_profile.read(put(folder / "profile.json", data))
 
 
 _PROFILE = b"""{"schemaVersion": 1, "baseTimeNanoseconds": 1000000000000000000, "traceEvents": [
@@ -158,47 +136,45 @@ def _ask(data: bytes, folder: Path) -> None:
         pass
 
 
+_ATTACKS = b"""
+COPY (SELECT 1) TO '/dev/shm/rltrace-fuzz-out'
+SELECT * FROM read_csv('/etc/passwd')
+EXPLAIN ANALYZE COPY (SELECT 1) TO 'x'
+ATTACH 'x'; INSTALL httpfs; LOAD httpfs
+SET enable_external_access = true
+PRAGMA table_info('steps')
+SELECT * FROM spans JOIN names ON true
+"""
+
+
 def _queries() -> list[bytes]:
-    from rltrace.testing.inside.analysis import named_queries
+    return [*(one.sql.encode() for one in named_queries()), *_ATTACKS.strip().splitlines()]
 
-    attacks = (
-        "COPY (SELECT 1) TO '/dev/shm/rltrace-fuzz-out'",
-        "SELECT * FROM read_csv('/etc/passwd')",
-        "EXPLAIN ANALYZE COPY (SELECT 1) TO 'x'",
-        "ATTACH 'x'; INSTALL httpfs; LOAD httpfs",
-        "SET enable_external_access = true",
-        "PRAGMA table_info('steps')",
-        "SELECT * FROM spans JOIN names ON true",
-    )
-    return [*(one.sql.encode() for one in named_queries()), *(a.encode() for a in attacks)]
 
+_ANALYSIS = "rltrace.analysis"
+_PLAN = f"{_ANALYSIS}.plan"
 
 TARGETS = (
     Target(
         "baseline",
         _read_baseline,
         lambda: [one_line(_BASELINE.replace(b"RUN", _BASELINE_RUN))],
-        (baseline_module.__name__,),
+        modules(_ANALYSIS, "gate.baseline"),
     ),
     Target(
         "gate-settings",
-        _read_settings,
+        reading(lambda path: read_settings(path.parent), FILE),
         lambda: [_SETTINGS],
-        (gate_settings_module.__name__, conditions_module.__name__),
+        (*modules("rltrace.run", "gate_settings"), *modules(_ANALYSIS, "conditions")),
     ),
-    Target(
-        "workload",
-        _read_workload,
-        _workloads,
-        (reading_module.__name__, hardware_module.__name__, shapes_module.__name__),
-    ),
-    Target("stages", _read_stages, _stages, (stated_module.__name__,)),
-    Target("model-config", _read_config, _configs, (shapes_module.__name__,)),
+    Target("workload", _read_workload, _workloads, modules(_PLAN, "reading hardware shapes")),
+    Target("stages", _read_stages, _stages, modules(_ANALYSIS, "whatif.stated")),
+    Target("model-config", reading(from_config, "x.json"), _configs, modules(_PLAN, "shapes")),
     Target(
         "torch-profile",
-        _read_profile,
+        reading(torch_profile.read, "profile.json"),
         lambda: [one_line(_PROFILE)],
-        (torch_profile_module.__name__,),
+        modules("rltrace.report", "perfetto.torch_profile"),
     ),
-    Target("query", _ask, _queries, (questions_module.__name__,)),
+    Target("query", _ask, _queries, modules("rltrace.trace", "questions")),
 )

@@ -20,7 +20,7 @@ from rltrace.testing.inside.importers import (
     write_run,
 )
 from rltrace.testing.inside.trace import TABLES, RunFiles, read_described
-from tests.fuzz.target import Target, costly, modules, parts, put, together
+from tests.fuzz.target import Target, costly, modules, parts, put, reading, together
 
 _FIXTURES = Path(__file__).parent.parent / "importers" / "fixtures"
 _WRITTEN = 32  # of so many inputs, one is made a run of and read again
@@ -100,7 +100,7 @@ def _steps(figures: str) -> bytes:
     return _lines(*({"step": n, "data": metrics, "timestamp": 1.8e9 + n} for n in range(3)))
 
 
-_EVENTS = [
+_EVENTS: list[object] = [
     {"ph": "M", "name": "process_name", "pid": 1, "args": {"name": "trainer 0"}},
     {"ph": "X", "name": "Step#3", "ts": 100.0, "dur": 900.0, "pid": 1, "tid": 7},
     {"ph": "X", "name": "generate_a", "ts": 100.0, "dur": 60, "pid": 1, "args": {"step": 3}},
@@ -116,13 +116,8 @@ def _attributes(**values: object) -> list[object]:
 
 
 def _export(name: str, attributes: list[object]) -> dict[str, object]:
-    span = {
-        "name": name,
-        "traceId": "aa",
-        "attributes": attributes,
-        "startTimeUnixNano": "1800000000000000000",
-        "endTimeUnixNano": "1800000001000000000",
-    }
+    times = {"startTimeUnixNano": f"18{'0' * 17}", "endTimeUnixNano": f"1800000001{'0' * 9}"}
+    span = {"name": name, "traceId": "aa", "attributes": attributes, **times}
     about = {"attributes": _attributes(**{"service.name": "trainer", "process.pid": 7})}
     return {"resourceSpans": [{"resource": about, "scopeSpans": [{"spans": [span]}]}]}
 
@@ -240,10 +235,6 @@ _MORE = {
 }
 
 
-def _read_mapping(data: bytes, folder: Path) -> None:
-    read_names(put(folder / "map.toml", data))
-
-
 TARGETS = (
     *map(_of, IMPORTERS),
     Target(
@@ -258,5 +249,10 @@ TARGETS = (
         _wandb_seeds,
         modules(_I, "wandb_files protobuf reading"),
     ),
-    Target("mapping", _read_mapping, lambda: [MAPPING], modules(_I, "placed toml_file")),
+    Target(
+        "mapping",
+        reading(read_names, "map.toml"),
+        lambda: [MAPPING],
+        modules(_I, "placed toml_file"),
+    ),
 )

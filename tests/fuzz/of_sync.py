@@ -45,7 +45,7 @@ from rltrace.testing.inside.sync import (
 from rltrace.testing.inside.sync import layout_layout_of as layout_of
 from rltrace.testing.inside.sync import version_Manifest as Manifest
 from rltrace.testing.inside.trace import RltraceError
-from tests.fuzz.target import Target, modules, parts, together
+from tests.fuzz.target import BETWEEN, Target, modules, parts, together
 
 _TOKEN = b"token"
 _AS_IT_IS = b"\0"
@@ -122,7 +122,6 @@ def _server() -> Server:
 
 
 def _framed(text: bytes, blob: bytes = b"") -> bytes:
-    """A message of a connection."""
     check = xxh3_64_intdigest(text + blob)
     return wire._MESSAGE.pack(wire._MAGIC, len(text), len(blob), check) + text + blob
 
@@ -132,7 +131,7 @@ def _serve(data: bytes, folder: Path) -> None:
     if data.startswith(_AS_IT_IS):
         peer = _Peer(data[1:])
     else:
-        messages = b"".join(map(_framed, data.split(b"\n====\n")))
+        messages = b"".join(map(_framed, data.split(BETWEEN)))
         peer = _Peer(b"", lambda greeting: _proof(greeting) + messages)
     server = _server()
     server._strangers.acquire()  # as whoever accepted it has

@@ -6,6 +6,7 @@ import json
 import struct
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -208,10 +209,6 @@ def _read_run_json(data: bytes, folder: Path) -> None:
     json.dumps(RunFiles(folder, read_described(str(folder))).problems)
 
 
-def _run_files() -> list[bytes]:
-    return [json.dumps({**_META, **more}).encode() for more in ({}, json.loads(_MORE))]
-
-
 def _read_manifest(data: bytes, folder: Path) -> None:
     if not (folder / PARQUET).exists():
         _prepare(folder)
@@ -229,21 +226,19 @@ def _read_manifest(data: bytes, folder: Path) -> None:
 
 
 def _manifests() -> list[bytes]:
-    said = {
-        "schema_version": 1,
-        "rows": dict.fromkeys(TABLES, 3),
-        "segment_bytes": dict.fromkeys(TABLES, 0),
-        "processes": [_WHO, "other"],
-        "problems": [{"what": "torn-file", "target": "spans/x", "detail": "cut"}],
-    }
+    said = {"schema_version": 1, "processes": [_WHO, "other"]}
+    said |= {"rows": dict.fromkeys(TABLES, 3), "segment_bytes": dict.fromkeys(TABLES, 0)}
+    said |= {"problems": [{"what": "torn-file", "target": "spans/x", "detail": "cut"}]}
     part = {"rows": 3, "from_ns": 0, "until_ns": 9, "steps": [0, 1]}
-    parts = {
-        "tables": {name: [{"file": f"{name}/0.parquet", **part}] for name in TABLES},
-        "carried": {"spans": ["spans/0.parquet"]},
-        "taken": {name: {f"{_WHO}.0.arrows": [8, 100, [1, 2]]} for name in TABLES},
-        "settled": True,
-    }
-    return [json.dumps(said).encode(), json.dumps({**said, **parts}).encode()]
+    tables = {name: [{"file": f"{name}/0.parquet", **part}] for name in TABLES}
+    taken = {name: {f"{_WHO}.0.arrows": [8, 100, [1, 2]]} for name in TABLES}
+    carried = {"spans": ["spans/0.parquet"]}
+    return _with(said, {"tables": tables, "carried": carried, "taken": taken, "settled": True})
+
+
+def _with(facts: dict[str, Any], more: dict[str, Any]) -> list[bytes]:
+    """Facts as they are, and with more of them."""
+    return [json.dumps(said).encode() for said in (facts, {**facts, **more})]
 
 
 _TIMES = np.array([0, -1, 1, 10**9, 2**62, -(2**63), 2**63 - 1], np.int64)
@@ -268,6 +263,11 @@ TARGETS = (
         "endings", _read_endings, lambda: [together(_DROPPED, _END)], modules(_T, "dropped ends")
     ),
     Target("clocks", _read_clocks, _clock_files, modules(_T, "alignment")),
-    Target("run.json", _read_run_json, _run_files, modules(_T, "run_dir stated")),
+    Target(
+        "run.json",
+        _read_run_json,
+        lambda: _with(_META, json.loads(_MORE)),
+        modules(_T, "run_dir stated"),
+    ),
     Target("manifest", _read_manifest, _manifests, modules(_T, "manifest")),
 )

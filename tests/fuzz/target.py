@@ -13,8 +13,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 from rltrace.testing.inside.trace import RltraceError
+
+ROOT = Path(__file__).parents[2]
 
 MEMORY = Path("/dev/shm")
 
@@ -46,8 +49,12 @@ def one_line(text: bytes) -> bytes:
 
 
 def modules(package: str, names: str) -> tuple[str, ...]:
-    """Modules of a package, by their names with spaces between."""
-    return tuple(f"{package}.{name}" for name in names.split())
+    """Modules of a package's floor, by their names with spaces between, in whichever folder of it
+    each stands now."""
+    floor = ROOT.joinpath(*package.split(".")[:2])
+    stems = {name.rpartition(".")[2] for name in names.split()}
+    found = (path for path in sorted(floor.rglob("*.py")) if path.stem in stems)
+    return tuple(".".join(path.relative_to(ROOT).with_suffix("").parts) for path in found)
 
 
 @contextmanager
@@ -83,10 +90,15 @@ def put(path: Path, data: bytes) -> Path:
     return path
 
 
-_BETWEEN = b"\n====\n"
+def reading(read: Callable[[Path], object], name: str) -> Callable[[bytes, Path], None]:
+    """The parser of a file of that name."""
+    return lambda data, folder: cast(None, read(put(folder / name, data)))
 
 
-def parts(data: bytes, count: int, between: bytes = _BETWEEN) -> list[bytes]:
+BETWEEN = b"\n====\n"
+
+
+def parts(data: bytes, count: int, between: bytes = BETWEEN) -> list[bytes]:
     """An input of several files: what stands between lines of `====`, the last one the rest."""
     found = data.split(between, count - 1)
     return [*found, *[b""] * (count - len(found))]
@@ -94,4 +106,4 @@ def parts(data: bytes, count: int, between: bytes = _BETWEEN) -> list[bytes]:
 
 def together(*files: bytes) -> bytes:
     """The input that `parts` takes apart."""
-    return _BETWEEN.join(files)
+    return BETWEEN.join(files)

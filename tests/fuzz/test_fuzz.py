@@ -103,7 +103,7 @@ def test_rows_that_are_promised_and_not_there_take_no_memory(promised: int, tmp_
             assert found.rows <= 1
 
 
-def test_what_unpacks_to_a_thousand_times_its_size_is_refused(
+def test_what_unpacks_to_far_too_much_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(texts, "MOST_UNPACKED_BYTES", 1 << 20)

@@ -1,4 +1,4 @@
-"""Fuzzes one target with atheris, in a process of its own: `python -m tests.fuzz.worker --help`.
+"""Fuzzes one target with atheris, in a process of its own.
 
 libFuzzer mutates, guided by which branches of the target's modules an input reaches, and keeps what
 reaches new ones in the corpus. It ends at the first input that crashes, hangs or takes too much
@@ -7,7 +7,6 @@ memory, and leaves that one in the folder of findings.
 
 from __future__ import annotations
 
-import argparse
 import gc
 import random
 import resource
@@ -20,8 +19,7 @@ from types import FunctionType
 from typing import Any
 
 from tests.fuzz.mutations import mutated
-from tests.fuzz.target import Target, folder_in_memory, spare
-from tests.fuzz.targets import TARGETS
+from tests.fuzz.target import Target, spare
 
 MEMORY_BYTES = 3 << 30
 """Address space, most of it libraries': what needs more is a `MemoryError`, and a finding."""
@@ -33,18 +31,6 @@ SLOWEST_CPU_S = 2.0
 _LEAST_BYTES, _MOST_BYTES = 2048, 8192
 """Of the longest input that is tried: twice as long as the good ones, within these."""
 _BY_BYTES = 0.5
-
-
-def main() -> None:
-    """Fuzzes; exits as libFuzzer does."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("target")
-    parser.add_argument("--corpus", type=Path, required=True)
-    parser.add_argument("--findings", type=Path, required=True)
-    parser.add_argument("--seconds", type=int, default=60)
-    asked = parser.parse_args()
-    with folder_in_memory() as folder:
-        fuzz(TARGETS[asked.target], folder, asked.corpus, asked.findings, asked.seconds)
 
 
 def fuzz(target: Target, folder: Path, corpus: Path, findings: Path, seconds: int) -> None:
@@ -104,7 +90,3 @@ def _count_branches(atheris: Any, modules: tuple[str, ...]) -> None:
     for found in gc.get_objects():
         if isinstance(found, FunctionType) and found.__module__ in modules:
             atheris.instrument_func(found)
-
-
-if __name__ == "__main__":
-    main()

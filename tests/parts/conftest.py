@@ -1,11 +1,10 @@
-"""Real parts of frameworks, each run once for all its tests."""
+"""Real parts of frameworks, each run once for all tests of its module."""
 
 from __future__ import annotations
 
 import importlib.util
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -19,27 +18,19 @@ collect_ignore_glob = [] if importlib.util.find_spec("agentlightning") else ["te
 ASSETS = Path(__file__).parents[1] / "trl" / "make_assets.py"
 
 
-@pytest.fixture(scope="session")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny model and its tokenizer, made without a network."""
-    folder = tmp_path_factory.mktemp("assets") / "model"
-    subprocess.run([sys.executable, str(ASSETS), str(folder)], check=True, env=clean_environment())
-    return folder
-
-
-@pytest.fixture(scope="session")
-def part(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Finished]:
-    """`part(package, script, *arguments, wrap=options)`: the finished job, where the package is
-    installed. `{}` in an argument is the job's folder."""
-    known: dict[str, Finished] = {}
-
-    def finished(package: str, script: str, *arguments: str, wrap: Sequence[str] = ()) -> Finished:
-        if importlib.util.find_spec(package) is None:
-            pytest.skip(f"{package} is not installed here: make test-parts")
-        if script not in known:
-            folder = tmp_path_factory.mktemp(Path(script).stem)
-            filled = [argument.format(folder) for argument in arguments]
-            known[script] = run_part(script, folder, filled, wrap)
-        return known[script]
-
-    return finished
+@pytest.fixture(scope="module")
+def job(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    """The finished job of a module's `JOB`: the package that has to be installed, the script and
+    its arguments, of which `FOLDER` is the job's folder and `MODEL` a tiny model with a tokenizer,
+    made without a network. `WRAP` are options of `rltrace wrap`."""
+    package, script, *arguments = request.module.JOB
+    if importlib.util.find_spec(package) is None:
+        pytest.skip(f"{package} is not installed here: make test-parts")
+    folder = tmp_path_factory.mktemp(package)
+    model = str(folder / "model")
+    if "MODEL" in arguments:
+        make = [sys.executable, str(ASSETS), model]
+        subprocess.run(make, check=True, env=clean_environment())
+    places = {"FOLDER": str(folder), "MODEL": model}
+    filled = [places.get(argument, argument) for argument in arguments]
+    return run_part(script, folder, filled, getattr(request.module, "WRAP", ()))

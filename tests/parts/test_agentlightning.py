@@ -7,21 +7,13 @@ Lightning's own adapter makes of it; tokens that nobody kept are flagged, not gu
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable
-
-import pytest
 
 from rltrace.testing.inside.hooks import identify
 from tests.parts.jobs import Finished
 
 STEPS = 4
+JOB = ("agentlightning", "lightning_loop.py", str(STEPS))
 GROUP = 4
-
-
-@pytest.fixture(scope="module")
-def job(part: Callable[..., Finished]) -> Finished:
-    """Four steps."""
-    return part("agentlightning", "lightning_loop.py", str(STEPS))
 
 
 def test_a_rollout_has_the_tokens_that_its_server_kept_or_a_flag(job: Finished) -> None:

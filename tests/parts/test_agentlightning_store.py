@@ -22,7 +22,6 @@ LIMIT_S = 0.05
 
 @pytest.fixture
 def hooked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The store's functions have their hooks."""
     collection_based = import_module(MODULE)
     for hook in AgentLightning.calls:
         module, _, name = hook.target.partition(":")
@@ -32,16 +31,26 @@ def hooked(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.setattr(kind, method, replacement(vars(kind)[method], Observer(hook)))
 
 
-async def run_one(late: bool) -> None:
-    """A rollout that takes too long, or just not."""
+async def begun(**limits: Any) -> tuple[Any, Any]:
+    """A store, and a rollout of its own that has run for twice as long as the limit."""
     store: Any = agentlightning.InMemoryLightningStore(scan_debounce_seconds=0)
-    config = agentlightning.RolloutConfig(timeout_seconds=LIMIT_S if late else 100 * LIMIT_S)
+    config = agentlightning.RolloutConfig(**limits)
     await store.enqueue_rollout("task", mode="train", config=config)
     given = await store.dequeue_rollout()
     await asyncio.sleep(2 * LIMIT_S)
     await store.query_rollouts()  # it looks at what runs before it answers
+    return store, given
+
+
+async def succeed(store: Any, given: Any) -> None:
+    await store.update_attempt(given.rollout_id, given.attempt.attempt_id, status="succeeded")
+
+
+async def run_one(late: bool) -> None:
+    """A rollout that takes too long, or just not."""
+    store, given = await begun(timeout_seconds=LIMIT_S if late else 100 * LIMIT_S)
     if not late:
-        await store.update_attempt(given.rollout_id, given.attempt.attempt_id, status="succeeded")
+        await succeed(store, given)
 
 
 @pytest.mark.usefixtures("hooked")
@@ -61,30 +70,20 @@ def test_a_rollout_that_took_too_long_has_ended_so(
 async def run_silent(end: str) -> None:
     """A rollout whose runner says nothing for too long, and what comes then: it is not tried
     again, a runner gets it once more, or the first one is heard of after all."""
-    store: Any = agentlightning.InMemoryLightningStore(scan_debounce_seconds=0)
-    config = agentlightning.RolloutConfig(
-        unresponsive_seconds=LIMIT_S,
-        max_attempts=1 if end == "given up" else 2,
-        retry_condition=["unresponsive"],
-    )
-    await store.enqueue_rollout("task", mode="train", config=config)
-    first = await store.dequeue_rollout()
-    await asyncio.sleep(2 * LIMIT_S)
-    await store.query_rollouts()  # it looks at what runs before it answers
+    attempts = {"max_attempts": 1 if end == "given up" else 2, "retry_condition": ["unresponsive"]}
+    store, first = await begun(unresponsive_seconds=LIMIT_S, **attempts)
     if end == "tried again":
         await asyncio.sleep(2 * LIMIT_S)  # in which nothing runs
         second = await store.dequeue_rollout()
         for given in (second, first):  # the first one's runner is late
-            await store.update_attempt(
-                given.rollout_id, given.attempt.attempt_id, status="succeeded"
-            )
+            await succeed(store, given)
     if end == "heard of":
         ids = {"rollout_id": first.rollout_id, "attempt_id": first.attempt.attempt_id}
         span = agentlightning.Span.from_attributes(name="tool", attributes={}, sequence_id=1, **ids)
         await store.add_span(span)
         [found] = await store.query_attempts(first.rollout_id)
         assert found.status == "running"
-        await store.update_attempt(first.rollout_id, first.attempt.attempt_id, status="succeeded")
+        await succeed(store, first)
 
 
 @pytest.mark.usefixtures("hooked")

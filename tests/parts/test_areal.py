@@ -6,32 +6,17 @@ what arrived at the stub that stands for the engine.
 
 from __future__ import annotations
 
-import importlib.util
 from collections import Counter
-from collections.abc import Callable
-from pathlib import Path
-
-import pytest
 
 from rltrace.testing.inside.hooks import identify
 from tests.parts.jobs import Finished
 
 STEPS = 4
+JOB = ("areal", "areal_train.py", "MODEL", "FOLDER", str(STEPS))
 GROUP = 2
 
 
-@pytest.fixture(scope="module")
-def job(request: pytest.FixtureRequest, part: Callable[..., Finished]) -> Finished:
-    """Four steps."""
-    if importlib.util.find_spec("areal") is None:
-        pytest.skip("AReaL is not installed here: make test-parts")
-    model: Path = request.getfixturevalue("model")
-    return part("areal", "areal_train.py", str(model), "{}", str(STEPS))
-
-
-def test_every_answered_request_is_a_trajectory_with_its_tokens_and_versions(
-    job: Finished,
-) -> None:
+def test_an_answered_request_is_a_trajectory_with_tokens_and_versions(job: Finished) -> None:
     noted = {}
     for sample in job.noted("sample"):
         ends = (sample["versions"][0], sample["versions"][-1], sample["stop"])

@@ -5,29 +5,21 @@ can be hooked, and what they record meets across processes.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
-
-import pytest
 
 from rltrace.testing.inside.hooks import identify
 from tests.parts.jobs import Finished
 
 STEPS = 4
+JOB = ("monarch", "monarch_loop.py", str(STEPS))
 BATCH = 4
 HOOKS = {
-    "monarch_actors:Generator.generate": "rollout",
-    "monarch_actors:Verifier.judge": "reward",
-    "monarch_actors:Buffer.take": "data",
-    "monarch_actors:Trainer.train": "train",
-    "monarch_actors:Generator.load": "sync",
+    "Generator.generate": "rollout",
+    "Verifier.judge": "reward",
+    "Buffer.take": "data",
+    "Trainer.train": "train",
+    "Generator.load": "sync",
 }
-
-
-@pytest.fixture(scope="module")
-def job(part: Callable[..., Finished]) -> Finished:
-    """Four steps, the endpoints hooked from outside."""
-    hooks = [f"--hook={target}={stage}" for target, stage in HOOKS.items()]
-    return part("monarch", "monarch_loop.py", str(STEPS), wrap=hooks)
+WRAP = [f"--hook=monarch_actors:{target}={stage}" for target, stage in HOOKS.items()]
 
 
 def test_every_actor_s_process_is_traced(job: Finished) -> None:
@@ -38,14 +30,8 @@ def test_every_actor_s_process_is_traced(job: Finished) -> None:
 
 def test_endpoints_are_spans_of_the_stage_that_a_hook_says(job: Finished) -> None:
     found = Counter(job.rows("SELECT name, stage FROM spans WHERE stage <> 'step'"))
-    made, judged = len(job.noted("made")), len(job.noted("judged"))
-    assert found == {
-        ("Generator.generate", "rollout"): made,
-        ("Verifier.judge", "reward"): judged,
-        ("Buffer.take", "data"): len(job.noted("asked")),
-        ("Trainer.train", "train"): STEPS,
-        ("Generator.load", "sync"): STEPS,
-    }
+    times = [*(len(job.noted(what)) for what in ("made", "judged", "asked")), STEPS, STEPS]
+    assert found == dict(zip(HOOKS.items(), times, strict=True))
 
 
 def test_versions_and_tokens_are_the_generator_s(job: Finished) -> None:

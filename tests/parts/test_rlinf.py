@@ -5,20 +5,12 @@ steps and stages, and what goes through its channels are waits of those who put 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
-
-import pytest
 
 from rltrace.testing.inside.hooks import identify
 from tests.parts.jobs import Finished
 
 STEPS = 3
-
-
-@pytest.fixture(scope="module")
-def job(part: Callable[..., Finished]) -> Finished:
-    """Three steps of two ranks that generate and one that trains."""
-    return part("rlinf", "rlinf_loop.py", str(STEPS))
+JOB = ("rlinf", "rlinf_loop.py", str(STEPS))
 
 
 def test_workers_have_the_roles_and_ranks_of_their_groups(job: Finished) -> None:

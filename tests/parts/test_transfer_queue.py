@@ -7,7 +7,6 @@ ages are times, and are held to lie between the calls that they are of.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 
 import pytest
 
@@ -15,18 +14,12 @@ from rltrace.testing.inside.adapters import AGE, LAG, LYING
 from tests.parts.jobs import Finished
 
 STEPS = 4
+JOB = ("transfer_queue", "queue_loop.py", str(STEPS))
 GROUP = 4
 CLOCKS_S = 1e-3  # between the job's clock and the trace's, which may drift in a run
 
 
-@pytest.fixture(scope="module")
-def job(part: Callable[..., Finished]) -> Finished:
-    """Four steps of eight samples."""
-    return part("transfer_queue", "queue_loop.py", str(STEPS))
-
-
 def values(job: Finished, counter: str) -> list[float]:
-    """The readings of a counter, in order."""
     return job.rows(f"SELECT value FROM samples WHERE counter = '{counter}' ORDER BY time_ns")
 
 

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import cache
 
 import pytest
 
-from rltrace.testing.inside.analysis import Summary
-from tests.report.summaries import summary_of
+from rltrace.testing.inside.analysis import summarize
+from tests.report.summaries import Summaries, run_of_kind
 
 
 @pytest.fixture(scope="session")
-def summary(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Summary]:
+def summary(tmp_path_factory: pytest.TempPathFactory) -> Summaries:
     """`summary(kind)`, one of `summaries.KINDS`."""
-    made: dict[str, Summary] = {}
-
-    def of(kind: str) -> Summary:
-        if kind not in made:
-            made[kind] = summary_of(kind, tmp_path_factory.mktemp("run"))
-        return made[kind]
-
-    return of
+    return cache(lambda kind: summarize(run_of_kind(kind, tmp_path_factory.mktemp("run"))))

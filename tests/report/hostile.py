@@ -11,7 +11,7 @@ from rltrace.testing.made import at, between, process, rows, run_of
 MARKUP = "</script><img src=x onerror='window.hacked=1'>"
 """Tells a page to run a script."""
 
-HOSTILE = f"\x1b]0;owned\x07\x1b[2J\x9b31m\r\n\u202e{MARKUP}`|![i](http://e.vil) $\\frac{{"
+HOSTILE = f"\x1b]0;owned\x07\x1b[2J\x9b31m\r\n\u202e{MARKUP}`|![i](http://e.vil) $\\frac{{<!--\"'&"
 """And a terminal to clear itself, Markdown to load a picture, matplotlib to set a formula."""
 
 
@@ -22,18 +22,10 @@ def hostile_run(folder: Path) -> Path:
         driver.span(between(3 * n, 3 * n + 2), HOSTILE, Stage.ROLLOUT, n)
         driver.span(between(3 * n + 2, 3 * n + 3), f"train {HOSTILE}", Stage.TRAIN, n)
     rows(driver, "samples", time_s=[1, 2, 3], counter=[0, 0, 0], device=[0, 0, 0], value=[1, 2, 3])
-    run = run_of(
-        folder,
-        driver,
-        end_real_ns=at(20),
-        exit_code=1,
-        command=["python", HOSTILE],
-        id=HOSTILE,
-        framework=HOSTILE,
-        framework_version=HOSTILE,
-        cwd=HOSTILE,
-        settings={"hooks": [f"{HOSTILE}:x=step"], HOSTILE: HOSTILE},
-    ).path
+    named = dict.fromkeys(("id", "framework", "framework_version", "cwd"), HOSTILE)
+    named |= {"settings": {"hooks": [f"{HOSTILE}:x=step"], HOSTILE: HOSTILE}}
+    named |= {"end_real_ns": at(20), "exit_code": 1, "command": ["python", HOSTILE]}
+    run = run_of(folder, driver, **named).path
     for file in (run / "process").glob("*.json"):
         more = {"host": HOSTILE, "adapter": HOSTILE, "versions": {HOSTILE: HOSTILE}}
         file.write_text(json.dumps({**json.loads(file.read_text()), **more, "argv": [HOSTILE]}))

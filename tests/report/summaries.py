@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
 from pathlib import Path
 
+from rich.console import Console
+
 import rltrace
 from benchmarks.make_trace import Workload, make
-from rltrace.testing.inside.analysis import Summary, summarize
+from rltrace.testing.inside.analysis import Summary
+from rltrace.testing.inside.report import terminal
 from rltrace.testing.inside.trace import Run, Stage
 from rltrace.testing.made import at, process, run_of
 
@@ -17,27 +21,19 @@ SYNTHETIC = {
     "async": Workload(placement="async", steps=10, prompts=8, group=4, unknown_versions=0.1),
     "on CPU": Workload(gpus=0, steps=5, prompts=4, group=4),
     "crashed": Workload(placement="async", steps=10, prompts=8, kill_step=5, torn=True, nodes=2),
+    "many lags": Workload(placement="async", steps=60, prompts=8, group=4, lags=(1.0,) * 40),
     "one step": Workload(steps=1, warmup_steps=0, prompts=4, group=4),
 }
 
 Summaries = Callable[[str], Summary]
 
-KINDS = (*SYNTHETIC, "empty", "no steps", "hung", "many lags")
-
-
-def summary_of(kind: str, path: Path) -> Summary:
-    """The summary of a run of that kind, made in `path`."""
-    return summarize(run_of_kind(kind, path))
+KINDS = (*SYNTHETIC, "empty", "no steps", "hung")
 
 
 def run_of_kind(kind: str, path: Path) -> Run:
     """A run of that kind, made in `path`."""
     if kind in SYNTHETIC:
         make(path / "run", SYNTHETIC[kind])
-        return rltrace.open_run(path / "run")
-    if kind == "many lags":
-        lags = tuple(1.0 for _ in range(40))
-        make(path / "run", Workload(placement="async", steps=60, prompts=8, group=4, lags=lags))
         return rltrace.open_run(path / "run")
     if kind == "empty":
         return run_of(path)
@@ -46,3 +42,15 @@ def run_of_kind(kind: str, path: Path) -> Run:
     driver = process("driver", (("step", 0), 0, 2), (("step", 1), 2, -1), (Stage.WAIT, 2.5, -1))
     worker = process("rollout", (Stage.ROLLOUT, 0, 1), (Stage.ROLLOUT, 2, -1))
     return run_of(path, driver, worker, end_real_ns=at(200), exit_code=-9)
+
+
+def rendered(found: Summary, width: int = 100, tty: bool = False, own_figures: bool = False) -> str:
+    """The report on a terminal."""
+    out = io.StringIO()
+    terminal.render(found, Console(file=out, width=width, force_terminal=tty), own_figures)
+    return out.getvalue()
+
+
+def words_of(found: Summary) -> str:
+    """The report's text on one line, without its frame."""
+    return " ".join(rendered(found).replace("│", "").split())

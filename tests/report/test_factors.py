@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-import io
 import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from rltrace.report.goodput_section import goodput_section
-from rltrace.testing.inside.analysis import ALARM, Alarm, Health, LagBound, Summary, summarize
-from rltrace.testing.inside.report import terminal, to_json
+from rltrace.testing.inside.analysis import ALARM, Alarm, Health, LagBound, summarize
+from rltrace.testing.inside.report import to_json
 from rltrace.testing.inside.trace import Stage
 from rltrace.testing.made import at, process, rows, run_of, turns
 from rltrace.testing.played import Process
 from tests.analysis.walls.walled import job, samples, summary_of, verdicts
-from tests.report.summaries import Summaries
-
-
-def words_of(found: Summary) -> str:
-    out = io.StringIO()
-    terminal.render(found, Console(file=out, width=100))
-    return " ".join(out.getvalue().replace("│", "").split())
+from tests.report.summaries import Summaries, words_of
 
 
 def words(path: Path, driver: Process, **meta: object) -> str:
@@ -110,7 +102,7 @@ def test_alarms_stand_at_the_top_and_forbid_advice(summary: Summaries) -> None:
 @pytest.mark.parametrize(
     ("components", "told"), [(["format", "math"], True), (["math"] * 2, False)]
 )
-def test_verdicts_of_several_components_are_not_taken_for_the_trainers_reward(
+def test_verdicts_of_components_are_not_the_trainers_reward(
     tmp_path: Path, components: list[str], told: bool
 ) -> None:
     """Three steps of 5 s, of which two were judged."""

@@ -15,41 +15,33 @@ from rich.console import Console
 
 from rltrace.analysis.differing import Difference
 from rltrace.report import gate_forms, gate_section
-from rltrace.testing.inside.analysis import (
-    PASS,
-    REGRESSION,
-    UNSURE,
-    Drift,
-    FactorChange,
-    Finding,
-    Interval,
-    Judgement,
-    StageChange,
-    parse_condition,
-)
+from rltrace.testing.inside.analysis import Interval, parse_condition
 from rltrace.testing.inside.analysis import bootstrap_UNKNOWN as UNKNOWN
+from rltrace.testing.inside.analysis import findings as gate
 from rltrace.testing.inside.report import printed
 from rltrace.testing.inside.trace import RltraceError
 
-ROLLOUT = StageChange("rollout", 0.5, 0.55, Interval(0.08, 0.06, 0.1), Interval(1.1, 1.08, 1.12))
-PEAK = FactorChange("peak rate", 1200.0, 1100.0, Interval(0.92, 0.9, 0.94))
+ROLLOUT = gate.StageChange(
+    "rollout", 0.5, 0.55, Interval(0.08, 0.06, 0.1), Interval(1.1, 1.08, 1.12)
+)
+PEAK = gate.FactorChange("peak rate", 1200.0, 1100.0, Interval(0.92, 0.9, 0.94))
 
-HOLDS = Finding(
-    parse_condition("max", "lag.p99=4"), PASS, "lag.p99 is 1 of at most 4", "policy versions",
+HOLDS = gate.Finding(
+    parse_condition("max", "lag.p99=4"), gate.PASS, "lag.p99 is 1 of at most 4", "policy versions",
     1.0, math.nan, UNKNOWN, UNKNOWN, 4.0, math.nan, math.nan, "", None, None, None, None, None,
 )  # fmt: skip
-WORSE = Finding(
-    parse_condition("max-regression", "goodput=3%"), REGRESSION, "goodput fell by 8 %",
+WORSE = gate.Finding(
+    parse_condition("max-regression", "goodput=3%"), gate.REGRESSION, "goodput fell by 8 %",
     "useful tokens/s", 920.0, 1000.0, Interval(0.92, 0.9, 0.94), Interval(0.08, 0.06, 0.1),
     0.03, 0.001, 0.002, "by token, as tokens a step doubled", None, None, None, ROLLOUT, PEAK,
 )  # fmt: skip
-UNCLEAR = Finding(
-    parse_condition("max-regression", "step.p95=10%"), UNSURE, "the noise is 20 %, <b>100 %</b>",
-    "s", 0.7, 0.65, Interval(1.08, 0.9, 1.3), Interval(0.08, -0.1, 0.3),
-    0.1, 0.2, 0.2, "", 40, 2, 3, None, None,
+UNCLEAR = gate.Finding(
+    parse_condition("max-regression", "step.p95=10%"), gate.UNSURE,
+    "the noise is 20 %, <b>100 %</b>", "s", 0.7, 0.65, Interval(1.08, 0.9, 1.3),
+    Interval(0.08, -0.1, 0.3), 0.1, 0.2, 0.2, "", 40, 2, 3, None, None,
 )  # fmt: skip
 
-ALL = Judgement(
+ALL = gate.Judgement(
     findings=(HOLDS, WORSE, UNCLEAR),
     steps=(30,),
     baseline_steps=(30, 31),
@@ -58,7 +50,7 @@ ALL = Judgement(
     paired=False,
     stages=(ROLLOUT, replace(ROLLOUT, name="τ_R|other")),
     factors=(PEAK,),
-    drift=(Drift("tokens a sample", 100.0, 120.0, Interval(1.2, 1.1, 1.3), True),),
+    drift=(gate.Drift("tokens a sample", 100.0, 120.0, Interval(1.2, 1.1, 1.3), True),),
     differs=(Difference("devices", 8, 4),),
     between_runs_sd=0.01,
     notes=("a note with \x07 and 50 %",),
@@ -66,8 +58,7 @@ ALL = Judgement(
 )
 
 
-def only(*findings: Finding) -> Judgement:
-    """The judgement with these findings."""
+def only(*findings: gate.Finding) -> gate.Judgement:
     return replace(ALL, findings=findings)
 
 
@@ -163,13 +154,9 @@ def test_json_has_every_figure_and_null_for_what_is_unknown() -> None:
     assert (p95["more_steps"], p95["more_runs"], p95["more_baselines"]) == (40, 2, 3)
 
 
-def test_a_file_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(RltraceError, match="cannot write"):
-        gate_forms.write(tmp_path / "file" / "gate.xml", "x")
-
-
 def test_what_is_appended_keeps_what_stands_there(tmp_path: Path) -> None:
     for text in ("one\n", "two\n"):
         gate_forms.write(tmp_path / "new/summary.md", text, append=True)
     assert (tmp_path / "new/summary.md").read_text() == "one\ntwo\n"
+    with pytest.raises(RltraceError, match="cannot write"):
+        gate_forms.write(tmp_path / "new/summary.md/gate.xml", "x")

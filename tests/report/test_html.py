@@ -7,11 +7,12 @@ import gzip
 import itertools
 import json
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
+from xml.etree.ElementTree import Element, TreeBuilder
 
 import numpy as np
 import pytest
@@ -28,71 +29,32 @@ from rltrace.testing.inside.analysis import PathSegment, Summary, summarize
 from rltrace.testing.inside.report import units
 from rltrace.testing.inside.trace import RltraceError, Run, Stage
 from rltrace.testing.made import at, between, process, rows, run_of
+from tests.report.hostile import HOSTILE, MARKUP, hostile_run
 from tests.report.summaries import KINDS, run_of_kind
 
 VOID = {"meta", "input", "br", "hr", "img", "link"}
 
 
-@dataclass
-class Element:
-    """An element with its attributes and what stands in it."""
-
-    name: str
-    attributes: dict[str, str | None]
-    children: list[Element | str] = field(default_factory=list)
-
-    @property
-    def text(self) -> str:
-        return "".join(c if isinstance(c, str) else c.text for c in self.children)
-
-    def within(self) -> Iterator[Element]:
-        """All elements within, in order."""
-        for child in self.children:
-            if isinstance(child, Element):
-                yield child
-                yield from child.within()
-
-    def all(self, name: str, **attributes: str) -> list[Element]:
-        """Those of that name and attributes."""
-        wanted = {key.rstrip("_"): value for key, value in attributes.items()}
-        return [
-            element
-            for element in self.within()
-            if element.name == name and wanted.items() <= element.attributes.items()
-        ]
-
-    def one(self, name: str, **attributes: str) -> Element:
-        (found,) = self.all(name, **attributes)
-        return found
-
-    @property
-    def rows(self) -> list[list[str]]:
-        """The cells of a table by row, its head first."""
-        return [
-            [cell.text for cell in row.children if isinstance(cell, Element)]
-            for row in self.all("tr")
-        ]
-
-
 class _Parser(HTMLParser):
     def __init__(self) -> None:
         super().__init__()
-        self.root = Element("", {})
-        self.open = [self.root]
+        self.tree = TreeBuilder()
+        self.open: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         assert len({key for key, _ in attrs}) == len(attrs), f"<{tag}> has an attribute twice"
-        made = Element(tag, dict(attrs))
-        self.open[-1].children.append(made)
-        if tag not in VOID:
-            self.open.append(made)
+        self.tree.start(tag, {key: value or "" for key, value in attrs})
+        self.open.append(tag)
+        if tag in VOID:
+            self.handle_endtag(tag)
 
     def handle_endtag(self, tag: str) -> None:
-        assert self.open[-1].name == tag, f"</{tag}> ends <{self.open[-1].name}>"
-        self.open.pop()
+        assert self.open.pop() == tag, f"</{tag}> ends another element"
+        self.tree.end(tag)
 
     def handle_data(self, data: str) -> None:
-        self.open[-1].children.append(data)
+        if self.open:
+            self.tree.data(data)
 
 
 def parse(page: str) -> Element:
@@ -100,14 +62,30 @@ def parse(page: str) -> Element:
     parser = _Parser()
     parser.feed(page)
     parser.close()
-    assert parser.open == [parser.root], "an element is left open"
-    return parser.root
+    assert parser.open == [], "an element is left open"
+    return parser.tree.close()
+
+
+def one(root: Element, path: str) -> Element:
+    """The only element of that path."""
+    (found,) = root.findall(f".//{path}")
+    return found
+
+
+def text_of(root: Element, path: str) -> str:
+    return "".join(one(root, path).itertext())
+
+
+def rows_of(figure: Element) -> list[list[str]]:
+    """The cells of a figure's table by row, its head first."""
+    table = one(figure, "table[@class='numbers']")
+    return [["".join(cell.itertext()) for cell in row] for row in table.iter("tr")]
 
 
 def data_of(page: Element) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """`(what the page is told of its data, the columns)`, unpacked as its script does it."""
-    about = json.loads(page.one("script", id="about").text)
-    packed = gzip.decompress(base64.b64decode(page.one("script", id="data").text))
+    about = json.loads(text_of(page, "script[@id='about']"))
+    packed = gzip.decompress(base64.b64decode(text_of(page, "script[@id='data']")))
     columns, at = {}, 0
     for name, width, length in about["columns"]:
         planes = np.frombuffer(packed, np.uint8, width * length, at).reshape(width, length)
@@ -118,69 +96,57 @@ def data_of(page: Element) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     return about, columns
 
 
-HOSTILE = "</script><img src=x onerror=alert(1)>\"'&<!--\x00\u202e${data}"
-SHOWN = "</script><img src=x onerror=alert(1)>\"'&<!--��${data}"
-
 Pages = Callable[[str], tuple[Run, Summary, Element]]
 
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> Pages:
     """`(run, summary, page)` of a kind of run, each made once."""
-    made: dict[str, tuple[Run, Summary, Element]] = {}
 
+    @cache
     def of(kind: str) -> tuple[Run, Summary, Element]:
-        if kind not in made:
-            run = run_of_kind(kind, tmp_path_factory.mktemp("run"))
-            summary = summarize(run)
-            made[kind] = run, summary, parse(html.render(run, summary, own_figures=True))
-        return made[kind]
+        run = run_of_kind(kind, tmp_path_factory.mktemp("run"))
+        summary = summarize(run)
+        return run, summary, parse(html.render(run, summary, own_figures=True))
 
     return of
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_page_is_whole_whatever_the_run_lacks(pages: Pages, kind: str) -> None:
+def test_a_page_is_whole_and_asks_nobody_whatever_the_run_lacks(pages: Pages, kind: str) -> None:
     _, _, root = pages(kind)
-    ids = [e.attributes["id"] for e in root.within() if "id" in e.attributes]
+    ids = [element.attrib["id"] for element in root.iter() if "id" in element.attrib]
     assert len(ids) == len(set(ids))
-    for link in root.all("a"):
-        assert link.attributes["href"].removeprefix("#") in ids
-    assert len(root.all("h1")) == 1
-    for figure in root.all("figure"):
-        head, *body = figure.one("table", class_="numbers").rows
+    assert {link.attrib["href"].removeprefix("#") for link in root.iter("a")} <= set(ids)
+    assert len([*root.iter("h1")]) == 1
+    for figure in root.iter("figure"):
+        head, *body = rows_of(figure)
         assert body
         assert all(len(row) == len(head) for row in body)
-        drawn = [e.attributes["data-row"] for e in figure.within() if "data-row" in e.attributes]
+        drawn = [e.attrib["data-row"] for e in figure.iter() if "data-row" in e.attrib]
         assert {int(row) for row in drawn} <= set(range(len(body))), "what is drawn has its row"
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_nothing_is_asked_of_anybody_else(pages: Pages, kind: str) -> None:
-    _, _, root = pages(kind)
-    for element in root.within():
-        assert not {"src", "srcset", "action", "data", "xlink:href"} & element.attributes.keys()
-        assert not any(key.startswith("on") for key in element.attributes)
-    policy = root.one("meta", **{"http-equiv": "Content-Security-Policy"}).attributes["content"]
+    for element in root.iter():
+        assert not {"src", "srcset", "action", "data", "xlink:href"} & element.attrib.keys()
+        assert not any(key.startswith("on") for key in element.attrib)
+    policy = one(root, "meta[@http-equiv='Content-Security-Policy']").attrib["content"]
     assert policy.startswith("default-src 'none'; script-src 'sha256-")
-    assert "url(" not in root.one("style").text
-    assert "@import" not in root.one("style").text
+    assert not re.search(r"url\(|@import", text_of(root, "style"))
 
 
 def test_what_cannot_be_told_is_said(pages: Pages) -> None:
     _, _, root = pages("empty")
     for key in ("fixes", "step", "tail", "lag", "sync", "gpus", "reward", "timeline"):
-        assert "cannot tell" in root.one("section", id=key).text, key
-    assert not root.all("figure")
+        assert "cannot tell" in text_of(root, f"section[@id='{key}']"), key
+    assert not [*root.iter("figure")]
     _, _, root = pages("no steps")
-    assert "No step was recorded: the whole run" in root.one("section", id="step").text
-    assert root.one("figure", id="waterfall")
-    assert not root.all("figure", id="each-step")
+    assert "No step was recorded: the whole run" in text_of(root, "section[@id='step']")
+    assert [figure.get("id") for figure in root.iter("figure")].count("waterfall") == 1
+    assert not root.findall(".//figure[@id='each-step']")
 
 
-def test_the_numbers_of_steps_are_those_of_the_summary(pages: Pages) -> None:
+def test_the_numbers_are_those_of_the_summary(pages: Pages) -> None:
     _, summary, root = pages("colocated")
-    head, *body = root.one("figure", id="each-step").one("table", class_="numbers").rows
+    head, *body = rows_of(one(root, "figure[@id='each-step']"))
     assert len(body) == len(summary.steps.times)
     for row, time in zip(body, summary.steps.times, strict=True):
         told = dict(zip(head, row, strict=True))
@@ -188,16 +154,10 @@ def test_the_numbers_of_steps_are_those_of_the_summary(pages: Pages) -> None:
         assert told["seconds"] == units.seconds(time.seconds)
         assert told["train"] == units.seconds(time.exposed_s["train"])
         assert told["unattributed"] == units.seconds(time.unattributed_s)
-
-
-def test_the_cascade_ends_at_the_goodput(pages: Pages) -> None:
-    _, summary, root = pages("colocated")
     assert summary.cascade is not None
-    body = root.one("figure", id="cascade").one("table", class_="numbers").rows[1:]
-    assert [row[0] for row in body] == [
-        "peak rate", "availability", "placement efficiency", "useful share", "freshness weight",
-        "goodput",
-    ]  # fmt: skip
+    body = rows_of(one(root, "figure[@id='cascade']"))[1:]
+    factors = ["availability", "placement efficiency", "useful share", "freshness weight"]
+    assert [row[0] for row in body] == ["peak rate", *factors, "goodput"]
     goodput = units.count(summary.cascade.effective_tokens_per_device_s)
     assert body[-1][2] == f"{goodput} /GPU-s"
 
@@ -212,12 +172,9 @@ def test_every_slice_of_the_run_is_in_the_timeline(pages: Pages) -> None:
         counted[timeline["kinds"][kind]] += int(columns["count"][first : first + length].sum())
         first += length
     spans = run.sql(f"select count(*) from raw_spans where stage <> {int(Stage.STEP)}")
-    assert counted == {
-        "spans": spans.fetchall()[0][0],
-        "trajectories": run.rows("trajectories"),
-        "verdicts": run.rows("rewards"),
-        "weight updates": run.rows("syncs"),
-    }
+    others = {"trajectories": "trajectories", "verdicts": "rewards", "weight updates": "syncs"}
+    others = {kind: run.rows(table) for kind, table in others.items()}
+    assert counted == {"spans": spans.fetchall()[0][0], **others}
     tick_s = timeline["tick_ns"] / 1e9
     trained = columns["length"][columns["stage"] == int(Stage.TRAIN)].sum() * tick_s
     expected = run.sql("select sum(end_ns - start_ns) / 1e9 from spans where stage = 'train'")
@@ -234,9 +191,8 @@ def test_the_shapes_of_steps_add_up_to_their_stages(pages: Pages) -> None:
         time = summary.steps.times[place]
         for m, stage in enumerate(shapes["stages"]):
             seconds = busy[n, m].mean() / shapes["levels"] * time.seconds
-            assert seconds == pytest.approx(
-                time.tau_s[stage.removeprefix("s-")], abs=0.02 * time.seconds
-            )
+            stage_s = time.tau_s[stage.removeprefix("s-")]
+            assert seconds == pytest.approx(stage_s, abs=0.02 * time.seconds)
 
 
 def test_short_slices_are_merged_and_none_is_lost(tmp_path: Path) -> None:
@@ -283,9 +239,7 @@ def test_a_path_of_very_many_stretches_is_thinned_and_keeps_its_longest() -> Non
     assert {segment.stage for segment in few} == {Stage.TRAIN}
 
 
-def test_the_page_says_where_its_path_is_thinned(
-    pages: Pages, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_thinned_path_is_said(pages: Pages, monkeypatch: pytest.MonkeyPatch) -> None:
     run, summary, _ = pages("one-step-off")
     monkeypatch.setattr(timeline_part, "MOST_PATH", 5)
     page = html.render(run, summary)
@@ -294,20 +248,13 @@ def test_the_page_says_where_its_path_is_thinned(
 
 
 def test_nobodys_words_are_markup(tmp_path: Path, pages: Pages) -> None:
-    driver = process(HOSTILE, (("step", 0), 0, 10), (("step", 1), 10, 20))
-    driver.span(between(1, 5), HOSTILE, Stage.ROLLOUT, 0)
-    driver.span(between(5, 9), f"{HOSTILE}train", Stage.TRAIN, 0)
-    driver.span(between(12, -1), HOSTILE, Stage.WAIT, 1)
-    rows(driver, "rewards", start_s=[2.0], end_s=[3.0], component=[HOSTILE], trajectory=[1])
-    named = {"command": ["python", HOSTILE], "id": HOSTILE, "framework": HOSTILE}
-    run = run_of(tmp_path, driver, end_real_ns=at(30), **named)
-    summary = summarize(run)
-    page = parse(html.render(run, summary))
-    usual = {element.name for element in pages("colocated")[2].within()}
-    assert {element.name for element in page.within()} <= usual
-    assert len(page.all("script")) == 3
-    assert SHOWN in page.one("title").text
-    assert any("<img src=x onerror=alert(1)>" in code.text for code in page.all("code"))
+    run = rltrace.open_run(hostile_run(tmp_path))
+    page = parse(html.render(run, summarize(run)))
+    usual = {element.tag for element in pages("colocated")[2].iter()}
+    assert {element.tag for element in page.iter()} <= usual
+    assert len([*page.iter("script")]) == 3
+    assert MARKUP in text_of(page, "title")
+    assert any(MARKUP in "".join(code.itertext()) for code in page.iter("code"))
     about, _ = data_of(page)
     assert HOSTILE in about["timeline"]["names"]
 
@@ -318,12 +265,14 @@ def test_the_same_run_gives_the_same_page(pages: Pages) -> None:
 
 
 def test_the_command_writes_one_form(tmp_path: Path) -> None:
-    run = run_of(tmp_path, process("driver", (("step", 0), 0, 10), (Stage.TRAIN, 1, 9)))
+    driver = process("driver", (("step", 0), 0, 10), (Stage.TRAIN, 1, 9))
+    rows(driver, "rewards", start_s=[2.0], end_s=[3.0], trajectory=[1])  # a tail without lengths
+    run = run_of(tmp_path, driver)
     out = tmp_path / "report.html"
     done = CliRunner().invoke(main, ["report", str(run.path), "--html", str(out)])
     assert done.exit_code == 0, done.output
     assert str(out) in done.output
-    assert parse(out.read_text("utf-8")).one("h1").text
+    assert text_of(parse(out.read_text("utf-8")), "h1")
     with pytest.raises(RltraceError, match="cannot write"):
         html.write(run, summarize(run), tmp_path / "no" / "folder.html")
     both = CliRunner().invoke(main, ["report", str(run.path), "--html", str(out), "--json"])

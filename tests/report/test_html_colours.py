@@ -57,10 +57,8 @@ def contrast(a: Colour, b: Colour) -> float:
 
 def lab(rgb: Colour) -> Colour:
     """CIELAB of linear RGB, D65."""
-    matrix = np.array(
-        [[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]
-    )
-    xyz = matrix @ rgb.clip(0, 1) / (0.9505, 1.0, 1.089)
+    matrix = [[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]
+    xyz = np.array(matrix) @ rgb.clip(0, 1) / (0.9505, 1.0, 1.089)
     f = np.where(xyz > 0.008856, np.cbrt(xyz), 7.787 * xyz + 16 / 116)
     return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
 

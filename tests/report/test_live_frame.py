@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,17 +13,8 @@ import pytest
 from benchmarks.make_trace import Workload, make
 from rltrace.report import live_line
 from rltrace.report.live_frame import frame
-from rltrace.testing.inside.analysis import (
-    Dead,
-    InFlight,
-    LiveState,
-    RoleNow,
-    Snapshot,
-    StepDone,
-    StepNow,
-    Stopped,
-    job_of,
-)
+from rltrace.testing.inside.analysis import LiveState, job_of
+from rltrace.testing.inside.analysis import snapshot as live
 from rltrace.testing.inside.report import live_json
 from rltrace.testing.played import SECOND
 
@@ -32,7 +23,7 @@ KILLED = {"state": "killed", "sentence": "killed by SIGKILL (kill -9)"}
 
 
 @pytest.fixture(scope="module")
-def ended(tmp_path_factory: pytest.TempPathFactory) -> Snapshot:
+def ended(tmp_path_factory: pytest.TempPathFactory) -> live.Snapshot:
     """A run of a job on GPUs that has ended."""
     path = tmp_path_factory.mktemp("live") / "run"
     make(path, Workload(placement="async", steps=8, prompts=4, group=4, nodes=2))
@@ -40,16 +31,20 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Snapshot:
 
 
 @pytest.fixture
-def running(ended: Snapshot) -> Snapshot:
+def running(ended: live.Snapshot) -> live.Snapshot:
     """As if it were going on."""
-    in_flight = [InFlight(0xABC << 44 | n, "rollout", n % 4, 30.0 - n, n > 0, 7) for n in range(8)]
-    return dataclasses.replace(
+    in_flight = [
+        live.InFlight(0xABC << 44 | n, "rollout", n % 4, 30.0 - n, n > 0, 7) for n in range(8)
+    ]
+    return replace(
         ended,
-        job=dataclasses.replace(ended.job, **RUNNING),
-        step=StepNow(8, ended.time_ns, 12.0, 4.0),
+        job=replace(ended.job, **RUNNING),
+        step=live.StepNow(8, ended.time_ns, 12.0, 4.0),
         roles=(
-            RoleNow("rollout", 4, 4, 0, {"rollout": 3, "idle": 1}, {"rollout": 0.8, "wait": 0.1}),
-            RoleNow("learner", 2, 1, 0, {"train": 1}, {"train": 0.5}),
+            live.RoleNow(
+                "rollout", 4, 4, 0, {"rollout": 3, "idle": 1}, {"rollout": 0.8, "wait": 0.1}
+            ),
+            live.RoleNow("learner", 2, 1, 0, {"train": 1}, {"train": 0.5}),
         ),
         queue=12,
         in_flight=31,
@@ -58,27 +53,24 @@ def running(ended: Snapshot) -> Snapshot:
     )
 
 
-def text(shown: Snapshot, width: int = 80, height: int = 24) -> str:
+def text(shown: live.Snapshot, width: int = 80, height: int = 24) -> str:
     return "\n".join(line.plain for line in frame(shown, width, height, "q quits"))
 
 
 @pytest.mark.parametrize("width", [20, 40, 80, 119, 120, 200])
 @pytest.mark.parametrize("height", [4, 10, 24, 60])
-@pytest.mark.parametrize("state", ["running", "ended"])
-def test_it_fits_any_screen(
-    width: int, height: int, state: str, request: pytest.FixtureRequest
-) -> None:
-    lines = frame(request.getfixturevalue(state), width, height, "q quits")
-    assert len(lines) <= height
-    assert all(line.cell_len <= width for line in lines)
+def test_it_fits(width: int, height: int, running: live.Snapshot, ended: live.Snapshot) -> None:
+    for shown in (running, ended):
+        lines = frame(shown, width, height, "q quits")
+        assert len(lines) <= height
+        assert all(line.cell_len <= width for line in lines)
 
 
-def test_on_a_small_screen_there_is_what_matters(running: Snapshot) -> None:
+def test_on_a_small_screen_there_is_what_matters(running: live.Snapshot) -> None:
     screen = text(running)
     first, second, *_ = screen.splitlines()
-    assert first.endswith("running, " + first.rsplit(", ", 1)[1])
-    assert second.startswith("step 8")
-    assert "3.0× the usual" in second
+    assert re.search(r" running, [^,]+$", first)
+    assert re.match(r"step 8.*3\.0× the usual", second)
     for pattern in (
         *("tokens/s", "useful a GPU", "lag", "12 wait for the learner", "31 in flight", "GB/s"),
         *(r"train +τ_T +\d", "slowest in flight"),
@@ -92,7 +84,7 @@ def test_on_a_small_screen_there_is_what_matters(running: Snapshot) -> None:
     assert re.search(r"GPU 0 .*%", wide)
 
 
-def test_a_stage_is_drawn_by_its_share_of_the_step(running: Snapshot) -> None:
+def test_a_stage_is_drawn_by_its_share_of_the_step(running: live.Snapshot) -> None:
     assert running.window is not None
     train = next(row for row in running.window.stages if row.stage == "train")
     [line] = [row for row in text(running).splitlines() if row.strip().startswith("train ")]
@@ -100,11 +92,11 @@ def test_a_stage_is_drawn_by_its_share_of_the_step(running: Snapshot) -> None:
     assert drawn == pytest.approx(train.exposed_s / running.window.step_s, abs=0.03)
 
 
-def test_a_killed_job_is_said_first_and_in_what_it_died(running: Snapshot) -> None:
-    killed = dataclasses.replace(
+def test_a_killed_job_is_said_first_and_in_what_it_died(running: live.Snapshot) -> None:
+    killed = replace(
         running,
-        job=dataclasses.replace(running.job, **KILLED),
-        dead=(Dead("rollout", 2, 4711, "node1", "Engine.generate", 3.0),),
+        job=replace(running.job, **KILLED),
+        dead=(live.Dead("rollout", 2, 4711, "node1", "Engine.generate", 3.0),),
     )
     lines = text(killed).splitlines()
     assert "killed by SIGKILL (kill -9) after" in lines[0]
@@ -113,10 +105,10 @@ def test_a_killed_job_is_said_first_and_in_what_it_died(running: Snapshot) -> No
     assert "last 10 s" not in text(killed)  # nobody does anything any more
 
 
-def test_who_stopped_recording_is_said_below_the_step(running: Snapshot, ended: Snapshot) -> None:
-    full = Stopped("learner", 0, 4711, "node1", 1, 12.0, "[Errno 28] No space left on device")
-    others = [dataclasses.replace(full, rank=n, pid=n, for_s=math.nan) for n in (1, 2, 3)]
-    shown = dataclasses.replace(running, stopped=(full, *others))
+def test_who_stopped_recording_is_said(running: live.Snapshot, ended: live.Snapshot) -> None:
+    full = live.Stopped("learner", 0, 4711, "node1", 1, 12.0, "[Errno 28] No space left on device")
+    others = [replace(full, rank=n, pid=n, for_s=math.nan) for n in (1, 2, 3)]
+    shown = replace(running, stopped=(full, *others))
     assert text(shown).splitlines()[2:7] == [
         "! recording stopped in learner 0 (pid 4711 on node1) 12.0 s ago, figures lack",
         "  what it did since: [Errno 28] No space left on device",
@@ -125,7 +117,7 @@ def test_who_stopped_recording_is_said_below_the_step(running: Snapshot, ended: 
         "! recording stopped in 2 more processes",
     ]
     assert text(shown).splitlines()[-1].endswith("q quits")
-    over = text(dataclasses.replace(ended, stopped=(full,)))
+    over = text(replace(ended, stopped=(full,)))
     assert "(pid 4711 on node1) 12.0 s before its end" in over
     (first, *_) = live_json.render(shown)["stopped"]
     assert first["for_s"] == 12.0
@@ -141,26 +133,24 @@ def test_who_stopped_recording_is_said_below_the_step(running: Snapshot, ended: 
     ],
 )
 def test_that_a_job_was_killed_is_read_at_80_columns(
-    running: Snapshot, told: dict[str, int], alive: bool | None, says: str
+    running: live.Snapshot, told: dict[str, int], alive: bool | None, says: str
 ) -> None:
     told = {"id": "2026-11-23-13-07-41-train-grpo-7b" * 5, "start_real_ns": 0, **told}
     job = job_of(Path("run"), told, False, alive, True, 163 * SECOND, 200 * SECOND)
-    [first, *_] = text(dataclasses.replace(running, job=job)).splitlines()
+    [first, *_] = text(replace(running, job=job)).splitlines()
     assert says in first
     assert first.endswith("2 min 43 s")
     assert first.startswith("rltrace top")
 
 
-def test_before_the_first_step_there_is_what_is_known(running: Snapshot) -> None:
-    early = dataclasses.replace(
-        running, window=None, step=dataclasses.replace(running.step, usual_s=math.nan)
-    )
+def test_before_the_first_step_there_is_what_is_known(running: live.Snapshot) -> None:
+    early = replace(running, window=None, step=replace(running.step, usual_s=math.nan))
     screen = text(early)
     assert "step 8  12.0 s so far" in screen
     assert "samples generated" in screen
 
 
-def test_json_has_no_nan(running: Snapshot) -> None:
+def test_json_has_no_nan(running: live.Snapshot) -> None:
     document = json.loads(json.dumps(live_json.render(running), allow_nan=False))
     assert document["schema"] == "rltrace-live/1"
     assert document["useful_tokens_per_device_s"] == running.goodput
@@ -170,18 +160,20 @@ def test_json_has_no_nan(running: Snapshot) -> None:
 
 
 def test_a_step_as_a_line_and_as_scalars_for_a_tracker() -> None:
-    step = StepDone(12, 0, 2.1, {"rollout": 1.2, "wait": 2.0, "train": 0.8}, 1500, 1234, 64, 1.25)
+    step = live.StepDone(
+        12, 0, 2.1, {"rollout": 1.2, "wait": 2.0, "train": 0.8}, 1500, 1234, 64, 1.25
+    )
     assert live_line.line(step) == (
         "step 12: 2.10 s (rollout 1.20 s, train 800 ms), 1,234 tokens trained on, lag 1.25"
     )
-    unknown = dataclasses.replace(step, step=-1, tau_s={}, trained_tokens=0, mean_lag=math.nan)
+    unknown = replace(step, step=-1, tau_s={}, trained_tokens=0, mean_lag=math.nan)
     assert live_line.line(unknown) == "a step: 2.10 s, 1,500 tokens generated"
-    step = StepDone(3, 1, 4.0, {"rollout": 2.0}, 1000, 400, 4, 1.5)
+    step = live.StepDone(3, 1, 4.0, {"rollout": 2.0}, 1000, 400, 4, 1.5)
     found = live_line.scalars(step)
     assert found["rltrace/generated_tokens_per_second"] == 250
     assert found["rltrace/trained_tokens_per_second"] == 100
     assert found["rltrace/mean_lag_versions"] == 1.5
-    unknown = dataclasses.replace(step, mean_lag=math.nan, trained_tokens=0, trained_samples=0)
+    unknown = replace(step, mean_lag=math.nan, trained_tokens=0, trained_samples=0)
     assert not {"rltrace/mean_lag_versions", "rltrace/trained_samples"} & set(
         live_line.scalars(unknown)
     )
@@ -189,10 +181,10 @@ def test_a_step_as_a_line_and_as_scalars_for_a_tracker() -> None:
 
 @pytest.mark.parametrize("seconds", [0.0, math.nan])
 def test_a_step_without_a_length_has_no_rates(seconds: float) -> None:
-    found = live_line.scalars(StepDone(3, 1, seconds, {"rollout": 2.0}, 1000, 400, 4, 1.5))
+    found = live_line.scalars(live.StepDone(3, 1, seconds, {"rollout": 2.0}, 1000, 400, 4, 1.5))
     assert not [name for name in found if name.endswith("per_second")]
     assert found["rltrace/trained_samples"] == 4
 
 
-def test_a_path_is_no_part_of_the_screen(ended: Snapshot) -> None:
+def test_a_path_is_no_part_of_the_screen(ended: live.Snapshot) -> None:
     assert str(Path(ended.job.path).parent) not in text(ended)

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import io
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from rich.cells import cell_len
-from rich.console import Console
 
 from rltrace.adapters.verl import Verl
 from rltrace.report.own_figures_section import figures_of
 from rltrace.testing.inside.analysis import ComparedFigure, Summary, summarize
-from rltrace.testing.inside.report import markdown, terminal, to_json
+from rltrace.testing.inside.report import markdown, to_json
 from rltrace.testing.made import process, run_of, turns
-from tests.report.summaries import Summaries
+from tests.report.summaries import Summaries, rendered
 
 NAN = float("nan")
 
@@ -37,20 +35,13 @@ FIGURES = (
 
 @pytest.fixture
 def found(summary: Summaries) -> Summary:
-    """A report with figures of all kinds."""
     return replace(summary("colocated"), own_figures=FIGURES)
-
-
-def shown(found: Summary, width: int = 100, own_figures: bool = True) -> str:
-    out = io.StringIO()
-    terminal.render(found, Console(file=out, width=width), own_figures)
-    return out.getvalue()
 
 
 def test_each_has_both_figures_their_ratio_and_the_reason(found: Summary) -> None:
     for width in (60, 80, 100):
-        assert max(map(cell_len, shown(found, width).splitlines())) <= width
-    lines = shown(found).splitlines()
+        assert max(map(cell_len, rendered(found, width, own_figures=True).splitlines())) <= width
+    lines = rendered(found, own_figures=True).splitlines()
     rows = [" ".join(line.split()) for line in lines]
     assert "timing_s/gen 2.02 s 610 ms rollout 3.3× 8" in rows
     assert "timing_s/reward 12.0 µs 240 ms reward 5e-05× 8" in rows
@@ -61,13 +52,13 @@ def test_each_has_both_figures_their_ratio_and_the_reason(found: Summary) -> Non
 
 
 def test_unasked_one_line_points_to_it_where_figures_mislead(found: Summary) -> None:
-    text = " ".join(shown(found, own_figures=False).split())
+    text = " ".join(rendered(found).split())
     pointer = "“timing_s/gen” and “timing_s/reward” differ from what ran: `rltrace report --own-fig"
     assert text.count(pointer) == 1
     assert "logs none" not in text
-    assert "--own-figures" not in shown(found)
+    assert "--own-figures" not in rendered(found, own_figures=True)
     fine = replace(found, own_figures=FIGURES[2:])
-    assert "--own-figures" not in shown(fine, own_figures=False)
+    assert "--own-figures" not in rendered(fine)
 
 
 def test_json_has_them_always(found: Summary) -> None:
@@ -78,8 +69,8 @@ def test_json_has_them_always(found: Summary) -> None:
 
 def test_where_there_are_none_it_is_said_why(found: Summary, summary: Summaries) -> None:
     imported = replace(found, run=replace(found.run, imported="V1, JSON lines"))
-    assert "Only the log is known" in shown(imported)
-    assert "None that rltrace knows" in shown(summary("colocated"))
+    assert "Only the log is known" in rendered(imported, own_figures=True)
+    assert "None that rltrace knows" in rendered(summary("colocated"), own_figures=True)
     assert "## The framework's own figures" in markdown.render(found, own_figures=True)
     assert "own figures" not in markdown.render(replace(found, own_figures=()))
 

@@ -18,7 +18,7 @@ from rltrace.report.perfetto import write
 from rltrace.testing.inside.analysis import summarize
 from rltrace.testing.inside.hooks import Recorder, identify
 from rltrace.testing.inside.report import find
-from rltrace.testing.inside.trace import Fate, RltraceError, Run, SyncRole, create_run
+from rltrace.testing.inside.trace import Fate, Run, SyncRole, create_run
 from rltrace.testing.workload import Workload
 from tests.report.timelines import DURATIONS, US, VERSIONS, awkward, events, names_of, read
 
@@ -75,17 +75,6 @@ def test_an_empty_run_is_an_empty_timeline(tmp_path: Path) -> None:
     counts = write(empty, tmp_path / "t.pftrace", find(empty))
     assert (counts.slices, counts.tracks, counts.derived) == (0, 0, 0)
     assert not [p for p in read(tmp_path / "t.pftrace").packet if p.HasField("track_event")]
-
-
-def test_a_place_that_cannot_be_written_is_said_and_left_alone(run: Run, tmp_path: Path) -> None:
-    with pytest.raises(RltraceError, match="another place with -o") as caught:
-        write(run, tmp_path / "missing" / "t.pftrace")
-    assert caught.value.exit_code == 4
-    folder = tmp_path / "folder.pftrace"
-    folder.mkdir()
-    with pytest.raises(RltraceError):
-        write(run, folder)
-    assert [p.name for p in tmp_path.iterdir() if "part" in p.name] == []
 
 
 def test_steps_carry_the_verdict_and_the_path_fills_them(tmp_path: Path) -> None:

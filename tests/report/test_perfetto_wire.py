@@ -1,4 +1,4 @@
-"""What numpy lays down is what the official protobufs read."""
+"""What numpy lays down is what the official protobufs read, and slices of one track always nest."""
 
 from __future__ import annotations
 
@@ -11,18 +11,9 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
     TrackEvent,
 )
 
-from rltrace.report.perfetto.wire import (
-    Bytes,
-    Fixed64,
-    Part,
-    Record,
-    Varints,
-    fixed64,
-    fixed64s,
-    integer,
-    merge,
-    nested,
-)
+from rltrace.report.perfetto import wire
+from rltrace.report.perfetto.tracks import OPEN, Ints, nest, pack
+from rltrace.report.perfetto.wire import Bytes, Part, Record, Varints, integer, merge, nested
 
 LIMITS = [*(n for bits in range(0, 63, 7) for n in (2**bits - 1, 2**bits)), 2**63 - 1]
 
@@ -51,14 +42,14 @@ def test_small_integers_take_few_bytes_whatever_stands_where_nothing_is_known() 
 
 def test_doubles_read_back_bit_for_bit() -> None:
     values = np.array([0.1, -1e300, np.inf])
-    rows = laid(fixed64(TrackEvent, "double_counter_value", Fixed64(values)), 3)
+    rows = laid(wire.fixed64(TrackEvent, "double_counter_value", wire.Fixed64(values)), 3)
     read = [TrackEvent.FromString(r.tobytes()).double_counter_value for r in rows]
     assert read == values.tolist()
 
 
 def test_a_repeated_field_takes_its_values_from_where_each_row_says() -> None:
     ids, first = np.arange(100, 110), np.array([7, 0, 3])
-    rows = laid(fixed64s(TrackEvent, "flow_ids", ids, first, 3), 3)
+    rows = laid(wire.fixed64s(TrackEvent, "flow_ids", ids, first, 3), 3)
     read = [list(TrackEvent.FromString(r.tobytes()).flow_ids) for r in rows]
     assert read == [[107, 108, 109], [100, 101, 102], [103, 104, 105]]
 
@@ -76,3 +67,56 @@ def test_messages_of_different_widths_merge_in_order() -> None:
     trace = Trace.FromString(merged.tobytes())
     assert [p.timestamp for p in trace.packet] == [5, 6, 7, 8]
     assert [p.trusted_uid for p in trace.packet] == [2, 2**30, 2**29, 1]
+
+
+def ints(*values: int) -> Ints:
+    return np.array(values, np.int64)
+
+
+def crosses(start: Ints, end: Ints) -> bool:
+    """Whether any two slices overlap without one holding the other."""
+    a, b, c, d = start[:, None], end[:, None], start[None, :], end[None, :]
+    return bool(((a < c) & (c < b) & (b < d)).any())
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_any_spans_end_up_nested_and_few_are_moved(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    count = int(random.integers(1, 60))
+    lane = random.integers(0, 4, count)
+    start = random.integers(0, 50, count)
+    end = start + random.integers(0, 12, count)
+    end[random.random(count) < 0.05] = OPEN
+    extra = nest(lane, start, end)
+    for one in set(zip(lane.tolist(), extra.tolist(), strict=True)):
+        members = (lane == one[0]) & (extra == one[1])
+        assert not crosses(start[members], end[members])
+    for one in range(4):
+        members = lane == one
+        if not crosses(start[members], end[members]):
+            assert not extra[members].any(), "a lane that nests stays as it is"
+
+
+def test_only_what_crosses_is_moved() -> None:
+    start, end = ints(0, 10, 20, 90, 120), ints(100, 30, 25, 110, 130)
+    assert nest(ints(7, 7, 7, 7, 7), start, end).tolist() == [0, 0, 0, 1, 0]
+    # A span left open inside an ended one does not take its end.
+    assert nest(ints(1, 1, 1), ints(0, 10, 50), ints(40, OPEN, 60)).tolist() == [0, 1, 0]
+    # What touches or is empty stays.
+    start, end = ints(0, 10, 10, 10, 5), ints(10, 20, 10, 10, 5)
+    assert not nest(ints(1, 1, 1, 1, 1), start, end).any()
+    assert len(nest(ints(), ints(), ints())) == len(pack(ints(), ints())) == 0
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_packing_uses_as_many_rows_as_overlap_at_the_busiest_moment(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    start = random.integers(0, 1000, 200)
+    end = start + random.integers(1, 100, 200)
+    rows = pack(start, end)
+    for row in range(int(rows.max()) + 1):
+        order = np.argsort(start[rows == row])
+        assert (end[rows == row][order][:-1] <= start[rows == row][order][1:]).all()
+    moments = np.arange(1100)[:, None]
+    busiest = ((start <= moments) & (moments < end)).sum(axis=1).max()
+    assert rows.max() + 1 == busiest

@@ -26,7 +26,6 @@ ABSENT_WHERE_NOTHING_IS_LOST = {
 
 
 def asked() -> str:
-    """All expressions of the dashboards and rules."""
     boards = dashboards.folder("grafana").glob("*.json")
     found = [panel for board in boards for panel in json.loads(board.read_text("utf-8"))["panels"]]
     targets = [target["expr"] for panel in found for target in panel.get("targets", ())]
@@ -88,16 +87,11 @@ def test_a_histogram_counts_up_to_each_bound(meters: RunMeters) -> None:
     assert step["count"] == step["at_most"]["+Inf"] == STEPS
 
 
-def test_what_was_never_seen_has_no_series(tmp_path: Path) -> None:
-    run_of(tmp_path, process("learner", (Stage.TRAIN, 0, 1)), end_real_ns=at(2), exit_code=0)
+def test_what_was_never_seen_has_no_series_and_any_text_can_be_a_label(tmp_path: Path) -> None:
+    odd = process('a "role"\\\n', (Stage.TRAIN, 0, 1))
+    run_of(tmp_path, odd, end_real_ns=at(2), exit_code=0)
     found = families(RunMeters(tmp_path / "run"))
     assert "rltrace_stage_seconds_total" in found
     unseen = {"steps_total", "trajectories_total", "trained_tokens_total", "policy_version"}
     assert not {f"rltrace_{name}" for name in unseen} & set(found)
-
-
-def test_any_text_can_be_a_label(tmp_path: Path) -> None:
-    odd = process('a "role"\\\n', (Stage.TRAIN, 0, 1))
-    run_of(tmp_path, odd, end_real_ns=at(2), exit_code=0)
-    text = exposition(families(RunMeters(tmp_path / "run")))
-    assert r'role="a \"role\"\\\n"' in text
+    assert r'role="a \"role\"\\\n"' in exposition(found)

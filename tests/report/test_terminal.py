@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
+import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -14,23 +15,13 @@ from rich.cells import cell_len
 from rich.console import Console
 
 import rltrace
-from rltrace.report import terminal
 from rltrace.testing.inside.analysis import Summary, summarize
-from rltrace.testing.inside.report import Column, Grid, Section, printed, units
+from rltrace.testing.inside.report import Column, Grid, Section, printed, run_lines, units
+from rltrace.testing.inside.run import examine
 from rltrace.testing.inside.trace import PROBLEMS, Stage
 from rltrace.testing.made import at, process, rows, run_of, turns
-from tests.report.summaries import KINDS, Summaries
-
-
-def rendered(found: Summary, width: int = 100, tty: bool = False) -> str:
-    out = io.StringIO()
-    terminal.render(found, Console(file=out, width=width, force_terminal=tty))
-    return out.getvalue()
-
-
-def words_of(found: Summary) -> str:
-    """The report's text on one line, without its frame."""
-    return " ".join(rendered(found).replace("│", "").split())
+from tests.conftest import Record
+from tests.report.summaries import KINDS, Summaries, rendered, words_of
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -104,21 +95,19 @@ def test_a_cost_that_is_not_known_is_no_figure(summary: Summaries) -> None:
     assert "wall time that is, is not known" in words_of(unknown)
 
 
-@pytest.mark.parametrize(
-    ("slow", "words"),
-    [
+def test_warm_up_is_told(tmp_path: Path) -> None:
+    for slow, which in (
         (1, "step 0 (10.0 s)."),
-        (2, "steps 0 and 1 (10.0 s in the mean)."),
-        (7, "the first 7 steps (10.0 s in the mean)."),
-    ],
-)
-def test_warm_up_is_told(tmp_path: Path, slow: int, words: str) -> None:
-    driver, now = process("driver"), 0.0
-    for n in range(30):
-        length_s = 10.0 if n < slow else 5.0
-        driver.span((at(now), at(now + length_s)), "step", Stage.STEP, n)
-        now += length_s
-    assert f"Warm-up, left out: {words}" in words_of(summarize(run_of(tmp_path, driver)))
+        (2, "steps 0 and 1 ("),
+        (7, "the first 7 steps ("),
+    ):
+        driver, now = process("driver"), 0.0
+        for n in range(30):
+            length_s = 10.0 if n < slow else 5.0
+            driver.span((at(now), at(now + length_s)), "step", Stage.STEP, n)
+            now += length_s
+        text = words_of(summarize(run_of(tmp_path / str(slow), driver)))
+        assert f"Warm-up, left out: {which}" in text
 
 
 def in_turns(path: Path, *lengths_s: float, every: int = 4) -> Summary:
@@ -185,8 +174,8 @@ def test_a_pipe_gets_no_escape_codes_and_a_terminal_gets_colour(summary: Summari
 @pytest.mark.parametrize(
     ("kind", "words"),
     [
-        ("empty", ["no stage was seen", "no event was recorded."]),
-        ("no steps", ["No step was recorded: the whole run", "held the run up"]),
+        ("empty", ["no stage was seen", "no event was recorded.", "None can be told"]),
+        ("no steps", ["the whole run is shown", "held the run up", "None can be told"]),
         ("one step", ["1 steady step, at least 3 are needed"]),
         ("crashed", ["the job failed (exit code 1)", "torn-file (", "aligned within"]),
         ("hung", ["(signal 9, SIGKILL)", "step 1 in progress since 3 min 18 s", "a sign of life"]),
@@ -245,19 +234,47 @@ def test_tokens_whose_lag_nobody_knows_have_a_row(tmp_path: Path, unknown: int) 
     assert none[-5:] == ["0", "0", "%", "50" if unknown == 1 else "100", "%"]
 
 
-@pytest.mark.parametrize(
-    ("kind", "lines", "says"),
-    [
-        ("empty", 40, "None can be told"),
-        ("no steps", 55, "None can be told"),
-        ("hung", 85, "Cannot be told: env/reward latency"),  # it has a step, and walls of it
-    ],
-)
-def test_what_cannot_be_told_is_not_told_at_length(
-    summary: Summaries, kind: str, lines: int, says: str
-) -> None:
-    shown = rendered(summary(kind), 80)
-    assert len(shown.splitlines()) < lines
-    walls = shown[shown.index("The eight walls") :].split("\n\n")[0]
-    assert says in walls
-    assert len(walls.splitlines()) <= 12
+def test_what_cannot_be_told_is_not_told_at_length(summary: Summaries) -> None:
+    for kind, most in (("empty", 40), ("no steps", 55), ("hung", 85)):
+        shown = rendered(summary(kind), 80)
+        assert len(shown.splitlines()) < most
+        walls = shown[shown.index("The eight walls") :].split("\n\n")[0]
+        assert len(walls.splitlines()) <= 12
+    assert "Cannot be told: env/reward latency" in walls  # it has a step, and walls of it
+
+
+LOOP = """
+recorder.active().describe(role="controller")
+for n in range(4):
+    with rltrace.step(n):
+        with rltrace.span("rollout"): pass
+"""
+
+
+def cut(run: Path) -> None:
+    """Every process loses the end of its spans."""
+    for segment in (run / "spans").iterdir():
+        os.truncate(segment, segment.stat().st_size // 2)
+
+
+def test_a_cut_file_is_told_before_the_figures(run_path: Path, record: Record) -> None:
+    record(LOOP)
+    summary = summarize(rltrace.open_run(run_path))
+    assert summary.coverage.damaged == ()
+    assert not any("damaged" in line for line in run_lines.warnings(summary))
+    cut(run_path)
+    said, _, rest = words_of(summarize(rltrace.open_run(run_path))).partition("The eight walls")
+    assert "! what controller (pid " in said
+    assert "recorded is cut or damaged (spans)" in said
+    assert "torn-file" in rest  # with the name of the file
+    assert any(line.startswith("torn file: spans/") for line in examine(run_path).problems)
+
+
+def test_of_many_a_few_are_named(run_path: Path, record: Record) -> None:
+    for _ in range(5):
+        record(LOOP)
+    cut(run_path)
+    summary = summarize(rltrace.open_run(run_path))
+    lines = [line for line in run_lines.warnings(summary) if "damaged" in line]
+    assert len(lines) == 4
+    assert lines[-1].startswith("what 2 more processes recorded")

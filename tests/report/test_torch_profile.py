@@ -24,6 +24,8 @@ from tests.report.timelines import events
 
 torch = pytest.importorskip("torch")
 
+Traced = tuple[Path, int, int]
+
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
@@ -35,7 +37,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 @pytest.fixture(scope="module")
-def trace(run: Run, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int, int]:
+def trace(run: Run, tmp_path_factory: pytest.TempPathFactory) -> Traced:
     """What the profiler wrote during the run, and Unix ns just before and after the block in it."""
     from torch.profiler import ProfilerActivity, profile, record_function
 
@@ -51,7 +53,7 @@ def trace(run: Run, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int
     return path, before, after
 
 
-def document_of(trace: tuple[Path, int, int]) -> dict[str, Any]:
+def document_of(trace: Traced) -> dict[str, Any]:
     document: dict[str, Any] = json.loads(trace[0].read_text())
     return document
 
@@ -68,7 +70,7 @@ def timed(document: dict[str, Any]) -> list[dict[str, Any]]:
     return [e for e in events if e["ph"] == "X" and isinstance(e["pid"], int)]
 
 
-def test_every_event_is_read_at_its_unix_time(trace: tuple[Path, int, int]) -> None:
+def test_every_event_is_read_at_its_unix_time(trace: Traced) -> None:
     path, before, after = trace
     profile, events = read(path), timed(document_of(trace))
     assert len(profile) == len(events) > 10
@@ -84,7 +86,7 @@ def test_every_event_is_read_at_its_unix_time(trace: tuple[Path, int, int]) -> N
     assert json.loads(shapes.words[shapes.values[product]]) == [[32, 32], [32, 32]]
 
 
-def test_arrows_lead_from_forward_to_backward(trace: tuple[Path, int, int]) -> None:
+def test_arrows_lead_from_forward_to_backward(trace: Traced) -> None:
     profile, document = read(trace[0]), document_of(trace)
     begun = sum(e["ph"] == "s" for e in document["traceEvents"])
     assert len(profile.arrows) == begun > 0
@@ -93,9 +95,7 @@ def test_arrows_lead_from_forward_to_backward(trace: tuple[Path, int, int]) -> N
         assert "Backward" in profile.name[backward]
 
 
-def test_a_gzipped_trace_and_one_without_a_base_time_are_the_same(
-    trace: tuple[Path, int, int], tmp_path: Path
-) -> None:
+def test_a_gzipped_trace_and_one_without_a_base_time(trace: Traced, tmp_path: Path) -> None:
     def same(path: Path, within_ns: int) -> None:
         other, profile = read(path), read(trace[0])
         assert other.name == profile.name
@@ -113,9 +113,7 @@ def test_a_gzipped_trace_and_one_without_a_base_time_are_the_same(
     assert files_of(tmp_path) == [tmp_path / "old.json", tmp_path / "packed.json.gz"]
 
 
-def test_it_stands_in_the_process_that_it_is_of(
-    trace: tuple[Path, int, int], run: Run, tmp_path: Path
-) -> None:
+def test_it_stands_in_the_process_that_it_is_of(trace: Traced, run: Run, tmp_path: Path) -> None:
     profile = read(trace[0])
     counts = write(run, tmp_path / "t.pftrace", None, [profile])
     assert (counts.profiled, counts.arrows) == (len(profile), len(profile.arrows))
@@ -134,8 +132,8 @@ def test_it_stands_in_the_process_that_it_is_of(
     assert abs(moved[0] - offset) < 5_000_000, "onto the run's clock"
 
 
-def test_a_process_that_was_not_traced_gets_a_track_of_its_own(
-    trace: tuple[Path, int, int], run: Run, tmp_path: Path
+def test_an_untraced_process_has_a_track_of_its_own(
+    trace: Traced, run: Run, tmp_path: Path
 ) -> None:
     document = document_of(trace) | {"distributedInfo": {"rank": 3}, "host_name": "another"}
     packets = timeline(run, tmp_path, document, "rank3.json").packet
@@ -143,9 +141,7 @@ def test_a_process_that_was_not_traced_gets_a_track_of_its_own(
     assert "torch.profiler rank 3 (rank3.json)" in names
 
 
-def test_the_clock_of_another_node_is_put_right(
-    trace: tuple[Path, int, int], tmp_path: Path
-) -> None:
+def test_the_clock_of_another_node_is_put_right(trace: Traced, tmp_path: Path) -> None:
     make(tmp_path / "run", Workload(nodes=2, steps=4))
     run = rltrace.open_run(tmp_path / "run")
     there = next(p for p in run.processes if p.node != run.meta["node"] and p.role == "learner")
@@ -165,9 +161,7 @@ def test_the_clock_of_another_node_is_put_right(
     assert abs(min(begun) - moment) < bound_ns
 
 
-def test_a_trace_of_another_time_is_said(
-    trace: tuple[Path, int, int], run: Run, tmp_path: Path
-) -> None:
+def test_a_trace_of_another_time_is_said(trace: Traced, run: Run, tmp_path: Path) -> None:
     document = document_of(trace)
     document["baseTimeNanoseconds"] -= 10**14
     with pytest.raises(RltraceError, match=r"not recorded during this run.* before its start"):
@@ -192,12 +186,8 @@ CHROME = {"traceEvents": [{"ph": "X", "name": "a", "ts": 1, "dur": 1, "pid": 1, 
 )
 def test_what_is_no_trace_is_said_in_a_sentence(data: bytes, says: str, tmp_path: Path) -> None:
     (tmp_path / "x.json").write_bytes(data)
+    (tmp_path / "empty").mkdir()
     with pytest.raises(RltraceError, match=says):
         read(tmp_path / "x.json")
-
-
-def test_a_missing_file_and_an_empty_folder_are_said(tmp_path: Path) -> None:
-    with pytest.raises(RltraceError, match="No such file"):
-        read(tmp_path / "missing.json")
-    with pytest.raises(RltraceError, match=r"no torch.profiler trace"):
-        files_of(tmp_path)
+    with pytest.raises(RltraceError, match=r"no torch\.profiler trace"):
+        files_of(tmp_path / "empty")

@@ -46,9 +46,7 @@ def test_a_lead_without_an_interval_is_told_by_what_the_others_lack(tmp_path: Pa
     assert "every other stage is exposed for less than 5.0 % of a step" in said
 
 
-def test_a_job_that_failed_in_its_first_step_says_so_first_and_trained_on_nothing(
-    tmp_path: Path,
-) -> None:
+def test_a_job_that_failed_in_its_first_step_trained_on_nothing(tmp_path: Path) -> None:
     learner = process("learner", (("step", 1), 0, -1), (Stage.LOGPROB, 5, 6))
     rows(learner, "uses", time_s=[5], trajectory=[1], fate=[Fate.TRAINED], tokens=[9])
     found = summarize(run_of(tmp_path, learner, end_real_ns=at(9), exit_code=1))

@@ -45,8 +45,6 @@ def test_a_range_whose_ends_read_as_its_middle_is_left_out(gain: Estimate, says:
         ({0: 0.25, 1: 0.75}, "0: 25 %, 1: 75 %."),
     ],
 )
-def test_lags_beyond_those_that_are_listed_are_told_together(
-    lags: dict[int, float], told: str
-) -> None:
+def test_lags_that_are_not_listed_are_told_together(lags: dict[int, float], told: str) -> None:
     [line] = [line for line in answer(lags) if line.startswith("Lag in policy versions")]
     assert line.endswith(told)

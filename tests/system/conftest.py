@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.system.terminal import Terminal
-
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
@@ -43,7 +41,7 @@ def _programs() -> Iterator[None]:
 
 @pytest.fixture(scope="session", params=ENGINES)
 def engine(request: pytest.FixtureRequest) -> Path:
-    """The folder of Perfetto's engine, for `trace_processor.opened`; each version in turn."""
+    """The folder of Perfetto's engine, for `opened`; each version in turn."""
     return SYSTEM / "engines" / request.param
 
 
@@ -80,11 +78,3 @@ def seen(page: Page) -> Seen:
     from tests.system.web import Seen
 
     return Seen(page)
-
-
-@pytest.fixture
-def terminal(tmp_path: Path) -> Iterator[Terminal]:
-    """A tmux server of this test's own."""
-    opened = Terminal(tmp_path)
-    yield opened
-    opened.close()

@@ -11,6 +11,8 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,9 +26,9 @@ import yaml
 import rltrace
 from rltrace import dashboards
 from rltrace.testing.inside.report import METRICS
+from tests.framework_jobs import free_port
 from tests.report.everything import everything
 from tests.report.test_prometheus import ABSENT_WHERE_NOTHING_IS_LOST
-from tests.system.prometheus import Prometheus, promtool
 
 HERE = Path(__file__).parent
 BOARDS = sorted(dashboards.folder("grafana").glob("*.json"))
@@ -35,10 +37,19 @@ WINDOW = "10s"
 PATIENCE_S = 300
 
 
+def promtool(*words: str, **how: Any) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(["promtool", *words], capture_output=True, check=False, **how)
+
+
+def until(what: str, holds: Callable[[], Any], seconds: float = PATIENCE_S) -> None:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.5)
+
+
 @dataclass(frozen=True)
 class Expression:
-    """What one target of a panel asks."""
-
     board: str
     panel: str
     text: str
@@ -72,31 +83,33 @@ def exporting(run: Path) -> Iterator[str]:
         assert exporter.wait() == 0, "the exporter ends cleanly when it is told to"
 
 
-@contextmanager
-def scraping(folder: Path, url: str) -> Iterator[Prometheus]:
-    """A Prometheus with the files of dashboards/, that scrapes every second."""
-    server = Prometheus(folder)
-    config = (RULES / "prometheus.yml").read_text("utf-8").replace("15s", "1s")
-    target = url.removeprefix("http://").removesuffix("/metrics")
-    assert "127.0.0.1:9464" in config
-    (folder / "prometheus.yml").write_text(config.replace("127.0.0.1:9464", target))
-    rules = (RULES / "rules.yml").read_text("utf-8").replace("interval: 15s", "interval: 1s")
-    (folder / "rules.yml").write_text(rules)
-    server.start(folder / "prometheus.yml")
-    try:
-        server.until_scraped("rltrace")
-        yield server
-    finally:
-        server.stop()
-
-
 @dataclass(frozen=True)
 class Watched:
-    """A run, and the Prometheus that watches it."""
+    """A run, the address of its exporter, and the Prometheus that scrapes it."""
 
     path: Path
     url: str
-    server: Prometheus
+    port: int
+
+    def api(self, path: str, **parameters: object) -> Any:
+        """The `data` of an answer of the HTTP API: `api("query", query="up")`. Errors:
+        `AssertionError` with Prometheus's own message, for a query that it refuses."""
+        asked = urllib.parse.urlencode(parameters)
+        try:
+            address = f"http://127.0.0.1:{self.port}/api/v1/{path}?{asked}"
+            with urllib.request.urlopen(address, timeout=30) as answer:
+                return json.load(answer)["data"]
+        except urllib.error.HTTPError as error:
+            raise AssertionError(error.read().decode("utf-8", "replace")) from None
+
+    def is_scraped(self) -> bool:
+        """Whether it answers, and all targets were scraped well."""
+        try:
+            urllib.request.urlopen(f"http://127.0.0.1:{self.port}/-/ready", timeout=5).close()
+        except OSError:
+            return False
+        up = self.api("query", query='up{job="rltrace"}')["result"]
+        return bool(up) and all(series["value"][1] == "1" for series in up)
 
     def last(self, query: str) -> list[tuple[dict[str, str], float]]:
         """The labels and the value of each series now. A scrape that failed, as one may on a busy
@@ -104,7 +117,7 @@ class Watched:
         found: list[Any] = []
 
         def series() -> bool:
-            found[:] = self.server.api("query", query=query)["result"]
+            found[:] = self.api("query", query=query)["result"]
             return bool(found)
 
         until(query, series)
@@ -114,25 +127,39 @@ class Watched:
         """The values of each series in the last seconds."""
         now = time.time()
         filled = expression.filled(self.path.name)
-        found = self.server.api("query_range", query=filled, start=now - 5, end=now, step=1)
+        found = self.api("query_range", query=filled, start=now - 5, end=now, step=1)
         return [[float(v) for _, v in series["values"]] for series in found["result"]]
+
+
+@contextmanager
+def watched(run: Path) -> Iterator[Watched]:
+    """A run, and a Prometheus with the files of dashboards/ that scrapes it every second."""
+    folder, port = run.parent / "prometheus", free_port()
+    folder.mkdir()
+    config = (RULES / "prometheus.yml").read_text("utf-8").replace("15s", "1s")
+    rules = (RULES / "rules.yml").read_text("utf-8").replace("interval: 15s", "interval: 1s")
+    (folder / "rules.yml").write_text(rules)
+    assert "127.0.0.1:9464" in config
+    command = ["prometheus", f"--config.file={folder / 'prometheus.yml'}"]
+    command += [f"--storage.tsdb.path={folder / 'data'}", f"--web.listen-address=127.0.0.1:{port}"]
+    with exporting(run) as url, (folder / "log").open("wb") as log:
+        target = url.removeprefix("http://").removesuffix("/metrics")
+        (folder / "prometheus.yml").write_text(config.replace("127.0.0.1:9464", target))
+        server = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log)
+        try:
+            found = Watched(run, url, port)
+            until("a scrape", lambda: server.poll() is not None or found.is_scraped(), 120)
+            assert server.poll() is None, (folder / "log").read_text("utf-8", "replace")
+            yield found
+        finally:
+            server.terminate()
+            server.wait()
 
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
-    """A recorded run."""
-    folder = tmp_path_factory.mktemp("recorded")
-    everything(folder / "run-1")
-    with exporting(folder / "run-1") as url, scraping(folder / "prometheus", url) as server:
-        yield Watched(folder / "run-1", url, server)
-
-
-def until(what: str, holds: Callable[[], Any]) -> None:
-    """Waits until `holds()` says so."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not holds():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.5)
+    with watched(everything(tmp_path_factory.mktemp("recorded") / "run-1")) as found:
+        yield found
 
 
 @contextmanager
@@ -150,19 +177,13 @@ def job_of(run: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 @pytest.fixture(scope="module")
 def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
-    """A job that runs."""
-    folder = tmp_path_factory.mktemp("live")
-    run = folder / "run-2"
-    with (
-        job_of(run),
-        exporting(run) as url,
-        scraping(folder / "prometheus", url) as server,
-    ):
-        yield Watched(run, url, server)
+    run = tmp_path_factory.mktemp("live") / "run-2"
+    with job_of(run), watched(run) as found:
+        yield found
 
 
 @pytest.mark.parametrize("expression", EXPRESSIONS, ids=lambda e: f"{e.board}: {e.panel}")
-def test_an_expression_has_series_on_a_recorded_run_and_numbers_while_a_job_runs(
+def test_an_expression_has_numbers(
     recorded: Watched, live: Watched, expression: Expression
 ) -> None:
     def numbers() -> list[float]:
@@ -177,7 +198,7 @@ def test_every_metric_is_exported_and_reaches_prometheus(live: Watched) -> None:
     names: set[str] = set()
 
     def all_there() -> bool:
-        names.update(live.server.api("label/__name__/values"))
+        names.update(live.api("label/__name__/values"))
         return missing <= names | {re.sub("_(bucket|sum|count)$", "", name) for name in names}
 
     until("metrics", all_there)
@@ -187,7 +208,7 @@ def test_every_metric_is_exported_and_reaches_prometheus(live: Watched) -> None:
 
 def test_rules_are_evaluated_and_nothing_is_wrong_with_them(live: Watched) -> None:
     def evaluated() -> list[tuple[str, str]]:
-        groups = live.server.api("rules")["groups"]
+        groups = live.api("rules")["groups"]
         return [(rule["name"], rule["health"]) for group in groups for rule in group["rules"]]
 
     until("rules", lambda: all(health == "ok" for _, health in evaluated()))
@@ -228,12 +249,11 @@ def test_promtool_accepts_config_rules_and_their_tests(recorded: Watched) -> Non
         ("check", "rules", "rules.yml"),
         ("test", "rules", "rules.test.yml"),
     ):
-        done = promtool(*words, folder=RULES)
+        done = promtool(*words, cwd=RULES)
         assert done.returncode == 0, done.stdout + done.stderr
     with urllib.request.urlopen(recorded.url) as answer:
         text = answer.read()
-    check = ["promtool", "check", "metrics"]
-    done = subprocess.run(check, input=text, capture_output=True, check=False)
+    done = promtool("check", "metrics", input=text)
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
 
 
@@ -250,37 +270,25 @@ def test_provisioning_names_the_source_and_the_dashboards() -> None:
     assert provider["options"]["path"] in told
 
 
-def types(folder: Path, node_modules: Path, boards: dict[str, str]) -> str:
-    """What tsc says of dashboards, given as JSON."""
-    shutil.copy(HERE / "dashboards.ts", folder)
-    (folder / "node_modules").symlink_to(node_modules)
+WRONG = {
+    '"unit": "s"': '"unit": 5',
+    '"showHeader": true': '"showHead": true',
+    '"type": "timeseries"': '"type": "timeserie"',
+    '"fillOpacity": 0': '"fillOpacity": "none"',
+}
+
+
+def test_dashboards_are_of_grafanas_types(tmp_path: Path, node_modules: Path) -> None:
+    shutil.copy(HERE / "dashboards.ts", tmp_path)
+    (tmp_path / "node_modules").symlink_to(node_modules)
     lines = ['import type { Board } from "./dashboards.js";']
-    lines += [f"export const {name}: Board = {text};" for name, text in boards.items()]
-    (folder / "check.ts").write_text("\n".join(lines), "utf-8")
+    lines += [f"export const b{n}: Board = {b.read_text('utf-8')};" for n, b in enumerate(BOARDS)]
+    for n, (right, wrong) in enumerate(WRONG.items()):
+        text = json.dumps(json.loads(BOARDS[0].read_text("utf-8").replace(right, wrong, 1)))
+        lines += ["// @ts-expect-error", f"export const wrong{n}: Board = {text};"]
+    (tmp_path / "check.ts").write_text("\n".join(lines), "utf-8")
     options = ["--noEmit", "--strict", "--skipLibCheck"]
     options += ["--target", "es2022", "--module", "nodenext"]
     tsc = [str(node_modules / ".bin/tsc"), *options, "check.ts"]
-    return subprocess.run(tsc, cwd=folder, capture_output=True, text=True, check=False).stdout
-
-
-def test_the_dashboards_are_of_grafanas_types(tmp_path: Path, node_modules: Path) -> None:
-    boards = {board.stem.replace("-", "_"): board.read_text("utf-8") for board in BOARDS}
-    assert len(boards) == 2
-    assert types(tmp_path, node_modules, boards) == ""
-
-
-def test_a_dashboard_of_another_type_is_refused(tmp_path: Path, node_modules: Path) -> None:
-    text = BOARDS[0].read_text("utf-8")
-    wrong = {
-        "unit": text.replace('"unit": "s"', '"unit": 5', 1),
-        "option": text.replace('"showHeader": true', '"showHead": true', 1),
-        "kind": text.replace('"type": "timeseries"', '"type": "timeserie"', 1),
-        "fill": text.replace('"fillOpacity": 0', '"fillOpacity": "none"', 1),
-    }
-    assert all(changed != text for changed in wrong.values())
-    said = types(tmp_path, node_modules, wrong)
-    lines = (tmp_path / "check.ts").read_text("utf-8").splitlines()
-    begins = [i for i, line in enumerate(lines, 1) if line.startswith("export const")]
-    places = {int(n) for n in re.findall(r"^check\.ts\((\d+),", said, re.M)}
-    for begin, end in zip(begins, [*begins[1:], len(lines) + 1], strict=True):
-        assert any(begin <= place < end for place in places), said
+    done = subprocess.run(tsc, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.stdout == ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,37 +26,37 @@ MOST_BYTES = 1_500_000
 LARGE = Workload(steps=200, prompts=8, group=4, spans=50_000)
 READY = "() => document.documentElement.dataset.ready"
 
-Open = Callable[[Path], None]
+Open = Callable[[str | Path], Path]
 Pages = Callable[[str], Path]
 
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> Pages:
     """The page of a kind of run, each written once."""
-    made: dict[str, Path] = {}
 
+    @cache
     def of(kind: str) -> Path:
-        if kind not in made:
-            folder = tmp_path_factory.mktemp("page")
-            if kind == "large":
-                make(folder / "run", LARGE)
-                run = rltrace.open_run(folder / "run")
-            else:
-                run = run_of_kind(kind, folder)
-            made[kind] = folder / "report.html"
-            html.write(run, summarize(run), made[kind])
-        return made[kind]
+        folder = tmp_path_factory.mktemp("page")
+        if kind == "large":
+            make(folder / "run", LARGE)
+            run = rltrace.open_run(folder / "run")
+        else:
+            run = run_of_kind(kind, folder)
+        html.write(run, summarize(run), folder / "report.html")
+        return folder / "report.html"
 
     return of
 
 
 @pytest.fixture
-def opened(page: Page, seen: Seen) -> Open:
-    """Opens a file in `page` and waits until it is ready."""
+def opened(page: Page, seen: Seen, pages: Pages) -> Open:
+    """Opens the page of a kind of run, or a file, and waits until it is ready; the file."""
 
-    def open_(path: Path) -> None:
+    def open_(what: str | Path) -> Path:
+        path = pages(what) if isinstance(what, str) else what
         page.goto(path.as_uri())
         page.wait_for_function(READY)
+        return path
 
     return open_
 
@@ -78,12 +79,9 @@ def in_view(page: Page) -> float:
     return float(page.evaluate(f"{VIEW}.to - {VIEW}.from"))
 
 
-def test_a_long_run_is_one_small_file_that_asks_for_nothing(
-    pages: Pages, page: Page, seen: Seen, opened: Open
-) -> None:
-    path = pages("large")
+def test_a_long_run_is_a_small_file_that_asks_nobody(page: Page, seen: Seen, opened: Open) -> None:
+    path = opened("large")
     assert path.stat().st_size <= MOST_BYTES
-    opened(path)
     assert seen.requests == [path.as_uri()]
     assert seen.errors == []
     spans = page.evaluate(
@@ -103,17 +101,13 @@ def test_a_long_run_is_one_small_file_that_asks_for_nothing(
 
 
 @pytest.mark.parametrize("kind", ["crashed", "empty", "hung", "no steps", "one step"])
-def test_a_run_with_parts_missing_opens_without_an_error(
-    pages: Pages, seen: Seen, opened: Open, kind: str
-) -> None:
-    opened(pages(kind))
+def test_a_run_with_parts_missing_opens(seen: Seen, opened: Open, kind: str) -> None:
+    opened(kind)
     assert seen.errors == []
 
 
-def test_the_timeline_is_zoomed_moved_and_pointed_at(
-    pages: Pages, page: Page, seen: Seen, opened: Open
-) -> None:
-    opened(pages("one-step-off"))
+def test_the_timeline_is_zoomed_and_moved(page: Page, seen: Seen, opened: Open) -> None:
+    opened("one-step-off")
     whole = in_view(page)
     middle = middle_of(page)
     page.mouse.move(*middle)
@@ -156,8 +150,8 @@ def test_the_timeline_is_zoomed_moved_and_pointed_at(
     assert seen.errors == []
 
 
-def test_another_step_is_shown_where_it_is_chosen(pages: Pages, page: Page, opened: Open) -> None:
-    opened(pages("one-step-off"))
+def test_another_step_is_shown_where_it_is_chosen(page: Page, opened: Open) -> None:
+    opened("one-step-off")
     below = page.locator("#waterfall-of")
     mean = below.text_content()
     shapes = page.locator("#waterfall-rows").inner_html()
@@ -170,8 +164,8 @@ def test_another_step_is_shown_where_it_is_chosen(pages: Pages, page: Page, open
     assert page.locator("#waterfall-rows").inner_html() == shapes
 
 
-def test_what_is_pointed_at_is_told_by_the_table(pages: Pages, page: Page, opened: Open) -> None:
-    opened(pages("async"))
+def test_what_is_pointed_at_is_told_by_the_table(page: Page, opened: Open) -> None:
+    opened("async")
     row = page.locator("#lags .numbers tbody tr").nth(3)
     expected = row.locator("td").first.text_content()
     page.locator("#lags .hit").nth(3).hover(force=True)
@@ -183,12 +177,10 @@ def test_what_is_pointed_at_is_told_by_the_table(pages: Pages, page: Page, opene
     assert f"trajectories\n{expected}" in page.locator("#tip").inner_text()
 
 
-def test_both_themes_follow_the_system_and_the_button(
-    pages: Pages, page: Page, opened: Open
-) -> None:
+def test_both_themes_follow_the_system_and_the_button(page: Page, opened: Open) -> None:
     ground = "getComputedStyle(document.body).backgroundColor"
     page.emulate_media(color_scheme="dark")
-    opened(pages("colocated"))
+    opened("colocated")
     dark = page.evaluate(ground)
     page.emulate_media(color_scheme="light")
     light = page.evaluate(ground)
@@ -235,9 +227,9 @@ def test_whatever_a_run_calls_its_parts_is_text(
 
 def test_a_page_is_watched(page: Page, seen: Seen, tmp_path: Path) -> None:
     file = tmp_path / "x.html"
-    file.write_text("<script>console.log('hello'); fetch('file:///nowhere'); oops()</script>")
+    file.write_text("<script>console.error('hello'); fetch('file:///nowhere'); oops()</script>")
     page.goto(file.as_uri())
     page.wait_for_load_state("networkidle")
     assert seen.requests == [file.as_uri(), "file:///nowhere"]
-    assert "log: hello" in seen.console
-    assert any("oops" in error for error in seen.errors)
+    for wrong in ("hello", "failed: file:///nowhere", "oops"):
+        assert any(wrong in error for error in seen.errors)

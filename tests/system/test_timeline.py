@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import math
+import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from perfetto.trace_processor import TraceProcessor
 
 import rltrace
 from benchmarks.make_trace import make
 from rltrace.report.perfetto import TimelineCounts, counters, write
 from rltrace.testing.inside.hooks import identify
-from rltrace.testing.inside.report import find
+from rltrace.testing.inside.report import Findings, find
 from rltrace.testing.inside.trace import Run, Stage
 from rltrace.testing.workload import Workload
 from tests.report.timelines import DURATIONS, US, VERSIONS, awkward
-from tests.system.trace_processor import Trace, opened
 
 STAGES = ", ".join(f"'{s.name.lower()}'" for s in Stage if s is not Stage.STEP)
+SERVER = Path(__file__).with_name("trace_processor.mjs")
 
 
 @dataclass(frozen=True)
@@ -29,20 +32,44 @@ class Loaded:
 
     run: Run
     counts: TimelineCounts
-    trace: Trace
+    processor: TraceProcessor
 
     def stored(self, query: str) -> list[tuple[Any, ...]]:
         return self.run.sql(query).fetchall()
+
+    def drawn(self, query: str) -> list[tuple[Any, ...]]:
+        """The rows of a PerfettoSQL query, whose columns must have different names."""
+        return [tuple(row.__dict__.values()) for row in self.processor.query(query)]
+
+
+@contextmanager
+def loaded(
+    run: Run, path: Path, engine: Path, findings: Findings | None = None
+) -> Iterator[Loaded]:
+    """A run's timeline, written to `path`, in the engine of a folder, run by Node: it finds nothing
+    wrong with it."""
+    counts = write(run, path, findings)
+    server = subprocess.Popen(["node", str(SERVER), str(engine)], stdout=subprocess.PIPE, text=True)
+    try:
+        assert server.stdout is not None
+        port = server.stdout.readline().strip()
+        assert port, "the engine did not start"
+        processor = TraceProcessor(trace=str(path), addr=f"127.0.0.1:{port}")
+        found = Loaded(run, counts, processor)
+        wrong = "FROM stats WHERE value > 0 AND severity IN ('error', 'data_loss')"
+        assert found.drawn(f"SELECT name, value {wrong}") == []
+        yield found
+        processor.close()
+    finally:
+        server.terminate()
+        server.wait()
 
 
 @pytest.fixture(scope="module")
 def small(engine: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loaded]:
     folder = tmp_path_factory.mktemp("awkward")
-    run = awkward(folder / "run")
-    counts = write(run, folder / "t.pftrace.gz")
-    with opened(folder / "t.pftrace.gz", engine) as trace:
-        assert trace.problems() == []
-        yield Loaded(run, counts, trace)
+    with loaded(awkward(folder / "run"), folder / "t.pftrace.gz", engine) as found:
+        yield found
 
 
 @pytest.fixture(scope="module", params=["colocated", "async"])
@@ -52,10 +79,8 @@ def large(
     folder = tmp_path_factory.mktemp(request.param)
     make(folder / "run", Workload(placement=request.param, spans=20_000, unknown_versions=0.1))
     run = rltrace.open_run(folder / "run")
-    counts = write(run, folder / "t.pftrace", find(run))
-    with opened(folder / "t.pftrace", engine) as trace:
-        assert trace.problems() == []
-        yield Loaded(run, counts, trace)
+    with loaded(run, folder / "t.pftrace", engine, find(run)) as found:
+        yield found
 
 
 def test_the_engine_sees_every_row_and_its_true_duration(small: Loaded) -> None:
@@ -63,21 +88,21 @@ def test_the_engine_sees_every_row_and_its_true_duration(small: Loaded) -> None:
     assert (counts.spans, counts.unended, counts.processes, counts.versions) == (13, 1, 2, 1)
     kinds = ("spans", "trajectories", "rewards", "syncs", "uses")
     everything = sum(small.run.rows(kind) for kind in kinds) + counts.versions
-    assert small.trace.rows("SELECT count(*), sum(dur = -1) FROM slice") == [(everything, 1)]
+    assert small.drawn("SELECT count(*), sum(dur = -1) FROM slice") == [(everything, 1)]
     as_recorded = "dur > 0 AND category <> 'policy version'"
-    lasting = small.trace.rows(f"SELECT sum(dur) FROM slice WHERE {as_recorded}")
+    lasting = small.drawn(f"SELECT sum(dur) FROM slice WHERE {as_recorded}")
     assert lasting == small.stored(DURATIONS)
     expected = small.stored(
         "SELECT start_ns, CASE end_ns WHEN -1 THEN -1 ELSE end_ns - start_ns END "
         f"FROM raw_spans WHERE stage <> {Stage.STEP:d}"
     )
-    drawn = small.trace.rows(f"SELECT to_realtime(ts), dur FROM slice WHERE category IN ({STAGES})")
+    drawn = small.drawn(f"SELECT to_realtime(ts), dur FROM slice WHERE category IN ({STAGES})")
     assert sorted(drawn) == sorted(expected), "each span stands at its real time"
 
 
 def test_slices_stand_on_the_tracks_of_their_process(small: Loaded) -> None:
     host, pid = small.run.processes[0].host, small.run.processes[0].pid
-    lanes = small.trace.rows(
+    lanes = small.drawn(
         "SELECT p.name AS process, t.name AS lane, count(*), max(s.depth) FROM slice s "
         "JOIN thread_track k ON s.track_id = k.id JOIN thread t USING (utid) "
         "JOIN process p USING (upid) GROUP BY 1, 2 ORDER BY 1, 2"
@@ -87,7 +112,7 @@ def test_slices_stand_on_the_tracks_of_their_process(small: Loaded) -> None:
         (f"rollout 0 ({host}:{pid})", "lane 1", 7, 1),
         (f"rollout 0 ({host}:{pid})", "lane 2", 1, 0),
     ]
-    others = small.trace.rows(
+    others = small.drawn(
         "SELECT t.name, count(*) FROM slice s JOIN track t ON s.track_id = t.id "
         "WHERE t.name NOT NULL GROUP BY 1"
     )
@@ -102,13 +127,13 @@ def test_slices_stand_on_the_tracks_of_their_process(small: Loaded) -> None:
         "samples used": 5,
     }
     packed = "SELECT count(DISTINCT track_id) FROM slice WHERE category = 'trajectory'"
-    assert small.trace.rows(packed) == [(5,)], "five at a time need five rows"
+    assert small.drawn(packed) == [(5,)], "five at a time need five rows"
 
 
 def test_annotations_say_what_is_known_and_only_that(small: Loaded) -> None:
     def notes(where: str) -> list[dict[str, object]]:
         slices: dict[int, dict[str, object]] = {}
-        for slice_id, key, whole, text, real in small.trace.rows(
+        for slice_id, key, whole, text, real in small.drawn(
             "SELECT s.id, a.key, a.int_value, a.string_value, a.real_value FROM slice s "
             "LEFT JOIN args a ON s.arg_set_id = a.arg_set_id AND a.key LIKE 'debug.%' "
             f"WHERE {where} ORDER BY s.ts"
@@ -164,16 +189,16 @@ DRAWN = "FROM flow f JOIN slice a ON f.slice_out = a.id JOIN slice b ON f.slice_
 
 
 def test_every_arrow_is_one_that_the_tables_tell_of(small: Loaded, large: Loaded) -> None:
-    for loaded in (small, large):
+    for found in (small, large):
         query = f"SELECT a.category AS begins, b.category AS ends, count(*) {DRAWN} GROUP BY 1, 2"
-        told = [row for row in loaded.stored(ARROWS) if row[2]]
-        assert sorted(loaded.trace.rows(query)) == sorted(told)
-        assert loaded.counts.arrows == sum(row[2] for row in told)
+        told = [row for row in found.stored(ARROWS) if row[2]]
+        assert sorted(found.drawn(query)) == sorted(told)
+        assert found.counts.arrows == sum(row[2] for row in told)
 
 
 def test_an_arrow_joins_what_belongs_together(large: Loaded) -> None:
     def both_ends(key: str, other: str, ends: str) -> list[tuple[Any, ...]]:
-        return large.trace.rows(
+        return large.drawn(
             f"SELECT x.int_value AS begins, y.int_value AS ends {DRAWN} "
             f"JOIN args x ON x.arg_set_id = a.arg_set_id AND x.key = 'debug.{key}' "
             f"JOIN args y ON y.arg_set_id = b.arg_set_id AND y.key = 'debug.{other}' "
@@ -191,20 +216,8 @@ def test_an_arrow_joins_what_belongs_together(large: Loaded) -> None:
     assert sorted(drawn) == sorted(large.stored(made_of))
 
 
-def test_one_click_on_a_sample_says_how_stale_it_was(large: Loaded) -> None:
-    said = large.trace.rows(
-        "SELECT x.int_value AS trajectory, y.int_value AS lag FROM slice s "
-        "JOIN args x ON x.arg_set_id = s.arg_set_id AND x.key = 'debug.trajectory' "
-        "JOIN args y ON y.arg_set_id = s.arg_set_id AND y.key = 'debug.lag_versions' "
-        "WHERE category = 'use'"
-    )
-    assert said
-    known = large.stored("SELECT trajectory, lag FROM lags WHERE lag IS NOT NULL")
-    assert sorted(said) == sorted(known)
-
-
 def test_a_whole_run_adds_up_stage_by_stage(large: Loaded) -> None:
-    drawn = large.trace.rows(
+    drawn = large.drawn(
         f"SELECT category, count(*), sum(dur) FROM slice WHERE category IN ({STAGES}, 'step') "
         "GROUP BY 1 ORDER BY 1"
     )
@@ -213,22 +226,22 @@ def test_a_whole_run_adds_up_stage_by_stage(large: Loaded) -> None:
     assert drawn == large.stored(stored)
     versions = "SELECT count(*), sum(dur) FROM slice WHERE category = 'policy version'"
     stored = f"SELECT count(*), {lasting} FROM ({VERSIONS})"
-    assert large.trace.rows(versions) == large.stored(stored)
+    assert large.drawn(versions) == large.stored(stored)
     path = "SELECT count(*), max(ts + dur) - min(ts) - sum(dur) FROM slice"
-    count, gaps = large.trace.rows(f"{path} WHERE category = 'critical path'")[0]
+    count, gaps = large.drawn(f"{path} WHERE category = 'critical path'")[0]
     assert count == large.counts.path_stretches > 0
     assert gaps == 0, "the path has no gaps"
 
 
 def test_readings_are_the_recorded_ones_with_their_unit(small: Loaded, large: Loaded) -> None:
     read = "SELECT t.name, t.unit, c.value FROM counter c JOIN counter_track t ON c.track_id = t.id"
-    assert small.trace.rows(f"{read} WHERE t.name = 'memory_bytes 0' ORDER BY c.ts") == [
+    assert small.drawn(f"{read} WHERE t.name = 'memory_bytes 0' ORDER BY c.ts") == [
         ("memory_bytes 0", "bytes", 0.1 * i) for i in range(3)
     ]
     of_samples = (counters.IN_FLIGHT, counters.OF_PROCESS, counters.WAITING)
     of_versions = (counters.LARGEST_LAG, counters.MEAN_LAG, counters.RATE)
     derived = ", ".join(f"'{name}'" for name in (*of_samples, *of_versions))
-    drawn = large.trace.rows(f"SELECT value FROM ({read}) WHERE name NOT IN ({derived})")
+    drawn = large.drawn(f"SELECT value FROM ({read}) WHERE name NOT IN ({derived})")
     stored = large.stored("SELECT value FROM raw_samples WHERE NOT isnan(value)")
     assert len(drawn) == large.counts.samples
     assert math.fsum(v for (v,) in drawn) == math.fsum(v for (v,) in stored)
@@ -246,21 +259,21 @@ OF_RUN = """
 
 
 def test_derived_counters_follow_from_the_samples(large: Loaded) -> None:
-    flying = large.trace.rows(OF_RUN.format(counters.IN_FLIGHT))
+    flying = large.drawn(OF_RUN.format(counters.IN_FLIGHT))
     changes = "SELECT start_ns AS ns, 1 AS n FROM raw_trajectories UNION ALL "
     changes += "SELECT end_ns, -1 FROM raw_trajectories WHERE end_ns <> -1"
     assert flying == large.stored(LEVEL.format(changes))
-    waiting = large.trace.rows(OF_RUN.format(counters.WAITING))
+    waiting = large.drawn(OF_RUN.format(counters.WAITING))
     met = "(SELECT max(t.end_ns) AS a, min(time_ns) AS b FROM raw_uses JOIN raw_trajectories t "
     met += "USING (trajectory) WHERE trajectory <> -1 GROUP BY trajectory HAVING b >= a)"
     changes = f"SELECT a AS ns, 1 AS n FROM {met} UNION ALL SELECT b, -1 FROM {met}"
     assert waiting == large.stored(LEVEL.format(changes))
-    lags = large.trace.rows(OF_RUN.format(counters.LARGEST_LAG))
+    lags = large.drawn(OF_RUN.format(counters.LARGEST_LAG))
     trained = "SELECT u.time_ns, u.step, l.lag FROM raw_uses u JOIN lags l USING (trajectory, step)"
     trained += " WHERE l.fate = 'trained' AND l.lag IS NOT NULL"
     expected = f"SELECT min(time_ns), max(lag)::DOUBLE FROM ({trained}) GROUP BY step ORDER BY 1"
     assert lags == large.stored(expected)
-    rate = large.trace.rows(OF_RUN.format(counters.RATE))
+    rate = large.drawn(OF_RUN.format(counters.RATE))
     width_s = (rate[1][0] - rate[0][0]) / 1e9
     tokens = large.stored("SELECT sum(response_tokens) FROM raw_trajectories WHERE end_ns <> -1")
     assert math.fsum(v for _, v in rate) * width_s == pytest.approx(float(tokens[0][0]), rel=1e-9)

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,16 +30,8 @@ REFUSED = (
 """What the UI would ask for elsewhere, and says when it is not let."""
 
 
-@dataclass(frozen=True)
-class Served:
-    """A run, and the address that the command said."""
-
-    run: Run
-    address: str
-
-    @property
-    def origin(self) -> str:
-        return self.address.split("#")[0]
+Served = tuple[Run, str]
+"""A run, and the address that the command said."""
 
 
 @pytest.fixture
@@ -54,7 +45,7 @@ def served(tmp_path: Path) -> Iterator[Served]:
     address = server.stderr.readline().strip()
     try:
         assert re.match(r"http://127\.0\.0\.1:\d+/#!/\?url=", address), address
-        yield Served(rltrace.open_run(tmp_path / "run"), address)
+        yield rltrace.open_run(tmp_path / "run"), address
     finally:
         server.send_signal(signal.SIGINT)
         _, said = server.communicate(timeout=60)
@@ -74,15 +65,16 @@ def asked(page: Page, query: str) -> list[Any]:
     return found
 
 
-def test_a_click_on_a_sample_says_how_stale_it_was(
+def test_one_click_says_how_stale_it_was(
     served: Served, page: Page, seen: Seen, tmp_path: Path
 ) -> None:
-    page.goto(served.address, wait_until="commit")
+    run, address = served
+    page.goto(address, wait_until="commit")
     page.wait_for_function("() => window.app?.trace?.engine", polling=500)
     pinned = page.get_by_text("critical path", exact=True).first
     pinned.wait_for()  # what is of the whole run stands on top
     counted = asked(page, "SELECT count(*) AS a, 0 AS b FROM slice WHERE category = 'trajectory'")
-    assert counted[0] == served.run.rows("trajectories")
+    assert counted[0] == run.rows("trajectories")
 
     sample, lag = asked(
         page,
@@ -101,7 +93,7 @@ def test_a_click_on_a_sample_says_how_stale_it_was(
     picture = page.screenshot(path=tmp_path / "timeline.png")
     assert colours(picture) > 50, "something is drawn"
     assert not [e for e in seen.errors if not any(known in e for known in REFUSED)]
-    elsewhere = {url for url in seen.requests if not url.startswith(served.origin)}
+    elsewhere = {url for url in seen.requests if not url.startswith(address.split("#")[0])}
     assert elsewhere <= {e.removeprefix("failed: ") for e in seen.errors}, "nothing is loaded"
 
 

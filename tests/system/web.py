@@ -38,8 +38,6 @@ class Seen:
     def __init__(self, page: Page) -> None:
         self.requests: list[str] = []
         """URLs, without data: and blob:."""
-        self.console: list[str] = []
-        """`type: text` of each console message."""
         self.errors: list[str] = []
         """Uncaught exceptions, failed requests and console errors."""
         page.on("request", lambda request: self._requested(request.url))
@@ -52,6 +50,5 @@ class Seen:
             self.requests.append(url)
 
     def _said(self, kind: str, text: str) -> None:
-        self.console.append(f"{kind}: {text}")
         if kind == "error":
             self.errors.append(text)

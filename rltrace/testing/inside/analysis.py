@@ -13,8 +13,7 @@ from rltrace.analysis.critical_path import CriticalPath, PathSegment, critical_p
 from rltrace.analysis.fixes import Fix
 from rltrace.analysis.framework import is_laid_out
 from rltrace.analysis.freshness import LagBound, freshness
-from rltrace.analysis.gate import baseline as gate_baseline
-from rltrace.analysis.gate import conditions, metrics
+from rltrace.analysis.gate import findings, metrics
 from rltrace.analysis.gate.absolute import Verdicts
 from rltrace.analysis.gate.baseline import Baseline as baseline_Baseline
 from rltrace.analysis.gate.baseline import make_baseline, read_baseline, write_baseline, wrong_with
@@ -27,16 +26,7 @@ from rltrace.analysis.gate.conditions import (
     Condition,
     parse_condition,
 )
-from rltrace.analysis.gate.findings import (
-    PASS,
-    REGRESSION,
-    UNSURE,
-    Drift,
-    FactorChange,
-    Finding,
-    Judgement,
-    StageChange,
-)
+from rltrace.analysis.gate.findings import PASS, REGRESSION, UNSURE, Finding, Judgement
 from rltrace.analysis.gate.judge import judge_series
 from rltrace.analysis.gate.metrics import find_metric
 from rltrace.analysis.gate.panel import panel_of, warmup_steps, without_stalls
@@ -49,23 +39,15 @@ from rltrace.analysis.lag_curve import LagPoint, RatioSums, ess_by_step, point, 
 from rltrace.analysis.lag_history import lag_history
 from rltrace.analysis.lag_priors import prior_for
 from rltrace.analysis.lint import Lint, lint
+from rltrace.analysis.live import snapshot
 from rltrace.analysis.live.job import SILENT_NS, job_of
-from rltrace.analysis.live.snapshot import (
-    Dead,
-    InFlight,
-    RoleNow,
-    Snapshot,
-    StepDone,
-    StepNow,
-    Stopped,
-    Window,
-)
+from rltrace.analysis.live.snapshot import Snapshot, StepDone, Window
 from rltrace.analysis.live.state import LiveState
 from rltrace.analysis.meters.of_run import RunMeters
 from rltrace.analysis.named_queries import named_queries, named_query
 from rltrace.analysis.order_statistics import log_deviation, longest_of_lognormal
 from rltrace.analysis.own_figures import ComparedFigure
-from rltrace.analysis.plan import hardware, reading, shapes
+from rltrace.analysis.plan import hardware, shapes
 from rltrace.analysis.plan.advice import advise
 from rltrace.analysis.plan.catalogue import Framework, catalogue
 from rltrace.analysis.plan.constants import PlanConstants, constant, packaged
@@ -122,7 +104,6 @@ from rltrace.analysis.walls.wall import (
     Figure,
     Wall,
 )
-from rltrace.analysis.whatif import stated as whatif_stated
 from rltrace.analysis.whatif.bound import walls
 from rltrace.analysis.whatif.constants import Constants
 from rltrace.analysis.whatif.constants import table as whatif_constants_table
@@ -140,11 +121,9 @@ from rltrace.analysis.whatif.physics import (
 from rltrace.analysis.whatif.places import places_of, room_of
 from rltrace.analysis.whatif.predict import Baseline as predict_Baseline
 from rltrace.analysis.whatif.predict import Estimate as predict_Estimate
-from rltrace.analysis.whatif.predict import Prediction, predict, ranked
-from rltrace.analysis.whatif.predict import baseline as predict_baseline
+from rltrace.analysis.whatif.predict import Prediction, baseline, predict, ranked
 from rltrace.analysis.whatif.replay import NOT_PLAYED, Play, forget, played, replay
-from rltrace.analysis.whatif.stated import Stated, read_stages
-from rltrace.analysis.whatif.stated import stated as stated_stated
+from rltrace.analysis.whatif.stated import Stated, read_stages, stated
 from rltrace.analysis.whatif.trust import OffTheRun
 from rltrace.analysis.whatif.workload import (
     AT_ONCE,

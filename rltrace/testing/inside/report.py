@@ -22,7 +22,7 @@ from rltrace.report.live_frame import frame
 from rltrace.report.otlp import Exported, requests
 from rltrace.report.own_figures_section import figures_of
 from rltrace.report.perfetto import findings, serving, torch_profile
-from rltrace.report.perfetto.findings import find
+from rltrace.report.perfetto.findings import Findings, find
 from rltrace.report.prometheus_metrics import COUNTER, GAUGE, HISTOGRAM, METRICS
 from rltrace.report.run_lines import warnings
 from rltrace.report.to_json import plain

@@ -8,8 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from rltrace.testing.inside.analysis import Batch, Constants, Engine, Stated, Workload, workload_of
-from rltrace.testing.inside.analysis import stated_stated as stated
+from rltrace.testing.inside.analysis import (
+    Batch,
+    Constants,
+    Engine,
+    Stated,
+    Workload,
+    stated,
+    workload_of,
+)
 from rltrace.testing.inside.trace import Run, Stage
 
 ALIKE = {"tail_share": 0.0, "log_deviation": 0.0, "own_devices": 1.0, "train_exponent": 1.0,

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from rltrace.analysis.whatif.of_run import workload_of
-from rltrace.testing.inside.analysis import LEVERS, Constants, predict, ranked, replay
-from rltrace.testing.inside.analysis import predict_baseline as baseline
+from rltrace.testing.inside.analysis import LEVERS, Constants, baseline, predict, ranked, replay
 from rltrace.testing.inside.trace import Run, Stage
 from tests.analysis.whatif.played import of
 

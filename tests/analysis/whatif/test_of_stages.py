@@ -7,8 +7,14 @@ from typing import Any
 
 import pytest
 
-from rltrace.testing.inside.analysis import OffTheRun, predict, ranked, replay, workload_of
-from rltrace.testing.inside.analysis import predict_baseline as baseline
+from rltrace.testing.inside.analysis import (
+    OffTheRun,
+    baseline,
+    predict,
+    ranked,
+    replay,
+    workload_of,
+)
 from rltrace.testing.inside.trace import CANNOT_TELL, RltraceError, Run, Stage
 from rltrace.testing.made import process, run_of, turns
 from tests.analysis.whatif.played import of

@@ -11,13 +11,13 @@ from benchmarks.published import reshard_bytes
 from rltrace.analysis.whatif.stated import read_stages
 from rltrace.testing.inside.analysis import (
     Constants,
+    baseline,
     predict,
     replay,
     train_mfu,
     walls,
     weight_bytes,
 )
-from rltrace.testing.inside.analysis import predict_baseline as baseline
 from rltrace.testing.inside.analysis import whatif_constants_table as table
 from rltrace.testing.inside.trace import RltraceError
 from tests.analysis.whatif.played import ALIKE, told

@@ -14,18 +14,8 @@ from typing import Any
 
 import sglang_stub
 import torch
-from areal.api import FinetuneSpec, WeightUpdateMeta
+from areal.api import FinetuneSpec, WeightUpdateMeta, cli_args
 from areal.api.alloc_mode import ModelAllocation
-from areal.api.cli_args import (
-    BaseExperimentConfig,
-    ClusterSpecConfig,
-    GenerationHyperparameters,
-    InferenceEngineConfig,
-    NormConfig,
-    OptimizerConfig,
-    PPOActorConfig,
-    StatsLoggerConfig,
-)
 from areal.engine.fsdp_engine import FSDPPPOActor
 from areal.engine.sglang_remote import RemoteSGLangEngine
 from areal.utils import stats_tracker
@@ -62,8 +52,6 @@ class Noted(RLVRWorkflow):
 
 
 class Prompts:
-    """What AReaL takes for a dataloader."""
-
     batch_size = BATCH
 
     def __iter__(self) -> Iterator[list[dict[str, Any]]]:
@@ -92,7 +80,7 @@ def main() -> None:
 def train(address: str, model: str, folder: Path, steps: int) -> None:
     """The steps, in the order in which AReaL's trainer does them."""
     rollout = RemoteSGLangEngine(
-        InferenceEngineConfig(
+        cli_args.InferenceEngineConfig(
             backend="sglang:d1",
             consumer_batch_size=BATCH,
             max_concurrent_rollouts=2 * BATCH,
@@ -109,7 +97,7 @@ def train(address: str, model: str, folder: Path, steps: int) -> None:
     )
     actor.connect_engine(rollout, meta)
     logger = make_logger(folder, spec)
-    options = GenerationHyperparameters(max_new_tokens=sglang_stub.MOST, max_tokens=200)
+    options = cli_args.GenerationHyperparameters(max_new_tokens=sglang_stub.MOST, max_tokens=200)
     workflow = Noted(even, options, load_hf_tokenizer(model))
     for step in range(steps):
         with stats_tracker.record_timing("rollout"):
@@ -146,19 +134,18 @@ def trained(step: int, version: int, sample: dict[str, Any]) -> None:
 
 
 def make_actor(model: str, spec: FinetuneSpec) -> FSDPPPOActor:
-    """The learner, on one CPU."""
     actor = FSDPPPOActor(
-        PPOActorConfig(
+        cli_args.PPOActorConfig(
             **NAMES,
             path=model,
             backend="fsdp:d1",
             dtype="float32",
             attn_impl="sdpa",
             gradient_checkpointing=False,
-            optimizer=OptimizerConfig(lr=1e-4),
+            optimizer=cli_args.OptimizerConfig(lr=1e-4),
             ppo_n_minibatches=1,
             kl_ctl=0.0,
-            adv_norm=NormConfig(mean_level="batch", std_level="batch"),
+            adv_norm=cli_args.NormConfig(mean_level="batch", std_level="batch"),
             use_decoupled_loss=False,
         )
     )
@@ -169,12 +156,12 @@ def make_actor(model: str, spec: FinetuneSpec) -> FSDPPPOActor:
 
 def make_logger(folder: Path, spec: FinetuneSpec) -> StatsLogger:
     """AReaL's logger, which writes to TensorBoard only."""
-    config = BaseExperimentConfig(
+    config = cli_args.BaseExperimentConfig(
         **NAMES,
-        cluster=ClusterSpecConfig(fileroot=str(folder)),
+        cluster=cli_args.ClusterSpecConfig(fileroot=str(folder)),
         tokenizer_path="",
         total_train_epochs=1,
-        stats_logger=StatsLoggerConfig(**NAMES, fileroot=str(folder)),
+        stats_logger=cli_args.StatsLoggerConfig(**NAMES, fileroot=str(folder)),
     )
     config.stats_logger.tensorboard.path = str(folder / "tensorboard")
     return StatsLogger(config, spec)

@@ -12,7 +12,6 @@ FOLDER = os.environ["PARTS_LEDGER"]
 
 
 def note(what: str, **seen: Any) -> None:
-    """Writes down that something has happened."""
     line = {"pid": os.getpid(), "time_ns": time.time_ns(), **seen}
     with open(f"{FOLDER}/{what}-{os.getpid()}.jsonl", "a") as file:
         file.write(json.dumps(line) + "\n")

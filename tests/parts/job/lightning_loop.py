@@ -41,13 +41,11 @@ async def agent(task: dict[str, Any], llm: agentlightning.LLM, rollout: Any) -> 
 
 
 def task_of(number: int) -> dict[str, Any]:
-    """What an agent is to do."""
     model = "plain" if number % 5 == 4 else "whole"
     return {"number": number, "turns": 1 + number % 2, "model": model, "fails": number == 6}
 
 
 async def main(steps: int) -> None:
-    """Runs the algorithm beside the runner."""
     store = agentlightning.InMemoryLightningStore()
     often = {"poll_interval": 0.05, "interval_jitter": 0.0, "heartbeat_launch_mode": "asyncio"}
     runner = agentlightning.LitAgentRunner(agentlightning.AgentOpsTracer(), **often)

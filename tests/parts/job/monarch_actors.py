@@ -26,7 +26,6 @@ class Generator(Actor):
 
     @endpoint
     async def generate(self) -> dict[str, Any]:
-        """A sample."""
         sample = f"sample {self.made}"
         self.made += 1
         tokens, first = self.lengths.choice([4, 6, 40]), self.version
@@ -38,7 +37,6 @@ class Generator(Actor):
 
     @endpoint
     async def load(self, version: int, weights: bytes) -> None:
-        """Has other weights from here on."""
         with rltrace.weight_update(version, role="sink", bytes=len(weights)):
             await asyncio.sleep(0.01)
             self.version = version
@@ -46,8 +44,6 @@ class Generator(Actor):
 
 
 class Verifier(Actor):
-    """Judges."""
-
     @endpoint
     def judge(self, sample: str) -> float:
         """Half of the samples are right."""
@@ -58,14 +54,11 @@ class Verifier(Actor):
 
 
 class Buffer(Actor):
-    """Where samples wait."""
-
     def __init__(self) -> None:
         self.waiting: deque[dict[str, Any]] = deque()
 
     @endpoint
     async def add(self, sample: dict[str, Any]) -> None:
-        """One more."""
         self.waiting.append(sample)
 
     @endpoint
@@ -77,11 +70,8 @@ class Buffer(Actor):
 
 
 class Trainer(Actor):
-    """Trains on nothing."""
-
     @endpoint
     def train(self, step: int, batch: list[dict[str, Any]]) -> bytes:
-        """A step; the weights after it."""
         with rltrace.step(step):
             for one in batch:
                 rltrace.use(one["sample"], "trained", version=step, tokens=one["tokens"])

@@ -17,7 +17,6 @@ LIMIT_S = 120
 
 
 def spawn(name: str, kind: type) -> Any:
-    """An actor in a process of its own."""
     return this_host().spawn_procs(per_host={"procs": 1}).spawn(name, kind)
 
 

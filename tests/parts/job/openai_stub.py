@@ -36,7 +36,6 @@ def complete(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def start() -> str:
-    """Starts it in a thread; its address."""
     server = serving(lambda _, request: complete(request))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     return f"http://127.0.0.1:{server.server_port}/v1"

@@ -26,19 +26,15 @@ PARTITION = "train"
 
 @ray.remote(num_cpus=0.5, max_concurrency=2)
 class Generator:
-    """Puts groups of samples."""
-
     def __init__(self) -> None:
         transfer_queue.init()
         self.version, self.made = 0, 0
         self.lengths = random.Random(0)
 
     def load(self, version: int) -> None:
-        """Has other weights from here on."""
         self.version = version
 
     def run(self, groups: int) -> None:
-        """Generates."""
         for _ in range(groups):
             length = self.lengths.choice([16, 16, 16, 64])
             time.sleep(0.002 * length)
@@ -66,7 +62,6 @@ class Trainer:
             pass
 
     def step(self) -> int:
-        """A step; its number."""
         while len(ready := self.ready()) < BATCH:
             time.sleep(0.01)
         taken = sorted(ready, key=lambda key: int(key[1:]))[:BATCH]
@@ -94,7 +89,6 @@ class Trainer:
 
 
 def main() -> None:
-    """Runs both."""
     steps = int(sys.argv[1])
     own_ray.start()
     transfer_queue.init()

@@ -22,7 +22,6 @@ class Rollout(Worker):
         self.version = self.made = 0
 
     def rollout(self, channel: Any) -> None:
-        """The samples of a step."""
         for _ in range(EACH):
             sample = f"{self._rank}/{self.made}"
             self.made += 1
@@ -44,7 +43,6 @@ class Actor(Worker):
         super().__init__()
 
     def run_training(self, channel: Any, step: int, ranks: int) -> None:
-        """Trains on nothing."""
         for _ in range(ranks * EACH):
             one = channel.get()
             rltrace.use(one["sample"], "trained", step=step, version=step, tokens=one["tokens"])

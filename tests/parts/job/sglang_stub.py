@@ -52,7 +52,6 @@ def generate(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def join(request: dict[str, Any]) -> dict[str, Any]:
-    """Joins the group that brings weights."""
     _groups[request["group_name"]] = init_custom_process_group(
         backend=request["backend"],
         init_method=f"tcp://{request['master_address']}:{request['master_port']}",
@@ -64,7 +63,6 @@ def join(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def load(request: dict[str, Any]) -> dict[str, Any]:
-    """Takes a bucket of weights."""
     size = 0
     for dtype, shape in zip(request["dtypes"], request["shapes"], strict=True):
         tensor = torch.empty(shape, dtype=getattr(torch, dtype))
@@ -75,13 +73,11 @@ def load(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def pause(_: dict[str, Any]) -> dict[str, Any]:
-    """What is running ends here."""
     _paused.set()
     return {"success": True}
 
 
 def go_on(_: dict[str, Any]) -> dict[str, Any]:
-    """Takes requests again."""
     _paused.clear()
     _hold.release()
     return {"success": True}

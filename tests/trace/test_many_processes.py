@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from rltrace.trace.run_dir import create_run, update_run_json
 from rltrace.trace.schema import SAMPLES, SPANS
 from rltrace.trace.segment import TableWriter
@@ -40,6 +42,7 @@ print(json.dumps(found))
 """
 
 
+@pytest.mark.slow
 def test_2000_processes_need_few_open_files(tmp_path: Path) -> None:
     path = tmp_path / "run"
     create_run(str(path), ["job"], {}, "test")

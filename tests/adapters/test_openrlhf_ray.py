@@ -183,6 +183,7 @@ DRIVER = """
 """
 
 
+@pytest.mark.slow
 def test_samples_steps_and_weights_are_followed_through_actors(tmp_path: Path) -> None:
     for name, text in PACKAGE.items():
         path = tmp_path / "openrlhf" / name

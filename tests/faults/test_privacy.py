@@ -231,6 +231,7 @@ def found_in(secrets: Iterable[str], folder: Path, *more: str) -> list[str]:
     return [text for text in secrets if any(form.encode() in data for form in forms(text))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("starts", [False, True])
 def test_no_value_of_a_command_line_is_in_what_is_kept_shown_or_shipped(
     tmp_path: Path, starts: bool

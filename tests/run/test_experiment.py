@@ -284,6 +284,7 @@ def test_only_runs_that_ended_well_are_kept(tmp_path: Path) -> None:
         experiment._is_there(other, 0, "before")
 
 
+@pytest.mark.slow
 def test_a_dry_run_runs_nothing(traced: Path, tmp_path: Path) -> None:
     words = ["experiment", str(traced), "--set", "max_lag=1", "--dry-run"]
     done = rltrace_([*words, "--out", str(tmp_path / "x")])
@@ -416,6 +417,7 @@ def test_runs_that_are_there_are_not_taken_for_those_of_an_experiment(tmp_path: 
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_what_the_job_has_already_is_no_experiment(traced: Path) -> None:
     done = rltrace_(["experiment", str(traced), "--set", "reward_latency=0.2", "--dry-run"])
     assert done.returncode == 3
@@ -439,6 +441,7 @@ def test_a_failing_job_says_where_its_log_is(
     assert "log.txt" in done.stderr
 
 
+@pytest.mark.slow
 def test_an_interrupted_experiment_ends_with_what_is_there(
     traced: Path, failed: tuple[Path, subprocess.CompletedProcess[str]]
 ) -> None:

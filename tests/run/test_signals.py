@@ -83,6 +83,7 @@ while True: signal.pause()
 """
 
 
+@pytest.mark.slow
 def test_each_signal_that_can_be_caught_arrives(tmp_path: Path) -> None:
     """Also those that end wrap where nobody waits for them, and those that stop it."""
     never = {signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD, signal.SIGCONT}
@@ -121,6 +122,7 @@ def test_wrap_ends_as_the_job_that_a_signal_ends(tmp_path: Path, number: signal.
     assert not os.path.exists(f"/proc/{job}")
 
 
+@pytest.mark.slow
 def test_signals_one_after_the_other_all_arrive(tmp_path: Path) -> None:
     """What was sent to the group before says nothing about what is sent to wrap alone now."""
     process, group, _ = start(tmp_path, due=3)

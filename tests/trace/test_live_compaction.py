@@ -104,6 +104,7 @@ def assert_whole(folder: Path, tmp_path: Path) -> None:
     shutil.rmtree(plain)
 
 
+@pytest.mark.slow
 def test_no_row_is_lost_or_comes_twice(
     folder: Path, job: subprocess.Popen[str], tmp_path: Path
 ) -> None:

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from rltrace.testing.inside.trace import (
     SAMPLES,
     SPANS,
@@ -44,6 +46,7 @@ print(json.dumps(found))
 """
 
 
+@pytest.mark.slow
 def test_2000_processes_need_few_open_files(tmp_path: Path) -> None:
     path = tmp_path / "run"
     create_run(str(path), ["job"], {}, "test")

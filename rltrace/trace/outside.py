@@ -60,8 +60,10 @@ def _instruction(step: TracebackType) -> str:
     """The name of the instruction at which a frame was left."""
     if step.tb_lasti < 0:
         return "RESUME"  # before Python 3.11 a function begins without an instruction
-    from opcode import opname  # needed when something has struck, which is rare
-
+    try:
+        from opcode import opname  # needed when something has struck, which is rare
+    except ImportError:  # a signal handler that records has interrupted just this
+        return ""
     return opname[step.tb_frame.f_code.co_code[step.tb_lasti]]
 
 

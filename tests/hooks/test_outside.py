@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from textwrap import dedent
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -167,6 +168,14 @@ column = memoryview(bytearray(8)).cast("q")
 def test_what_a_statement_raises_is_its_own(statement: str) -> None:
     with pytest.raises(Exception) as raised:  # noqa: PT011 - whatever it is
         exec(statement, {**globals()})
+    assert not from_outside(raised.value)
+
+
+def test_it_is_told_while_what_tells_it_is_half_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A signal handler that records may interrupt that import, and fail in there itself."""
+    monkeypatch.setitem(sys.modules, "opcode", ModuleType("opcode"))
+    with pytest.raises(AttributeError) as raised:
+        sys.modules["opcode"].opname  # noqa: B018
     assert not from_outside(raised.value)
 
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from rltrace.hooks.capturing import start as start_capturing
 from rltrace.testing.inside.hooks import recorder as recording
+from rltrace.testing.inside.hooks import start as start_capturing
 from rltrace.testing.inside.trace import create_run
 from tests.patience import PATIENCE_S
 

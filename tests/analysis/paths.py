@@ -9,15 +9,17 @@ from pathlib import Path
 import rltrace
 from benchmarks.synthetic.job import Job
 from benchmarks.synthetic.job_trace import PathTruth, make_job
-from rltrace.analysis.for_samples import MOST_SPANS, Stretch, stretches
 from rltrace.testing.inside.analysis import (
+    MOST_SPANS,
     CriticalPath,
     PathSegment,
+    Stretch,
     break_down,
     critical_path,
     find_path,
     find_steps,
     read_activity,
+    stretches,
 )
 from rltrace.testing.inside.trace import Run
 

@@ -13,7 +13,7 @@ import pytest
 import rltrace
 from benchmarks.make_trace import Truth, Workload, make
 from rltrace.analysis.compare import Comparison, compare
-from rltrace.report import compare_section
+from rltrace.testing.inside.report import compare_section
 from rltrace.testing.inside.trace import RltraceError, update_run_json
 from rltrace.testing.made import at, process, run_of, turns
 

@@ -10,7 +10,6 @@ import pytest
 from rich.console import Console
 
 from rltrace.analysis.fixes import not_yet
-from rltrace.report.html.advice import fixes_part
 from rltrace.testing.inside.analysis import (
     ENV_REWARD,
     LEARNER,
@@ -25,7 +24,14 @@ from rltrace.testing.inside.analysis import (
 )
 from rltrace.testing.inside.analysis import playbook_moves as moves
 from rltrace.testing.inside.analysis import predict_Estimate as Estimate
-from rltrace.testing.inside.report import evidence, fixes_section, gain_words, markdown, terminal
+from rltrace.testing.inside.report import (
+    evidence,
+    fixes_part,
+    fixes_section,
+    gain_words,
+    markdown,
+    terminal,
+)
 from rltrace.testing.inside.trace import Stage
 from rltrace.testing.made import process, rows, run_of
 from tests.analysis.walls.walled import STEPS, job, samples, summary_of, uses, verdicts

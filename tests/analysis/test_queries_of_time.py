@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from rltrace.testing.inside.analysis import summarize
-from rltrace.testing.inside.trace import Fate, Finish, Run, Stage, SyncRole
+from rltrace.testing.inside.trace import Fate, Finish, Range, Run, Stage, SyncRole
 from rltrace.testing.made import at, process, rows, run_of
-from rltrace.trace.narrowed import Range
 from tests.analysis.asking import ask, columns
 
 MS = 1_000_000

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rltrace.trace.given_files import open_given, text_given
+from rltrace.testing.inside.trace import open_given, text_given
 
 _INVOKE = """
 import json, sys

@@ -13,9 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from rltrace.report.whole_file import whole_file
-from rltrace.testing.inside.trace import RltraceError
-from rltrace.trace.written_files import written
+from rltrace.testing.inside.report import whole_file
+from rltrace.testing.inside.trace import RltraceError, written
 from tests.cli.conftest import invoke
 
 

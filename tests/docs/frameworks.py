@@ -14,9 +14,8 @@ from typing import Any
 
 from rltrace.adapters.table import TableAdapter
 from rltrace.importers import IMPORTERS, MAPPED
-from rltrace.importers.field import SCHEMES
 from rltrace.testing.inside.hooks import Adapter, Hook, satisfies
-from rltrace.testing.inside.importers import Record
+from rltrace.testing.inside.importers import SCHEMES, Record
 from rltrace.testing.inside.trace import TABLES
 from tests.adapters.symbols import found_at, versions
 

@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 
 import rltrace
-from rltrace.report.coverage_section import coverage_section
 from rltrace.testing.inside.analysis import summarize
 from rltrace.testing.inside.hooks import identify
-from rltrace.testing.inside.report import html, markdown, run_lines, to_json
+from rltrace.testing.inside.report import coverage_section, html, markdown, run_lines, to_json
 from rltrace.testing.inside.run import by_hand
 from rltrace.testing.inside.trace import CACHE_VARIABLE, compact, delete_segments, fetch
 from tests.cli.conftest import invoke

@@ -16,8 +16,7 @@ import pytest
 
 import rltrace
 from rltrace.testing.inside.analysis import LiveState, summarize
-from rltrace.testing.inside.trace import EVENT_TABLES, compact
-from rltrace.trace.duration import command_s
+from rltrace.testing.inside.trace import EVENT_TABLES, command_s, compact
 from tests.faults.counted import CountedJob, said_by_us, until
 from tests.patience import PATIENCE_S
 

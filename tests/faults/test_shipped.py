@@ -18,8 +18,8 @@ from textwrap import dedent
 import pytest
 
 import rltrace
-from rltrace.run.lifetime import Lifetime
 from rltrace.testing.clocks import ahead
+from rltrace.testing.inside.run import Lifetime
 from rltrace.testing.inside.trace import (
     CACHE_VARIABLE,
     PACKS,

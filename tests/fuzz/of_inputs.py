@@ -21,7 +21,7 @@ from rltrace.testing.inside.analysis import (
 )
 from rltrace.testing.inside.report import torch_profile
 from rltrace.testing.inside.run import FILE, read_settings
-from rltrace.trace.questions import only_asks
+from rltrace.testing.inside.trace import only_asks
 from tests.fuzz.target import Target, costly, modules, one_line, put, reading
 
 if TYPE_CHECKING:

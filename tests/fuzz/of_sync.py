@@ -15,9 +15,6 @@ from typing import Any, cast
 import numpy as np
 from xxhash import xxh3_64_intdigest
 
-from rltrace.sync import frames
-from rltrace.sync.fetching import Fetch
-from rltrace.sync.frames import Kind
 from rltrace.testing.inside.hooks import span
 from rltrace.testing.inside.sync import (
     DENSE,
@@ -26,9 +23,11 @@ from rltrace.testing.inside.sync import (
     Elsewhere,
     Encoded,
     Encoder,
+    Fetch,
     Follower,
     GoneError,
     Held,
+    Kind,
     Layout,
     LinkError,
     Node,
@@ -39,6 +38,7 @@ from rltrace.testing.inside.sync import (
     Wishes,
     checked,
     digests_of,
+    frames,
     root_of,
     wire,
 )

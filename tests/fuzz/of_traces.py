@@ -19,6 +19,7 @@ from rltrace.testing.inside.trace import (
     PARQUET,
     TABLES,
     WIDTH_BYTES,
+    FollowedNames,
     Follower,
     GrowingSegment,
     RunFiles,
@@ -33,7 +34,6 @@ from rltrace.testing.inside.trace import (
     read_segments,
     schema_message,
 )
-from rltrace.trace.names import FollowedNames
 from tests.fuzz.target import Target, costly, modules, one_line, parts, put, together
 
 _TABLES = list(TABLES.values())

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rltrace.importers.chrome import read as read_chrome
+from rltrace.testing.inside.importers import chrome_read as read_chrome
 from rltrace.testing.inside.report import torch_profile
 from rltrace.testing.inside.trace import SPANS, GrowingSegment, RltraceError, read_segments, texts
 from tests.fuzz.mutations import mutated

@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 
 import rltrace
-from rltrace.trace.outside import from_outside
+from rltrace.testing.inside.trace import from_outside
 from tests.hooks.conftest import RunJob
 
 PY = sys.executable

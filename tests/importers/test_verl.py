@@ -13,9 +13,9 @@ from click.testing import CliRunner, Result
 from rich.console import Console
 
 import rltrace
-from rltrace.adapters.verl.tables import LABELS
 from rltrace.cli import main
 from rltrace.importers.verl import AFTER, INSIDE, read
+from rltrace.testing.inside.adapters import LABELS
 from rltrace.testing.inside.analysis import Summary, summarize
 from rltrace.testing.inside.importers import placed
 from rltrace.testing.inside.report import terminal

@@ -19,9 +19,8 @@ import pytest
 import torch
 
 import rltrace
-from rltrace.hooks import moved
 from rltrace.sync import DamagedError
-from rltrace.testing.inside.hooks import Recorder
+from rltrace.testing.inside.hooks import Recorder, moved
 from rltrace.testing.inside.plugins import StreamPublisher, openrlhf
 from rltrace.testing.inside.sync import arena
 from rltrace.testing.inside.trace import RltraceError

@@ -13,9 +13,8 @@ from xml.etree import ElementTree
 import pytest
 from rich.console import Console
 
-from rltrace.analysis.differing import Difference
 from rltrace.report import gate_forms, gate_section
-from rltrace.testing.inside.analysis import Interval, parse_condition
+from rltrace.testing.inside.analysis import Difference, Interval, parse_condition
 from rltrace.testing.inside.analysis import bootstrap_UNKNOWN as UNKNOWN
 from rltrace.testing.inside.analysis import findings as gate
 from rltrace.testing.inside.report import printed

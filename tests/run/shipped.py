@@ -6,9 +6,8 @@ import signal
 import subprocess
 from pathlib import Path
 
-from rltrace.run.shipping.shipper import Shipper
 from rltrace.testing.inside.hooks import Recorder
-from rltrace.testing.inside.run import everything
+from rltrace.testing.inside.run import Shipper, everything
 from rltrace.testing.inside.trace import (
     APART_FILE,
     PACKS,

@@ -19,12 +19,12 @@ from click.testing import CliRunner
 
 import rltrace
 from rltrace.cli import main
-from rltrace.report.experiment_section import section
 from rltrace.run import experiment
 from rltrace.run.experiment import Plan
 from rltrace.run.location import keep_command, whole_command
 from rltrace.testing.inside.analysis import WRAP_SYNC, Interval, Pace, compare, trial
 from rltrace.testing.inside.analysis import predict_Estimate as Estimate
+from rltrace.testing.inside.report import section
 from rltrace.testing.inside.run import (
     Change,
     change_of_fix,

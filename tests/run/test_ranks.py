@@ -11,7 +11,7 @@ from textwrap import dedent
 
 import pytest
 
-from rltrace.hooks.launch import launch
+from rltrace.testing.inside.hooks import launch
 from rltrace.testing.inside.trace import open_run
 from tests.hooks.conftest import WRAP, clean_environment
 from tests.patience import PATIENCE_S

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 import rltrace
-from rltrace.report.event_file import EventFile
 from rltrace.run.step_log import Written, log_steps
 from rltrace.testing.inside.analysis import LiveState, StepDone
 from rltrace.testing.inside.importers import event_files_read as read
+from rltrace.testing.inside.report import EventFile
 from rltrace.testing.inside.trace import UNREADABLE, WRONG_USAGE
 from tests.analysis.driven import Job
 from tests.report.everything import STEPS, everything

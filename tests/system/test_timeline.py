@@ -15,9 +15,9 @@ from perfetto.trace_processor import TraceProcessor
 
 import rltrace
 from benchmarks.make_trace import make
-from rltrace.report.perfetto import TimelineCounts, counters, write
+from rltrace.report.perfetto import TimelineCounts, write
 from rltrace.testing.inside.hooks import identify
-from rltrace.testing.inside.report import Findings, find
+from rltrace.testing.inside.report import Findings, counters, find
 from rltrace.testing.inside.trace import Run, Stage
 from rltrace.testing.workload import Workload
 from tests.report.timelines import DURATIONS, US, VERSIONS, awkward

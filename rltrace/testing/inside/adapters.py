@@ -20,3 +20,4 @@ from rltrace.adapters.verl import fates as verl_fates
 from rltrace.adapters.verl import learner, objective
 from rltrace.adapters.verl import rollout as verl_rollout
 from rltrace.adapters.verl import weights as verl_weights
+from rltrace.adapters.verl.tables import LABELS

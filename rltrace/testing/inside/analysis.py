@@ -10,7 +10,9 @@ from rltrace.analysis.bootstrap import Interval
 from rltrace.analysis.command_form import forms, given, with_settings
 from rltrace.analysis.compare import compare
 from rltrace.analysis.critical_path import CriticalPath, PathSegment, critical_path, find_path
+from rltrace.analysis.differing import Difference
 from rltrace.analysis.fixes import Fix
+from rltrace.analysis.for_samples import MOST_SPANS, Stretch, stretches
 from rltrace.analysis.framework import is_laid_out
 from rltrace.analysis.freshness import LagBound, freshness
 from rltrace.analysis.gate import findings, metrics

@@ -1,6 +1,6 @@
 """What tests ask of `rltrace.sync`."""
 
-from rltrace.sync import arena, changes, copying, holders, joined_files, place, relay, wire
+from rltrace.sync import arena, changes, copying, frames, holders, joined_files, place, relay, wire
 from rltrace.sync.bench import measuring
 from rltrace.sync.bench.measuring import OWN, PEERS, Round, Row, measure
 from rltrace.sync.bench.models import Memory, Model, Weights, model_of, seconds
@@ -14,10 +14,12 @@ from rltrace.sync.control import CONTROL, Control
 from rltrace.sync.copying import Workers, default_threads
 from rltrace.sync.delta import DENSE, BadBlocks, Delta, Encoded, apply, encode, widths_of
 from rltrace.sync.encodings import Encoder, Encoding
+from rltrace.sync.fetching import Fetch
 from rltrace.sync.filling import Filler
 from rltrace.sync.flat import ALIGNMENT_BYTES, pack, unpack
 from rltrace.sync.flat import layout_of as flat_layout_of
 from rltrace.sync.following import Elsewhere, Follower, Received, checked
+from rltrace.sync.frames import Kind
 from rltrace.sync.interface import Manifest as interface_Manifest
 from rltrace.sync.interface import Publisher, Subscriber
 from rltrace.sync.joined_files import JoinedFiles, sweep

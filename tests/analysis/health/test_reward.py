@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rltrace.report.cascade_section import reward_section
 from rltrace.testing.inside.analysis import ALARM, summarize
+from rltrace.testing.inside.report import reward_section
 from rltrace.testing.inside.trace import Outcome, Run
 from rltrace.testing.made import process, rows, run_of
 from tests.analysis.health.jobs import health_of, kinds, steps

@@ -25,7 +25,7 @@ from rltrace.trainer.ledger import Ledger, StepRecord
 from rltrace.trainer.policy import initial_weights, policy_of
 from rltrace.trainer.reward import RewardWorker
 from rltrace.trainer.rollout import RolloutWorker
-from rltrace.trainer.run import _train
+from rltrace.trainer.run import train_with
 from tests.patience import PATIENCE_S
 
 
@@ -100,7 +100,7 @@ def train_locally(
     )
     crew = Crew(*(cast("Pool", LocalPool(members)) for members in pools))
     ledger = Ledger(config, sum(p.numel() for p in policy_of(config).parameters()))
-    work = _train(config, crew, ledger, Checkpoint(config), on_step or (lambda record: None))
+    work = train_with(config, crew, ledger, Checkpoint(config), on_step or (lambda record: None))
     asyncio.run(asyncio.wait_for(work, PATIENCE_S))
     return ledger
 

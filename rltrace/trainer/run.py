@@ -26,12 +26,12 @@ def run(config: TrainerConfig, on_step: Callable[[StepRecord], None], ledger: Le
     try:
         with ray_session(config) as own, reserved(config, own) as places:
             crew = hire(config, ray.put(initial_weights(config)), places)
-            asyncio.run(_train(config, crew, ledger, checkpoint, on_step))
+            asyncio.run(train_with(config, crew, ledger, checkpoint, on_step))
     finally:
         forget_weights(config)
 
 
-async def _train(
+async def train_with(
     config: TrainerConfig,
     crew: Crew,
     ledger: Ledger,

@@ -78,7 +78,7 @@ class Worker:
 
 def trainer(worker: Worker, policy: torch.nn.Module, rank: int = 0) -> Any:
     """The engine of a rank of the trainer."""
-    from rltrace.testing.inside.plugins import RltraceTrainerInitInfo
+    from rltrace.plugins.vllm_trainer import RltraceTrainerInitInfo
 
     return TRANSFER.WeightTransferTrainerFactory.trainer_init(
         RltraceTrainerInitInfo(rank=rank), client=worker, source=TRANSFER.ModuleSource(policy)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rltrace.testing.inside.plugins import vllm_backend
+from rltrace.plugins import vllm_backend
 
 FACTORY = "vllm.distributed.weight_transfer.factory"
 

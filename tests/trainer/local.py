@@ -31,8 +31,8 @@ from rltrace.testing.inside.trainer import (
     TrainerConfig,
     initial_weights,
     policy_of,
+    train_with,
 )
-from rltrace.trainer.run import _train
 from tests.patience import PATIENCE_S
 
 
@@ -107,7 +107,7 @@ def train_locally(
     )
     crew = Crew(*(cast("Pool", LocalPool(members)) for members in pools))
     ledger = Ledger(config, sum(p.numel() for p in policy_of(config).parameters()))
-    work = _train(config, crew, ledger, Checkpoint(config), on_step or (lambda record: None))
+    work = train_with(config, crew, ledger, Checkpoint(config), on_step or (lambda record: None))
     asyncio.run(asyncio.wait_for(work, PATIENCE_S))
     return ledger
 

@@ -21,5 +21,6 @@ from rltrace.trainer.placement import PLACEMENTS as placement_PLACEMENTS
 from rltrace.trainer.policy import initial_weights, policy_of, warm_start
 from rltrace.trainer.reward import RewardWorker
 from rltrace.trainer.rollout import RolloutWorker
+from rltrace.trainer.run import train_with
 from rltrace.trainer.task import ASK, END, FIRST_SYMBOL, Task, task_of
 from rltrace.trainer.trajectory import Request, Reward, Sample, TrainReport, Trajectory, use_of

@@ -45,7 +45,6 @@ from rltrace.testing.inside.analysis import (
     UNSURE,
     Condition,
     Finding,
-    Verdicts,
     judge_series,
     parse_condition,
 )
@@ -180,7 +179,7 @@ def draw(
 
 def _judge(judged: Sequence[Baseline], before: Sequence[Baseline], condition: Condition) -> Finding:
     sides = ([run for one in side for run in one.runs] for side in (judged, before))
-    (finding,) = judge_series(*sides, [condition], Verdicts(())).findings
+    (finding,) = judge_series(*sides, [condition]).findings
     return finding
 
 

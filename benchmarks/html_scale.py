@@ -19,7 +19,7 @@ import click
 import rltrace
 from benchmarks.make_trace import Workload, make
 from benchmarks.measuring import Check, Result, spread, take_turns
-from rltrace.testing.inside.analysis import summarize
+from rltrace.testing.inside.analysis import RunAnalysis, summarize
 from rltrace.testing.inside.report import html
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def written(folder: Path, load: Workload) -> Path:
     """The page of a run of that workload."""
     make(folder / "run", load)
     run = rltrace.open_run(folder / "run")
-    html.write(run, summarize(run), folder / "report.html")
+    html.write(RunAnalysis(run), summarize(run), folder / "report.html")
     return folder / "report.html"
 
 

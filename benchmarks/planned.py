@@ -33,7 +33,6 @@ from rltrace.testing.inside.analysis import (
     Tables,
     advise,
     asked,
-    constant,
     costed,
     forget,
     longest_of_lognormal,
@@ -41,6 +40,7 @@ from rltrace.testing.inside.analysis import (
     movement,
     place,
     plan,
+    plan_constants_table,
     shapes,
     spec_of,
     sweep,
@@ -126,7 +126,7 @@ def _placed(base: Tables, one: Mapping[str, Any], constants: PlanConstants) -> P
     lengths = tables["lengths"]
     uncut = lengths.pop("uncut_tokens", None)
     if uncut is not None:
-        s = constant("log_deviation").middle
+        s = plan_constants_table()["log_deviation"].middle
         lengths["mean_tokens"] = uncut * longest_of_lognormal(1, s, lengths["cap_tokens"] / uncut)
     return place(Pools(spec_of(tables, one.get("what", "")), constants), _KIND[one["placement"]])
 

@@ -128,8 +128,7 @@ def _hold(
     """Fails the test, or skips it where runs that cannot tell may do so."""
     from rltrace.analysis.gate.findings import PASS, UNSURE
     from rltrace.report import gate_forms
-    from rltrace.run import gating
-    from rltrace.run.gate_settings import from_table, read_settings
+    from rltrace.run.gate_settings import from_table, gate, read_settings
     from rltrace.trace.errors import RltraceError
 
     table = {
@@ -145,7 +144,7 @@ def _hold(
     if cannot_tell not in ("fail", "skip"):
         raise _failed(f"cannot_tell is 'fail' or 'skip', and not {cannot_tell!r}")
     try:
-        found = gating.gate(runs, from_table(stated, root).over(read_settings(root)))
+        found = gate(runs, from_table(stated, root).over(read_settings(root)))
     except RltraceError as error:
         raise _failed(f"the gate cannot be asked: {error}") from None
     if found.outcome == UNSURE and cannot_tell == "skip":

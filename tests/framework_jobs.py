@@ -3,24 +3,36 @@ frameworks share."""
 
 from __future__ import annotations
 
+import functools
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
 import sys
-import time
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+import pytest
+
 import rltrace
+from rltrace.testing.inside.analysis import break_down, find_steps, read_activity
 from rltrace.testing.inside.trace import Run
-from tests.hooks.conftest import clean_environment
+from tests.hooks.conftest import WRAP, clean_environment
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 ROOT = Path(__file__).parents[1]
+PLUGIN = ROOT / "tests/plugin"
 LIMIT_S = 1500  # of one job, which takes half a minute to two on idle cores
 LAST_WORDS_S = 60  # of one that was asked to end
 
@@ -55,33 +67,79 @@ class Ended(Generic[JobT]):
         """All that the job printed."""
         return (self.folder / "log").read_text(errors="replace")
 
+    @property
+    def problems(self) -> list[dict[str, Any]]:
+        """What could not be hooked, read or recorded."""
+        return [problem for problem in self.run.problems if problem["what"] != "no-gpu"]
+
+    @property
+    def unattributed(self) -> float:
+        """The share of the steps after the first in which nobody says what is done."""
+        activity = read_activity(self.run)
+        found = break_down(activity, find_steps(self.run, (activity.first_ns, activity.last_ns)))
+        return sum(found.unattributed_s[1:]) / sum(found.steps_s[1:])
+
     def stamps(self, what: str) -> list[dict[str, Any]]:
-        """What the job's own code wrote down, in order of its start."""
-        return written(self.folder / "stamps", what, "start_ns")
+        """What the job's own code wrote down (tests/plugin/job_stamps.py), in order of its
+        start."""
+        files = (self.folder / "stamps").glob(f"{what}-*.jsonl")
+        found = [json.loads(line) for file in files for line in file.read_text().splitlines()]
+        return sorted(found, key=lambda line: line["start_ns"])
 
     def rows(self, query: str) -> list[Any]:
         """The rows of a query on the trace; bare values where it has one column."""
         found = self.run.sql(query).fetchall()
         return [row[0] if len(row) == 1 else row for row in found]
 
-    def checked(self, code: int | None) -> None:
-        """Errors: `AssertionError`, with the end of what it printed, where it has ended with
-        another code; `None` is any."""
-        assert code is None or self.code == code, self.log[-8000:]
+    def keyed(self, query: str) -> dict[Any, Any]:
+        """The rows of a query by their first column: what is left of each, one value bare."""
+        rows = self.run.sql(query).fetchall()
+        return {key: rest[0] if len(rest) == 1 else tuple(rest) for key, *rest in rows}
+
+    @classmethod
+    def of(
+        cls,
+        job: JobT,
+        folder: Path,
+        command: Sequence[str],
+        traced: bool = True,
+        code: int | None = 0,
+        meanwhile: Meanwhile = lambda process: None,
+        options: Sequence[str] = (),
+        **environment: str,
+    ) -> Any:
+        """Runs a job's command in a folder, by default traced into `run` there with `options` of
+        `rltrace wrap`, until it ends with `code`; `None` is any. Errors: `AssertionError`, with the
+        end of what it printed, where it has ended with another one."""
+        (folder / "stamps").mkdir(parents=True)
+        wrap = [*WRAP, "--out", str(folder / "run"), *options, "--"] if traced else []
+        with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as ray_dir:
+            own = {"PYTHON": sys.executable, "JOB_STAMPS": str(folder / "stamps")}
+            own["RAY_DIR"] = ray_dir  # short: sockets have their paths there
+            around = clean_environment(**{**own, **RAY, **environment})
+            ended = cls(job, folder, _run([*wrap, *command], folder, around, meanwhile))
+        assert code is None or ended.code == code, ended.log[-8000:]
+        return ended
 
 
-def written(folder: Path, what: str, by: str) -> list[dict[str, Any]]:
-    """What the processes of a job wrote down there, one line of JSON each, in order `by` a time."""
-    files = folder.glob(f"{what}-*.jsonl")
-    found = [json.loads(line) for file in files for line in file.read_text().splitlines()]
-    return sorted(found, key=lambda line: line[by])
+CLOCKS_NS = 1_000_000  # between a job's clock and the trace's, which may drift in a run
 
 
-def run_job(
-    command: Sequence[str],
-    folder: Path,
-    environment: Mapping[str, str],
-    meanwhile: Meanwhile = lambda process: None,
+def lie_within(stamps: list[dict[str, Any]], intervals: list[tuple[int, int | None]]) -> bool:
+    """Whether what the job says of itself lies within the intervals that watch it; one without an
+    end still goes on."""
+    return all(
+        any(
+            start_ns <= stamp["start_ns"] + CLOCKS_NS
+            and (end_ns is None or stamp["end_ns"] <= end_ns + CLOCKS_NS)
+            for start_ns, end_ns in intervals
+        )
+        for stamp in stamps
+    )
+
+
+def _run(
+    command: Sequence[str], folder: Path, environment: Mapping[str, str], meanwhile: Meanwhile
 ) -> int:
     """Runs a command to its end in a folder, with what it prints in `log` there; its exit code.
     Nothing of it is left where it takes too long, or `meanwhile` raises."""
@@ -107,28 +165,54 @@ def run_job(
             raise
 
 
-def ended_when(hangs: Callable[[], bool]) -> Meanwhile:
-    """Sends SIGTERM to a job once it hangs, and then waits no longer than for its last words."""
-
-    def watch(process: subprocess.Popen[bytes]) -> None:
-        until = time.monotonic() + LIMIT_S
-        while process.poll() is None and time.monotonic() < until and not hangs():
-            time.sleep(0.2)
-        if process.poll() is None:
-            process.send_signal(signal.SIGTERM)
-            process.wait(LAST_WORDS_S)
-
-    return watch
-
-
 def free_port() -> int:
-    """A port that nobody listens at now."""
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        return int(listening.getsockname()[1])
+    """A port that nobody listens at, and that no connection is given by chance until somebody does:
+    Linux gives those from 32768 on."""
+    while True:
+        with socket.socket() as listening, suppress(OSError):
+            listening.bind(("", random.randrange(20_000, 32_768)))
+            return int(listening.getsockname()[1])
 
 
-def made_by(maker: Path, folder: Path) -> Path:
-    """Models, tokenizers and prompts that a script makes in a folder; no network."""
-    subprocess.run([sys.executable, str(maker), str(folder)], check=True, env=clean_environment())
+def assets_of(framework: str, folder: Path) -> Path:
+    """Model, tokenizer and prompts for the jobs of a framework, made in a folder; no network."""
+    make = [sys.executable, str(PLUGIN / "make_assets.py"), framework, str(folder)]
+    subprocess.run(make, check=True, env=clean_environment())
     return folder
+
+
+def printed(command: Sequence[str], **environment: str) -> subprocess.CompletedProcess[str]:
+    """What a launch of `examples/` says, started by this Python."""
+    around = clean_environment(PYTHON=sys.executable, **environment)
+    return subprocess.run(command, env=around, capture_output=True, text=True, check=False)
+
+
+def pinned_by_extra(extra: str) -> dict[str, str]:
+    """What an extra of rltrace asks for -> the version."""
+    listed = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    return dict(one.split("==") for one in listed["optional-dependencies"][extra])
+
+
+def fixtures_of(jobs: Mapping[str, Any], quick: Sequence[str], make: Any, train: Any) -> Any:
+    """The fixtures of a suite: the `assets` of its jobs; the `finished` job of a name, traced
+    unless asked otherwise, each run once; and each of them that is asked for, traced."""
+
+    @pytest.fixture(scope="session")
+    def assets(tmp_path_factory: pytest.TempPathFactory) -> Path:
+        return make(tmp_path_factory.mktemp("assets") / "sums")
+
+    @pytest.fixture(scope="session")
+    def finished(assets: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
+        @functools.cache
+        def job(name: str, traced: bool = True) -> Any:
+            if os.environ.get("QUICK") and name not in quick:
+                pytest.skip("QUICK=1 asks for fewer kinds of jobs")
+            return train(jobs[name], assets, tmp_path_factory.mktemp(name), traced)
+
+        return job
+
+    @pytest.fixture(params=jobs)
+    def job(request: pytest.FixtureRequest, finished: Callable[..., Any]) -> Any:
+        return finished(request.param)
+
+    return assets, finished, job

@@ -10,13 +10,8 @@ from textwrap import dedent
 import pytest
 
 from rltrace.entry import ended
-from tests.conftest import recorded
+from rltrace.testing.made import process, run_of, turns
 from tests.patience import PATIENCE_S
-
-RUN = """
-for n in range(5):
-    with rltrace.step(n), rltrace.span("train", tokens=5): pass
-"""
 
 LOADING = dedent("""
     import os, signal, sys
@@ -55,12 +50,12 @@ def command(*words: object) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize(
     "module",
-    ["rltrace.cli", "click", "rltrace.cli.gating", "rltrace.run.gating", "duckdb", "numpy"],
+    ["rltrace.cli", "click", "rltrace.analysis", "duckdb", "numpy"],
 )
 @pytest.mark.parametrize(("how", "code"), [("broken", 70), ("told", 130), ("swallowed", 130)])
-def test_while_modules_are_loaded(run_path: Path, module: str, how: str, code: int) -> None:
-    recorded(run_path, RUN)
-    done = command(module, how, "gate", run_path, "--min", "goodput=1")
+def test_while_modules_are_loaded(tmp_path: Path, module: str, how: str, code: int) -> None:
+    run = run_of(tmp_path, process("driver", *turns(6, 6, 6, 6, 6)))
+    done = command(module, how, "gate", run.path, "--min", "goodput=1")
     assert done.returncode == code, done.stderr
     (said,) = done.stderr.strip().splitlines()  # click has a line of its own for the sign ^C
     assert (said == "rltrace: interrupted") == (code == 130)

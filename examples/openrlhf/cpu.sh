@@ -21,10 +21,10 @@ python=${PYTHON:-python}
 plugin=$root/tests/openrlhf/plugin
 reward=${REWARD-$plugin/openrlhf_cpu/reward.py}
 
-test -e "$folder/prompts.jsonl" || "$python" "$root/tests/openrlhf/make_assets.py" "$folder"
+test -e "$folder/prompts.jsonl" || "$python" "$root/tests/plugin/make_assets.py" openrlhf "$folder"
 
 PATH=$(dirname "$(command -v "$python")"):$PATH  # DeepSpeed looks for ninja there
-export PYTHONPATH=$plugin${PYTHONPATH:+:$PYTHONPATH}
+export PYTHONPATH=$plugin:$root/tests/plugin${PYTHONPATH:+:$PYTHONPATH}
 export GPUS=${GPUS:-4} RAY_DIR=${RAY_DIR:-/tmp/ray-openrlhf} RAY_USAGE_STATS_ENABLED=0
 export DS_ACCELERATOR=cpu OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} TOKENIZERS_PARALLELISM=false
 export VLLM_CPU_KVCACHE_SPACE=1 VLLM_CPU_OMP_THREADS_BIND=nobind  # GiB an engine; no cores of its own

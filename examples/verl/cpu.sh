@@ -19,14 +19,14 @@ shift
 python=${PYTHON:-python}
 gpus=${GPUS:-1}
 
-export PYTHONPATH=$root/tests/verl/plugin${PYTHONPATH:+:$PYTHONPATH}
+export PYTHONPATH=$root/tests/verl/plugin:$root/tests/plugin${PYTHONPATH:+:$PYTHONPATH}
 export VERL_PLATFORM=cpu VERL_USE_EXTERNAL_MODULES=verl_cpu
 export HF_HUB_OFFLINE=1 OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} HYDRA_FULL_ERROR=1
 # verl 0.9.1's separate_async passes `flush` to a logger, which fails unless it says nothing.
 export VERL_LOGGING_LEVEL=${VERL_LOGGING_LEVEL:-WARN}
 export RAY_USAGE_STATS_ENABLED=0
 
-test -e "$folder/train.parquet" || "$python" "$root/tests/verl/make_assets.py" "$folder"
+test -e "$folder/train.parquet" || "$python" "$root/tests/plugin/make_assets.py" verl "$folder"
 
 settings=(
   data.train_files="$folder/train.parquet" data.val_files="$folder/val.parquet"

@@ -96,7 +96,9 @@ def sample_ends(call: Call) -> None:
     finish = _FINISHES.get(str(getattr(sample.status, "value", sample.status)))
     if finish is not None:
         known["finish"] = finish
-    call.state.set(end_ns=call.end_ns, response_tokens=sample.response_length, **known)
+    mask = getattr(sample, "loss_mask", None)  # without what tools answered
+    tokens = sample.response_length if mask is None else sum(mask)
+    call.state.set(end_ns=call.end_ns, response_tokens=tokens, **known)
 
 
 def _identity(sample: Any) -> dict[str, int]:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
-from rltrace.analysis.background import Background, find_background
+from rltrace.analysis.background import find_background
 from rltrace.analysis.codes import stage_of
 from rltrace.analysis.columns import columns, numbered
 from rltrace.analysis.intervals import (
@@ -26,17 +25,14 @@ from rltrace.analysis.intervals import (
     union,
     without,
 )
-from rltrace.analysis.intervals import union as union_of
-from rltrace.analysis.untold_stages import untold_stages_of
+from rltrace.analysis.untold_stages import ROWS_OF, untold_stages_of
+from rltrace.trace.run import Run
 from rltrace.trace.sampled import only_some
 from rltrace.trace.vocabulary import Stage
 
-if TYPE_CHECKING:
-    from rltrace.trace.run import Run
-
 _CODES = 16  # a group is `process * _CODES + stage`
 
-TABLE_OF = {Stage.ROLLOUT: "trajectories", Stage.REWARD: "rewards", Stage.SYNC: "syncs"}
+TABLE_OF = {**ROWS_OF, Stage.SYNC: "syncs"}
 """The table whose rows are the work of a stage, where it has no spans."""
 
 
@@ -74,7 +70,7 @@ class Activity:
     first_ns: int
     last_ns: int
     _union: Union
-    background: tuple[Background, ...] = ()
+    background: tuple[tuple[Stage, int], ...] = ()
     untold: frozenset[Stage] = frozenset()
     _in_tools: Intervals | None = None  # when a stage of a process stood still
 
@@ -83,7 +79,7 @@ class Activity:
         time asked for. The intervals (group: the stage's code) are the union of each stage over all
         processes as far as it overlaps the slice; they may reach beyond."""
         found = self._union.slices(first_ns, last_ns)
-        yield from mapped(lambda one: self._united_pieces(*one), found)
+        yield from mapped(lambda one: (*one[:2], union(self._pieces(*one)[-1])), found)
 
     def of_processes(
         self, first_ns: int, last_ns: int
@@ -91,73 +87,42 @@ class Activity:
         """The same before processes are united: `(from_ns, to_ns, processes, intervals)`, where a
         process, a number for each interval, may have several that overlap."""
         found = self._union.slices(first_ns, last_ns)
-        yield from mapped(lambda one: self._pieces(*one), found)
+        yield from mapped(lambda one: (*one[:2], *self._pieces(*one)), found)
 
-    def _united_pieces(
-        self, start: int, end: int, intervals: Intervals
-    ) -> tuple[int, int, Intervals]:
-        return start, end, union_of(self._pieces(start, end, intervals)[-1])
-
-    def _pieces(
-        self, start: int, end: int, intervals: Intervals
-    ) -> tuple[int, int, Ints, Intervals]:
+    def _pieces(self, start: int, end: int, intervals: Intervals) -> tuple[Ints, Intervals]:
+        """The process of each interval, and the interval with its stage as its group."""
         working = intervals.take(intervals.group % _CODES != Stage.STEP)
         pieces = innermost(working, working.group // _CODES)
         if self._in_tools is not None and len(self._in_tools):
             now = (self._in_tools.start < end) & (self._in_tools.end > start)
             pieces = without(pieces, self._in_tools.take(now))
-        stage, process = pieces.group % _CODES, pieces.group // _CODES
-        of_stage = Intervals(stage, pieces.start, pieces.end, pieces.lane, pieces.one_lane)
-        return start, end, process, of_stage
+        return pieces.group // _CODES, replace(pieces, group=pieces.group % _CODES)
 
 
 def read_activity(run: Run) -> Activity:
     """Reads the spans of `run` once, in chunks."""
-    counts = run.ask("select stage, process, spans from span_stages")
-    spans_of_stage: dict[Stage, int] = {}
-    spans_of_process: dict[int, int] = {}
-    processes: dict[Stage, int] = {}
-    pairs = [(stage_of(code), process) for code, process, _ in counts]
+    spans: Counter[tuple[Stage, int]] = Counter()
+    for code, process, n in run.ask("select stage, process, spans from span_stages"):
+        spans[stage_of(code), process] += n
     # Who works on no sample, and when all of a process are in their tools, takes all samples.
     whole = not only_some(run.meta)
-    background = find_background(run, pairs) if whole else ()
-    for code, process, n in counts:
-        stage = stage_of(code)
-        spans_of_process[process] = spans_of_process.get(process, 0) + n
-        if Background(stage, process) in background:
-            continue
-        spans_of_stage[stage] = spans_of_stage.get(stage, 0) + n
-        processes[stage] = processes.get(stage, 0) + 1
-    trainers = {process for code, process, _ in counts if stage_of(code) is Stage.TRAIN}
-    from_tables = []
-    for stage, table in TABLE_OF.items():
-        if stage not in spans_of_stage:
-            query = f"select count(distinct process) from {_timed_rows(table)}"
-            processes[stage] = run.ask(query)[0][0]
-            from_tables += [stage] if processes[stage] else []
+    background = find_background(run, spans) if whole else ()
+    seen = {stage for stage, _ in spans.keys() - set(background)}
+    owners = {}
+    for stage in TABLE_OF.keys() - seen:
+        rows = _timed_rows(TABLE_OF[stage])
+        owners[stage] = run.ask(f"select count(distinct process) from {rows}")[0][0]
+    from_tables = tuple(stage for stage in TABLE_OF if owners.get(stage))
     last_sign = _last_signs(run)
-    union = _united(run, tuple(from_tables), last_sign, background)
-    first_ns, last_ns = union.bounds()
-    return Activity(
-        spans_of_stage=spans_of_stage,
-        spans_of_process=spans_of_process,
-        processes_of_stage=processes,
-        by_trainers=frozenset(stage_of(c) for c, process, _ in counts if process in trainers),
-        from_tables=tuple(from_tables),
+    union = _united(run, from_tables, last_sign, background)
+    found = _activity(union, spans, from_tables, untold_stages_of(run, spans), background)
+    idle = all_in_tools(run) if whole else None
+    return replace(
+        found,
+        processes_of_stage=found.processes_of_stage | owners,
         open_spans=_open_spans(run, last_sign),
-        first_ns=first_ns,
-        last_ns=last_ns,
-        _union=union,
-        background=background,
-        untold=untold_stages_of(run, pairs),
-        _in_tools=_standing_still(run) if whole else None,
+        _in_tools=idle and replace(idle, group=idle.group * _CODES + Stage.ROLLOUT),
     )
-
-
-def _standing_still(run: Run) -> Intervals:
-    """Generation around samples that are all in their tools."""
-    idle = all_in_tools(run)
-    return replace(idle, group=idle.group * _CODES + Stage.ROLLOUT)
 
 
 def activity_of(
@@ -175,25 +140,39 @@ def activity_of(
     order = np.argsort(start, kind="stable")
     rows = _Rows(_mixed_of(stage, process, lane))
     rows.add(*(column[order] for column in (start, end, stage, process, lane)))
-    union = rows.union()
-    first_ns, last_ns = union.bounds()
+    return _activity(rows.union(), spans, from_tables, untold)
+
+
+def _activity(
+    union: Union,
+    spans: Mapping[tuple[Stage, int], int],
+    from_tables: tuple[Stage, ...],
+    untold: frozenset[Stage],
+    background: tuple[tuple[Stage, int], ...] = (),
+) -> Activity:
+    """`spans` is how many of a stage a process has; none of its samples is known to have stood
+    still, and no span is open."""
     of_stage: Counter[Stage] = Counter()
     of_process: Counter[int] = Counter()
-    for (which, one), n in spans.items():
-        of_stage[which] += n
-        of_process[one] += n
-    users = Counter(which for which, _ in spans)
-    trainers = {one for which, one in spans if which is Stage.TRAIN}
+    processes: Counter[Stage] = Counter()
+    for (stage, process), n in spans.items():
+        of_process[process] += n
+        if (stage, process) not in background:
+            of_stage[stage] += n
+            processes[stage] += 1
+    trainers = {process for stage, process in spans if stage is Stage.TRAIN}
+    first_ns, last_ns = union.bounds()
     return Activity(
         spans_of_stage=dict(of_stage),
         spans_of_process=dict(of_process),
-        processes_of_stage=dict(users),
-        by_trainers=frozenset(which for which, one in spans if one in trainers),
+        processes_of_stage=dict(processes),
+        by_trainers=frozenset(stage for stage, process in spans if process in trainers),
         from_tables=from_tables,
         open_spans=(),
         first_ns=first_ns,
         last_ns=last_ns,
         _union=union,
+        background=background,
         untold=untold,
     )
 
@@ -218,11 +197,11 @@ def _united(
     run: Run,
     from_tables: tuple[Stage, ...],
     last_sign: dict[int, int],
-    background: tuple[Background, ...],
+    background: tuple[tuple[Stage, int], ...],
 ) -> Union:
     spans = "select start_ns, end_ns, stage, process, lane from raw_spans where start_ns > 0"
-    for one in background:
-        spans += f" and not (stage = {int(one.stage)} and process = {one.process})"
+    for stage, process in background:
+        spans += f" and not (stage = {int(stage)} and process = {process})"
     rows = [
         f"select start_ns, end_ns, {int(stage)}::tinyint, process, 0::bigint "
         f"from {_timed_rows(TABLE_OF[stage])}"
@@ -230,8 +209,7 @@ def _united(
     ]
     query = " union all ".join([spans, *rows])
     signs = np.zeros(max(last_sign, default=0) + 1, np.int64)
-    for process, moment in last_sign.items():
-        signs[process] = moment
+    signs[list(last_sign)] = list(last_sign.values())
     mixed = np.array(run.ask(_MIXED), np.int64).ravel()
     try:
         return _union_of_rows(run, query, signs, mixed)
@@ -336,7 +314,7 @@ def all_in_tools(run: Run) -> Intervals:
         group by process having count(*) = 2
     """)
     if not found:
-        return _intervals(*[np.zeros(0, np.int64)] * 3)
+        return joined([])
     both = ", ".join(str(process) for (process,) in found)
     owner, lane, start, end = columns(
         run,
@@ -349,14 +327,22 @@ def all_in_tools(run: Run) -> Intervals:
         f"where start_ns > 0 and end_ns > start_ns and process in ({both})",
     )
     number, first = numbered(owner, lane)
-    tools = union(of_spans(number, start, end, np.zeros_like(start)))
+    tools = union(of_spans(number, start, end))
     owner = owner[first][tools.group]
     trusted = _trusted(owner, tools, process, said)
-    kept = np.isin(owner, trusted)
-    mine = np.isin(process, trusted)
-    return _full(
-        (process[mine], begin[mine], over[mine]), (owner[kept], tools.start[kept], tools.end[kept])
+    kept, mine = np.isin(owner, trusted), np.isin(process, trusted)
+    tools, owner, process = tools.take(kept), owner[kept], process[mine]
+    # Where at least as many tools run as samples, of each process, and a sample at all.
+    whose = np.concatenate([process, process, owner, owner])
+    times = np.concatenate([begin[mine], over[mine], tools.start, tools.end])
+    order = np.lexsort((times, whose))
+    sizes = [len(process), len(process), len(owner), len(owner)]
+    samples, running = (
+        np.cumsum(np.repeat(change, sizes)[order])[:-1] for change in ([1, -1, 0, 0], [0, 0, 1, -1])
     )
+    whose, times = whose[order], times[order]
+    full = (samples > 0) & (running >= samples) & (np.diff(times) > 0)
+    return union(of_spans(whose[:-1][full], times[:-1][full], times[1:][full]))
 
 
 def _trusted(owner: Ints, tools: Intervals, process: Ints, said: Ints) -> Ints:
@@ -365,23 +351,4 @@ def _trusted(owner: Ints, tools: Intervals, process: Ints, said: Ints) -> Ints:
     took = np.bincount(np.searchsorted(found, owner), tools.end - tools.start, len(found))
     known = np.isin(process, found) & (said > 0)
     told = np.bincount(np.searchsorted(found, process[known]), said[known], len(found))
-    trusted: Ints = found[(told == 0) | (took <= _AS_SAID * told)]
-    return trusted
-
-
-def _full(samples: tuple[Ints, Ints, Ints], tools: tuple[Ints, Ints, Ints]) -> Intervals:
-    """Where at least as many tools run as samples, of each process, and a sample at all."""
-    process = np.concatenate([samples[0], samples[0], tools[0], tools[0]])
-    times = np.concatenate([samples[1], samples[2], tools[1], tools[2]])
-    one, none = np.ones(len(samples[0]), np.int64), np.zeros(len(samples[0]), np.int64)
-    run, rest = np.ones(len(tools[0]), np.int64), np.zeros(len(tools[0]), np.int64)
-    order = np.lexsort((times, process))
-    under_way = np.cumsum(np.concatenate([one, -one, rest, rest])[order])[:-1]
-    running = np.cumsum(np.concatenate([none, none, run, -run])[order])[:-1]
-    process, times = process[order], times[order]
-    full = (under_way > 0) & (running >= under_way) & (np.diff(times) > 0)
-    return union(_intervals(process[:-1][full], times[:-1][full], times[1:][full]))
-
-
-def _intervals(group: Ints, start: Ints, end: Ints) -> Intervals:
-    return of_spans(group, start, end, np.zeros_like(start))
+    return np.asarray(found[(told == 0) | (took <= _AS_SAID * told)])

@@ -14,8 +14,8 @@ STALL_TIMES = 3.0
 """A step that takes this many times the usual one stalled, unless both are very short."""
 
 LEAST_HANG_S = 5.0
-"""What takes less is no hang, however short the usual step: a collection of
-garbage, a compilation, a slow disk or the end of a job takes seconds, too."""
+"""What takes less is no hang, however short the usual step: garbage collection, a compilation, a
+slow disk or the end of a job takes seconds, too."""
 
 LOST_SHARE = 0.1
 """What cost less of the run than this is a note."""
@@ -26,10 +26,8 @@ NAMED = 5
 
 @dataclass(frozen=True)
 class Alarm:
-    """One thing that is wrong: its kind ("crash", "failed steps", "hang", "lost process", "killed
-    process", "stall", "restart", "reward", "verdicts", "unused", "not finite", "clocks",
-    "versions", "part"), how grave it is (`ALARM` or `NOTE`), a sentence, and whether the run is
-    judged `beside` it, by what else it did."""
+    """One thing that is wrong: its kind, how grave it is (`ALARM` or `NOTE`), a sentence, and
+    whether the run is judged `beside` it, by what else it did."""
 
     kind: str
     severity: str

@@ -10,22 +10,18 @@ some sample waits at all times (asynchronous jobs) that cannot be told, and nobo
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from rltrace.analysis.intervals import Intervals, Ints, of_spans, union
+from rltrace.analysis.untold_stages import ROWS_OF
+from rltrace.trace.run import Run
 from rltrace.trace.vocabulary import Stage
-
-if TYPE_CHECKING:
-    from rltrace.trace.run import Run
 
 _LEAST_REST = 0.1  # of the time from the first sample to the last: less tells nothing
 _NEARLY_ALL = 0.9  # of the rest; a verifier at work on samples is in its stage for none of it
 _TOLD = 0.9  # of the samples have to say until when they waited
 
-_TABLE = {Stage.ROLLOUT: "trajectories", Stage.REWARD: "rewards"}
 _WAITED = {
     Stage.ROLLOUT: "begun_ns as since, ended_ns as until",
     Stage.REWARD: "ended_ns as since, case when judged_ns > ended_ns then judged_ns "
@@ -34,25 +30,17 @@ _WAITED = {
 """When a sample is the stage's, of a sample's begin and end, and of the moment of its verdict."""
 
 
-@dataclass(frozen=True)
-class Background:
-    """A process that is in a stage, and works on no sample there."""
-
-    stage: Stage
-    process: int
-
-
-def find_background(run: Run, seen: Collection[tuple[Stage, int]]) -> tuple[Background, ...]:
+def find_background(run: Run, seen: Collection[tuple[Stage, int]]) -> tuple[tuple[Stage, int], ...]:
     """Who of the processes `seen` with spans in a stage is there in the background."""
     found = []
-    for stage, table in _TABLE.items():
+    for stage, table in ROWS_OF.items():
         rows = run.ask(f"select distinct process from raw_{table} where start_ns > 0")
         at_work = {process for (process,) in rows}
         asked = sorted(one for of, one in seen if of is stage and one not in at_work)
         rest = _rest(run, stage) if asked and at_work else None
         if rest is not None:
             found += [
-                Background(stage, process)
+                (stage, process)
                 for process in asked
                 if _covered(_spans(run, stage, process), *rest) >= _NEARLY_ALL
             ]
@@ -101,15 +89,10 @@ def _spans(run: Run, stage: Stage, process: int) -> Intervals:
 
 
 def _merged(start: Ints, end: Ints) -> Intervals:
-    none = np.zeros(len(start), np.int64)
-    return union(of_spans(none, start, end, none))
+    return union(of_spans(np.zeros_like(start), start, end))
 
 
 def _covered(intervals: Intervals, starts: Ints, ends: Ints) -> float:
     """The share of the time from `starts` to `ends` that lies in intervals."""
-    base = int(min(intervals.start.min(), starts.min()))
-    edges = np.stack([intervals.start, intervals.end], axis=1).ravel() - base
-    lengths = np.stack([np.zeros(len(intervals)), intervals.end - intervals.start], axis=1)
-    reached = np.cumsum(lengths.ravel())
-    inside = np.interp(ends - base, edges, reached) - np.interp(starts - base, edges, reached)
+    inside = intervals.until(ends) - intervals.until(starts)
     return float(inside.sum() / (ends - starts).sum())

@@ -1,8 +1,7 @@
 """Which stage binds, as far as one trace can tell.
 
-The candidate is the stage with the most exposed time. That is evidence and no proof: whether the
-step really follows it is what delaying the stage in an experiment would show, so the
-best confidence given here is "likely".
+The candidate is the stage with the most exposed time. That is evidence and no proof, which only
+delaying the stage in an experiment would give: so the best confidence here is "likely".
 
 A stage that is not behind the candidate by more than chance, or that leads in more of the steps, is
 *tied* with it, unless it leads in no step and is surely immaterial: a candidate that varies makes
@@ -12,12 +11,14 @@ else the steps recorded cannot tell them apart.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from rltrace.analysis.chains import Seconds
-from rltrace.analysis.spread import Spread, spread
+from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.stages import Breakdown, StageRow
-from rltrace.analysis.steps import Steps
+from rltrace.analysis.stats.spread import Spread, spread
+from rltrace.trace.sampled import only_some
 from rltrace.trace.vocabulary import Stage
 
 FEWEST_STEPS = 3
@@ -71,13 +72,12 @@ def too_few(steps: int) -> str:
     return f"{steps} steady step{'s' * (steps != 1)}, at least {FEWEST_STEPS} are needed"
 
 
-def find_binding(
-    steps: Steps, breakdown: Breakdown, rows: tuple[StageRow, ...], doubt: str = ""
-) -> Binding:
-    """The verdict on the steady steps of a run; `doubt` is why it cannot be told at all. There is
-    no candidate where exposed times are not known."""
-    steady = list(steps.steady)
-    n = 0 if steps.whole_run else len(steady)
+def find_binding(analysis: RunAnalysis) -> Binding:
+    """The verdict on the steady steps of a run. There is no candidate where exposed times are not
+    known."""
+    steps, breakdown, rows = analysis.steps, analysis.breakdown, analysis.stages
+    doubt = only_some(analysis.run.meta)
+    steady, n = list(steps.steady), len(analysis.steady)
     if breakdown.untold:
         return _nothing(doubt, n)
     work = sorted(
@@ -92,8 +92,7 @@ def find_binding(
     led = _led_steps(exposed, work)
     agreeing = led[first.name]
     total_s = float(breakdown.steps_s[steady].sum())
-    idle_s = breakdown.unattributed_s[steady] + exposed[:, Stage.WAIT]
-    uncovered = float(idle_s.sum()) / total_s if total_s else float("nan")
+    uncovered = idle_share(breakdown, steady)
     because = ""
     if steps.whole_run:
         because = "no step was recorded, so the run is one sample"
@@ -126,6 +125,13 @@ def find_binding(
         tied=() if because else tuple(tied),
         led_steps=led,
     )
+
+
+def idle_share(breakdown: Breakdown, places: list[int]) -> float:
+    """The part of these steps in no stage but waiting; NaN where they have no length."""
+    total_s = float(breakdown.steps_s[places].sum())
+    idle_s = breakdown.unattributed_s[places] + breakdown.exposed_s[places, Stage.WAIT]
+    return float(idle_s.sum()) / total_s if total_s else math.nan
 
 
 def _led_steps(exposed: Seconds, work: list[StageRow]) -> dict[str, int]:

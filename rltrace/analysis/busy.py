@@ -9,20 +9,17 @@ CPU, or GPUs that nobody was seen to be given), each process that works stands f
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from rltrace.analysis.activity import Activity
 from rltrace.analysis.chains import Seconds
 from rltrace.analysis.devices import AGENT, held_devices
-from rltrace.analysis.intervals import Intervals, Ints, joined, union
-from rltrace.analysis.steps import Steps
+from rltrace.analysis.intervals import Intervals, Ints, run_before, union
+from rltrace.analysis.run_analysis import RunAnalysis
+from rltrace.trace.run import Run
 from rltrace.trace.vocabulary import Stage
-
-if TYPE_CHECKING:
-    from rltrace.trace.run import Run
 
 ON_DEVICE = (
     Stage.ROLLOUT,
@@ -32,6 +29,7 @@ ON_DEVICE = (
     Stage.VALUE,
     Stage.TRAIN,
 )
+_STAGES = len(Stage)
 _ON_CPU = (Stage.REWARD,)  # of a process that holds no device, verdicts are no work of a device
 
 UNKNOWN_ROLE = "unknown"
@@ -58,9 +56,14 @@ class Busy:
     pools: tuple[Pool, ...]
 
 
-def busy(run: Run, activity: Activity, steps: Steps) -> Busy | None:
-    """The work of the devices of `run`; None where nobody was seen to work on one."""
-    workers = _workers(run, activity)
+def busy(analysis: RunAnalysis) -> Busy | None:
+    """The work of the devices of the run; None where nobody was seen to work on one, or there are
+    no steps."""
+    run, activity, steps = analysis.run, analysis.activity, analysis.steps
+    if steps.whole_run:
+        return None
+    working = _workers(run, activity)
+    workers = sorted({process for process, _ in working})
     held = held_devices(run)
     places = {process: devices for process, devices in held.items() if devices}
     unit = "GPU"
@@ -77,8 +80,11 @@ def busy(run: Run, activity: Activity, steps: Steps) -> Busy | None:
     edges = np.array([[w.start_ns, w.end_ns] for w in steps.windows], np.int64)
     holder, device = np.array(sorted(pairs), np.int64).reshape(-1, 2).T
     since, until = int(edges[0, 0]), int(edges[-1, 1])
+    own = [process * _STAGES + stage for process, stage in working]
     for start, end, process, stages in activity.of_processes(since, until):
         works = np.isin(stages.group, _on_device(unit))
+        if unit == "process":
+            works &= np.isin(process * _STAGES + stages.group, own)
         of_device = _by_device(stages.take(works), process[works], holder, device)
         now = slice(
             int(np.searchsorted(edges[:, 1], start)), int(np.searchsorted(edges[:, 0], end))
@@ -100,19 +106,25 @@ def _on_device(unit: str) -> list[int]:
     return [int(stage) for stage in stages]
 
 
-def _workers(run: Run, activity: Activity) -> list[int]:
-    """The processes that do a device's work themselves: a controller, which records the steps, only
-    where nobody else recorded any (its spans are of what it waits for)."""
+def _workers(run: Run, activity: Activity) -> set[tuple[int, int]]:
+    """`(process, stage)` of those that do a device's work themselves. What a process that records
+    the steps has of a stage that another records, too, is what it waits for."""
     stages = ", ".join(str(code) for code in _on_device("process"))
-    rows = run.ask(f"select distinct process from span_stages where stage in ({stages})")
-    found = {process for (process,) in rows}
+    found = set(
+        run.ask(f"select distinct process, stage from span_stages where stage in ({stages})")
+    )
     if Stage.ROLLOUT in activity.from_tables:
-        table = "select distinct process from raw_trajectories where start_ns > 0"
-        found |= {process for (process,) in run.ask(table)}
-    found -= {process.number for process in run.processes if process.role == AGENT}
+        query = "select distinct process from raw_trajectories where start_ns > 0"
+        found |= {(process, int(Stage.ROLLOUT)) for (process,) in run.ask(query)}
+    agents = {process.number for process in run.processes if process.role == AGENT}
     query = f"select process from span_stages where stage = {int(Stage.STEP)}"
     controllers = {process for (process,) in run.ask(query)}
-    return sorted(found - controllers or found)
+    others = {stage for process, stage in found if process not in controllers | agents}
+    return {
+        (process, stage)
+        for process, stage in found
+        if process not in agents and not (process in controllers and stage in others)
+    }
 
 
 def _pools(
@@ -135,26 +147,15 @@ def _by_device(work: Intervals, process: Ints, holder: Ints, device: Ints) -> In
     count = np.searchsorted(holder, process, side="right") - first
     which = np.repeat(np.arange(len(work)), count)
     offset = np.arange(len(which)) - np.repeat(np.cumsum(count) - count, count)
-    held = work.take(which)
     on = device[np.repeat(first, count) + offset] if len(which) else np.zeros(0, np.int64)
-    return union(joined([Intervals(on, held.start, held.end, held.lane, held.one_lane)]))
+    return union(replace(work.take(which), group=on))
 
 
 def _within(work: Intervals, windows: Ints) -> Seconds:
     """Seconds of work within each window, added up over devices."""
-    if not len(work) or not len(windows):
-        return np.zeros(len(windows))
+    if not len(windows):
+        return np.zeros(0)
     origin = int(windows.min())
-    return (_until(work, windows[:, 1], origin) - _until(work, windows[:, 0], origin)) / 1e9
-
-
-def _until(work: Intervals, moments: Ints, origin: int) -> Seconds:
-    """Device-nanoseconds of work from `origin` to each moment."""
-    done = np.zeros(len(moments))
-    for times, sign in ((work.start, 1.0), (work.end, -1.0)):
-        ordered = np.sort(times.clip(origin, None)) - origin
-        total = np.concatenate([[0.0], np.cumsum(ordered, dtype=np.float64)])
-        at = moments - origin
-        before = np.searchsorted(ordered, at, side="right")
-        done += sign * (before * at.astype(np.float64) - total[before])
-    return done
+    start, end = (times.clip(origin) - origin for times in (work.start, work.end))
+    since, until = (run_before(start, end, moments - origin) for moments in windows.T)
+    return (until - since) / 1e9

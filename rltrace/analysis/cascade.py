@@ -2,39 +2,27 @@
 
     goodput = availability × placement efficiency × useful share × freshness weight × peak rate
 
-- availability: the steps' time over the wall-clock of the whole run (`wall_clock`: without
-  start-up, gaps, restarts, evaluation, checkpoints and what warm-up and stalls took longer)
-- placement efficiency: the share of the devices' time in it that does work of a stage (`busy`)
-- useful share: tokens trained on with a signal and within the lag budget, over all generated
-- freshness weight: the part of those that counts as if it were on-policy (`freshness`)
-- peak rate: what remains, tokens generated for each device-second of work
-
-The product is the measured goodput exactly: useful tokens, weighted by freshness, over the devices'
-seconds of the whole run. (`Goodput`, the headline, is over steady steps and without the weight.)
-The split follows Google's ML goodput (arXiv 2502.06982) with the two factors that RL adds.
+The first two are of `wall_clock` and `busy`, the weight is of `freshness`, and the peak rate is
+what remains. So the product is the measured goodput exactly: useful tokens, weighted by freshness,
+over the devices' seconds of the whole run. (`Goodput`, the headline, is over steady steps and
+without the weight.) The split follows Google's ML goodput (arXiv 2502.06982) with the two factors
+that RL adds.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from rltrace.analysis.activity import Activity
-from rltrace.analysis.busy import Busy, Pool, busy
-from rltrace.analysis.freshness import Freshness
+from rltrace.analysis.busy import Busy, Pool
 from rltrace.analysis.goodput import Goodput, trained_in
-from rltrace.analysis.stages import Breakdown
-from rltrace.analysis.steps import Steps
-from rltrace.analysis.untold_stages import why_untold
+from rltrace.analysis.run_analysis import RunAnalysis
+from rltrace.analysis.stats.interval import within
 from rltrace.analysis.wall_clock import SecondsOf, WallClock, wall_clock
-from rltrace.trace.sampled import only_some
+from rltrace.trace.run import Run
 
-if TYPE_CHECKING:
-    from rltrace.trace.run import Run
-
+USEFUL = "useful"
 _ALL_TIME = (0, (1 << 63) - 1)
-_AGAIN = "trained in steps that were done again"
 
 
 @dataclass(frozen=True)
@@ -80,24 +68,18 @@ class Cascade:
     pools: tuple[Pool, ...]
 
 
-def cascade(
-    run: Run,
-    activity: Activity,
-    steps: Steps,
-    breakdown: Breakdown,
-    goodput: Goodput | None,
-    fresh: Freshness,
-    recorded_ns: tuple[int, int],
-) -> Cascade | None:
-    """The cascade of `run`, which was recorded from and to `recorded_ns` (Unix ns). None where it
-    has no steps, and for an imported log, which tells no wall-clock."""
-    if run.meta.get("imported"):
+def cascade(analysis: RunAnalysis) -> Cascade | None:
+    """The cascade of the run. None where it has no steps, and for an imported log, which tells no
+    wall-clock."""
+    if analysis.run.meta.get("imported"):
         return None
-    clock = wall_clock(activity, steps, breakdown, *recorded_ns)
+    recorded = analysis.shown_ns, analysis.until_ns
+    clock = wall_clock(analysis.activity, analysis.steps, analysis.breakdown, *recorded)
     if clock is None:
         return None
-    untold = why_untold(breakdown.untold, only_some(run.meta))
-    work = None if steps.whole_run or untold else busy(run, activity, steps)
+    run, goodput, fresh = analysis.run, analysis.goodput, analysis.freshness
+    untold = analysis.untold
+    work = None if untold else analysis.busy
     efficiency, basis = (math.nan, untold) if untold else _efficiency(clock, work)
     tokens, unsure = _tokens(run, goodput, clock) if goodput is not None else ((), 0)
     generated = goodput.generated_tokens if goodput is not None else 0
@@ -109,6 +91,12 @@ def cascade(
     peak = generated / (device_s * done) if device_s and done else math.nan
     effective = rate * fresh.weight
     price = goodput.price.usd_per_hour if goodput and goodput.price else math.nan
+    known = max(0, useful - unsure) / generated if generated else math.nan
+    weight = fresh.weight, fresh.weight_low, fresh.weight_high
+    of_clock = "the steps' time over the run's wall-clock"
+    of_tokens = "useful over generated tokens"
+    if not generated:
+        of_tokens = "nobody recorded which samples the learner trained on"
     peak_basis = "tokens generated for each device-second of work: what remains"
     if math.isnan(peak):
         peak_basis = "needs tokens, devices and the factors before it"
@@ -119,26 +107,10 @@ def cascade(
         wall_s=clock.wall_s,
         available_s=clock.available_s,
         factors=(
-            _exactly(
-                "availability", clock.availability, "the steps' time over the run's wall-clock"
-            ),
+            _exactly("availability", clock.availability, of_clock),
             _exactly("placement efficiency", efficiency, basis),
-            Factor(
-                "useful share",
-                share,
-                max(0, useful - unsure) / generated if generated else math.nan,
-                share,
-                "useful over generated tokens"
-                if generated
-                else "nobody recorded which samples the learner trained on",
-            ),
-            Factor(
-                "freshness weight",
-                fresh.weight,
-                fresh.weight_low,
-                fresh.weight_high,
-                fresh.weight_source,
-            ),
+            Factor("useful share", share, known, share, of_tokens),
+            Factor("freshness weight", *weight, fresh.weight_source),
             _exactly("peak rate", peak, peak_basis),
         ),
         useful_tokens_per_device_s=rate,
@@ -149,9 +121,6 @@ def cascade(
         seconds=clock.parts,
         pools=work.pools if work else (),
     )
-
-
-USEFUL = "useful"
 
 
 def _exactly(name: str, value: float, basis: str) -> Factor:
@@ -167,7 +136,7 @@ def _efficiency(clock: WallClock, work: Busy | None) -> tuple[float, str]:
         basis = f"{work.count} devices, each working while a process that holds it does"
     else:
         basis = f"{work.count} processes that work, each standing for a device"
-    return min(1.0, worked_s / (work.count * clock.available_s)), basis
+    return within(worked_s / (work.count * clock.available_s)), basis
 
 
 def _tokens(run: Run, goodput: Goodput, clock: WallClock) -> tuple[tuple[TokensOf, ...], int]:
@@ -184,20 +153,11 @@ def _tokens(run: Run, goodput: Goodput, clock: WallClock) -> tuple[tuple[TokensO
     lost = {
         "trained in groups of equal reward": zero,
         "trained over the lag budget": whole.tokens - useful - zero - repeated,
-        _AGAIN: repeated,
+        "trained in steps that were done again": repeated,
         **{loss.reason: loss.tokens for loss in goodput.losses},
     }
     known = whole.useful_known_tokens - sum(one.useful_known_tokens for one in again)
-    return _by_fate(goodput, (USEFUL, useful), lost), useful - known
-
-
-def _by_fate(
-    goodput: Goodput, first: tuple[str, int], lost: dict[str, int]
-) -> tuple[TokensOf, ...]:
-    ordered = sorted(lost.items(), key=lambda item: -item[1])
-    generated = goodput.generated_tokens
-    return tuple(
-        TokensOf(reason, n, n / generated if generated else math.nan)
-        for reason, n in [first, *ordered]
-        if n or reason == first[0]
-    )
+    fates = [(USEFUL, useful), *sorted(lost.items(), key=lambda item: -item[1])]
+    generated = goodput.generated_tokens or math.nan
+    told = (TokensOf(of, n, n / generated) for of, n in fates if n or of == USEFUL)
+    return tuple(told), useful - known

@@ -10,11 +10,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+from rltrace.analysis.stats.estimate import Estimate
 from rltrace.analysis.walls.cost import stages_of
 from rltrace.analysis.walls.wall import Wall
 from rltrace.analysis.whatif import predict
 from rltrace.analysis.whatif.levers import LEVERS
-from rltrace.analysis.whatif.predict import Estimate, Prediction, Source, verdict_of
+from rltrace.analysis.whatif.predict import Prediction, Source, verdict_of
 from rltrace.trace.vocabulary import Stage
 
 NO_MORE = "no more is gained than the stage costs that it shortens"
@@ -46,11 +47,7 @@ def held(found: Prediction, walls: Sequence[Wall], tools_hold: bool) -> Predicti
     if (gain, goodput) == (found.gain, found.goodput_gain):
         return found
     least_s = found.before_s / most
-    step_s = Estimate(
-        max(least_s, found.step_s.low),
-        max(least_s, found.step_s.middle),
-        max(least_s, found.step_s.high),
-    )
+    step_s = found.step_s.longer(Estimate(least_s, least_s, least_s))
     was = found.goodput_gain.middle
     return replace(
         found,

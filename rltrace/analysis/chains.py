@@ -45,19 +45,10 @@ class Chain(IntEnum):
 
 
 CHAIN_OF: dict[Stage, Chain] = {
-    Stage.ROLLOUT: Chain.ACTORS,
-    Stage.ENV: Chain.ACTORS,
-    Stage.REWARD: Chain.ACTORS,
-    Stage.REFERENCE: Chain.LEARNER,
-    Stage.LOGPROB: Chain.LEARNER,
-    Stage.VALUE: Chain.LEARNER,
-    Stage.TRAIN: Chain.LEARNER,
-    Stage.SYNC: Chain.WEIGHTS,
-    Stage.SWITCH: Chain.WEIGHTS,
-    Stage.DATA: Chain.LEARNER,
-    Stage.CHECKPOINT: Chain.LEARNER,
-    Stage.EVAL: Chain.LEARNER,
-    Stage.OTHER: Chain.LEARNER,
+    **dict.fromkeys((Stage.ROLLOUT, Stage.ENV, Stage.REWARD), Chain.ACTORS),
+    **dict.fromkeys((Stage.REFERENCE, Stage.LOGPROB, Stage.VALUE, Stage.TRAIN), Chain.LEARNER),
+    **dict.fromkeys((Stage.SYNC, Stage.SWITCH), Chain.WEIGHTS),
+    **dict.fromkeys((Stage.DATA, Stage.CHECKPOINT, Stage.EVAL, Stage.OTHER), Chain.LEARNER),
 }
 """The chain of each stage. Reference and behaviour log-probs run on training workers in most
 frameworks (verl, AReaL), so they are the learner's unless `chains_of` finds otherwise."""

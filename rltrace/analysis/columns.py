@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from rltrace.analysis.intervals import Ints
-
-if TYPE_CHECKING:
-    from rltrace.trace.run import Run
+from rltrace.trace.run import Run
 
 _FEW = 32  # values that are looked for one by one in less time than rows are sorted
 

@@ -1,9 +1,6 @@
-"""A job's command with other settings: pure functions over its words.
-
-How a framework takes settings is data: the table `command` of its file in
-`rltrace/adapters/settings/`. Where an option stands already it is replaced, else it goes to the
-end, where every framework's command line takes it.
-"""
+"""A job's command with other settings. How a framework takes them is data: the table `command` of
+its file in `rltrace/adapters/settings/`. An option that stands already is replaced, else it goes to
+the end, where every framework's command line takes it."""
 
 from __future__ import annotations
 
@@ -24,8 +21,7 @@ class CommandForm:
     """How a framework's command line takes settings. `form` is `--option value` or `option=value`;
     `dashes`: options are flags with dashes for underscores, and booleans have a `--no-` flag;
     `names` are options that the command line calls otherwise. `outputs` are options that name what
-    a job writes, "if given" or "always" to be given when it is run elsewhere. `states_all`: the
-    adapter writes all settings of a job down, so that there is no option but these."""
+    a job writes, "if given" or "always". `states_all`: the job writes all of its settings down."""
 
     form: str
     dashes: bool = False
@@ -34,7 +30,6 @@ class CommandForm:
     states_all: bool = False
 
     def word(self, option: str) -> str:
-        """The option as the command line has it."""
         if not self.dashes:
             return option
         return "--" + self.names.get(option, option).replace("_", "-")
@@ -42,7 +37,6 @@ class CommandForm:
 
 @cache
 def forms() -> Mapping[str, CommandForm]:
-    """The forms by framework."""
     return {
         data["framework"]: CommandForm(**data["command"])
         for data in adapter_settings()
@@ -51,8 +45,7 @@ def forms() -> Mapping[str, CommandForm]:
 
 
 def form_of(framework: str) -> CommandForm:
-    """The form of a framework. Errors: `RltraceError` where its settings are not on the command
-    line."""
+    """The form of a framework. Errors: `RltraceError` where its command line takes none."""
     if framework not in forms():
         known = ", ".join(sorted(forms()))
         name = framework or "a job of an unknown framework"
@@ -68,7 +61,6 @@ def form_of(framework: str) -> CommandForm:
 def with_settings(
     command: Sequence[str], form: CommandForm, settings: Mapping[str, Any]
 ) -> list[str]:
-    """The command with these options set."""
     words = list(command)
     for option, value in settings.items():
         words = (_pair if form.form == PAIRS else _flag)(words, form, option, value)
@@ -94,8 +86,8 @@ def given(command: Sequence[str], form: CommandForm, option: str) -> str | None:
 def refuse_unknown(
     settings: Mapping[str, Any], form: CommandForm, stated: Mapping[str, Any]
 ) -> None:
-    """An option that the job does not have would only be found out when it is run. `stated` are the
-    settings that it wrote down. Errors: `RltraceError` for one that is not among all of them."""
+    """Refuses an option that the job does not have, before it is run: `stated` are the settings
+    that it wrote down. Errors: `RltraceError`."""
     known = stated.keys() | form.outputs.keys()
     shorter = {short: name for name, short in form.names.items()}
     for option in settings:
@@ -154,11 +146,7 @@ def _flag(words: list[str], form: CommandForm, option: str, value: Any) -> list[
         if value:
             return [*kept, name]
         return [*kept, opposite] if form.dashes else kept
-    return [
-        *kept,
-        name,
-        *([_text(v) for v in value] if isinstance(value, list) else [_text(value)]),
-    ]
+    return [*kept, name, *map(_text, value if isinstance(value, list) else [value])]
 
 
 def _text(value: Any) -> str:

@@ -1,31 +1,23 @@
-"""The step as measured against the step as the placement's formula composes it from its stages.
+"""The step as measured against the step as its placement composes it from its stages.
 
-Sum where the stages take turns (colocated, or disaggregated and strictly on policy); the longer of
-the actors' and the learner's chain, plus exposed weight movement, where they run beside each other
-(HybridFlow, arXiv 2409.19256, and the async systems after it). The difference is what the formula
-does not know: partial overlap, idle time, stages that were not seen.
-
-Stages of one chain that run at once in part (verdicts that come while others still generate) are
-joined by their union, and weights that move while a chain runs count as far as they were exposed.
-Where even that gives more than the step that was measured, no formula is given.
+Sum where the stages take turns; the longer of the actors' and the learner's chain, plus exposed
+weight movement, where they run beside each other (HybridFlow, arXiv 2409.19256). Stages of one
+chain that run at once in part are joined by their union. Where even that gives more than the step
+that was measured, no formula is given.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from rltrace.analysis.chains import Chain, Seconds
 from rltrace.analysis.devices import Described
 from rltrace.analysis.framework import is_laid_out
-from rltrace.analysis.stages import Breakdown
+from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.staleness import Staleness
-from rltrace.analysis.steps import Steps
 from rltrace.trace.vocabulary import STAGE_SYMBOLS, Stage, word
-
-if TYPE_CHECKING:
-    from rltrace.trace.run import Run
 
 PLACEMENTS = ("colocated", "disaggregated", "one-step-off", "async")
 
@@ -56,6 +48,11 @@ class Composition:
     covered_s: float
 
     @property
+    def beside(self) -> bool:
+        """Whether actors and learner ran beside each other; else the job takes turns."""
+        return self.overlap_share > _TAKE_TURNS
+
+    @property
     def difference_s(self) -> float:
         """Measured minus composed, seconds."""
         return self.measured_s - self.composed_s
@@ -66,19 +63,19 @@ class Composition:
         return self.difference_s / self.measured_s if self.measured_s else math.nan
 
 
-def compose(
-    run: Run, steps: Steps, breakdown: Breakdown, staleness: Staleness
-) -> Composition | None:
-    """The composed step of `run`; None where there is no step or no stage to compose it from, or
+def compose(analysis: RunAnalysis) -> Composition | None:
+    """The composed step of the run; None where there is no step or no stage to compose it from, or
     the time of one takes samples that have no rows."""
-    steady = list(steps.steady)
-    if steps.whole_run or not steady or breakdown.untold:
+    run, steady, breakdown = analysis.run, analysis.steady, analysis.breakdown
+    if not steady or breakdown.untold:
         return None
     tau_s = breakdown.tau_s[steady].mean(axis=0)
     exposed_s = breakdown.exposed_s[steady].mean(axis=0)
     # Tool time lies within generation; only what no generation covers prolongs the chain.
     tau_s[Stage.ENV] = breakdown.env_beyond_s[steady].mean()
-    stages = {chain: _stages(breakdown, chain) for chain in Chain}
+    # What a formula counts; `other` is structure more often than work.
+    of = breakdown.chain_of
+    stages = {c: [s for s in Stage if of.get(s) is c and s is not Stage.OTHER] for c in Chain}
     chain_s = {chain: sum(tau_s[s] for s in stages[chain]) for chain in Chain}
     if not any(chain_s.values()):
         return None
@@ -99,19 +96,16 @@ def compose(
         length_s[Chain.WEIGHTS] = weights_s
         terms[Chain.WEIGHTS] = f"exposed {terms[Chain.WEIGHTS]}"
     if beside:
-        longer_s = max(length_s[Chain.ACTORS], length_s[Chain.LEARNER])
-        composed_s = longer_s + length_s.get(Chain.WEIGHTS, 0.0)
-        both = f"max({terms[Chain.ACTORS]}, {terms[Chain.LEARNER]})"
-        formula = " + ".join([both, *([terms[Chain.WEIGHTS]] if Chain.WEIGHTS in terms else [])])
-    else:
-        composed_s = sum(length_s.values())
-        formula = " + ".join(terms[chain] for chain in _ORDER if chain in terms)
+        length_s[Chain.ACTORS] = max(length_s[Chain.ACTORS], length_s.pop(Chain.LEARNER))
+        terms[Chain.ACTORS] = f"max({terms[Chain.ACTORS]}, {terms.pop(Chain.LEARNER)})"
+    composed_s = sum(length_s.values())
+    formula = " + ".join(terms[chain] for chain in _ORDER if chain in terms)
     if composed_s > (1 + _APART) * measured_s:
         formula, composed_s = "", math.nan
     placement, source = (
         stated_placement(run)
-        or _untold(run)
-        or _detected(chain_s, beside, turns, overlap_share, staleness)
+        or (("placement unknown", "the log tells durations only") if is_laid_out(run) else None)
+        or _detected(chain_s, beside, turns, overlap_share, analysis.staleness)
     )
     return Composition(
         placement=placement,
@@ -132,12 +126,7 @@ def compose(
 _ORDER = (Chain.ACTORS, Chain.LEARNER, Chain.WEIGHTS)
 
 
-def _stages(breakdown: Breakdown, chain: Chain) -> list[Stage]:
-    """The stages of a chain that a formula counts; `other` is structure more often than work."""
-    return [s for s in Stage if breakdown.chain_of.get(s) is chain and s is not Stage.OTHER]
-
-
-def _terms(tau_s: Seconds, stages: list[Stage], joint: bool) -> str:
+def _terms(tau_s: Seconds, stages: Sequence[Stage], joint: bool) -> str:
     """The stages of a chain that ran: added where they take turns, united where they do not."""
     seen = [STAGE_SYMBOLS.get(s, word(s)) for s in stages if tau_s[s] > 0]
     return f"({' ∪ '.join(seen)})" if joint else " + ".join(seen)
@@ -152,11 +141,6 @@ def stated_placement(run: Described) -> tuple[str, str] | None:
             if one.get("placement") in PLACEMENTS:
                 return str(one["placement"]), source
     return None
-
-
-def _untold(run: Run) -> tuple[str, str] | None:
-    """A log of durations does not tell what ran at once."""
-    return ("placement unknown", "the log tells durations only") if is_laid_out(run) else None
 
 
 def _detected(

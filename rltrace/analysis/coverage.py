@@ -5,20 +5,21 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rltrace.analysis.activity import TABLE_OF, Activity, OpenSpan
 from rltrace.analysis.damage import Damaged, damaged
-from rltrace.analysis.known import known_until
 from rltrace.analysis.partial import PARTIAL
+from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.hooks.recorder import COUNTED
 from rltrace.trace.dropped import Dropped
-from rltrace.trace.run_dir import RECORDING_STOPPED
+from rltrace.trace.liveness import is_brought
+from rltrace.trace.manifest import read_manifest
+from rltrace.trace.run import Run
+from rltrace.trace.run_dir import CAPTURE_TOKENS, RECORDING_STOPPED
 from rltrace.trace.sampled import only_some
+from rltrace.trace.schema import CAPTURED_TOKENS, TABLES
 from rltrace.trace.vocabulary import STAGE_SYMBOLS, Stage, word
-
-if TYPE_CHECKING:
-    from rltrace.trace.run import Run
 
 _MANY = 8
 STEP_FAILED = "step-failed"
@@ -39,9 +40,8 @@ class Unseen:
 
 @dataclass(frozen=True)
 class InProgress:
-    """Open spans of one name: when the first began and how long that was before the recording
-    ended, as far as it is known to have been open (`for_s`); `alive_s` is how long after the
-    beginning the process gave its last sign."""
+    """Open spans of one name: when the first began, how long that is known to have been open
+    (`for_s`), and how long after its beginning its process gave its last sign (`alive_s`)."""
 
     name: str
     stage: str
@@ -55,8 +55,7 @@ class InProgress:
 
 @dataclass(frozen=True)
 class Problem:
-    """Problems of one kind and detail: how often (`at_least`: or more often), and where (the first
-    few and how many more)."""
+    """Problems of one kind and detail: how often (`at_least`: or more often), and where first."""
 
     what: str
     count: int
@@ -68,8 +67,8 @@ class Problem:
 
 @dataclass(frozen=True)
 class Stopped:
-    """A process that recorded nothing more from a moment on (`after_s` since the run's start, NaN
-    where that is not known), and why; `pid` is -1 where nobody said."""
+    """A process that recorded nothing more from a moment on (`after_s` since the run's start, NaN:
+    unknown), and why; `pid` is -1 where nobody said."""
 
     role: str
     pid: int
@@ -81,8 +80,8 @@ class Stopped:
 @dataclass(frozen=True)
 class Coverage:
     """What was not seen. `clock_bound_ns` is the worst alignment of a node to the reference (0: one
-    node; -1: a node that could not be aligned). `never_hooked` are the targets of the user's hooks
-    that no process put in place, `dropped` are details that were dropped to keep the run small."""
+    node; -1: a node that could not be aligned). `never_hooked` are targets of the user's hooks that
+    no process put in place, `dropped` are details that were dropped to keep the run small."""
 
     unseen: tuple[Unseen, ...]
     in_progress: tuple[InProgress, ...]
@@ -91,11 +90,12 @@ class Coverage:
     damaged: tuple[Damaged, ...]
     never_hooked: tuple[str, ...]
     clock_bound_ns: int
-    dropped: Dropped | None = None
+    dropped: Dropped | None
 
 
-def coverage(run: Run, activity: Activity, recorded_until_ns: int) -> Coverage:
-    """What `run` does not show. Every stage that has a symbol is expected."""
+def coverage(analysis: RunAnalysis) -> Coverage:
+    """What the run does not show. Every stage that has a symbol is expected."""
+    run, activity = analysis.run, analysis.activity
     bounds = [process.clock_bound_ns for process in run.processes]
     return Coverage(
         unseen=tuple(
@@ -103,7 +103,7 @@ def coverage(run: Run, activity: Activity, recorded_until_ns: int) -> Coverage:
             for stage, symbol in STAGE_SYMBOLS.items()
             if stage not in activity.spans_of_stage and stage not in activity.from_tables
         ),
-        in_progress=_in_progress(run, activity.open_spans, recorded_until_ns),
+        in_progress=_in_progress(run, activity.open_spans, analysis.until_ns),
         problems=_problems([p for p in run.problems if not _is_reason(p)], run)
         + _in_background(run, activity),
         stopped=_stopped(run),
@@ -125,10 +125,9 @@ def _reason(run: Run, stage: Stage) -> str:
             return some
         if run.ask(f"select 1 from raw_{table} where start_ns > 0 limit 1"):
             return f"{table} were recorded, but none with its duration"
-    if stage is Stage.ENV:
-        seen = run.sql("select count(*) from raw_trajectories where start_ns > 0 and env_ns > 0")
-        if seen.fetchall()[0][0]:
-            return "no span of its own; trajectories state their tool time"
+    told = "select 1 from raw_trajectories where start_ns > 0 and env_ns > 0 limit 1"
+    if stage is Stage.ENV and run.ask(told):
+        return "no span of its own; trajectories state their tool time"
     return "no hook or span recorded it; the job may have no such stage"
 
 
@@ -143,18 +142,11 @@ def _in_progress(
     found = []
     for (name, stage, role), members in groups.items():
         first = min(members, key=lambda span: span.start_ns)
-        known_ns = known_until(run, first, recorded_until_ns)
+        since_ns, processes = first.start_ns, len({span.process for span in members})
+        for_s = (known_until(run, first, recorded_until_ns) - since_ns) / 1e9
+        alive_s = (first.last_sign_ns - since_ns) / 1e9
         found.append(
-            InProgress(
-                name=name,
-                stage=stage,
-                processes=len({span.process for span in members}),
-                spans=len(members),
-                since_ns=first.start_ns,
-                for_s=(known_ns - first.start_ns) / 1e9,
-                alive_s=(first.last_sign_ns - first.start_ns) / 1e9,
-                role=role,
-            )
+            InProgress(name, stage, processes, len(members), since_ns, for_s, alive_s, role)
         )
     return tuple(sorted(found, key=lambda group: group.since_ns))
 
@@ -173,34 +165,38 @@ def _problems(problems: list[dict[str, Any]], run: Run) -> tuple[Problem, ...]:
     uncounted: set[tuple[str, str]] = set()
     for problem in problems:
         kind = str(problem.get("what", "problem")), str(problem.get("detail") or "")
+        where = targets.setdefault(kind, {})
         times = problem.get("times")
         counts[kind] += times if isinstance(times, int) else 1
         if isinstance(times, int) and times >= COUNTED:
             uncounted.add(kind)
         if problem.get("target"):
             target = str(problem["target"])
-            targets.setdefault(kind, {})[hosts.get(target, target)] = None
-    found = []
-    for (what, detail), count in counts.most_common():
-        where = tuple(targets.get((what, detail), ()))
-        more = max(0, len(where) - _MANY)
-        least = (what, detail) in uncounted
-        found.append(Problem(what, count, where[:_MANY], more, detail, at_least=least))
-    return tuple(found)
+            where[hosts.get(target, target)] = None
+    return tuple(
+        Problem(
+            what=kind[0],
+            count=count,
+            targets=tuple(targets[kind])[:_MANY],
+            more_targets=max(0, len(targets[kind]) - _MANY),
+            detail=kind[1],
+            at_least=kind in uncounted,
+        )
+        for kind, count in counts.most_common()
+    )
 
 
 def _in_background(run: Run, activity: Activity) -> tuple[Problem, ...]:
-    """What was seen, and left out of the stages."""
     roles = {process.number: process.role or f"pid {process.pid}" for process in run.processes}
     return tuple(
         Problem(
             "left out of the stages",
             1,
-            (roles.get(one.process, "?"),),
+            (roles.get(process, "?"),),
             0,
-            f"it is in {word(one.stage)} in the background, whether a sample waits for it or not",
+            f"it is in {word(stage)} in the background, whether a sample waits for it or not",
         )
-        for one in activity.background
+        for stage, process in activity.background
     )
 
 
@@ -212,19 +208,14 @@ def _stopped(run: Run) -> tuple[Stopped, ...]:
         if problem.get("what") != RECORDING_STOPPED:
             continue
         process = processes.get(str(problem.get("who")))
-        at = problem.get("real_ns")
+        at, detail = problem.get("real_ns"), str(problem.get("detail") or "")
         after_s = math.nan
         if isinstance(start, int) and isinstance(at, int) and at >= start:
             after_s = (at - start) / 1e9
-        found.append(
-            Stopped(
-                role=(process.role if process else None) or "",
-                pid=process.pid if process else -1,
-                host=process.host if process else "",
-                after_s=after_s,
-                detail=str(problem.get("detail") or ""),
-            )
-        )
+        if process is None:
+            found.append(Stopped("", -1, "", after_s, detail))
+        else:
+            found.append(Stopped(process.role or "", process.pid, process.host, after_s, detail))
     return tuple(found)
 
 
@@ -237,3 +228,69 @@ def _never_hooked(run: Run) -> tuple[str, ...]:
     placed = {str(target) for hooks in told if isinstance(hooks, list) for target in hooks}
     targets = dict.fromkeys(str(hook).partition("=")[0] for hook in asked)
     return tuple(target for target in targets if target not in placed)
+
+
+@dataclass(frozen=True)
+class Gone:
+    """A node from which nothing has come for long, and since when (Unix ns)."""
+
+    host: str
+    since_ns: int
+
+
+@dataclass(frozen=True)
+class AsOf:
+    """A run that goes on: it is known until `at_ns` (Unix ns), `ago_s` before it was opened.
+    `brought`: from a URL, of nodes of which some may be `gone`."""
+
+    at_ns: int
+    ago_s: float
+    brought: bool
+    gone: tuple[Gone, ...]
+
+
+def as_of(run: Run, recorded_until_ns: int) -> AsOf | None:
+    """As of when a run that goes on is told; None for one that has ended, or may have."""
+    brought = is_brought(run.path)
+    if run.meta.get("end_real_ns") is not None:
+        return None
+    if not brought and not run.goes_on:
+        return None
+    ago_s = max(0, run.opened_ns - recorded_until_ns) / 1e9
+    gone = tuple(Gone(node.host, node.until_ns) for node in run.reach.gone(run.opened_ns))
+    return AsOf(recorded_until_ns, ago_s, brought, gone)
+
+
+def known_until(run: Run, span: OpenSpan, until_ns: int) -> int:
+    """Until when it is known that a span was open, in a recording that lasted until `until_ns`
+    (Unix ns): of a node that ships what it recorded there may be more to come."""
+    node = {process.number: process.node for process in run.processes}.get(span.process, "")
+    return run.reach.known_ns(node, span.last_sign_ns, until_ns)
+
+
+def step_known_until(run: Run, activity: Activity, start_ns: int, until_ns: int) -> int:
+    """The same of the step in progress that began then."""
+    steps = [s for s in activity.open_spans if s.stage is Stage.STEP and s.start_ns == start_ns]
+    return min((known_until(run, span, until_ns) for span in steps), default=until_ns)
+
+
+DROPPED, DELETED, NEVER = "dropped", "deleted", "never"
+
+
+def holds_token_ids(run: Run) -> bool | None:
+    """Whether a run does; None where it does not and nobody has asked."""
+    if run.has_rows(CAPTURED_TOKENS.name):
+        return True
+    return False if (run.meta.get("settings") or {}).get(CAPTURE_TOKENS) is True else None
+
+
+def why_none(run: Run) -> str:
+    """Why a run that was asked for them holds none: all were `DROPPED` to keep it small, somebody
+    has `DELETED` them, or, as far as its files tell, there were `NEVER` any."""
+    name = CAPTURED_TOKENS.name
+    manifest = read_manifest(run.path)
+    others = all((run.path / table).is_dir() for table in TABLES if table != name)
+    folder_is_gone = others and not (run.path / name).exists()
+    if folder_is_gone or (manifest is not None and manifest.captured_tokens):
+        return DELETED
+    return DROPPED if run.dropped is not None and run.dropped.rows.get(name) else NEVER

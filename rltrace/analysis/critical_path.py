@@ -1,9 +1,8 @@
 """The critical path of a run: what its end waited for, and what that waited for, back to the start.
 
 From the end of the last step the path goes back through whatever came last of all that each start
-needed (`rltrace.analysis.path_gates`): the learner's stages, the sample that it waited for, its
-verdict, its generation, the slot, the weights or the step that this began after, in any process.
-Time that nothing recorded explains is `unknown` and is never charged to a stage.
+needed (`rltrace.analysis.path_gates`), in any process. Time that nothing recorded explains is never
+charged to a stage.
 
 A stage's share of the path is the part of the time by which the run would be shorter if the stage
 took none of it and nothing else changed its order. It differs from the exposed share where stages
@@ -15,32 +14,28 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from rltrace.analysis.activity import Activity
 from rltrace.analysis.chains import Seconds, summed
-from rltrace.analysis.followed import Followed, follow
+from rltrace.analysis.followed import Followed
 from rltrace.analysis.for_samples import MOST_SPANS, Stretch, stretches
 from rltrace.analysis.intervals import Ints, mapped
 from rltrace.analysis.lanes import Lane, Lanes
 from rltrace.analysis.path_events import Events, Known, events_of, read_updates
 from rltrace.analysis.path_gates import Gates
 from rltrace.analysis.pieces import read_pieces
-from rltrace.analysis.spread import Spread, spread
 from rltrace.analysis.stages import Breakdown
+from rltrace.analysis.stats.spread import Spread, spread
 from rltrace.analysis.steps import Steps
+from rltrace.trace.run import Run
 from rltrace.trace.sampled import only_some
 from rltrace.trace.vocabulary import Stage, word
-
-if TYPE_CHECKING:
-    from rltrace.trace.run import Run
 
 UNKNOWN = "unknown"
 _FEWEST_LINKED = 0.5
 _MOST_UNKNOWN = 0.25  # where more is unknown, what is not on the path may be after all
-_BESIDE = 0.1  # of the shorter chain; less is a job that takes turns
 
 
 @dataclass(frozen=True)
@@ -53,11 +48,6 @@ class PathSegment:
     stage: Stage | None
     process: int
     what: str
-
-    @property
-    def seconds(self) -> float:
-        """Its length."""
-        return (self.end_ns - self.start_ns) / 1e9
 
 
 @dataclass(frozen=True)
@@ -95,35 +85,19 @@ class CriticalPath:
         """Seconds of a stage on the path of these steps (places in `Steps.windows`)."""
         return np.array([self.steps_s[i].get(word(stage), 0.0) for i in places], np.float64)
 
-
-def telling(path: CriticalPath | None, overlap_share: float) -> CriticalPath | None:
-    """The path, where it tells more of what stages cost than their exposed time does: the chains
-    ran beside each other (`overlap_share` of the shorter one), and the path is known."""
-    return well_known(path) if overlap_share > _BESIDE else None
-
-
-def well_known(path: CriticalPath | None) -> CriticalPath | None:
-    """The path, where samples could be followed and little of it is unknown."""
-    if path is None or not path.is_traced or path.unknown_share > _MOST_UNKNOWN:
-        return None
-    return path
+    @property
+    def well_known(self) -> bool:
+        """Whether samples could be followed and little of it is unknown."""
+        return self.is_traced and not self.unknown_share > _MOST_UNKNOWN
 
 
 def critical_path(
-    run: Run,
-    activity: Activity,
-    steps: Steps,
-    breakdown: Breakdown,
-    followed: Followed | None = None,
-) -> CriticalPath | None:
-    """The path of `run` by step and stage. None where there is none: no step, or a log that tells
-    durations only. `followed` is what it says of its samples, where that has been read."""
-    if run.meta.get("imported") or not steps.windows:
-        return None
-    found = find_path(run, activity, steps, breakdown, followed)
-    if isinstance(found, str) and breakdown.untold:
-        return CriticalPath(False, found, len(steps.steady), (), math.nan, ())
+    steps: Steps, breakdown: Breakdown, found: tuple[PathSegment, ...] | str
+) -> CriticalPath:
+    """The path by step and stage; `found` is what `find_path` says."""
     if isinstance(found, str):
+        if breakdown.untold:
+            return CriticalPath(False, found, len(steps.steady), (), math.nan, ())
         charged = np.concatenate([breakdown.exposed_s, breakdown.unattributed_s[:, None]], axis=1)
         return _result(steps, breakdown, charged, np.zeros(charged.shape, np.int64), found)
     traced = _result(steps, breakdown, *_by_step(found, steps), "")
@@ -135,7 +109,7 @@ def find_path(
     activity: Activity,
     steps: Steps,
     breakdown: Breakdown,
-    followed: Followed | None = None,
+    followed: Followed,
     most_spans: int = MOST_SPANS,
 ) -> tuple[PathSegment, ...] | str:
     """The stretches of the path, in order and without gaps from the first step's start to the last
@@ -147,7 +121,6 @@ def find_path(
         return "no step was recorded"
     if not activity.processes_of_stage.get(Stage.TRAIN):
         return "nothing of the learner was seen"
-    followed = follow(run, steps) if followed is None else followed
     if not len(followed.samples):
         return "no trajectory was recorded"
     if not followed.linked_share:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from rltrace.analysis.devices import AGENT
 from rltrace.trace.errors import RltraceError
+from rltrace.trace.run import Run
 from rltrace.trace.schema import TABLES
 
-if TYPE_CHECKING:
-    from rltrace.trace.run import Run
-
-AGENT = "agent"
 _TORN = "torn-file"
 
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
-if TYPE_CHECKING:
-    from rltrace.trace.processes import Process
-
+from rltrace.trace.processes import Process
 
 GPU, LOGICAL, CORE = "GPU", "logical GPU", "core"
 
@@ -34,14 +32,10 @@ class Described(Protocol):
     """A run that was opened, or is followed: what its processes and its run.json say."""
 
     @property
-    def processes(self) -> Sequence[Process]:
-        """Its processes."""
-        ...
+    def processes(self) -> Sequence[Process]: ...
 
     @property
-    def meta(self) -> Mapping[str, Any]:
-        """What run.json says."""
-        ...
+    def meta(self) -> Mapping[str, Any]: ...
 
 
 def count_devices(run: Described) -> Devices:

@@ -8,18 +8,19 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rltrace.analysis.ceiling import NO_MORE, most_gain
-from rltrace.analysis.current import stated_settings
+from rltrace.analysis.differing import stated_settings
 from rltrace.analysis.gains import freshness_gain, samples_gain
 from rltrace.analysis.playbook import Move, Setting, moves, settings_for
+from rltrace.analysis.run_analysis import RunAnalysis
+from rltrace.analysis.stats.estimate import Estimate
 from rltrace.analysis.walls.cost import stages_of
-from rltrace.analysis.walls.env_reward import TOOLS
 from rltrace.analysis.walls.rank import Ranking
 from rltrace.analysis.walls.sparse_reward import successes
 from rltrace.analysis.walls.stage_wall import that_count
-from rltrace.analysis.walls.wall import ENV_REWARD, FRESHNESS, Seen, Wall
-from rltrace.analysis.whatif.lever import ON
-from rltrace.analysis.whatif.levers import LEVERS
-from rltrace.analysis.whatif.predict import Estimate, Prediction, Source, predictor
+from rltrace.analysis.walls.stage_walls import TOOLS
+from rltrace.analysis.walls.wall import ENV_REWARD, FRESHNESS, Wall
+from rltrace.analysis.whatif.levers import LEVERS, ON
+from rltrace.analysis.whatif.predict import Prediction, Source, predictor
 from rltrace.analysis.whatif.trust import OffTheRun, is_off
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.vocabulary import Stage, word
@@ -29,20 +30,20 @@ _GOOD = 1.02  # a gain below this is none
 
 _SLOW_LINK_GB_PER_S = 1.0  # about what one 10 Gbit/s link carries
 _LEAST_OF_UPDATE = 0.05
+_ESS_FALLS = ("ESS falls with each version of lag by one factor (low end) or faster (high end)",)
 
 
 @dataclass(frozen=True)
 class Fix:
     """One move against `wall`. `setting` and `value` are the option that makes it in this framework
-    and version (empty and None where no option does), `needs` what has to be set with it, `also`
-    further options that make the same move.
+    and version (empty and None: none does), `needs` what has to be set with it, `also` further
+    options that make the same move. `lever` is what was moved to predict it, as on `rltrace whatif
+    --lever`, and `size` how far, in words.
 
     `gain` is the step now over the step then, `goodput_gain` the same in useful tokens for each
-    device-second, neither beyond what a stage costs where the move does no more than shorten that;
-    None where nothing predicts it, then `no_number` says why. `verdict` is "faster",
+    device-second; None where nothing predicts it, then `no_number` says why. `verdict` is "faster",
     "slower", "no gain", "may be either" or "" without a prediction; `rests_on` is its basis.
-    `lever` is what was moved, as on `rltrace whatif --lever`, and `size` how far, in words (empty
-    where there is nothing to say, or nothing was moved)."""
+    """
 
     wall: str
     move: str
@@ -96,7 +97,7 @@ class Fix:
 
 
 def fixes_for(
-    seen: Seen,
+    analysis: RunAnalysis,
     ranking: Ranking,
     source: Source | None,
     framework: tuple[str, str],
@@ -104,67 +105,59 @@ def fixes_for(
 ) -> tuple[Fix, ...]:
     """All moves against the walls that bind: those with a predicted gain first, then those that
     nothing predicts, then those that gain nothing. What neither a setting makes nor anything
-    predicts is left out (but where the replay is off the run, of which nothing is predicted), and
-    what changes a stage that was not seen. `framework` is its name and version, `current` its
-    settings as far as they are known: what the run has already is not advised, nor an option that
-    it lacks where it states all."""
+    predicts is left out (but where the replay is off the run), and what changes a stage that was
+    not seen. `framework` is its name and version, `current` its settings as far as they are known:
+    what the run has already is not advised, nor an option that it lacks where it states all."""
     walls = ranking.binding
     names = [wall.name for wall in walls]
     predict = predictor(source) if source is not None else None
-    stages = _stages(seen, walls)
+    stages = _stages(analysis, walls)
     aside: tuple[str, ...] = ()
-    if not bytes_take_time(seen):
+    if not bytes_take_time(analysis):
         aside = ("bytes",) if framework[0] else ("bytes", "pieces")
-    found = [
-        _within(
-            _fix(seen, _worded(move, stages), settings_for(*framework, move), predict, current),
-            ranking.walls,
-            seen.workload is not None and seen.workload.engine.tools_hold,
-        )
-        for move in moves()
-        if move.wall in names
-        and (not move.stage or move.stage in stages)
-        and move.saves not in aside
-    ]
-    off = seen.workload is not None and is_off(seen.workload)
-    kept = [
-        fix
-        for fix in found
-        if fix and (fix.setting or fix.goodput_gain is not None or (off and fix.lever))
-    ]
-    once: dict[tuple[str, str, str], Fix] = {}  # a move may be against two walls that bind
-    for fix in kept:
-        once.setdefault((fix.move, fix.setting, fix.lever), fix)
-    return tuple(sorted(once.values(), key=lambda fix: (_rank(fix), -fix.worth, fix.effort)))
+    load = analysis.workload
+    off = load is not None and is_off(load)
+    tools_hold = load is not None and load.engine.tools_hold
+    found: dict[tuple[str, str, str], Fix] = {}  # a move may be against two walls that bind
+    for move in moves():
+        seen = not move.stage or move.stage in stages
+        if move.wall not in names or not seen or move.saves in aside:
+            continue
+        known = settings_for(*framework, move)
+        fix = _fix(analysis, _worded(move, stages), known, predict, current)
+        if fix and (fix.setting or fix.goodput_gain is not None or (off and fix.lever)):
+            held = _within(fix, ranking.walls, tools_hold)
+            found.setdefault((fix.move, fix.setting, fix.lever), held)
+    return tuple(sorted(found.values(), key=lambda fix: (_rank(fix), -fix.worth, fix.effort)))
 
 
-def _stages(seen: Seen, walls: tuple[Wall, ...]) -> set[str]:
+def _stages(analysis: RunAnalysis, walls: tuple[Wall, ...]) -> set[str]:
     """The stages that moves may change: those that were seen, and of tools and verdicts those that
     take the time."""
-    rows = [row for row in seen.stages if row.stage in stages_of(ENV_REWARD)]
+    rows = [row for row in analysis.stages if row.stage in stages_of(ENV_REWARD)]
     slight = {row.stage for row in rows} - {row.stage for row in that_count(rows)}
-    found = {word(row.stage) for row in seen.stages if row.stage not in slight}
+    found = {word(row.stage) for row in analysis.stages if row.stage not in slight}
     unseen = Stage.ENV not in {row.stage for row in rows}
     if unseen and any(f.name == TOOLS for wall in walls for f in wall.evidence):
         found.add(word(Stage.ENV))
     return found
 
 
-def bytes_take_time(seen: Seen) -> bool:
+def bytes_take_time(analysis: RunAnalysis) -> bool:
     """Whether what an update sends may be why it takes so long: not where a slow link would carry
     it in a small part of that time, and something else in it waits or works. True where its bytes
     are not known."""
-    moved = seen.syncs
+    moved = analysis.syncs
     if moved is None or not moved.bytes_per_update.n or not moved.update_s.mean > 0:
         return True
     at_least_s = moved.bytes_per_update.mean / (_SLOW_LINK_GB_PER_S * 1e9)
     return at_least_s >= _LEAST_OF_UPDATE * moved.update_s.mean
 
 
-def _within(fix: Fix | None, walls: tuple[Wall, ...], tools_hold: bool) -> Fix | None:
+def _within(fix: Fix, walls: tuple[Wall, ...], tools_hold: bool) -> Fix:
     """The fix, with no end of a gain beyond what the run would gain without the stage that it
-    shortens at all: it may be against the tail of generation, and shorten all of it."""
-    if fix is None or fix.goodput_gain is None:
+    shortens at all."""
+    if fix.goodput_gain is None:
         return fix
     most = most_gain([fix.lever], walls, tools_hold)
     gain = fix.gain.at_most(most) if fix.gain else None
@@ -187,37 +180,42 @@ def _worded(move: Move, stages: set[str]) -> Move:
 
 
 def _fix(
-    seen: Seen,
+    analysis: RunAnalysis,
     move: Move,
     known: tuple[Setting, ...],
     predict: _Predict | None,
     current: Mapping[str, Any],
 ) -> Fix | None:
-    """A move as it applies to the run, which the settings `known` make; None where it does not
-    apply, or no option makes it."""
-    stated = stated_settings(seen.run)
-    there = tuple(one for one in known if one.is_of(stated))
-    settings = not_yet(there, _values(seen, move), current)
+    """A move as the settings `known` make it; None where it does not apply to the run."""
+    stated, values = stated_settings(analysis.run), move.values
+    if move.lever == "lag_bound":  # below 1 actors wait for every update
+        values = (str(max(1, analysis.freshness.bound.sure)),)
+    settings = not_yet(tuple(one for one in known if one.is_of(stated)), values, current)
     if not settings and (not move.lever or any(not _is_amount(one.value) for one in known)):
         return None
-    lever, found = "", None
+    found: Prediction | None = None
+    gain: Estimate | None = None
+    lever = ""
+    rests: tuple[str, ...] = _ESS_FALLS
     why = move.no_number or "no lever of the what-if replay stands for this move"
-    values = _values(seen, move)
-    gain = None
     if move.wall == FRESHNESS and move.lever == "lag_bound":
         lever = f"lag_bound={values[0]}"
-        gain = _of_freshness(seen, float(values[0]))
-        why = "the lag keeps within this bound already" if gain is None else ""
+        gain = _of_freshness(analysis, float(values[0]))
+        why = "the lag keeps within this bound already"
     elif move.lever == "samples":
-        gain = samples_gain(successes(seen), float(values[0].removeprefix("x")))
-        why = "" if gain else "too few groups succeed to tell how chances differ between prompts"
+        gain = samples_gain(successes(analysis), float(values[0].removeprefix("x")))
+        why = "too few groups succeed to tell how chances differ between prompts"
         if gain is not None and predict is not None:
             try:
-                found = _replayed(predict, move.lever, values[0])
+                found = predict([(move.lever, values[0])])
+                lever, gain = f"{move.lever}={values[0]}", gain.and_then(found.goodput_gain)
             except OffTheRun as error:  # what the samples cost is half of it
                 gain, lever, why = None, f"{move.lever}={values[0]}", str(error)
-        if gain is not None and found is not None:
-            lever, gain = f"{move.lever}={values[0]}", gain.and_then(found.goodput_gain)
+            except RltraceError:  # what they cost is not known
+                pass
+        beta = "a chance of success for each prompt, drawn from one beta distribution"
+        costs = found.rests_on if found else ()
+        rests = (beta, *(costs or ("a sample costs what it costs now",)))
     elif move.lever and predict is not None:
         for value in values:
             try:
@@ -234,25 +232,36 @@ def _fix(
                 found, lever = other, f"{move.lever}={value}"
     elif move.lever:
         why = "the run cannot be replayed"
-    if found is not None:
-        why = ""
-    return _made(move, settings, values, lever, found, gain, why, current)
-
-
-def _replayed(predict: _Predict, lever: str, value: str) -> Prediction | None:
-    try:
-        return predict([(lever, value)])
-    except OffTheRun:
-        raise
-    except RltraceError:
-        return None
+    first = settings[0] if settings else None
+    if gain is None:
+        rests = found.rests_on if found else ()
+    return Fix(
+        wall=move.wall,
+        move=move.move,
+        size=_size(move, lever),
+        setting=first.option if first else "",
+        value=_value(first, values, current) if first else None,
+        needs=first.needs if first else {},
+        effect=first.effect if first else "",
+        also=tuple(f"{s.option}={s.value}" for s in settings[1:]),
+        lever=lever,
+        gain=found.gain if found else None,
+        goodput_gain=gain if gain is not None else found.goodput_gain if found else None,
+        verdict="faster" if gain is not None else found.verdict if found else "",
+        no_number=why if found is None and gain is None else "",
+        rests_on=rests,
+        effort=move.effort,
+        risk=move.risk,
+        watch=move.watch,
+        source=move.source,
+    )
 
 
 def not_yet(
     settings: tuple[Setting, ...], values: tuple[str, ...], current: Mapping[str, Any]
 ) -> tuple[Setting, ...]:
     """Of the settings that make a move those that the run does not have, each with what it needs
-    and the run lacks. One that it has tells in which of the framework's configurations it is."""
+    and the run lacks. One that it has tells in which of the configurations it is."""
 
     def has(option: str, value: Any) -> bool:
         return option in current and bool(current[option] == value)
@@ -288,71 +297,21 @@ def _is_amount(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _values(seen: Seen, move: Move) -> tuple[str, ...]:
-    if move.lever == "lag_bound":
-        return (str(lag_bound(seen)),)
-    return move.values
-
-
-def lag_bound(seen: Seen) -> int:
-    """The bound that the lag curve allows; at least 1, below which actors wait for every update."""
-    return max(1, seen.freshness.bound.sure)
-
-
-def _of_freshness(seen: Seen, bound: float) -> Estimate | None:
-    fresh = seen.freshness
+def _of_freshness(analysis: RunAnalysis, bound: float) -> Estimate | None:
+    fresh = analysis.freshness
     base = next((p.ess_share for p in fresh.curve if p.lag == 0 and p.enough), 1.0)
-    lag = seen.staleness.token_weighted_lag
+    lag = analysis.staleness.token_weighted_lag
     found = freshness_gain(fresh.weight, base, lag, bound)
+    if found is None:
+        return None
     # What counts now is known within an interval, and the gain is over that.
-    ends = [freshness_gain(w, base, lag, bound) for w in (fresh.weight_high, fresh.weight_low)]
-    least, most = (found if end is None else end for end in ends)
-    if found is None or least is None or most is None:
-        return found
+    least, most = (
+        freshness_gain(w, base, lag, bound) or found for w in (fresh.weight_high, fresh.weight_low)
+    )
     return Estimate(min(least.low, found.low), found.middle, max(most.high, found.high))
 
 
-def _made(
-    move: Move,
-    settings: tuple[Setting, ...],
-    values: tuple[str, ...],
-    lever: str,
-    found: Prediction | None,
-    gain: Estimate | None,
-    why: str,
-    current: Mapping[str, Any],
-) -> Fix:
-    first = settings[0] if settings else None
-    rests: tuple[str, ...] = found.rests_on if found else ()
-    if gain is not None and move.lever == "samples":
-        beta = "a chance of success for each prompt, drawn from one beta distribution"
-        rests = (beta, *(rests or ("a sample costs what it costs now",)))
-    elif gain is not None:
-        rests = ("ESS falls with each version of lag by one factor (low end) or faster (high end)",)
-    return Fix(
-        wall=move.wall,
-        move=move.move,
-        size=_size(move, lever),
-        setting=first.option if first else "",
-        value=_value(first, values, current) if first else None,
-        needs=first.needs if first else {},
-        effect=first.effect if first else "",
-        also=tuple(f"{s.option}={s.value}" for s in settings[1:]),
-        lever=lever,
-        gain=found.gain if found else None,
-        goodput_gain=gain if gain is not None else found.goodput_gain if found else None,
-        verdict="faster" if gain is not None else found.verdict if found else "",
-        no_number=why if found is None and gain is None else "",
-        rests_on=rests,
-        effort=move.effort,
-        risk=move.risk,
-        watch=move.watch,
-        source=move.source,
-    )
-
-
 def _size(move: Move, lever: str) -> str:
-    """How far the lever was moved, in words."""
     name, _, value = lever.partition("=")
     if move.size and value:
         return move.size.format(value=value)

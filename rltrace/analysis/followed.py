@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from rltrace.analysis.columns import alike, columns
-from rltrace.analysis.intervals import Bools, Ints, places
+from rltrace.analysis.intervals import Columns, Ints, places
 from rltrace.analysis.steps import Steps
+from rltrace.trace.run import Run
 from rltrace.trace.vocabulary import Fate
-
-if TYPE_CHECKING:
-    from rltrace.trace.run import Run
 
 _QUEUED = 5.0  # times the usual prefill: the rest of the time to the first token was a queue
 _NEARLY_ALL = 0.99
@@ -21,7 +18,7 @@ _NO_ID = np.iinfo(np.int64).min  # below any id; -1 is not, as half of them are 
 
 
 @dataclass(frozen=True)
-class Samples:
+class Samples(Columns):
     """A place for each trajectory that ended. `begin_ns` is when it had its slot: its start, or its
     first token less a usual prefill where that came much later."""
 
@@ -32,24 +29,9 @@ class Samples:
     end_ns: Ints
     env_ns: Ints
 
-    def __len__(self) -> int:
-        return len(self.end_ns)
-
-    def take(self, chosen: Bools | Ints) -> Samples:
-        """Those that are chosen."""
-        at = places(chosen)
-        return Samples(
-            self.process.take(at),
-            self.group.take(at),
-            self.start_ns.take(at),
-            self.begin_ns.take(at),
-            self.end_ns.take(at),
-            self.env_ns.take(at),
-        )
-
 
 @dataclass(frozen=True)
-class Verdicts:
+class Verdicts(Columns):
     """A place for each verdict; `sample` is the place of what was judged (-1: unknown)."""
 
     sample: Ints
@@ -61,10 +43,10 @@ class Verdicts:
 @dataclass(frozen=True)
 class Followed:
     """`verdict` is the last of each sample (-1: none) and `awaited` the sample whose end that
-    verdict had to wait for: its own, or the last of its group or of its batch, as `scored_by` says
-    ("sample", "group" or "batch"). `used_step` and `used_sample`: which samples the steps (places
-    in `Steps.windows`) used, in order of the step. `linked_share` is the part of the uses whose
-    generation was recorded (0: there are none)."""
+    verdict had to wait for: its own, or the last of its group or batch, as `scored_by` says
+    ("sample", "group" or "batch"). `used_step` (a place in `Steps.windows`) and `used_sample`:
+    which samples the steps used, in order of the step; `linked_share` of the uses had their
+    generation recorded."""
 
     samples: Samples
     verdicts: Verdicts
@@ -92,12 +74,7 @@ class Followed:
         awaited = sample[self.awaited[kept_at]]
         return Followed(
             samples.take(kept_at),
-            Verdicts(
-                sample[verdicts.sample[judged_at]],
-                verdicts.process[judged_at],
-                verdicts.start_ns[judged_at],
-                verdicts.end_ns[judged_at],
-            ),
+            replace(verdicts.take(judged_at), sample=sample[verdicts.sample[judged_at]]),
             verdict[self.verdict[kept_at]],
             np.where(awaited >= 0, awaited, np.arange(len(awaited))),
             self.scored_by,
@@ -108,7 +85,6 @@ class Followed:
 
 
 def follow(run: Run, steps: Steps) -> Followed:
-    """Reads what `run` says of its samples."""
     ids, samples = _samples(run)
     verdicts = _verdicts(run, ids)
     last = np.full(len(samples), -1, np.int64)
@@ -196,23 +172,19 @@ def _verdicts(run: Run, ids: _Ids) -> Verdicts:
 
 def _uses(run: Run, steps: Steps, ids: _Ids) -> tuple[Ints, Ints, float]:
     """`(step, sample, linked share)`. A use is of the step that it names, where one has that number
-    and no other, else of that in which it was booked. What was filtered is replaced by others, and
-    nobody waits for it."""
+    and no other, else of that in which it was booked. Nobody waits for what was filtered."""
     trajectory, number, time = columns(
         run,
         "select trajectory, step, time_ns from raw_uses where time_ns > 0 and trajectory <> -1 "
         f"and fate <> {int(Fate.FILTERED)}",
     )
-    starts = np.array([window.start_ns for window in steps.windows], np.int64)
-    ends = np.array([window.end_ns for window in steps.windows], np.int64)
-    numbers = np.array([window.step for window in steps.windows], np.int64)
-    if not len(trajectory) or not len(starts):
+    if not len(trajectory) or not steps.windows:
         return np.zeros(0, np.int64), np.zeros(0, np.int64), 0.0
-    booked = np.searchsorted(starts, time, side="right") - 1
-    place = np.where((booked >= 0) & (time <= ends[booked]), booked, -1)
+    numbers = np.array([window.step for window in steps.windows], np.int64)
     names, first, times = np.unique(numbers, return_index=True, return_counts=True)
     at = np.clip(np.searchsorted(names, number), 0, len(names) - 1)
-    place = np.where((names[at] == number) & (times[at] == 1), first[at], place)
+    named = (names[at] == number) & (times[at] == 1)
+    place = np.where(named, first[at], steps.places_at(time))
     sample = ids.find(trajectory)
     kept = np.flatnonzero((sample >= 0) & (place >= 0))
     kept = kept[np.argsort(place[kept], kind="stable")]
@@ -234,12 +206,8 @@ def _awaited(samples: Samples, verdicts: Verdicts, batch: Ints) -> tuple[Ints, s
 
 def _last_of(key: Ints, end: Ints) -> Ints:
     """For each place that with the same key which ends last; itself where the key is -1."""
-    least = int(key.min(initial=0))
-    number, count = key - least, int(key.max(initial=0)) - least + 1
-    if count > len(key):  # no numbers of steps, but ids
-        values, number = np.unique(key, return_inverse=True)
-        count = len(values)
+    values, number = np.unique(key, return_inverse=True)
     order = np.argsort(end, kind="stable")
-    last = np.empty(count, np.int64)
+    last = np.empty(len(values), np.int64)
     last[number[order]] = order  # of several the last stays
     return np.where(key == -1, np.arange(len(key)), last[number])

@@ -1,116 +1,78 @@
 """How long the learner ran beside the actors' work on samples, which is not all that they do.
 
-A process may span a stage all the time and for its own sake: an audit of old verdicts, say. Beside
-such a background every other stage seems hidden. Where samples were followed, it is known who works
-on them: processes that recorded samples or verdicts. What others span in the actors' stages counts
-while a sample is generated or judged, and where the stage has no such rows; else it shortens no
-step by ending, so it bounds no cost. Of a verdict that came without a duration it is known that it
-was reached between the end of its sample and the moment it came.
+A process may span a stage all the time and for its own sake, beside which every other stage seems
+hidden. Processes that recorded samples or verdicts work on samples. What others span in the actors'
+stages counts while a sample is generated or judged, and where the stage has no such rows; else it
+shortens no step by ending, so it bounds no cost. Of a verdict that came without a duration it is
+known that it was reached between the end of its sample and the moment it came.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from rltrace.analysis.activity import Activity
 from rltrace.analysis.chains import Chain, Seconds, summed
-from rltrace.analysis.followed import Followed, follow
-from rltrace.analysis.intervals import Intervals, Ints, mapped, of_spans, union
-from rltrace.analysis.pieces import Pieces, read_pieces
-from rltrace.analysis.stages import Breakdown, cut_steps
+from rltrace.analysis.intervals import mapped, of_spans, union
+from rltrace.analysis.pieces import read_pieces
+from rltrace.analysis.run_analysis import RunAnalysis
+from rltrace.analysis.stages import cut_steps
 from rltrace.analysis.steps import Steps
 from rltrace.trace.vocabulary import Stage
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rltrace.trace.run import Run
 
 _LEARNER, _ACTORS, _SAMPLES = range(3)
 _ALL = 0b111
 
 
-def for_samples_s(
-    run: Run,
-    activity: Activity,
-    steps: Steps,
-    breakdown: Breakdown,
-    followed: Followed | None = None,
-) -> Seconds:
-    """Seconds by step in which both chains ran and the actors' had a sample at work. `followed` is
-    what `run` says of its samples, where that has been read."""
-    followed = follow(run, steps) if followed is None else followed
-    work = _Work(followed, breakdown)
-    starts = np.array([window.start_ns for window in steps.windows], np.int64)
-    ends = np.array([window.end_ns for window in steps.windows], np.int64)
-    parts = stretches(activity, steps)
-    edges = [int(starts[part.first]) for part in parts] + [int(ends.max())]
-    found = np.zeros(len(starts))
+def for_samples_s(analysis: RunAnalysis) -> Seconds:
+    """Seconds by step in which both chains ran and the actors' had a sample at work."""
+    activity, steps, chain_of = analysis.activity, analysis.steps, analysis.breakdown.chain_of
+    samples, verdicts = analysis.tracks.samples, analysis.tracks.verdicts
+    began_ns = verdicts.start_ns.copy()  # when each verdict began, at the earliest
+    event = (verdicts.end_ns <= verdicts.start_ns) & (verdicts.sample >= 0)
+    began_ns[event] = np.minimum(samples.end_ns[verdicts.sample[event]], began_ns[event])
+    at_work = np.unique(np.concatenate([samples.process, verdicts.process]))
+    in_rows = [Stage.ROLLOUT, Stage.ENV]
+    if (verdicts.end_ns > began_ns).any():
+        in_rows.append(Stage.REWARD)
+    learning, acting = (
+        [stage for stage, of in chain_of.items() if of is chain and stage != Stage.OTHER]
+        for chain in (Chain.LEARNER, Chain.ACTORS)
+    )
+    starts, ends = steps.starts_ns, steps.ends_ns
+    edges = [int(starts[part.first]) for part in stretches(activity, steps)] + [int(ends.max())]
 
     def together_s(part: tuple[int, int]) -> Seconds:
         since, until = part
-        merged = work.merged(read_pieces(activity, since, until), since, until)
+        pieces = read_pieces(activity, since, until)
+        acts = np.isin(pieces.stage, acting)
+        serves = np.isin(pieces.process, at_work) | ~np.isin(pieces.stage, in_rows)
+        groups = [
+            (group, pieces.start_ns[chosen], pieces.end_ns[chosen])
+            for group, chosen in (
+                (_LEARNER, np.isin(pieces.stage, learning)),
+                (_ACTORS, acts),
+                (_SAMPLES, acts & serves),
+            )
+        ]
+        rows = (samples.begin_ns, samples.end_ns), (began_ns, verdicts.end_ns)
+        for start, end in rows:
+            now = (start < until) & (end > since)
+            groups.append((_SAMPLES, start[now], end[now]))
+        group = np.concatenate([np.full(len(start), of, np.int64) for of, start, _ in groups])
+        start, end = (np.concatenate([one[i] for one in groups]) for i in (1, 2))
+        merged = union(of_spans(group, start, end))
         step, mask, seconds = cut_steps(merged, starts, ends, since, until)
         together = mask == _ALL
         return summed(step[together], seconds[together], len(starts))
 
-    for seconds in mapped(together_s, pairwise(edges)):
-        found += seconds
-    bounded: Seconds = np.minimum(found, breakdown.overlap_s)
+    found = np.sum(list(mapped(together_s, pairwise(edges))), axis=0)
+    bounded: Seconds = np.minimum(found, analysis.breakdown.overlap_s)
     return bounded
-
-
-class _Work:
-    """Who works on samples, and when."""
-
-    def __init__(self, followed: Followed, breakdown: Breakdown) -> None:
-        samples, verdicts = followed.samples, followed.verdicts
-        self._began_ns = _begins(followed)
-        self._followed = followed
-        self._at_work = np.unique(np.concatenate([samples.process, verdicts.process]))
-        self._in_rows = [Stage.ROLLOUT, Stage.ENV]
-        if (verdicts.end_ns > self._began_ns).any():
-            self._in_rows.append(Stage.REWARD)
-        self._stages = {
-            chain: [s for s, of in breakdown.chain_of.items() if of is chain and s != Stage.OTHER]
-            for chain in Chain
-        }
-
-    def merged(self, pieces: Pieces, since: int, until: int) -> Intervals:
-        """The learner's, the actors' and the samples' part of some time, each a union."""
-        actors = np.isin(pieces.stage, self._stages[Chain.ACTORS])
-        at_work = np.isin(pieces.process, self._at_work)
-        at_work |= ~np.isin(pieces.stage, self._in_rows)
-        samples, verdicts = self._followed.samples, self._followed.verdicts
-        learner = pieces.take(np.isin(pieces.stage, self._stages[Chain.LEARNER]))
-        acting, serving = pieces.take(actors), pieces.take(actors & at_work)
-        parts = [
-            (_LEARNER, learner.start_ns, learner.end_ns),
-            (_ACTORS, acting.start_ns, acting.end_ns),
-            (_SAMPLES, serving.start_ns, serving.end_ns),
-        ]
-        for start, end in (
-            (samples.begin_ns, samples.end_ns),
-            (self._began_ns, verdicts.end_ns),
-        ):
-            now = (start < until) & (end > since)
-            parts.append((_SAMPLES, start[now], end[now]))
-        group = np.concatenate([np.full(len(start), name, np.int64) for name, start, _ in parts])
-        start, end = (np.concatenate([part[i] for part in parts]) for i in (1, 2))
-        return union(of_spans(group, start, end, np.zeros_like(group)))
-
-
-def _begins(followed: Followed) -> Ints:
-    """When each verdict began, at the earliest."""
-    samples, verdicts = followed.samples, followed.verdicts
-    event = (verdicts.end_ns <= verdicts.start_ns) & (verdicts.sample >= 0)
-    begins = verdicts.start_ns.copy()
-    begins[event] = np.minimum(samples.end_ns[verdicts.sample[event]], begins[event])
-    return begins
 
 
 # --- a long run in stretches of steps, so that what is looked at closely fits into memory
@@ -127,8 +89,7 @@ _MARGIN = 8  # parts of a stretch that one margin is
 @dataclass(frozen=True)
 class Stretch:
     """Steps `first` to `last` (places in `Steps.windows`); with their margins they are those from
-    `seen_first` to `seen_last`, from `since_ns` to `until_ns` (Unix). Before the first step and
-    after the last one there is no end to it."""
+    `seen_first` to `seen_last`, from `since_ns` to `until_ns` (Unix). The outermost have no end."""
 
     first: int
     last: int

@@ -1,28 +1,28 @@
 """What lag costs this run: ESS and clip share at each lag, and the lag bound that they allow.
 
 Two things move the ratio of learner to sampler probability, and are told apart here: the policy's
-lag (versions between sampling and training) and the mismatch of engine and trainer (the same
-version, computed with other kernels or another precision). Samples of lag 0 show the mismatch
-alone where a version is one optimizer update; where it is several, the updates of the same step
-that came before a minibatch are in it too, and `Mismatch` says so.
+lag and the mismatch of engine and trainer (the same version, computed with other kernels or another
+precision). Samples of lag 0 show the mismatch alone where a version is one optimizer update; else
+the updates of the same step that came before a minibatch are in it too.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
-from rltrace.analysis.lag_curve import LagPoint, RatioSums, curve, ess_by_step, point, ratio_sums
+from rltrace.analysis.intervals import Columns
 from rltrace.analysis.lag_priors import Prior, prior_for
-from rltrace.analysis.samples import TRAINED_SAMPLES
-from rltrace.analysis.spread import Spread, spread, spread_of
+from rltrace.analysis.samples import GENERATED_SAMPLES, TRAINED_SAMPLES
 from rltrace.analysis.staleness import LAG_UNIT, Staleness
-
-if TYPE_CHECKING:
-    from rltrace.trace.run import Run
+from rltrace.analysis.stats.spread import Spread, spread, spread_of
+from rltrace.analysis.stats.student import t95
+from rltrace.trace.run import Run
+from rltrace.trace.vocabulary import Fate
 
 ESS_LIMIT = 0.5
 """A lag is within bounds while at least this part of its tokens counts."""
@@ -44,8 +44,7 @@ class VersionUnit:
 @dataclass(frozen=True)
 class Mismatch:
     """Samples that were trained on by the version that generated all of their tokens. `alone`: the
-    engine's mismatch is all that they show, since a version is a single update; else the drift
-    within a step is in it (None: nobody said how many updates a version is)."""
+    engine's mismatch is all that they show; None: nobody said how many updates a version is."""
 
     point: LagPoint
     alone: bool | None
@@ -53,11 +52,10 @@ class Mismatch:
 
 @dataclass(frozen=True)
 class LagBound:
-    """The largest lag at which ESS and clip share keep within the limits: at least `sure` (their
-    intervals lie within at it and at every smaller lag told; -1: at none), at most `most` (at the
-    next one an interval lies beyond; None: no lag seen is surely too old). `told`: whether
-    there were enough samples to say anything; `because` says what it rests on, or what is missing.
-    """
+    """The largest lag at which ESS and clip share keep within the limits: at least `sure` (-1: none
+    does surely), at most `most` (at the next one an interval lies beyond; None: no lag seen is
+    surely too old). `told`: there were enough samples; `because` says what it rests on or what
+    lacks."""
 
     told: bool
     sure: int
@@ -71,10 +69,8 @@ class LagBound:
 class Freshness:
     """How much of what was trained on counts, and at which lag. `overall` is None where no learner
     gave ratio statistics. `weight` is the part of the trained tokens that counts: the effective
-    sample size of each step, weighted by its tokens, from `weight_low` to `weight_high`;
-    `weight_source` says what it rests on. `queue_s` is the age of samples from their last token to
-    their training; `objective` is empty where nobody stated it.
-    """
+    sample size of each step, weighted by its tokens, from `weight_low` to `weight_high`. `queue_s`
+    is the age of samples from their last token to their training."""
 
     unit: VersionUnit
     objective: str
@@ -93,30 +89,28 @@ class Freshness:
 
 
 def freshness(run: Run, lags: Staleness) -> Freshness:
-    """The freshness of `run`; `lags` are its lags."""
     sums = ratio_sums(run)
-    objective = _stated(run, "objective")
-    prior = prior_for(objective if isinstance(objective, str) else "")
-    unit = _unit(run)
-    points = curve(sums)
-    finite = sums.where(sums.tokens > 0)
+    stated = _stated(run, "objective")
+    objective = stated if isinstance(stated, str) else ""
+    prior, unit, points = prior_for(objective), _unit(run), curve(sums)
+    finite = sums.take(sums.tokens > 0)
     ess, tokens = ess_by_step(finite)
+    of_steps = spread(ess)
     if len(finite):
         known = ~np.isnan(ess)
         weight = float(np.average(ess[known], weights=tokens[known])) if known.any() else math.nan
-        of_steps = spread(ess)
-        half = of_steps.high - of_steps.mean
-        low, high = (weight - half, weight + half) if not math.isnan(half) else (weight, weight)
-        low, high = max(0.0, low), min(1.0, high)
+        half = 0.0 if math.isnan(of_steps.high) else of_steps.high - of_steps.mean
+        low, high = max(0.0, weight - half), min(1.0, weight + half)
         source = "effective sample size of the recorded ratios"
     else:
         weight, low, high, source = _by_prior(lags, prior)
+    waited = f"({TRAINED_SAMPLES} from trained where end_ns > 0 and time_ns >= end_ns)"
     return Freshness(
         unit=unit,
-        objective=objective if isinstance(objective, str) else "",
+        objective=objective,
         prior=prior,
         overall=point(finite, None) if len(finite) else None,
-        ess_share_of_steps=spread(ess),
+        ess_share_of_steps=of_steps,
         curve=points,
         mismatch=_mismatch(finite, unit),
         bound=lag_bound(points),
@@ -125,43 +119,33 @@ def freshness(run: Run, lags: Staleness) -> Freshness:
         weight_high=high,
         weight_source=source,
         infinite_ratios=int(sums.infinite.sum()),
-        queue_s=_queue_s(run),
+        queue_s=spread_of(run, "(time_ns - end_ns) / 1e9", waited),
     )
 
 
-def lag_bound(
-    points: tuple[LagPoint, ...], ess_limit: float = ESS_LIMIT, clip_limit: float = CLIP_LIMIT
-) -> LagBound:
-    """The lag bound that a curve allows, and how surely."""
-
-    def answer(told: bool, sure: int, most: int | None, because: str) -> LagBound:
-        return LagBound(told, sure, most, ess_limit, clip_limit, because)
-
-    lags = [p for p in points if p.lag is not None]
-    if not lags:
-        return answer(False, -1, None, "no learner gave ratio statistics of samples of known lag")
-    told = [p for p in lags if p.enough and not math.isnan(p.ess_low)]
-    if not told:
-        return answer(False, -1, None, "each lag has too few samples or steps")
+def lag_bound(points: tuple[LagPoint, ...]) -> LagBound:
+    lags = [(p.lag, p) for p in points if p.lag is not None]
+    told = [(lag, p) for lag, p in lags if p.enough and not math.isnan(p.ess_low)]
+    most: int | None = None
     sure, holds = -1, True
-    for p in told:
-        assert p.lag is not None
-        if p.ess_high < ess_limit or p.clip_low > clip_limit:
-            return answer(True, sure, p.lag - 1, f"lag {p.lag} is beyond the limits")
-        holds = holds and _keeps(p, ess_limit, clip_limit)
-        sure = p.lag if holds else sure
-    oldest = told[-1].lag
-    because = f"the oldest samples, of lag {oldest}, keep within the limits"
-    return answer(True, sure, None, because if holds else f"lag {oldest} is not surely beyond")
-
-
-def _keeps(p: LagPoint, ess_limit: float, clip_limit: float) -> bool:
-    clip_ok = math.isnan(p.clip_share) or p.clip_high <= clip_limit
-    return p.ess_low >= ess_limit and clip_ok
+    because = "no learner gave ratio statistics of samples of known lag"
+    if lags:
+        because = "each lag has too few samples or steps"
+    for lag, p in told:
+        if p.ess_high < ESS_LIMIT or p.clip_low > CLIP_LIMIT:
+            most, because = lag - 1, f"lag {lag} is beyond the limits"
+            break
+        clip_keeps = math.isnan(p.clip_share) or p.clip_high <= CLIP_LIMIT
+        holds = holds and p.ess_low >= ESS_LIMIT and clip_keeps
+        sure = lag if holds else sure
+        because = f"lag {lag} is not surely beyond"
+        if holds:
+            because = f"the oldest samples, of lag {lag}, keep within the limits"
+    return LagBound(bool(told), sure, most, ESS_LIMIT, CLIP_LIMIT, because)
 
 
 def _mismatch(sums: RatioSums, unit: VersionUnit) -> Mismatch | None:
-    same = sums.where((sums.lag == 0) & (sums.unmixed == 1))
+    same = sums.take((sums.lag == 0) & (sums.unmixed == 1))
     if not len(same):
         return None
     updates = unit.optimizer_updates
@@ -203,6 +187,140 @@ def _stated(run: Run, fact: str) -> object:
     return settings.get(fact) if isinstance(settings, dict) else None
 
 
-def _queue_s(run: Run) -> Spread:
-    source = f"({TRAINED_SAMPLES} from trained where end_ns > 0 and time_ns >= end_ns)"
-    return spread_of(run, "(time_ns - end_ns) / 1e9", source)
+Floats = NDArray[np.float64]
+
+# --- how far the policy had moved from what sampled, at each lag
+# With w the ratio of learner to sampler probability of a token, the effective sample size of a
+# share of the tokens is (Σw)² / (N Σw²) (Kong 1992; 1 / (1 + χ²) where the mean of w is 1).
+# Intervals are of a jackknife that leaves out one step at a time, since samples of a step are not
+# independent.
+
+FEWEST_STEPS = 5
+FEWEST_TRAJECTORIES = 30
+"""Below either, a lag has too few samples to say anything."""
+
+
+@dataclass(frozen=True)
+class LagPoint:
+    """Samples of one lag (None: unknown, or all lags). `trajectories` and `steps` are those with
+    ratio statistics, `tokens` theirs. `ess_share` is the effective sample size over the tokens,
+    `clip_share` the part of the tokens that the objective cut off, `kl_nats` the mean of
+    log(sampler / learner) over tokens. Bounds are 95 % intervals, NaN for a single step. `enough`:
+    there are `FEWEST_STEPS` and `FEWEST_TRAJECTORIES` of it."""
+
+    lag: int | None
+    trajectories: int
+    tokens: int
+    steps: int
+    ess_share: float
+    ess_low: float
+    ess_high: float
+    clip_share: float
+    clip_low: float
+    clip_high: float
+    kl_nats: float
+    enough: bool
+
+
+@dataclass(frozen=True)
+class RatioSums(Columns):
+    """What is added up over samples, by lag (NaN: unknown) and step; one place for each pair."""
+
+    lag: Floats
+    step: Floats
+    trajectories: Floats
+    tokens: Floats
+    w: Floats
+    w_squared: Floats
+    clipped_tokens: Floats
+    clip_known_tokens: Floats
+    log_ratio: Floats
+    log_ratio_known_tokens: Floats
+    infinite: Floats
+    unmixed: Floats
+
+
+def ratio_sums(run: Run) -> RatioSums:
+    """The ratio statistics of all samples that were trained on, where the learner gave them. Rows
+    of samples whose generation saw versions change are apart from the others (`unmixed`: 0)."""
+    # A use without a step is of the version that trained on it. What is infinite is counted apart.
+    columns = run.ask(f"""
+        {GENERATED_SAMPLES}
+        select case when u.version >= 0 then u.version - g.first_version end::double as lag,
+               case when u.step >= 0 then u.step else u.version end::double as step,
+               (count(distinct nullif(u.trajectory, -1))
+                + count(*) filter (u.trajectory = -1))::double,
+               sum(n) filter (finite)::double,
+               sum(sum_w) filter (finite)::double, sum(sum_w_squared) filter (finite)::double,
+               sum(clip_share * n) filter (not isnan(clip_share))::double,
+               sum(n) filter (not isnan(clip_share))::double,
+               sum(mean_log_ratio * n) filter (isfinite(mean_log_ratio))::double,
+               sum(n) filter (isfinite(mean_log_ratio))::double,
+               count(*) filter (not finite)::double,
+               coalesce(g.first_version = g.last_version, false)::int::double as unmixed
+        from (select *, isfinite(sum_w) and isfinite(sum_w_squared) as finite
+              from told_uses
+              where time_ns > 0 and fate = {int(Fate.TRAINED)} and not isnan(sum_w)
+                    and not isnan(sum_w_squared)) u
+        left join (select * from generated where trajectory is not null) g using (trajectory),
+        lateral (select coalesce(nullif(u.tokens, -1), g.response_tokens) as n)
+        where n > 0 group by 1, 2, 12 order by 1, 2, 12
+    """)
+    table = np.array(columns, np.float64).reshape(-1, 12)
+    table[:, 2:] = np.nan_to_num(table[:, 2:])
+    return RatioSums(*table.T)
+
+
+def curve(sums: RatioSums) -> tuple[LagPoint, ...]:
+    """A point for each lag, in their order, the unknown one last."""
+    known = np.unique(sums.lag[~np.isnan(sums.lag)])
+    points = [point(sums.take(sums.lag == lag), int(lag)) for lag in known]
+    unknown = sums.take(np.isnan(sums.lag))
+    return (*points, *([point(unknown, None)] if len(unknown) else []))
+
+
+def point(sums: RatioSums, lag: int | None) -> LagPoint:
+    ess = _left_out(_ess, *_by_step(sums, sums.w, sums.w_squared, sums.tokens))
+    clip = _left_out(_ratio, *_by_step(sums, sums.clipped_tokens, sums.clip_known_tokens))
+    kl = -float(_ratio(sums.log_ratio.sum(), sums.log_ratio_known_tokens.sum()))
+    trajectories, tokens = int(sums.trajectories.sum()), int(sums.tokens.sum())
+    steps = len(np.unique(sums.step))
+    enough = steps >= FEWEST_STEPS and trajectories >= FEWEST_TRAJECTORIES
+    return LagPoint(lag, trajectories, tokens, steps, *ess, *clip, kl, enough)
+
+
+def ess_by_step(sums: RatioSums) -> tuple[Floats, Floats]:
+    """ESS / N of each step and its tokens, in the order of the steps."""
+    w, squares, tokens = _by_step(sums, sums.w, sums.w_squared, sums.tokens)
+    return _ess(w, squares, tokens), tokens
+
+
+def _by_step(sums: RatioSums, *columns: Floats) -> list[Floats]:
+    steps, of_step = np.unique(sums.step, return_inverse=True)
+    return [np.bincount(of_step, one, len(steps)).astype(np.float64) for one in columns]
+
+
+@np.errstate(all="ignore")
+def _ess(w: Floats, w_squared: Floats, tokens: Floats) -> Floats:
+    return _ratio(w * w, tokens * w_squared)
+
+
+@np.errstate(all="ignore")
+def _ratio(part: Floats, whole: Floats) -> Floats:
+    found = np.divide(part, whole)
+    return np.where(np.isfinite(found), found, np.nan)
+
+
+@np.errstate(over="ignore", invalid="ignore")  # sums of a damaged segment may be any number
+def _left_out(estimate: Callable[..., Floats], *by_step: Floats) -> tuple[float, float, float]:
+    """`(estimate over all, low, high)`: a delete-one jackknife, bounded to 0 and 1."""
+    n = len(by_step[0])
+    whole = float(estimate(*(values.sum() for values in by_step)))
+    if n < 2:
+        return whole, math.nan, math.nan
+    without = estimate(*(values.sum() - values for values in by_step))
+    if not np.isfinite(without).all():
+        return whole, math.nan, math.nan
+    deviation = math.sqrt((n - 1) / n * float(((without - without.mean()) ** 2).sum()))
+    half = t95(n - 1) * deviation
+    return whole, max(0.0, whole - half), min(1.0, whole + half)

@@ -1,13 +1,11 @@
 """What moves against statistical walls would gain: no replay of events tells that.
 
-Freshness: with the drift of a policy ESS falls with lag k as a^k (steps in random directions: the
-variance of the log-ratio grows with k) to a^(k²) (steps in one direction: it grows with k²). The
-run's own mean lag and ESS give a; its two ends give the range at another bound. Updates within a
-version, which lag 0 shows, stay as they are.
+Freshness: ESS falls with lag k as a^k (a policy that drifts in random directions: the variance of
+the log-ratio grows with k) to a^(k²) (in one direction: with k²). The run's own mean lag and ESS
+give a; its two ends give the range at another bound.
 
-Samples: with a chance of success that is the same for the samples of a group and differs between
-groups as a beta distribution (fitted to the successes of the run's groups), K samples are all alike
-with a chance that is known in closed form.
+Samples: with a chance of success that differs between groups as a beta distribution (fitted to the
+successes of the run's groups), K samples are all alike with a chance in closed form.
 """
 
 from __future__ import annotations
@@ -15,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from rltrace.analysis.whatif.predict import Estimate
+from rltrace.analysis.stats.estimate import Estimate
 
 _FOLDS = 5
 _T4 = 2.776  # two-sided 95 % of Student's t for 4 degrees of freedom

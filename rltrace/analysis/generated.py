@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rltrace.analysis.intervals import Bools, Ints
 from rltrace.analysis.steps import Steps
+from rltrace.trace.run import Run
 from rltrace.trace.vocabulary import Finish
-
-if TYPE_CHECKING:
-    from rltrace.trace.run import Run
 
 Floats = NDArray[np.float64]
 
@@ -24,11 +21,9 @@ _OF_ONE_STEP = 0.9
 @dataclass(frozen=True)
 class Generated:
     """One place for each trajectory, in the order of their ends; NaN: unknown (flags: 0 or 1).
-
     `start_ns` and `end_ns` are Unix ns; `verdict_s` is how long its verdicts took, one after the
-    other. `batch` numbers the step in which a trajectory began and ended, where generation takes
-    turns with the steps (`in_batches`): what a step waits for; -1: of none.
-    """
+    other. `batch` numbers the step in which a trajectory was and ended, where generation takes
+    turns with the steps: what a step waits for; -1: of none."""
 
     start_ns: Ints
     end_ns: Ints
@@ -42,7 +37,6 @@ class Generated:
     at_limit: Floats
     mixed: Floats
     batch: Ints
-    in_batches: bool
 
     def __len__(self) -> int:
         return len(self.start_ns)
@@ -53,8 +47,12 @@ class Generated:
         seconds: Floats = (self.end_ns - self.start_ns) / 1e9
         return seconds
 
+    @property
+    def in_batches(self) -> bool:
+        """Whether generation takes turns with the steps."""
+        return bool((self.batch >= 0).any())
+
     def batches(self) -> list[Ints]:
-        """The places of each batch, in order."""
         order = np.argsort(self.batch, kind="stable")
         order = order[self.batch[order] >= 0]
         cuts = np.flatnonzero(np.diff(self.batch[order])) + 1
@@ -108,41 +106,21 @@ def read_generated(run: Run, steps: Steps, placement: str = "") -> Generated:
     def whole(name: str) -> Ints:
         return np.asarray(found.pop(name), np.int64).take(order)
 
-    start, end = whole("start_ns"), whole("end_ns")
-    batch, in_batches = _batches(start, end, steps, placement)
-    return Generated(
-        start_ns=start,
-        end_ns=end,
-        group=whole("group"),
-        tokens=column("tokens"),
-        first_token_s=column("first_token_s"),
-        env_s=column("env_s"),
-        verdict_s=column("verdict_s"),
-        preempted=column("preempted"),
-        cut_short=column("cut_short"),
-        at_limit=column("at_limit"),
-        mixed=column("mixed"),
-        batch=batch,
-        in_batches=in_batches,
-    )
+    start, end, group = whole("start_ns"), whole("end_ns"), whole("group")
+    batch = _batches(start, end, steps, placement)
+    others = {name: column(name) for name in list(found)}
+    return Generated(start_ns=start, end_ns=end, group=group, batch=batch, **others)
 
 
-def _batches(start: Ints, end: Ints, steps: Steps, placement: str) -> tuple[Ints, bool]:
-    """`(step of each, whether generation takes turns with the steps)`: not where it never stops,
-    though short trajectories begin and end in a step there, too."""
+def _batches(start: Ints, end: Ints, steps: Steps, placement: str) -> Ints:
+    """The step of each; not where generation never stops, though short trajectories begin and end
+    in a step there, too."""
     none = np.full(len(start), -1, np.int64)
-    if steps.whole_run or placement == "async" or not len(start):
-        return none, False
-    begins = np.array([w.start_ns for w in steps.windows], np.int64)
-    ends = np.array([w.end_ns for w in steps.windows], np.int64)
-    step = _place(end, begins, ends)
-    within: Bools = (step >= 0) & (step == _place(start, begins, ends))
-    ended = int((step >= 0).sum())
-    if not ended or within.sum() < _OF_ONE_STEP * ended:
-        return none, False
-    return np.where(within, step, -1), True
-
-
-def _place(moments: Ints, begins: Ints, ends: Ints) -> Ints:
-    place = np.searchsorted(begins, moments, side="right") - 1
-    return np.where((place >= 0) & (moments <= ends[place]), place, -1)
+    if steps.whole_run or placement == "async":
+        return none
+    step = steps.places_at(end)
+    middle = start + (end - start) // 2  # another rank may begin before the one that counts steps
+    within: Bools = (step >= 0) & (step == steps.places_at(middle))
+    if within.sum() < _OF_ONE_STEP * (step >= 0).sum():
+        return none
+    return np.where(within, step, -1)

@@ -8,16 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from rltrace.analysis.intervals import Bools, Ints
+from rltrace.trace.run import Run
 from rltrace.trace.vocabulary import Stage
-
-if TYPE_CHECKING:
-    from rltrace.trace.run import Run
 
 FEWEST_ALIKE = 3
 """Fewer steps of a kind do not tell how long one usually takes."""
@@ -87,9 +84,8 @@ def steps_per_generation(found: Generating) -> int:
 
 def held_against(places: Iterable[int], generates: Sequence[bool]) -> dict[bool, list[int]]:
     """Those of the places of steps that tell how long one usually takes that generates (True), and
-    one that does not; none where nobody knows. However few steps generate, only the others of them
-    tell. One that does not has less to do, so that where there are few of its kind, those that
-    generate tell."""
+    one that does not; none where nobody knows. One that does not has less to do, so that where
+    there are few of its kind, those that generate tell."""
     kinds: dict[bool, list[int]] = {True: [], False: []}
     for place in places:
         kinds[generates[place]].append(place)

@@ -1,17 +1,16 @@
 """Useful tokens for each device-second and dollar, and where the other tokens went.
 
 A useful token is a response token that was trained on, in a group whose rewards differ (else a
-group-relative advantage is zero), and whose lag is within the budget. Each condition is counted
-apart, and what is not known is counted as not known: the useful tokens then have a range.
-Frameworks' own "tokens/s" count other things (HybridFlow: prompt and response; AReaL: consumed by
-updates; NeMo-RL: all), so nothing here is comparable with them without saying so.
+group-relative advantage is zero), and whose lag is within the budget. What is not known is counted
+as not known: the useful tokens then have a range. Frameworks' own "tokens/s" count other things
+(HybridFlow: prompt and response; AReaL: consumed by updates; NeMo-RL: all).
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,16 +19,16 @@ from rltrace.analysis.devices import Devices, count_devices
 from rltrace.analysis.prices import Price, given_price, table_price
 from rltrace.analysis.samples import DECIDED_SAMPLES, TRAINED_SAMPLES
 from rltrace.analysis.steps import Steps
-from rltrace.trace.vocabulary import Fate, Finish, Stage
-
-if TYPE_CHECKING:
-    from rltrace.trace.run import Run
+from rltrace.trace.run import Run
+from rltrace.trace.tables import Tables
+from rltrace.trace.vocabulary import Fate, Finish, Stage, word
 
 
 @dataclass(frozen=True)
 class Trained:
     """The response tokens that were trained on in a window, and how many of them meet which
-    condition. `useful_tokens` meet all as far as is known, `useful_known_tokens` for sure."""
+    condition. `useful_tokens` meet all as far as is known, `useful_known_tokens` for sure. A sample
+    of unknown length (`uncounted` ones) is taken to be as long as the others are in the mean."""
 
     samples: int
     tokens: int
@@ -39,6 +38,12 @@ class Trained:
     unknown_lag_tokens: int
     useful_tokens: int
     useful_known_tokens: int
+    uncounted: int = 0
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether the length of any sample is known."""
+        return bool(self.tokens) or self.uncounted < self.samples or not self.samples
 
 
 @dataclass(frozen=True)
@@ -53,13 +58,11 @@ class Loss:
 
 @dataclass(frozen=True)
 class Goodput:
-    """Useful tokens over the steady steps (`window_s`, gaps between steps included).
-
-    Rates are NaN where the devices are not known, dollars where the price is not. `losses` are of
-    the whole run: with `trained_share` they make up all `generated_tokens`. Where the first step
-    was begun and never completed the window is 0, and there is no rate; `handed_only` is whether
-    no training was seen to end either: then "trained" is only what the learner was handed.
-    """
+    """Useful tokens over the steady steps (`window_s`, gaps between steps included). Rates are NaN
+    where the devices are not known, dollars where the price is not. `losses` are of the whole run:
+    with `trained_share` they make up all `generated_tokens`. Where the first step was begun and
+    never completed the window is 0, and there is no rate; `handed_only` is whether no training was
+    seen to end either: then "trained" is only what the learner was handed."""
 
     window_s: float
     steps: int
@@ -74,27 +77,22 @@ class Goodput:
     handed_only: bool = False
 
     @property
-    def device_seconds(self) -> float:
-        """Devices times window; NaN where the devices are not known."""
-        return self.devices.count * self.window_s if self.devices.count else math.nan
-
-    @property
     def useful_tokens_per_device_s(self) -> float:
-        """The headline: useful tokens for each second of each device."""
         return self._a_device_second(self.trained.useful_tokens)
 
     @property
     def useful_known_tokens_per_device_s(self) -> float:
-        """The same counting only tokens that are surely useful: the lower end of the range."""
+        """Of tokens that are surely useful: the lower end of the range."""
         return self._a_device_second(self.trained.useful_known_tokens)
 
     @property
     def trained_tokens_per_device_s(self) -> float:
-        """All tokens trained on for each second of each device."""
+        """Of all tokens trained on."""
         return self._a_device_second(self.trained.tokens)
 
     def _a_device_second(self, tokens: float) -> float:
-        return tokens / self.device_seconds if self.window_s else math.nan
+        device_s = self.devices.count * self.window_s
+        return tokens / device_s if device_s and self.trained.is_counted else math.nan
 
     def useful_tokens_per_usd(self, usd_per_hour: float | None = None) -> float:
         """Useful tokens for a US dollar, at the price used or at another price."""
@@ -115,7 +113,11 @@ def goodput(
     steady = [] if steps.none_complete else [steps.windows[i] for i in steps.steady]
     since, until = (steady[0].start_ns, steady[-1].end_ns) if steady else (0, 0)
     devices = count_devices(run)
-    whole = _losses(run)
+    samples, tokens = _fates(run)
+    generated, trained = tokens.total(), word(Fate.TRAINED)
+    trainings = (
+        f"select 1 from raw_spans where stage = {int(Stage.TRAIN)} and end_ns >= start_ns limit 1"
+    )
     return Goodput(
         window_s=(until - since) / 1e9,
         steps=0 if steps.whole_run else len(steady),
@@ -123,19 +125,16 @@ def goodput(
         devices=devices,
         price=_price(run, devices, price_usd_per_hour),
         lag_budget=lag_budget,
-        generated_samples=whole.samples,
-        generated_tokens=whole.tokens,
-        trained_share=whole.trained / whole.tokens if whole.tokens else math.nan,
-        losses=whole.losses,
-        handed_only=handed_only(run, steps),
+        generated_samples=samples.total(),
+        generated_tokens=generated,
+        trained_share=tokens[trained] / generated if generated else math.nan,
+        losses=tuple(
+            Loss(reason, samples[reason], lost, lost / generated if generated else math.nan)
+            for reason, lost in tokens.most_common()
+            if reason != trained
+        ),
+        handed_only=steps.none_complete and not run.ask(trainings),
     )
-
-
-def handed_only(run: Run, steps: Steps) -> bool:
-    """Whether the first step was begun and never completed, and no training was seen to end: the
-    learner took samples, and nobody saw it train on them."""
-    query = f"select 1 from raw_spans where stage = {int(Stage.TRAIN)} and end_ns >= start_ns"
-    return steps.none_complete and not run.ask(f"{query} limit 1")
 
 
 def _price(run: Run, devices: Devices, stated: float | None) -> Price | None:
@@ -147,14 +146,14 @@ def _price(run: Run, devices: Devices, stated: float | None) -> Price | None:
     return table_price(devices.name) if devices.kind == "GPU" and devices.name else None
 
 
-def trained_in(run: Run, since: int, until: int, lag_budget: float) -> Trained:
+def trained_in(run: Tables, since: int, until: int, lag_budget: float = math.inf) -> Trained:
     """What was trained on between two moments (Unix ns, both included)."""
     fresh = "true" if math.isinf(lag_budget) else f"lag <= {lag_budget}"
     row = run.ask(f"""
         {TRAINED_SAMPLES},
         judged as (
-            select coalesce(tokens, 0) as tokens, signal, lag, {fresh} as fresh
-            from (select tokens, signal,
+            select coalesce(tokens, 0) as tokens, uncounted, signal, lag, {fresh} as fresh
+            from (select tokens, uncounted, signal,
                          case when version >= 0 then version - first_version end as lag
                   from trained left join signals using ("group")
                   where time_ns between {since} and {until}))
@@ -164,46 +163,27 @@ def trained_in(run: Run, since: int, until: int, lag_budget: float) -> Trained:
                sum(tokens) filter (not fresh),
                sum(tokens) filter (lag is null),
                sum(tokens) filter (coalesce(signal, true) and coalesce(fresh, true)),
-               sum(tokens) filter (signal and fresh)
+               sum(tokens) filter (signal and fresh),
+               count(*) filter (uncounted)
         from judged
     """)[0]
     return Trained(*(round(value or 0) for value in row))
 
 
-@dataclass(frozen=True)
-class _Whole:
-    """Of a whole run: samples and tokens generated, tokens trained on, and the losses."""
-
-    samples: int
-    tokens: int
-    trained: int
-    losses: tuple[Loss, ...]
-
-
-def _losses(run: Run) -> _Whole:
-    """What became of all that was generated. Every sample has one reason."""
+def _fates(run: Run) -> tuple[Counter[str], Counter[str]]:
+    """Samples, and tokens, by what became of them. Every sample that was generated has one fate."""
     rows = run.ask(f"""
         {DECIDED_SAMPLES}
         select case when met then coalesce(fate, -1) end, case when not met then finish end,
                round(sum(weight))::bigint, round(sum(tokens * weight))::bigint
         from decided group by 1, 2 having sum(weight) > 0 order by 4 desc
     """)
-    tokens = sum(row[3] for row in rows)
-    lost: dict[str, tuple[int, int]] = {}
-    for fate, finish, *more in rows:
-        if fate != Fate.TRAINED:
-            reason = _reason(fate, finish)
-            samples, of_tokens = lost.get(reason, (0, 0))
-            lost[reason] = (samples + more[0], of_tokens + more[1])
-    return _Whole(
-        samples=sum(row[2] for row in rows),
-        tokens=tokens,
-        trained=sum(row[3] for row in rows if row[0] == Fate.TRAINED),
-        losses=tuple(
-            Loss(reason, samples, of_tokens, of_tokens / tokens if tokens else math.nan)
-            for reason, (samples, of_tokens) in sorted(lost.items(), key=lambda item: -item[1][1])
-        ),
-    )
+    samples: Counter[str] = Counter()
+    tokens: Counter[str] = Counter()
+    for fate, finish, n, of_tokens in rows:
+        samples[_reason(fate, finish)] += n
+        tokens[_reason(fate, finish)] += of_tokens
+    return samples, tokens
 
 
 def _reason(fate: int | None, finish: int | None) -> str:
@@ -227,29 +207,22 @@ class StepGoodput:
     useful_tokens_per_device_s: float
 
 
+USEFUL_BY_TIME = f"""{TRAINED_SAMPLES}
+    select time_ns as at, sum(coalesce(tokens, 0))::bigint as tokens,
+           coalesce(sum(coalesce(tokens, 0)) filter (coalesce(signal, true)), 0)::bigint as useful
+    from trained left join signals using ("group") group by time_ns"""
+"""Tokens trained on at each moment, and those of them that are useful as far as is known."""
+
+
 def step_goodput(run: Run, steps: Steps) -> tuple[StepGoodput, ...]:
     """A figure for each of `Steps.windows`; tokens that were booked between steps are in none."""
-    rows = run.ask(f"""
-        {TRAINED_SAMPLES}
-        select time_ns, sum(coalesce(tokens, 0))::bigint,
-               coalesce(sum(coalesce(tokens, 0)) filter (coalesce(signal, true)), 0)::bigint
-        from trained left join signals using ("group") group by time_ns
-    """)
-    time, trained, useful = np.array(rows, np.int64).reshape(-1, 3).T
-    starts = np.array([window.start_ns for window in steps.windows], np.int64)
-    ends = np.array([window.end_ns for window in steps.windows], np.int64)
-    place = np.searchsorted(starts, time, side="right") - 1
-    inside = (place >= 0) & (time <= np.append(ends, 0)[place])
-    tokens = np.zeros((len(starts), 2), np.int64)
-    np.add.at(tokens, place[inside], np.stack([trained, useful], axis=1)[inside])
+    time, *counts = np.array(run.ask(USEFUL_BY_TIME), np.int64).reshape(-1, 3).T
+    tokens = np.zeros((len(steps.windows) + 1, 2), np.int64)
+    np.add.at(tokens, steps.places_at(time), np.stack(counts, axis=1))  # the last: in no step
     devices = count_devices(run).count
     return tuple(
-        StepGoodput(
-            int(all_tokens),
-            int(useful_tokens),
-            useful_tokens / (devices * window.length_s)
-            if devices and window.length_s
-            else math.nan,
+        StepGoodput(trained, useful, useful / device_s if device_s else math.nan)
+        for (trained, useful), device_s in zip(
+            tokens[:-1].tolist(), (devices * w.length_s for w in steps.windows), strict=True
         )
-        for window, (all_tokens, useful_tokens) in zip(steps.windows, tokens, strict=True)
     )

@@ -1,22 +1,18 @@
 """How many groups carry a signal: rewards that differ within the K samples of a prompt.
 
-A group-relative advantage (GRPO, RLOO) is zero for all of a group whose rewards are equal, so such
-a group was generated and judged for nothing. Whether the prompts were too hard or too easy shows in
-the reward that these groups got. A group with a reward that is NaN carries none either.
+A group-relative advantage (GRPO, RLOO) is zero for all of a group whose rewards are equal, so it
+was generated and judged for nothing. A group with a reward that is NaN carries none either.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from rltrace.analysis.samples import GENERATED_SAMPLES
+from rltrace.analysis.stats.interval import proportion
+from rltrace.trace.run import Run
 
-if TYPE_CHECKING:
-    from rltrace.trace.run import Run
-
-_Z95 = 1.96
 _MOST_UNCLEAR = 0.1  # part of the samples
 
 
@@ -75,25 +71,15 @@ def group_signal(run: Run) -> GroupSignal | None:
     unclear, samples = unclear_samples(run)
     if not groups and not unclear:
         return None
-    nan = math.nan
-    share = with_signal / groups if groups else nan
-    low, high = _wilson(share, groups) if groups else (nan, nan)
+    share = proportion(with_signal / groups if groups else math.nan, groups)
     return GroupSignal(
         groups=groups,
         with_signal=with_signal,
-        share=share,
-        low=low,
-        high=high,
-        reward=nan if reward is None else reward,
-        reward_without=nan if without is None else without,
+        share=share.value,
+        low=share.low,
+        high=share.high,
+        reward=math.nan if reward is None else reward,
+        reward_without=math.nan if without is None else without,
         samples=samples,
         unclear=unclear,
     )
-
-
-def _wilson(share: float, n: int) -> tuple[float, float]:
-    """Wilson's 95 % interval of a share of `n`."""
-    z2 = _Z95**2
-    middle = (share + z2 / (2 * n)) / (1 + z2 / n)
-    half = _Z95 / (1 + z2 / n) * math.sqrt(share * (1 - share) / n + z2 / (4 * n * n))
-    return max(0.0, middle - half), min(1.0, middle + half)

@@ -1,34 +1,26 @@
-"""Whether the job is well: crashes, failed steps, hangs, stalls, restarts, a fallen reward, figures
-not finite.
-
-Tuning advice for a job that is not well would be wrong, so these come before any verdict. An
-*alarm* forbids advice; a *note* does not.
-"""
+"""Whether the job is well. Tuning advice for one that is not would be wrong, so this comes before
+any verdict: an *alarm* forbids advice; a *note* does not."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rltrace.analysis.activity import Activity
 from rltrace.analysis.alarm import ALARM, NAMED, NOTE, Alarm
 from rltrace.analysis.codes import named
-from rltrace.analysis.freshness import Freshness
 from rltrace.analysis.generating import FEWEST_ALIKE
 from rltrace.analysis.partial import partial
 from rltrace.analysis.progress import crash, failed, hang, killed, lost, stuck_in_the_first
 from rltrace.analysis.reward_curve import RewardCurve
+from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.samples import TRAINED_SAMPLES
 from rltrace.analysis.stages import Breakdown
 from rltrace.analysis.stalls import find_stalls, usual_s
 from rltrace.analysis.steps import Steps
+from rltrace.trace.run import Run
 from rltrace.trace.signals import GIVEN_NAN
 from rltrace.trace.vocabulary import Fate, Outcome, word
-
-if TYPE_CHECKING:
-    from rltrace.trace.run import Run
 
 _MOST_FAILED = 0.5
 
@@ -40,38 +32,34 @@ class Health:
     alarms: tuple[Alarm, ...]
 
     @property
+    def forbids(self) -> tuple[str, ...]:
+        return tuple(alarm.says for alarm in self.alarms if alarm.forbids)
+
+    @property
     def well(self) -> bool:
-        """Whether nothing forbids tuning advice."""
-        return not any(alarm.forbids for alarm in self.alarms)
+        return not self.forbids
 
 
-def health(
-    run: Run,
-    activity: Activity,
-    steps: Steps,
-    breakdown: Breakdown,
-    reward: RewardCurve | None,
-    fresh: Freshness,
-    recorded_until_ns: int,
-) -> Health:
-    """The health of `run`, whose recording ended at `recorded_until_ns` (Unix ns)."""
-    usual = usual_s(steps, breakdown)
+def health(analysis: RunAnalysis) -> Health:
+    run, activity, steps = analysis.run, analysis.activity, analysis.steps
+    until_ns, usual = analysis.until_ns, usual_s(steps, analysis.breakdown)
     found = [
         *partial(run, activity.untold),
         *crash(run, steps),
         *failed(run, steps),
-        *hang(run, activity, steps, usual, recorded_until_ns),
-        *stuck_in_the_first(run, activity, steps, recorded_until_ns),
-        *lost(run, activity, usual, recorded_until_ns),
+        *hang(run, activity, steps, usual, until_ns),
+        *stuck_in_the_first(run, activity, steps, until_ns),
+        *lost(run, activity, usual, until_ns),
         *killed(run, activity),
-        *_stalls(steps, breakdown),
+        *_stalls(steps, analysis.breakdown),
         *_restarts(steps),
-        *_reward(reward),
+        *_reward(analysis.reward),
         *_verdicts(run),
         *_unused(run, steps),
-        *_not_finite(run, steps, fresh),
+        *_not_finite(run, steps, analysis.freshness.infinite_ratios),
         *_backwards(run),
         *_older_than_made(run),
+        *_repeated_ids(run),
     ]
     return Health(tuple(sorted(found, key=lambda alarm: alarm.severity != ALARM)))
 
@@ -85,16 +73,12 @@ def _stalls(steps: Steps, breakdown: Breakdown) -> list[Alarm]:
     dots = " …" if n > NAMED else ""
     where = "no span" if found.stage is None else word(found.stage)
     took = _seconds(found.took_s / n) + " each on average" * (n > 1)
-    return [
-        Alarm(
-            "stall",
-            ALARM if found.grave else NOTE,
-            f"{n} step{'s' * (n > 1)} ({numbers}{dots}) stalled: {took} "
-            f"where {_seconds(found.usual_s / n)} is usual, most of the difference in {where}; "
-            f"that cost {100 * found.lost_share:.0f} % of the time of all steps after warm-up",
-            beside=found.left_out,
-        )
-    ]
+    says = (
+        f"{n} step{'s' * (n > 1)} ({numbers}{dots}) stalled: {took} "
+        f"where {_seconds(found.usual_s / n)} is usual, most of the difference in {where}; "
+        f"that cost {100 * found.lost_share:.0f} % of the time of all steps after warm-up"
+    )
+    return [Alarm("stall", ALARM if found.grave else NOTE, says, beside=found.left_out)]
 
 
 def _seconds(seconds: float) -> str:
@@ -117,45 +101,9 @@ def _reward(reward: RewardCurve | None) -> list[Alarm]:
     if reward is None or reward.collapse is None:
         return []
     fall = reward.collapse
-    return [
-        Alarm(
-            "reward",
-            ALARM,
-            f"the reward fell at step {fall.step}, from {fall.before:.3g} to {fall.after:.3g}, and "
-            "has not come back",
-        )
-    ]
-
-
-def _not_finite(run: Run, steps: Steps, fresh: Freshness) -> list[Alarm]:
-    alarms = []
-    if fresh.infinite_ratios:
-        alarms.append(f"samples with infinite importance ratios: {fresh.infinite_ratios}")
-    rewards = run.sql("select count(*) from raw_rewards where start_ns > 0 and isinf(value)")
-    if count := rewards.fetchall()[0][0]:
-        alarms.append(f"infinite rewards: {count}")
-    verdicts = not_numbers(run, steps)
-    return [
-        *([_not_numbers(verdicts)] if verdicts else []),
-        *(Alarm("not finite", ALARM, text) for text in alarms),
-        *(_diverged(one) for one in diverged(run, steps)),
-    ]
-
-
-def _not_numbers(one: Diverged) -> Alarm:
-    verdicts = f"{one.not_finite} of {one.readings} verdict{'s' * (one.readings != 1)}"
-    says = f"the reward was NaN in {verdicts}{_first(one)}"
-    return Alarm("not finite", ALARM if one.grave else NOTE, says)
-
-
-def _diverged(one: Diverged) -> Alarm:
-    readings = f"{one.not_finite} of {one.readings} reading{'s' * (one.readings != 1)}"
-    says = f"{one.counter} was NaN or infinite in {readings}{_first(one)}"
-    return Alarm("not finite", ALARM if one.grave else NOTE, says)
-
-
-def _first(one: Diverged) -> str:
-    return "" if one.first_step is None else f", first in step {one.first_step}"
+    levels = f"from {fall.before:.3g} to {fall.after:.3g}"
+    says = f"the reward fell at step {fall.step}, {levels}, and has not come back"
+    return [Alarm("reward", ALARM, says)]
 
 
 def _backwards(run: Run) -> list[Alarm]:
@@ -190,6 +138,19 @@ def _older_than_made(run: Run) -> list[Alarm]:
     return [Alarm("versions", NOTE, says)]
 
 
+def _repeated_ids(run: Run) -> list[Alarm]:
+    """Samples whose ids came again (`rltrace.trace.repeated_ids`)."""
+    told, unclear = run.ids_that_came_again()
+    found = []
+    if told:
+        found.append(f"{told} after it was trained on: each time is taken for another sample")
+    if unclear:
+        lost = "their lags, groups and rewards are unknown"
+        found.append(f"{unclear} while it was generated or waited for training: {lost}")
+    says = "; ".join(f"ids of samples came again, {one}" for one in found)
+    return [Alarm("ids", NOTE, says + ". Give each sample an id of its own")] if found else []
+
+
 def _unused(run: Run, steps: Steps) -> list[Alarm]:
     """The learner met samples in steps that it completed, and trained on none of them."""
     if steps.whole_run or len(steps.windows) < FEWEST_ALIKE:
@@ -205,7 +166,7 @@ def _unused(run: Run, steps: Steps) -> list[Alarm]:
 
 
 def _verdicts(run: Run) -> list[Alarm]:
-    """Most verdicts come to nothing: what is trained on then is not what the task asks for."""
+    """Where most come to nothing, what is trained on is not what the task asks for."""
     failed, whole = run.ask(
         f"select count(*) filter (outcome > {int(Outcome.OK)}), count(*) from raw_rewards "
         "where start_ns > 0 and outcome >= 0"
@@ -226,51 +187,41 @@ _NOT_WATCHED = r"(^|/)(val|eval|test)|(^|[/_])(std|var|min|max)"
 that did not take place."""
 
 
-@dataclass(frozen=True)
-class Diverged:
-    """A counter that was NaN or infinite: in how many of its readings, first in which step (None:
-    before the first), and whether that is grave."""
-
-    counter: str
-    readings: int
-    not_finite: int
-    first_step: int | None
-    grave: bool
-
-
-def diverged(run: Run, steps: Steps) -> tuple[Diverged, ...]:
-    """Losses, norms of gradients, rewards and their like that were not finite in `run`."""
-    rows = run.ask(f"""
-        select text, count(*), count(*) filter (not isfinite(value)),
-               min(time_ns) filter (not isfinite(value)), isfinite(arg_max(value, time_ns))
-        from raw_samples join names on names.id = counter
-        where time_ns > 0 and regexp_matches(text, '{_WATCHED}', 'i')
-              and not regexp_matches(text, '{_NOT_WATCHED}', 'i')
-        group by text having count(*) filter (not isfinite(value)) > 0 order by text
-    """)
-    return tuple(
-        Diverged(name, n, bad, _step_at(steps, at_ns), not last_ok or bad >= max(2, _MANY * n))
-        for name, n, bad, at_ns, last_ok in rows
-    )
-
-
-def not_numbers(run: Run, steps: Steps) -> Diverged | None:
-    """The verdicts that did not fail and are NaN all the same; None where there is none."""
-    verdicts, bad, at_ns, last_bad = run.ask(f"""
-        select count(*), count(*) filter (bad), min(end_ns) filter (bad), arg_max(bad, end_ns)
+def _not_finite(run: Run, steps: Steps, infinite_ratios: int) -> list[Alarm]:
+    infinite = "select count(*) from raw_rewards where start_ns > 0 and isinf(value)"
+    counts = {
+        "samples with infinite importance ratios": infinite_ratios,
+        "infinite rewards": run.ask(infinite)[0][0],
+    }
+    # Verdicts that did not fail and are NaN all the same.
+    verdicts = run.ask(f"""
+        select 'the reward was NaN', 'verdict', count(*), count(*) filter (bad),
+               min(end_ns) filter (bad), arg_max(bad, end_ns)
         from (select end_ns, {GIVEN_NAN} as bad, value from raw_rewards
               where start_ns > 0 and end_ns > 0)
-        where bad or not isnan(value)
-    """)[0]
-    if not bad:
-        return None
-    grave = bool(last_bad) or bad >= max(2, _MANY * verdicts)
-    return Diverged("rewards", verdicts, bad, _step_at(steps, at_ns), grave)
+        where bad or not isnan(value) having count(*) filter (bad) > 0
+    """)
+    readings = run.ask(f"""
+        select text || ' was NaN or infinite', 'reading', count(*), count(*) filter (bad),
+               min(time_ns) filter (bad), arg_max(bad, time_ns)
+        from (select *, not isfinite(value) as bad from raw_samples)
+             join names on names.id = counter
+        where time_ns > 0 and regexp_matches(text, '{_WATCHED}', 'i')
+              and not regexp_matches(text, '{_NOT_WATCHED}', 'i')
+        group by text having count(*) filter (bad) > 0 order by text
+    """)
+    return [
+        *(_often(steps, *row) for row in verdicts),
+        *(Alarm("not finite", ALARM, f"{what}: {n}") for what, n in counts.items() if n),
+        *(_often(steps, *row) for row in readings),
+    ]
 
 
-def _step_at(steps: Steps, time_ns: int) -> int | None:
-    """The step that was the last to begin; figures are logged as it ends or just after."""
-    if steps.whole_run:
-        return None
-    place = int(np.searchsorted([w.start_ns for w in steps.windows], time_ns, side="left")) - 1
-    return steps.windows[place].step if place >= 0 else None
+def _often(steps: Steps, what: str, of: str, n: int, bad: int, at_ns: int, last: bool) -> Alarm:
+    """`bad` of `n` figures, the first logged at `at_ns` as its step ended or just after, and
+    whether the `last` one was."""
+    place = -1 if steps.whole_run else int(np.searchsorted(steps.starts_ns, at_ns)) - 1
+    first = f", first in step {steps.windows[place].step}" if place >= 0 else ""
+    severity = ALARM if last or bad >= max(2, _MANY * n) else NOTE
+    says = f"{what} in {bad} of {n} {of}{'s' * (n != 1)}{first}"
+    return Alarm("not finite", severity, says)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import chain, islice
@@ -19,34 +19,11 @@ from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
+Floats = NDArray[np.float64]
+
+_Columns = TypeVar("_Columns", bound="Columns")
 
 _LARGEST = 1 << 62
-
-
-@dataclass(frozen=True)
-class Intervals:
-    """Intervals by group. `lane` is that of all the spans which an interval was merged from, where
-    `one_lane` is true; elsewhere it came from several lanes and `lane` means nothing."""
-
-    group: Ints
-    start: Ints
-    end: Ints
-    lane: Ints
-    one_lane: Bools
-
-    def __len__(self) -> int:
-        return len(self.start)
-
-    def take(self, index: Ints | Bools) -> Intervals:
-        """The intervals at `index`."""
-        at = places(index)
-        return Intervals(
-            self.group.take(at),
-            self.start.take(at),
-            self.end.take(at),
-            self.lane.take(at),
-            self.one_lane.take(at),
-        )
 
 
 def places(chosen: Ints | Bools) -> Ints:
@@ -57,23 +34,55 @@ def places(chosen: Ints | Bools) -> Ints:
     return chosen.astype(np.int64, copy=False)
 
 
-def of_spans(group: Ints, start: Ints, end: Ints, lane: Ints) -> Intervals:
-    """Spans as intervals; one that ends before it begins (two clocks) has no length."""
+@dataclass(frozen=True)
+class Columns:
+    """Arrays of one length, the fields of a subclass: a place for each row."""
+
+    def __len__(self) -> int:
+        return len(next(iter(vars(self).values())))
+
+    def take(self: _Columns, chosen: Bools | Ints) -> _Columns:
+        """Those that are chosen."""
+        at = places(chosen)
+        return replace(self, **{name: column.take(at) for name, column in vars(self).items()})
+
+
+def appended(parts: Sequence[_Columns]) -> _Columns:
+    """The rows of all parts, of which there is one."""
+    columns = {name: [vars(part)[name] for part in parts] for name in vars(parts[0])}
+    return replace(parts[0], **{name: np.concatenate(each) for name, each in columns.items()})
+
+
+@dataclass(frozen=True)
+class Intervals(Columns):
+    """Intervals by group. `lane` is that of all the spans which an interval was merged from, where
+    `one_lane` is true; elsewhere it came from several lanes and `lane` means nothing."""
+
+    group: Ints
+    start: Ints
+    end: Ints
+    lane: Ints
+    one_lane: Bools
+
+    def until(self, moments: Ints | Floats) -> Floats:
+        """Of a union of one group: how much of it lies before each moment, ns."""
+        length = np.concatenate([[0], np.cumsum(self.end - self.start)])
+        begun = np.searchsorted(self.start, moments, side="right")
+        over = np.maximum(0, np.append(0, self.end)[begun] - moments)
+        return np.asarray(length[begun] - np.where(begun > 0, over, 0), np.float64)
+
+
+def of_spans(group: Ints, start: Ints, end: Ints, lane: Ints | None = None) -> Intervals:
+    """Spans as intervals, all of one lane where none is given; one that ends before it begins (two
+    clocks) has no length."""
+    lane = np.zeros_like(start) if lane is None else lane
     return Intervals(group, start, np.maximum(start, end), lane, np.ones(len(start), np.bool_))
 
 
 def joined(parts: list[Intervals]) -> Intervals:
     """All intervals of `parts`."""
-    if not parts:
-        none = np.zeros(0, np.int64)
-        return Intervals(none, none, none, none, np.zeros(0, np.bool_))
-    return Intervals(
-        np.concatenate([p.group for p in parts]),
-        np.concatenate([p.start for p in parts]),
-        np.concatenate([p.end for p in parts]),
-        np.concatenate([p.lane for p in parts]),
-        np.concatenate([p.one_lane for p in parts]),
-    )
+    none = np.zeros(0, np.int64)
+    return appended(parts) if parts else of_spans(none, none, none)
 
 
 def union(intervals: Intervals) -> Intervals:
@@ -180,15 +189,12 @@ class Nested:
 
 def _between(intervals: Intervals, since: int, until: int) -> Intervals:
     start, end = intervals.start.clip(since), intervals.end.clip(max=until)
-    kept = end > start
-    return Intervals(intervals.group, start, end, intervals.lane, intervals.one_lane).take(kept)
+    return replace(intervals, start=start, end=end).take(end > start)
 
 
 def _whole(pieces: Intervals) -> Intervals:
     """Pieces from which nothing is to be cut any more."""
-    return Intervals(
-        pieces.group, pieces.start, pieces.end, pieces.lane, np.zeros(len(pieces), np.bool_)
-    )
+    return replace(pieces, one_lane=np.zeros(len(pieces), np.bool_))
 
 
 def innermost(intervals: Intervals, context: Ints) -> Intervals:
@@ -236,10 +242,21 @@ def without(intervals: Intervals, gone: Intervals) -> Intervals:
     order = np.lexsort((times, group))
     group, times = group[order], times[order]
     left = (np.cumsum(change[order])[:-1] == 1) & (np.diff(times) > 0)
-    rest = of_spans(
-        group[:-1][left], times[:-1][left], times[1:][left], np.zeros_like(times[:-1][left])
-    )
+    rest = of_spans(group[:-1][left], times[:-1][left], times[1:][left])
     return joined([intervals.take(~here), rest])
+
+
+def run_before(start: Ints, end: Ints, moments: Ints | Floats) -> Floats:
+    """How long all these intervals, which may overlap, had run before each moment, added up, ns.
+    Times are since an origin near them: large ones are not told apart as floats."""
+
+    def since(times: Ints) -> Floats:
+        ordered = np.sort(times).astype(np.float64)
+        total = np.concatenate([[0.0], np.cumsum(ordered)])
+        before = np.searchsorted(ordered, moments)
+        return np.asarray(before * moments.astype(np.float64) - total[before])
+
+    return since(start) - since(end)
 
 
 def _meets_another(intervals: Intervals, context: Ints) -> Bools:
@@ -264,9 +281,7 @@ def _without(outer: Intervals, inner: Intervals, holder: Ints) -> Intervals:
     pieces = outer.take(np.concatenate([places, holder])[by_start])
     start = np.concatenate([outer.start, inner_end])[by_start]
     end = np.concatenate([inner.start, outer.end])[by_end]
-    kept = end > start
-    cut = Intervals(pieces.group, start, end, pieces.lane, pieces.one_lane)
-    return cut.take(kept)
+    return replace(pieces, start=start, end=end).take(end > start)
 
 
 def _order(intervals: Intervals) -> Ints:

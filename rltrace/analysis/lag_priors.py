@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
-from typing import Any
 
 from rltrace.trace.texts import packaged_toml
 
@@ -24,18 +22,9 @@ class Prior:
 def prior_for(objective: str) -> Prior:
     """The prior of an objective by any of its names. Plain PPO's, which tolerates least, where the
     objective is unknown (an empty string, or a name that the table does not have)."""
-    table = _table()
-    for entry in table:
-        if objective.lower() in entry["match"]:
-            return _prior(entry, False)
-    return _prior(table[0], True)
-
-
-def _prior(entry: dict[str, Any], assumed: bool) -> Prior:
-    return Prior(entry["objective"], entry["held"], entry["doubtful"], entry["source"], assumed)
-
-
-@cache
-def _table() -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = packaged_toml("analysis/data/lag_priors.toml")["prior"]
-    return found
+    table = packaged_toml("analysis/data/lag_priors.toml")["prior"]
+    found = [entry for entry in table if objective.lower() in entry["match"]]
+    entry = (found or table)[0]
+    return Prior(
+        entry["objective"], entry["held"], entry["doubtful"], entry["source"], assumed=not found
+    )

@@ -10,6 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from rltrace.analysis.intervals import Bools, Ints, by_number
+from rltrace.analysis.order_statistics import Floats
 
 _RARE = 0.01  # of the busy time; more at once for less than this is no capacity
 _FULL = 0.9
@@ -36,7 +37,7 @@ class Lane:
     @cached_property
     def capacity(self) -> int:
         """The most that are under way at once for more than a rare moment."""
-        return _capacity(self._starts, self._ends)
+        return usual_most(*levels(self._starts, self._ends))[0]
 
     def __len__(self) -> int:
         return len(self._ends)
@@ -99,14 +100,20 @@ class Lanes(Mapping[int, Lane]):
         return len(self._parts)
 
 
-def _capacity(starts: Ints, ends: Ints) -> int:
-    if not len(starts):
-        return 0
+def levels(starts: Ints | Floats, ends: Ints | Floats) -> tuple[Ints | Floats, Ints]:
+    """When intervals begin and end, and how many are under way from then on."""
     times = np.concatenate([ends, starts])  # at one moment, first what ends
-    change = np.repeat(np.array([-1, 1]), len(starts))
     order = np.argsort(times, kind="stable")
-    level = np.cumsum(change[order])[:-1]
-    length = np.diff(times[order])
-    at_level = np.bincount(level, weights=length)
+    change = np.repeat([-1, 1], len(starts))[order]
+    return times[order], np.maximum(0, np.cumsum(change))
+
+
+def usual_most(times: Ints | Floats, level: Ints) -> tuple[int, float]:
+    """The most that are under way at once (`levels`) for more than a rare moment, and for how long
+    they are."""
+    if not len(times):
+        return 0, 0.0
+    at_level = np.bincount(level[:-1], weights=np.diff(times))
     at_least = np.cumsum(at_level[::-1])[::-1]
-    return int(np.flatnonzero(at_least >= _RARE * at_level[1:].sum())[-1])
+    most = int(np.flatnonzero(at_least >= _RARE * at_level[1:].sum())[-1])
+    return most, float(at_least[most])

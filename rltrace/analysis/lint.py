@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from rltrace.analysis.fixes import bytes_take_time
-from rltrace.analysis.walls.wall import Seen
+from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.trace.vocabulary import Finish, Outcome, Stage, Transport, word
 
 FOUND, NOT_FOUND, CANNOT_TELL = "found", "not found", "cannot tell"
 
-SYNC_SHARE = 0.1
+_SYNC_SHARE = 0.1
 """Weights that hold the step up for less of it are not worth another mechanism."""
 _LEAST_PIECE_BYTES = 16e6
 _MANY_PIECES = 50
@@ -34,118 +34,122 @@ class Lint:
     better: str
 
 
-def lint(seen: Seen) -> tuple[Lint, ...]:
-    """All six, in the playbook's order."""
-    return (
-        _unmeasured(seen), _full_reload(seen), _no_versions(seen), _silent_drops(seen),
-        _retokenized(seen), _no_isolation(seen),
-    )  # fmt: skip
+def lint(analysis: RunAnalysis) -> tuple[Lint, ...]:
+    looks = {
+        "picking a framework before measuring the rollout wall": (
+            _unmeasured,
+            "The algorithm is rarely what binds.",
+            "Trace actors, rewards, learner and weights apart on a small run.",
+        ),
+        "naive full reload of the weights at each update": (
+            _full_reload,
+            "It can take the whole step of a large model.",
+            "Reshard in place, send in buckets or what changed, or sync less often.",
+        ),
+        "asynchronous training without policy versions": (
+            _no_versions,
+            "Learning cannot be told from noise of stale data: the ratio is of unknown policies.",
+            "Record the policy version of each sample, first and last token, and its lag.",
+        ),
+        "dropping long samples silently": (
+            _silent_drops,
+            "Long reasoning is trained away.",
+            "Make time limits and length filters explicit, and record each drop with its reason.",
+        ),
+        "making token ids anew from text": (
+            _retokenized,
+            "Ids and log-probs drift from what was sampled: the loss and every ratio are off.",
+            "Keep token ids and log-probs where the server generates them.",
+        ),
+        "environments without isolation": (
+            _no_isolation,
+            "One flaky sandbox poisons throughput and labels.",
+            "Hermetic sandboxes, retries, deterministic artifacts, logs of verifiers.",
+        ),
+    }
+    return tuple(Lint(name, *look(analysis), *reason) for name, (look, *reason) in looks.items())
 
 
-def _unmeasured(seen: Seen) -> Lint:
-    name = "picking a framework before measuring the rollout wall"
+def _unmeasured(analysis: RunAnalysis) -> tuple[str, str]:
+    stages = {row.stage for row in analysis.stages}
     need = (Stage.ROLLOUT, Stage.TRAIN, Stage.SYNC)
-    stages = {row.stage for row in seen.stages}
-    unseen = [word(stage) for stage in need if stage not in stages]
-    says = "generation, training and weight movement are each measured"
-    if unseen:
-        says = f"not measured apart: {', '.join(unseen)}"
-    return Lint(
-        name,
-        CANNOT_TELL if unseen else NOT_FOUND,
-        says,
-        "The algorithm is rarely what binds.",
-        "Trace actors, rewards, learner and weights apart on a small run.",
-    )
+    if unseen := [word(stage) for stage in need if stage not in stages]:
+        return CANNOT_TELL, f"not measured apart: {', '.join(unseen)}"
+    return NOT_FOUND, "generation, training and weight movement are each measured"
 
 
-def _full_reload(seen: Seen) -> Lint:
-    name = "naive full reload of the weights at each update"
-    why = "It can take the whole step of a large model."
-    better = "Reshard in place, send in buckets or what changed, or sync less often."
-    moved = seen.syncs
-    row = next((row for row in seen.stages if row.stage is Stage.SYNC), None)
-    if row is None or not seen.steady:
-        return Lint(name, CANNOT_TELL, "no weight update was seen in a step", why, better)
+def _full_reload(analysis: RunAnalysis) -> tuple[str, str]:
+    moved = analysis.syncs
+    row = next((row for row in analysis.stages if row.stage is Stage.SYNC), None)
+    if row is None or not analysis.steady:
+        return CANNOT_TELL, "no weight update was seen in a step"
     if math.isnan(row.share):
-        says = "how long weights hold the step up is not known"
-        return Lint(name, CANNOT_TELL, says, why, better)
-    if row.share < SYNC_SHARE:
-        says = f"weights hold the step up for {_percent(row.share)} of it"
-        return Lint(name, NOT_FOUND, says, why, better)
+        return CANNOT_TELL, "how long weights hold the step up is not known"
     held = f"weights hold the step up for {_percent(row.share)} of it"
+    if row.share < _SYNC_SHARE:
+        return NOT_FOUND, held
     if moved is None or not moved.bytes_per_update.n:
-        return Lint(name, CANNOT_TELL, f"{held}; the bytes of an update are unknown", why, better)
-    wire, full, pieces = seen.run.ask(
+        return CANNOT_TELL, f"{held}; the bytes of an update are unknown"
+    wire, full, pieces = analysis.run.ask(
         "select sum(wire_bytes) filter (wire_bytes >= 0), sum(bytes) filter (wire_bytes >= 0), "
         "max(buckets) filter (buckets > 0) from raw_syncs where start_ns > 0 and bytes > 0"
     )[0]
     if wire is not None and wire < full / 2:
-        return Lint(name, NOT_FOUND, f"{held}, but only what changed travels", why, better)
+        return NOT_FOUND, f"{held}, but only what changed travels"
     if pieces and moved.bytes_per_update.mean / pieces >= _LEAST_PIECE_BYTES:
-        return Lint(name, NOT_FOUND, f"{held}; it goes in {pieces} large pieces", why, better)
+        return NOT_FOUND, f"{held}; it goes in {pieces} large pieces"
     many = bool(pieces) and pieces >= _MANY_PIECES  # each of which takes time, however small
-    if not many and not bytes_take_time(seen):
+    if not many and not bytes_take_time(analysis):
         size = f"{moved.bytes_per_update.mean / 1e6:,.3g} MB"
-        says = f"{held}, but not for the {size} of an update, which are little for a link"
-        return Lint(name, NOT_FOUND, says, why, better)
+        return (
+            NOT_FOUND,
+            f"{held}, but not for the {size} of an update, which are little for a link",
+        )
     how = f" in {pieces} pieces" if many else ""
     by = f" by {' and '.join(moved.transports)}" if moved.transports else ""
     says = f"{held}: all {moved.bytes_per_update.mean / 1e6:,.0f} MB travel{how}{by}"
-    says += " each time" if moved.transports != (word(Transport.FILE),) else " through files"
-    return Lint(name, FOUND, says, why, better)
+    each = " through files" if moved.transports == (word(Transport.FILE),) else " each time"
+    return FOUND, says + each
 
 
-def _no_versions(seen: Seen) -> Lint:
-    name = "asynchronous training without policy versions"
-    why = "Learning cannot be told from noise of stale data: the ratio is of unknown policies."
-    better = "Record the policy version of each sample, first and last token, and its lag."
-    lags = seen.staleness
-    placement = seen.composition.placement if seen.composition else ""
+def _no_versions(analysis: RunAnalysis) -> tuple[str, str]:
+    lags = analysis.staleness
     if not lags.trajectories:
-        says = "nobody recorded which samples were trained on"
-        return Lint(name, CANNOT_TELL, says, why, better)
+        return CANNOT_TELL, "nobody recorded which samples were trained on"
     unknown = lags.trajectories - lags.known
     if not unknown:
-        return Lint(name, NOT_FOUND, "the version of every trained sample is known", why, better)
-    part = _percent(unknown / lags.trajectories)
-    says = f"the version of {part} of the trained samples is unknown"
-    if placement in ("colocated", "disaggregated"):
-        return Lint(name, NOT_FOUND, f"{says}; {placement} takes turns", why, better)
-    if placement in ("one-step-off", "async"):
-        return Lint(name, FOUND, f"{says}, in a placement that is {placement}", why, better)
-    return Lint(name, CANNOT_TELL, f"{says}, and so is the placement", why, better)
+        return NOT_FOUND, "the version of every trained sample is known"
+    says = (
+        f"the version of {_percent(unknown / lags.trajectories)} of the trained samples is unknown"
+    )
+    if analysis.placement in ("colocated", "disaggregated"):
+        return NOT_FOUND, f"{says}; {analysis.placement} takes turns"
+    if analysis.placement in ("one-step-off", "async"):
+        return FOUND, f"{says}, in a placement that is {analysis.placement}"
+    return CANNOT_TELL, f"{says}, and so is the placement"
 
 
-def _silent_drops(seen: Seen) -> Lint:
+def _silent_drops(analysis: RunAnalysis) -> tuple[str, str]:
     """Samples without a fate that are surely longer than those with one, or were cut off."""
-    name = "dropping long samples silently"
-    why = "Long reasoning is trained away."
-    better = "Make time limits and length filters explicit, and record each drop with its reason."
-    rows = seen.run.ask_columns("""
+    rows = analysis.run.ask_columns("""
         select is_met, response_tokens::double, coalesce(finish, -1) from sample_lives
         where is_generated and trajectory is not null and response_tokens is not null
     """)
     used, tokens, finish = (np.ma.filled(np.ma.asarray(c), 0) for c in rows.values())
     used = used.astype(np.bool_)
     if not used.any():
-        says = "nobody recorded what became of the samples"
-        return Lint(name, CANNOT_TELL, says, why, better)
+        return CANNOT_TELL, "nobody recorded what became of the samples"
     gone = ~used
-    cut = gone & np.isin(finish, (int(Finish.ABORT), int(Finish.TIMEOUT), int(Finish.LENGTH)))
-    part = float(gone.mean())
-    longer = gone.sum() >= _FEWEST and tokens[gone].mean() > tokens[used].mean()
-    if part < _SILENT_SHARE or gone.sum() < _FEWEST:
-        says = f"{_percent(part)} of the samples have no recorded fate"
-        return Lint(name, NOT_FOUND, says, why, better)
+    part = _percent(float(gone.mean()))
+    if gone.mean() < _SILENT_SHARE or gone.sum() < _FEWEST:
+        return NOT_FOUND, f"{part} of the samples have no recorded fate"
     long, usual = tokens[gone].mean(), tokens[used].mean()
     lengths = f"{long:,.0f} tokens long in the mean, the others {usual:,.0f}"
-    if longer and _distance(tokens[gone], tokens[used]) > 1:
-        says = f"{_percent(part)} of the samples vanish without a reason, {lengths}"
-        says += f"; {_percent(float(cut.sum() / gone.sum()))} of them were cut off"
-        return Lint(name, FOUND, says, why, better)
-    says = f"{_percent(part)} of the samples have no recorded fate, and are not longer: {lengths}"
-    return Lint(name, NOT_FOUND, says, why, better)
+    if long > usual and _distance(tokens[gone], tokens[used]) > 1:
+        cut = np.isin(finish[gone], (Finish.ABORT, Finish.TIMEOUT, Finish.LENGTH))
+        says = f"{part} of the samples vanish without a reason, {lengths}"
+        return FOUND, f"{says}; {_percent(float(cut.mean()))} of them were cut off"
+    return NOT_FOUND, f"{part} of the samples have no recorded fate, and are not longer: {lengths}"
 
 
 def _distance(one: np.typing.NDArray[np.float64], other: np.typing.NDArray[np.float64]) -> float:
@@ -156,44 +160,35 @@ def _distance(one: np.typing.NDArray[np.float64], other: np.typing.NDArray[np.fl
     return float(np.abs(below[0] - below[1]).max()) / limit
 
 
-def _retokenized(seen: Seen) -> Lint:
-    name = "making token ids anew from text"
-    why = "Ids and log-probs drift from what was sampled: the loss and every ratio are off."
-    better = "Keep token ids and log-probs where the server generates them."
-    kept = seen.kept
+def _retokenized(analysis: RunAnalysis) -> tuple[str, str]:
+    kept = analysis.kept
     if not kept.ids_known:
-        says = "whether token ids were kept was not recorded"
-        return Lint(name, CANNOT_TELL, says, why, better)
+        return CANNOT_TELL, "whether token ids were kept was not recorded"
     lost = 1 - kept.ids_kept / kept.ids_known
     says = f"token ids of {_percent(lost)} of the trained samples were not kept"
-    return Lint(name, FOUND if lost > 0 else NOT_FOUND, says, why, better)
+    return FOUND if lost > 0 else NOT_FOUND, says
 
 
-def _no_isolation(seen: Seen) -> Lint:
+def _no_isolation(analysis: RunAnalysis) -> tuple[str, str]:
     """Failures that are of some environments or reward workers, and not of others."""
-    name = "environments without isolation"
-    why = "One flaky sandbox poisons throughput and labels."
-    better = "Hermetic sandboxes, retries, deterministic artifacts, logs of verifiers."
     broken = f"({int(Finish.TIMEOUT)}, {int(Finish.ERROR)})"
-    by_env = seen.run.ask(
-        f"select environment, count(*), count(*) filter (finish in {broken}) from raw_trajectories "
-        "where start_ns > 0 and end_ns > 0 and environment <> -1 group by 1"
+    by_env = analysis.run.ask(
+        f"select count(*), count(*) filter (finish in {broken}) from raw_trajectories "
+        "where start_ns > 0 and end_ns > 0 and environment <> -1 group by environment"
     )
-    by_worker = seen.run.ask(
-        f"select process, count(*), count(*) filter (outcome > {int(Outcome.OK)}) from raw_rewards "
-        "where start_ns > 0 group by 1"
+    by_worker = analysis.run.ask(
+        f"select count(*), count(*) filter (outcome > {int(Outcome.OK)}) from raw_rewards "
+        "where start_ns > 0 group by process"
     )
     if not by_env and not by_worker:
-        return Lint(name, CANNOT_TELL, "no environment and no verdict was recorded", why, better)
+        return CANNOT_TELL, "no environment and no verdict was recorded"
     for where, rows in (("environments", by_env), ("reward workers", by_worker)):
-        worst, share, others = _uneven([(n, bad) for _, n, bad in rows])
+        worst, share, others = _uneven(rows)
         if worst:
             says = f"failures stick to some {where}: {_percent(share)} in the worst, "
-            return Lint(name, FOUND, f"{says}{_percent(others)} in the others", why, better)
-    failed = sum(bad for _, _, bad in (*by_env, *by_worker))
-    total = sum(n for _, n, _ in (*by_env, *by_worker))
-    says = f"{failed:,} of {total:,} failed, nowhere more than by chance"
-    return Lint(name, NOT_FOUND, says, why, better)
+            return FOUND, f"{says}{_percent(others)} in the others"
+    total, failed = (sum(numbers) for numbers in zip(*by_env, *by_worker, strict=True))
+    return NOT_FOUND, f"{failed:,} of {total:,} failed, nowhere more than by chance"
 
 
 def _uneven(rows: list[tuple[int, int]]) -> tuple[bool, float, float]:

@@ -1,8 +1,5 @@
-"""The queries that come with rltrace: dashboards/sql/<name>.sql, asked as `@<name>`.
-
-A file is one SELECT over the views of docs/trace-format.md. Its first line is a comment that says
-what it answers, in which units; comment lines after that say what has to be known beside it.
-"""
+"""The queries that come with rltrace: dashboards/sql/<name>.sql, asked as `@<name>`. The first line
+of a file is a comment that says what it answers, in which units."""
 
 from __future__ import annotations
 
@@ -27,14 +24,12 @@ class NamedQuery:
 
 
 def named_queries() -> tuple[NamedQuery, ...]:
-    """All of them, by name."""
     return tuple(_read(path) for path in sorted(folder("sql").glob("*.sql")))
 
 
 def named_query(name: str) -> NamedQuery:
-    """The query of a name, with or without its @; of a name that ends with .sql the file of that
-    name. Errors: `RltraceError` for a name that there is not, with those that are near it, and for
-    a file that cannot be read."""
+    """The query of a name, with or without its @; a name that ends with .sql is a file. Errors:
+    `RltraceError` where there is none, with names near it, or where it cannot be read."""
     wanted = name.removeprefix("@")
     if wanted.endswith(".sql"):
         return _read(Path(wanted))

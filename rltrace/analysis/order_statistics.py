@@ -1,10 +1,8 @@
 """The longest of many: what a barrier waits for, from measured values or from a lognormal.
 
-The common napkin formula, mean * exp(s * sqrt(2 ln n) - s^2 / 2), replaces the expected maximum of
-n normal deviates by its leading term, which is above it for every n: it overstates the longest of
-16 by 1.3 to 1.6 times. What stands here is exact.
-
-Throughout, `s` is the log-deviation of a lognormal and `c` its coefficient of variation.
+The common formula, mean * exp(s * sqrt(2 ln n) - s^2 / 2), replaces the expected maximum of n
+normal deviates by its leading term: it overstates the longest of 16 by 1.3 to 1.6 times. What
+stands here is exact. `s` is the log-deviation of a lognormal and `c` its coefficient of variation.
 """
 
 from __future__ import annotations
@@ -72,21 +70,16 @@ def lognormal_values(n: int, mean: float, s: float, cap: float = math.inf) -> Fl
     return np.minimum(part, cap)
 
 
-def finish_times(durations: Iterable[float], slots: int) -> Floats:
-    """When each of some pieces of work ends that are begun in this order on `slots` equal places,
-    the first free place each: waves of a batch through an engine, or of verdicts through a pool."""
-    free = [0.0] * max(1, slots)
-    ends = []
-    for duration in durations:
-        end = heapq.heappop(free) + duration
-        ends.append(end)
-        heapq.heappush(free, end)
-    return np.array(ends, np.float64)
-
-
 def makespan(durations: Iterable[float], slots: int) -> float:
-    """When the last of them ends; 0 where there is nothing to do."""
-    return float(finish_times(durations, slots).max(initial=0.0))
+    """When the last of some pieces of work ends that are begun in this order on `slots` equal
+    places, the first free place each: waves of a batch through an engine, or of verdicts through a
+    pool. 0 where there is nothing to do."""
+    free, last = [0.0] * max(1, slots), 0.0
+    for duration in durations:
+        end = free[0] + duration
+        heapq.heapreplace(free, end)
+        last = max(last, end)
+    return last
 
 
 def split_log_variance(values: ArrayLike, groups: ArrayLike) -> tuple[float, float]:

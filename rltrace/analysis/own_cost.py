@@ -1,25 +1,18 @@
-"""What rltrace itself cost the job: events recorded times the cost of one, and captured tokens
-times that of one, over wall time.
-
-Where captured tokens have been dropped or deleted since, and of a part of a run, they are taken to
-be all that its trajectories say they had. Where only a
-share of the samples was recorded nobody knows.
-"""
+"""What rltrace itself cost the job: events and captured tokens times the cost of one, over wall
+time. Where captured tokens have been dropped or deleted since, and of a part of a run, they are
+taken to be all that its trajectories say they had."""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from rltrace.analysis.activity import Activity
+from rltrace.analysis.coverage import NEVER, holds_token_ids, why_none
 from rltrace.analysis.devices import AGENT
-from rltrace.analysis.token_ids import NEVER, holds_token_ids, why_none
+from rltrace.trace.run import Run
 from rltrace.trace.sampled import only_some
 from rltrace.trace.schema import CAPTURED_TOKENS, EVENT_TABLES
-
-if TYPE_CHECKING:
-    from rltrace.trace.run import Run
 
 DEFAULT_COSTS_NS = (1000.0, 4000.0)
 """CPU time of a span and of a row of another table, each recorded through a hook, where the run
@@ -30,10 +23,9 @@ DEFAULT_TOKEN_COST_NS = 200.0
 
 @dataclass(frozen=True)
 class OwnCost:
-    """`event_cost_ns` is the mean over the run's `events`. `share` is of the wall time of the
-    job's processes together, the captured `tokens` (0: none) included; `worst_share` that of the
-    one (`worst_who`) which recorded the most for its time. The agents, which run beside the job,
-    are not in it."""
+    """`event_cost_ns` is the mean over the run's `events`. `share` is of the wall time of the job's
+    processes together (the agents, which run beside it, left out), the captured `tokens` included;
+    `worst_share` that of the one (`worst_who`) which recorded the most for its time."""
 
     events: int
     processes: int
@@ -47,7 +39,7 @@ class OwnCost:
 
 
 def own_cost(run: Run, activity: Activity, recorded_until_ns: int) -> OwnCost:
-    """The cost of tracing `run`; of an imported one, which was not traced, that of no event."""
+    """The cost of tracing `run`; NaN where only some samples were recorded."""
     spans: Counter[int] = Counter(activity.spans_of_process)
     rows: Counter[int] = Counter()
     for table in EVENT_TABLES.values():
@@ -58,9 +50,8 @@ def own_cost(run: Run, activity: Activity, recorded_until_ns: int) -> OwnCost:
     tokens = _tokens(run)
     for process in run.processes:
         if process.role == AGENT or run.meta.get("imported"):
-            spans.pop(process.number, None)
-            rows.pop(process.number, None)
-            tokens.pop(process.number, None)
+            for counts in (spans, rows, tokens):
+                counts.pop(process.number, None)
     (span_ns, row_ns, token_ns), calibrated = _costs_ns(run, bool(tokens))
     events = spans + rows
     events_ns = {p: spans[p] * span_ns + rows[p] * row_ns for p in events}
@@ -70,9 +61,8 @@ def own_cost(run: Run, activity: Activity, recorded_until_ns: int) -> OwnCost:
         for process in run.processes
         if 0 < process.start_ns < recorded_until_ns
     }
-    shares = {p: cost_ns[p] / wall for p, wall in wall_ns.items() if p in events}
-    if only_some(run.meta):
-        shares = {}
+    told = {} if only_some(run.meta) else wall_ns
+    shares = {p: cost_ns[p] / wall for p, wall in told.items() if p in events}
     total_ns = sum(wall_ns[p] for p in shares)
     worst = max(shares, key=lambda p: shares[p], default=None)
     count = sum(events.values())
@@ -94,15 +84,12 @@ def _tokens(run: Run) -> Counter[int]:
     held = holds_token_ids(run)
     if held is None or (not held and why_none(run) == NEVER):
         return Counter()
-    name = CAPTURED_TOKENS.name
-    gone = run.dropped is not None and run.dropped.rows.get(name)
+    gone = run.dropped is not None and run.dropped.rows.get(CAPTURED_TOKENS.name)
     if held and not gone and run.range is None:
-        return run.rows_of_processes(name)
+        return run.rows_of_processes(CAPTURED_TOKENS.name)
     had = "greatest(coalesce(prompt_tokens, 0), 0) + greatest(coalesce(response_tokens, 0), 0)"
-    query = (
-        f"select process, sum({had})::bigint from raw_trajectories where start_ns > 0 group by 1"
-    )
-    return Counter(dict(run.ask(query)))
+    of = f"select process, sum({had})::bigint from raw_trajectories where start_ns > 0 group by 1"
+    return Counter(dict(run.ask(of)))
 
 
 def _costs_ns(run: Run, captures: bool) -> tuple[tuple[float, float, float], bool]:

@@ -1,8 +1,5 @@
-"""The figures that a framework logs itself, beside what the trace says of the same steps.
-
-Both are medians over the steady steps for which both are known. The framework's are the counters
-recorded under its own names, the trace's are unions of intervals over all processes.
-"""
+"""The figures that a framework logs itself, beside what the trace says of the same steps: medians
+over the steady steps for which both are known."""
 
 from __future__ import annotations
 
@@ -10,7 +7,6 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,14 +14,12 @@ from rltrace.analysis.activity import Activity
 from rltrace.analysis.chains import Seconds
 from rltrace.analysis.intervals import Intervals, Ints
 from rltrace.analysis.intervals import union as union_of
+from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.steps import Steps
-from rltrace.analysis.syncs import Syncs
 from rltrace.hooks.hook import OwnFigure
 from rltrace.hooks.versions import satisfies
+from rltrace.trace.run import Run
 from rltrace.trace.vocabulary import Stage, word
-
-if TYPE_CHECKING:
-    from rltrace.trace.run import Run
 
 STEP = "step"
 
@@ -35,12 +29,10 @@ _SHARE_OF_STEP = 0.01
 
 @dataclass(frozen=True)
 class ComparedFigure:
-    """A figure of the framework's own and the true one, medians a step over `steps` steady steps
-    for which both are known; where there is none, over the steps for which the one is.
-
-    `name` is the framework's, `stages` what the true one is the time of, `unit` "s" or "B". NaN is
-    unknown; `is_logged`: the framework has such a figure. `ratio` is own / true. `misleads`: they
-    differ by more than half and by more than a hundredth of the step.
+    """A figure of the framework's own and the `true` one, medians over `steps` steady steps for
+    which both are known, else over those for which one is; NaN: unknown. `stages` are what the true
+    one is the time of, `unit` "s" or "B"; `is_logged`: the framework has such a figure. `ratio` is
+    own / true. `misleads`: they differ by more than half and by more than a hundredth of the step.
     """
 
     name: str
@@ -56,54 +48,45 @@ class ComparedFigure:
 
 
 def compare_figures(
-    run: Run,
-    activity: Activity,
-    steps: Steps,
-    syncs: Syncs | None,
-    placement: str,
-    figures: Sequence[OwnFigure],
+    analysis: RunAnalysis, figures: Sequence[OwnFigure]
 ) -> tuple[ComparedFigure, ...]:
     """What the framework logs of `figures`, and those that it logs none of. An imported run was
     laid out from such figures: nothing is there to hold them against."""
     if not figures:
         return ()
+    run, activity, steps = analysis.run, analysis.activity, analysis.steps
     logged = _logged(run, steps, figures)
-    step_s = float(np.median(_lengths_s(steps))) if steps.steady else math.nan
+    lengths_s = np.array([window.length_s for window in steps.windows])
+    steady = list(steps.steady)
+    step_s = _median(lengths_s[steady])
     found: dict[tuple[str, ...], ComparedFigure] = {}
     for figure in figures:
         key = figure.metrics or (figure.name,)
-        if key in found or not _fits(run, figure, placement, logged):
+        if key in found or not _fits(run, figure, analysis.placement, logged):
             continue
         names = tuple(name for name in figure.metrics if name in logged)
         own = _added([logged[name] for name in names], len(steps.windows)) * figure.scale
-        if not (names or figure.name) or _median(own[list(steps.steady)]) > figure.at_most:
+        if not (names or figure.name) or _median(own[steady]) > figure.at_most:
             continue
         true = np.full(len(steps.windows), np.nan)
         if not run.meta.get("imported") and not {*map(word, activity.untold)} & {*figure.stages}:
-            true = _true(activity, steps, syncs, figure)
+            true = _true(analysis, figure)
         if figure.since_last and names:
             true = _means_between(own, true)
         if names or not np.isnan(true).all():
-            found[key] = _compared(figure, names, own, true, steps, step_s)
+            found[key] = _compared(figure, names, own[steady], true[steady], step_s)
     return tuple(found.values())
 
 
 def _compared(
-    figure: OwnFigure,
-    names: tuple[str, ...],
-    own: Seconds,
-    true: Seconds,
-    steps: Steps,
-    step_s: float,
+    figure: OwnFigure, names: tuple[str, ...], own: Seconds, true: Seconds, step_s: float
 ) -> ComparedFigure:
-    steady = list(steps.steady)
-    own, true = own[steady], true[steady]
     both = ~np.isnan(own) & ~np.isnan(true)
     if both.any():
         own, true = own[both], true[both]
     one, other = _median(own), _median(true)
     ratio = one / other if other else math.nan
-    apart = bool(names) and not 1 / _FACTOR <= ratio <= _FACTOR
+    apart = figure.unit == "s" and bool(names) and not 1 / _FACTOR <= ratio <= _FACTOR
     return ComparedFigure(
         name=" + ".join(names) or figure.name,
         unit=figure.unit,
@@ -113,7 +96,7 @@ def _compared(
         true=other,
         steps=int(max((~np.isnan(own)).sum(), (~np.isnan(true)).sum())),
         ratio=ratio,
-        misleads=bool(apart and figure.unit == "s" and abs(one - other) > _SHARE_OF_STEP * step_s),
+        misleads=apart and abs(one - other) > _SHARE_OF_STEP * step_s,
         reason=figure.reason,
     )
 
@@ -127,7 +110,6 @@ def _fits(run: Run, figure: OwnFigure, placement: str, logged: dict[str, Seconds
 
 
 def _version(run: Run) -> str:
-    """The framework's version, empty where it is not known."""
     stated = [run.meta.get("framework_version")]
     for process in run.processes:
         versions = process.facts.get("versions")
@@ -142,15 +124,14 @@ def _logged(run: Run, steps: Steps, figures: Iterable[OwnFigure]) -> dict[str, S
     quoted = ", ".join("'" + name.replace("'", "''") + "'" for name in sorted(wanted))
     if not quoted:
         return {}
-    starts = np.array([window.start_ns for window in steps.windows], np.int64)
     values: dict[str, Seconds] = {}
     rows = run.ask(
         "select text, time_ns, value from raw_samples join names on names.id = counter "
         f"where time_ns > 0 and text in ({quoted}) order by time_ns"
     )
     for name, time_ns, value in rows:
-        of_name = values.setdefault(name, np.full(len(starts), np.nan))
-        place = int(np.searchsorted(starts, time_ns, side="left")) - 1
+        of_name = values.setdefault(name, np.full(len(steps.windows), np.nan))
+        place = int(np.searchsorted(steps.starts_ns, time_ns)) - 1
         if place >= 0:
             of_name[place] = value
     return values
@@ -164,15 +145,13 @@ def _added(parts: list[Seconds], n: int) -> Seconds:
     return np.where(np.isnan(table).all(axis=0), np.nan, np.nansum(table, axis=0))
 
 
-def _true(activity: Activity, steps: Steps, syncs: Syncs | None, figure: OwnFigure) -> Seconds:
-    """By step; NaN where the trace does not tell."""
+def _true(analysis: RunAnalysis, figure: OwnFigure) -> Seconds:
+    activity, steps, syncs = analysis.activity, analysis.steps, analysis.syncs
     unknown = np.full(len(steps.windows), np.nan)
     if steps.whole_run:
         return unknown
-    if figure.unit == "B":
-        # An update need not lie in the step that it is counted with.
-        known = syncs is not None and syncs.bytes_per_update.n
-        return np.full_like(unknown, syncs.bytes_per_update.p50) if known and syncs else unknown
+    if figure.unit == "B":  # an update need not lie in the step that it is counted with
+        return unknown if syncs is None else np.full_like(unknown, syncs.bytes_per_update.p50)
     if figure.stages == (STEP,):
         return np.array([window.length_s for window in steps.windows])
     stages = [Stage[name.upper()] for name in figure.stages]
@@ -192,8 +171,7 @@ def _means_between(own: Seconds, true: Seconds) -> Seconds:
 
 def _busy_s(activity: Activity, steps: Steps, stages: Sequence[Stage]) -> Seconds:
     """How long any of these stages ran in each step, in any process."""
-    starts = np.array([window.start_ns for window in steps.windows], np.int64)
-    ends = np.array([window.end_ns for window in steps.windows], np.int64)
+    starts, ends = steps.starts_ns, steps.ends_ns
     busy_ns = np.zeros(len(starts), np.int64)
     for since, until, intervals in activity.slices(activity.first_ns, activity.last_ns + 1):
         of_stages = intervals.take(np.isin(intervals.group, np.array(stages, np.int64)))
@@ -213,10 +191,6 @@ def _covered(start: Ints, end: Ints, moments: Ints) -> Ints:
     place = np.searchsorted(start, moments, side="right") - 1
     inside = np.minimum(moments - start[place], length[place])
     return np.where(place < 0, 0, before[place] + inside)
-
-
-def _lengths_s(steps: Steps) -> list[float]:
-    return [steps.windows[i].length_s for i in steps.steady]
 
 
 def _median(values: Seconds) -> float:

@@ -2,13 +2,11 @@
 
 Where queues lie between roles that run all the time, a step takes as long as the slowest of them
 needs for its samples: the actors, the verifiers, or the learner with the weights that it sends.
-Neither exposed time nor the critical path tells what a step would take without the slowest role's
-work: whoever waits for room in a queue seems idle, and two processes that wait in turn seem busy
-all the time together. So work is added up by process, and divided by the processes of a role.
-
-A process that works on one sample after the other needs the time that it was seen to work. One that
-works on many at once needs no more than that, and no less than if all its places were always taken:
-where it waited for others it was not full, and nobody saw how much faster it can be.
+Neither exposed time nor the critical path tells that: whoever waits for room in a queue seems idle,
+and two that wait in turn seem busy together. So work is added up by process, and divided by the
+processes of a role. One that works on one sample after the other needs the time that it was seen to
+work; one that works on many at once no more than that, and no less than if all its places were
+always taken.
 """
 
 from __future__ import annotations
@@ -16,26 +14,19 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rltrace.analysis.activity import Activity
-from rltrace.analysis.actors import Actors
 from rltrace.analysis.chains import Chain
 from rltrace.analysis.composition import Composition, stated_placement
-from rltrace.analysis.followed import follow
 from rltrace.analysis.framework import is_laid_out
 from rltrace.analysis.pieces import Pieces, read_pieces
-from rltrace.analysis.roles import GENERATES, MOVES, Range, Role, set_seconds, united
-from rltrace.analysis.stages import Breakdown
-from rltrace.analysis.steps import Steps
+from rltrace.analysis.roles import GENERATES, MOVES, Actors, Role, set_seconds, united
+from rltrace.analysis.run_analysis import RunAnalysis
+from rltrace.analysis.stats.estimate import Estimate
 from rltrace.analysis.stopped import stopped_latency_s, stopped_role, stopped_share
-from rltrace.analysis.whatif.workload import Workload
+from rltrace.trace.run import Run
 from rltrace.trace.vocabulary import Stage
-
-if TYPE_CHECKING:
-    from rltrace.trace.run import Run
 
 _PASSES = (Stage.REFERENCE, Stage.LOGPROB, Stage.VALUE)
 _ERROR = 0.11  # of a role's pace once it does not wait, as a logarithm: that of replays
@@ -59,76 +50,66 @@ class Pace:
 
     @property
     def roles(self) -> tuple[Role, ...]:
-        """All of them."""
         return (self.learner, *self.actors)
 
     @property
     def explained(self) -> float:
         """The part of the step that the slowest role is at work, at most 1. Little: roles wait for
-        each other in turn, and no one of them sets the pace."""
+        each other in turn."""
         return min(1.0, max(self._seconds(frozenset()).middle, 0.0) / self.step_s)
 
     @property
     def slowest(self) -> Role:
-        """The role that needs the longest for a step."""
         return max(self.roles, key=lambda role: role.seconds().middle)
 
-    def without(self, stages: Iterable[Stage]) -> Range:
+    def without(self, stages: Iterable[Stage]) -> Estimate:
         """What a step would take if some stages took no time: as long as the slowest of the others,
         or longer, where roles wait for each other in turn. A role that waits now may be faster or
         slower than it was seen to be once it does not, by `_ERROR`; the slowest one may not."""
         gone = frozenset(stages)
         left, explained = self._seconds(gone), self.explained
         if not explained:
-            return Range(0.0, self.step_s / 2, self.step_s)
+            return Estimate(0.0, self.step_s / 2, self.step_s)
         slowest = self.slowest
         sure_s = slowest.seconds(gone).middle
         sure_s = sure_s if sure_s >= slowest.seconds().middle else 0.0
-        low, middle, high = (
+        return Estimate(
             max(sure_s, left.low * math.exp(-_ERROR)),
             left.middle * (1 + 1 / explained) / 2,
             left.high * math.exp(_ERROR) / explained,
-        )
-        return Range(*(min(seconds, self.step_s) for seconds in (low, middle, high)))
+        ).at_most(self.step_s)
 
-    def _seconds(self, gone: frozenset[Stage]) -> Range:
-        found = Range(0.0, 0.0, 0.0)
+    def _seconds(self, gone: frozenset[Stage]) -> Estimate:
+        found = Estimate(0.0, 0.0, 0.0)
         for role in self.roles:
             found = found.longer(role.seconds(gone))
         # No more samples are made than there is room for on the way: lag bounds and full queues.
         round_s = self.learner.seconds(gone).middle
         round_s += sum(s for stage, s in self.latency_s.items() if stage not in gone)
         least = round_s / self.on_the_way if self.on_the_way else 0.0
-        return found.longer(Range(least, least, least))
+        return found.longer(Estimate(least, least, least))
 
     def of_learner_s(self, stages: Iterable[Stage]) -> float:
-        """Seconds a step by which the learner's own turn is shorter without these stages: a step
-        cannot be shortened by more, where they are the learner's alone."""
+        """Seconds a step by which the learner's own turn is shorter without these stages."""
         return self.learner.seconds().middle - self.learner.seconds(frozenset(stages)).middle
 
 
-def find_pace(
-    run: Run,
-    activity: Activity,
-    steps: Steps,
-    breakdown: Breakdown,
-    composed: Composition | None,
-    load: Workload | None,
-) -> Pace | None:
-    """The pace of the roles of `run`; None where they wait for steps to end or a batch for the one
-    before it, and where the work of the actors or of the learner was not seen. `load` is what they
-    do, as far as a replay knows it."""
-    steady = list(steps.steady)
-    if composed is None or not may_have_queues(run, composed):
+def find_pace(analysis: RunAnalysis) -> Pace | None:
+    """The pace of the roles of the run; None where they wait for steps to end or a batch for the
+    one before it, and where the work of the actors or of the learner was not seen."""
+    run, composed = analysis.run, analysis.composition
+    if composed is None or not _may_have_queues(run, composed):
         return None
+    load = analysis.workload
     if load is not None and load.in_batches:
         return None
+    steps, steady, chain_of = analysis.steps, analysis.steady, analysis.breakdown.chain_of
     since, until = steps.windows[steady[0]].start_ns, steps.windows[steady[-1]].end_ns
-    pieces = read_pieces(activity, since, until)
-    if not has_queues(run, composed, pieces):
+    pieces = read_pieces(analysis.activity, since, until)
+    if not (composed.placement == "async" or _goes_on(pieces) or _actors_wait(run)):
         return None
-    learner = _learner(pieces, breakdown.chain_of, len(steady))
-    actors = Actors(pieces, follow(run, steps), steps, (since, until), breakdown.chain_of)
+    learner = _learner(pieces, chain_of, len(steady))
+    actors = Actors(pieces, analysis.tracks, steps, (since, until), chain_of)
     roles = actors.roles(load.engine if load is not None else None)
     if learner is None or not any(role.name == "actors" for role in roles):
         return None
@@ -144,17 +125,13 @@ def find_pace(
     if stopped is None:
         return found
     share, sure = stopped
-    other = _stopped(found, share)
-    return other if sure else replace(found, if_stopped=other)
-
-
-def _stopped(pace: Pace, share: float) -> Pace:
-    sent_s = pace.of_learner_s(MOVES)
-    return replace(
-        pace,
-        actors=tuple(stopped_role(role, share, sent_s) for role in pace.actors),
-        latency_s=stopped_latency_s(pace.latency_s, share),
+    sent_s = found.of_learner_s(MOVES)
+    other = replace(
+        found,
+        actors=tuple(stopped_role(role, share, sent_s) for role in roles),
+        latency_s=stopped_latency_s(found.latency_s, share),
     )
+    return other if sure else replace(found, if_stopped=other)
 
 
 def _learner(pieces: Pieces, chain_of: dict[Stage, Chain], steps: int) -> Role | None:
@@ -172,21 +149,15 @@ def _learner(pieces: Pieces, chain_of: dict[Stage, Chain], steps: int) -> Role |
 # --- whether queues lie between the roles of a job: each goes on as long as there is room, and none
 # waits for a step to end.
 
-_BESIDE = 0.1  # of the shorter of both chains; less is a job that takes turns
 _GOES_ON = 0.2  # of the time in which weights are sent
 
 
-def may_have_queues(run: Run, composed: Composition | None) -> bool:
+def _may_have_queues(run: Run, composed: Composition) -> bool:
     """Whether actors and learner run beside each other, in a placement that is asynchronous or that
     nobody stated: it is then told by lags, which are those of a batch ahead where room is small."""
-    if composed is None or composed.overlap_share <= _BESIDE or is_laid_out(run):
+    if not composed.beside or is_laid_out(run):
         return False
     return composed.placement == "async" or stated_placement(run) is None
-
-
-def has_queues(run: Run, composed: Composition, pieces: Pieces) -> bool:
-    """Whether they do, of a run that may."""
-    return composed.placement == "async" or _goes_on(pieces) or _actors_wait(run)
 
 
 def _goes_on(pieces: Pieces) -> bool:

@@ -3,15 +3,11 @@ samples that nobody wanted recorded."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from rltrace.analysis.alarm import ALARM, NOTE, Alarm
+from rltrace.trace.run import Run
 from rltrace.trace.run_dir import ELSEWHERE, NOT_WHOLE, PACK_LOST
 from rltrace.trace.sampled import only_some
 from rltrace.trace.vocabulary import Stage, word
-
-if TYPE_CHECKING:
-    from rltrace.trace.run import Run
 
 KIND = "part"
 PARTIAL = (ELSEWHERE, NOT_WHOLE, PACK_LOST)
@@ -23,7 +19,7 @@ def partial(run: Run, untold: frozenset[Stage]) -> list[Alarm]:
     not shipped when it died is a little at the end. The times of stages `untold` take all samples
     (`rltrace.analysis.untold_stages`)."""
     told = {what: [p for p in run.problems if p.get("what") == what] for what in PARTIAL}
-    found = [*_sampled(run, untold)]
+    found = _sampled(run, untold)
     for problem in told[ELSEWHERE]:
         says = f"{problem.get('detail')}: `rltrace report {problem.get('target')}`"
         found.append(Alarm(KIND, ALARM, says))

@@ -4,22 +4,19 @@ processes, generations of samples, verdicts on them, and shares in weight update
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from rltrace.analysis.columns import columns
 from rltrace.analysis.followed import Followed
-from rltrace.analysis.intervals import Ints
+from rltrace.analysis.intervals import Columns, Ints
 from rltrace.analysis.pieces import Pieces
+from rltrace.trace.run import Run
 from rltrace.trace.vocabulary import Stage, SyncRole
-
-if TYPE_CHECKING:
-    from rltrace.trace.run import Run
 
 
 @dataclass(frozen=True)
-class Updates:
+class Updates(Columns):
     """A place for each row of a weight update whose version is known."""
 
     process: Ints
@@ -30,14 +27,7 @@ class Updates:
 
     def within(self, since_ns: int, until_ns: int) -> Updates:
         """Those that overlap this time."""
-        kept = (self.start_ns <= until_ns) & (self.end_ns >= since_ns)
-        return Updates(
-            self.process[kept],
-            self.version[kept],
-            self.is_source[kept],
-            self.start_ns[kept],
-            self.end_ns[kept],
-        )
+        return self.take((self.start_ns <= until_ns) & (self.end_ns >= since_ns))
 
 
 @dataclass(frozen=True)

@@ -81,7 +81,9 @@ class Gates:
         self.slots = self._by_process(events.samples)
         self.servers = self._by_process(events.verdicts)
         self.loads, self.posts = self._by_process(taking), self._by_process(after)
-        self._versions = self._by_version(updates)
+        self._version = np.full(len(events.start_ns), -1, np.int64)
+        self._version[events.updates] = updates.version
+        self._versions = Lanes(self._version, events.start_ns, events.end_ns, events.updates)
         taken = events.updates[self._role[events.updates] == Chain.WEIGHTS]
         self.arrivals = self._lane(taken)
         self._rows = self._by_process(events.updates)
@@ -108,12 +110,6 @@ class Gates:
 
     def _by_process(self, places: Ints) -> Lanes:
         return Lanes(self.events.process, self.events.start_ns, self.events.end_ns, places)
-
-    def _by_version(self, updates: Updates) -> Lanes:
-        events = self.events
-        self._version = np.full(len(events.start_ns), -1, np.int64)
-        self._version[events.updates] = updates.version
-        return Lanes(self._version, events.start_ns, events.end_ns, events.updates)
 
     def _batches(self, followed: Followed, after: Ints) -> None:
         """When the samples of each step were ready, in order, and by what event: their verdict or

@@ -14,12 +14,11 @@ from rltrace.trace.texts import adapter_settings, packaged_toml
 @dataclass(frozen=True)
 class Move:
     """One thing to do against a wall. `stage` is the one that it changes (empty: any). `lever` and
-    `values` are what predicts it (empty: nothing does); `effort` is 1 (an option), 2 (several, or
-    devices) or 3 (another program or model). `size` says how far a value moves it, with `{value}`
-    for the value (empty: an amount speaks for itself). `settings_of` is the wall under which the
-    settings have this move (empty: its own). `no_number` is why nothing predicts it, where more is
-    to be said than that no lever does. `saves` is what of a weight update it saves: "bytes" that
-    travel, or their time on the way, or "pieces" that they travel in (empty: neither)."""
+    `values` are what predicts it (empty: nothing does, and `no_number` may say why); `effort` is 1
+    (an option), 2 (several, or devices) or 3 (another program or model). `size` says how far a
+    `{value}` moves it (empty: an amount speaks for itself). `settings_of` is the wall under which
+    the settings have this move (empty: its own). `saves` is what of a weight update it saves:
+    "bytes" that travel, or "pieces" that they travel in (empty: neither)."""
 
     wall: str
     move: str
@@ -44,9 +43,8 @@ WRAP_SYNC = "rltrace wrap --sync"
 class Setting:
     """An option of a framework that makes a move. `value` is an example, or a rule such as "x2".
     `config` names the configuration that has the option, `where` the command or file, where that is
-    not the default one; `older` are versions before which options had other names. `needs` is what
-    has to be set with it, in some way; `exactly` what is, to just these values, as the prediction
-    is for them."""
+    not the default one; `older` are names of options before a version. `needs` is what has to be
+    set with it, in some way; `exactly` what is, to just these values."""
 
     wall: str
     move: str
@@ -86,15 +84,14 @@ class Setting:
 
 @cache
 def moves() -> tuple[Move, ...]:
-    """All moves, in the order of the file."""
     entries = packaged_toml("analysis/data/playbook.toml")["move"]
     return tuple(Move(**{**entry, "values": tuple(entry["values"])}) for entry in entries)
 
 
 @cache
 def frameworks() -> Mapping[str, tuple[Setting, ...]]:
-    """The settings of each framework that has a file of them, by the framework's name, and by what
-    runs that were made of its logs call it."""
+    """The settings of each framework that has a file of them, by its name and by what runs that
+    were made of its logs call it."""
     found: dict[str, tuple[Setting, ...]] = {}
     for data in adapter_settings():
         older = tuple(
@@ -111,8 +108,8 @@ def frameworks() -> Mapping[str, tuple[Setting, ...]]:
 
 
 def settings_for(framework: str, version: str, move: Move) -> tuple[Setting, ...]:
-    """The settings that make a move in that version of a framework, those of its default
-    configuration first. An unknown version has them all."""
+    """The settings that make a move in that version of a framework (empty: any), those of its
+    default configuration first."""
     made = [
         setting.in_version(version)
         for setting in frameworks().get(framework, ())

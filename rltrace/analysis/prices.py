@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
-from typing import Any
 
 from rltrace.trace.texts import packaged_toml
 
@@ -22,21 +20,15 @@ class Price:
 
 
 def given_price(usd_per_hour: float, source: str) -> Price:
-    """A price that somebody stated."""
     return Price(usd_per_hour, usd_per_hour, usd_per_hour, "", source)
 
 
 def table_price(device: str) -> Price | None:
     """The packaged table's price of a device by its name as the driver tells it; None: unknown."""
-    table = _table()
+    table = packaged_toml("analysis/data/prices.toml")
     for entry in table["gpu"]:
         if any(part in device.lower() for part in entry["match"]):
             low, high = entry["range_usd_per_hour"]
             source = f"{entry['name']}: {entry['source']}"
             return Price(entry["usd_per_hour"], low, high, table["date"], source)
     return None
-
-
-@cache
-def _table() -> dict[str, Any]:
-    return packaged_toml("analysis/data/prices.toml")

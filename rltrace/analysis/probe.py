@@ -1,35 +1,30 @@
 """What delaying the stages of a run did to its steps: the share of each on the critical path.
 
 The probe (`rltrace.hooks.doses`) stretches a stage's work by a known part in steps drawn at random.
-The length T of a step is regressed on these dilations. To stretch a stage by a small part f
-lengthens the step by f times the seconds of that stage on the critical path, whatever overlaps with
-what; so the coefficient *is* those seconds. Over the stage's time it is its exposed part (1: it
-binds all the time, 0: it is hidden), over the step its share.
-
-The doses are drawn and not chosen, so no model of the job stands behind the figures. Where work
-goes on across the ends of steps, a dose may act on a later one: its effects on `LAGS` further steps
-are added up.
+The length of a step is regressed on these dilations. To stretch a stage by a small part f lengthens
+the step by f times the seconds of that stage on the critical path, whatever overlaps with what; so
+the coefficient *is* those seconds. Over the stage's time it is its exposed part (1: it binds all
+the time, 0: it is hidden), over the step its share. No model of the job stands behind the figures.
+Where work goes on across the ends of steps, effects on `LAGS` further steps are added up.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from rltrace.analysis.probe_regression import Regression, regress, usable_steps
-from rltrace.analysis.regression import UNKNOWN, Estimate, Floats, fit
-from rltrace.analysis.stages import Breakdown, StageRow
+from rltrace.analysis.run_analysis import RunAnalysis
+from rltrace.analysis.stages import StageRow
+from rltrace.analysis.stats.interval import UNKNOWN, Interval
+from rltrace.analysis.stats.least_squares import Floats, fit
 from rltrace.analysis.steps import Steps
 from rltrace.hooks.delaying import LONGEST, PLANNED, SLEPT, WORKED
+from rltrace.trace.run import Run
 from rltrace.trace.vocabulary import Stage
-
-if TYPE_CHECKING:
-    from rltrace.analysis.critical_path import CriticalPath
-    from rltrace.trace.run import Run
 
 HALF_WIDTH = 0.15
 """How sharp an answer is asked for: half the interval of an exposed part."""
@@ -50,10 +45,9 @@ FEWEST_DOSED = 3
 @dataclass(frozen=True)
 class ProbedStage:
     """A stage that was delayed. `exposed_part` and `share` are measured (of `on_path_s`, seconds a
-    step); the computed ones are what the rule of `rltrace.analysis.chains` says. `dosed_steps` of
-    the `steps` used got a dose, of `dose_s` seconds in the mean over all processes together;
-    `given` is by how much its time grew over by how much it was to (1: by just as much). `because`
-    says why nothing is known (empty otherwise)."""
+    step), the others computed (`rltrace.analysis.chains`). `dosed_steps` of the `steps` used got a
+    dose, of `dose_s` seconds in the mean over all processes together; `given` is by how much its
+    time grew over by how much it was to. `because` says why nothing is known."""
 
     stage: Stage
     name: str
@@ -62,9 +56,9 @@ class ProbedStage:
     dosed_steps: int
     dose_s: float
     given: float
-    on_path_s: Estimate
-    exposed_part: Estimate
-    share: Estimate
+    on_path_s: Interval
+    exposed_part: Interval
+    share: Interval
     computed_part: float
     computed_share: float
     because: str
@@ -76,8 +70,8 @@ class ProbedStage:
         return computed and self.share.known and not self.share.contains(self.computed_share)
 
     def more_steps_for(self, half_width: float) -> int | None:
-        """How many more steps of the same kind an interval of this half-width for the exposed part
-        takes: its width goes with the root of the steps. None: nobody knows."""
+        """How many more steps an interval of this half-width for the exposed part takes: its width
+        goes with the root of the steps. None: nobody knows."""
         if not self.exposed_part.known:
             return None
         ratio = self.exposed_part.half_width / half_width
@@ -89,13 +83,12 @@ class Probe:
     """The probe of a run. Doses of `dose` (seconds slept for one of work) were to take `budget` of
     the job's time at most, and took `spent`. `step_s` is a step without doses; `steps` were used.
     Left out were `outliers`, and steps in which a dose was `refused` for want of budget. Effects
-    were looked for in `lags` later steps. `not_seen` are stages that were to be delayed and of
-    which there was no work. `computed_by` is what computed figures rest on."""
+    were looked for in `lags` later steps. `not_seen` are stages of which there was no work."""
 
     stages: tuple[ProbedStage, ...]
     dose: float
     budget: float
-    spent: Estimate
+    spent: Interval
     seed: int
     steps: int
     outliers: int
@@ -106,66 +99,47 @@ class Probe:
     computed_by: str = EXPOSED
 
 
-def find_probe(
-    run: Run,
-    steps: Steps,
-    breakdown: Breakdown,
-    rows: tuple[StageRow, ...],
-    followed: CriticalPath | None,
-) -> Probe | None:
-    """What the probe of `run` found; None where it was not probed. Computed figures are those of
-    the critical path where that was `followed`, else of exposed time."""
+def find_probe(analysis: RunAnalysis) -> Probe | None:
+    """What the probe of the run found; None where it was not probed. Computed figures are those of
+    the critical path where that could be followed, else of exposed time."""
+    run, steps, breakdown = analysis.run, analysis.steps, analysis.breakdown
     design = (run.meta.get("settings") or {}).get("probe")
     if not isinstance(design, dict):
         return None
     steady = list(steps.steady)
-
-    def computed_s(row: StageRow) -> Floats:
-        if followed is not None:
-            return followed.seconds_of(row.stage, steady)
-        exposed: Floats = breakdown.exposed_s[steady, row.stage]
-        return np.full(len(steady), math.nan) if breakdown.untold else exposed
-
     doses = Doses(run, steps)
     asked = design.get("stages") or ()
-    probed = [row for row in rows if row.name in asked and row.tau_s.mean > 0]
-    names = [row.name for row in probed]
+    probed = [row for row in analysis.stages if row.name in asked and row.tau_s.mean > 0]
     lags = LAGS if work_crosses_steps(run, steps) else 0
     whole = [place for place in steady if not doses.refused[place]]
     used, outliers = usable_steps(breakdown.steps_s, whole, lags)
-    dilations, given = {}, {}
+    dilations: dict[str, Floats] = {}
     work: list[Floats] = []
-    for name in names:
-        given[name] = doses.given(name)
+    given = {row.name: doses.given(row.name) for row in probed}
+    for row in probed:
+        name, tau_s, dilation = row.name, breakdown.tau_s[:, row.stage], doses.planned(row.name)
         if not given[name] > 0 or not used:
             continue
-        dilations[name] = doses.planned(name)
         if not lags:  # each step has work of its own; else how much of it depends on the step
-            tau_s = breakdown.tau_s[:, Stage[name.upper()]]
-            dilations[name] = dilations[name] * _amount(doses, name, tau_s, used)
-            stretch = _stretch(dilations[name], doses.work(name), tau_s, used)
+            dilation = dilation * _amount(doses, name, tau_s, used)
+            stretch = _stretch(dilation, doses.work(name), tau_s, used)
             given[name] = given[name] if math.isnan(stretch) else stretch
             work += doses.work(name)
-        dilations[name] = dilations[name] * given[name]
-    regression = regress(breakdown.steps_s, dilations, work, used, lags)
+        dilations[name] = dilation * given[name]
+    found = regress(breakdown.steps_s, dilations, work, used, lags)
     return Probe(
-        stages=tuple(
-            _stage(
-                row, regression, doses, given[row.name], breakdown, used, steady, computed_s(row)
-            )
-            for row in probed
-        ),
+        stages=tuple(_stage(analysis, row, doses, given[row.name], found, used) for row in probed),
         dose=float(design.get("dose", math.nan)),
         budget=float(design.get("budget", math.nan)),
-        spent=regression.spent,
+        spent=found.spent,
         seed=int(design.get("seed", -1)),
         steps=len(used),
         outliers=outliers,
         refused=int(doses.refused[steady].sum()),
         lags=lags,
-        step_s=regression.step_s,
-        not_seen=tuple(name for name in asked if name not in names),
-        computed_by=EXPOSED if followed is None else PATH,
+        step_s=found.step_s,
+        not_seen=tuple(name for name in asked if name not in given),
+        computed_by=EXPOSED if analysis.followed is None else PATH,
     )
 
 
@@ -195,27 +169,23 @@ def _stretch(
     found = fit(x, tau_s[used])
     if found is None:
         return math.nan
-    rest = np.zeros(x.shape[1] - 2)
-    grown, plain = found.combined([1.0, 0.0, *rest]), found.combined([0.0, 1.0, *rest])
-    return (
-        grown.value / plain.value if grown.low > grown.half_width and plain.value > 0 else math.nan
-    )
+    grown, plain = (found.combined(weights) for weights in np.eye(2, x.shape[1]))
+    is_told = grown.low > grown.half_width and plain.value > 0
+    return grown.value / plain.value if is_told else math.nan
 
 
 def _stage(
-    row: StageRow,
-    regression: Regression,
-    doses: Doses,
-    given: float,
-    breakdown: Breakdown,
-    used: list[int],
-    steady: list[int],
-    computed_s: Floats,
+    run: RunAnalysis, row: StageRow, doses: Doses, given: float, of: Regression, used: list[int]
 ) -> ProbedStage:
+    breakdown, steady = run.breakdown, list(run.steps.steady)
+    if run.followed is not None:
+        computed_s = run.followed.seconds_of(row.stage, steady)
+    else:
+        computed_s = breakdown.exposed_s[steady, row.stage] * (math.nan if breakdown.untold else 1)
     planned = doses.planned(row.name)[used]
     dosed = planned > 0
     tau_s = breakdown.tau_s[used, row.stage]
-    on_path_s = regression.on_path_s.get(row.name, UNKNOWN)
+    on_path_s = of.on_path_s.get(row.name, UNKNOWN)
     because = ""
     if dosed.sum() < FEWEST_DOSED:
         because = f"{dosed.sum()} steps with a dose of it are too few"
@@ -238,7 +208,7 @@ def _stage(
         given=given,
         on_path_s=on_path_s,
         exposed_part=on_path_s.over(float(plain_s)),
-        share=on_path_s.over(regression.step_s),
+        share=on_path_s.over(of.step_s),
         computed_part=_ratio(computed_s, breakdown.tau_s[steady, row.stage]),
         computed_share=_ratio(computed_s, breakdown.steps_s[steady]),
         because=because,
@@ -259,24 +229,21 @@ class Doses:
     """By step (place in `Steps.windows`) and stage name: what was drawn, slept and worked."""
 
     def __init__(self, run: Run, steps: Steps) -> None:
-        starts = np.array([window.start_ns for window in steps.windows], np.int64)
-        ends = np.array([window.end_ns for window in steps.windows], np.int64)
-        self._steps = len(starts)
+        self._steps = len(steps.windows)
         self._values: dict[tuple[str, str], Floats] = {}
         self.refused = np.zeros(self._steps, np.bool_)
         """In which steps a dose was not given, as the budget was spent."""
         names = run.ask("select id, text from names where text like 'probe/%/%'")
-        if not names or not self._steps:
+        if not names:
             return
         readings = run.ask_columns(
             "select counter, time_ns, value from raw_samples where time_ns > 0 and counter in "
             f"({', '.join(str(number) for number, _ in names)})"
         )
-        place = np.searchsorted(starts, readings["time_ns"], side="right") - 1
-        inside = (place >= 0) & (readings["time_ns"] <= ends[place])
+        place = steps.places_at(np.asarray(readings["time_ns"], np.int64))
         for number, text in names:
             _, stage, what = text.split("/")
-            mine = inside & (readings["counter"] == number)
+            mine = (place >= 0) & (readings["counter"] == number)
             where, values = place[mine], readings["value"][mine]
             on_steps = self._values.setdefault((stage, what), np.zeros(self._steps))
             # Every process that records steps writes the plan; what is slept and worked adds up.
@@ -286,7 +253,7 @@ class Doses:
                 self.refused[where[values == 0]] = True
 
     def planned(self, stage: str) -> Floats:
-        """The dilation drawn for each step; 0: none."""
+        """The dilation drawn for each step."""
         return self._of(stage, PLANNED)
 
     def slept_s(self, stage: str) -> Floats:
@@ -313,13 +280,11 @@ class Doses:
 
 def work_crosses_steps(run: Run, steps: Steps) -> bool:
     """Whether work goes on across the ends of steps, so that a dose may act on later ones."""
-    ends = np.array([steps.windows[place].end_ns for place in steps.steady], np.int64)
+    ends = steps.ends_ns[list(steps.steady)]
     if not len(ends):
         return False
-    no_work = ", ".join(str(int(s)) for s in (Stage.WAIT, Stage.OTHER, Stage.STEP))
-    query = (
-        f"select start_ns, end_ns from raw_spans where start_ns > 0 and stage not in ({no_work})"
-    )
+    no_work = (int(Stage.WAIT), int(Stage.OTHER), int(Stage.STEP))
+    query = f"select start_ns, end_ns from raw_spans where start_ns > 0 and stage not in {no_work}"
     lasts = np.zeros(len(ends) + 1, np.int64)  # of the spans that begin before each end of a step
     for batch in pa.RecordBatchReader.from_stream(run.sql(query)):
         start_ns, end_ns = (column.to_numpy() for column in batch.columns)

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rltrace.analysis.regression import UNKNOWN, Estimate, Fit, Floats, fit
+from rltrace.analysis.stats.interval import UNKNOWN, Interval
+from rltrace.analysis.stats.least_squares import Fit, Floats, fit
 
 _ROWS_A_COLUMN = 6
 _OUTLIER = 8.0  # in deviations from the median: such a step is none of the usual ones
@@ -19,9 +20,9 @@ class Regression:
     """Seconds on the critical path by stage; `step_s` is a step without doses, and `spent` the part
     of the time that the doses took."""
 
-    on_path_s: dict[str, Estimate]
+    on_path_s: dict[str, Interval]
     step_s: float
-    spent: Estimate
+    spent: Interval
 
 
 def regress(

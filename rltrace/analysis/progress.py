@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 import signal
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,14 +18,11 @@ from rltrace.analysis.alarm import (
     STALL_TIMES,
     Alarm,
 )
-from rltrace.analysis.coverage import STEP_FAILED
-from rltrace.analysis.known import known_until, step_known_until
+from rltrace.analysis.coverage import STEP_FAILED, known_until, step_known_until
 from rltrace.analysis.steps import Steps
 from rltrace.trace.ends import End, read_ends
+from rltrace.trace.run import Run
 from rltrace.trace.vocabulary import Stage
-
-if TYPE_CHECKING:
-    from rltrace.trace.run import Run
 
 _SILENT_S = 30.0
 """A first step in which nothing begins or ends for so long may be stuck, where it is silent for
@@ -73,12 +68,10 @@ def crash(run: Run, steps: Steps) -> list[Alarm]:
 
 
 def _killed_unseen(run: Run) -> bool:
-    """Whether the job is over although whoever was to see it end did not."""
-    if run.meta.get("imported") or not isinstance(run.meta.get("command_pid"), int):
-        return False
-    if run.meta.get("end_real_ns") is not None:  # the agent wrote it
-        return True
-    return run.goes_on is False
+    """Whether the job is over although whoever was to see it end did not: the agent wrote so, or
+    its processes are gone."""
+    was_wrapped = not run.meta.get("imported") and isinstance(run.meta.get("command_pid"), int)
+    return was_wrapped and (run.meta.get("end_real_ns") is not None or run.goes_on is False)
 
 
 def failed(run: Run, steps: Steps) -> list[Alarm]:
@@ -99,7 +92,7 @@ def failed(run: Run, steps: Steps) -> list[Alarm]:
 
 
 def _errors(run: Run) -> dict[int, str]:
-    """The exceptions that steps were left by, by their number."""
+    """The exceptions that steps were left by, by the step's number."""
     found = [problem for problem in run.problems if problem.get("what") == STEP_FAILED]
     return {
         int(str(problem["target"])): str(problem.get("detail") or "")
@@ -128,22 +121,18 @@ def hang(
         if number in errors or start < last:
             continue
         until_ns = step_known_until(run, activity, start, recorded_until_ns)
+        lasted_s = (until_ns - start) / 1e9
         open_until_ns = until_ns - int(ending_s * 1e9)
-        inside = stuck_in(run, start, STALL_TIMES * usual_s, open_until_ns)
-        stuck = inside is not None and inside.seconds > max(_STUCK_TIMES * usual_s, LEAST_HANG_S)
-        if stuck or (until_ns - start) / 1e9 > least_s:
-            found.append(_hang(number, (until_ns - start) / 1e9 / usual_s, inside))
+        name, stuck_s = _stuck_in(run, start, STALL_TIMES * usual_s, open_until_ns)
+        if lasted_s > least_s or stuck_s > max(_STUCK_TIMES * usual_s, LEAST_HANG_S):
+            says = (
+                f"step {number} had been in progress for {lasted_s / usual_s:.0f} times the usual "
+            )
+            says += "step when the recording ended"
+            if stuck_s:
+                says += f", {stuck_s:.{0 if stuck_s >= 10 else 1}f} s of it in “{name}”"
+            found.append(Alarm("hang", ALARM, says))
     return found
-
-
-def _hang(number: int, times: float, inside: Stuck | None) -> Alarm:
-    says = f"step {number} had been in progress for {times:.0f} times the usual step when the "
-    says += "recording ended"
-    if inside is not None:
-        says += (
-            f", {inside.seconds:.{0 if inside.seconds >= 10 else 1}f} s of it in “{inside.name}”"
-        )
-    return Alarm("hang", ALARM, says)
 
 
 def stuck_in_the_first(
@@ -156,28 +145,20 @@ def stuck_in_the_first(
     if number in _errors(run):
         return []
     until_ns = step_known_until(run, activity, start, recorded_until_ns)
-    sign = max(start, activity.last_ns)
-    names = tuple(s.name for s in activity.open_spans if s.stage is not Stage.STEP)
-    silence: Silence | None = Silence(sign, until_ns, names)
-    if run.meta.get("exit_code") and (until_ns - sign) / 1e9 < _SILENT_S:
-        silence = last_silence(run, start)  # Ctrl-C ended what was open
-    if silence is None:
+    since_ns = max(start, activity.last_ns)
+    silent_s = (until_ns - since_ns) / 1e9
+    names = [s.name for s in activity.open_spans if s.stage is not Stage.STEP]
+    if run.meta.get("exit_code") and silent_s < _SILENT_S:  # Ctrl-C ended what was open
+        since_ns, silent_s, names = _last_silence(run, start)
+    if silent_s < max(_SILENT_S, STALL_TIMES * (since_ns - start) / 1e9):
         return []
-    worked_s = (silence.since_ns - start) / 1e9
-    silent_s = (silence.until_ns - silence.since_ns) / 1e9
-    if silent_s < max(_SILENT_S, STALL_TIMES * worked_s):
-        return []
-    names = silence.names
     inside = ", ".join(f"“{name}”" for name in [*dict.fromkeys(names)][-NAMED:])
-    return [
-        Alarm(
-            "hang",
-            ALARM,
-            f"step {number}, the first, had not ended after {(until_ns - start) / 1e9:.0f} s, and "
-            f"for the last {silent_s:.0f} s nothing began or ended: it is stuck in "
-            f"{inside or 'no span'}" + (", unless that takes so long" if inside else ""),
-        )
-    ]
+    says = (
+        f"step {number}, the first, had not ended after {(until_ns - start) / 1e9:.0f} s, and "
+        f"for the last {silent_s:.0f} s nothing began or ended: it is stuck in "
+        f"{inside or 'no span'}" + (", unless that takes so long" if inside else "")
+    )
+    return [Alarm("hang", ALARM, says)]
 
 
 def lost(run: Run, activity: Activity, usual_s: float, until_ns: int) -> list[Alarm]:
@@ -196,16 +177,12 @@ def lost(run: Run, activity: Activity, usual_s: float, until_ns: int) -> list[Al
     by_role: dict[str, list[str]] = {}
     for number, span in silent.items():
         by_role.setdefault(role_of.get(number) or "", []).append(span.name)
-    return [
-        Alarm(
-            "lost process",
-            ALARM,
-            f"{len(names)} process{'es' * (len(names) != 1)}{f' of role {role}' * bool(role)} "
-            f"fell silent in “{names[0]}” and the job went on "
-            f"for more than {STALL_TIMES:g} usual steps",
-        )
+    says = [
+        f"{len(names)} process{'es' * (len(names) != 1)}{f' of role {role}' * bool(role)} "
+        f"fell silent in “{names[0]}” and the job went on for more than {STALL_TIMES:g} usual steps"
         for role, names in by_role.items()
     ]
+    return [Alarm("lost process", ALARM, one) for one in says]
 
 
 def killed(run: Run, activity: Activity) -> list[Alarm]:
@@ -213,29 +190,23 @@ def killed(run: Run, activity: Activity) -> list[Alarm]:
     out, a person, a fault of their own."""
     ends = read_ends(run.path, run.processes)
     at_work = {s.process: s for s in activity.open_spans if s.stage not in _NO_HANG}
-    found = [
-        (process, _by(ends[process.number]))
-        for process in run.processes
-        if process.number in ends
-        and (ends[process.number].signal in _DEADLY or ends[process.number].why)
-        and not ends[process.number].asked
-    ]
-    if not found:
-        return []
     named = []
-    for process, by in found[:NAMED]:
+    for process in run.processes:
+        end = ends.get(process.number, End(0, False))
+        if end.asked or not (end.signal in _DEADLY or end.why):
+            continue
         who = process.role or (f"child of {process.child_of}" if process.child_of else "process")
         inside = at_work.get(process.number)
         where = f" in “{inside.name}”" if inside is not None else ""
-        named.append(f"{who} (pid {process.pid} on {process.host}) {by}{where}")
-    dots = " …" * (len(found) > NAMED)
-    says = f"{len(found)} process{'es' * (len(found) != 1)} of the job "
-    says += f"{'were' if len(found) != 1 else 'was'} killed: {', '.join(named)}{dots}"
-    return [Alarm("killed process", NOTE, says)]
+        named.append(f"{who} (pid {process.pid} on {process.host}) {_by(end)}{where}")
+    if not named:
+        return []
+    n, shown = len(named), ", ".join(named[:NAMED]) + " …" * (len(named) > NAMED)
+    what = "process of the job was" if n == 1 else "processes of the job were"
+    return [Alarm("killed process", NOTE, f"{n} {what} killed: {shown}")]
 
 
 def _by(end: End) -> str:
-    """Who ended a process, as far as anybody said."""
     if end.why == "memory":
         return "by Ray, as the memory of its node ran out"
     if end.why:
@@ -249,18 +220,12 @@ def _by(end: End) -> str:
 _LONG_BY_NATURE = f"({int(Stage.STEP)}, {int(Stage.EVAL)}, {int(Stage.CHECKPOINT)})"
 
 
-@dataclass(frozen=True)
-class Stuck:
-    """A span in which a step stood still, and for how long."""
-
-    name: str
-    seconds: float
-
-
-def stuck_in(run: Run, step_start_ns: int, least_s: float, open_until_ns: int) -> Stuck | None:
-    """The innermost span, of the process of the step that began then (Unix ns), that took more than
-    `least_s`; one that is open counts until `open_until_ns`. None: there is none. Evaluations and
-    checkpoints are long by nature."""
+def _stuck_in(
+    run: Run, step_start_ns: int, least_s: float, open_until_ns: int
+) -> tuple[str, float]:
+    """Name and seconds of the innermost span, of the process of the step that began then (Unix ns),
+    that took more than `least_s`; one that is open counts until `open_until_ns`. 0 s: there is
+    none. Evaluations and checkpoints are long by nature."""
     found = run.ask(f"""
         select text, ns / 1e9 from (
             select name, process, start_ns,
@@ -271,21 +236,12 @@ def stuck_in(run: Run, step_start_ns: int, least_s: float, open_until_ns: int) -
         left join names on names.id = name
         where ns > {least_s * 1e9} order by start_ns desc limit 1
     """)
-    return Stuck(str(found[0][0]), float(found[0][1])) if found else None
+    return (str(found[0][0]), float(found[0][1])) if found else ("", 0.0)
 
 
-@dataclass(frozen=True)
-class Silence:
-    """A time in which nothing began or ended (Unix ns), and the spans that were open then."""
-
-    since_ns: int
-    until_ns: int
-    names: tuple[str, ...]
-
-
-def last_silence(run: Run, step_start_ns: int) -> Silence | None:
-    """The longest silence after which nothing was begun any more: what was open then was ended with
-    the job. None: there is none."""
+def _last_silence(run: Run, step_start_ns: int) -> tuple[int, float, list[str]]:
+    """`(since when (Unix ns), seconds, names of what was open)` of the longest silence after which
+    nothing was begun any more: it was ended with the job. 0 s: there is none."""
     found = run.ask(f"""
         with moments as (
             select start_ns as moment from raw_spans where start_ns > 0 union all
@@ -302,11 +258,11 @@ def last_silence(run: Run, step_start_ns: int) -> Silence | None:
         where then_ns > moment order by then_ns - moment desc limit 1
     """)
     if not found:
-        return None
+        return step_start_ns, 0.0, []
     since_ns, until_ns = found[0]
     names = run.ask(f"""
         select text from raw_spans left join names on names.id = name
         where start_ns between {step_start_ns} and {since_ns} and stage <> {int(Stage.STEP)}
               and end_ns >= {until_ns} order by start_ns
     """)
-    return Silence(since_ns, until_ns, tuple(str(name) for (name,) in names))
+    return since_ns, (until_ns - since_ns) / 1e9, [str(name) for (name,) in names]

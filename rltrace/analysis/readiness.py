@@ -1,15 +1,12 @@
-"""Whether the job has the seven controls that a platform for RL needs, as far as a trace tells.
-
-A control that never had to act leaves no trace, so what was not seen acting is "cannot tell" more
-often than "not seen".
-"""
+"""Whether the job has the seven controls that a platform for RL needs, as far as a trace tells. One
+that never had to act leaves no trace, so it is "cannot tell" more often than "not seen"."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rltrace.analysis.walls.wall import Seen
-from rltrace.trace.vocabulary import Finish, Phase, Stage, word
+from rltrace.analysis.run_analysis import RunAnalysis
+from rltrace.trace.vocabulary import Phase, Stage, word
 
 SEEN, NOT_SEEN, CANNOT_TELL = "seen", "not seen", "cannot tell"
 
@@ -25,111 +22,104 @@ class Control:
     says: str
 
 
-def readiness(seen: Seen) -> tuple[Control, ...]:
-    """All seven."""
-    return (
-        _versions(seen), _replayable(seen), _roles(seen), _freshness(seen), _tail(seen),
-        _sync_phases(seen), _audits(seen),
-    )  # fmt: skip
+def readiness(analysis: RunAnalysis) -> tuple[Control, ...]:
+    looks = {
+        "versioned weights": _versions,
+        "replayable trajectories": _replayable,
+        "role-level utilisation": _roles,
+        "freshness limit": _freshness,
+        "tail controls": _tail,
+        "weight movement by phase": _sync_phases,
+        "reward audits": _audits,
+    }
+    return tuple(Control(name, *look(analysis)) for name, look in looks.items())
 
 
-def _versions(seen: Seen) -> Control:
-    name = "versioned weights"
-    updates, versioned = seen.run.ask(
+def _versions(analysis: RunAnalysis) -> tuple[str, str]:
+    updates, versioned = analysis.run.ask(
         "select count(*), count(*) filter (version >= 0) from raw_syncs where start_ns > 0"
     )[0]
     if updates:
         verdict = SEEN if versioned == updates else NOT_SEEN
-        return Control(name, verdict, f"{versioned:,} of {updates:,} updates carry a version")
-    if seen.staleness.known:
-        return Control(name, SEEN, f"{seen.staleness.known:,} samples carry a version")
-    return Control(name, CANNOT_TELL, "no weight update was recorded")
+        return verdict, f"{versioned:,} of {updates:,} updates carry a version"
+    if analysis.staleness.known:
+        return SEEN, f"{analysis.staleness.known:,} samples carry a version"
+    return CANNOT_TELL, "no weight update was recorded"
 
 
-def _replayable(seen: Seen) -> Control:
-    name = "replayable trajectories"
-    kept = seen.kept
-    n = kept.trajectories
-    if not n:
-        return Control(name, CANNOT_TELL, "nobody recorded which samples were trained on")
+def _replayable(analysis: RunAnalysis) -> tuple[str, str]:
+    kept = analysis.kept
+    if not kept.trajectories:
+        return CANNOT_TELL, "nobody recorded which samples were trained on"
     known = {
         "token ids": (kept.ids_known, kept.ids_kept),
         "log-probs": (kept.logprobs_known, kept.logprobs_kept),
-        "versions": (n, seen.staleness.known),
+        "versions": (kept.trajectories, analysis.staleness.known),
     }
     lost = [what for what, (of, have) in known.items() if of and have < of]
     unsure = [what for what, (of, _) in known.items() if not of]
     if lost:
-        return Control(name, NOT_SEEN, f"not kept of all samples: {', '.join(lost)}")
+        return NOT_SEEN, f"not kept of all samples: {', '.join(lost)}"
     if unsure:
-        return Control(name, CANNOT_TELL, f"nobody recorded whether these are kept: {unsure[0]}")
-    return Control(name, SEEN, "token ids, log-probs and versions of every trained sample")
+        return CANNOT_TELL, f"nobody recorded whether these are kept: {unsure[0]}"
+    return SEEN, "token ids, log-probs and versions of every trained sample"
 
 
-def _roles(seen: Seen) -> Control:
-    stages = {row.stage for row in seen.stages}
-    unseen = [word(stage) for stage in _ROLES if stage not in stages]
-    if unseen:
-        seen_at_all = CANNOT_TELL if seen.breakdown.untold else NOT_SEEN
-        return Control("role-level utilisation", seen_at_all, f"no time of {', '.join(unseen)}")
-    return Control("role-level utilisation", SEEN, "actors, rewards, learner and weights apart")
+def _roles(analysis: RunAnalysis) -> tuple[str, str]:
+    stages = {row.stage for row in analysis.stages}
+    if unseen := [word(stage) for stage in _ROLES if stage not in stages]:
+        verdict = CANNOT_TELL if analysis.breakdown.untold else NOT_SEEN
+        return verdict, f"no time of {', '.join(unseen)}"
+    return SEEN, "actors, rewards, learner and weights apart"
 
 
-def _freshness(seen: Seen) -> Control:
-    name = "freshness limit"
-    stale = seen.goodput is not None and any(x.reason == "stale" for x in seen.goodput.losses)
-    if stale:
-        return Control(name, SEEN, "samples that were too old were dropped")
-    lags = seen.staleness
+def _freshness(analysis: RunAnalysis) -> tuple[str, str]:
+    losses = analysis.goodput.losses if analysis.goodput else ()
+    if any(loss.reason == "stale" for loss in losses):
+        return SEEN, "samples that were too old were dropped"
+    lags = analysis.staleness
     if lags.trajectories and lags.known == lags.trajectories and lags.largest_lag <= 1:
         what = f"no sample was more than {max(0, lags.largest_lag)} versions old"
-        return Control(name, SEEN, f"by the placement: {what}")
-    for process in seen.run.processes:
+        return SEEN, f"by the placement: {what}"
+    for process in analysis.run.processes:
         stated = process.facts.get("settings")
         if isinstance(stated, dict) and "max_lag" in stated:
-            return Control(name, SEEN, f"max_lag = {stated['max_lag']}")
-    return Control(name, CANNOT_TELL, "no sample was dropped as stale, and no limit is stated")
+            return SEEN, f"max_lag = {stated['max_lag']}"
+    return CANNOT_TELL, "no sample was dropped as stale, and no limit is stated"
 
 
-def _tail(seen: Seen) -> Control:
-    name = "tail controls"
-    acted = {
-        "timed out": Finish.TIMEOUT,
-        "aborted": Finish.ABORT,
-        "ended at the length cap": Finish.LENGTH,
-    }
-    counts = dict(seen.tail.finishes)
-    ended = [(what, counts.get(word(code), 0)) for what, code in acted.items()]
-    found = [f"{n:,} sample{'s' * (n != 1)} {what}" for what, n in ended if n]
-    if seen.staleness.mixed_share > 0:
+def _tail(analysis: RunAnalysis) -> tuple[str, str]:
+    acted = {"timeout": "timed out", "abort": "aborted", "length": "ended at the length cap"}
+    counts = dict(analysis.tail.finishes)
+    ended = [(counts.get(finish, 0), what) for finish, what in acted.items()]
+    found = [f"{n:,} sample{'s' * (n != 1)} {what}" for n, what in ended if n]
+    if analysis.staleness.mixed_share > 0:
         found.append("generation goes on under new weights")
     if found:
-        return Control(name, SEEN, ", ".join(found))
-    return Control(name, CANNOT_TELL, "none had to act: no timeout, abort, cap or partial rollout")
+        return SEEN, ", ".join(found)
+    return CANNOT_TELL, "none had to act: no timeout, abort, cap or partial rollout"
 
 
-def _sync_phases(seen: Seen) -> Control:
-    name = "weight movement by phase"
-    if seen.syncs is None:
-        return Control(name, NOT_SEEN, "no weight update was recorded with its bytes")
-    told = [phase for phase, _ in seen.syncs.phases]
+def _sync_phases(analysis: RunAnalysis) -> tuple[str, str]:
+    if analysis.syncs is None:
+        return NOT_SEEN, "no weight update was recorded with its bytes"
+    told = [phase for phase, _ in analysis.syncs.phases]
     unseen = [word(phase) for phase in Phase if word(phase) not in told]
     if not told:
-        return Control(name, NOT_SEEN, "updates are timed as a whole")
+        return NOT_SEEN, "updates are timed as a whole"
     if unseen:
-        return Control(name, SEEN, f"{', '.join(told)}; not apart: {', '.join(unseen)}")
-    return Control(name, SEEN, "all five phases")
+        return SEEN, f"{', '.join(told)}; not apart: {', '.join(unseen)}"
+    return SEEN, "all five phases"
 
 
-def _audits(seen: Seen) -> Control:
-    name = "reward audits"
-    verdicts, components = seen.run.ask(
+def _audits(analysis: RunAnalysis) -> tuple[str, str]:
+    verdicts, components = analysis.run.ask(
         "select count(*), count(distinct component) from raw_rewards where start_ns > 0"
     )[0]
-    if any(row.stage is Stage.EVAL for row in seen.stages):
-        return Control(name, SEEN, "the job evaluates beside training")
+    if any(row.stage is Stage.EVAL for row in analysis.stages):
+        return SEEN, "the job evaluates beside training"
     if not verdicts:
-        return Control(name, CANNOT_TELL, "no verdict was recorded")
+        return CANNOT_TELL, "no verdict was recorded"
     if components > 1:
-        return Control(name, SEEN, f"{components} components of the reward are recorded apart")
-    return Control(name, NOT_SEEN, "verdicts are recorded, and nothing to hold them against")
+        return SEEN, f"{components} components of the reward are recorded apart"
+    return NOT_SEEN, "verdicts are recorded, and nothing to hold them against"

@@ -1,25 +1,17 @@
-"""Reward against device-hours: what the compute bought, beside how fast steps went by.
-
-Speed alone is the wrong target: a change that doubles the steps an hour and halves what a step
-learns gains nothing. The reward of a step is the mean of the verdicts that were reached in it (from
-the end of the step before to its own end); where versions overlap they are of several policies.
-"""
+"""Reward against device-hours: what the compute bought, beside how fast steps went by. The reward
+of a step is the mean of the verdicts that were reached in it (from the end of the step before to
+its own end); where versions overlap they are of several policies."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rltrace.analysis.devices import Devices
-from rltrace.analysis.spread import t95
-from rltrace.analysis.steps import Steps
-
-if TYPE_CHECKING:
-    from rltrace.trace.run import Run
+from rltrace.analysis.run_analysis import RunAnalysis
+from rltrace.analysis.stats.student import t95
 
 Floats = NDArray[np.float64]
 
@@ -55,11 +47,10 @@ class Collapse:
 @dataclass(frozen=True)
 class RewardCurve:
     """The reward by step. `first` and `last` are means over the first and the last tenth of the
-    steps (at least 3, at most half of them); the rates hold over the whole time between the first
-    step's begin and the last one's end. `gain_per_device_hour` is the slope of a straight line,
-    with a 95 % interval that takes steps as independent: a description, not a forecast. `device` is
-    "GPU", "core" or empty. Verdicts are of so many `components`, all of them counted alike: of
-    several, the mean is not the reward that the trainer makes of them."""
+    steps (at least 3, at most half of them); the rates hold from the first step's begin to the last
+    one's end. `gain_per_device_hour` is the slope of a straight line, with a 95 % interval that
+    takes steps as independent: a description, not a forecast. `device` is "GPU", "core" or empty.
+    Verdicts are of so many `components`, all counted alike."""
 
     device: str
     points: tuple[RewardPoint, ...]
@@ -75,12 +66,12 @@ class RewardCurve:
 
 
 @np.errstate(over="ignore", invalid="ignore")  # rewards may be as large as a number can be
-def reward_curve(run: Run, steps: Steps, devices: Devices) -> RewardCurve | None:
-    """The curve of `run`; None where no verdict was reached in a step."""
+def reward_curve(analysis: RunAnalysis) -> RewardCurve | None:
+    """The curve of the run; None where no verdict was reached in a step."""
+    run, steps, devices = analysis.run, analysis.steps, analysis.devices
     if steps.whole_run or not steps.windows:
         return None
-    begin_ns = steps.windows[0].start_ns
-    ends = np.array([w.end_ns for w in steps.windows], np.int64)
+    ends = steps.ends_ns
     counted = (
         "from raw_rewards where start_ns > 0 and outcome <= 0 "
         f"and isfinite(value) and end_ns > 0 and end_ns <= {int(ends[-1])}"
@@ -93,7 +84,7 @@ def reward_curve(run: Run, steps: Steps, devices: Devices) -> RewardCurve | None
     if not len(judged):
         return None
     reward = total[judged] / count[judged]
-    hours = (ends - begin_ns) / 3.6e12
+    hours = (ends - steps.starts_ns[0]) / 3.6e12
     spent = hours * devices.count if devices.count else np.full(len(ends), math.nan)
     tenth = min(max(3, len(reward) // 10), max(1, len(reward) // 2))
     slope, low, high = _line(spent[judged], reward)

@@ -1,9 +1,6 @@
-"""The SQL of samples that were generated, that the learner met, and that it trained on.
-
-They are of the table `sample_lives` (`rltrace.trace.lives`), which counts a sample once. Only its
-lag is counted again, once for each version that trained on it. Of samples that the learner met
-without an id it is taken that they are among those that were generated and that it met by no id.
-"""
+"""The SQL of samples that were generated, that the learner met, and that it trained on, of the
+table `sample_lives` (`rltrace.trace.lives`). Of samples that the learner met without an id it is
+taken that they are among those that were generated and that it met by no id."""
 
 from __future__ import annotations
 
@@ -18,7 +15,8 @@ NULL."""
 
 DECIDED_SAMPLES = """with joined as (
         select coalesce(time_ns, end_ns) as decided_ns, is_met as met,
-               fate, finish, coalesce(tokens, response_tokens, 0) as tokens,
+               fate, finish, coalesce(tokens, response_tokens,
+                   case when is_met or end_ns >= 0 then usual_tokens end, 0) as tokens,
                is_met and trajectory is null as unnamed
         from sample_lives),
     decided as (
@@ -32,7 +30,9 @@ as is known, was not met at all."""
 
 
 TRAINED_SAMPLES = f"""with trained as (
-        select trajectory, time_ns, version, coalesce(tokens, response_tokens) as tokens,
+        select trajectory, time_ns, version,
+               coalesce(tokens, response_tokens, usual_tokens) as tokens,
+               coalesce(tokens, response_tokens) is null as uncounted,
                first_version, last_version, "group", end_ns, token_ids, logprobs
         from sample_lives where fate = {int(Fate.TRAINED)})"""
 """Opens a query with `trained`: one row for each sample that was trained on; `end_ns` is when its
@@ -44,11 +44,13 @@ TRAINED_USES = f"""with several as (
              and trajectory in (select trajectory from sample_lives where again)
         group by trajectory, version),
     trained as (
-        select trajectory, time_ns, version, coalesce(tokens, response_tokens) as tokens,
+        select trajectory, time_ns, version,
+               coalesce(tokens, response_tokens, usual_tokens)::bigint as tokens,
                first_version, last_version
         from sample_lives where fate = {int(Fate.TRAINED)} and not again
         union all
-        select trajectory, u.time_ns, u.version, coalesce(u.tokens, l.response_tokens),
+        select trajectory, u.time_ns, u.version,
+               coalesce(u.tokens, l.response_tokens, l.usual_tokens)::bigint,
                l.first_version, l.last_version
         from several u join sample_lives l using (trajectory))"""
 """The same with one row for each policy version that a sample was trained on under: a generation

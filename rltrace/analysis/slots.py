@@ -1,13 +1,13 @@
 """How well the engines' slots are used: many trajectories in flight, and few while a batch drains.
 
-The slots are the most trajectories that were ever in flight in a batch (or, where generation never
-stops, in the steady steps). Slots stand idle while a batch drains: its last trajectory has begun,
-and there is nothing to put into the slots that fall free. What that costs is set by the waves of
-work for each slot and by the longest trajectory, not by the tail alone.
+Slots stand idle while a batch drains: its last trajectory has begun, and there is nothing to put
+into those that fall free. What that costs is set by the waves of work for each slot and by the
+longest trajectory, not by the tail alone.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,12 +15,13 @@ import numpy as np
 from rltrace.analysis.generated import Floats, Generated
 from rltrace.analysis.intervals import Ints
 from rltrace.analysis.order_statistics import longest_of, makespan
-from rltrace.analysis.spread import Spread, spread
+from rltrace.analysis.stats.spread import Spread, spread
 
 _DRAWS = 16
 _MOST_DRAWN = 20_000
 _LAST = 0.9
 _PARTS = 20
+_NOTHING = spread([])
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,8 @@ class Slots:
     span), `draining_s` (from the last begin on) and what is used in it, and `last_tenth_s`: how
     long the last 10 % of the trajectories, at least one, took after the others had ended
     (`last_tenth_share` of the span). `draining_at_s` is the mean drain cut up by how many of the
-    slots are used then: equal parts from none to all.
+    slots are used then, in equal parts from none to all, and `draining_used` the share that is used
+    in the mean of each part.
 
     `perfect_s` is the span if the slots were never idle; `expected_s` that of a batch drawn at
     random from this run's latencies, on these slots; `expected_longest_s` is its longest
@@ -40,18 +42,19 @@ class Slots:
 
     batches: int
     slots: Spread
-    samples: Spread
-    waves: Spread
-    span_s: Spread
-    used_share: Spread
-    draining_s: Spread
-    used_while_draining: Spread
-    draining_at_s: tuple[float, ...]
-    last_tenth_s: Spread
-    last_tenth_share: Spread
-    perfect_s: float
-    expected_s: float
-    expected_longest_s: float
+    samples: Spread = _NOTHING
+    waves: Spread = _NOTHING
+    span_s: Spread = _NOTHING
+    used_share: Spread = _NOTHING
+    draining_s: Spread = _NOTHING
+    used_while_draining: Spread = _NOTHING
+    draining_at_s: tuple[float, ...] = ()
+    draining_used: tuple[float, ...] = ()
+    last_tenth_s: Spread = _NOTHING
+    last_tenth_share: Spread = _NOTHING
+    perfect_s: float = math.nan
+    expected_s: float = math.nan
+    expected_longest_s: float = math.nan
 
 
 def slots(generated: Generated) -> Slots | None:
@@ -60,29 +63,14 @@ def slots(generated: Generated) -> Slots | None:
         return None
     if not generated.in_batches:
         most, mean = _in_flight(generated.start_ns, generated.end_ns)
-        nothing, nan = spread([]), float("nan")
-        return Slots(
-            batches=0,
-            slots=spread([float(most)]),
-            samples=nothing,
-            waves=nothing,
-            span_s=nothing,
-            used_share=spread([mean / most]),
-            draining_s=nothing,
-            used_while_draining=nothing,
-            draining_at_s=(),
-            last_tenth_s=nothing,
-            last_tenth_share=nothing,
-            perfect_s=nan,
-            expected_s=nan,
-            expected_longest_s=nan,
-        )
+        return Slots(0, spread([float(most)]), used_share=spread([mean / most]))
     rows = np.array([_batch(generated, places) for places in generated.batches()])
     most, n, span_s, work_s, draining_s, in_drain_s, last_s = rows.T
     with np.errstate(all="ignore"):
         used = work_s / (most * span_s)
         in_drain = np.where(draining_s > 0, in_drain_s / (most * draining_s), np.nan)
         last_share = last_s / span_s
+    draining_s_at, used_at = _draining_at(generated)
     latency = generated.latency_s[generated.batch >= 0]
     size, width = int(np.median(n)), int(np.median(most))
     return Slots(
@@ -94,7 +82,8 @@ def slots(generated: Generated) -> Slots | None:
         used_share=spread(used),
         draining_s=spread(draining_s),
         used_while_draining=spread(in_drain),
-        draining_at_s=_draining_at_s(generated),
+        draining_at_s=tuple(draining_s_at.tolist()),
+        draining_used=tuple(used_at.tolist()),
         last_tenth_s=spread(last_s),
         last_tenth_share=spread(last_share),
         perfect_s=float((work_s / most).mean()),
@@ -122,17 +111,18 @@ def _batch(generated: Generated, places: Ints) -> tuple[float, ...]:
     )
 
 
-def _draining_at_s(generated: Generated) -> tuple[float, ...]:
+def _draining_at(generated: Generated) -> tuple[Floats, Floats]:
     batches = generated.batches()
-    total = np.zeros(_PARTS)
+    seconds, used_s = np.zeros(_PARTS), np.zeros(_PARTS)
     for places in batches:
         start, end = generated.start_ns[places], generated.end_ns[places]
         most, _ = _in_flight(start, end)
         ends = np.concatenate([[start.max()], np.sort(end[end > start.max()])])
         running = np.arange(len(ends) - 1, 0, -1)
-        part = np.minimum(_PARTS - 1, running * _PARTS // most)
-        total += np.bincount(part, np.diff(ends) / 1e9, _PARTS)
-    return tuple((total / len(batches)).tolist())
+        part, length_s = (running * _PARTS - 1) // most, np.diff(ends) / 1e9
+        seconds += np.bincount(part, length_s, _PARTS)
+        used_s += np.bincount(part, length_s * running / most, _PARTS)
+    return seconds / len(batches), used_s / np.where(seconds > 0, seconds, 1)
 
 
 def _in_flight(start: Ints, end: Ints) -> tuple[int, float]:

@@ -10,7 +10,7 @@ import numpy as np
 from rltrace.analysis.activity import Activity
 from rltrace.analysis.chains import STAGES, Chain, Seconds, chains_of, exposed_stage, summed
 from rltrace.analysis.intervals import Bools, Intervals, Ints
-from rltrace.analysis.spread import Spread, spread
+from rltrace.analysis.stats.spread import Spread, spread
 from rltrace.analysis.steps import Steps
 from rltrace.trace.vocabulary import STAGE_SYMBOLS, Stage, word
 
@@ -84,9 +84,8 @@ def break_down(activity: Activity, steps: Steps) -> Breakdown:
     ends = np.array([window.end_ns for window in steps.windows], np.int64)
     steps_s = (ends - starts) / 1e9
     slices = activity.slices(activity.first_ns, activity.last_ns + 1)
-    step, mask, seconds = _together(
-        [cut_steps(stages, starts, ends, since, until) for since, until, stages in slices]
-    )
+    parts = [cut_steps(stages, starts, ends, since, until) for since, until, stages in slices]
+    step, mask, seconds = _added(*map(np.concatenate, zip(*parts, strict=True)))
     n = len(steps_s)
     tau_s = np.zeros((n, STAGES))
     for stage in range(STAGES):
@@ -169,11 +168,6 @@ def cut_steps(
     return _added(step[inside], mask[inside], length[inside] / 1e9)
 
 
-def _together(parts: list[tuple[Ints, Ints, Seconds]]) -> tuple[Ints, Ints, Seconds]:
-    columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
-    return _added(columns[0], columns[1], columns[2])
-
-
 def _added(step: Ints, mask: Ints, seconds: Seconds) -> tuple[Ints, Ints, Seconds]:
     """Adds up the seconds of each step and set."""
     keys, which = np.unique(step << STAGES | mask, return_inverse=True)
@@ -182,8 +176,8 @@ def _added(step: Ints, mask: Ints, seconds: Seconds) -> tuple[Ints, Ints, Second
 
 def _beside(mask: Ints, bits: int) -> Ints:
     """How many of the stages (bit = stage code) are in the set beyond the first."""
-    count: Ints = ((mask[:, None] & bits) >> np.arange(STAGES) & 1).sum(axis=1)
-    return np.maximum(count - 1, 0, dtype=np.int64)
+    count = ((mask[:, None] & bits) >> np.arange(STAGES) & 1).sum(axis=1)
+    return np.asarray(np.maximum(count - 1, 0), np.int64)
 
 
 def _runs(mask: Ints, bits: int) -> Bools:

@@ -4,6 +4,10 @@ The lag of a trajectory is the version that trained on it minus the version that
 its first token and from its last (arXiv 2505.24298 bounds the same quantity by its eta, counted in
 training steps). One that several versions trained on has a lag with each: a use. A version that
 nobody recorded gives an unknown lag, never zero.
+
+The lag of a single token lies between those of the first and the last of its trajectory: what is
+exact is a range, and within it tokens are spread evenly over the lags. Over trajectories that began
+at any moment between two updates that is right in the mean; of one it says nothing.
 """
 
 from __future__ import annotations
@@ -11,21 +15,19 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+import numpy as np
 
 from rltrace.analysis.samples import TRAINED_USES
-from rltrace.analysis.token_lags import TokenLags, token_lags
-
-if TYPE_CHECKING:
-    from rltrace.trace.run import Run
+from rltrace.analysis.steps import Steps
+from rltrace.trace.run import Run
 
 LAG_UNIT = "policy versions"
 
 
 @dataclass(frozen=True)
 class LagBar:
-    """All trajectories that were trained on with one lag (None: unknown) and their response tokens;
-    one that several versions trained on is in several bars."""
+    """All uses with one lag (None: unknown) and their response tokens."""
 
     lag: int | None
     trajectories: int
@@ -33,9 +35,48 @@ class LagBar:
 
 
 @dataclass(frozen=True)
-class UnknownTokens:
-    """Response tokens whose own lag is not known, and why."""
+class TokenSpan:
+    """Response tokens whose lag lies between two, in policy versions; None: unknown."""
 
+    least: int | None
+    most: int | None
+    tokens: int
+
+
+@dataclass(frozen=True)
+class TokenLags:
+    """All tokens that were trained on, once for each version that did. The means are over those
+    whose lag is known within a range (`known_tokens`): `mean` spreads each range evenly, `mean_low`
+    and `mean_high` are what it can be. `mixed_tokens` are in ranges of more than one lag."""
+
+    spans: tuple[TokenSpan, ...]
+    tokens: int
+    known_tokens: int
+    mixed_tokens: int
+    mean: float
+    mean_low: float
+    mean_high: float
+
+    def share(self, first: int, last: int) -> tuple[float, float, float]:
+        """`(low, even, high)`: the share of all tokens with a lag from `first` to `last`: those
+        that surely have, with ranges spread evenly, and those that may. NaN without tokens."""
+        if not self.tokens:
+            return math.nan, math.nan, math.nan
+        surely = evenly = possibly = 0.0
+        for span in self.spans:
+            if span.least is None or span.most is None:
+                continue
+            inside = min(last, span.most) - max(first, span.least) + 1
+            if inside > 0:
+                width = span.most - span.least + 1
+                surely += span.tokens * (inside == width)
+                evenly += span.tokens * inside / width
+                possibly += span.tokens
+        return surely / self.tokens, evenly / self.tokens, possibly / self.tokens
+
+
+@dataclass(frozen=True)
+class UnknownTokens:
     why: str
     tokens: int
 
@@ -44,11 +85,10 @@ class UnknownTokens:
 class Staleness:
     """The lags of all trajectories that were trained on, whole run: `trajectories`, of `known` of
     which the lag is known in every use. Lags and their means are of `uses`, `known_uses` of which
-    tell theirs. `mixed_share` is the part whose generation saw a new version arrive, of the
-    `versions_known` uses for which that is known; the means in flight (from first to last token)
-    and in queue (from the last token on) are of these too. `token_weighted_lag` takes every token
-    for as old as the first of its trajectory; `by_token` does not, and `unknown_by_token` says why
-    where it knows none, the most tokens first."""
+    tell theirs. `mixed_share` is the part whose generation saw a new version arrive, of
+    `versions_known` uses; the means in flight (from first to last token) and in queue (from the
+    last token on) are of these too. `token_weighted_lag` takes every token for as old as the first
+    of its trajectory; `by_token` does not."""
 
     trajectories: int
     known: int
@@ -75,7 +115,8 @@ def staleness(run: Run) -> Staleness:
         {TRAINED_USES}
         select case when version >= 0 then version - first_version end,
                case when version >= 0 then version - last_version end,
-               last_version - first_version, count(*), coalesce(sum(tokens), 0)::bigint
+               last_version - first_version, count(*), coalesce(sum(tokens), 0)::bigint,
+               coalesce(sum(tokens) filter (tokens > 0), 0)::bigint
         from trained group by 1, 2, 3
     """)
     trajectories, known = run.ask(f"""
@@ -87,41 +128,63 @@ def staleness(run: Run) -> Staleness:
             select version >= 0 and first_version is not null from trained where trajectory is null)
         select count(*), count(*) filter (known) from sampled
     """)[0]
-    first = _bars([(lag, n, tokens) for lag, _, _, n, tokens in rows])
-    last = _bars([(lag, n, tokens) for _, lag, _, n, tokens in rows])
-    flown = [(versions, n) for _, _, versions, n, _ in rows if versions is not None]
-    queued = [(lag, n) for _, lag, versions, n, _ in rows if None not in (lag, versions)]
-    both = sum(n for _, n in flown)
+    first = _bars([(lag, n, tokens) for lag, _, _, n, tokens, _ in rows])
+    last = _bars([(lag, n, tokens) for _, lag, _, n, tokens, _ in rows])
+    flown = [(versions, n) for _, _, versions, n, *_ in rows if versions is not None]
+    queued = [(lag, n) for _, lag, versions, n, *_ in rows if None not in (lag, versions)]
     bars = [(bar.lag, bar) for bar in first if bar.lag is not None]
-    known_uses = sum(bar.trajectories for _, bar in bars)
+    uses = [(lag, bar.trajectories) for lag, bar in bars]
     return Staleness(
         trajectories=trajectories,
         known=known,
         uses=sum(bar.trajectories for bar in first),
-        known_uses=known_uses,
+        known_uses=sum(n for _, n in uses),
         by_first_token=first,
         by_last_token=last,
-        mean_lag=_mean([(lag, b.trajectories) for lag, b in bars]),
+        mean_lag=_mean(uses),
         token_weighted_lag=_mean([(lag, b.tokens) for lag, b in bars]),
-        p95_lag=_quantile([(lag, b.trajectories) for lag, b in bars], 0.95),
+        p95_lag=_quantile(uses, 0.95),
         largest_lag=max((lag for lag, _ in bars), default=-1),
         mixed_share=_mean([(int(versions != 0), n) for versions, n in flown]),
-        versions_known=both,
+        versions_known=sum(n for _, n in flown),
         mean_in_flight=_mean(flown),
         mean_in_queue=_mean(queued),
-        by_token=token_lags(run),
+        by_token=_by_token(rows),
         unknown_by_token=_unknown_by_token(rows),
     )
 
 
-def _unknown_by_token(
-    rows: list[tuple[int | None, int | None, int | None, int, int]],
-) -> tuple[UnknownTokens, ...]:
-    """Why tokens have no lag: of `(lag of the first token, of the last, versions between, uses,
-    tokens)`."""
+_Row = tuple[int | None, int | None, int | None, int, int, int]
+"""`(lag of the first token, of the last, versions between, uses, tokens, those above zero)`"""
+
+
+def _by_token(rows: list[_Row]) -> TokenLags:
+    known: Counter[tuple[int, int]] = Counter()
+    unknown = 0
+    for first, last, versions, _, _, tokens in rows:
+        if first is None or last is None or (versions or 0) < 0:
+            unknown += tokens
+        else:
+            known[last, first] += tokens
+    spans = [TokenSpan(*span, n) for span, n in sorted(known.items()) if n]
+    tokens = known.total()
+    low = sum(least * n for (least, _), n in known.items()) / tokens if tokens else math.nan
+    high = sum(most * n for (_, most), n in known.items()) / tokens if tokens else math.nan
+    return TokenLags(
+        spans=(*spans, *([TokenSpan(None, None, unknown)] if unknown else [])),
+        tokens=tokens + unknown,
+        known_tokens=tokens,
+        mixed_tokens=sum(n for (least, most), n in known.items() if least < most),
+        mean=(low + high) / 2,
+        mean_low=low,
+        mean_high=high,
+    )
+
+
+def _unknown_by_token(rows: list[_Row]) -> tuple[UnknownTokens, ...]:
     found: Counter[str] = Counter()
-    for first, last, versions, _, tokens in rows:
-        if why := _why_unknown(first, last, versions):
+    for *lags, _, tokens, _ in rows:
+        if why := _why_unknown(*lags):
             found[why] += tokens
     return tuple(UnknownTokens(why, n) for why, n in found.most_common() if n > 0)
 
@@ -142,13 +205,13 @@ def _why_unknown(first: int | None, last: int | None, versions: int | None) -> s
 
 
 def _bars(rows: list[tuple[int | None, int, int]]) -> tuple[LagBar, ...]:
-    """Bars in the order of the lag, the unknown one last."""
-    sums: dict[int | None, tuple[int, int]] = {}
-    for lag, count, tokens in rows:
-        n, m = sums.get(lag, (0, 0))
-        sums[lag] = n + count, m + tokens
-    bars = [LagBar(lag, *both) for lag, both in sums.items()]
-    return tuple(sorted(bars, key=lambda bar: (bar.lag is None, bar.lag or 0)))
+    counts: Counter[int | None] = Counter()
+    tokens: Counter[int | None] = Counter()
+    for lag, n, of_tokens in rows:
+        counts[lag] += n
+        tokens[lag] += of_tokens
+    lags = sorted(counts, key=lambda lag: (lag is None, lag or 0))
+    return tuple(LagBar(lag, counts[lag], tokens[lag]) for lag in lags)
 
 
 def _mean(counts: list[tuple[int, int]]) -> float:
@@ -165,3 +228,66 @@ def _quantile(counts: list[tuple[int, int]], share: float) -> float:
         if below >= share * total:
             return float(lag)
     return math.nan
+
+
+@dataclass(frozen=True)
+class LagsOfSteps:
+    """Uses in the steps from `first` to `last` (numbers; -1: the run has no steps): `counts[i]`
+    have a lag within `LagHistory.lags[i]`, and `unknown` one that nobody recorded."""
+
+    first: int
+    last: int
+    counts: tuple[int, ...]
+    unknown: int
+
+    @property
+    def trajectories(self) -> int:
+        return sum(self.counts) + self.unknown
+
+
+@dataclass(frozen=True)
+class LagHistory:
+    """`lags` are ranges of lag in policy versions, both ends included."""
+
+    lags: tuple[tuple[int, int], ...]
+    steps: tuple[LagsOfSteps, ...]
+
+
+def lag_history(run: Run, steps: Steps, most_columns: int, most_rows: int) -> LagHistory | None:
+    """At most `most_columns` groups of steps and `most_rows` ranges of lags of the first token;
+    None where nothing was trained on. What was trained on between steps counts to the step before.
+    """
+    rows = run.ask_columns(f"""
+        {TRAINED_USES}
+        select time_ns, (case when version >= 0 then version - first_version end)::bigint as lag
+        from trained order by time_ns
+    """)
+    time = np.asarray(rows["time_ns"], np.int64)
+    if not len(time):
+        return None
+    lag = np.ma.masked_array(rows["lag"])
+    known = ~np.ma.getmaskarray(lag)
+    values = np.asarray(lag.filled(0), np.int64)
+    windows = steps.windows
+    place = np.searchsorted(steps.starts_ns, time, side="right") - 1
+    place = place.clip(0, max(0, len(windows) - 1))
+    width = max(1, -(-len(windows) // most_columns))
+    column = place // width
+    ranges = _ranges(values[known], most_rows)
+    row = np.searchsorted([low for low, _ in ranges], values, side="right") - 1
+    found = []
+    for one in np.unique(column).tolist():
+        here = column == one
+        counts = np.bincount(row[here & known], minlength=len(ranges))
+        of = windows[one * width : (one + 1) * width]
+        first, last = (of[0].step, of[-1].step) if of else (-1, -1)
+        found.append(LagsOfSteps(first, last, tuple(counts.tolist()), int((here & ~known).sum())))
+    return LagHistory(tuple(ranges), tuple(found))
+
+
+def _ranges(lags: np.ndarray, most: int) -> list[tuple[int, int]]:
+    if not len(lags):
+        return []
+    least, largest = int(lags.min()), int(lags.max())
+    wide = -(-(largest - least + 1) // most)
+    return [(low, low + wide - 1) for low in range(least, largest + 1, wide)]

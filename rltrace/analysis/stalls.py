@@ -110,18 +110,20 @@ def _where(
         mine = [i for i in stalled if generates[i] == kind]
         if mine:
             more_s += (spent_s[mine] - np.median(spent_s[peers], axis=0)).sum(axis=0)
-    idle_more_s = more_s[-1]
-    of_stages = more_s[:-1]
-    of_stages[list(_LONG_BY_NATURE)] = 0.0
-    worst = int(np.argmax(of_stages))
-    return None if idle_more_s > of_stages[worst] else Stage(worst)
+    more_s[list(_LONG_BY_NATURE)] = 0.0
+    worst = int(np.argmax(more_s[:-1]))
+    return None if more_s[-1] > more_s[worst] else Stage(worst)
 
 
 def _can_do_without(steps: Steps, breakdown: Breakdown, found: Stalls) -> bool:
     settled, stalled = list(steps.settled), list(found.places)
     left = list(replace(steps, stalled=found.places).unbroken)
     few = len(stalled) <= max(1, len(settled) // _FEW)
-    if len(left) < FEWEST_ALIKE or not (few or _at_one_end(settled, left)):
+    # The half of the run, or more, from its begin or to its end has no stall: long steps that are
+    # of the job come again and again.
+    at_an_end = bool(left) and (left[0] == settled[0] or left[-1] == settled[-1])
+    at_one_end = at_an_end and 2 * len(left) >= len(settled)
+    if len(left) < FEWEST_ALIKE or not (few or at_one_end):
         return False
     took_s = float(breakdown.steps_s[stalled].sum())
     if took_s > _MOST_SHARE * float(breakdown.steps_s[settled].sum()):
@@ -131,10 +133,3 @@ def _can_do_without(steps: Steps, breakdown: Breakdown, found: Stalls) -> bool:
     usually_s = float(breakdown.tau_s[left, found.stage].sum())
     exposed_s = float(breakdown.exposed_s[left, found.stage].sum())
     return exposed_s > usually_s / 2  # else it is work for other steps, which shows in some
-
-
-def _at_one_end(settled: list[int], left: list[int]) -> bool:
-    """Whether the half of the run, or more, from its begin or to its end has no stall: long steps
-    that are of the job come again and again."""
-    at_an_end = left[0] == settled[0] or left[-1] == settled[-1]
-    return at_an_end and 2 * len(left) >= len(settled)

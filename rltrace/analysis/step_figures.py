@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rltrace.analysis.busy import Busy
 from rltrace.analysis.chains import Seconds
+from rltrace.analysis.freshness import ess_by_step, ratio_sums
+from rltrace.analysis.goodput import USEFUL_BY_TIME
 from rltrace.analysis.intervals import Ints
-from rltrace.analysis.lag_curve import ess_by_step, ratio_sums
-from rltrace.analysis.samples import DECIDED_SAMPLES, TRAINED_SAMPLES
+from rltrace.analysis.run_analysis import RunAnalysis
+from rltrace.analysis.samples import DECIDED_SAMPLES
 from rltrace.analysis.stages import Breakdown
 from rltrace.analysis.steps import Steps
+from rltrace.trace.run import Run
 from rltrace.trace.vocabulary import Stage, word
-
-if TYPE_CHECKING:
-    from rltrace.trace.run import Run
 
 BETWEEN, UNATTRIBUTED = "between steps", "unattributed"
 
@@ -33,7 +31,8 @@ class StepFigures:
     them: of samples that the learner trained on or dropped then, and of those that ended then and
     never met it. (A job that generates ahead trains in its last step and generates nothing, so
     useful tokens over those generated in the same steps may be more than 1.) `ess` is ESS / N,
-    `reward` the mean verdict, `work_s` the device-seconds of work (NaN: unknown)."""
+    `reward` the mean verdict. `work_s` are those of the `device_s` device-seconds that were work;
+    both are of the run's one count of devices (NaN: unknown)."""
 
     length_s: Seconds
     parts_s: dict[str, Seconds]
@@ -45,29 +44,28 @@ class StepFigures:
     ess: Seconds
     reward: Seconds
     work_s: Seconds
+    device_s: Seconds
 
     @property
     def steps(self) -> int:
-        """How many."""
         return len(self.length_s)
 
 
-def step_figures(
-    run: Run, steps: Steps, breakdown: Breakdown, work: Busy | None
-) -> StepFigures | None:
-    """The figures of `run`; None where no complete step was recorded."""
+def step_figures(analysis: RunAnalysis, steps: Steps) -> StepFigures | None:
+    """The figures of the run, with these of its steps as steady ones; None where no complete step
+    was recorded."""
+    run, breakdown = analysis.run, analysis.breakdown
     steady = list(steps.steady)
     if steps.whole_run or not steady:
         return None
-    windows = [steps.windows[i] for i in steady]
-    begins = np.array([w.start_ns for w in windows], np.int64)
-    ends = np.append(begins[1:], windows[-1].end_ns)
-    length_s = (ends - begins) / 1e9
+    edges = edges_of(steps)
+    length_s = np.diff(np.append(*edges)) / 1e9
     parts = {} if breakdown.untold else _parts(breakdown, steady, length_s)
-    edges = (begins, int(ends[-1]))
     samples, tokens = _generated(run, edges)
-    trained, useful = _trained(run, edges)
-    unknown = np.full(len(steady), math.nan)
+    trained, useful = _sums(run, USEFUL_BY_TIME, edges, ("tokens", "useful"))
+    decided = f"{DECIDED_SAMPLES} select decided_ns as at, tokens * weight as tokens from decided"
+    unknown, devices = np.full(len(steady), math.nan), analysis.devices.count
+    work = None if analysis.untold or not devices else analysis.busy
     return StepFigures(
         length_s=length_s,
         parts_s=parts,
@@ -75,10 +73,11 @@ def step_figures(
         generated_samples=samples,
         trained_tokens=trained,
         useful_tokens=useful,
-        decided_tokens=_decided(run, edges),
-        ess=_ess(run, [w.step for w in windows]),
+        decided_tokens=_sums(run, decided, edges, ("tokens",))[0],
+        ess=_ess(run, [steps.windows[i].step for i in steady]),
         reward=_reward(run, edges),
-        work_s=unknown if work is None or breakdown.untold else work.work_s[steady],
+        work_s=unknown if work is None else devices * (work.work_s / work.count)[steady],
+        device_s=length_s * devices if devices else unknown,
     )
 
 
@@ -94,9 +93,16 @@ def _parts(breakdown: Breakdown, steady: list[int], length_s: Seconds) -> dict[s
 
 
 Edges = tuple[Ints, int]
+"""When the steady steps begin, and when the last one ends (Unix ns)."""
 
 
-def _placed(times: Ints, edges: Edges) -> tuple[Ints, Ints]:
+def edges_of(steps: Steps) -> Edges:
+    """Those of the steady steps, of which there is one."""
+    windows = [steps.windows[i] for i in steps.steady]
+    return np.array([window.start_ns for window in windows], np.int64), windows[-1].end_ns
+
+
+def placed(times: Ints, edges: Edges) -> tuple[Ints, Ints]:
     """The rows that lie in a step, and the place of its step."""
     begins, end = edges
     rows = np.flatnonzero((times >= begins[0]) & (times < end))
@@ -110,7 +116,7 @@ def _sums(run: Run, query: str, edges: Edges, columns: tuple[str, ...]) -> list[
     size = len(edges[0])
     if not len(times):
         return [np.full(size, math.nan) for _ in columns]
-    rows, place = _placed(times, edges)
+    rows, place = placed(times, edges)
     sums = []
     for name in columns:
         values = np.asarray(found[name], np.float64)[rows]
@@ -127,30 +133,6 @@ def _generated(run: Run, edges: Edges) -> tuple[Seconds, Seconds]:
         ("n", "tokens"),
     )
     return samples, tokens if tokens.any() else np.full(len(tokens), math.nan)
-
-
-def _trained(run: Run, edges: Edges) -> tuple[Seconds, Seconds]:
-    trained, useful = _sums(
-        run,
-        f"""{TRAINED_SAMPLES}
-            select time_ns as at, coalesce(tokens, 0)::double as tokens,
-                   case when coalesce(signal, true) then coalesce(tokens, 0) else 0 end::double
-                   as useful
-            from trained left join signals using ("group")""",
-        edges,
-        ("tokens", "useful"),
-    )
-    return trained, useful
-
-
-def _decided(run: Run, edges: Edges) -> Seconds:
-    (tokens,) = _sums(
-        run,
-        f"{DECIDED_SAMPLES} select decided_ns as at, tokens * weight as tokens from decided",
-        edges,
-        ("tokens",),
-    )
-    return tokens
 
 
 def _reward(run: Run, edges: Edges) -> Seconds:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,12 +20,10 @@ from rltrace.analysis.generating import (
     held_against,
     steps_per_generation,
 )
-from rltrace.analysis.intervals import Bools
+from rltrace.analysis.intervals import Bools, Ints
 from rltrace.trace.one_clock import one_clock
+from rltrace.trace.run import Run
 from rltrace.trace.vocabulary import Stage
-
-if TYPE_CHECKING:
-    from rltrace.trace.run import Run
 
 _LEADING_SHARE = 1 / 3  # more leading steps than this are no warm-up but a trend
 _FEWEST_STEPS = 5  # below this only a wide margin tells a slow step from a usual one
@@ -74,6 +72,22 @@ class Steps:
     failed: tuple[tuple[int, int, int], ...] = ()
     stalled: tuple[int, ...] = ()
     per_generation: int = 0
+
+    @cached_property
+    def starts_ns(self) -> Ints:
+        """When each of `windows` begins."""
+        return np.array([window.start_ns for window in self.windows], np.int64)
+
+    @cached_property
+    def ends_ns(self) -> Ints:
+        """When each of `windows` ends."""
+        return np.array([window.end_ns for window in self.windows], np.int64)
+
+    def places_at(self, times_ns: Ints) -> Ints:
+        """Places in `windows` of the steps at these moments (both ends included); -1: in none."""
+        place = np.searchsorted(self.starts_ns, times_ns, side="right") - 1
+        inside = (place >= 0) & (times_ns <= np.append(self.ends_ns, 0)[place])
+        return np.where(inside, place, -1)
 
     @property
     def settled(self) -> tuple[int, ...]:
@@ -140,10 +154,8 @@ def find_steps(run: Run, recorded: tuple[int, int]) -> Steps:
     steps = steps_of(rows, recorded)
     if steps.whole_run:
         return steps
-    starts, ends = (
-        np.array([getattr(w, edge) for w in steps.windows]) for edge in ("start_ns", "end_ns")
-    )
-    found = _with_told(find_generating(run, starts, ends), steps.windows, run.meta.get("imported"))
+    found = find_generating(run, steps.starts_ns, steps.ends_ns)
+    found = _with_told(found, steps.windows, run.meta.get("imported"))
     warm = _warmup_by_kind([w.length_s for w in steps.windows], found.generates)
     windows = tuple(
         replace(window, warmup=i < warm, generates=generates)
@@ -226,8 +238,7 @@ def _slow(values: NDArray[np.float64]) -> Bools:
     deviation = 1.4826 * float(np.median(np.abs(usual - median)))
     cut = max(median + _DEVIATIONS * deviation, _SLOWER * median)
     cut = min(cut, max(float(usual.max()), _HALF_AGAIN * median))
-    slow: Bools = values > cut
-    return slow
+    return np.asarray(values > cut)
 
 
 def _leading(slow: Bools) -> int:

@@ -7,61 +7,105 @@ enough of them were open then. Else both are possible.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import replace
 
 import numpy as np
 
-from rltrace.analysis.columns import columns
+from rltrace.analysis.columns import alike, columns
 from rltrace.analysis.framework import framework_of
-from rltrace.analysis.intervals import Ints, of_spans, union
+from rltrace.analysis.intervals import Floats, Intervals, Ints, of_spans, union
 from rltrace.analysis.pieces import Pieces
 from rltrace.analysis.roles import MOVES, Role
+from rltrace.analysis.whatif.workload import AT_ONCE, BETWEEN, GOES_ON
+from rltrace.trace.run import Run
 from rltrace.trace.vocabulary import Stage, SyncRole
-
-if TYPE_CHECKING:
-    from rltrace.trace.run import Run
 
 _ROLLOUT, _SYNC = 1 << Stage.ROLLOUT, 1 << Stage.SYNC
 _LEAST = 8  # samples that would have ended while weights were sent; fewer tell nothing
 _STILL, _GOES_ON = 0.15, 0.5  # part of them that did: generation may have stood still; went on
 _CLEARER = 2.0  # times less of their time that tokens do not explain, if it did
+_BESIDE = 0.1  # of the time in which actors take weights; more of it in generation: they go on
+_WAITED = 0.2  # of the time in which weights are sent; taken in less of it, nobody waits
 
 
-@dataclass(frozen=True)
-class Sends:
-    """The time in which weights are sent, ns: moments at which it begins or ends, in turn, and how
-    much of it lies before each."""
-
-    moments: Ints
-    before: Ints
-
-    def until(self, moment: Ints) -> Ints:
-        """How much of it lies before these moments."""
-        return np.interp(moment, self.moments, self.before).astype(np.int64)
+Sends = Intervals
+"""The time in which weights are sent, a union."""
 
 
 def sends_of(start: Ints, end: Ints) -> Sends | None:
     """The time in which any of these goes on; None where there is none."""
-    none = np.zeros_like(start)
-    sent = union(of_spans(none, start, end, none))
-    if not len(sent):
-        return None
-    after = np.cumsum(sent.end - sent.start)
-    moments = np.stack([sent.start, sent.end], axis=1).ravel()
-    return Sends(moments, np.stack([after - (sent.end - sent.start), after], axis=1).ravel())
+    return union(of_spans(np.zeros_like(start), start, end)) if len(start) else None
+
+
+def sends_in(run: Run) -> Sends | None:
+    """The time in which processes that train send weights; None where nobody recorded any."""
+    moving = f"select start_ns, end_ns from ({_moving('=', '')}) where end_ns > start_ns"
+    return sends_of(*columns(run, moving))
+
+
+def stopping(run: Run, sends: Sends) -> tuple[str, ...]:
+    """What generation does while weights are sent, in a job that runs ahead
+    (`Workload.weights_stop`); all that is possible where the run does not tell. Actors that record
+    what they take tell it: where they generate nothing meanwhile they take weights between samples.
+    An adapter's actors are taken to go on, as the engines of asynchronous frameworks do."""
+    if framework_of(run)[0]:
+        return (GOES_ON,)
+    if nobody_tells(run):
+        still = stood_still(run, sends)
+        return (GOES_ON, AT_ONCE) if still is None else (AT_ONCE if still else GOES_ON,)
+    return (BETWEEN if _taken_between(run, sends) else GOES_ON,)
+
+
+def _taken_between(run: Run, sends: Sends) -> bool:
+    """Whether actors take weights while they generate nothing, for much of the time in which they
+    are sent."""
+    moving = f"select * from ({_moving('<>', 'not')}) where end_ns > start_ns"
+    process, *took = columns(run, moving)
+    maker, *made = columns(
+        run,
+        "select process, start_ns, end_ns from raw_trajectories where start_ns > 0 and "
+        "end_ns > start_ns",
+    )
+    made_by = dict(alike(maker))
+    taken_ns, whole_ns, both_ns = 0, 0, 0
+    for one, own in alike(process):
+        if one not in made_by:
+            continue
+        taken, generated = np.stack(took)[:, own], np.stack(made)[:, made_by[one]]
+        either = np.concatenate([taken, generated], axis=1)
+        taken_ns += _covered_ns(taken)
+        both_ns += _covered_ns(taken) + _covered_ns(generated) - _covered_ns(either)
+        whole_ns += _length_ns(sends)
+    return taken_ns > _WAITED * whole_ns and both_ns <= _BESIDE * taken_ns
+
+
+def _covered_ns(intervals: Ints) -> int:
+    """How long any of these (begins and ends) goes on."""
+    covered = sends_of(*intervals)
+    return _length_ns(covered) if covered else 0
+
+
+def _length_ns(union: Intervals) -> int:
+    return int((union.end - union.start).sum())
+
+
+def _moving(source: str, trains: str) -> str:
+    """Processes, begins and ends of updates whose role is or is not (`<>`) the source, and of spans
+    of weight movement in processes that train, or that do `not`."""
+    moves = ", ".join(str(int(stage)) for stage in MOVES)
+    return f"""
+        select process, start_ns, end_ns from raw_syncs
+        where start_ns > 0 and role {source} {int(SyncRole.SOURCE)}
+        union all
+        select process, start_ns, end_ns from raw_spans
+        where start_ns > 0 and stage in ({moves}) and process {trains} in
+        (select process from span_stages where stage = {int(Stage.TRAIN)})
+    """
 
 
 def nobody_tells(run: Run) -> bool:
     """Whether nothing was recorded where weights are taken, by an adapter or by the job."""
-    moves = ", ".join(str(int(stage)) for stage in MOVES)
-    taken = f"""
-        select count(*) from (
-            select process from raw_syncs where start_ns > 0 and role <> {int(SyncRole.SOURCE)}
-            union all
-            select process from raw_spans where start_ns > 0 and stage in ({moves}) and process
-            not in (select process from span_stages where stage = {int(Stage.TRAIN)}))
-    """
+    taken = f"select count(*) from ({_moving('<>', 'not')})"
     return not framework_of(run)[0] and not run.ask(taken)[0][0]
 
 
@@ -77,7 +121,7 @@ def stood_still(run: Run, sends: Sends) -> bool | None:
     )
     within = sends.until(end) - sends.until(begin)
     rest = float((end - begin - within).sum())
-    ended = np.searchsorted(sends.moments, end) % 2 == 1
+    ended = sends.until(end) > sends.until(end - 1)
     expected = (~ended).sum() * within.sum() / rest if rest > 0 else 0.0
     if expected < _LEAST:
         return None
@@ -91,7 +135,7 @@ def stood_still(run: Run, sends: Sends) -> bool | None:
     return True if left < longer / _CLEARER else None
 
 
-def _unexplained(took: Ints, tokens: Ints) -> float:
+def _unexplained(took: Ints | Floats, tokens: Ints) -> float:
     """The standard deviation of times beside what tokens explain of them, ns."""
     columns = np.stack([np.ones(len(tokens)), tokens], axis=1)
     found, *_ = np.linalg.lstsq(columns, took.astype(np.float64), rcond=None)

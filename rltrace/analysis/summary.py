@@ -4,57 +4,46 @@ from __future__ import annotations
 
 import math
 import shlex
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rltrace.analysis.activity import Activity
-from rltrace.analysis.binding import Binding, find_binding
-from rltrace.analysis.cascade import Cascade, cascade
+from rltrace.analysis.binding import Binding
+from rltrace.analysis.cascade import Cascade
 from rltrace.analysis.composition import Composition
-from rltrace.analysis.coverage import Coverage, coverage
-from rltrace.analysis.critical_path import CriticalPath, critical_path, telling, well_known
-from rltrace.analysis.cut_short import whole_steps
-from rltrace.analysis.devices import AGENT, count_devices
-from rltrace.analysis.followed import follow
-from rltrace.analysis.for_samples import for_samples_s
+from rltrace.analysis.coverage import (
+    AsOf,
+    Coverage,
+    as_of,
+    holds_token_ids,
+    step_known_until,
+    why_none,
+)
+from rltrace.analysis.critical_path import CriticalPath
+from rltrace.analysis.devices import AGENT
 from rltrace.analysis.framework import is_laid_out
-from rltrace.analysis.freshness import Freshness, freshness
+from rltrace.analysis.freshness import Freshness
 from rltrace.analysis.goodput import Goodput
 from rltrace.analysis.group_signal import GroupSignal, group_signal
-from rltrace.analysis.health import Health, health
-from rltrace.analysis.known import AsOf, as_of, step_known_until
+from rltrace.analysis.health import Health
 from rltrace.analysis.own_cost import OwnCost, own_cost
 from rltrace.analysis.own_figures import ComparedFigure, compare_figures
-from rltrace.analysis.pace import find_pace
-from rltrace.analysis.probe import Probe, find_probe
-from rltrace.analysis.reward_curve import RewardCurve, reward_curve
-from rltrace.analysis.spread import Spread, spread
-from rltrace.analysis.stages import StageRow, stage_rows
+from rltrace.analysis.probe import Probe
+from rltrace.analysis.reward_curve import RewardCurve
+from rltrace.analysis.run_analysis import RunAnalysis
+from rltrace.analysis.stages import StageRow
 from rltrace.analysis.staleness import Staleness
+from rltrace.analysis.stats.spread import Spread, spread
+from rltrace.analysis.step_shapes import TypicalStep, typical_step
 from rltrace.analysis.syncs import Syncs
-from rltrace.analysis.tail import Tail, tail
-from rltrace.analysis.token_ids import holds_token_ids, why_none
-from rltrace.analysis.typical import TypicalStep, typical_step
-from rltrace.analysis.untold_stages import why_untold
+from rltrace.analysis.tail import Tail
 from rltrace.analysis.verdict import Verdict, verdict
 from rltrace.analysis.waits import Wait, waits
-from rltrace.analysis.walls.captured import captured
-from rltrace.analysis.walls.wall import Seen
-from rltrace.analysis.whatif.constants import Constants
-from rltrace.analysis.whatif.of_run import workload_of
-from rltrace.analysis.whatif.parts import Parts, parts_of
-from rltrace.analysis.whatif.predict import Source
-from rltrace.trace.errors import RltraceError
-from rltrace.trace.recorded import recorded_until
+from rltrace.hooks.hook import OwnFigure
+from rltrace.trace.processes import Process
 from rltrace.trace.sampled import only_some
-
-if TYPE_CHECKING:
-    from rltrace.hooks.hook import OwnFigure
-    from rltrace.trace.processes import Process
-    from rltrace.trace.run import Run
 
 
 @dataclass(frozen=True)
@@ -170,142 +159,85 @@ class Summary:
     own_figures: tuple[ComparedFigure, ...]
 
 
-def summarize(
-    run: Run,
-    price_usd_per_hour: float | None = None,
-    lag_budget: float = math.inf,
-    figures: Sequence[OwnFigure] = (),
-    predict: bool = True,
-    replayed: tuple[Parts, Source] | None = None,
+def summary_of(
+    analysis: RunAnalysis, figures: Sequence[OwnFigure] = (), predict: bool = True
 ) -> Summary:
-    """Analyses `run`. `price_usd_per_hour` (of a device) overrides the run's and the table's;
-    `lag_budget` is the largest lag in policy versions at which a token still counts as useful;
-    `figures` are those of the framework's own to hold against what was traced; without `predict`
-    no gain of a fix is predicted, which takes most of the time. `replayed` is what was read of the
-    run, at that price and budget, and its workload, where somebody has them already: of its
-    `whole_steps` where a process stopped recording, of which the summary is then."""
-    run = whole_steps(run)
-    until = recorded_until(run)  # first: a job that goes on records more while tables are read
-    parts = replayed[0] if replayed else parts_of(run, price_usd_per_hour, lag_budget)
-    source = replayed[1] if replayed else _source(run, parts)
-    activity, steps, breakdown, lags = parts.activity, parts.steps, parts.breakdown, parts.staleness
-    composed, moved, tokens = parts.composition, parts.syncs, parts.goodput
-    rows = stage_rows(activity, steps, breakdown, overlap_known=not is_laid_out(run))
-    steady = list(steps.steady)
-    counted = set(steady)
-    untold = why_untold(breakdown.untold, only_some(run.meta))
-    tau_s, exposed_s, unattributed_s = (
-        breakdown.tau_s,
-        breakdown.exposed_s,
-        breakdown.unattributed_s,
+    """Everything at once. `figures` are those of the framework's own to hold against what was
+    traced; without `predict` no gain of a fix is predicted, which takes most of the time."""
+    run, activity, steps = analysis.run, analysis.activity, analysis.steps
+    until = analysis.until_ns
+    return Summary(
+        run=_facts(analysis),
+        steps=_steps(analysis),
+        typical=typical_step(activity, steps),
+        stages=analysis.stages,
+        waits=waits(run, steps),
+        verdict=verdict(analysis, predict),
+        binding=analysis.binding,
+        critical_path=analysis.critical_path,
+        probe=analysis.probe,
+        composition=analysis.composition,
+        tail=analysis.tail,
+        staleness=analysis.staleness,
+        syncs=analysis.syncs,
+        goodput=analysis.goodput,
+        cascade=analysis.cascade,
+        freshness=analysis.freshness,
+        health=analysis.health,
+        reward=analysis.reward,
+        signal=group_signal(run),
+        coverage=analysis.coverage,
+        own_cost=own_cost(run, activity, until),
+        own_figures=compare_figures(analysis, figures),
     )
-    if untold:
-        tau_s = tau_s.copy()
+
+
+def _steps(analysis: RunAnalysis) -> StepsSummary:
+    run, activity, until = analysis.run, analysis.activity, analysis.until_ns
+    steps, breakdown, rows = analysis.steps, analysis.breakdown, analysis.stages
+    tau_s, exposed_s = breakdown.tau_s.copy(), breakdown.exposed_s
+    unattributed_s = breakdown.unattributed_s
+    if analysis.untold:
         tau_s[:, [int(stage) for stage in breakdown.untold]] = math.nan
         exposed_s, unattributed_s = (np.full_like(x, math.nan) for x in (exposed_s, unattributed_s))
+    steady = list(steps.steady)
+    counted = set(steady)
     idle_s = unattributed_s[steady]
     steady_s = float(breakdown.steps_s[steady].sum())
-    since = activity.first_ns if run.begins_ns is None else run.begins_ns
-    fresh = freshness(run, lags)
-    reward = reward_curve(run, steps, count_devices(run))
-    placement = "" if composed is None else composed.placement
-    long = tail(run, steps, placement)
-    well = health(run, activity, steps, breakdown, reward, fresh, until)
-    tracks = follow(run, steps)
-    path = critical_path(run, activity, steps, breakdown, tracks)
-    followed = telling(path, composed.overlap_share if composed else 0.0)
-    probe = find_probe(run, steps, breakdown, rows, followed)
-    load = source(Constants()) if source else None
-    seen = Seen(
-        run=run,
-        steps=steps,
-        breakdown=breakdown,
-        stages=rows,
-        composition=composed,
-        tail=long,
-        staleness=lags,
-        freshness=fresh,
-        syncs=moved,
-        goodput=tokens,
-        devices=count_devices(run),
-        kept=captured(run),
-        workload=load,
-        overlap_known=not is_laid_out(run),
-        followed=followed,
-        path=well_known(path),
-        overlap_s=(
-            for_samples_s(run, activity, steps, breakdown, tracks)
-            if followed
-            else breakdown.overlap_s
+    return StepsSummary(
+        complete=0 if steps.whole_run else len(steps.windows),
+        steady=len(analysis.steady),
+        warmup=tuple(window.step for window in steps.windows if window.warmup),
+        stalled=tuple(steps.windows[i].step for i in steps.stalled),
+        per_generation=steps.per_generation,
+        generations=sum(steps.windows[i].generates for i in steps.whole_generations),
+        parts=tuple(steps.windows[i].step for i in steps.unbroken if i not in counted),
+        whole_run=steps.whole_run,
+        in_progress=tuple(
+            (n, (step_known_until(run, activity, start, until) - start) / 1e9)
+            for n, start in steps.in_progress
         ),
-        probe=probe,
-        pace=find_pace(run, activity, steps, breakdown, composed, load),
-    )
-    return Summary(
-        run=_facts(run, activity, until),
-        steps=StepsSummary(
-            complete=0 if steps.whole_run else len(steps.windows),
-            steady=0 if steps.whole_run else len(steady),
-            warmup=tuple(window.step for window in steps.windows if window.warmup),
-            stalled=tuple(steps.windows[i].step for i in steps.stalled),
-            per_generation=steps.per_generation,
-            generations=sum(steps.windows[i].generates for i in steps.whole_generations),
-            parts=tuple(steps.windows[i].step for i in steps.unbroken if i not in counted),
-            whole_run=steps.whole_run,
-            in_progress=tuple(
-                (n, (step_known_until(run, activity, start, until) - start) / 1e9)
-                for n, start in steps.in_progress
-            ),
-            repeated=steps.repeated,
-            step_s=spread(breakdown.steps_s[steady]),
-            unattributed_s=spread(idle_s),
-            unattributed_share=float(idle_s.sum()) / steady_s if steady_s else math.nan,
-            between_s=steps.between_s,
-            times=tuple(
-                StepTimes(
-                    step=window.step,
-                    start_ns=window.start_ns,
-                    seconds=window.length_s,
-                    warmup=window.warmup,
-                    steady=i in counted,
-                    generates=window.generates,
-                    exposed_s={r.name: float(exposed_s[i, r.stage]) for r in rows},
-                    tau_s={r.name: float(tau_s[i, r.stage]) for r in rows},
-                    unattributed_s=float(unattributed_s[i]),
-                )
-                for i, window in enumerate(steps.windows)
-            ),
-            exposed_unknown=untold,
+        repeated=steps.repeated,
+        step_s=spread(breakdown.steps_s[steady]),
+        unattributed_s=spread(idle_s),
+        unattributed_share=float(idle_s.sum()) / steady_s if steady_s else math.nan,
+        between_s=steps.between_s,
+        times=tuple(
+            StepTimes(
+                step=window.step,
+                start_ns=window.start_ns,
+                seconds=window.length_s,
+                warmup=window.warmup,
+                steady=i in counted,
+                generates=window.generates,
+                exposed_s={r.name: float(exposed_s[i, r.stage]) for r in rows},
+                tau_s={r.name: float(tau_s[i, r.stage]) for r in rows},
+                unattributed_s=float(unattributed_s[i]),
+            )
+            for i, window in enumerate(steps.windows)
         ),
-        typical=typical_step(activity, steps),
-        stages=rows,
-        waits=waits(run, steps),
-        verdict=verdict(seen, well, source if predict else None),
-        binding=find_binding(steps, breakdown, rows, only_some(run.meta)),
-        critical_path=path,
-        probe=probe,
-        composition=composed,
-        tail=long,
-        staleness=lags,
-        syncs=moved,
-        goodput=tokens,
-        cascade=cascade(run, activity, steps, breakdown, tokens, fresh, (since, until)),
-        freshness=fresh,
-        health=well,
-        reward=reward,
-        signal=group_signal(run),
-        coverage=coverage(run, activity, until),
-        own_cost=own_cost(run, activity, until),
-        own_figures=compare_figures(run, activity, steps, moved, placement, figures),
+        exposed_unknown=analysis.untold,
     )
-
-
-def _source(run: Run, parts: Parts) -> Source | None:
-    """The workload of the run; None where it cannot be replayed."""
-    try:
-        return workload_of(run, parts)
-    except RltraceError:
-        return None
 
 
 def _framework(process: Process) -> str:
@@ -315,16 +247,16 @@ def _framework(process: Process) -> str:
     return f"{process.adapter} {version}" if version else str(process.adapter)
 
 
-def _facts(run: Run, activity: Activity, until: int) -> RunFacts:
+def _facts(analysis: RunAnalysis) -> RunFacts:
+    run, activity, until = analysis.run, analysis.activity, analysis.until_ns
     meta = run.meta
     command = meta.get("command")
     framework = " ".join(str(meta[k]) for k in ("framework", "framework_version") if meta.get(k))
     adapters = sorted({_framework(p) for p in run.processes if p.adapter})
-    roles: dict[str, int] = {}
-    for process in run.processes:
-        parent = f"child of {process.child_of}" if process.child_of else "unknown"
-        role = process.role or parent
-        roles[role] = roles.get(role, 0) + 1
+    roles = Counter(
+        process.role or (f"child of {process.child_of}" if process.child_of else "unknown")
+        for process in run.processes
+    )
     start = meta.get("start_real_ns")
     began = start if isinstance(start, int) else activity.first_ns
     shown = began if run.begins_ns is None else run.begins_ns

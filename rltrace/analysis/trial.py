@@ -4,21 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rltrace.analysis.activity import read_activity
-from rltrace.analysis.bootstrap import UNKNOWN, Interval, mean_ratio, rate_ratio, ratio
-from rltrace.analysis.cut_short import whole_steps
-from rltrace.analysis.freshness import freshness
-from rltrace.analysis.goodput import goodput, step_goodput
-from rltrace.analysis.staleness import staleness
-from rltrace.analysis.steps import find_steps
-from rltrace.analysis.whatif.predict import Estimate
-
-if TYPE_CHECKING:
-    from rltrace.trace.run import Run
+from rltrace.analysis.run_analysis import RunAnalysis
+from rltrace.analysis.stats.estimate import Estimate
+from rltrace.analysis.stats.interval import Interval
+from rltrace.analysis.stats.resampling import mean_ratio, rate_ratio, ratio
+from rltrace.analysis.step_figures import edges_of
+from rltrace.trace.run import Run
 
 STEP, FRESHNESS, GOODPUT = "step", "freshness", "goodput"
 CONFIRMED, REFUTED, CANNOT_TELL = "confirmed", "refuted", "cannot tell"
@@ -29,10 +23,9 @@ _NONE = 0.02  # gains of less are none
 
 @dataclass(frozen=True)
 class Pace:
-    """How fast a run was over its steady steps. `steps_s` are seconds from the begin of a step to
-    that of the next one; `step_s` is their mean. `effective_tokens_per_s` are useful tokens,
-    weighted by freshness, `tokens_per_sample` response tokens of what was trained on, and
-    `freshness` that weight; NaN where nobody said what that was, or not all samples were recorded.
+    """How fast a run was over its steady steps. `steps_s` are from the begin of a step to that of
+    the next, `step_s` is their mean. `effective_tokens_per_s` are useful tokens, weighted by
+    `freshness`, `tokens_per_sample` response tokens of what was trained on; NaN: unknown.
     `useful_tokens` are those of each of the steps."""
 
     steps_s: tuple[float, ...]
@@ -44,25 +37,18 @@ class Pace:
 
 
 def pace(run: Run) -> Pace:
-    """The pace of `run`."""
-    run = whole_steps(run)
-    activity = read_activity(run)
-    steps = find_steps(run, (activity.first_ns, activity.last_ns))
-    steady = () if steps.whole_run else tuple(steps.windows[i] for i in steps.steady)
-    if not steady:
+    analysis = RunAnalysis(run)
+    if not analysis.steady:
         return Pace((), math.nan, math.nan)
-    begins = [window.start_ns for window in steady]
-    ends = [*begins[1:], steady[-1].end_ns]
-    steps_s = tuple((b - a) / 1e9 for a, b in zip(begins, ends, strict=True))
-    tokens = goodput(run, steps, None)
+    steps_s = tuple((np.diff(np.append(*edges_of(analysis.steps))) / 1e9).tolist())
+    tokens = analysis.goodput
     effective = length = weight = math.nan
     useful: tuple[int, ...] = ()
     if tokens is not None and tokens.window_s and tokens.trained.samples:
-        weight = freshness(run, staleness(run)).weight
+        weight = analysis.freshness.weight
         effective = tokens.trained.useful_tokens / tokens.window_s * weight
         length = tokens.trained.tokens / tokens.trained.samples
-        of_step = step_goodput(run, steps)
-        useful = tuple(of_step[i].useful_tokens for i in steps.steady)
+        useful = tuple(analysis.goodput_of_steps[i].useful_tokens for i in analysis.steady)
     return Pace(steps_s, float(np.mean(steps_s)), effective, length, weight, useful)
 
 
@@ -71,12 +57,11 @@ class Trial:
     """What a change gained over all `pairs` (before, after), by `metric`: the step before over the
     step after; steps a second weighted by freshness, after over before; or effective tokens a
     second, at the lengths of before: a policy that learns to answer in half the words does the same
-    work, and so does one that learns what it is asked, and has fewer groups to learn from (which
-    effective tokens do count: more of these are what some changes are for).
+    work.
 
     `predicted` is None where nothing predicts it. `answer` is "confirmed", "refuted" or "cannot
-    tell" with a prediction, and "gains", "loses", "no gain" or "cannot tell" without one; `because`
-    says why."""
+    tell" with a prediction, and "gains", "loses", "no gain" or "cannot tell" without one.
+    """
 
     metric: str
     pairs: tuple[tuple[Pace, Pace], ...]
@@ -88,30 +73,28 @@ class Trial:
     @property
     def saved(self) -> Interval:
         """The gain as a share of what a step, or an effective token, cost before."""
-        return Interval(*(1 - 1 / g for g in (self.gain.value, self.gain.low, self.gain.high)))
+        return _saved(self.gain.value, self.gain.low, self.gain.high)
 
     @property
     def uncounted(self) -> float:
         """What else there is to learn from after over before, which `metric` leaves out: response
         tokens a sample, with freshness useful tokens a step. NaN where nobody said."""
-        ratios = [
-            _over(_left_out(after, self.metric), _left_out(before, self.metric))
-            for before, after in self.pairs
-        ]
+        left_out = [[_left_out(pace, self.metric) for pace in pair] for pair in self.pairs]
+        ratios = [_over(after, before) for before, after in left_out]
         return float(np.mean(ratios)) if ratios else math.nan
 
     @property
     def predicted_saved(self) -> Interval | None:
         """The same of the prediction: `low` and `high` are the ends of its range."""
-        if self.predicted is None:
-            return None
-        return Interval(*(1 - 1 / g for g in (
-            self.predicted.middle, self.predicted.low, self.predicted.high,
-        )))  # fmt: skip
+        found = self.predicted
+        return _saved(found.middle, found.low, found.high) if found else None
+
+
+def _saved(*gains: float) -> Interval:
+    return Interval(*(1 - 1 / gain for gain in gains))
 
 
 def trial(pairs: tuple[tuple[Pace, Pace], ...], metric: str, predicted: Estimate | None) -> Trial:
-    """What these pairs of runs say."""
     gain = _gain(pairs, metric)
     answer, because = _answer(gain, predicted)
     return Trial(metric, pairs, gain, predicted, answer, because)
@@ -123,13 +106,10 @@ def _gain(pairs: tuple[tuple[Pace, Pace], ...], metric: str) -> Interval:
         if len(known) == 1:  # steps within the runs are all that is known of chance
             before, after = known[0]
             return ratio(after.steps_s, before.steps_s)
-        ratios = [a.step_s / b.step_s for a, b in known]
-    else:
-        rates = [(_rate(a, metric), _rate(b, metric)) for a, b in pairs]
-        ratios = [b / a for a, b in rates if a > 0 and b > 0]
-    if not ratios:
-        return UNKNOWN
-    return _with_luck(mean_ratio(ratios), pairs) if metric == GOODPUT else mean_ratio(ratios)
+        return mean_ratio([a.step_s / b.step_s for a, b in known])
+    rates = [(_rate(a, metric), _rate(b, metric)) for a, b in pairs]
+    gain = mean_ratio([b / a for a, b in rates if a > 0 and b > 0])
+    return _with_luck(gain, pairs) if metric == GOODPUT and gain.known else gain
 
 
 def _with_luck(gain: Interval, pairs: tuple[tuple[Pace, Pace], ...]) -> Interval:

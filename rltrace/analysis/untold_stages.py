@@ -1,22 +1,18 @@
 """Stages whose times cannot be known from a share of the samples (`wrap --sample`, in 0.1).
 
-Spans are recorded whole, of every sample. So what stages took, and how long each held the step up,
-is known as ever where spans tell it. It is not of a stage that has rows of samples and no span:
-others were generated, or judged, in the time that these leave free, so whatever ran then may have
-been hidden. Nor of generation in a process that has spans of its samples' tools, too: whether all
-of its samples were in their tools then (`in_tools`) takes all of them.
+Spans are recorded whole, of every sample, so what they tell is known as ever. A stage that has rows
+of samples and no span is not: others were generated, or judged, in the time that these leave free.
+Nor is generation in a process that has spans of its samples' tools, too: whether all of its samples
+were in their tools then takes all of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING
 
+from rltrace.trace.run import Run
 from rltrace.trace.sampled import only_some
 from rltrace.trace.vocabulary import Stage, word
-
-if TYPE_CHECKING:
-    from rltrace.trace.run import Run
 
 ROWS_OF = {Stage.ROLLOUT: "trajectories", Stage.REWARD: "rewards"}
 """The tables of samples whose rows are the work of a stage, where it has no spans."""

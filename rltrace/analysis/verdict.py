@@ -10,15 +10,13 @@ import math
 from dataclasses import dataclass
 
 from rltrace.analysis.chains import Chain
-from rltrace.analysis.current import current_settings
+from rltrace.analysis.differing import current_settings
 from rltrace.analysis.fixes import Fix, bytes_take_time, fixes_for
 from rltrace.analysis.framework import framework_of
-from rltrace.analysis.health import Health
 from rltrace.analysis.lint import Lint, lint
 from rltrace.analysis.readiness import Control, readiness
+from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.walls.rank import Ranking, rank
-from rltrace.analysis.walls.wall import Seen
-from rltrace.analysis.whatif.predict import Source
 from rltrace.analysis.whatif.trust import OffTheRun, is_off, replay_error
 from rltrace.trace.vocabulary import Stage
 
@@ -53,33 +51,29 @@ class Verdict(Ranking):
         return bool(tried or self.idle or self.slower) and not any(fix.gains for fix in tried)
 
 
-def verdict(seen: Seen, health: Health, source: Source | None) -> Verdict:
-    """The verdict; `source` is the run's workload for predictions (None: it cannot be replayed)."""
-    ranking = rank(seen)
-    alarms = tuple(alarm.says for alarm in health.alarms if alarm.forbids)
-    fixes = () if alarms else _fixes(seen, ranking, source)
-    load = seen.workload if source is not None else None
+def verdict(analysis: RunAnalysis, predict: bool = True) -> Verdict:
+    """The verdict; without `predict`, which takes most of the time, no fix has a gain."""
+    ranking, source = rank(analysis), analysis.source if predict else None
+    alarms = analysis.health.forbids
+    fixes: tuple[Fix, ...] = ()
+    if ranking.first is not None and not alarms:
+        framework = framework_of(analysis.run)
+        set_now = current_settings(analysis.run, *framework)
+        fixes = fixes_for(analysis, ranking, source, framework, set_now)
+    load = analysis.workload if predict else None
     return Verdict(
         **vars(ranking),
-        queues=queues(seen),
+        queues=queues(analysis),
         alarms=alarms,
         fixes=tuple(fix for fix in fixes if not fix.idle and not fix.loses),
         idle=tuple(fix.move for fix in fixes if fix.idle),
         slower=tuple(fix.move for fix in fixes if fix.loses),
-        bytes_take_time=bytes_take_time(seen),
+        bytes_take_time=bytes_take_time(analysis),
         replay_error=replay_error(load) if load else math.nan,
         unpredicted=str(OffTheRun(load)) if load and is_off(load) else "",
-        lints=lint(seen),
-        controls=readiness(seen),
+        lints=lint(analysis),
+        controls=readiness(analysis),
     )
-
-
-def _fixes(seen: Seen, ranking: Ranking, source: Source | None) -> tuple[Fix, ...]:
-    if ranking.first is None:
-        return ()
-    framework = framework_of(seen.run)
-    set_now = current_settings(seen.run, *framework)
-    return fixes_for(seen, ranking, source, framework, set_now)
 
 
 # --- who starves whom: how many samples each role could deliver if it never waited
@@ -103,26 +97,25 @@ class Queues:
     starved: tuple[str, ...]
 
 
-def queues(seen: Seen) -> Queues | None:
+def queues(analysis: RunAnalysis) -> Queues | None:
     """The rates; None where no sample was recorded, or no step."""
-    samples, steady = float(seen.tail.latency_s.n), seen.steady
+    samples, steady = float(analysis.tail.latency_s.n), analysis.steady
     if not samples or not steady:
         return None
-    breakdown = seen.breakdown
+    breakdown = analysis.breakdown
     busy_s = {
         "actors": float(breakdown.tau_s[steady, Stage.ROLLOUT].sum()),
         "rewards": float(breakdown.tau_s[steady, Stage.REWARD].sum()),
         "learner": float(breakdown.chain_s[steady, Chain.LEARNER].sum()),
     }
-    if seen.pace is not None and seen.pace.samples:  # by process, with the weights that are sent
-        samples = seen.pace.samples
-        busy_s |= {
-            role.name: role.seconds().middle for role in seen.pace.roles if role.name in busy_s
-        }
+    pace = analysis.pace
+    if pace is not None and pace.samples:  # by process, with the weights that are sent
+        samples = pace.samples
+        busy_s |= {r.name: r.seconds().middle for r in pace.roles if r.name in busy_s}
     rates = {role: samples / s if s else math.nan for role, s in busy_s.items()}
     known = {role: rate for role, rate in rates.items() if not math.isnan(rate)}
     slowest = min(known, key=known.__getitem__) if known else ""
-    beside = seen.composition is not None and seen.composition.overlap_share > 0.1
+    beside = analysis.composition is not None and analysis.composition.beside
     starved = tuple(
         role for role, rate in known.items() if beside and rate > _ALIKE * known[slowest]
     )

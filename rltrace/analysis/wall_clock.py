@@ -1,10 +1,8 @@
 """Where the wall-clock of a whole run went: every second has one reason.
 
-A run is its steps and what lies around them. Around them: start-up (until the first step), between
-steps, after the last one, a step that was begun and never ended; evaluation and checkpoints there
-are apart. In them: steps that a restart did again, evaluation and checkpoints, what warm-up and
-stalls took beyond a usual step, and else each stage's exposed time, waits, and time that no span
-covers; or "in steps", where exposed times are not known.
+Around the steps that is start-up, a gap, or a step that failed or never ended; in them a restart,
+what warm-up and stalls took beyond a usual step, and else each stage's exposed time, or "in steps",
+where that is not known. Evaluation and checkpoints are apart in both.
 """
 
 from __future__ import annotations
@@ -82,12 +80,14 @@ def wall_clock(
         warm = np.array([w.warmup for w in windows])
         _add(seconds, "warm-up, beyond a usual step", beyond_s[once & warm].sum())
         _add(seconds, "stalls, beyond a usual step", beyond_s[once & ~warm].sum())
-        part = np.where(once, usual, 0.0)
+        part = kept = np.where(once, usual, 0.0)
         if breakdown.untold:
             _add(in_steps, "in steps", (rest_s * part).sum())
         else:
-            _charge(in_steps, breakdown, part)
-        kept = part
+            for stage in Stage:
+                if stage not in APART and stage is not Stage.STEP:
+                    _add(in_steps, word(stage), (breakdown.exposed_s[:, stage] * part).sum())
+            _add(in_steps, "no span", (breakdown.unattributed_s * part).sum())
     wall_s = (until_ns - since_ns) / 1e9
     idle = {word(stage) for stage in NO_WORK} | {"no span"}
     parts = [
@@ -135,13 +135,6 @@ def _around(
     else:
         _add(seconds, "start-up", rest_s.sum())
     return seconds
-
-
-def _charge(seconds: dict[str, float], breakdown: Breakdown, part: Seconds) -> None:
-    for stage in Stage:
-        if stage not in APART and stage is not Stage.STEP:
-            _add(seconds, word(stage), (breakdown.exposed_s[:, stage] * part).sum())
-    _add(seconds, "no span", (breakdown.unattributed_s * part).sum())
 
 
 def _add(seconds: dict[str, float], reason: str, more: float) -> None:

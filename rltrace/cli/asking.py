@@ -94,22 +94,19 @@ def _whatif_source(
 
         return (), (), read_stages(stages).workload
     from rltrace.analysis.binding import too_few
-    from rltrace.analysis.cut_short import whole_steps
-    from rltrace.analysis.summary import summarize
+    from rltrace.analysis.run_analysis import RunAnalysis
+    from rltrace.analysis.walls.rank import rank
     from rltrace.analysis.whatif.of_run import workload_of
-    from rltrace.analysis.whatif.parts import parts_of
     from rltrace.run.location import find_run
     from rltrace.run.reading import open_readable
 
     opened = open_readable(find_run(run))
     options.narrow_to(opened, which, last)
-    opened = whole_steps(opened)
-    parts = parts_of(opened)
-    source = workload_of(opened, parts)
-    if few := too_few(len(parts.steps.steady)):
+    analysis = RunAnalysis(opened)
+    source = analysis.source or workload_of(analysis)  # which says why there is none
+    if few := too_few(len(analysis.steady)):
         raise RltraceError(f"cannot be predicted: {few}", CANNOT_TELL)
-    found = summarize(opened, predict=False, replayed=(parts, source))
-    return tuple(found.health.alarms), found.verdict.walls, source
+    return analysis.health.alarms, rank(analysis).walls, source
 
 
 @command(short_help="Which stage made the difference between two runs.")

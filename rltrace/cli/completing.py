@@ -65,7 +65,6 @@ def runs(context: click.Context, parameter: click.Parameter, typed: str) -> list
 def questions(
     context: click.Context, parameter: click.Parameter, typed: str
 ) -> list[CompletionItem]:
-    """Named queries, and runs."""
     from rltrace.analysis.named_queries import named_queries
 
     if typed.startswith("@"):
@@ -80,7 +79,6 @@ def questions(
 def frameworks(
     context: click.Context, parameter: click.Parameter, typed: str
 ) -> list[CompletionItem]:
-    """The frameworks whose logs can be imported."""
     from rltrace.importers import IMPORTERS
 
     return [CompletionItem(name) for name in IMPORTERS if name.startswith(typed)]

@@ -70,8 +70,7 @@ def gate(
     data are missing or unreadable.
     """
     from rltrace.analysis.gate.conditions import FORBID, MAX_REGRESSION, MAXIMUM, MINIMUM, WALL
-    from rltrace.run import gating
-    from rltrace.run.gate_settings import read_settings, stated
+    from rltrace.run import gate_settings
     from rltrace.run.location import find_run
 
     one_form({"--markdown": markdown, "--json": as_json})
@@ -82,8 +81,9 @@ def gate(
         WALL: () if wall is None else (wall,),
         FORBID: forbid,
     }
-    asked = stated(words, baseline, normalise).over(read_settings(Path.cwd()))
-    found = gating.gate(runs or [find_run(None)], asked)
+    project = gate_settings.read_settings(Path.cwd())
+    asked = gate_settings.stated(words, baseline, normalise).over(project)
+    found = gate_settings.gate(runs or [find_run(None)], asked)
     if junit is not None:
         from rltrace.report import gate_forms
 
@@ -131,10 +131,10 @@ def baseline(runs: tuple[Path, ...], output: Path, anyway: bool, as_json: bool) 
     Give several runs of the same job: what differs from one to the next is what a gate has to see
     through. Without any, the newest here.
     """
-    from rltrace.run import gating
+    from rltrace.run.gate_settings import keep_baseline
     from rltrace.run.location import find_run
 
-    made = gating.keep_baseline(runs or [find_run(None)], output, anyway=anyway)
+    made = keep_baseline(runs or [find_run(None)], output, anyway=anyway)
     steps = [run.size for run in made.runs]
     if as_json:
         print_json({"path": str(output), "runs": [run.run for run in made.runs], "steps": steps})

@@ -55,7 +55,6 @@ class Commands(click.Group):
 
 
 def told(error: BaseException) -> tuple[str, int]:
-    """What is said of a failure, and its exit code."""
     if isinstance(error, errors.RltraceError):
         return visible(str(error)), error.exit_code
     if isinstance(error, click.ClickException):

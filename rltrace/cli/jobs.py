@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,9 +18,13 @@ from rltrace.trace.errors import WrongUsage
 from rltrace.trace.printable import visible
 
 if TYPE_CHECKING:
+    from rltrace.hooks.doses import Design
     from rltrace.trace.run import Run
 
 _GIVEN = "rltrace.command"
+_ALL = "all"
+"""What `--probe` stands for where no stage is named."""
+
 _GONE = {
     "max_bytes": "--max-bytes is gone, and everything is recorded: once the run is over, `rltrace "
     "compact --delete-segments` makes 5 bytes a span of its 58 (docs/nodes.md)",
@@ -37,9 +42,7 @@ class _Wrap(Command):
     """`--probe` takes several words."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        from rltrace.run.probe_options import with_stages_joined
-
-        return super().parse_args(ctx, with_stages_joined(args))
+        return super().parse_args(ctx, _with_stages_joined(args))
 
 
 @click.command(
@@ -58,7 +61,7 @@ class _Wrap(Command):
 @click.option(
     "--probe",
     is_flag=False,
-    flag_value="all",
+    flag_value=_ALL,
     metavar="[STAGE...]",
     help="Delay stages at random steps, to measure which hold the step up (docs/probe.md).",
 )
@@ -103,12 +106,11 @@ def wrap(
 ) -> None:
     """Run COMMAND with every process of it traced: `rltrace wrap -- python train.py`."""
     from rltrace.run.asked import Asked
-    from rltrace.run.probe_options import design_of
     from rltrace.run.wrap import wrap as wrap_
 
     design = None
     if probe is not None:
-        design = design_of(probe, probe_budget, probe_seed)
+        design = _design_of(probe, probe_budget, probe_seed)
     elif probe_budget is not None or probe_seed is not None:
         raise WrongUsage("--probe-budget and --probe-seed go with --probe")
 
@@ -124,6 +126,49 @@ def wrap(
         capture_tokens=capture_tokens,
     )
     sys.exit(wrap_(list(command), out, asked))
+
+
+def _with_stages_joined(words: list[str]) -> list[str]:
+    """The words of a command line, with the stages after `--probe` as one word (`rollout,train`):
+    an option takes one value. The command that is to be wrapped is left as it is."""
+    for place, word in enumerate(words):
+        if word == "--" or not (word.startswith("-") or words[place - 1].startswith("--")):
+            break  # here the command begins
+        if word == "--probe":
+            after = words[place + 1 :]
+            stages = list(takewhile(_is_stages, after))
+            if stages:
+                return [*words[: place + 1], ",".join(stages), *after[len(stages) :]]
+    return words
+
+
+def _is_stages(word: str) -> bool:
+    from rltrace.hooks.doses import STAGES
+
+    return all(part in STAGES for part in word.split(","))
+
+
+def _design_of(stages: str, budget: str | None, seed: int | None) -> Design:
+    """The design for stages such as `"rollout,train"`. Errors: `RltraceError` for a stage that
+    cannot be delayed or a budget out of range."""
+    from random import SystemRandom
+
+    from rltrace.hooks.doses import DEFAULT_BUDGET, Design
+
+    named = [stage for stage in stages.split(",") if stage and stage != _ALL]
+    drawn = SystemRandom().randrange(1 << 32) if seed is None else seed
+    try:
+        return Design(named, DEFAULT_BUDGET if budget is None else _share(budget), drawn)
+    except ValueError as error:
+        raise WrongUsage(f"--probe: {error}") from None
+
+
+def _share(text: str) -> float:
+    number = text.strip()
+    try:
+        return float(number[:-1]) / 100 if number.endswith("%") else float(number)
+    except ValueError:
+        raise ValueError(f"a budget is a share such as 5% or 0.05, not {text!r}") from None
 
 
 @command(short_help="Ship what is not yet of a run to its URL.")
@@ -267,15 +312,15 @@ def experiment(
     if resume and out is None:
         raise WrongUsage("--resume goes on in a directory: name it with --out")
     change_.refuse_what_takes_no_settings(run)
+    from rltrace.analysis.run_analysis import RunAnalysis
+
     unwell: tuple[str, ...] = ()
     if words:
-        from rltrace.analysis.alarms import alarms
-
-        change, unwell = change_.change_of_words(words), alarms(run)
+        change, unwell = change_.change_of_words(words), RunAnalysis(run).health.forbids
     else:
-        from rltrace.analysis.summary import summarize
+        from rltrace.analysis.verdict import verdict
 
-        found_by = summarize(run).verdict
+        found_by = verdict(RunAnalysis(run))
         change_.refuse_unwell(found_by.alarms)
         change = change_.change_of_fix(found_by.fixes, number)
     asked = click.get_current_context().meta[_GIVEN]

@@ -56,7 +56,8 @@ def report(
     html: Path | None,
 ) -> None:
     """Where the step went, how stale the data was, which stage binds."""
-    from rltrace.analysis.summary import summarize
+    from rltrace.analysis.run_analysis import RunAnalysis
+    from rltrace.analysis.summary import summary_of
     from rltrace.report.own_figures_section import figures_of
 
     files = {"--svg": svg is not None, "--html": html is not None}
@@ -65,7 +66,8 @@ def report(
         limits = f"from {_CHEAPEST:g} to {_DEAREST:,.0f}"
         raise WrongUsage(f"--price must be US$ for an hour of a device, {limits}, not {price:g}")
     budget = math.inf if lag_budget is None else lag_budget
-    summary = summarize(run, price, budget, figures_of(run))
+    analysis = RunAnalysis(run, price, budget)
+    summary = summary_of(analysis, figures_of(run))
     if as_json:
         from rltrace.report import to_json
 
@@ -75,14 +77,14 @@ def report(
 
         click.echo(markdown_report.render(summary, own_figures))
     elif svg is not None:
-        from rltrace.report import picture
+        from rltrace.report import terminal
 
-        picture.write_svg(summary, svg, own_figures)
+        terminal.write_svg(summary, svg, own_figures)
         options.say(str(svg))
     elif html is not None:
         from rltrace.report import html as page
 
-        size_bytes = page.write(run, summary, html, own_figures)
+        size_bytes = page.write(analysis, summary, html, own_figures)
         options.say(f"{html}: {size_bytes / 1e3:,.0f} kB; open it in a browser")
     else:
         from rltrace.report import terminal

@@ -1,7 +1,4 @@
-"""What `-h` says of a command beyond its options: examples, exit codes, files, the page to read.
-
-The text is data (manual.toml), so that commands stay short and every one has its part of it.
-"""
+"""What `-h` says of a command beyond its options: manual.toml."""
 
 from __future__ import annotations
 
@@ -23,10 +20,7 @@ def pages() -> dict[str, dict[str, Any]]:
 
 
 class Command(click.Command):
-    """A command of click's, with its page below its options."""
-
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The page of the command that `ctx` is of."""
         page = pages().get(ctx.command_path.partition(" ")[2], {})
         if examples := page.get("examples"):
             with formatter.section("Examples"):

@@ -20,6 +20,7 @@ from rltrace.trace.printable import visible
 if TYPE_CHECKING:
     from rltrace.trace.run import Run
 
+_LEAST_BYTES = 4_000_000  # what is less is there at once
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
@@ -42,10 +43,34 @@ class RunFolder(click.Path):
         if value == "":
             raise WrongUsage("the name of the run is empty: give it or leave it out")
         if isinstance(value, str) and "://" in value:
-            from rltrace.cli.bringing import place
-
-            return place(value)
+            return run_path(value)
         return super().convert(value, param, ctx)
+
+
+def run_path(given: str) -> Path:
+    """Where a run is that was given by its path or its URL, from which what is new is brought, with
+    progress on a terminal. Errors: `RltraceError`."""
+    if "://" not in given:
+        return Path(given)
+    from rltrace.trace.fetched import fetch
+    from rltrace.trace.store import is_url
+
+    if not is_url(given):
+        return Path(given)
+    shown = False
+
+    def tell(done_bytes: int, of_bytes: int) -> None:
+        nonlocal shown
+        if of_bytes >= _LEAST_BYTES and sys.stderr.isatty():
+            line = f"\r{done_bytes / 1e6:,.1f} of {of_bytes / 1e6:,.1f} MB"
+            click.echo(line, err=True, nl=False)
+            shown = True
+
+    try:
+        return fetch(given, tell)
+    finally:
+        if shown:
+            click.echo("\r\x1b[K", err=True, nl=False)
 
 
 STEPS = click.option("--steps", metavar="A..B", help="Of these steps only: 7, 5..9, 5.., ..9.")
@@ -63,26 +88,27 @@ RUN = click.argument(
 def opens_a_run(function: Callable[..., None]) -> Callable[..., None]:
     """Opens the run that a command names, or the newest here, whatever is left of it."""
 
-    @wraps(function)
-    def command(run: Path | None, **options: Any) -> None:
-        from rltrace.run.location import find_run
-
-        reuse_freed()
-        function(run=rltrace.open_run(find_run(run)), **options)
-
-    return command
+    return _opening(function, rltrace.open_run)
 
 
 def reads_a_run(function: Callable[..., None]) -> Callable[..., None]:
     """As `opens_a_run`, of which something can be told."""
 
+    def opened(path: Path) -> Run:
+        from rltrace.run.reading import open_readable
+
+        return open_readable(path)
+
+    return _opening(function, opened)
+
+
+def _opening(function: Callable[..., None], opened: Callable[[Path], Run]) -> Callable[..., None]:
     @wraps(function)
     def command(run: Path | None, **options: Any) -> None:
         from rltrace.run.location import find_run
-        from rltrace.run.reading import open_readable
 
         reuse_freed()
-        function(run=open_readable(find_run(run)), **options)
+        function(run=opened(find_run(run)), **options)
 
     return command
 

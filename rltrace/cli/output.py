@@ -17,12 +17,9 @@ if TYPE_CHECKING:
 
     from rltrace.report.layout import Section
 
-_PLAIN = dict(
-    zip(
-        "·–—−█▉▊▋▌▍▎▏▁▂▃▄▅▆▇░▒▓─│“”’τΣ×µ²…→±≥≤✓✗",
-        '----###############.:%-|""\'tSxu2~>~><+x',
-        strict=True,
-    )
+_PLAIN = str.maketrans(
+    "·–—−█▉▊▋▌▍▎▏▁▂▃▄▅▆▇░▒▓─│“”’τΣ×µ²…→±≥≤✓✗",
+    '----###############.:%-|""\'tSxu2~>~><+x',
 )
 """What stands for our own signs where the encoding has none; one for one, so that columns stand."""
 
@@ -49,7 +46,6 @@ def discard() -> None:
 
 
 def console() -> Console:
-    """Where tables and reports are printed."""
     from rich.console import Console
 
     file = _Uncommanding(sys.stdout) if os.environ.get("GITHUB_ACTIONS") == "true" else None
@@ -64,7 +60,6 @@ def console() -> Console:
 
 
 def show(sections: Iterable[Section]) -> None:
-    """Prints sections of a report."""
     from rltrace.report import printed
 
     page = console()
@@ -80,7 +75,6 @@ class _Uncommanding:
         self._file = file
 
     def write(self, text: str) -> int:
-        """Writes whole lines."""
         self._file.write(_COMMAND.sub(_written_out, text))
         return len(text)
 
@@ -96,9 +90,5 @@ def _plain(error: UnicodeError) -> tuple[str | bytes, int]:
     if not isinstance(error, UnicodeEncodeError):
         raise error
     found = error.object[error.start : error.end]
-    shown = "".join(_PLAIN.get(c) or _escaped(c) for c in found)
-    return shown, error.end
-
-
-def _escaped(c: str) -> str:
-    return c.encode("ascii", "backslashreplace").decode()
+    plain = found.translate(_PLAIN)
+    return plain.encode("ascii", "backslashreplace").decode(), error.end

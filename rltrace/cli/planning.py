@@ -101,9 +101,9 @@ def plan(
 
         draw_split(found, plot)
     if as_json:
-        from rltrace.report.plan_json import plan_json
+        from rltrace.report.to_json import of_plan
 
-        print_json(plan_json(found, advice))
+        print_json(of_plan(found, advice))
         return
     from rltrace.report import plan_section
 
@@ -119,7 +119,7 @@ def _measured(path: Path) -> Any:
 
 
 def _sweep(spec: Any, text: str, plot: Path | None, as_json: bool) -> None:
-    from rltrace.analysis.plan.sweep import asked, sweep
+    from rltrace.analysis.plan.plan import asked, sweep
 
     what, values = asked(text)
     points = sweep(spec, what, values)

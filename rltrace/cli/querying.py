@@ -14,7 +14,7 @@ import click
 
 from rltrace.cli import completing
 from rltrace.cli.manual import command
-from rltrace.cli.options import JSON, LAST, STEPS, narrow_to, one_form, print_json, say
+from rltrace.cli.options import JSON, LAST, STEPS, narrow_to, one_form, print_json, run_path, say
 from rltrace.cli.output import console
 from rltrace.trace.errors import WrongUsage
 from rltrace.trace.sampled import only_some
@@ -85,11 +85,7 @@ def _told_apart(words: tuple[str, ...]) -> tuple[str | None, Path | None]:
     first, second = words
     swapped = not _reads_as_query(first) and (_reads_as_query(second) or _is_run(first))
     sql, run = (second, first) if swapped else (first, second)
-    if "://" in run:
-        from rltrace.cli.bringing import place
-
-        return sql, place(run)
-    return sql, Path(run)
+    return sql, run_path(run)
 
 
 def _is_run(word: str) -> bool:

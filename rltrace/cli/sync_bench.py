@@ -118,22 +118,18 @@ def _plain(row: Row, rows: list[Row]) -> dict[str, Any]:
     return said | {
         "rounds": len(rounds),
         "between_bytes": row.between_bytes,
-        "memcpy_one_thread_s": _low([r.one_thread_s for r in rounds]),
-        "memcpy_two_threads_s": _low([r.two_threads_s for r in rounds]),
-        "stall_s": _low([r.stall_s for r in rounds]),
-        "stall_memcpys": _low([r.stall_memcpys for r in rounds]),
-        "end_to_end_s": _low([r.end_s for r in rounds]),
-        "floor_share": _high([r.floor_share for r in rounds]),
+        "memcpy_one_thread_s": _figures([r.one_thread_s for r in rounds], min),
+        "memcpy_two_threads_s": _figures([r.two_threads_s for r in rounds], min),
+        "stall_s": _figures([r.stall_s for r in rounds], min),
+        "stall_memcpys": _figures([r.stall_memcpys for r in rounds], min),
+        "end_to_end_s": _figures([r.end_s for r in rounds], min),
+        "floor_share": _figures([r.floor_share for r in rounds], max),
         "times": row.times(next(r for r in rows if r.receivers == row.receivers)),
     }
 
 
-def _low(values: list[float]) -> dict[str, float]:
-    return {"median": statistics.median(values), "best": min(values)}
-
-
-def _high(values: list[float]) -> dict[str, float]:
-    return {"median": statistics.median(values), "best": max(values)}
+def _figures(values: list[float], best: Callable[[list[float]], float]) -> dict[str, float]:
+    return {"median": statistics.median(values), "best": best(values)}
 
 
 def _table(model: Model, rows: list[Row]) -> Table:

@@ -81,17 +81,16 @@ def _seconds(known: dict[str, Any], as_json: bool) -> None:
             }
         )
         return
-    from rltrace.report import triage_section
+    from rltrace.report import plan_section
 
-    show([triage_section.triaged(found, fix)])
+    show([plan_section.triaged(found, fix)])
 
 
 def _refuse_impossible(known: dict[str, Any]) -> None:
     """Errors: `RltraceError` for seconds in which no hardware does what is stated."""
-    from rltrace.analysis.plan.constants import PlanConstants
     from rltrace.analysis.plan.hardware import counted
+    from rltrace.analysis.plan.learner import refuse_bandwidth, refuse_mfu
     from rltrace.analysis.plan.shapes import by_size, parameters
-    from rltrace.analysis.plan.training import refuse_bandwidth, refuse_mfu
 
     size, tokens = known.pop("params", None), known.pop("tokens", None)
     learner, rollout = known.pop("learner_gpus", None), known.pop("rollout_gpus", None)
@@ -108,7 +107,7 @@ def _refuse_impossible(known: dict[str, Any]) -> None:
     if learner is not None:
         count, kind = counted(learner)
         seconds = known.get("train", math.nan)
-        refuse_mfu("training", 6 * total * tokens, count, kind, seconds, PlanConstants())
+        refuse_mfu(6 * total * tokens, count, kind, seconds)
     generating_s = known.get("throughput", known.get("rollout", 0.0))
     if rollout is not None and generating_s > 0:
         count, kind = counted(rollout)
@@ -118,8 +117,8 @@ def _refuse_impossible(known: dict[str, Any]) -> None:
 
 
 def _design(known: dict[str, Any], as_json: bool) -> None:
-    from rltrace.analysis.plan.selector import select
     from rltrace.analysis.plan.shapes import parameters
+    from rltrace.analysis.plan.triage import select
 
     needed = ("params", "output", "environment", "staleness")
     missing = [f"--{name}" for name in needed if name not in known]
@@ -139,6 +138,6 @@ def _design(known: dict[str, Any], as_json: bool) -> None:
 
         print_json(to_json.plain(found))
         return
-    from rltrace.report import triage_section
+    from rltrace.report import plan_section
 
-    show(triage_section.designed(found))
+    show(plan_section.designed(found))

@@ -1,6 +1,6 @@
 """What a launcher says to each process that it starts: its rank, of how many, and of which launch.
 
-A launcher that starts `rltrace wrap` once a rank has one run for all (`rltrace.run.ranks`).
+A launcher that starts `rltrace wrap` once a rank has one run for all (`rltrace.trace.ranks`).
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """Logs of finished runs, turned into run directories that every reader of traces takes.
 
-Formats (`json_lines`, `event_files`, `wandb_files`, `console`; `chrome`, `otlp` for times of their
-own) know nothing of frameworks; a framework's file maps its names to stages, with the label map of
-its adapter: `verl`, `openrlhf`, `trl` by code, `field` as tables that `scalars` reads, the others
-place spans in time (`placed`). `run_writer` writes the run.
+Formats know nothing of frameworks; a framework's file maps its names to stages, with the label map
+of its adapter.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""AReaL: its perf tracer's events (Chrome's, as JSON lines), its session traces, or its figures.
+"""AReaL: its perf tracer's events, its session traces, or its figures.
 
-Events are timed from when their process began to trace, so only one process's can be read at once.
-Sessions are timed by the wall clock: those of all ranks are, and each is a trajectory with its
-phases.
+Events are timed from when their process began to trace, so only one process's can be read at once;
+sessions by the wall clock, so those of all ranks are.
 """
 
 from __future__ import annotations
@@ -16,16 +15,16 @@ from rltrace.hooks.identity import identify
 from rltrace.importers import chrome
 from rltrace.importers.field import AREAL
 from rltrace.importers.fitting import is_real_ns, ns, whole
-from rltrace.importers.json_text import read_objects
+from rltrace.importers.json_text import read_all, read_objects
 from rltrace.importers.log import start_of
 from rltrace.importers.placed import Names, PlacedRow, PlacedSpan, Process
-from rltrace.importers.run_writer import ImportedRun
-from rltrace.importers.traced import traced_run
+from rltrace.importers.run_writer import ImportedRun, traced_run
 from rltrace.trace.errors import WrongUsage
 from rltrace.trace.vocabulary import Fate, Finish, Stage
 
 NAMES = Names(
     {
+        "step": "step",  # see `_steps`
         "train.rollout": "wait",
         "train.compute_values": "value",
         "train.ref_logp": "reference",
@@ -82,8 +81,7 @@ def read(path: Path) -> ImportedRun:
     if kind == "events":
         objects = read_objects(path)
         events = [*objects.objects, *_steps(objects.objects)]
-        names = Names({**NAMES.stages, "step": "step"}, "areal", "async", NAMES.steps)
-        return chrome.lay_out(path, replace(objects, objects=events), names, "perf tracer")
+        return chrome.lay_out(path, replace(objects, objects=events), NAMES, "perf tracer")
     return AREAL(path)
 
 
@@ -103,7 +101,8 @@ def _steps(events: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     for event in events:
         arguments = event.get("args")
         number = whole(arguments.get("global_step")) if isinstance(arguments, dict) else None
-        if event.get("ph") != "X" or number is None or not _is_of_trainer(event):
+        of_trainer = str(event.get("name", "")).startswith("train.")
+        if event.get("ph") != "X" or number is None or not of_trainer:
             continue
         start: Any = event.get("ts")
         length: Any = event.get("dur")
@@ -122,31 +121,21 @@ def _steps(events: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         }
 
 
-def _is_of_trainer(event: dict[str, Any]) -> bool:
-    return str(event.get("name", "")).startswith("train.")
-
-
 def _read_sessions(path: Path, files: list[Path]) -> ImportedRun:
     spans: list[PlacedSpan] = []
     rows: list[PlacedRow] = []
-    notes: list[str] = []
-    changed_ns = unfinished = 0
-    for file in files:
-        objects = read_objects(file)
-        notes += [f"{file.name}: {note}" for note in objects.notes]
-        changed_ns = max(changed_ns, objects.changed_ns)
-        for session in objects.objects:
-            if not is_real_ns(ns(session.get("submit_ts")) or 0):
-                continue
-            unfinished += ns(session.get("finalized_ts")) is None
-            rank = session.get("rank")
-            process = Process(
-                f"rank {rank}",
-                str(session.get("role") or "rollout"),
-                rank=whole(rank),
-            )
-            spans += _phases(session, process)
-            rows += _rows(session, process)
+    sessions = read_all(files)
+    notes = list(sessions.notes)
+    unfinished = 0
+    for session in sessions.objects:
+        if not is_real_ns(ns(session.get("submit_ts")) or 0):
+            continue
+        unfinished += ns(session.get("finalized_ts")) is None
+        rank = session.get("rank")
+        role = str(session.get("role") or "rollout")
+        process = Process(f"rank {rank}", role, rank=whole(rank))
+        spans += _phases(session, process)
+        rows += _rows(session, process)
     if unfinished:
         notes.append(f"{unfinished} sessions that had not ended: the phases that had are kept")
     return traced_run(
@@ -155,7 +144,7 @@ def _read_sessions(path: Path, files: list[Path]) -> ImportedRun:
         "sessions",
         "session traces",
         spans,
-        changed_ns,
+        sessions.changed_ns,
         rows=rows,
         placement="async",
         unknown=((Stage.TRAIN, "sessions are of samples"), (Stage.SYNC, "sessions are of samples")),
@@ -167,10 +156,12 @@ def _phases(session: dict[str, Any], process: Process) -> Iterator[PlacedSpan]:
     phases = session.get("phases")
     for name, entries in (phases if isinstance(phases, dict) else {}).items():
         stage = _PHASES.get(name)
-        for entry in entries if isinstance(entries, list) and stage is not None else ():
+        if stage is None or not isinstance(entries, list):
+            continue
+        for entry in entries:
             times = entry if isinstance(entry, dict) else {}
             start_ns, end_ns = ns(times.get("start_ts")), ns(times.get("end_ts"))
-            if start_ns is not None and end_ns is not None and stage is not None:
+            if start_ns is not None and end_ns is not None:
                 lane = chrome.lane_of(session.get("session_id"))
                 yield PlacedSpan(process, lane, name, stage, start_ns, end_ns)
 

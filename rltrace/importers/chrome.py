@@ -1,24 +1,17 @@
-"""Traces in Chrome's format, as Perfetto, Kineto (PyTorch's profiler) and many others write them.
-
-Whole, as lines of events, or cut short: the array of a job that was killed has no end. What the
-names mean, a mapping says. Names that it does not have are left out and counted: the operators of
-a profiler are no stages.
-"""
+"""Traces in Chrome's format, whole or cut short: the array of a killed job has no end."""
 
 from __future__ import annotations
 
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rltrace.importers.fitting import counted, is_real_ns, ns
 from rltrace.importers.json_text import Objects, read_objects
 from rltrace.importers.placed import Names, PlacedSpan, Process, read_names
-from rltrace.importers.run_writer import ImportedRun
-from rltrace.importers.traced import traced_run
+from rltrace.importers.run_writer import ImportedRun, traced_run
 from rltrace.trace.errors import RltraceError
 
 _US = 1e3  # ns
@@ -26,16 +19,8 @@ _MOST_LANES = 1 << 63
 _UNIX_US = 1e14  # microseconds after this are of a date, those before of some clock's start
 
 
-@dataclass(frozen=True)
-class Event:
-    """A complete event: its process and thread as the trace has them, microseconds."""
-
-    pid: str
-    tid: Any
-    name: str
-    start_us: float
-    length_us: float
-    attributes: Mapping[str, Any]
+_Event = tuple[dict[str, Any], float, float]
+"""What the trace has of a complete event, when it began, and how long it took (µs)."""
 
 
 def read(path: Path, mapping: Path) -> ImportedRun:
@@ -51,8 +36,8 @@ def lay_out(path: Path, objects: Objects, names: Names, trainer: str) -> Importe
     events = list(_complete(objects.objects))
     if not events:
         raise RltraceError(f"{path} is no trace in Chrome's format: no event in it has a duration")
-    left_out = Counter(event.name for event in events if names.stage_of(event.name) is None)
-    chosen = [event for event in events if names.stage_of(event.name) is not None]
+    left_out = Counter(_name(told) for told, *_ in events if names.stage_of(_name(told)) is None)
+    chosen = [event for event in events if names.stage_of(_name(event[0])) is not None]
     if not chosen:
         raise RltraceError(
             f"{path} has none of the names that are mapped; it has {counted(left_out)}"
@@ -74,7 +59,7 @@ def lay_out(path: Path, objects: Objects, names: Names, trainer: str) -> Importe
     )
 
 
-def _complete(objects: Iterable[dict[str, Any]]) -> Iterator[Event]:
+def _complete(objects: Iterable[dict[str, Any]]) -> Iterator[_Event]:
     """Events with a duration: those that state it, and pairs of a beginning and an end."""
     begun: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for found in objects:
@@ -84,12 +69,12 @@ def _complete(objects: Iterable[dict[str, Any]]) -> Iterator[Event]:
         if ns(time, _US) is None:
             continue
         if phase == "X" and ns(length, _US) is not None:
-            yield _event(found, float(time), float(length))
+            yield found, float(time), max(float(length), 0.0)
         elif phase in ("B", "b"):
             begun.setdefault(_pair(found), []).append(found)
         elif phase in ("E", "e") and begun.get(_pair(found)):
             start = begun[_pair(found)].pop()
-            yield _event(start, float(start["ts"]), float(time) - float(start["ts"]))
+            yield start, float(start["ts"]), max(float(time) - float(start["ts"]), 0.0)
 
 
 def _pair(found: dict[str, Any]) -> tuple[str, ...]:
@@ -98,27 +83,18 @@ def _pair(found: dict[str, Any]) -> tuple[str, ...]:
     return tuple(str(found.get(name)) for name in names)
 
 
-def _event(found: dict[str, Any], start_us: float, length_us: float) -> Event:
-    attributes = found.get("args")
-    thread = found.get("id", found.get("tid")) if found["ph"] == "b" else found.get("tid")
-    return Event(
-        str(found.get("pid")),
-        thread,
-        str(found.get("name", "")),
-        start_us,
-        max(length_us, 0.0),
-        attributes if isinstance(attributes, dict) else {},
-    )
+def _name(told: dict[str, Any]) -> str:
+    return str(told.get("name", ""))
 
 
-def _base_ns(events: list[Event], objects: Objects) -> tuple[int, tuple[str, ...]]:
+def _base_ns(events: list[_Event], objects: Objects) -> tuple[int, tuple[str, ...]]:
     """What has to be added to the trace's times to make them Unix ns, and what is to be said."""
-    if min(event.start_us for event in events) > _UNIX_US:
+    if min(start_us for _, start_us, _ in events) > _UNIX_US:
         return 0, ()
     base = objects.beside.get("baseTimeNanoseconds")
     if isinstance(base, int) and is_real_ns(base):
         return base, ()
-    last_ns = round(max(event.start_us + event.length_us for event in events) * 1e3)
+    last_ns = round(max(start_us + length_us for _, start_us, length_us in events) * 1e3)
     said = "the trace's clock has no date: its end is put at the file's last change"
     return objects.changed_ns - last_ns, (said,)
 
@@ -134,20 +110,24 @@ def _processes(objects: Iterable[dict[str, Any]], names: Names) -> dict[str, Pro
     return found
 
 
-def _span(event: Event, names: Names, processes: Mapping[str, Process], base_ns: int) -> PlacedSpan:
-    stage = names.stage_of(event.name)
+def _span(
+    event: _Event, names: Names, processes: Mapping[str, Process], base_ns: int
+) -> PlacedSpan:
+    told, start_us, length_us = event
+    name, attributes = _name(told), told.get("args")
+    stage = names.stage_of(name)
     assert stage is not None
-    unnamed = f"process {event.pid}"
-    process = processes.get(event.pid, Process(unnamed, names.role_of(unnamed)))
-    start_ns = base_ns + round(event.start_us * 1e3)
+    unnamed = f"process {told.get('pid')}"
+    process = processes.get(str(told.get("pid")), Process(unnamed, names.role_of(unnamed)))
+    start_ns = base_ns + round(start_us * 1e3)
     return PlacedSpan(
         process=process,
-        lane=lane_of(event.tid),
-        name=event.name,
+        lane=lane_of(told.get("id", told.get("tid")) if told["ph"] == "b" else told.get("tid")),
+        name=name,
         stage=stage,
         start_ns=start_ns,
-        end_ns=start_ns + round(event.length_us * 1e3),
-        step=names.step_of(event.attributes, event.name),
+        end_ns=start_ns + round(length_us * 1e3),
+        step=names.step_of(attributes if isinstance(attributes, dict) else {}, name),
     )
 
 

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
 from rltrace.importers import json_lines
-from rltrace.importers.log import Counted, Record, no_number, number
+from rltrace.importers.log import Counted, Record, number, shown_number, split
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _START = re.compile(
@@ -36,8 +36,7 @@ def read(
     lines: Iterable[str], settings: Mapping[str, re.Pattern[str]]
 ) -> tuple[list[Record], list[str], Counter[str], dict[str, str]]:
     """The records, what was skipped, how often each metric was no finite number, and the first
-    match of each of the patterns in `settings` (group 1), which are looked for in all other
-    lines."""
+    match (group 1) of each pattern in `settings`, which are looked for in all other lines."""
     records: list[Record] = []
     said: dict[str, str] = {}
     not_finite = Counter[str]()
@@ -92,15 +91,9 @@ def _pieces(text: str, is_ended: bool) -> Iterator[tuple[int, list[tuple[str, st
 
 
 def _record(step: int, pairs: list[tuple[str, str]], not_finite: Counter[str]) -> Record:
-    metrics, infinite = dict[str, float](), dict[str, float]()
-    for name, shown in pairs:
-        value = _number(shown)
-        if name and value is not None:
-            metrics[name] = value
-        else:
-            not_finite[name] += 1
-        if name and (none := no_number(_bare(shown))) is not None:
-            infinite[name] = none
+    values = [(name, shown_number(_bare(shown))) for name, shown in pairs]
+    metrics, infinite = split(pair for pair in values if pair[0])
+    not_finite.update(name for name, value in values if not name or number(value) is None)
     return Record(step, metrics, not_finite=infinite)
 
 
@@ -117,10 +110,3 @@ def _bare(shown: str) -> str:
     """A number without the type that NumPy 2 shows around it."""
     numpy = _NUMPY.fullmatch(shown.strip())
     return numpy[1] if numpy else shown
-
-
-def _number(shown: str) -> float | None:
-    try:
-        return number(float(_bare(shown)))
-    except ValueError:
-        return None

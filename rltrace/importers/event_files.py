@@ -55,7 +55,8 @@ def read(path: Path) -> tuple[list[Record], list[str]]:
             if not found.readings:
                 continue
             last = records[-1] if records else None
-            if last is None or last.step != found.step or _is_there(last, found):
+            # What is known of the record before is of its step once more.
+            if last is None or last.step != found.step or found.readings.keys() & last.readings:
                 records.append(found)
             else:
                 last.metrics.update(found.metrics)
@@ -66,11 +67,6 @@ def read(path: Path) -> tuple[list[Record], list[str]]:
         where = f"the first at byte {first_damaged}" if damaged > 1 else f"at byte {first_damaged}"
         skipped.append(f"{damaged} damaged record{'s' * (damaged > 1)} of {path.name}, {where}")
     return records, skipped
-
-
-def _is_there(last: Record, found: Record) -> bool:
-    """Whether any of what was found is known of the record before: then it is of the step again."""
-    return any(name in last.metrics or name in last.not_finite for name in found.readings)
 
 
 def _events(path: Path) -> Iterator[tuple[int, bytes | None]]:
@@ -132,7 +128,6 @@ _States = NDArray[np.uint32]
 
 
 def crc32c(data: bytes) -> int:
-    """The checksum of some bytes."""
     state = 0xFFFFFFFF
     rows = len(data) // _ROW if len(data) >= _LONG else 0
     if rows:

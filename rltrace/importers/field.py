@@ -1,7 +1,4 @@
-"""How the frameworks of the field log their steps: one `Scheme` each, read in their sources.
-
-Their timers' labels are those of their adapters, with the prefix or suffix that their loggers add.
-"""
+"""How the frameworks of the field log their steps, read in their sources."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ from statistics import median
 
 from rltrace.adapters import areal, nemo_rl, slime, torchforge
 from rltrace.importers.log import Record
-from rltrace.importers.scalars import Parts, Scheme, Told, has
+from rltrace.importers.scalars import Scheme, Told, has
 from rltrace.trace.vocabulary import Stage
 
 _SCORED = "verdicts are reached while it generates"
@@ -45,13 +42,13 @@ def _slime(records: list[Record]) -> Told:
     """While its actors wait, the synchronous loop generates; the other one only waits for what is
     not ready yet, so that generation is as long as or longer than the wait and no part of it."""
     if not has(records, _ROLLOUT):
-        return Told("train", "", Parts({_WAIT: "wait", **_SLIME_TRAINING}))
+        return Told("train", "", {_WAIT: "wait", **_SLIME_TRAINING})
     if _typical(records, _ROLLOUT) <= _SLACK * _typical(records, _WAIT):
         inside = {_ROLLOUT: "rollout", _WAIT: "wait", **_SLIME_TRAINING}
         within = (_ROLLOUT, "perf/update_weights_time")
-        return Told("train.py", "", Parts(inside, holds={_WAIT: within}))
-    parts = Parts({_WAIT: "wait", **_SLIME_TRAINING}, aside={_ROLLOUT: "rollout"})
-    return Told("train_async.py", "one-step-off", parts)
+        return Told("train.py", "", inside, holds={_WAIT: within})
+    inside = {_WAIT: "wait", **_SLIME_TRAINING}
+    return Told("train_async.py", "one-step-off", inside, aside={_ROLLOUT: "rollout"})
 
 
 def _of_slime(framework: str, name: str) -> Scheme:
@@ -105,7 +102,7 @@ def _nemo_rl(records: list[Record]) -> Told:
         _NEMO.format("total_validation_time"): "eval",
     }
     trainer = "async_grpo_train" if is_async else "grpo_train"
-    return Told(trainer, "async" if is_async else "", Parts(inside, holds={total: (_TRANSFER,)}))
+    return Told(trainer, "async" if is_async else "", inside, holds={total: (_TRANSFER,)})
 
 
 NEMO_RL = Scheme(
@@ -140,7 +137,7 @@ AREAL = Scheme(
     framework="areal",
     name="AReaL",
     step="",
-    trainer=Told("PPOTrainer", "", Parts(_AREAL_PARTS)),
+    trainer=Told("PPOTrainer", "", _AREAL_PARTS),
     unknown=(
         (Stage.ROLLOUT, "timeperf/rollout is how long the trainer waited for samples"),
         (Stage.REWARD, "its session traces have it, its figures do not"),
@@ -170,7 +167,7 @@ def _roll(records: list[Record]) -> Told:
         "time/step_adv": "other",
         "time/step_train": "train",
     }
-    return Told("agentic" if has(records, _AGENTIC) else "rlvr", "", Parts(inside))
+    return Told("agentic" if has(records, _AGENTIC) else "rlvr", "", inside)
 
 
 ROLL = Scheme(
@@ -199,9 +196,9 @@ def _rlinf(records: list[Record]) -> Told:
             "time/actor_training": "train",
             "time/eval": "eval",
         }
-        return Told("embodied", "", Parts(inside))
+        return Told("embodied", "", inside)
     # Its workers run at once, fed by channels: their durations have no place in the step.
-    return Told("reasoning", "", Parts({"time/prepare_data": "data", "time/sync_weights": "sync"}))
+    return Told("reasoning", "", {"time/prepare_data": "data", "time/sync_weights": "sync"})
 
 
 RLINF = Scheme(
@@ -226,7 +223,7 @@ def _prime_rl(records: list[Record]) -> Told:
             "time/pack": "data",
             "time/save_ckpt": "checkpoint",
         }
-        return Told("orchestrator", "async", Parts(inside))
+        return Told("orchestrator", "async", inside)
     inside = {
         "time/wait_for_batch": "wait",
         "time/load_data": "data",
@@ -234,7 +231,7 @@ def _prime_rl(records: list[Record]) -> Told:
         "time/broadcast_weights": "sync",
         "time/save_ckpt": "checkpoint",
     }
-    return Told("trainer", "async", Parts(inside))
+    return Told("trainer", "async", inside)
 
 
 PRIME_RL = Scheme(
@@ -261,7 +258,7 @@ TORCHFORGE = Scheme(
     framework="torchforge",
     name="torchforge",
     step="main_perf/continuous_training/total_duration_avg_s",
-    trainer=Told("grpo", "async", Parts(_FORGE_TRAINING)),
+    trainer=Told("grpo", "async", _FORGE_TRAINING),
     unknown=tuple(
         (stage, "the rollout loops run on their own: their means are counters, of no step")
         for stage in (Stage.ROLLOUT, Stage.REWARD, Stage.REFERENCE)
@@ -284,12 +281,5 @@ MINDSPEED_RL = Scheme(
     framework="mindspeed-rl",
     name="MindSpeed-RL",
     step="timing/all",
-    trainer=Told("GRPO", "", Parts(_MINDSPEED_PARTS)),
+    trainer=Told("GRPO", "", _MINDSPEED_PARTS),
 )
-
-SCHEMES: Mapping[str, Scheme] = {
-    scheme.framework: scheme
-    for scheme in (
-        *(SLIME, MILES, RELAX, NEMO_RL, AREAL, ROLL, RLINF, PRIME_RL, TORCHFORGE, MINDSPEED_RL),
-    )
-}

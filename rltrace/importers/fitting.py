@@ -1,11 +1,8 @@
-"""Numbers of a log as columns of a trace can hold them; None for what none of them can.
-
-A log is whatever somebody's program has written: JSON knows NaN and whole numbers of any size.
-"""
+"""Numbers of a log as columns of a trace can hold them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 _MOST = 1 << 31
 _MOST_NS = 1 << 62  # so that two of them can be added
@@ -48,3 +45,8 @@ def counted(names: Mapping[str, int]) -> str:
     if len(names) > _MOST_NAMED:
         shown.append(f"{len(names) - _MOST_NAMED} more")
     return ", ".join(shown)
+
+
+def first_of(values: Sequence[object], most: int = _MOST_NAMED) -> str:
+    more = f" and {len(values) - most} more" if len(values) > most else ""
+    return ", ".join(map(str, values[:most])) + more

@@ -11,19 +11,15 @@ from rltrace.importers.reading import read_log
 from rltrace.trace.errors import RltraceError, WrongUsage
 
 NAMES: Mapping[str, str] = {
-    "verl": "verl",
     "openrlhf": "OpenRLHF",
     "trl": "TRL",
-    "slime": "slime",
     "nemo-rl": "NeMo-RL",
     "areal": "AReaL",
     "roll": "ROLL",
     "rlinf": "RLinf",
-    "prime-rl": "prime-rl",
-    "torchforge": "torchforge",
     "mindspeed-rl": "MindSpeed-RL",
 }
-"""Framework -> its name in prose."""
+"""Framework -> its name in prose, where that is another."""
 
 _MARKS: Mapping[str, re.Pattern[str]] = {
     "verl": re.compile(r"timing_s/"),
@@ -63,13 +59,11 @@ def whose(log: Log, own: str = "") -> str | None:
 def check_framework(log: Log, framework: str) -> None:
     """Errors: `RltraceError` where the log is another framework's."""
     own = _LOGS_AS.get(framework, framework)
-    other = whose(log, own)
-    if other not in (own, None):
-        raise WrongUsage(
-            f"{log.path} looks like a log of {NAMES[str(other)]}, not of "
-            f"{NAMES.get(framework, framework)}: "
-            f"rltrace import {other}"
-        )
+    other = whose(log, own) or own
+    if other != own:
+        looks, asked = NAMES.get(other, other), NAMES.get(framework, framework)
+        said = f"{log.path} looks like a log of {looks}, not of {asked}"
+        raise WrongUsage(f"{said}: rltrace import {other}")
 
 
 # --- what a log looks like that is none of what it was said to be
@@ -105,4 +99,5 @@ def looks_like(path: Path, framework: str) -> str:
         other = whose(read_log(path))
     except RltraceError:
         return ""
-    return f"it looks like a log of {NAMES[other]}: rltrace import {other}" if other else ""
+    looks = f"it looks like a log of {NAMES.get(str(other), other)}"
+    return f"{looks}: rltrace import {other}" if other else ""

@@ -1,7 +1,4 @@
-"""JSON lines of metrics: `{"step": 3, "data": {...}}`, or the numbers beside the step.
-
-The last line of a job that was killed is torn; whatever is no such line is skipped and counted.
-"""
+"""JSON lines of metrics: `{"step": 3, "data": {...}}`, or the numbers beside the step."""
 
 from __future__ import annotations
 
@@ -11,7 +8,8 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from rltrace.importers.log import Record, no_number, number
+from rltrace.importers.fitting import first_of
+from rltrace.importers.log import Record, number, split
 
 _TIMES = ("time", "timestamp", "_timestamp", "ts")  # of a line, where a logger writes it
 _EARLIEST_S, _LATEST_S = 1e9, 1e10  # 2001 and 2286
@@ -19,7 +17,6 @@ _OBJECT = re.compile(r'\s*\{\s*["}]')  # and no dict that Python printed
 
 
 def looks_like(start: str) -> bool:
-    """Whether a log that begins like this is of JSON lines."""
     return _OBJECT.match(start) is not None
 
 
@@ -70,18 +67,15 @@ def _record(found: Any, not_finite: Counter[str]) -> Record | None:
     data = found.get("data", found.get("metrics", found))
     if not isinstance(data, dict):
         return None
-    metrics, infinite = dict[str, float](), dict[str, float]()
     real_ns = next((_real_ns(found[name]) for name in _TIMES if name in found), None)
-    for name, value in data.items():
-        read = number(value)
-        if name == "step" or (name in _TIMES and _real_ns(value) is not None):
-            continue
-        if read is not None:
-            metrics[str(name)] = read
-        elif isinstance(value, int | float) and not isinstance(value, bool):
-            not_finite[str(name)] += 1
-        if (none := no_number(value)) is not None:
-            infinite[str(name)] = none
+    values = {
+        name: value
+        for name, value in data.items()
+        if name != "step" and not (name in _TIMES and _real_ns(value) is not None)
+    }
+    metrics, infinite = split(values.items())
+    numbers = (name for name, value in values.items() if type(value) in (int, float))
+    not_finite.update(name for name in numbers if name not in metrics)
     return Record(step, metrics, real_ns, not_finite=infinite)
 
 
@@ -92,6 +86,4 @@ def _real_ns(value: object) -> int | None:
 
 
 def _lines(numbers: list[int]) -> str:
-    shown = ", ".join(map(str, numbers[:3]))
-    more = f" and {len(numbers) - 3} more" if len(numbers) > 3 else ""
-    return f"line {shown} is" if len(numbers) == 1 else f"lines {shown}{more} are"
+    return f"line{'s' * (len(numbers) > 1)} {first_of(numbers, 3)} {'are' if numbers[1:] else 'is'}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,6 +52,19 @@ def read_objects(path: Path, array: str = "") -> Objects:
         return Objects(_dicts(whole[array]), beside, (), changed_ns)
     found = _dicts(whole if isinstance(whole, list) else [whole])
     return Objects(found, {}, (), changed_ns)
+
+
+def read_all(files: Iterable[Path]) -> Objects:
+    """The objects of files, one after another. Errors: as `read_objects`."""
+    objects: list[dict[str, Any]] = []
+    notes: list[str] = []
+    changed_ns = 0
+    for file in files:
+        read = read_objects(file)
+        objects += read.objects
+        notes += [f"{file.name}: {note}" for note in read.notes]
+        changed_ns = max(changed_ns, read.changed_ns)
+    return Objects(objects, {}, tuple(notes), changed_ns)
 
 
 def _pieces(path: Path, text: str, array: str, changed_ns: int) -> Objects:

@@ -6,13 +6,13 @@ import codecs
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TextIO
 
-from rltrace.importers.fitting import is_real_ns, is_time, whole
+from rltrace.importers.fitting import counted, is_real_ns, is_time, whole
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.given_files import open_given
 
@@ -33,7 +33,6 @@ class Record:
 
     @property
     def readings(self) -> dict[str, float]:
-        """Both."""
         return {**self.metrics, **self.not_finite}
 
 
@@ -75,6 +74,25 @@ def no_number(value: object) -> float | None:
     return value if isinstance(value, float) and not math.isfinite(value) else None
 
 
+def split(values: Iterable[tuple[str, object]]) -> tuple[dict[str, float], dict[str, float]]:
+    """What of named values is a number, and what is NaN or infinite."""
+    metrics, not_finite = dict[str, float](), dict[str, float]()
+    for name, value in values:
+        if (finite := number(value)) is not None:
+            metrics[name] = finite
+        if (none := no_number(value)) is not None:
+            not_finite[name] = none
+    return metrics, not_finite
+
+
+def shown_number(shown: str) -> float | None:
+    """The number that a text shows."""
+    try:
+        return float(shown)
+    except ValueError:
+        return None
+
+
 def plausible(records: Iterable[Record]) -> tuple[list[Record], list[str]]:
     """The records of steps that a run can have, without times that no clock shows; and what is to
     be said of the others."""
@@ -102,11 +120,8 @@ def joined(records: Iterable[Record]) -> tuple[list[Record], int]:
             continue
         known = last.metrics
         shared = [name for name in record.metrics if name in known]
-        if not shared:
-            known.update(record.metrics)
-            last.not_finite.update(record.not_finite)
-        elif all(known[name] == record.metrics[name] for name in shared):
-            repeated += len(shared) == len(record.metrics)
+        if all(known[name] == record.metrics[name] for name in shared):
+            repeated += bool(shared) and len(shared) == len(record.metrics)
             known.update(record.metrics)
             last.not_finite.update(record.not_finite)
         else:
@@ -131,6 +146,12 @@ def out_of_order(records: Iterable[Record]) -> tuple[int, int] | None:
     return None
 
 
+def out_of_order_said(records: Iterable[Record]) -> Iterator[str]:
+    """What is to be said of records that are out of order."""
+    if late := out_of_order(records):
+        yield f"step {late[0]} stands after step {late[1]}: kept in the order of the log"
+
+
 # --- the lines of a text, of which none is longer than a line of metrics can be
 
 LONGEST_LINE = 1 << 22
@@ -139,13 +160,10 @@ LONGEST_LINE = 1 << 22
 
 @dataclass
 class Counted:
-    """Lines of one kind: how many there are, and the number of the first."""
-
     count: int = 0
     first: int = 0
 
     def add(self, number: int) -> None:
-        """One more."""
         self.first = self.first if self.count else number
         self.count += 1
 
@@ -216,3 +234,9 @@ def impossible(records: Iterable[Record], is_timer: Callable[[str], bool]) -> Co
         for name, value in record.metrics.items()
         if not is_time(value) and is_timer(name)
     )
+
+
+def impossible_said(times: Mapping[str, int]) -> Iterator[str]:
+    """What is to be said of timers that are `impossible`."""
+    if times:
+        yield f"timers that show what no clock can are left out: {counted(times)}"

@@ -1,9 +1,4 @@
-"""Entries of a log that are means over the steps since the entry before.
-
-The gap between the numbers of two entries says how many. Where no entry stands before, as at the
-begin and after a restart, it is as many as between most others, and never more than its number. A
-longer gap than usual, that no neighbour has, is no entry's: entries were lost there.
-"""
+"""Entries of a log that are means over the steps since the entry before."""
 
 from __future__ import annotations
 
@@ -19,9 +14,11 @@ from rltrace.importers.run_writer import ImportedStep
 def with_steps(
     records: Iterable[Record], counts: Callable[[Record], bool], stated: int | None = None
 ) -> list[Record]:
-    """The records, in order, each with how many steps it stands for. `counts`: whether one is of
-    training (an evaluation stands for none). `stated` is the usual number as the log's settings
-    have it, for one entry alone."""
+    """The records, in order, each with how many steps it stands for: as many as lie between its
+    number and that of the entry before. Where none stands before, as at the begin and after a
+    restart, as many as between most; so, too, where a gap is longer than usual and no neighbour's:
+    entries were lost there. `counts`: whether one is of training (an evaluation stands for none).
+    `stated` is the usual number as the log's settings have it, for one entry alone."""
     every = list(records)
     places = [place for place, record in enumerate(every) if counts(record)]
     numbers = [every[place].step for place in places]

@@ -1,8 +1,4 @@
-"""miles: the dashboard's log of phases (JSON lines), or its figures, which are named as slime's.
-
-A phase is an interval of the timer on one process. One that was still running when it was written
-comes again when it is over.
-"""
+"""miles: the dashboard's log of phases, or its figures, which are named as slime's."""
 
 from __future__ import annotations
 
@@ -14,11 +10,10 @@ from typing import Any
 from rltrace.adapters.slime import LABELS
 from rltrace.importers.field import MILES
 from rltrace.importers.fitting import ns, whole
-from rltrace.importers.json_text import read_objects
+from rltrace.importers.json_text import read_all
 from rltrace.importers.log import start_of
 from rltrace.importers.placed import Names, PlacedSpan, Process
-from rltrace.importers.run_writer import ImportedRun
-from rltrace.importers.traced import traced_run
+from rltrace.importers.run_writer import ImportedRun, traced_run
 from rltrace.trace.vocabulary import Stage
 
 _SHOWN = {**LABELS, "update_weights": "sync", "train": "", "generate": "rollout", "eval": "eval"}
@@ -27,13 +22,6 @@ NAMES = Names({name: stage for name, stage in _SHOWN.items() if stage}, framewor
 
 _ROLES = {"train": "learner", "rollout_manager": "rollouter"}
 _PHASES = "phases"
-
-
-def read(path: Path) -> ImportedRun:
-    """Reads a file of phases, a dashboard's folder, or else a log of figures. Errors:
-    `RltraceError` where there is nothing of miles' in it."""
-    files = _phase_files(path)
-    return _read_phases(path, files) if files else MILES(path)
 
 
 def _phase_files(path: Path) -> list[Path]:
@@ -45,24 +33,22 @@ def _phase_files(path: Path) -> list[Path]:
     return sorted([*path.rglob(f"{_PHASES}.jsonl"), *path.rglob(f"{_PHASES}/*.jsonl")])
 
 
-def _read_phases(path: Path, files: list[Path]) -> ImportedRun:
-    lines: list[dict[str, Any]] = []
-    notes: list[str] = []
-    changed_ns = 0
-    for file in files:
-        objects = read_objects(file)
-        lines += objects.objects
-        notes += [f"{file.name}: {note}" for note in objects.notes]
-        changed_ns = max(changed_ns, objects.changed_ns)
+def read(path: Path) -> ImportedRun:
+    """Reads a file of phases, a dashboard's folder, or else a log of figures. Errors:
+    `RltraceError` where there is nothing of miles' in it."""
+    files = _phase_files(path)
+    if not files:
+        return MILES(path)
+    lines = read_all(files)
     return traced_run(
         path,
         "miles",
         "dashboard",
         "JSON lines of phases",
-        _spans(lines),
-        changed_ns,
+        _spans(lines.objects),
+        lines.changed_ns,
         unknown=((Stage.REWARD, "no phase of its own"), (Stage.ENV, "no phase of its own")),
-        notes=(*notes, "phases have no step: a step lasts from one rollout to the next"),
+        notes=(*lines.notes, "phases have no step: a step lasts from one rollout to the next"),
     )
 
 
@@ -75,12 +61,8 @@ def _spans(lines: list[dict[str, Any]]) -> Iterator[PlacedSpan]:
         if start_ns is None or end_ns is None or stage is None or end_ns < start_ns:
             continue
         rank, role = line.get("rank"), str(line.get("role", ""))
-        process = Process(
-            f"{role} {rank}",
-            _ROLES.get(role, role),
-            str(line.get("node", "")),
-            whole(rank),
-        )
+        host = str(line.get("node", ""))
+        process = Process(f"{role} {rank}", _ROLES.get(role, role), host, whole(rank))
         span = PlacedSpan(process, 0, name, stage, start_ns, end_ns)
         if stage == Stage.ROLLOUT:
             generations.append(span)

@@ -1,7 +1,6 @@
-"""OpenRLHF's logs: TensorBoard events, wandb's files, console lines.
+"""OpenRLHF's logs: how long the parts of a step took, as the controller sees them (`timing/*`).
 
-Since 0.9.6 (its asynchronous trainer: 0.9.7) OpenRLHF logs once a step how long the parts of the
-step took, as the controller sees them: `timing/*`. Names are `train/...` and `eval/...` in
+Logged since 0.9.6 (its asynchronous trainer: 0.9.7). Names are `train/...` and `eval/...` in
 TensorBoard and wandb, bare in the console (read in its sources, 0.9.1 to 0.11.2).
 """
 
@@ -14,21 +13,23 @@ from itertools import pairwise
 from pathlib import Path
 
 from rltrace.adapters.openrlhf.tables import LABELS
-from rltrace.importers.fitting import counted, is_time, whole
+from rltrace.importers.fitting import is_time, whole
 from rltrace.importers.frameworks import check_framework
-from rltrace.importers.log import Log, Record, impossible, joined, out_of_order
+from rltrace.importers.log import (
+    Log,
+    Record,
+    impossible,
+    impossible_said,
+    joined,
+    out_of_order_said,
+)
 from rltrace.importers.reading import read_log
-from rltrace.importers.run_writer import NEVER_LOGGED, ImportedRun, ImportedStep, Timed
+from rltrace.importers.run_writer import NEVER_LOGGED, ImportedRun, ImportedStep, step_end
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.vocabulary import Stage
 
-GENERATION, EXPERIENCE, TRAIN, BROADCAST, STEP = (
-    "timing/generation",
-    "timing/make_experience",
-    "timing/ppo_train",
-    "timing/broadcast",
-    "timing/step_total",
-)
+GENERATION, EXPERIENCE = "timing/generation", "timing/make_experience"
+TRAIN, BROADCAST, STEP = "timing/ppo_train", "timing/broadcast", "timing/step_total"
 PARTS = (GENERATION, EXPERIENCE, TRAIN, BROADCAST)
 """The timers of a step, in the order in which the synchronous trainer runs them."""
 
@@ -62,8 +63,8 @@ def lay_out(log: Log) -> ImportedRun:
         for record, timing in zip(records, timings, strict=True)
     )
     names = {name for record in records for name in record.metrics}
-    oddities = _oddities(records, steps)
     return ImportedRun(
+        log=log,
         framework="openrlhf",
         version="0.9.8 or later" if _LOGGED_SINCE_0_9_8 in names else "0.9.6 or 0.9.7",
         trainer="PPOTrainerAsync" if is_async else "PPOTrainer",
@@ -71,10 +72,7 @@ def lay_out(log: Log) -> ImportedRun:
         steps=steps,
         not_logged=(*_unusable(records, timings, stages), *_not_logged(is_async)),
         notes=tuple(_figures(is_async, names)),
-        log_notes=(*(f"skipped: {what}" for what in log.skipped), *oddities),
-        log=log.path,
-        kind=log.kind,
-        changed_ns=log.changed_ns,
+        oddities=tuple(_oddities(records, steps)),
     )
 
 
@@ -138,27 +136,14 @@ def _is_sum(timing: dict[str, float]) -> bool:
 def _step(
     record: Record, timing: dict[str, float], stages: dict[str, Stage], is_async: bool
 ) -> ImportedStep:
-    seconds = timing.get(STEP)
     aside = (GENERATION,) if is_async else ()
-
-    def timed(names: tuple[str, ...]) -> tuple[Timed, ...]:
-        found = ((name, timing.get(name, 0.0)) for name in names)
-        return tuple(Timed(stages[name], name, took) for name, took in found if took > 0)
-
-    return ImportedStep(
-        number=record.step,
-        seconds=seconds,
-        before=() if seconds is None else timed(aside),
-        inside=() if seconds is None else timed(tuple(n for n in PARTS if n not in aside)),
-        counters=record.readings,
-        real_ns=record.real_ns,
-    )
+    inside = [name for name in PARTS if name not in aside]
+    return ImportedStep.of(record, timing.get(STEP), stages, timing, before=aside, inside=inside)
 
 
 def _unusable(
     records: list[Record], timings: list[dict[str, float]], stages: dict[str, Stage]
 ) -> Iterator[tuple[Stage | None, str]]:
-    """The stages of timers that are in the log, but never as a time."""
     usable = {name for timing in timings for name in timing}
     for name in impossible(records, lambda name: name in PARTS):
         if name not in usable:
@@ -207,11 +192,9 @@ def _figures(is_async: bool, names: set[str]) -> Iterator[tuple[str, str]]:
 
 
 def _oddities(records: list[Record], steps: tuple[ImportedStep, ...]) -> Iterator[str]:
-    where = "when each was logged" if steps[0].real_ns else "the log's last change, gaps unknown"
-    yield f"times are laid out from durations: the order is OpenRLHF's, a step's end is {where}"
-    odd_times = impossible(records, lambda name: name in (*PARTS, STEP))
-    if odd_times:
-        yield f"timers that show what no clock can are left out: {counted(odd_times)}"
+    end = step_end(steps)
+    yield f"times are laid out from durations: the order is OpenRLHF's, a step's end is {end}"
+    yield from impossible_said(impossible(records, lambda name: name in (*PARTS, STEP)))
     untimed = [s.number for s in steps if s.seconds is None and TRAIN in s.counters]
     if untimed:
         shown = ", ".join(map(str, untimed[:5]))
@@ -219,6 +202,4 @@ def _oddities(records: list[Record], steps: tuple[ImportedStep, ...]) -> Iterato
     apart = [b.number - a.number for a, b in pairwise(s for s in steps if s.seconds is not None)]
     if any(steps_on > 1 for steps_on in apart):
         yield "steps are missing in it (logging_steps?): they show as time between the others"
-    odd = out_of_order([r for r in records if TRAIN in r.metrics])
-    if odd:
-        yield f"step {odd[0]} stands after step {odd[1]}: kept in the order of the log"
+    yield from out_of_order_said(r for r in records if TRAIN in r.metrics)

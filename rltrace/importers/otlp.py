@@ -13,8 +13,7 @@ from rltrace.importers.chrome import lane_of
 from rltrace.importers.fitting import counted
 from rltrace.importers.json_text import Objects, read_objects
 from rltrace.importers.placed import Names, PlacedRow, PlacedSpan, Process, read_names
-from rltrace.importers.run_writer import ImportedRun
-from rltrace.importers.traced import traced_run
+from rltrace.importers.run_writer import ImportedRun, traced_run
 from rltrace.trace.errors import RltraceError, WrongUsage
 
 _Found = tuple[dict[str, Any], dict[str, Any]]
@@ -23,8 +22,7 @@ _Found = tuple[dict[str, Any], dict[str, Any]]
 
 def read(path: Path, mapping: Path | None = None) -> ImportedRun:
     """Reads exported spans by a mapping; what rltrace exported needs none. Errors: `RltraceError`
-    for what is no export, or no mapping, or where none of the names in the mapping is in the
-    export."""
+    for what is no export, or no mapping, or has none of the names that are mapped."""
     objects = read_objects(path)
     found = list(_spans(objects.objects))
     if not found:
@@ -52,7 +50,6 @@ def read(path: Path, mapping: Path | None = None) -> ImportedRun:
 
 
 def _own(path: Path, objects: Objects, found: list[_Found]) -> ImportedRun:
-    """The run that rltrace exported."""
     spans: list[PlacedSpan] = []
     others: list[PlacedRow] = []
     frameworks: Counter[str] = Counter()

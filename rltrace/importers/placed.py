@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -58,19 +58,15 @@ class PlacedRow:
 
 @dataclass(frozen=True)
 class Placed:
-    """All that a log places."""
-
     spans: tuple[PlacedSpan, ...]
     rows: tuple[PlacedRow, ...] = ()
 
     @property
     def began_ns(self) -> int:
-        """When the first span began."""
         return min(span.start_ns for span in self.spans)
 
     @property
     def ended_ns(self) -> int:
-        """When the last span ended."""
         return max(span.end_ns for span in self.spans)
 
 
@@ -114,7 +110,7 @@ def _matching(patterns: Mapping[str, str], name: str) -> str | None:
 
 def read_names(path: Path) -> Names:
     """A mapping file. Errors: `RltraceError` for one that cannot be used."""
-    found = read_toml(path)
+    found = _read_toml(path)
     unknown = found.keys() - {"framework", "placement", "steps", "stages", "roles"}
     stages = found.get("stages")
     if unknown or not isinstance(stages, dict) or not stages:
@@ -152,9 +148,8 @@ def numbered(spans: Iterable[PlacedSpan]) -> tuple[PlacedSpan, ...]:
     for span in ordered:
         number = span.step
         if span.stage == Stage.STEP:
-            number = counted.get(span.process, -1) + 1
-            counted[span.process] = number
-        result.append(PlacedSpan(**{**vars(span), "step": number}))
+            number = counted[span.process] = counted.get(span.process, -1) + 1
+        result.append(replace(span, step=number))
     return tuple(result)
 
 
@@ -166,20 +161,19 @@ def write_placed(path: Path, placed: Placed, node: str, **facts: object) -> None
     for process in dict.fromkeys(of):
         who = f"{node}-{len(writers)}"
         writers[process] = writer = ProcessWriter(path, who)
-        known = {} if process.rank is None else {"rank": process.rank}
+        rank = {} if process.rank is None else {"rank": process.rank}
         role = process.role or process.name
         host = process.host or node
-        writer.describe(began_ns, node=node, host=host, role=role, **known, **facts)
+        writer.describe(began_ns, node=node, host=host, role=role, **rank, **facts)
     for span in placed.spans:
         name = STEP_SPAN if span.stage == Stage.STEP else span.name
-        writers[span.process].span(
-            span.start_ns, span.end_ns, name, span.stage, span.step, span.lane, **span.more
-        )
+        known = {"step": span.step, "lane": span.lane, **span.more}
+        writers[span.process].span(span.start_ns, span.end_ns, name, span.stage, **known)
     for row in placed.rows:
         writers[row.process].row(row.table, **row.columns)
 
 
-def read_toml(path: Path) -> dict[str, Any]:
+def _read_toml(path: Path) -> dict[str, Any]:
     """What a file holds. Errors: `RltraceError` for one that is missing or no TOML."""
     try:
         return parsed_toml(text_given(path))
@@ -204,38 +198,16 @@ class ProcessWriter:
         self._tables: dict[str, TableWriter] = {}
 
     def describe(self, start_ns: int, **facts: Any) -> None:
-        """Writes the process's file."""
         clock = {"monotonic_ns": start_ns, "real_ns": start_ns, "bracket_ns": 0}
         facts = {"who": self._who, "start_ns": start_ns, "clock": clock, **facts}
         write_json(f"{self._path}/{PROCESS}/{self._who}.json", facts)
 
-    def span(
-        self,
-        start_ns: int,
-        end_ns: int,
-        name: str,
-        stage: Stage,
-        step: int,
-        lane: int,
-        **more: int,
-    ) -> None:
-        """A span; spans of a lane follow or contain each other. `more` are columns as they are."""
-        self._table("spans").append(
-            start_ns=start_ns,
-            end_ns=end_ns,
-            name=self._name(name),
-            stage=int(stage),
-            step=step,
-            lane=lane,
-            **more,
-        )
-
-    def reading(self, time_ns: int, counter: str, value: float) -> None:
-        """A reading of a counter."""
-        self._table("samples").append(time_ns=time_ns, counter=self._name(counter), value=value)
+    def span(self, start_ns: int, end_ns: int, name: str, stage: Stage, **more: int) -> None:
+        """A span; spans of a lane follow or contain each other. `more` are the other columns."""
+        self.row("spans", start_ns=start_ns, end_ns=end_ns, name=name, stage=int(stage), **more)
 
     def row(self, table: str, **columns: float | str) -> None:
-        """A row of another table; a text is a name."""
+        """A row of a table; a text is a name."""
         numbers = {c: self._name(v) if isinstance(v, str) else v for c, v in columns.items()}
         self._table(table).append(**numbers)
 

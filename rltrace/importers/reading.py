@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
 from rltrace.importers import console, event_files, json_lines, wandb_files
-from rltrace.importers.fitting import counted
+from rltrace.importers.fitting import counted, first_of
 from rltrace.importers.log import (
     LONGEST_LINE,
     Lines,
@@ -26,6 +27,9 @@ from rltrace.trace.errors import RltraceError, WrongUsage
 
 Settings = Mapping[str, re.Pattern[str]]
 """Name -> pattern whose group 1 is what a framework's configuration says."""
+
+_Read = tuple[list[Record], list[str], dict[str, str]]
+"""Records, what was skipped, and what of the settings was found."""
 
 
 def read_log(path: Path, settings: Settings | None = None) -> Log:
@@ -62,9 +66,8 @@ def _read_text(path: Path, start: bytes, settings: Settings) -> Log:
             kind = "console log"
             records, skipped, not_finite, said = console.read(lines, settings)
     if lines.too_long:
-        shown = ", ".join(map(str, lines.too_long[:3]))
-        more = f" and {len(lines.too_long) - 3} more" if len(lines.too_long) > 3 else ""
-        skipped.append(f"line {shown}{more}: longer than {LONGEST_LINE >> 20} MiB")
+        shown = first_of(lines.too_long, 3)
+        skipped.append(f"line {shown}: longer than {LONGEST_LINE >> 20} MiB")
     if not_finite:
         values = f"{not_finite.total()} value{'s' * (not_finite.total() > 1)}"
         skipped.append(f"{values} of no finite number: {counted(not_finite)}")
@@ -103,32 +106,33 @@ def _files(path: Path, pattern: str) -> list[Path]:
 
 def _check_one(path: Path, places: list[Path], what: str) -> None:
     if len(places) > 1:
-        names = ", ".join(os.path.relpath(place, path) for place in places[:5])
-        more = f" and {len(places) - 5} more" if len(places) > 5 else ""
-        raise WrongUsage(f"{path} holds {what} of several experiments: name one of {names}{more}")
+        names = first_of([os.path.relpath(place, path) for place in places])
+        raise WrongUsage(f"{path} holds {what} of several experiments: name one of {names}")
 
 
 def _read_event_files(path: Path, files: list[Path]) -> Log:
-    parts: list[list[Record]] = []
-    skipped: list[str] = []
-    for file in files:
-        found, missed = event_files.read(file)
-        records, odd = plausible(found)
-        missed += odd
-        skipped += missed
-        if records:
-            parts.append(records)
-        elif not missed:
-            skipped.append(f"{file.name}, which {_lacks(file, 'scalars')}")
-    return _in_turn(path, files, parts, skipped, {}, "TensorBoard events", "event files")
+    def read(file: Path) -> _Read:
+        records, skipped = event_files.read(file)
+        return records, skipped, {}
+
+    return _in_turn(path, files, read, "TensorBoard events", "event files", "scalars")
 
 
 def _read_wandb_files(path: Path, files: list[Path], settings: Settings) -> Log:
+    read = partial(wandb_files.read, settings=settings)
+    return _in_turn(path, files, read, "wandb file", "wandb files", "history")
+
+
+def _in_turn(
+    path: Path, files: list[Path], read: Callable[[Path], _Read], kind: str, kinds: str, holds: str
+) -> Log:
+    """Files of an experiment one after another, in the order of their first record: a job that was
+    restarted began a new one."""
     parts: list[list[Record]] = []
     skipped: list[str] = []
     said: dict[str, str] = {}
     for file in files:
-        found, missed, shown = wandb_files.read(file, settings)
+        found, missed, shown = read(file)
         records, odd = plausible(found)
         missed += odd
         skipped += missed
@@ -136,25 +140,8 @@ def _read_wandb_files(path: Path, files: list[Path], settings: Settings) -> Log:
         if records:
             parts.append(records)
         elif not missed:
-            skipped.append(f"{file.name}, which {_lacks(file, 'history')}")
-    return _in_turn(path, files, parts, skipped, said, "wandb file", "wandb files")
-
-
-def _lacks(file: Path, what: str) -> str:
-    return f"has no {what}" if file.stat().st_size else "is empty"
-
-
-def _in_turn(
-    path: Path,
-    files: list[Path],
-    parts: list[list[Record]],
-    skipped: list[str],
-    said: dict[str, str],
-    kind: str,
-    kinds: str,
-) -> Log:
-    """Files of an experiment one after another, in the order of their first record: a job that was
-    restarted began a new one."""
+            lacks = f"has no {holds}" if file.stat().st_size else "is empty"
+            skipped.append(f"{file.name}, which {lacks}")
     parts.sort(key=lambda records: records[0].real_ns or 0)
     if any((a[-1].real_ns or 0) > (b[0].real_ns or 0) for a, b in pairwise(parts)):
         largest = max(parts, key=lambda records: sum(len(r.metrics) for r in records))

@@ -13,21 +13,24 @@ import itertools
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from rltrace.analysis.coverage import NOT_LOGGED
 from rltrace.importers.fitting import is_real_ns
-from rltrace.importers.placed import Placed, ProcessWriter, write_placed
-from rltrace.trace.errors import RltraceError, WrongUsage
-from rltrace.trace.run_dir import (
-    PROBLEMS,
-    append_line,
-    create_run,
-    update_run_json,
+from rltrace.importers.log import Log, Record
+from rltrace.importers.placed import (
+    Placed,
+    PlacedRow,
+    PlacedSpan,
+    ProcessWriter,
+    numbered,
+    write_placed,
 )
+from rltrace.trace.errors import RltraceError, WrongUsage
+from rltrace.trace.run_dir import PROBLEMS, append_line, create_run, update_run_json
 from rltrace.trace.vocabulary import STEP_SPAN, Stage
 
 WHO = "imported"
@@ -44,6 +47,8 @@ NEVER_LOGGED = (
 
 LOG_NOTE = "log"
 """Kind of the problems that say what of the log was skipped or is odd."""
+
+_ADDED_UP = 1.01
 
 
 @dataclass(frozen=True)
@@ -71,30 +76,103 @@ class ImportedStep:
     counters: dict[str, float] = field(default_factory=dict)
     real_ns: int | None = None
 
+    @classmethod
+    def of(
+        cls,
+        record: Record,
+        seconds: float | None,
+        stages: Mapping[str, Stage],
+        times: Mapping[str, float],
+        *,
+        before: Iterable[str] = (),
+        inside: Iterable[str] = (),
+        after: Iterable[str] = (),
+    ) -> ImportedStep:
+        """The step of a record, whose timers have these `stages` and took these `times` (s)."""
+
+        def timed(names: Iterable[str]) -> tuple[Timed, ...]:
+            if seconds is None:
+                return ()
+            ran = (name for name in names if name in stages and times.get(name, 0.0) > 0)
+            return tuple(Timed(stages[name], name, times[name]) for name in ran)
+
+        parts = (timed(before), timed(inside), timed(after))
+        return cls(record.step, seconds, *parts, record.readings, record.real_ns)
+
+    @property
+    def is_overfull(self) -> bool:
+        inside_s = sum(part.seconds for part in self.inside)
+        return inside_s > _ADDED_UP * (self.seconds or 0.0) + 1e-3
+
+
+def step_end(steps: Sequence[ImportedStep]) -> str:
+    return "when each was logged" if steps[0].real_ns else "the log's last change, gaps unknown"
+
 
 @dataclass(frozen=True)
 class ImportedRun:
     """Everything that is known of a run. `placement` is one of `composition.PLACEMENTS`, empty for
     unknown. `placed` is what a log with times holds: then there are no steps to lay out, and those
     that it has are spans. `not_logged` are pairs of a stage (None: no one stage) and what of it is
-    unknown; `notes` are pairs of a metric or place and what is to be known of it. `steps_a_mean`:
-    over how many steps each of its figures is a mean; `generating` are the numbers of the steps
-    that generated, where only some did and the log does not say how long that took."""
+    unknown; `notes` are pairs of a metric or place and what is to be known of it, `oddities` what
+    is to be known of the log. `steps_a_mean`: over how many steps each of its figures is a mean;
+    `generating` are the numbers of the steps that generated, where only some did and the log does
+    not say how long that took."""
 
+    log: Log
     framework: str
-    version: str
     trainer: str
-    placement: str
-    steps: tuple[ImportedStep, ...]
     not_logged: tuple[tuple[Stage | None, str], ...]
-    notes: tuple[tuple[str, str], ...]
-    log_notes: tuple[str, ...]
-    log: str
-    kind: str
-    changed_ns: int
+    oddities: tuple[str, ...]
+    version: str = ""
+    placement: str = ""
+    steps: tuple[ImportedStep, ...] = ()
+    notes: tuple[tuple[str, str], ...] = ()
     placed: Placed | None = None
     steps_a_mean: int = 1
     generating: tuple[int, ...] = ()
+
+    @property
+    def log_notes(self) -> tuple[str, ...]:
+        """What of the log was skipped, and what is odd in it."""
+        return (*(f"skipped: {what}" for what in self.log.skipped), *self.oddities)
+
+
+_NEVER_PLACED = ("which samples were trained on", "bytes and phases of weight movement", "devices")
+"""What no log with times of its own tells."""
+
+
+def traced_run(
+    path: Path,
+    framework: str,
+    trainer: str,
+    kind: str,
+    spans: Iterable[PlacedSpan],
+    changed_ns: int,
+    *,
+    rows: Iterable[PlacedRow] = (),
+    placement: str = "",
+    unknown: Iterable[tuple[Stage | None, str]] = (),
+    never_told: Iterable[str] = _NEVER_PLACED,
+    notes: Iterable[str] = (),
+) -> ImportedRun:
+    """The run of what a log places. Errors: `RltraceError` where it places nothing."""
+    told = list(spans)
+    kept = [s for s in told if is_real_ns(s.start_ns) and s.start_ns <= s.end_ns]
+    placed = Placed(numbered(kept), tuple(rows))
+    if not placed.spans:
+        raise RltraceError(f"{path} holds no span of {framework} that has a beginning and an end")
+    if len(kept) < len(told):
+        notes = (*notes, f"{len(told) - len(kept)} spans at times that no clock shows: left out")
+    return ImportedRun(
+        log=Log(str(path), kind, (), changed_ns=changed_ns),
+        framework=framework,
+        trainer=trainer,
+        placement=placement,
+        not_logged=(*unknown, *((None, what) for what in never_told)),
+        oddities=tuple(notes),
+        placed=placed,
+    )
 
 
 def write_run(path: Path, run: ImportedRun, version: str) -> None:
@@ -108,7 +186,7 @@ def write_run(path: Path, run: ImportedRun, version: str) -> None:
         made = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
         try:
             made.chmod(0o755)
-            create_run(str(made), ["rltrace", "import", run.framework, run.log], {}, version)
+            create_run(str(made), ["rltrace", "import", run.framework, run.log.path], {}, version)
             _write(made, run)
             update_run_json(str(made), id=path.name)
             made.rename(path)
@@ -120,25 +198,25 @@ def write_run(path: Path, run: ImportedRun, version: str) -> None:
 
 
 def _write(path: Path, run: ImportedRun) -> None:
-    began_ns, ended_ns = run.changed_ns, run.changed_ns
-    imported: dict[str, object] = {"log": run.log, "kind": run.kind, "trainer": run.trainer}
+    began_ns = ended_ns = run.log.changed_ns
+    imported: dict[str, object] = {"log": run.log.path, "kind": run.log.kind}
+    imported["trainer"] = run.trainer
     if run.placed is not None:
         imported["placed"] = True
     if run.steps_a_mean > 1:
         imported["steps_a_mean"] = run.steps_a_mean
     if run.generating:
         imported["generating"] = run.generating
-    facts = {
-        "adapter": run.framework,
-        "placement": run.placement or None,
-        "imported": imported,
-    }
+    placement = run.placement or None
+    facts = {"adapter": run.framework, "placement": placement, "imported": imported}
     if run.placed is not None:
         began_ns, ended_ns = run.placed.began_ns, run.placed.ended_ns
         write_placed(path, run.placed, WHO, **facts)
     else:
         if not is_real_ns(1 + sum(map(_length_ns, run.steps))):
-            raise RltraceError(f"the steps of {run.log} are longer than any clock can have shown")
+            raise RltraceError(
+                f"the steps of {run.log.path} are longer than any clock can have shown"
+            )
         writer = ProcessWriter(path, WHO)
         for step, start_ns in _starts(run):
             end_ns = _step(writer, step, start_ns)
@@ -165,7 +243,7 @@ def _starts(run: ImportedRun) -> Iterator[tuple[ImportedStep, int]]:
     cursor_ns = 0
     for step, length_ns, left_ns in zip(run.steps, lengths_ns, rest_ns, strict=True):
         ended_ns = step.real_ns
-        start_ns = run.changed_ns - left_ns if ended_ns is None else ended_ns - length_ns
+        start_ns = run.log.changed_ns - left_ns if ended_ns is None else ended_ns - length_ns
         start_ns = max(start_ns, cursor_ns, 1)
         yield step, start_ns
         cursor_ns = start_ns + length_ns
@@ -181,31 +259,32 @@ def _ns(seconds: float) -> int:
 
 def _step(writer: ProcessWriter, step: ImportedStep, start_ns: int) -> int:
     """Writes one step; returns when it is over."""
+
+    def write(timed: Timed, at_ns: int, until_ns: int, lane: int = 0) -> None:
+        writer.span(at_ns, until_ns, timed.name, timed.stage, step=step.number, lane=lane)
+
     end_ns = start_ns + _ns(step.seconds or 0.0)
     if step.seconds is not None:
-        writer.span(start_ns, end_ns, STEP_SPAN, Stage.STEP, step.number, 0)
+        writer.span(start_ns, end_ns, STEP_SPAN, Stage.STEP, step=step.number, lane=0)
     cursor_ns = start_ns
     if step.before:
         inside_ns = sum(_ns(timed.seconds) for timed in step.inside)
         cursor_ns = max(start_ns, end_ns - inside_ns)
         for lane, timed in enumerate(step.before, len(step.inside)):
-            at_ns = max(1, cursor_ns - _ns(timed.seconds))
-            writer.span(at_ns, cursor_ns, timed.name, timed.stage, step.number, lane)
+            write(timed, max(1, cursor_ns - _ns(timed.seconds)), cursor_ns, lane)
     for lane, timed in enumerate(step.inside):
         length_ns = _ns(timed.seconds)
         # Timers that add up to more than the step overlapped: this one ends with it, in its lane.
         at_ns = max(start_ns, min(cursor_ns, end_ns - length_ns))
-        overlaps = at_ns < cursor_ns
         last_ns = min(at_ns + length_ns, end_ns)
-        writer.span(at_ns, last_ns, timed.name, timed.stage, step.number, lane if overlaps else 0)
+        write(timed, at_ns, last_ns, lane if at_ns < cursor_ns else 0)
         cursor_ns = max(cursor_ns, last_ns)
     cursor_ns = end_ns
     for timed in step.after:
-        length_ns = _ns(timed.seconds)
-        writer.span(cursor_ns, cursor_ns + length_ns, timed.name, timed.stage, step.number, 0)
-        cursor_ns += length_ns
+        write(timed, cursor_ns, cursor_ns + _ns(timed.seconds))
+        cursor_ns += _ns(timed.seconds)
     for counter, value in step.counters.items():
-        writer.reading(max(cursor_ns, 1), counter, value)
+        writer.row("samples", time_ns=max(cursor_ns, 1), counter=counter, value=value)
     return cursor_ns
 
 
@@ -216,4 +295,4 @@ def _problems(run: ImportedRun) -> Iterator[dict[str, Any]]:
     for target, detail in run.notes:
         yield {"what": f"{run.framework}'s figure", "target": target, "detail": detail}
     for note in run.log_notes:
-        yield {"what": LOG_NOTE, "target": Path(run.log).name, "detail": note}
+        yield {"what": LOG_NOTE, "target": Path(run.log.path).name, "detail": note}

@@ -1,9 +1,4 @@
-"""Logs of scalars that a framework writes once a step, by a table of what its timers are called.
-
-A framework's file holds a `Scheme`; this is all that reads it. Durations without a start are laid
-end to end in the order of the framework's loop, and no time of theirs is said to be hidden. What a
-log cannot tell is said to be unknown.
-"""
+"""Logs of scalars that a framework writes once a step, read by a `Scheme`."""
 
 from __future__ import annotations
 
@@ -11,37 +6,40 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from rltrace.importers.fitting import counted, is_time, whole
+from rltrace.importers.fitting import first_of, is_time, whole
 from rltrace.importers.frameworks import check_framework
-from rltrace.importers.log import Log, Record, impossible, joined, out_of_order
+from rltrace.importers.log import (
+    Log,
+    Record,
+    impossible,
+    impossible_said,
+    joined,
+    out_of_order_said,
+)
 from rltrace.importers.means import repeated, usual_steps, with_readings_between
 from rltrace.importers.reading import Settings, read_log
-from rltrace.importers.run_writer import NEVER_LOGGED, ImportedRun, ImportedStep, Timed
+from rltrace.importers.run_writer import NEVER_LOGGED, ImportedRun, ImportedStep, step_end
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.vocabulary import Stage, word
 
-_ADDED_UP = 1.01
-
 
 @dataclass(frozen=True)
-class Parts:
-    """The timers of a step: metric -> stage. `inside` lie within the step in the order in which the
-    loop runs them, `aside` are what other processes had done before, `after` come between two
-    steps. A metric in `holds` has those of its value within itself: what is left of it is its."""
+class Told:
+    """What a log tells of its trainer: its name, placement ("" for unknown), and the timers of a
+    step, metric -> stage. `inside` lie within the step in the order in which the loop runs them,
+    `aside` are what other processes had done before, `after` come between two steps. A metric in
+    `holds` has those of its value within itself: what is left of it is its."""
 
+    trainer: str
+    placement: str
     inside: Mapping[str, str]
     aside: Mapping[str, str] = field(default_factory=dict)
     after: Mapping[str, str] = field(default_factory=dict)
     holds: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
-
-@dataclass(frozen=True)
-class Told:
-    """What a log tells of its trainer: its name, placement ("" for unknown), and the parts."""
-
-    trainer: str
-    placement: str
-    parts: Parts
+    @property
+    def timers(self) -> Mapping[str, str]:
+        return {**self.inside, **self.aside, **self.after}
 
 
 @dataclass(frozen=True)
@@ -67,12 +65,10 @@ class Scheme:
         return lay_out(read_log(path, self.settings), self)
 
     def told(self, records: list[Record]) -> Told:
-        """What a log of these records tells of its trainer."""
         return self.trainer if isinstance(self.trainer, Told) else self.trainer(records)
 
 
 def has(records: Iterable[Record], *names: str) -> bool:
-    """Whether a log has one of these metrics."""
     return any(name in record.metrics for record in records for name in names)
 
 
@@ -84,8 +80,7 @@ def lay_out(log: Log, scheme: Scheme) -> ImportedRun:
     check_framework(log, scheme.framework)
     records, _ = joined(_numbered(log.records, scheme.numbers))
     told = scheme.told(records)
-    parts = told.parts
-    timers = {**parts.inside, **parts.aside, **parts.after}
+    timers = told.timers
     names = {name for record in records for name in record.metrics}
     if not names & {scheme.step, *timers}:
         kinds = sorted({name.split("/")[0] for name in names})
@@ -98,25 +93,19 @@ def lay_out(log: Log, scheme: Scheme) -> ImportedRun:
         [
             step
             for record, length in zip(records, lengths, strict=True)
-            for step in repeated(_step(record, length, parts, scheme), record.steps)
+            for step in repeated(_step(record, length, told, scheme), record.steps)
         ]
     )
     odd = impossible(records, lambda name: name in timers or name == scheme.step)
     return ImportedRun(
+        log=log,
         framework=scheme.framework,
-        version="",
         trainer=told.trainer,
         placement=told.placement,
         steps=steps,
         not_logged=tuple(_not_logged(scheme, timers, names)),
         notes=tuple((name, what) for name, what in scheme.figures if name in names),
-        log_notes=(
-            *(f"skipped: {what}" for what in log.skipped),
-            *_oddities(records, steps, scheme, odd),
-        ),
-        log=log.path,
-        kind=log.kind,
-        changed_ns=log.changed_ns,
+        oddities=tuple(_oddities(records, steps, scheme, odd)),
         steps_a_mean=usual_steps(records),
     )
 
@@ -128,13 +117,10 @@ def _numbered(records: tuple[Record, ...], numbers: tuple[str, ...]) -> Iterator
     for record in records:
         found = [whole(record.metrics[name]) for name in numbers if name in record.metrics]
         if found and found[0] is not None:
-            yield replace(record, step=found[0], metrics=_without(record.metrics, numbers))
+            metrics = {name: v for name, v in record.metrics.items() if name not in numbers}
+            yield replace(record, step=found[0], metrics=metrics)
         elif not stated:
             yield record
-
-
-def _without(metrics: dict[str, float], names: tuple[str, ...]) -> dict[str, float]:
-    return {name: value for name, value in metrics.items() if name not in names}
 
 
 def _lengths(records: list[Record], scheme: Scheme) -> list[float | None]:
@@ -145,25 +131,14 @@ def _lengths(records: list[Record], scheme: Scheme) -> list[float | None]:
     return [value if value and is_time(value) else None for value in found]
 
 
-def _step(record: Record, length: float | None, parts: Parts, scheme: Scheme) -> ImportedStep:
-    def timed(timers: Mapping[str, str]) -> tuple[Timed, ...]:
-        found = ((name, stage, _own(record, name, parts.holds)) for name, stage in timers.items())
-        return tuple(Timed(Stage[stage.upper()], name, took) for name, stage, took in found if took)
-
-    inside = timed(parts.inside)
+def _step(record: Record, length: float | None, told: Told, scheme: Scheme) -> ImportedStep:
+    stages = {name: Stage[stage.upper()] for name, stage in told.timers.items()}
+    times = {name: _own(record, name, told.holds) for name in stages}
     seconds = length
-    if seconds is None and inside and not (scheme.step and not scheme.previous):
-        seconds = sum(part.seconds for part in inside)
-    known = seconds is not None
-    return ImportedStep(
-        number=record.step,
-        seconds=seconds,
-        before=timed(parts.aside) if known else (),
-        inside=inside if known else (),
-        after=timed(parts.after) if known else (),
-        counters=record.readings,
-        real_ns=record.real_ns,
-    )
+    if seconds is None and (scheme.previous or not scheme.step):
+        seconds = sum(times[name] for name in told.inside) or None
+    where = {"before": told.aside, "inside": told.inside, "after": told.after}
+    return ImportedStep.of(record, seconds, stages, times, **where)
 
 
 def _own(record: Record, name: str, holds: Mapping[str, tuple[str, ...]]) -> float:
@@ -196,10 +171,9 @@ def _oddities(
     scheme: Scheme,
     odd_times: Mapping[str, int],
 ) -> Iterator[str]:
-    end = "when each was logged" if steps[0].real_ns else "the log's last change, gaps unknown"
     yield (
         "times are laid out from durations, and nothing is said to overlap: the order in a step "
-        f"is {scheme.name}'s, its end is {end}"
+        f"is {scheme.name}'s, its end is {step_end(steps)}"
     )
     if (usual := usual_steps(records)) > 1:
         yield (
@@ -208,21 +182,11 @@ def _oddities(
         )
     if not scheme.step:
         yield "a step is as long as its timers together: what runs between them is in none"
-    if odd_times:
-        yield f"timers that show what no clock can are left out: {counted(odd_times)}"
+    yield from impossible_said(odd_times)
     untimed = [str(step.number) for step in steps if step.seconds is None]
     if untimed:
-        more = f" and {len(untimed) - 5} more" if len(untimed) > 5 else ""
-        yield "steps whose length is not known, of which only counters are kept: " + (
-            f"{', '.join(untimed[:5])}{more}"
-        )
-    over = [
-        str(step.number)
-        for step in steps
-        if sum(part.seconds for part in step.inside) > _ADDED_UP * (step.seconds or 0.0) + 1e-3
-    ]
-    if over:
+        kept = "steps whose length is not known, of which only counters are kept"
+        yield f"{kept}: {first_of(untimed)}"
+    if over := [str(step.number) for step in steps if step.is_overfull]:
         yield f"steps with timers that add up to more than the step: {', '.join(over[:5])}"
-    late = out_of_order(records)
-    if late:
-        yield f"step {late[0]} stands after step {late[1]}: kept in the order of the log"
+    yield from out_of_order_said(records)

@@ -1,8 +1,4 @@
-"""torchtitan's structured log: JSON lines of each rank, `<span>_end` with how long it took.
-
-A span is known by its end: the line's own time, and its duration in milliseconds. What has begun
-and not ended is left out. A folder holds one file a rank; all are read.
-"""
+"""torchtitan's structured log: JSON lines of each rank, `<span>_end` with how long it took."""
 
 from __future__ import annotations
 
@@ -12,10 +8,9 @@ from typing import Any
 
 from rltrace.importers.chrome import lane_of
 from rltrace.importers.fitting import ns, whole
-from rltrace.importers.json_text import read_objects
+from rltrace.importers.json_text import read_all
 from rltrace.importers.placed import Names, PlacedSpan, Process
-from rltrace.importers.run_writer import ImportedRun
-from rltrace.importers.traced import traced_run
+from rltrace.importers.run_writer import ImportedRun, traced_run
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.vocabulary import Stage
 
@@ -59,28 +54,20 @@ _WAITED_FOR = frozenset({"generate", "forward_backward", "optim_step", "rollout_
 
 
 def read(path: Path) -> ImportedRun:
-    """Reads a file or a folder of them. Errors: `RltraceError` where there is no span of
-    torchtitan's."""
+    """Reads a file or a folder of them. Errors: `RltraceError` where there is no span of its."""
     files = sorted(path.rglob("*.jsonl")) if path.is_dir() else [path]
     if not files:
         raise RltraceError(f"{path} holds no *.jsonl of torchtitan's structured log")
-    spans: list[PlacedSpan] = []
-    notes: list[str] = []
-    changed_ns = 0
-    for file in files:
-        objects = read_objects(file)
-        notes += [f"{file.name}: {note}" for note in objects.notes]
-        changed_ns = max(changed_ns, objects.changed_ns)
-        spans += _spans(objects.objects)
+    lines = read_all(files)
     return traced_run(
         path,
         "torchtitan",
         "structured log",
         "JSON lines of spans",
-        spans,
-        changed_ns,
+        _spans(lines.objects),
+        lines.changed_ns,
         unknown=((Stage.ENV, "no span of its own"),),
-        notes=notes,
+        notes=lines.notes,
     )
 
 
@@ -99,15 +86,10 @@ def _spans(lines: list[dict[str, Any]]) -> Iterator[PlacedSpan]:
         source, rank = str(line.get("source", "")), line.get("rank")
         if source == "controller" and name in _WAITED_FOR:
             stage = Stage.WAIT
-        process = Process(
-            f"{source} {rank}",
-            source,
-            str(line.get("host_name", "")),
-            whole(rank),
-        )
+        host = str(line.get("host_name", ""))
         step = whole(line.get("step"))
         yield PlacedSpan(
-            process=process,
+            process=Process(f"{source} {rank}", source, host, whole(rank)),
             lane=lane_of(line.get("task_name", line.get("tid"))),
             name=name,
             stage=stage,

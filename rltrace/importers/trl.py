@@ -29,16 +29,16 @@ from rltrace.importers.log import (
     check_filled,
     is_text,
     joined,
-    no_number,
-    number,
     out_of_order,
     readable,
+    shown_number,
+    split,
     start_of,
 )
 from rltrace.importers.means import with_steps
 from rltrace.importers.reading import read_log
 from rltrace.importers.run_writer import ImportedRun
-from rltrace.importers.scalars import Parts, Scheme, Told, has, lay_out
+from rltrace.importers.scalars import Scheme, Told, has, lay_out
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.given_files import read_given
 from rltrace.trace.vocabulary import Stage
@@ -147,7 +147,9 @@ def _in_order(records: list[Record]) -> tuple[list[Record], list[str]]:
     """
     once: dict[tuple[object, ...], Record] = {}
     for record in records:
-        once.setdefault(_identity(record), record)
+        infinite = frozenset((name, str(value)) for name, value in record.not_finite.items())
+        same = record.step, frozenset(record.metrics.items()), infinite
+        once.setdefault(same, record)
     kept, said = list(once.values()), list[str]()
     if again := len(records) - len(kept):
         said.append(f"{again} {'entries' if again > 1 else 'entry'} that another one repeats")
@@ -158,11 +160,6 @@ def _in_order(records: list[Record]) -> tuple[list[Record], list[str]]:
         )
         kept.sort(key=lambda record: record.step)
     return kept, said
-
-
-def _identity(record: Record) -> tuple[object, ...]:
-    infinite = frozenset((name, str(value)) for name, value in record.not_finite.items())
-    return record.step, frozenset(record.metrics.items()), infinite
 
 
 def _read_console(path: Path) -> Log | None:
@@ -259,26 +256,14 @@ def _mapping(text: str) -> dict[str, Any] | None:
 
 
 def _record(step: int, line: dict[str, Any], not_finite: Counter[str]) -> Record:
-    metrics, infinite = dict[str, float](), dict[str, float]()
-    for name, shown in line.items():
-        value = _value(shown)
-        if name == "step":
-            continue
-        if (known := number(value)) is not None:
-            metrics[name] = known
-        if (none := no_number(value)) is not None:
-            infinite[name] = none
-            not_finite[name] += 1
+    values = (
+        (name, shown_number(shown) if isinstance(shown, str) else shown)
+        for name, shown in line.items()
+        if name != "step"
+    )
+    metrics, infinite = split(values)
+    not_finite.update(list(infinite))
     return Record(step, metrics, not_finite=infinite)
-
-
-def _value(shown: Any) -> Any:
-    if not isinstance(shown, str):
-        return shown
-    try:
-        return float(shown)
-    except ValueError:
-        return None
 
 
 # --- steps
@@ -309,9 +294,9 @@ def _of_steps(records: tuple[Record, ...]) -> Iterator[Record]:
 def _synchronous(records: list[Record]) -> Told:
     inside = {block: LABELS[block] for block in _BLOCKS}
     if has(records, "vLLM.generate"):
-        return Told("with vLLM", "", Parts(inside))
+        return Told("with vLLM", "", inside)
     colocated = has(records, "transformers.generate", "transformers.generate_batch")
-    return Told("", "colocated" if colocated else "", Parts(inside))
+    return Told("", "colocated" if colocated else "", inside)
 
 
 _PASSES = "all forward passes are in one timed block, those of training among them"
@@ -339,7 +324,7 @@ ASYNC = Scheme(
     framework="trl",
     name="TRL",
     step="perf/step_s",
-    trainer=Told("asynchronous", "async", Parts({name: LABELS[name] for name in _ASYNC})),
+    trainer=Told("asynchronous", "async", {name: LABELS[name] for name in _ASYNC}),
     unknown=(
         (Stage.ROLLOUT, "it runs in a process of its own: rollout/duration_s is one conversation"),
         (Stage.REWARD, "it runs in that process, too: rollout/score_s is one group"),

@@ -1,8 +1,7 @@
-"""verl's logs: its file logger (JSON lines), TensorBoard events, wandb's files, console lines.
+"""verl's logs: how long each timer of its trainer loop ran in a step, and some hundred means.
 
-verl logs once a step how long each timer of its trainer loop ran (`timing_s/*`) and some hundred
-means. So the stage table and the steps can be had of a finished run; what runs elsewhere than in
-that loop cannot, and what verl measures wrong stays unknown (read in its sources, 0.6.1 to 0.9.1).
+What runs elsewhere than in that loop they do not tell, and what verl measures wrong stays unknown
+(read in its sources, 0.6.1 to 0.9.1).
 """
 
 from __future__ import annotations
@@ -15,11 +14,11 @@ from pathlib import Path
 from statistics import median
 
 from rltrace.adapters.verl.tables import LABELS
-from rltrace.importers.fitting import counted, is_time
+from rltrace.importers.fitting import first_of, is_time
 from rltrace.importers.frameworks import check_framework
-from rltrace.importers.log import Log, Record, impossible, out_of_order
+from rltrace.importers.log import Log, Record, impossible, impossible_said, out_of_order_said
 from rltrace.importers.reading import read_log
-from rltrace.importers.run_writer import NEVER_LOGGED, ImportedRun, ImportedStep, Timed
+from rltrace.importers.run_writer import NEVER_LOGGED, ImportedRun, ImportedStep, step_end
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.vocabulary import Stage
 
@@ -57,7 +56,6 @@ class Trainer:
 
     @property
     def words(self) -> str:
-        """Its name and mode, for people."""
         return f"{self.name} {self.mode}".strip()
 
 
@@ -94,7 +92,6 @@ second, at a state that another thread renews every second."""
 
 _POLL_IS_SMALL = 10  # `gen` is taken for generation where it is this many polls long
 _NO_SCORING_S = 1e-3  # `reward` below this only collects what was scored elsewhere
-_ADDED_UP = 1.01
 
 INSIDE = (
     "switch_wait",
@@ -165,6 +162,7 @@ def lay_out(log: Log) -> ImportedRun:
         for record, timing in zip(log.records, timings, strict=True)
     )
     return ImportedRun(
+        log=log,
         framework="verl",
         version=trainer.version,
         trainer=trainer.words,
@@ -175,13 +173,7 @@ def lay_out(log: Log) -> ImportedRun:
             *_not_logged(trainer, names | unusable, gen_is_wait, reward_unknown),
         ),
         notes=tuple(_figures(trainer, polled and bool(gens), rewards if reward_unknown else [])),
-        log_notes=(
-            *(f"skipped: {what}" for what in log.skipped),
-            *_oddities(log, steps, names, odd),
-        ),
-        log=log.path,
-        kind=log.kind,
-        changed_ns=log.changed_ns,
+        oddities=tuple(_oddities(log, steps, names, odd)),
     )
 
 
@@ -223,19 +215,8 @@ def _step(
     if seconds is None and is_time(record.metrics.get(_STEP_TOO, -1.0)):
         seconds = record.metrics[_STEP_TOO]
     after = ("save_checkpoint", *AFTER) if trainer.checkpoint_after else AFTER
-
-    def timed(names: tuple[str, ...]) -> tuple[Timed, ...]:
-        found = ((name, timing.get(name, 0.0)) for name in names if name in stages)
-        return tuple(Timed(stages[name], name, took) for name, took in found if took > 0)
-
-    return ImportedStep(
-        number=record.step,
-        seconds=seconds,
-        inside=() if seconds is None else timed(tuple(n for n in INSIDE if n not in after)),
-        after=() if seconds is None else timed(after),
-        counters=record.readings,
-        real_ns=record.real_ns,
-    )
+    inside = [name for name in INSIDE if name not in after]
+    return ImportedStep.of(record, seconds, stages, timing, inside=inside, after=after)
 
 
 def _unusable(names: set[str], stages: dict[str, Stage]) -> Iterator[tuple[Stage | None, str]]:
@@ -279,34 +260,24 @@ def _figures(trainer: Trainer, polled: bool, unscored: list[float]) -> Iterator[
 def _oddities(
     log: Log, steps: tuple[ImportedStep, ...], names: set[str], odd_times: Counter[str]
 ) -> Iterator[str]:
-    where = "when each was logged" if steps[0].real_ns else "the log's last change, gaps unknown"
-    yield f"times are laid out from durations: the order in a step is verl's, its end is {where}"
-    if odd_times:
-        yield f"timers that show what no clock can are left out: {counted(odd_times)}"
-    untimed = [s.number for s in steps if s.seconds is None and _has_timer(s.counters)]
-    if untimed:
-        yield f"{_steps(untimed)} without {STEP}: only counters are kept"
-    more = [
+    end = step_end(steps)
+    yield f"times are laid out from durations: the order in a step is verl's, its end is {end}"
+    yield from impossible_said(odd_times)
+    untimed = [
         step.number
         for step in steps
-        if sum(t.seconds for t in step.inside) > _ADDED_UP * (step.seconds or 0.0) + 1e-3
+        if step.seconds is None and any(name.startswith(TIMING) for name in step.counters)
     ]
-    if more:
+    if untimed:
+        yield f"{_steps(untimed)} without {STEP}: only counters are kept"
+    if more := [step.number for step in steps if step.is_overfull]:
         yield f"{_steps(more)} with timers that add up to more than the step: they overlap"
     known = {"step", *INSIDE, *AFTER}
     other = sorted(name for name in names - known if not _ELSEWHERE.match(name))
     if other:
         yield f"timers that rltrace does not know are counters only: {', '.join(other[:8])}"
-    odd = out_of_order(log.records)
-    if odd:
-        yield f"step {odd[0]} stands after step {odd[1]}: kept in the order of the log"
-
-
-def _has_timer(metrics: dict[str, float]) -> bool:
-    return any(name.startswith(TIMING) for name in metrics)
+    yield from out_of_order_said(log.records)
 
 
 def _steps(numbers: list[int]) -> str:
-    shown = ", ".join(map(str, numbers[:5]))
-    more = f" and {len(numbers) - 5} more" if len(numbers) > 5 else ""
-    return f"step{'s' * (len(numbers) > 1)} {shown}{more}"
+    return f"step{'s' * (len(numbers) > 1)} {first_of(numbers)}"

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rltrace.importers.fitting import ns
-from rltrace.importers.log import Record, no_number, number
+from rltrace.importers.log import Record, split
 from rltrace.importers.protobuf import fields
 
 SUFFIX = ".wandb"
@@ -36,7 +36,6 @@ class _Torn(Exception):
 
 
 def looks_like(start: bytes) -> bool:
-    """Whether a file that begins with these bytes is wandb's."""
     return start.startswith(_START)
 
 
@@ -114,16 +113,13 @@ def _row(message: bytes) -> Record:
         elif field == _STEP:
             step = next((int(n) for inner, n in fields(value) if inner == 1), 0)
     media = tuple(name.removesuffix("_type") for name in values if name.endswith("._type"))
-    numbers = ((name, number(value)) for name, value in values.items())
-    metrics = {name: value for name, value in numbers if value is not None}
-    infinite = ((name, no_number(value)) for name, value in values.items())
-    when_s = metrics.get("_timestamp")
-    return Record(
-        int(metrics.get("_step", step)),
-        {n: v for n, v in metrics.items() if not n.startswith(("_", *media))},
-        ns(when_s),
-        {n: v for n, v in infinite if v is not None and not n.startswith(("_", *media))},
-    )
+    metrics, infinite = split(values.items())
+
+    def scalars(found: dict[str, float]) -> dict[str, float]:
+        return {name: v for name, v in found.items() if not name.startswith(("_", *media))}
+
+    at = int(metrics.get("_step", step))
+    return Record(at, scalars(metrics), ns(metrics.get("_timestamp")), scalars(infinite))
 
 
 def _named(item: bytes) -> tuple[str, Any]:

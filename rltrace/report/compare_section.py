@@ -8,11 +8,10 @@ from collections.abc import Iterator
 from rltrace.analysis.compare import Comparison
 from rltrace.analysis.differing import Difference
 from rltrace.report import ratios, units
-from rltrace.report.layout import Column, Grid, Section, listed
+from rltrace.report.layout import Column, Grid, Section, listed, numbers
 
 _MOST_STAGES = 8
 _MOST_SETTINGS = 12
-_ONCE = "one value a run"
 
 
 def sections(found: Comparison) -> Iterator[Section]:
@@ -21,7 +20,8 @@ def sections(found: Comparison) -> Iterator[Section]:
     if found.stages:
         yield _stages(found)
     if found.factors:
-        yield _factors(found)
+        factors = ratios.of_factors(found.factors, ("factor", "before", "after"))
+        yield Section("Goodput, whole runs", (), factors)
     yield Section("What else differs", tuple(_others(found)))
 
 
@@ -33,16 +33,14 @@ def _answer(found: Comparison) -> Iterator[str]:
     for which, some in zip(("before", "after"), found.only_some, strict=True):
         if some:
             yield f"Of the run {which} {some}: what counts tokens or samples is unknown."
-    slower = found.step_ratio.value > 1
     change = f"{units.seconds(found.before_s)} a step before, {units.seconds(found.after_s)} after"
     if not found.step_ratio.excludes(1.0):
         chance = ratios.percent(found.step_ratio)
         yield f"{change}: no difference that is more than chance ({chance})."
     else:
-        word = "slower" if slower else "faster"
+        word = "slower" if found.step_ratio.value > 1 else "faster"
         yield f"{change}: {word}, {ratios.percent(found.step_ratio)}."
-        stage = found.stage
-        if stage is not None:
+        if (stage := found.stage) is not None:
             part = stage.difference_s.value / found.step_s.value
             ends = ratios.beside(stage.difference_s, _signed)
             yield (
@@ -54,9 +52,8 @@ def _answer(found: Comparison) -> Iterator[str]:
     if found.exposed_unknown:
         yield f"Which stages made the difference is unknown: {found.exposed_unknown}."
     yield from _work_and_pace(found)
-    factor = found.factor
-    if factor is not None:
-        once = f" ({_ONCE})" if factor.once else ""
+    if (factor := found.factor) is not None:
+        once = f" ({ratios.ONCE})" if factor.once else ""
         yield f"Of goodput, {factor.name} changed most: {ratios.percent(factor.ratio)}{once}."
 
 
@@ -65,11 +62,10 @@ def _work_and_pace(found: Comparison) -> Iterator[str]:
         yield "Tokens were not recorded: other work and another pace cannot be told apart."
         return
     drifted = [one.name for one in found.drift if one.changed]
-    work = f"tokens a step {ratios.percent(found.work_ratio)}, seconds a token"
     yield (
-        f"Work and pace: {work} {ratios.percent(found.pace_ratio)}"
-        + (f"; the work differs in {listed(drifted)}" if drifted else "; the work is alike")
-        + "."
+        f"Work and pace: tokens a step {ratios.percent(found.work_ratio)}, seconds a token "
+        f"{ratios.percent(found.pace_ratio)}; the work "
+        f"{f'differs in {listed(drifted)}' if drifted else 'is alike'}."
     )
 
 
@@ -85,20 +81,14 @@ def _stages(found: Comparison) -> Section:
         )
         for one in found.stages[:_MOST_STAGES]
     ]
-    rest = found.stages[_MOST_STAGES:]
-    if rest:
-        sums = [
-            sum(values) for values in zip(*((s.before_s, s.after_s) for s in rest), strict=True)
-        ]
-        rows.append(("others", *map(scale.show, (*sums, sums[1] - sums[0])), ""))
-    step = found.step_s
-    whole = (found.before_s, found.after_s, step.value)
-    rows.append(("step", *map(scale.show, whole), ratios.ends(step, scale.show)))
+    if rest := found.stages[_MOST_STAGES:]:
+        before, after = sum(s.before_s for s in rest), sum(s.after_s for s in rest)
+        rows.append(("others", *map(scale.show, (before, after, after - before)), ""))
+    whole = (found.before_s, found.after_s, found.step_s.value)
+    rows.append(("step", *map(scale.show, whole), ratios.ends(found.step_s, scale.show)))
     columns = (
         Column(f"exposed, {scale.unit}"),
-        Column("before", right=True),
-        Column("after", right=True),
-        Column("difference", right=True),
+        *numbers("before", "after", "difference"),
         Column("95 %", right=True, least_width=60),
     )
     one, other = found.steps
@@ -109,27 +99,9 @@ def _stages(found: Comparison) -> Section:
     return Section("Stages", (), Grid(columns, tuple(rows)), notes)
 
 
-def _factors(found: Comparison) -> Section:
-    rows = tuple(
-        (
-            one.name,
-            ratios.factor(one.name, one.before),
-            ratios.factor(one.name, one.after),
-            ratios.change(one.ratio.value),
-            _ONCE if one.once else ratios.ends(one.ratio, ratios.change),
-        )
-        for one in found.factors
-    )
-    return Section(
-        "Goodput, whole runs", (), Grid(ratios.columns("factor", "before", "after"), rows)
-    )
-
-
 def _others(found: Comparison) -> Iterator[str]:
-    for one in found.drift:
-        sure = "" if one.changed else " (may be chance)" if one.ratio.value != 1 else ""
-        if abs(one.ratio.value - 1) < 1e-9:
-            continue
+    for one in (one for one in found.drift if abs(one.ratio.value - 1) >= 1e-9):
+        sure = "" if one.changed else " (may be chance)"
         yield (
             f"{one.name}: {units.number(one.before)} before, {units.number(one.after)} after, "
             f"{ratios.percent(one.ratio)}{sure}."

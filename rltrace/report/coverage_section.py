@@ -16,14 +16,13 @@ _MOST_PROBLEMS = 12
 
 
 def coverage_section(summary: Summary) -> Section:
-    """The last section of a report."""
     seen = summary.coverage
     reasons: dict[str, list[str]] = {}
     for stage in seen.unseen:
         reasons.setdefault(stage.reason, []).append(labelled(stage.name, stage.symbol))
     lines = [f"not seen: {', '.join(names)}: {why}." for why, names in reasons.items()]
     if seen.never_hooked:
-        lines.append(f"asked for, never put in place: --hook {listed(list(seen.never_hooked))}.")
+        lines.append(f"asked for, never put in place: --hook {listed(seen.never_hooked)}.")
     lines += _problem_lines(seen)
     if seen.clock_bound_ns < 0:
         lines.append("clocks: a node could not be aligned with the others; its times may be off.")
@@ -62,7 +61,5 @@ def _own_cost(cost: OwnCost) -> str:
     text += f" ({source})"
     if math.isnan(cost.share):
         return f"{text}; which part of the processes' wall time that is, is not known."
-    return (
-        f"{text} = {units.share(cost.share)} of the processes' wall time, "
-        f"{units.share(cost.worst_share)} in the busiest."
-    )
+    share, worst = units.share(cost.share), units.share(cost.worst_share)
+    return f"{text} = {share} of the processes' wall time, {worst} in the busiest."

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from rltrace.analysis.coverage import AsOf
 from rltrace.analysis.damage import Damaged
-from rltrace.analysis.known import AsOf
 from rltrace.report import units
-from rltrace.report.layout import listed
+from rltrace.report.layout import listed, pid_on
 from rltrace.trace.dropped import Dropped
 from rltrace.trace.reach import clock_time
 from rltrace.trace.schema import CAPTURED_TOKENS
 
 _MOST = 3
+_NOW_S = 1.0  # what is younger is as of now
 
 
 def dropped_lines(dropped: Dropped | None) -> Iterator[str]:
@@ -36,23 +37,17 @@ def dropped_lines(dropped: Dropped | None) -> Iterator[str]:
 def damage_lines(found: tuple[Damaged, ...]) -> Iterator[str]:
     """One sentence for each process, up to a few."""
     for one in found[:_MOST]:
-        pid = "" if one.pid < 0 else f" (pid {one.pid} on {one.host})"
         yield (
-            f"what {one.role or 'a process'}{pid} recorded is cut or damaged "
-            f"({listed(list(one.tables))}): figures are of the rows before that"
+            f"what {one.role or 'a process'}{pid_on(one.pid, one.host)} recorded is cut or damaged "
+            f"({listed(one.tables)}): figures are of the rows before that"
         )
     if len(found) > _MOST:
         others = units.plural(len(found) - _MOST, "more process")
         yield f"what {others} recorded is cut or damaged: `rltrace info` lists the files"
 
 
-# --- as of when a run is told that goes on, and which of its nodes say no more, in words
-
-_NOW_S = 1.0  # what is younger is as of now
-
-
 def going_lines(as_of: AsOf) -> Iterator[str]:
-    """What is to be said before any figure of such a run, a sentence each."""
+    """As of when a run is told that goes on, and which of its nodes say no more."""
     ago = f", {units.seconds(as_of.ago_s)} ago" if as_of.ago_s >= _NOW_S else ""
     if not as_of.gone:
         what = "what its nodes have shipped reaches until" if as_of.brought else "it is told as of"

@@ -8,7 +8,6 @@ import struct
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 
 from rltrace.importers.event_files import MARK, checksum
 
@@ -18,15 +17,8 @@ class EventFile:
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        parts = (
-            "events",
-            "out",
-            MARK,
-            str(int(time.time())),
-            socket.gethostname(),
-            str(os.getpid()),
-        )
-        self.path = folder / ".".join(parts)
+        where = f"{socket.gethostname()}.{os.getpid()}"
+        self.path = folder / f"events.out.{MARK}.{int(time.time())}.{where}"
         self._file = self.path.open("xb")
         self._event(time.time(), 0, _bytes(3, b"brain.Event:2"))
         self._file.flush()
@@ -43,12 +35,7 @@ class EventFile:
     def __enter__(self) -> EventFile:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._file.close()
 
     def _event(self, time_s: float, step: int, what: bytes) -> None:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rltrace.analysis import trial
-from rltrace.analysis.bootstrap import Interval
-from rltrace.analysis.trial import Pace, Trial
-from rltrace.analysis.whatif.predict import Estimate
+from rltrace.analysis.stats.estimate import Estimate
+from rltrace.analysis.trial import Trial
 from rltrace.report import ratios, units
-from rltrace.report.layout import Column, Grid, Section
+from rltrace.report.layout import Column, Grid, Section, numbers
 from rltrace.trace.errors import ANSWER_IS_NO, CANNOT_TELL, OK
 
 EXIT_CODES = {
@@ -41,15 +40,20 @@ def expected(predicted: Estimate | None, metric: str) -> Iterator[str]:
 
 
 def section(name: str, found: Trial) -> Section:
-    """The answer, with the pairs of runs."""
     columns = (
         Column("pair"),
-        Column("before", right=True),
-        Column("after", right=True),
+        *numbers("before", "after"),
         Column("before, tokens/s", right=True, least_width=76),
         Column("after, tokens/s", right=True, least_width=76),
     )
-    rows = tuple((str(n + 1), *_cells(*pair)) for n, pair in enumerate(found.pairs))
+    rows = tuple(
+        (
+            str(n),
+            *(units.seconds(run.step_s) for run in pair),
+            *(units.count(run.effective_tokens_per_s) for run in pair),
+        )
+        for n, pair in enumerate(found.pairs, 1)
+    )
     return Section(
         f"Experiment: {name}",
         tuple(_lines(found)),
@@ -59,29 +63,16 @@ def section(name: str, found: Trial) -> Section:
 
 
 def _lines(found: Trial) -> Iterator[str]:
-    saved, of = found.saved, _OF[found.metric]
-    yield f"Measured: it saves {_interval(saved)} {of} ({units.plural(len(found.pairs), 'pair')})."
-    predicted = found.predicted_saved
-    if predicted is not None:
+    saved = units.share(found.saved.value) + ratios.beside(found.saved, units.share, "95 % ")
+    pairs = units.plural(len(found.pairs), "pair")
+    yield f"Measured: it saves {saved} {_OF[found.metric]} ({pairs})."
+    if (predicted := found.predicted_saved) is not None:
         yield f"Predicted: {_range(predicted.low, predicted.high)}."
     if abs(found.uncounted - 1) > _THE_SAME:
         by = units.share(abs(found.uncounted - 1))
         than = f"{by} {'more' if found.uncounted > 1 else 'fewer'} {_LEFT_OUT[found.metric]}"
         yield f"After it there are {than}, as the policy learns otherwise: this is not counted."
     yield f"{found.answer[0].upper()}{found.answer[1:]}: {found.because}."
-
-
-def _cells(before: Pace, after: Pace) -> tuple[str, ...]:
-    return (
-        units.seconds(before.step_s),
-        units.seconds(after.step_s),
-        units.count(before.effective_tokens_per_s),
-        units.count(after.effective_tokens_per_s),
-    )
-
-
-def _interval(of: Interval) -> str:
-    return units.share(of.value) + ratios.beside(of, units.share, "95 % ")
 
 
 def _range(low: float, high: float) -> str:

@@ -6,13 +6,19 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from rltrace.analysis.freshness import Freshness, LagBound, VersionUnit
-from rltrace.analysis.lag_curve import FEWEST_STEPS, FEWEST_TRAJECTORIES, LagPoint
-from rltrace.analysis.staleness import Staleness
-from rltrace.analysis.token_lags import TokenLags
+from rltrace.analysis.freshness import (
+    FEWEST_STEPS,
+    FEWEST_TRAJECTORIES,
+    Freshness,
+    LagBound,
+    LagPoint,
+    VersionUnit,
+)
+from rltrace.analysis.staleness import Staleness, TokenLags
 from rltrace.report import units
-from rltrace.report.layout import Column, Grid, Section, bar
+from rltrace.report.layout import Column, Grid, Section, bar, numbers
 
+_CURVE = "What lag costs"
 _LAG_BAR = 24
 _MOST_LAGS = 12
 _MOST_POINTS = 8
@@ -36,9 +42,7 @@ def staleness_section(lags: Staleness, fresh: Freshness, handed_only: bool = Fal
     columns = (
         Column("lag", right=True),
         Column("", least_width=68),
-        Column("trajectories" if lags.uses == lags.trajectories else "uses", right=True),
-        Column("share", right=True),
-        Column("by token", right=True),
+        *numbers("trajectories" if lags.uses == lags.trajectories else "uses", "share", "by token"),
     )
     if lags.known_uses:
         line = (
@@ -63,18 +67,16 @@ def staleness_section(lags: Staleness, fresh: Freshness, handed_only: bool = Fal
             "spread evenly over them; in brackets the least and the most that a share can be."
         )
     if lags.known_uses and lags.unknown_by_token:
-        notes.append(f"By token unknown: {'; '.join(_unknown_by_token(lags))}.")
+        tokens = lags.by_token.tokens
+        why = (f"{units.share(one.tokens / tokens)}, {one.why}" for one in lags.unknown_by_token)
+        notes.append(f"By token unknown: {'; '.join(why)}.")
     if handed_only:
         notes.append("No step was completed: nobody saw the learner train on it.")
     if lags.versions_known:
         notes.append(f"{units.share(lags.mixed_share)} of trajectories saw a version change.")
     if lags.mean_lag and not math.isnan(lags.mean_in_queue):
-        age = (
-            f" ({units.seconds(fresh.queue_s.p50)} in the median, p95 "
-            f"{units.seconds(fresh.queue_s.p95)})"
-            if fresh.queue_s.n
-            else ""
-        )
+        p50, p95 = units.seconds(fresh.queue_s.p50), units.seconds(fresh.queue_s.p95)
+        age = f" ({p50} in the median, p95 {p95})" if fresh.queue_s.n else ""
         notes.append(
             f"Mean lag in flight (first to last token) {units.number(lags.mean_in_flight)}, "
             f"in the queue (last token to training) {units.number(lags.mean_in_queue)}{age}."
@@ -86,23 +88,18 @@ def staleness_section(lags: Staleness, fresh: Freshness, handed_only: bool = Fal
 
 
 def curve_section(fresh: Freshness) -> Section:
-    """What lag costs, from the run's own ratio statistics."""
     overall = fresh.overall
     if overall is None:
         line = "Not measured: no learner gave statistics of its importance ratios."
         prior = fresh.prior
         as_if = " (assumed: the run does not say its objective)" if prior.assumed else ""
-        return Section(
-            _CURVE,
-            (line,),
-            notes=(
-                f"Published for {prior.objective}{as_if}: lag {prior.held} is held, doubtful from "
-                f"{prior.doubtful} learner steps on ({prior.source}). A label, not a limit.",
-            ),
+        note = (
+            f"Published for {prior.objective}{as_if}: lag {prior.held} is held, doubtful from "
+            f"{prior.doubtful} learner steps on ({prior.source}). A label, not a limit."
         )
+        return Section(_CURVE, (line,), notes=(note,))
     columns = (
-        Column("lag", right=True),
-        Column("ESS", right=True),
+        *numbers("lag", "ESS"),
         Column("95 %", right=True, least_width=68),
         Column("clipped", right=True),
         Column("KL, nats", right=True, least_width=76),
@@ -112,31 +109,22 @@ def curve_section(fresh: Freshness) -> Section:
     told = [point for point in points if point.enough]
     shown = _some(told or points)
     rows = tuple(_cells(str(point.lag), point) for point in shown)
-    if len(points) > 1 or not points:
+    if len(points) != 1:
         rows = (*rows, _cells("all", overall))
-    weight = units.share(fresh.weight)
     line = (
-        f"{weight} of the trained tokens count (effective sample size of a step, in the mean); "
-        f"{units.share(overall.clip_share)} were cut off by the objective."
+        f"{units.share(fresh.weight)} of the trained tokens count (effective sample size of a "
+        f"step, in the mean); {units.share(overall.clip_share)} were cut off by the objective."
     )
-    return Section(
-        _CURVE, (line, _bound(fresh.bound)), Grid(columns, rows), tuple(_notes(fresh, points))
-    )
-
-
-_CURVE = "What lag costs"
+    notes = tuple(_notes(fresh, points))
+    return Section(_CURVE, (line, _bound(fresh.bound)), Grid(columns, rows), notes)
 
 
 def _cells(label: str, point: LagPoint) -> tuple[str, ...]:
-    interval = (
-        units.UNKNOWN
-        if math.isnan(point.ess_low)
-        else f"{100 * point.ess_low:.0f} to {100 * point.ess_high:.0f} %"
-    )
+    interval = f"{100 * point.ess_low:.0f} to {100 * point.ess_high:.0f} %"
     return (
         label,
         units.share(point.ess_share),
-        interval,
+        units.UNKNOWN if math.isnan(point.ess_low) else interval,
         units.share(point.clip_share),
         _nats(point.kl_nats),
         units.count(point.trajectories),
@@ -193,19 +181,13 @@ def _nats(value: float) -> str:
 
 
 def _version(unit: VersionUnit) -> str:
-    """What a version is, where it is known."""
-    parts = []
-    if not math.isnan(unit.learner_steps):
-        parts.append(_times(unit.learner_steps, "learner step"))
-    if not math.isnan(unit.optimizer_updates):
-        parts.append(_times(unit.optimizer_updates, "optimizer update"))
+    amounts = {"learner step": unit.learner_steps, "optimizer update": unit.optimizer_updates}
+    parts = [
+        units.plural(int(n), what) if n == int(n) else f"{units.number(n)} {what}s"
+        for what, n in amounts.items()
+        if not math.isnan(n)
+    ]
     return f"; a version is {' of '.join(parts)}" if parts else ""
-
-
-def _times(number: float, what: str) -> str:
-    if number == int(number):
-        return units.plural(int(number), what)
-    return f"{units.number(number)} {what}s"
 
 
 def _some(points: list[LagPoint]) -> list[LagPoint]:
@@ -226,9 +208,7 @@ class _Bar:
 
     @property
     def label(self) -> str:
-        if self.first is None:
-            return "unknown"
-        return str(self.first) if self.first == self.last else f"{self.first} to {self.last}"
+        return "unknown" if self.first is None else units.between(str(self.first), str(self.last))
 
 
 def _lag_bars(lags: Staleness) -> list[_Bar]:
@@ -260,12 +240,6 @@ def _of_tokens(one: _Bar, by_token: TokenLags) -> str:
     low, even, high = by_token.share(one.first, one.last)
     least, most = f"{100 * low:.0f}", f"{100 * high:.0f}"
     return units.share(even) + (f" ({least} to {most})" if least != most else "")
-
-
-def _unknown_by_token(lags: Staleness) -> Iterator[str]:
-    """How many tokens have no lag of their own, by why."""
-    for one in lags.unknown_by_token:
-        yield f"{units.share(one.tokens / lags.by_token.tokens)}, {one.why}"
 
 
 def _by_token(by_token: TokenLags) -> str:

@@ -1,5 +1,4 @@
-"""What a gate said, for machines that build and for what shows their results: Markdown, JUnit XML,
-text, annotations and the step summary of GitHub, JSON."""
+"""What a gate said, for machines that build and what shows their results."""
 
 from __future__ import annotations
 
@@ -47,8 +46,11 @@ def as_json(found: Judgement) -> dict[str, Any]:
 def to_junit(found: Judgement) -> str:
     """A test suite with a case for each condition: a regression fails it, what cannot be told is an
     error of it. A run that is not well is a case that failed, too."""
-    unwell = gate_section.unwell(found)
-    outcomes = [*(REGRESSION for _ in unwell), *(one.outcome for one in found.findings)]
+    cases = [("the run is well", REGRESSION, says) for says in gate_section.unwell(found)]
+    cases += [
+        (one.condition.text, one.outcome, gate_section.sentence(one)) for one in found.findings
+    ]
+    outcomes = [outcome for _, outcome, _ in cases]
     counts = {
         "tests": str(len(outcomes)),
         "failures": str(outcomes.count(REGRESSION)),
@@ -57,10 +59,8 @@ def to_junit(found: Judgement) -> str:
     }
     suites = ElementTree.Element("testsuites")
     suite = ElementTree.SubElement(suites, "testsuite", {"name": "rltrace gate", **counts})
-    for says in unwell:
-        _case(suite, "the run is well", REGRESSION, says)
-    for one in found.findings:
-        _case(suite, one.condition.text, one.outcome, gate_section.sentence(one))
+    for what, outcome, says in cases:
+        _case(suite, what, outcome, says)
     ElementTree.indent(suites)
     text = ElementTree.tostring(suites, encoding="unicode")
     return f'<?xml version="1.0" encoding="utf-8"?>\n{text}\n'
@@ -86,24 +86,12 @@ def _xml(text: str) -> str:
 def annotation_lines(found: Judgement) -> Iterator[str]:
     """A line for each run that is not well and each condition that does not hold, which GitHub
     shows beside the change."""
-    for says in gate_section.unwell(found):
-        yield _annotation(REGRESSION, says)
-    for one in found.findings:
-        if one.outcome in _COMMANDS:
-            yield _annotation(one.outcome, gate_section.sentence(one))
-
-
-def _annotation(outcome: str, says: str) -> str:
-    title = f"rltrace gate, {outcome}"
-    return f"::{_COMMANDS[outcome]} title={_property(title)}::{_data(says)}"
-
-
-def _data(text: str) -> str:
-    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
-
-
-def _property(text: str) -> str:
-    return _data(text).replace(":", "%3A").replace(",", "%2C")
+    told = [(REGRESSION, says) for says in gate_section.unwell(found)]
+    told += [(one.outcome, gate_section.sentence(one)) for one in found.findings]
+    for outcome, says in told:
+        if outcome in _COMMANDS:
+            data = says.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+            yield f"::{_COMMANDS[outcome]} title=rltrace gate%2C {outcome}::{data}"
 
 
 def write(path: Path, text: str, append: bool = False) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from rltrace.analysis.gate import findings
 from rltrace.analysis.gate.conditions import FORBID, MAX_REGRESSION, WALL
 from rltrace.report import ratios, units
-from rltrace.report.layout import Column, Grid, Section, listed
+from rltrace.report.layout import Column, Grid, Section, listed, numbers
 
 MARKS = {findings.PASS: "✓", findings.REGRESSION: "✗", findings.UNSURE: "?"}
 _MOST_STAGES = 8
@@ -19,15 +19,10 @@ def headline(found: findings.Judgement) -> str:
     """The answer in one line: `regression: goodput fell by 4.8 % (...)`."""
     decisive = [one for one in found.findings if one.outcome == found.outcome]
     if found.outcome == findings.PASS:
-        number = len(found.findings)
-        return "pass: " + (
-            "the condition holds" if number == 1 else f"all {number} conditions hold"
-        )
-    parts = [
-        *found.unwell,
-        *([listed([one.condition.text for one in decisive])] if decisive else []),
-    ]
-    return f"{found.outcome}: {'; '.join(parts)}"
+        n = len(found.findings)
+        return "pass: " + ("the condition holds" if n == 1 else f"all {n} conditions hold")
+    named = [listed([one.condition.text for one in decisive])] if decisive else []
+    return f"{found.outcome}: {'; '.join([*found.unwell, *named])}"
 
 
 def sections(found: findings.Judgement) -> Iterator[Section]:
@@ -36,7 +31,7 @@ def sections(found: findings.Judgement) -> Iterator[Section]:
         f"Gate: {headline(found)}",
         (
             *(f"{MARKS[findings.REGRESSION]} {line}" for line in unwell(found)),
-            *(line for one in found.findings for line in _lines(one)),
+            *(f"{MARKS[one.outcome]} {sentence(one)}" for one in found.findings),
         ),
         _grid(found),
         tuple(_rests_on(found)),
@@ -46,9 +41,9 @@ def sections(found: findings.Judgement) -> Iterator[Section]:
         if found.stages:
             yield _stages(found)
         if found.factors:
-            yield _factors(found)
-    others = tuple(_others(found))
-    if others:
+            columns = ("factor of goodput", "baseline", "this run")
+            yield Section("Goodput", (), ratios.of_factors(found.factors, columns))
+    if others := tuple(_others(found)):
         yield Section("What else differs", others)
 
 
@@ -59,44 +54,31 @@ def unwell(found: findings.Judgement) -> tuple[str, ...]:
 
 def sentence(one: findings.Finding) -> str:
     """What became of a condition, why, and what made it: one paragraph."""
-    said = _ended("; ".join([*_amount(one), one.because]))
-    return " ".join([f"{one.condition.text}: {said}", *_normalised(one), *_made(one), *_more(one)])
+    return " ".join([f"{one.condition.text}: {_ended(_why(one))}", *_made(one), *_more(one)])
 
 
-def _amount(one: findings.Finding) -> Iterator[str]:
-    """By how much a regression is one."""
-    if one.outcome == findings.REGRESSION and not math.isnan(one.worse.value):
-        ends = ratios.beside(one.worse, units.share, "95 % ")
-        yield f"{units.share(one.worse.value)} worse{ends}"
-
-
-def _normalised(one: findings.Finding) -> Iterator[str]:
-    if one.normalised:
-        yield f"Compared {_ended(one.normalised)}"
-
-
-def _lines(one: findings.Finding) -> Iterator[str]:
-    yield f"{MARKS[one.outcome]} {sentence(one)}"
+def _why(one: findings.Finding) -> str:
+    """What became of it, with by how much where it is a regression."""
+    if one.outcome != findings.REGRESSION or math.isnan(one.worse.value):
+        return one.because
+    ends = ratios.beside(one.worse, units.share, "95 % ")
+    return f"{units.share(one.worse.value)} worse{ends}; {one.because}"
 
 
 def _made(one: findings.Finding) -> Iterator[str]:
-    """The stage and the factor of goodput that made a difference."""
+    """What was compared, and the stage and the factor of goodput that made a difference."""
+    if one.normalised:
+        yield f"Compared {_ended(one.normalised)}"
     if one.outcome == findings.PASS:
         return
-    stage, factor = one.stage, one.factor
-    if stage is not None:
-        yield f"Most of it is {stage.name}: {_stage_line(stage)}."
-    if factor is not None:
+    if (stage := one.stage) is not None:
+        yield (
+            f"Most of it is {stage.name}: {units.seconds(stage.before_s)} a step in the baseline, "
+            f"{units.seconds(stage.after_s)} here, {ratios.signed_share(stage.of_step.value)} of "
+            f"the step{ratios.beside(stage.of_step, ratios.signed_share)}."
+        )
+    if (factor := one.factor) is not None:
         yield f"Of goodput's factors, {factor.name} changed most: {ratios.percent(factor.ratio)}."
-
-
-def _stage_line(stage: findings.StageChange) -> str:
-    ends = ratios.beside(stage.of_step, ratios.signed_share)
-    part = ratios.signed_share(stage.of_step.value)
-    return (
-        f"{units.seconds(stage.before_s)} a step in the baseline, "
-        f"{units.seconds(stage.after_s)} here, {part} of the step{ends}"
-    )
 
 
 def _more(one: findings.Finding) -> Iterator[str]:
@@ -132,9 +114,7 @@ def _grid(found: findings.Judgement) -> Grid | None:
     columns = (
         Column("metric"),
         Column("unit", least_width=90),
-        Column("baseline", right=True),
-        Column("this run", right=True),
-        Column("worse by", right=True),
+        *numbers("baseline", "this run", "worse by"),
         Column("95 %", right=True, least_width=76),
     )
     return Grid(columns, rows) if rows else None
@@ -149,30 +129,22 @@ def _value(one: findings.Finding, value: float) -> str:
 
 
 def _rests_on(found: findings.Judgement) -> Iterator[str]:
-    """Steps and runs, and the rate of false alarms."""
     own = _steps(found.steps, found.warmup)
     if found.baseline_steps:
         rest = _steps(found.baseline_steps, found.baseline_warmup)
         pairs = ", step by step" if found.paired else ""
         yield f"{own} against {rest} of the baseline{pairs}."
-        yield (
-            f"False alarms: at most {units.share(found.alpha)} over all conditions"
-            + (
-                f"; starts of the job differ by {units.share(found.between_runs_sd)} (sd)."
-                if not math.isnan(found.between_runs_sd)
-                else "."
-            )
-        )
+        apart = ""
+        if not math.isnan(found.between_runs_sd):
+            apart = f"; starts of the job differ by {units.share(found.between_runs_sd)} (sd)"
+        yield f"False alarms: at most {units.share(found.alpha)} over all conditions{apart}."
     else:
         yield f"{own}."
 
 
 def _steps(steps: tuple[int, ...], warmup: tuple[int, ...]) -> str:
-    runs = units.plural(len(steps), "run")
-    left = sum(warmup)
-    return f"{units.plural(sum(steps), 'step')} of {runs}" + (
-        f" ({units.count(left)} of warm-up left out)" if left else ""
-    )
+    left = f" ({units.count(sum(warmup))} of warm-up left out)" if sum(warmup) else ""
+    return f"{units.plural(sum(steps), 'step')} of {units.plural(len(steps), 'run')}{left}"
 
 
 def _stages(found: findings.Judgement) -> Section:
@@ -193,9 +165,7 @@ def _stages(found: findings.Judgement) -> Section:
     )
     columns = (
         Column(f"exposed, {scale.unit}"),
-        Column("baseline", right=True),
-        Column("this run", right=True),
-        Column("of the step", right=True),
+        *numbers("baseline", "this run", "of the step"),
         Column("95 %", right=True, least_width=60),
         Column("busy", right=True, least_width=88),
     )
@@ -204,21 +174,6 @@ def _stages(found: findings.Judgement) -> Section:
         "by how much the seconds changed that it ran, hidden behind others or not.",
     )
     return Section("Stages", (), Grid(columns, rows), notes)
-
-
-def _factors(found: findings.Judgement) -> Section:
-    rows = tuple(
-        (
-            one.name,
-            ratios.factor(one.name, one.before),
-            ratios.factor(one.name, one.after),
-            ratios.change(one.ratio.value),
-            ratios.ends(one.ratio, ratios.change),
-        )
-        for one in found.factors
-    )
-    columns = ratios.columns("factor of goodput", "baseline", "this run")
-    return Section("Goodput", (), Grid(columns, rows))
 
 
 def _others(found: findings.Judgement) -> Iterator[str]:

@@ -1,39 +1,35 @@
-"""Goodput in words: the headline, what it is made of, and where the other tokens went."""
+"""Goodput in words: its rate, its factors, lost time, and the reward it bought."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
 
+from rltrace.analysis.busy import UNKNOWN_ROLE
+from rltrace.analysis.cascade import Cascade, Factor
 from rltrace.analysis.goodput import Goodput
+from rltrace.analysis.group_signal import GroupSignal
+from rltrace.analysis.reward_curve import RewardCurve
 from rltrace.analysis.summary import Summary
 from rltrace.report import units
-from rltrace.report.layout import Column, Grid, Section
+from rltrace.report.layout import Column, Grid, Section, numbers
 
 _TITLE = "Goodput"
-_TAKEN = "handed to the learner"
 
 
 def goodput_section(summary: Summary) -> Section:
-    """The goodput section of a report."""
     goodput = summary.goodput
     if goodput is None:
         line = "Unknown: nobody recorded which samples the learner trained on."
         return Section(_TITLE, (line,))
+    taken = "handed to the learner" if goodput.handed_only else "trained on"
+    trained = goodput.generated_tokens - sum(loss.tokens for loss in goodput.losses)
     rows = [
-        (
-            _TAKEN if goodput.handed_only else "trained on",
-            goodput.trained_share,
-            goodput.generated_tokens - sum(loss.tokens for loss in goodput.losses),
-        ),
-        *((loss.reason, loss.share, loss.tokens) for loss in goodput.losses),
+        (taken, trained, goodput.trained_share),
+        *((loss.reason, loss.tokens, loss.share) for loss in goodput.losses),
     ]
-    columns = (
-        Column("generated tokens, whole run"),
-        Column("tokens", right=True),
-        Column("share", right=True),
-    )
-    cells = [(name, units.count(n), units.share(share)) for name, share, n in rows]
+    columns = (Column("generated tokens, whole run"), *numbers("tokens", "share"))
+    cells = [(name, units.count(n), units.share(share)) for name, n, share in rows]
     return Section(
         _TITLE,
         tuple(_headline(goodput)),
@@ -51,18 +47,18 @@ def _headline(goodput: Goodput) -> Iterator[str]:
             yield "Nobody saw the learner train on what it was handed."
         return
     useful = goodput.trained.useful_tokens
-    if math.isnan(rate):
-        yield (
-            f"{units.count(useful)} useful tokens in "
-            f"{units.seconds(goodput.window_s)} ({devices.source})."
-        )
+    window = units.seconds(goodput.window_s)
+    if not goodput.trained.is_counted:
+        yield "Unknown: nobody recorded how many tokens the samples have."
+    elif math.isnan(rate):
+        yield f"{units.count(useful)} useful tokens in {window} ({devices.source})."
     else:
         low = goodput.useful_known_tokens_per_device_s
         at_least = f" (at least {units.count(low)} for sure)" if low < rate else ""
         yield (
             f"{units.count(rate)} useful tokens per {devices.kind}-second{at_least}: "
             f"{units.count(useful)} tokens / "
-            f"({units.plural(devices.count, devices.kind)} × {units.seconds(goodput.window_s)})."
+            f"({units.plural(devices.count, devices.kind)} × {window})."
         )
         yield f"{devices.kind}s counted: {devices.source}."
     yield from _dollars(goodput)
@@ -71,10 +67,8 @@ def _headline(goodput: Goodput) -> Iterator[str]:
 def _dollars(goodput: Goodput) -> Iterator[str]:
     price, devices = goodput.price, goodput.devices
     if price is None:
-        yield (
-            "No dollar figure: the price of "
-            f"{devices.name or f'a {devices.kind}-hour'} is not known; give it with --price."
-        )
+        what = devices.name or f"a {devices.kind}-hour"
+        yield f"No dollar figure: the price of {what} is not known; give it with --price."
         return
     if math.isnan(goodput.useful_tokens_per_usd()):  # the devices are not known, which is said
         return
@@ -93,6 +87,10 @@ def _dollars(goodput: Goodput) -> Iterator[str]:
 
 def _conditions(goodput: Goodput) -> Iterator[str]:
     trained = goodput.trained
+    if trained.uncounted:
+        of = f"{units.count(trained.uncounted)} of {units.plural(trained.samples, 'sample')}"
+        taken = "they are taken to be as long as the others in the mean"
+        yield f"Nobody recorded the tokens of {of}: {taken if trained.tokens else 'unknown'}."
     if not trained.tokens:
         return
 
@@ -111,3 +109,142 @@ def _conditions(goodput: Goodput) -> Iterator[str]:
     if trained.unknown_lag_tokens:
         text += f", {part(trained.unknown_lag_tokens)} of unknown lag"
     yield f"{text}. Useful: {part(trained.useful_tokens)}."
+
+
+# --- what goodput is made of, and what it bought
+
+_SMALL = 0.01
+_MOST_REASONS = 5
+
+
+def cascade_section(cascade: Cascade) -> Section:
+    device = cascade.device or "device"
+    rows = []
+    for one in cascade.factors:
+        peak = one.name == "peak rate"
+        value = _rate(one.value, device) if peak else units.share(one.value)
+        rows.append((one.name, _basis(one), value, _interval(one)))
+    product = _rate(cascade.effective_tokens_per_device_s, device)
+    rows.append(("goodput", "the product", product, ""))
+    columns = (
+        Column("factor"),
+        Column("is", least_width=76),
+        Column("value", right=True),
+        Column("range", right=True, least_width=68),
+    )
+    title, grid = "What goodput is made of, whole run", Grid(columns, tuple(rows))
+    return Section(title, tuple(_lost(cascade)), grid, tuple(_notes(cascade)))
+
+
+def reward_section(reward: RewardCurve, signal: GroupSignal | None) -> Section:
+    """The reward against device-hours, beside steps per hour; and which groups carry a signal."""
+    hours = f", after {units.number(reward.device_hours)} {reward.device}-hours"
+    spent = "" if math.isnan(reward.device_hours) else hours
+    line = (
+        f"Mean verdict {units.number(reward.first)} at first, {units.number(reward.last)} at last, "
+        f"in {units.plural(len(reward.points), 'step')} with verdicts{spent}; "
+        f"{units.count(reward.steps_per_hour)} steps an hour."
+    )
+    lines = [line, *_trend(reward)]
+    if reward.components > 1:
+        lines.append(
+            f"The verdicts are of {reward.components} components, each counted as it is: the "
+            "trainer's own reward, a sum of them, is another number (`@reward_by_step`)."
+        )
+    return Section("Reward", (*lines, *_signal(signal)))
+
+
+def _trend(reward: RewardCurve) -> Iterator[str]:
+    low, high = reward.gain_low, reward.gain_high
+    interval = (
+        f"{units.number(reward.gain_per_device_hour)} a {reward.device}-hour "
+        f"(95 % {units.number(low)} to {units.number(high)})"
+    )
+    if low == high == 0:
+        yield "It does not change."
+    elif low <= 0 <= high:
+        yield f"No trend can be told: {interval}."
+    elif not math.isnan(low):
+        yield f"It {'rises' if low > 0 else 'falls'} by {interval.replace('-', '', low < 0)}."
+
+
+def _signal(signal: GroupSignal | None) -> Iterator[str]:
+    if signal is None:
+        return
+    if not signal.known:
+        yield (
+            "Which groups carry a signal cannot be told: their ids come again in later steps, and "
+            f"of {signal.unclear:,} of {units.plural(signal.samples, 'sample')} nobody recorded "
+            "how they were used. Name a group by step and prompt."
+        )
+        return
+    line = (
+        f"{units.share(signal.share)} of {units.plural(signal.groups, 'group')} carry a signal "
+        f"(95 % {100 * signal.low:.0f} to {100 * signal.high:.0f} %)"
+    )
+    if not math.isnan(signal.reward_without):
+        line += (
+            f"; in the others all rewards are equal, mean verdict "
+            f"{units.number(signal.reward_without)} ({units.number(signal.reward)} of all groups)"
+        )
+    yield f"{line}."
+
+
+_WHAT = {
+    "availability": "steps' time / wall-clock",
+    "placement efficiency": "work / devices' time",
+    "useful share": "useful / generated tokens",
+    "freshness weight": "part that counts (ESS)",
+    "peak rate": "generated / work",
+}
+
+
+def _basis(factor: Factor) -> str:
+    if math.isnan(factor.value):
+        return factor.basis
+    if factor.name == "freshness weight" and "prior" in factor.basis:
+        return "not measured: by a prior"
+    return _WHAT[factor.name]
+
+
+def _rate(value: float, device: str) -> str:
+    return units.UNKNOWN if math.isnan(value) else f"{units.count(value)} /{device}-s"
+
+
+def _interval(factor: Factor) -> str:
+    if math.isnan(factor.low) or factor.low == factor.high:
+        return ""
+    if factor.name == "peak rate":
+        return f"{units.count(factor.low)} to {units.count(factor.high)}"
+    low, high = units.share(factor.low), units.share(factor.high)
+    return "" if low == high else f"{low.removesuffix(' %')} to {high}"
+
+
+def _lost(cascade: Cascade) -> Iterator[str]:
+    lost = [part for part in cascade.seconds if part.lost]
+    all_s = sum(part.seconds for part in lost)
+    if not all_s:
+        return
+    shown = [part for part in lost if part.share >= _SMALL][:_MOST_REASONS]
+    parts = [f"{p.reason} {units.seconds(p.seconds)} ({units.share(p.share)})" for p in shown]
+    rest_s = all_s - sum(part.seconds for part in shown)
+    if rest_s > _SMALL * cascade.wall_s:
+        parts.append(f"others {units.seconds(rest_s)}")
+    yield (
+        f"Of {units.seconds(cascade.wall_s)}, {units.seconds(all_s)} went by without work on "
+        f"samples: {', '.join(parts) or 'many small reasons'}."
+    )
+
+
+def _notes(cascade: Cascade) -> Iterator[str]:
+    if cascade.pools:
+        counted = "device" if cascade.efficiency_of == "GPU" else cascade.efficiency_of
+        pools = []
+        for pool in cascade.pools:
+            roles = " + ".join(role for role in pool.roles if role != UNKNOWN_ROLE)
+            who = units.plural(pool.devices, counted) + (f" of {roles}" if roles else "")
+            pools.append(f"{who} for {units.share(pool.busy_share)} of the time")
+        yield f"Working in the steps: {', '.join(pools)}."
+    if not math.isnan(cascade.effective_tokens_per_usd):
+        per_usd = units.count(cascade.effective_tokens_per_usd)
+        yield f"{per_usd} useful and fresh tokens per US$ over the whole run."

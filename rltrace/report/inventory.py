@@ -62,18 +62,17 @@ class Inventory:
 
 
 def inventory(run: Run) -> Inventory:
-    """Counts what is there."""
     compacted = run.path / PARQUET
     of_segments = sum(_bytes(run.path / table) for table in TABLES)
     inside = {path.parent for path in compacted.glob("*/*")}
     of_parquet = sum(_bytes(folder) for folder in (compacted, *inside))
     rows = {table: run.rows(table) for table in TABLES}
-    command = run.meta.get("command")
+    command, code = run.meta.get("command"), run.meta.get("exit_code")
     bounds = [p.clock_bound_ns for p in run.processes]
     return Inventory(
         path=str(run.path),
         command=shlex.join(map(str, command)) if isinstance(command, list) else "",
-        exit_code=_integer(run.meta.get("exit_code")),
+        exit_code=code if isinstance(code, int) else None,
         seconds=run.lasted_s,
         shown_s=run.shown_s,
         is_compacted=run.is_compacted,
@@ -103,12 +102,7 @@ def _bytes(folder: Path) -> int:
     return found
 
 
-def _integer(value: object) -> int | None:
-    return value if isinstance(value, int) else None
-
-
 def render(found: Inventory, console: Console) -> None:
-    """Prints the inventory."""
     console.print(Text(visible(found.path), style="bold"), soft_wrap=True)
     console.print(Text(visible(found.command)), soft_wrap=True)
     console.print(f"{_state(found)}; {_size(found)}", highlight=False, soft_wrap=True)
@@ -123,17 +117,11 @@ def render(found: Inventory, console: Console) -> None:
         console.print(counts or "no rows: nothing that rltrace knows ran", highlight=False)
     if found.only_some:
         console.print(f"{found.only_some}: their rows are not shown", highlight=False)
-    for line in (
-        *outlived_lines(found.seconds, found.command_s),
-        *dropped_lines(found.dropped),
-    ):
+    outlived = outlived_lines(found.seconds, found.command_s)
+    for line in (*outlived, *dropped_lines(found.dropped)):
         console.print(Text(line, style="yellow"), soft_wrap=True)
-    print_lines(
-        console,
-        ("process", "host", "role", "rank", "argv"),
-        [_cells(process) for process in found.processes],
-        right=(0, 3),
-    )
+    columns = ("process", "host", "role", "rank", "argv")
+    print_lines(console, columns, [_cells(process) for process in found.processes], right=(0, 3))
     kinds = Counter((str(p.get("what")), str(p.get("target", ""))) for p in found.problems)
     for (what, target), times in kinds.items():
         often = f" ({times} times)" if times > 1 else ""
@@ -173,9 +161,5 @@ def _cells(process: Process) -> tuple[str, ...]:
     rank = "-" if process.rank is None else str(process.rank)
     argv = " ".join(shlex.join(map(str, process.facts.get("argv") or [])).split())
     role = process.role or (f"child of {process.child_of}" if process.child_of else "-")
-    shown = visible(argv, _LONGEST_ARGUMENTS)
-    return (
-        str(process.pid),
-        *(visible(text, _LONGEST) for text in (process.host, role, rank)),
-        shown,
-    )
+    texts = (visible(text, _LONGEST) for text in (process.host, role, rank))
+    return (str(process.pid), *texts, visible(argv, _LONGEST_ARGUMENTS))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 _EIGHTHS = " ▏▎▍▌▋▊▉"
@@ -19,10 +20,13 @@ class Column:
     copied: bool = False
 
 
+def numbers(*titles: str) -> tuple[Column, ...]:
+    """Columns of numbers, which stand on the right."""
+    return tuple(Column(title, right=True) for title in titles)
+
+
 @dataclass(frozen=True)
 class Grid:
-    """A table of text."""
-
     columns: tuple[Column, ...]
     rows: tuple[tuple[str, ...], ...]
 
@@ -59,6 +63,21 @@ def labelled(name: str, symbol: str) -> str:
     return f"{name} ({symbol})" if symbol else name
 
 
-def listed(names: list[str]) -> str:
+def of_rank(role: str, rank: int | None) -> str:
+    """`rollout 3`, or the role alone."""
+    return role if rank is None else f"{role} {rank}"
+
+
+def pid_on(pid: int, host: str) -> str:
+    """` (pid 7 on node-0)`; empty where the process is not known (-1)."""
+    return "" if pid < 0 else f" (pid {pid} on {host})"
+
+
+def listed(names: Sequence[str]) -> str:
     """`a`, `a and b`, `a, b and c`."""
     return " and ".join(part for part in (", ".join(names[:-1]), names[-1]) if part)
+
+
+def binds(walls: Sequence[str]) -> str:
+    """`a binds`, `a and b bind`."""
+    return f"{listed(walls)} bind{'s' * (len(walls) == 1)}"

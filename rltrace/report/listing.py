@@ -73,11 +73,10 @@ def render(listed: list[Entry], console: Console) -> None:
     if not listed:
         console.print("no runs here: record one with `rltrace wrap -- python train.py`")
         return
-    wide = console.width >= _WIDE or not console.is_terminal
+    narrow = console.is_terminal and console.width < _WIDE
     longest_name = _LONGEST_NAME if console.is_terminal else None
-    left_out = () if wide else ("processes",)
     cells = [_cells(entry, longest_name) for entry in listed]
-    names = [name for name in cells[0] if name not in left_out]
+    names = [name for name in cells[0] if not (narrow and name == "processes")]
     right = [names.index(name) for name in _NUMBERS if name in names]
     print_lines(console, names, [[cell[name] for name in names] for cell in cells], right)
 
@@ -87,13 +86,11 @@ def _cells(entry: Entry, longest_name: int | None) -> dict[str, str]:
     if entry.problem is not None:
         unknown = dict.fromkeys(("started", "lasted", "exit", "processes"), "-")
         return {"run": name, **unknown, "command": visible(entry.problem)}
-    started = "-"
-    if entry.start_real_ns is not None:
-        started = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.start_real_ns / 1e9))
+    began = time.localtime((entry.start_real_ns or 0) / 1e9)
     code = "-" if entry.exit_code is None else str(entry.exit_code)
     return {
         "run": name,
-        "started": started,
+        "started": "-" if entry.start_real_ns is None else time.strftime("%Y-%m-%d %H:%M", began),
         "lasted": "-" if entry.seconds is None else units.seconds(entry.seconds),
         "exit": "running" if entry.running else code,
         "processes": "-" if entry.processes is None else str(entry.processes),
@@ -142,10 +139,7 @@ def _described(path: str, meta: dict[str, Any], processes: int | None, alive: Li
 
 
 def _unreadable(path: str, error: Exception) -> Entry:
-    return Entry(path, "", None, None, None, 0, None, f"unreadable: {_why(error, path)}")
-
-
-def _why(error: Exception, path: str) -> str:
+    why = str(error).replace(f"{path}/", "")
     if isinstance(error, KeyError):
-        return f"{RUN_FILE} does not say its {error}"
-    return str(error).replace(f"{path}/", "")
+        why = f"{RUN_FILE} does not say its {error}"
+    return Entry(path, "", None, None, None, 0, None, f"unreadable: {why}")

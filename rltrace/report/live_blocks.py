@@ -8,17 +8,14 @@ from dataclasses import dataclass, field
 from rich.text import Text
 
 from rltrace.analysis.live.roles import IDLE
-from rltrace.analysis.live.snapshot import (
-    KILLED,
-    RoleNow,
-    Snapshot,
-)
+from rltrace.analysis.live.snapshot import KILLED, RoleNow, Snapshot
 from rltrace.analysis.live.state import BUSY_OVER_S
 from rltrace.report import units
+from rltrace.report.layout import of_rank
+from rltrace.report.live_line import NO_WORK
 from rltrace.report.printed import COLOURS
 
 _LATE = 3.0  # a trajectory that takes this many times the median is told
-_NO_WORK = ("wait", "other")
 _BRIEF = 1e-3  # a stage that took less of the step than this is not shown
 _QUIET = 0.005  # of a stage with a smaller share of the time nothing is shown
 
@@ -37,14 +34,14 @@ def stages(shown: Snapshot, width: int) -> Block:
     title.append(f"{f'τ ({scale.unit})':>10}", style="not bold dim")
     title.append("  exposed" if known else "  exposed: unknown (--sample)", "not bold dim")
     lines = []
-    for row in sorted(window.stages, key=lambda row: row.stage in _NO_WORK):
+    for row in sorted(window.stages, key=lambda row: row.stage in NO_WORK):
         if row.tau_s < _BRIEF * whole_s:
             continue
         style = COLOURS.get(row.stage, "")
         line = Text(f"  {row.stage:<12}{row.symbol:<6}", style=style)
         line.append(f"{scale.show(row.tau_s):>10}{units.share(row.share):>9}  ", style="default")
         if known:
-            hidden_s = 0.0 if row.stage in _NO_WORK else row.tau_s - row.exposed_s
+            hidden_s = 0.0 if row.stage in NO_WORK else row.tau_s - row.exposed_s
             line.append_text(bar(row.exposed_s / whole_s, hidden_s / whole_s, cells, style))
         lines.append(line)
     if window.unattributed_s > _QUIET * whole_s:
@@ -61,10 +58,8 @@ def roles(shown: Snapshot, width: int) -> Block:
         return Block(None)
     now_width = max(16, min(34, (width - 20) // 3))
     cells = max(6, min(24, width - 47 - now_width))
-    title = Text(f"{'roles':<15}processes  {'now':<{now_width}}", style="bold")
-    title.append(f"last {BUSY_OVER_S:.0f} s", style="bold")
-    lines = [_role(role, now_width, cells) for role in shown.roles]
-    return Block(title, lines)
+    title = f"{'roles':<15}processes  {'now':<{now_width}}last {BUSY_OVER_S:.0f} s"
+    return Block(heading(title), [_role(role, now_width, cells) for role in shown.roles])
 
 
 def _role(role: RoleNow, now_width: int, cells: int) -> Text:
@@ -79,13 +74,13 @@ def _role(role: RoleNow, now_width: int, cells: int) -> Text:
         doing.append(f"{stage} " if alone else f"{stage} {n} ", style=style)
     doing.truncate(now_width, overflow="ellipsis", pad=True)
     line.append_text(doing)
-    shares = sorted(role.busy.items(), key=lambda item: (item[0] in _NO_WORK, -item[1]))
+    shares = sorted(role.busy.items(), key=lambda item: (item[0] in NO_WORK, -item[1]))
     shares = [(stage, share) for stage, share in shares if share >= _QUIET]
     drawn = 0.0
     for stage, share in shares:
         begin, drawn = round(drawn * cells), drawn + share
         count = min(cells, round(drawn * cells)) - begin
-        line.append(("░" if stage in _NO_WORK else "█") * count, style=COLOURS.get(stage, ""))
+        line.append(("░" if stage in NO_WORK else "█") * count, style=COLOURS.get(stage, ""))
     line.append(" " * max(0, cells - round(min(1.0, drawn) * cells)) + " ")
     if shares:
         line.append(f"{shares[0][0]} {units.share(shares[0][1])}", style="dim")
@@ -101,14 +96,12 @@ def slowest(shown: Snapshot, width: int) -> Block:
     usual = shown.window.latency_p50_s if shown.window else math.nan
     lines = []
     for one in shown.slowest:
-        where = one.role if one.rank is None else f"{one.role} {one.rank}"
+        where = of_rank(one.role, one.rank)
         name = f"{one.trajectory & (1 << 64) - 1:016x}" if one.trajectory != -1 else units.UNKNOWN
         line = Text(f"  {name:<18}{where:<14}{units.seconds(one.seconds):>10}")
         times = one.seconds / usual if usual else math.nan
-        late = not math.isnan(times) and times > _LATE
-        line.append(
-            f"{'' if math.isnan(times) else f'{times:.1f}× p50':>12}", "yellow" if late else ""
-        )
+        said = "" if math.isnan(times) else f"{times:.1f}× p50"
+        line.append(f"{said:>12}", "yellow" if times > _LATE else "")
         if not one.has_first_token:
             line.append("  no token yet", style="dim")
         elif one.first_version >= 0:
@@ -122,20 +115,16 @@ def last_steps(shown: Snapshot, width: int) -> Block:
     """The last complete steps, the latest first: their length, longest stages, tokens and lag."""
     if shown.window is None or not shown.window.recent:
         return Block(None)
-    recent = shown.window.recent[::-1]
-    worked = [
-        stage
-        for stage in shown.window.stages
-        if stage.stage not in _NO_WORK and not math.isnan(stage.tau_s)
-    ]
+    stages = shown.window.stages
+    worked = [row for row in stages if row.stage not in NO_WORK and not math.isnan(row.tau_s)]
     most = sorted(worked, key=lambda row: -row.tau_s)[: max(0, (width - 38) // 11)]
-    names = [row.stage for row in shown.window.stages if row in most]
+    names = [row.stage for row in stages if row in most]
     title = Text(f"{'last steps':<12}{'length':>9}", style="bold")
     for name in names:
         title.append(f"{name:>11}", style=f"not bold {COLOURS.get(name, '')}")
     title.append(f"{'tokens':>9}{'lag':>6}", style="not bold dim")
     lines = []
-    for step in recent:
+    for step in shown.window.recent[::-1]:
         line = Text(f"  {step.step:<10}{units.seconds(step.seconds):>9}")
         for name in names:
             line.append(f"{units.seconds(step.tau_s.get(name, math.nan)):>11}")
@@ -152,7 +141,7 @@ def dead(shown: Snapshot, width: int) -> Block:
         return Block(None)
     lines = []
     for one in shown.dead:
-        where = one.role if one.rank is None else f"{one.role} {one.rank}"
+        where = of_rank(one.role, one.rank)
         line = Text(f"  {where} (pid {one.pid} on {one.host}) ended in {one.doing}")
         line.truncate(width, overflow="ellipsis")
         lines.append(line)
@@ -162,13 +151,12 @@ def dead(shown: Snapshot, width: int) -> Block:
 def devices(shown: Snapshot, width: int) -> Block:
     """Each GPU, and the processors and memory of each node."""
     read = {(r.host, r.device, r.counter): r for r in shown.readings}
+    several = len({host for host, _, _ in read}) > 1
     lines = []
     for host, device in sorted({(h, d) for h, d, c in read if d >= 0 and c.startswith("gpu/")}):
         values = {c: r.value for (h, d, c), r in read.items() if (h, d) == (host, device)}
         busy = values.get("gpu/busy_percent", math.nan) / 100
-        line = Text(
-            f"  {f'{host} ' if len({host for host, _, _ in read}) > 1 else ''}GPU {device:<3}"
-        )
+        line = Text(f"  {f'{host} ' * several}GPU {device:<3}")
         line.append_text(bar(0.0 if math.isnan(busy) else busy, 0.0, 12, "green"))
         line.append(f" {units.share(busy):>6}")
         if "gpu/memory_used_bytes" in values:
@@ -207,7 +195,7 @@ class Block:
 
     def cut(self, height: int) -> list[Text]:
         """Its lines for so much room; what was left out is said."""
-        head = [] if self.title is None else [self.title]
+        head = [self.title] if self.title is not None else []
         room = height - len(head)
         if len(self.lines) <= room:
             return [*head, *self.lines]
@@ -218,7 +206,6 @@ class Block:
 
 
 def heading(text: str) -> Text:
-    """The title of a block."""
     return Text(text, style="bold")
 
 

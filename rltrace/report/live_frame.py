@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Sequence
+from itertools import zip_longest
 
 from rich.text import Text
 
 from rltrace.analysis.live.snapshot import ENDED, RUNNING, STARTING, Snapshot, Stopped
 from rltrace.report import units
 from rltrace.report.damage_lines import dropped_lines
+from rltrace.report.layout import of_rank, pid_on
 from rltrace.report.live_blocks import Block, dead, devices, last_steps, roles, slowest, stages
 from rltrace.report.live_numbers import figures, step_line
 from rltrace.trace.printable import visible
@@ -35,17 +37,12 @@ def frame(shown: Snapshot, width: int, height: int, hint: str = "") -> list[Text
     room = height - len(top) - bool(hint)
     if width >= WIDE:
         left = (width - _GAP) // 2
-        right = width - _GAP - left
-        columns = (
-            _stacked([block(shown, left) for block in _LEFT], room),
-            _stacked([block(shown, right) for block in _RIGHT], room),
-        )
-        lines = [*top, *_beside(columns[0], columns[1], left)]
+        beside = _stacked([block(shown, width - _GAP - left) for block in _RIGHT], room)
+        lines = _beside(_stacked([block(shown, left) for block in _LEFT], room), beside, left)
     else:
-        blocks = [block(shown, width) for block in _NARROW]
         more = [block(shown, width) for block in _IF_TALL]
-        lines = [*top, *_stacked(blocks, room, more)]
-    lines = [_harmless(line) for line in lines]
+        lines = _stacked([block(shown, width) for block in _NARROW], room, more)
+    lines = [_harmless(line) for line in (*top, *lines)]
     for line in lines:
         line.truncate(width)
         line.no_wrap = True  # it fits, and looking for places to break it at takes a while
@@ -66,9 +63,7 @@ def _title(shown: Snapshot, width: int) -> Text:
     style = "bold green" if job.state in (RUNNING, ENDED) else "bold red"
     if job.state == STARTING:
         style = "bold yellow"
-    state = f"{job.sentence}, {units.seconds(job.seconds)}"
-    if job.is_over:
-        state = f"{job.sentence} after {units.seconds(job.seconds)}"
+    state = f"{job.sentence}{' after' if job.is_over else ','} {units.seconds(job.seconds)}"
     about = ", ".join(word for word in (job.framework, shown.placement) if word)
     name = Text(f"rltrace top · {job.id}", style="bold")
     if about and len(name) + len(about) + len(state) + 5 <= width:
@@ -103,23 +98,20 @@ def _stacked(blocks: list[Block], room: int, more: Sequence[Block] = ()) -> list
 
 def _beside(left: list[Text], right: list[Text], width: int) -> list[Text]:
     lines = []
-    for i in range(max(len(left), len(right))):
-        line = left[i].copy() if i < len(left) else Text()
+    for one, other in zip_longest(left, right):
+        line = Text() if one is None else one.copy()
         line.truncate(width, pad=True)
-        if i < len(right):
-            line.append(" " * _GAP)
-            line.append_text(right[i])
+        if other is not None:
+            line.append(" " * _GAP).append_text(other)
         lines.append(line)
     return lines
 
-
-# --- what the live view has no figures of: details that were dropped, and what was not recorded
 
 _MOST_STOPPED = 2
 
 
 def losses(shown: Snapshot, width: int) -> list[Text]:
-    """The lines; none where nothing was lost."""
+    """What the live view has no figures of: details that were dropped, or were not recorded."""
     said = [*dropped_lines(shown.dropped)]
     said += [f"{shown.only_some}: nothing is told of samples"] if shown.only_some else []
     when = "before its end" if shown.job.is_over else "ago"
@@ -135,8 +127,7 @@ def losses(shown: Snapshot, width: int) -> list[Text]:
 
 
 def _stopped_sentence(one: Stopped, since: str) -> str:
-    who = one.role if one.rank is None else f"{one.role} {one.rank}"
-    pid = "" if one.pid < 0 else f" (pid {one.pid} on {one.host})"
+    who = of_rank(one.role, one.rank) + pid_on(one.pid, one.host)
     when = "" if math.isnan(one.for_s) else f" {units.seconds(one.for_s)} {since}"
     why = f": {one.detail}" if one.detail else ""
-    return f"recording stopped in {who}{pid}{when}, figures lack what it did since{why}"
+    return f"recording stopped in {who}{when}, figures lack what it did since{why}"

@@ -4,22 +4,30 @@ from __future__ import annotations
 
 import math
 
-from rltrace.analysis.live.snapshot import StepDone
+from rltrace.analysis.live.snapshot import StepDone, StepNow
 from rltrace.report import units
 
+NO_WORK = ("wait", "other")
+"""Stages in which nothing is done for the samples."""
+
 _MOST_STAGES = 4
-_NO_WORK = ("wait", "other")
+
+
+def step_name(step: StepNow | StepDone) -> str:
+    """Of one that has a number, and of one that has none."""
+    return f"step {step.step}" if step.step >= 0 else "a step"
 
 
 def line(step: StepDone) -> str:
     """`step 12: 2.10 s (rollout 1.20 s, train 800 ms), 1,234 tokens trained on, lag 1.2`."""
     worked = sorted(
-        ((s, seconds) for s, seconds in step.tau_s.items() if s not in _NO_WORK),
+        ((s, seconds) for s, seconds in step.tau_s.items() if s not in NO_WORK),
         key=lambda one: -one[1],
     )
     stages = ", ".join(f"{s} {units.seconds(seconds)}" for s, seconds in worked[:_MOST_STAGES])
-    name = f"step {step.step}" if step.step >= 0 else "a step"
-    parts = [f"{name}: {units.seconds(step.seconds)}" + (f" ({stages})" if stages else "")]
+    parts = [
+        f"{step_name(step)}: {units.seconds(step.seconds)}" + (f" ({stages})" if stages else "")
+    ]
     if step.trained_tokens:
         parts.append(f"{units.count(step.trained_tokens)} tokens trained on")
     elif step.generated_tokens:

@@ -62,7 +62,6 @@ class BoundedServer(ThreadingTCPServer):
             raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """As of `ThreadingTCPServer`."""
         try:
             super().process_request_thread(request, client_address)
         finally:

@@ -58,14 +58,10 @@ def section_lines(section: Section) -> Iterator[str]:
 
 
 def _table(grid: Grid) -> Iterator[str]:
-    yield _row(tuple(column.title for column in grid.columns))
-    yield _row(tuple("---:" if column.right else "---" for column in grid.columns))
-    for row in grid.rows:
-        yield _row(row)
-
-
-def _row(cells: tuple[str, ...]) -> str:
-    return "| " + " | ".join(_plain(cell).replace("|", "\\|") for cell in cells) + " |"
+    titles = tuple(column.title for column in grid.columns)
+    rules = tuple("---:" if column.right else "---" for column in grid.columns)
+    for row in (titles, rules, *grid.rows):
+        yield "| " + " | ".join(_plain(cell).replace("|", "\\|") for cell in row) + " |"
 
 
 def _plain(text: str) -> str:

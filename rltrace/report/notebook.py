@@ -1,4 +1,4 @@
-"""A run as a person holds it in a notebook: the tables, the named queries, the the summary."""
+"""A run as a person holds it in a notebook: the tables, the named queries, the summary."""
 
 from __future__ import annotations
 
@@ -36,9 +36,10 @@ class Run(trace.Run):
     @cached_property
     def summary(self) -> Summary:
         """The whole analysis, as `rltrace report` shows it; worked out once."""
-        from rltrace.analysis.summary import summarize
+        from rltrace.analysis.run_analysis import RunAnalysis
+        from rltrace.analysis.summary import summary_of
 
-        return summarize(self)
+        return summary_of(RunAnalysis(self))
 
     if not TYPE_CHECKING:
 

@@ -1,10 +1,8 @@
-"""A run as spans of OpenTelemetry, in OTLP's JSON: docs/dashboards.md says what is what.
+"""A run as spans of OpenTelemetry, in OTLP's JSON (docs/dashboards.md).
 
-A step is a trace, and so is each trajectory, with its verdicts and what the learner did with it;
-a link leads from it to the step that trained on it. Ids follow from the run and its rows, so a run
-that is exported twice has the same ones. Names are those of OpenTelemetry's conventions where there
-are any (`gen_ai.*`, https://opentelemetry.io/docs/specs/semconv/gen-ai/); every known column of a
-row is there as `rltrace.COLUMN`, from which `rltrace.importers.otlp` makes the run again.
+Ids follow from the run and its rows, so a run that is exported twice has the same ones. Names are
+those of https://opentelemetry.io/docs/specs/semconv/gen-ai/ where it has any; every known column
+of a row is there as `rltrace.COLUMN`, from which `rltrace.importers.otlp` makes the run again.
 """
 
 from __future__ import annotations
@@ -15,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +44,6 @@ class Exported:
 
     @property
     def total(self) -> int:
-        """All spans."""
         return self.spans.total()
 
 
@@ -53,15 +51,10 @@ def requests(run: Run, exported: Exported) -> Iterator[dict[str, Any]]:
     """The run as requests to export, of one process each; `exported` is kept up to date."""
     places = _Places(run)
     for process in sorted(run.processes, key=lambda one: one.number):
-        of_process: list[dict[str, Any]] = []
-        for table in _TABLES:
-            for span in _spans(run, table, process.number, places, exported):
-                of_process.append(span)
-                if len(of_process) >= _SPANS_A_REQUEST:
-                    yield _request(run, process, of_process)
-                    of_process = []
-        if of_process:
-            yield _request(run, process, of_process)
+        tables = (_spans(run, table, process.number, places, exported) for table in _TABLES)
+        spans = chain.from_iterable(tables)
+        while some := list(islice(spans, _SPANS_A_REQUEST)):
+            yield _request(run, process, some)
 
 
 def write(run: Run, path: Path) -> Exported:
@@ -88,14 +81,9 @@ def _request(run: Run, process: Process, spans: list[dict[str, Any]]) -> dict[st
         "rltrace.placement": process.facts.get("placement"),
     }
     scope = {"name": SCOPE, "version": str(run.meta.get("rltrace_version", ""))}
-    return {
-        "resourceSpans": [
-            {
-                "resource": {"attributes": _attributes(about)},
-                "scopeSpans": [{"scope": scope, "spans": spans}],
-            }
-        ]
-    }
+    resource = {"attributes": _attributes(about)}
+    of_scope = [{"scope": scope, "spans": spans}]
+    return {"resourceSpans": [{"resource": resource, "scopeSpans": of_scope}]}
 
 
 class _Places:
@@ -107,25 +95,18 @@ class _Places:
         steps = run.ask(query)
         self._begins = [start for start, _, _ in steps]
         self._of_step = {step: start for start, step, _ in steps}
-        self._rows = {(process, start) for start, _, process in steps}
+        self.steps = {(process, start) for start, _, process in steps}
         self._rooted: set[int] = set()
 
     def trace(self, kind: int, number: int) -> str:
         """The id of a trace: `kind` 0 is of a step, by its begin, 1 of a trajectory."""
         return f"{self._run.hexdigest()}{kind:02x}{number & (1 << 64) - 1:016x}"
 
-    def begin(self, time_ns: int) -> int:
-        """When the step began that a moment belongs to; 0 before the first one."""
+    def within(self, time_ns: int) -> tuple[str, str]:
+        """The trace and the span of the step that a moment belongs to (empty: none)."""
         at = bisect_right(self._begins, time_ns)
-        return self._begins[at - 1] if at else 0
-
-    def step_span(self, begin_ns: int) -> str:
-        """The id of a step's span."""
-        return f"{1 << 63 | begin_ns:016x}"
-
-    def is_step(self, row: Row) -> bool:
-        """Whether a row is a step itself."""
-        return row["stage"] == "step" and (row["process"], row["start_ns"]) in self._rows
+        begin_ns = self._begins[at - 1] if at else 0
+        return self.trace(0, begin_ns), _step_span(begin_ns) if begin_ns else ""
 
     def is_root(self, trajectory: int) -> bool:
         """Whether a row is the first one of its trajectory: several processes may record one."""
@@ -138,12 +119,17 @@ class _Places:
         return [
             {
                 "traceId": self.trace(0, self._of_step[step]),
-                "spanId": self.step_span(self._of_step[step]),
+                "spanId": _step_span(self._of_step[step]),
                 "attributes": _attributes({"rltrace.step": step, "rltrace.lag_versions": lag}),
             }
             for step, lag in trained
             if step in self._of_step
         ]
+
+
+def _step_span(begin_ns: int) -> str:
+    """The id of a step's span."""
+    return f"{1 << 63 | begin_ns:016x}"
 
 
 def _spans(
@@ -164,23 +150,24 @@ def _spans(
         if table is SPANS:
             yield _span_of_lane(row, own, places, nested)
         elif table is SYNCS:
-            yield _sync(row, own, places)
+            trace, parent = places.within(row["start_ns"])
+            name = f"weights {row['role'] or ''}".strip()
+            yield _span(SYNCS, row, name, trace, own, parent)
         else:
             yield _of_sample(table, row, own, places)
 
 
 _ROWS = "SELECT * FROM {table} WHERE process = {process} ORDER BY start_ns"
 _QUERIES = {
-    "spans": "SELECT * FROM spans WHERE process = {process} ORDER BY start_ns, end_ns DESC",
-    "syncs": "SELECT * EXCLUDE (process_role) FROM syncs WHERE process = {process} "
-    "ORDER BY start_ns",
+    "spans": f"{_ROWS}, end_ns DESC",
+    "syncs": _ROWS.replace("*", "* EXCLUDE (process_role)"),
     "trajectories": """
         SELECT t.*, u.steps AS trained_in, u.lags AS trained_at_lag FROM trajectories t LEFT JOIN (
             SELECT trajectory, list(step ORDER BY step) AS steps, list(lag ORDER BY step) AS lags
             FROM (SELECT DISTINCT trajectory, step, lag FROM lags
                   WHERE fate = 'trained' AND step IS NOT NULL) GROUP BY trajectory
         ) u USING (trajectory) WHERE t.process = {process} ORDER BY t.start_ns""",
-    "uses": "SELECT * FROM uses WHERE process = {process} ORDER BY time_ns",
+    "uses": _ROWS.replace("start_ns", "time_ns"),
 }
 
 
@@ -191,21 +178,13 @@ def _span_of_lane(
     around = nested.setdefault(row["lane"], [])
     while around and around[-1][0] < row["end_ns"]:
         around.pop()
-    begin = places.begin(row["start_ns"])
-    trace, parent = places.trace(0, begin), places.step_span(begin) if begin else ""
-    if places.is_step(row):
-        own, parent = places.step_span(row["start_ns"]), ""
+    trace, parent = places.within(row["start_ns"])
+    if row["stage"] == "step" and (row["process"], row["start_ns"]) in places.steps:
+        own, parent = _step_span(row["start_ns"]), ""
     elif around:
         _, trace, parent = around[-1]
     around.append((row["end_ns"], trace, own))
     return _span(SPANS, row, str(row["name"]), trace, own, parent)
-
-
-def _sync(row: Row, own: str, places: _Places) -> dict[str, Any]:
-    begin = places.begin(row["start_ns"])
-    parent = places.step_span(begin) if begin else ""
-    name = f"weights {row['role'] or ''}".strip()
-    return _span(SYNCS, row, name, places.trace(0, begin), own, parent)
 
 
 def _of_sample(table: Table, row: Row, own: str, places: _Places) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from rltrace.adapters import find_adapters
 from rltrace.analysis.own_figures import STEP, ComparedFigure
 from rltrace.analysis.summary import Summary
 from rltrace.report import units
-from rltrace.report.layout import Column, Grid, Section, listed
+from rltrace.report.layout import Column, Grid, Section, listed, numbers
 
 if TYPE_CHECKING:
     from rltrace.hooks.hook import OwnFigure
@@ -35,7 +35,6 @@ def figures_of(run: Run) -> tuple[OwnFigure, ...]:
 
 
 def own_figures_section(summary: Summary) -> Section:
-    """The section that `--own-figures` asks for."""
     figures, title = summary.own_figures, "The framework's own figures"
     if not figures:
         return Section(title, ("None that rltrace knows to mislead was logged in this run.",))
@@ -45,25 +44,30 @@ def own_figures_section(summary: Summary) -> Section:
             _shown(figure, figure.own) if figure.is_logged else "logs none",
             _shown(figure, figure.true),
             _what(figure),
-            _ratio(figure.ratio),
+            # Where one decimal would say nothing, one figure.
+            f"{figure.ratio:.1g}×" if 0 < figure.ratio < _SMALL else units.ratio(figure.ratio),
             units.count(figure.steps),
         )
         for figure in figures
     )
     columns = (
         Column("logged as"),
-        Column("logged", right=True),
-        Column("traced", right=True),
+        *numbers("logged", "traced"),
         Column("which is", least_width=76),
         Column("ratio", right=True),
         Column("steps", right=True, least_width=68),
     )
-    return Section(title, tuple(_lines(summary)), Grid(columns, rows), tuple(_reasons(figures)))
-
-
-def _ratio(value: float) -> str:
-    """Where one decimal would say nothing, one figure."""
-    return f"{value:.1g}×" if 0 < value < _SMALL else units.ratio(value)
+    line = "Medians a step of what is logged, and of what ran in the same steps."
+    if summary.run.imported:
+        line = (
+            "Only the log is known: what really ran is not, so nothing is there to hold its "
+            "figures against."
+        )
+    names: dict[str, list[str]] = {}
+    for figure in figures:
+        names.setdefault(figure.reason, []).append(figure.name)
+    reasons = tuple(f"{listed(of)}: {reason}." for reason, of in names.items())
+    return Section(title, (line,), Grid(columns, rows), reasons)
 
 
 def _shown(figure: ComparedFigure, value: float) -> str:
@@ -76,31 +80,11 @@ def _what(figure: ComparedFigure) -> str:
     return "the step" if figure.stages == (STEP,) else " ∪ ".join(figure.stages)
 
 
-def _lines(summary: Summary) -> Iterator[str]:
-    if summary.run.imported:
-        yield (
-            "Only the log is known: what really ran is not, so nothing is there to hold its "
-            "figures against."
-        )
-    else:
-        yield "Medians a step of what is logged, and of what ran in the same steps."
-
-
-def _reasons(figures: tuple[ComparedFigure, ...]) -> Iterator[str]:
-    """One line for each; those of one reason together."""
-    names: dict[str, list[str]] = {}
-    for figure in figures:
-        names.setdefault(figure.reason, []).append(figure.name)
-    for reason, of in names.items():
-        yield f"{listed(of)}: {reason}."
-
-
 def pointer(summary: Summary) -> Iterator[str]:
     """At most one line, for a report without the section."""
     names = [figure.name for figure in summary.own_figures if figure.misleads]
     if names:
-        shown = [f"“{name}”" for name in names[:_MOST_NAMES]]
-        more = len(names) - _MOST_NAMES
-        which = listed([*shown, f"{more} more"] if more > 0 else shown)
+        more = [f"{len(names) - _MOST_NAMES} more"] if len(names) > _MOST_NAMES else []
+        which = listed([*(f"“{name}”" for name in names[:_MOST_NAMES]), *more])
         differ = "differs" if len(names) == 1 else "differ"
         yield f"What is logged as {which} {differ} from what ran: `rltrace report --own-figures`."

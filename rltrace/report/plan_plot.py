@@ -10,8 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rltrace.analysis.plan.plan import Plan
-from rltrace.analysis.plan.sweep import Point
+from rltrace.analysis.plan.plan import Plan, Point
 from rltrace.dashboards import folder
 from rltrace.report.whole_file import write_file
 from rltrace.trace.errors import RltraceError, WrongUsage
@@ -24,10 +23,8 @@ _COLOUR = re.compile(r"^\s*--([\w-]+): light-dark\((#[0-9a-f]{6}),", re.M)
 
 
 def draw_sweep(points: Sequence[Point], what: str, path: Path) -> None:
-    """Useful tokens of a GPU-second by what was swept, one colour a placement.
-
-    Errors: `RltraceError` without matplotlib, for another kind of file, or where nothing fits.
-    """
+    """Useful tokens of a GPU-second by what was swept, one colour a placement. Errors:
+    `RltraceError` without matplotlib, for another kind of file, or where nothing fits."""
     _check(path)
     known = [(point.value, point.row) for point in points if point.row is not None]
     if not known:
@@ -47,10 +44,7 @@ def draw_sweep(points: Sequence[Point], what: str, path: Path) -> None:
 
 
 def draw_split(found: Plan, path: Path) -> None:
-    """Seconds of both chains and of the step by how many GPUs generate.
-
-    Errors: as `draw_sweep`.
-    """
+    """Seconds of both chains and of the step by how many GPUs generate. Errors: as `draw_sweep`."""
     _check(path)
     if not found.split_curve:
         raise WrongUsage("nothing to draw: no placement with pools of its own fits")
@@ -91,21 +85,16 @@ def _check(path: Path) -> None:
 
 
 def _save(ax: Axes, path: Path, title: str) -> None:
-    figure = ax.get_figure()
+    from matplotlib import pyplot
+
+    figure, kind, drawn = ax.get_figure(), path.suffix[1:].lower(), io.BytesIO()
     assert figure is not None
     try:
-        if path.suffix.lower() == ".html":
-            drawn = io.StringIO()
-            figure.savefig(drawn, format="svg")
-            svg = drawn.getvalue()
+        figure.savefig(drawn, format="svg" if kind == "html" else kind, dpi=150)
+        data = drawn.getvalue()
+        if kind == "html":
             head = f"<!doctype html><meta charset=utf-8><title>{html.escape(title)}</title>"
-            page = (head + svg[svg.index("<svg") :]).encode()
-        else:
-            painted = io.BytesIO()
-            figure.savefig(painted, format=path.suffix[1:].lower(), dpi=150)
-            page = painted.getvalue()
-        write_file(path, page)
+            data = head.encode() + data[data.index(b"<svg") :]
+        write_file(path, data)
     finally:
-        from matplotlib import pyplot
-
         pyplot.close(figure)

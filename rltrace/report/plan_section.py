@@ -1,4 +1,4 @@
-"""A plan in words and tables: stages with their arithmetic first, the framework last."""
+"""Plans, triage and designs in words and tables."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ import math
 from collections.abc import Iterator, Sequence
 
 from rltrace.analysis.plan.advice import Advice
-from rltrace.analysis.plan.costed_walls import Walls
+from rltrace.analysis.plan.breakdown import Walls
+from rltrace.analysis.plan.frameworks import Choice
 from rltrace.analysis.plan.plan import Plan, Row
+from rltrace.analysis.plan.triage import Design, First, Triage
 from rltrace.report import units
-from rltrace.report.layout import Column, Grid, Section, bar, labelled, listed
+from rltrace.report.layout import Column, Grid, Section, bar, binds, labelled, listed, numbers
+from rltrace.report.walls_section import gain_words
 
 _BAR = 24
 _POOL_BAR = 16  # beside four columns
@@ -25,30 +28,26 @@ def sections(found: Plan, advice: Advice) -> list[Section]:
         _walls(found.walls),
         *_pools(found),
         *_lags(found),
-        _next(found, advice),
+        _next(advice),
         _framework(advice),
         *_launch(advice),
-        _basis(found),
+        Section("It rests on", notes=(f"shape: {found.spec.model.source}", *found.rests_on)),
     ]
 
 
 def _workload(found: Plan) -> Section:
-    spec = found.spec
-    model = spec.model
+    spec, model = found.spec, found.spec.model
     mixture = f", {model.active / 1e9:.4g}B active" if model.is_mixture else ""
     of = found.parts.rollout.lengths
-    return Section(
-        f"Plan for {spec.name} on {spec.gpus} x {spec.gpu.name}",
-        (
-            f"{model.name}: {model.parameters / 1e9:.4g}B parameters{mixture}, "
-            f"{units.size(model.weight_bytes)} a copy, {units.size(16 * model.parameters)} to "
-            "train",
-            f"{spec.prompts:,} prompts x {spec.group} samples of {of.mean:,.0f} tokens (cap "
-            f"{of.cap:,.0f}, log-deviation {of.s:.2f}), {units.count(spec.response_tokens)} "
-            f"tokens a step; lag of up to {spec.lag_bound:g} versions",
-            *(f"assumed: {line}" for line in spec.assumed),
-        ),
+    lines = (
+        f"{model.name}: {model.parameters / 1e9:.4g}B parameters{mixture}, "
+        f"{units.size(model.weight_bytes)} a copy, {units.size(16 * model.parameters)} to train",
+        f"{spec.prompts:,} prompts x {spec.group} samples of {of.mean:,.0f} tokens (cap "
+        f"{of.cap:,.0f}, log-deviation {of.s:.2f}), {units.count(spec.response_tokens)} tokens a "
+        f"step; lag of up to {spec.lag_bound:g} versions",
+        *(f"assumed: {line}" for line in spec.assumed),
     )
+    return Section(f"Plan for {spec.name} on {spec.gpus} x {spec.gpu.name}", lines)
 
 
 def _stages(found: Plan) -> Section:
@@ -79,9 +78,7 @@ def _placements(found: Plan) -> Section:
     columns = (
         Column("placement"),
         Column("GPUs"),
-        Column("step", right=True),
-        Column("tokens/GPU-s", right=True),
-        Column("tokens/$", right=True),
+        *numbers("step", "tokens/GPU-s", "tokens/$"),
         Column("learner waits", right=True, least_width=90),
         Column("mean lag", right=True),
     )
@@ -91,10 +88,11 @@ def _placements(found: Plan) -> Section:
     lags = [row.name for row in found.rows if not row.allowed]
     if lags:
         notes.append(f"in brackets: more lag than the {found.spec.lag_bound:g} that is allowed")
-    equal = "equal GPUs and equal dollars"
-    if found.spec.rollout_gpu is not None:
-        equal = "equal GPUs; dollars differ with the pools"
-    return Section(f"Placements side by side, {equal}", (), Grid(columns, rows), tuple(notes))
+    pools_differ = found.spec.rollout_gpu is not None
+    dollars = "; dollars differ with the pools" if pools_differ else " and equal dollars"
+    return Section(
+        f"Placements side by side, equal GPUs{dollars}", (), Grid(columns, rows), tuple(notes)
+    )
 
 
 def _placement(row: Row, best: bool) -> tuple[str, ...]:
@@ -115,8 +113,8 @@ def _placement(row: Row, best: bool) -> tuple[str, ...]:
 def _walls(walls: Walls) -> Section:
     columns = (Column("wall"), Column("of the step", right=True), Column("because"))
     rows = tuple((wall.name, units.share(wall.share), wall.because) for wall in walls.walls)
-    names = [wall.name for wall in walls.binding]
-    says = f"{listed(names)} bind{'s' * (len(names) == 1)}" if names else "nothing binds: balanced"
+    binding = [wall.name for wall in walls.binding]
+    says = binds(binding) if binding else "nothing binds: balanced"
     return Section("Walls, by what each would cost", (says,), Grid(columns, rows))
 
 
@@ -125,9 +123,7 @@ def _pools(found: Plan) -> Iterator[Section]:
         return
     columns = (
         Column("rollout : training"),
-        Column("actors", right=True),
-        Column("learner", right=True),
-        Column("step", right=True),
+        *numbers("actors", "learner", "step"),
         Column(""),
     )
     least = min(point.step_s for point in found.split_curve)
@@ -170,55 +166,41 @@ def _lags(found: Plan) -> Iterator[Section]:
     yield Section("Lag to expect", tuple(lines), Grid(columns, rows))
 
 
-def _next(found: Plan, advice: Advice) -> Section:
-    lines = []
-    if advice.first is not None:
-        one = advice.first
+def _next(advice: Advice) -> Section:
+    lines: list[str] = []
+    if (one := advice.first) is not None:
         gain = ""
         if one.found is not None:
             gain = f": {100 * (one.found.goodput_gain.middle - 1):+.0f} % tokens a GPU-second"
-        lever = f" ({one.lever})" if one.lever else ""
-        lines.append(f"first optimization, against {one.wall}: {one.move}{lever}{gain}")
-        lines.append(f"    {one.risk}")
+        lines = [f"first optimization, {_against(one)}{gain}", f"    {one.risk}"]
     lines += [f"risk: {risk}" for risk in advice.risks]
     lines += [f"move on {when}" for when in advice.move_on]
     return Section("First, risks, and when to move on", tuple(lines))
 
 
+def _against(fix: First) -> str:
+    lever = f" ({fix.lever})" if fix.lever else ""
+    return f"against {fix.wall}: {fix.move}{lever}"
+
+
 def _framework(advice: Advice) -> Section:
-    choice = advice.choice
-    one = choice.framework
+    one = advice.choice.framework
     sees = f"adapter {one.adapter} (docs/frameworks.md)" if one.adapter else "no adapter"
-    lines = [
-        f"{one.name}: {one.says}",
-        *(f"    {reason}" for reason in choice.reasons),
-        f"watch: {one.watch}",
-        f"rltrace traces it: {sees}; effort: {one.effort}",
-        f"near it: {listed(list(choice.others))}",
-        *choice.papers,
-    ]
-    notes = (f"maturity and effort are opinions of {choice.opinions}; {one.source}",)
-    return Section("Framework", tuple(lines), notes=notes)
+    traced = f"rltrace traces it: {sees}; effort: {one.effort}"
+    lines = _framework_lines(advice.choice, f"watch: {one.watch}", traced)
+    notes = (f"maturity and effort are opinions of {advice.choice.opinions}; {one.source}",)
+    return Section("Framework", lines, notes=notes)
 
 
 def _launch(advice: Advice) -> Iterator[Section]:
     if not advice.launch:
         return
-    lines = [
-        f"{one.option}={_written(one.value)}    # {'an example: ' * one.example}{one.why}"
-        for one in advice.launch
-    ]
+    lines = []
+    for one in advice.launch:
+        value = str(one.value).lower() if isinstance(one.value, bool) else one.value
+        lines.append(f"{one.option}={value}    # {'an example: ' * one.example}{one.why}")
     notes = ("an example is that of rltrace's settings, which no plan can tell: look at it first",)
     yield Section(f"Launch {advice.choice.framework.name} with", tuple(lines), notes=notes)
-
-
-def _basis(found: Plan) -> Section:
-    notes = [f"shape: {found.spec.model.source}", *found.rests_on]
-    return Section("It rests on", (), notes=tuple(notes))
-
-
-def _written(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _devices(row: Row) -> str:
@@ -227,15 +209,24 @@ def _devices(row: Row) -> str:
     return " + ".join(f"{count} {pool}" for pool, count in row.devices.items())
 
 
+def _framework_lines(choice: Choice, *more: str) -> tuple[str, ...]:
+    """The framework, why, what is said of it besides, and which others are near it."""
+    return (
+        f"{choice.framework.name}: {choice.framework.says}",
+        *(f"    {reason}" for reason in choice.reasons),
+        *more,
+        f"near it: {listed(choice.others)}",
+        *choice.papers,
+    )
+
+
 def swept(points: Sequence[tuple[float, Row | None, str, str]], what: str, least: str) -> Section:
     """A sweep as a table: value, best placement, what binds, or why there is none."""
     columns = (
         Column(what, right=True),
         Column("best placement"),
         Column("GPUs", least_width=90),
-        Column("step", right=True),
-        Column("tokens/GPU-s", right=True),
-        Column("tokens/$", right=True),
+        *numbers("step", "tokens/GPU-s", "tokens/$"),
         Column("binds", least_width=80),
     )
     rows = []
@@ -243,21 +234,16 @@ def swept(points: Sequence[tuple[float, Row | None, str, str]], what: str, least
         if row is None:
             rows.append((f"{value:g}", refused, "", "", "", "", ""))
             continue
-        rows.append(
-            (
-                f"{value:g}", row.name, _devices(row), units.seconds(row.step_s),
-                units.number(row.tokens_per_gpu_s), units.count(row.tokens_per_usd), wall,
-            )
-        )  # fmt: skip
-    known = [row for _, row, _, _ in points if row is not None]
-    lines = _curve([(v, r) for v, r, _, _ in points if r is not None], what) if known else ()
-    return Section(f"{what} from {least}", (), Grid(columns, tuple(rows)), lines)
+        rates = units.number(row.tokens_per_gpu_s), units.count(row.tokens_per_usd)
+        step = units.seconds(row.step_s)
+        rows.append((f"{value:g}", row.name, _devices(row), step, *rates, wall))
+    curve = _curve([(value, row) for value, row, _, _ in points if row is not None], what)
+    return Section(f"{what} from {least}", (), Grid(columns, tuple(rows)), curve)
 
 
 def _curve(points: Sequence[tuple[float, Row]], what: str) -> tuple[str, ...]:
-    """The useful tokens of a GPU-second as bars."""
-    most = max(row.tokens_per_gpu_s for _, row in points)
-    width = max(len(f"{value:g}") for value, _ in points)
+    most = max((row.tokens_per_gpu_s for _, row in points), default=0)
+    width = max((len(f"{value:g}") for value, _ in points), default=0)
     if not most or math.isnan(most):
         return ()
     lines = [
@@ -266,3 +252,45 @@ def _curve(points: Sequence[tuple[float, Row]], what: str) -> tuple[str, ...]:
         for value, row in points
     ]
     return (f"useful tokens for a GPU-second, by {what}:", *lines)
+
+
+def triaged(found: Triage, fix: First | None) -> Section:
+    columns = (
+        Column("placement"),
+        *numbers("actors", "learner", "weights", "step"),
+        Column(""),
+    )
+    rows = tuple(
+        (
+            f"> {step.placement}" if step.placement == found.placement else step.placement,
+            units.seconds(step.actors_s),
+            units.seconds(step.learner_s),
+            units.seconds(step.weights_s),
+            units.seconds(step.step_s),
+            step.formula,
+        )
+        for step in found.steps
+    )
+    binding = [wall.wall for wall in found.binding]
+    costs = ", ".join(f"{wall.wall} {units.share(wall.share)}" for wall in found.walls)
+    lines = [f"{binds(binding) if binding else 'nothing binds'}: {costs}"]
+    if fix is not None:
+        gain = ""
+        if fix.found is not None:
+            gain = f": {gain_words(fix.found.goodput_gain)} tokens a device-second"
+        lines.append(f"first, {_against(fix)}{gain}")
+    notes = (
+        f"colocated over async: {found.gain:.2f}, each stage on as many devices as it has now; at "
+        "equal devices in all, turning a sum into a maximum alone gains nothing",
+    )
+    return Section("Triage", tuple(lines), Grid(columns, rows), notes)
+
+
+def designed(found: Design) -> list[Section]:
+    columns = (Column("wall"), Column("architecture"), Column("first"), Column("risk"))
+    rows = tuple((a.wall, a.architecture, a.first, a.risk) for a in found.aspects)
+    notes = (f"maturity is an opinion of {found.choice.opinions}",)
+    return [
+        Section(f"Design: {found.placement}", (), Grid(columns, rows)),
+        Section("Framework", _framework_lines(found.choice), notes=notes),
+    ]

@@ -1,5 +1,4 @@
-"""A section of any page on a terminal (rich): wrapped paragraphs, and a table of the columns that
-have room."""
+"""A section of any page on a terminal (rich)."""
 
 from __future__ import annotations
 
@@ -8,7 +7,7 @@ from textwrap import wrap
 
 from rich import box
 from rich.cells import cell_len
-from rich.console import Console
+from rich.console import Console, JustifyMethod
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -29,8 +28,6 @@ COLOURS = {
     "switch": "bright_yellow",
     "wait": "bright_black",
 }
-
-
 WIDEST = 100
 """Columns of a page at most."""
 _WORD = re.compile(r"\S{40,}")
@@ -107,11 +104,8 @@ def _least_width(grid: Grid, place: int) -> int:
 def _table(grid: Grid) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
     for column in grid.columns:
-        table.add_column(
-            column.title,
-            justify="right" if column.right else "left",
-            no_wrap=column.right or column.copied,
-        )
+        justify: JustifyMethod = "right" if column.right else "left"
+        table.add_column(column.title, justify=justify, no_wrap=column.right or column.copied)
     for row in grid.rows:
         cells = [
             "\n".join(cell.split()) if column.copied else cell

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rltrace.analysis.probe import HALF_WIDTH, IN_FULL, Probe, ProbedStage
-from rltrace.analysis.regression import Estimate
+from rltrace.analysis.stats.interval import Interval
 from rltrace.report import units
-from rltrace.report.layout import Column, Grid, Section, labelled, listed
+from rltrace.report.layout import Column, Grid, Section, labelled, listed, numbers
 
 _TOO_WIDE = 1.0
 """An exposed part with a wider interval than this says nothing: its share of the step does."""
@@ -17,23 +17,16 @@ _IMMATERIAL = 0.05
 
 
 def probe_section(probe: Probe) -> Section:
-    """The section."""
     rows = tuple(_cells(stage) for stage in probe.stages)
     columns = (
         Column("delayed"),
         Column("steps", right=True, least_width=76),
         Column("by", right=True, least_width=68),
-        Column("exposed part", right=True),
-        Column("computed", right=True),
-        Column("share", right=True),
-        Column("computed", right=True),
+        *numbers("exposed part", "computed", "share", "computed"),
     )
-    return Section(
-        title="Probe: what delaying a stage did",
-        lines=tuple(_lines(probe)),
-        grid=Grid(columns, rows) if rows else None,
-        notes=tuple(_notes(probe)),
-    )
+    grid = Grid(columns, rows) if rows else None
+    title = "Probe: what delaying a stage did"
+    return Section(title, tuple(_lines(probe)), grid, tuple(_notes(probe)))
 
 
 def _cells(stage: ProbedStage) -> tuple[str, ...]:
@@ -49,7 +42,7 @@ def _cells(stage: ProbedStage) -> tuple[str, ...]:
     )
 
 
-def _interval(estimate: Estimate) -> str:
+def _interval(estimate: Interval) -> str:
     if not estimate.known:
         return units.UNKNOWN
     return f"{estimate.value:.2f} ± {estimate.half_width:.2f}"
@@ -90,9 +83,13 @@ def _notes(probe: Probe) -> Iterator[str]:
                 f"{labelled(stage.name, stage.symbol)}: the probe contradicts the computed share; "
                 "believe the probe."
             )
-    wanted = [s for s in probe.stages if _matters(s) and s.more_steps_for(HALF_WIDTH)]
-    if wanted:
-        steps = [f"{s.name} {units.count(s.more_steps_for(HALF_WIDTH) or 0)}" for s in wanted]
+    steps = [
+        f"{stage.name} {units.count(more)}"
+        for stage in probe.stages
+        if stage.share.known and stage.share.high > _IMMATERIAL
+        if (more := stage.more_steps_for(HALF_WIDTH))
+    ]
+    if steps:
         yield (
             f"An interval of ± {HALF_WIDTH} for the exposed part takes more steps of this kind: "
             f"{listed(steps)}."
@@ -103,8 +100,4 @@ def _notes(probe: Probe) -> Iterator[str]:
     if probe.lags:
         yield f"Work goes on across the ends of steps: effects {probe.lags} steps later count too."
     if probe.not_seen:
-        yield f"To be delayed, but not seen at work: {listed(list(probe.not_seen))}."
-
-
-def _matters(stage: ProbedStage) -> bool:
-    return stage.share.known and stage.share.high > _IMMATERIAL
+        yield f"To be delayed, but not seen at work: {listed(probe.not_seen)}."

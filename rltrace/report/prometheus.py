@@ -14,9 +14,9 @@ from typing import Any
 
 from rltrace.analysis.devices import count_devices
 from rltrace.analysis.framework import framework_of
+from rltrace.analysis.live.distribution import Distribution
 from rltrace.analysis.live.roles import role_of
-from rltrace.analysis.meters.distribution import Distribution
-from rltrace.analysis.meters.of_run import RunMeters
+from rltrace.analysis.live.run_meters import RunMeters
 from rltrace.report.prometheus_metrics import METRICS, READINGS, Metric
 from rltrace.trace.stated import whole_text
 from rltrace.trace.vocabulary import word
@@ -51,25 +51,22 @@ def exposition(values: Families) -> str:
 
 
 def to_json(values: Families) -> list[dict[str, Any]]:
-    """The same as plain data."""
-    return [
-        {
-            "name": name,
-            "kind": METRICS[name].kind,
-            "samples": [
-                {
-                    "labels": dict(zip(METRICS[name].labels, labels, strict=True)),
-                    **(
-                        {"count": v.count, "sum": v.sum, "at_most": _at_most(v)}
-                        if isinstance(v, Distribution)
-                        else {"value": v}
-                    ),
-                }
-                for labels, v in of_labels.items()
-            ],
-        }
-        for name, of_labels in values.items()
-    ]
+    found = []
+    for name, of_labels in values.items():
+        samples = [
+            {"labels": dict(zip(METRICS[name].labels, labels, strict=True)), **_as_json(value)}
+            for labels, value in of_labels.items()
+        ]
+        found.append({"name": name, "kind": METRICS[name].kind, "samples": samples})
+    return found
+
+
+def _as_json(value: float | Distribution) -> dict[str, Any]:
+    if not isinstance(value, Distribution):
+        return {"value": value}
+    bounds = map(_number, (*value.bounds, math.inf))
+    at_most = dict(zip(bounds, value.cumulative(), strict=True))
+    return {"count": value.count, "sum": value.sum, "at_most": at_most}
 
 
 def _values(meters: RunMeters) -> list[tuple[str, Labels, float | Distribution | None]]:
@@ -81,14 +78,11 @@ def _values(meters: RunMeters) -> list[tuple[str, Labels, float | Distribution |
     generated = bool(samples.finishes) or meters.in_flight > 0
     trained = bool(samples.fates)
     started_ns = meters.follower.meta.get("start_real_ns")
+    started_s = started_ns / 1e9 if isinstance(started_ns, int) else None
     values: list[tuple[str, Labels, float | Distribution | None]] = [
         ("rltrace_run_info", framework_of(meters.follower), 1),
         ("rltrace_run_alive", (), 0 if job.is_over else 1),
-        (
-            "rltrace_run_start_time_seconds",
-            (),
-            started_ns / 1e9 if isinstance(started_ns, int) else None,
-        ),
+        ("rltrace_run_start_time_seconds", (), started_s),
         ("rltrace_run_last_event_time_seconds", (), _seconds(meters.last_event_ns)),
         ("rltrace_run_devices", (devices.kind,), devices.count or None),
         ("rltrace_run_counted_since_time_seconds", (), _seconds(meters.follower.lost_until_ns)),
@@ -141,7 +135,7 @@ def _of_processes(meters: RunMeters) -> list[tuple[str, Labels, float]]:
         ),
         *(
             ("rltrace_stage_running", labels, float(labels in running))
-            for labels in (running | seconds.keys())
+            for labels in sorted(running | seconds.keys())
         ),
         *(("rltrace_generated_tokens_total", labels, n) for labels, n in tokens.items()),
     ]
@@ -179,11 +173,6 @@ def _number(value: float) -> str:
     if math.isinf(value):
         return "+Inf" if value > 0 else "-Inf"
     return str(int(value)) if float(value).is_integer() else repr(float(value))
-
-
-def _at_most(value: Distribution) -> dict[str, int]:
-    bounds = map(_number, (*value.bounds, math.inf))
-    return dict(zip(bounds, value.cumulative(), strict=True))
 
 
 def _any(value: Distribution) -> Distribution | None:

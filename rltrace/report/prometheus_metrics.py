@@ -1,4 +1,4 @@
-"""The metrics that `rltrace export prometheus` serves: names, kinds, labels, buckets, meanings.
+"""The metrics that `rltrace export prometheus` serves: names, kinds, labels, meanings.
 
 Base units throughout: seconds, bytes, tokens; a counter ends in `_total`. `run` is the run's id;
 `role` and `rank` are those of the process, empty where it has none. What was never seen has no
@@ -8,212 +8,141 @@ series: an unknown is not 0. docs/dashboards.md says which dashboard shows what.
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-from rltrace.analysis.meters import distribution
+from functools import partial
 
 COUNTER, GAUGE, HISTOGRAM = "counter", "gauge", "histogram"
-
-_PROCESS = ("run", "role", "rank")
-_STAGE = ("run", "stage", "role", "rank")
-_DEVICE = ("run", "host", "device")
-_HOST = ("run", "host")
 
 
 @dataclass(frozen=True)
 class Metric:
-    """One metric family. `buckets` are a histogram's upper bounds, `+Inf` left out."""
-
     name: str
     kind: str
     labels: tuple[str, ...]
     meaning: str
-    buckets: tuple[float, ...] = ()
 
+
+def _metric(kind: str, name: str, meaning: str, *labels: str) -> Metric:
+    return Metric(name, kind, ("run", *labels), meaning)
+
+
+_counter, _gauge, _histogram = (partial(_metric, kind) for kind in (COUNTER, GAUGE, HISTOGRAM))
+_PROCESS = ("role", "rank")
+_DEVICE = ("host", "device")
 
 METRICS: dict[str, Metric] = {
     metric.name: metric
     for metric in (
         # the run
-        Metric(
+        _gauge(
             "rltrace_run_info",
-            GAUGE,
-            ("run", "framework", "framework_version"),
             "Always 1; who it is that the other metrics are about.",
+            "framework",
+            "framework_version",
         ),
-        Metric("rltrace_run_alive", GAUGE, ("run",), "1 while the job runs, 0 once it has ended."),
-        Metric("rltrace_run_start_time_seconds", GAUGE, ("run",), "When the run began, Unix time."),
-        Metric(
+        _gauge("rltrace_run_alive", "1 while the job runs, 0 once it has ended."),
+        _gauge("rltrace_run_start_time_seconds", "When the run began, Unix time."),
+        _gauge(
             "rltrace_run_last_event_time_seconds",
-            GAUGE,
-            ("run",),
             "When the job last began or ended anything that is traced, Unix time.",
         ),
-        Metric(
+        _gauge(
             "rltrace_run_devices",
-            GAUGE,
-            ("run", "kind"),
             "Devices that the job holds, GPUs or else cores: what goodput is divided by.",
+            "kind",
         ),
-        Metric(
+        _gauge(
             "rltrace_run_counted_since_time_seconds",
-            GAUGE,
-            ("run",),
             "What began until then, Unix time, is counted by no metric: part of it was dropped to "
             "keep the run small.",
         ),
-        Metric(
+        _gauge(
             "rltrace_run_stopped_processes",
-            GAUGE,
-            ("run",),
             "Processes that stopped recording, on a full disk: all else lacks what they do since.",
         ),
         # steps
-        Metric("rltrace_step", GAUGE, ("run",), "Number of the newest learner step."),
-        Metric("rltrace_steps_total", COUNTER, ("run",), "Learner steps that were completed."),
-        Metric(
+        _gauge("rltrace_step", "Number of the newest learner step."),
+        _counter("rltrace_steps_total", "Learner steps that were completed."),
+        _gauge(
             "rltrace_step_running_seconds",
-            GAUGE,
-            ("run",),
             "For how long the step in progress has been running; 0 between steps.",
         ),
-        Metric(
-            "rltrace_step_duration_seconds",
-            HISTOGRAM,
-            ("run",),
-            "Length of a completed step.",
-            distribution.STEP_S,
-        ),
+        _histogram("rltrace_step_duration_seconds", "Length of a completed step."),
         # stages
-        Metric(
+        _counter(
             "rltrace_stage_seconds_total",
-            COUNTER,
-            _STAGE,
             "Time in which the process was in the stage; those that share role and rank add up.",
+            "stage",
+            *_PROCESS,
         ),
-        Metric(
+        _counter(
             "rltrace_stage_tau_seconds_total",
-            COUNTER,
-            ("run", "stage"),
             "Time in which any process was in the stage: the union, never a sum over processes.",
+            "stage",
         ),
-        Metric("rltrace_stage_running", GAUGE, _STAGE, "1 while the process is in the stage."),
+        _gauge("rltrace_stage_running", "1 while the process is in the stage.", "stage", *_PROCESS),
         # rollout
-        Metric(
+        _counter(
             "rltrace_generated_tokens_total",
-            COUNTER,
-            _PROCESS,
             "Response tokens of the trajectories that have ended.",
+            *_PROCESS,
         ),
-        Metric(
-            "rltrace_trajectories_total",
-            COUNTER,
-            ("run", "finish"),
-            "Trajectories that have ended, by how.",
-        ),
-        Metric("rltrace_trajectories_running", GAUGE, ("run",), "Trajectories in flight."),
-        Metric(
+        _counter("rltrace_trajectories_total", "Trajectories that have ended, by how.", "finish"),
+        _gauge("rltrace_trajectories_running", "Trajectories in flight."),
+        _gauge(
             "rltrace_trajectories_waiting",
-            GAUGE,
-            ("run",),
             "Trajectories that ended since the last ten steps began and have not met the learner.",
         ),
-        Metric(
+        _gauge(
             "rltrace_trajectory_oldest_seconds",
-            GAUGE,
-            ("run",),
             "For how long the oldest trajectory in flight has been running; 0 where none is.",
         ),
-        Metric(
-            "rltrace_trajectory_duration_seconds",
-            HISTOGRAM,
-            ("run",),
-            "From a trajectory's begin to its end.",
-            distribution.TRAJECTORY_S,
-        ),
-        Metric(
-            "rltrace_response_tokens",
-            HISTOGRAM,
-            ("run",),
-            "Response tokens of a trajectory that has ended.",
-            distribution.RESPONSE_TOKENS,
-        ),
+        _histogram("rltrace_trajectory_duration_seconds", "From a trajectory's begin to its end."),
+        _histogram("rltrace_response_tokens", "Response tokens of a trajectory that has ended."),
         # rewards
-        Metric(
-            "rltrace_rewards_total", COUNTER, ("run", "outcome"), "Verdicts reached, by outcome."
-        ),
-        Metric(
-            "rltrace_reward_duration_seconds",
-            HISTOGRAM,
-            ("run",),
-            "Time that a verdict took, where it was timed.",
-            distribution.VERDICT_S,
+        _counter("rltrace_rewards_total", "Verdicts reached, by outcome.", "outcome"),
+        _histogram(
+            "rltrace_reward_duration_seconds", "Time that a verdict took, where it was timed."
         ),
         # what was trained on
-        Metric(
-            "rltrace_samples_total",
-            COUNTER,
-            ("run", "fate"),
-            "Samples that met the learner, by what became of them.",
+        _counter(
+            "rltrace_samples_total", "Samples that met the learner, by what became of them.", "fate"
         ),
-        Metric("rltrace_trained_tokens_total", COUNTER, ("run",), "Response tokens trained on."),
-        Metric(
+        _counter("rltrace_trained_tokens_total", "Response tokens trained on."),
+        _counter(
             "rltrace_useful_tokens_total",
-            COUNTER,
-            ("run",),
             "Those of them that count as far as is known: in a group whose rewards differ, and "
             "within the lag budget.",
         ),
-        Metric(
+        _histogram(
             "rltrace_lag_versions",
-            HISTOGRAM,
-            ("run",),
             "Policy versions between a sample's first token and its training.",
-            distribution.LAG_VERSIONS,
         ),
-        Metric(
-            "rltrace_lag_unknown_samples_total",
-            COUNTER,
-            ("run",),
-            "Samples trained on whose lag nobody can tell.",
+        _counter(
+            "rltrace_lag_unknown_samples_total", "Samples trained on whose lag nobody can tell."
         ),
-        Metric(
-            "rltrace_lag_budget_versions",
-            GAUGE,
-            ("run",),
-            "The lag budget, where one was stated (--lag-budget).",
+        _gauge(
+            "rltrace_lag_budget_versions", "The lag budget, where one was stated (--lag-budget)."
         ),
         # weights
-        Metric(
-            "rltrace_policy_version", GAUGE, ("run",), "The newest policy version of any process."
-        ),
-        Metric(
+        _gauge("rltrace_policy_version", "The newest policy version of any process."),
+        _histogram(
             "rltrace_sync_duration_seconds",
-            HISTOGRAM,
-            ("run", "part"),
             "One participant's part (source, relay, sink) in one weight update.",
-            distribution.SYNC_S,
+            "part",
         ),
-        Metric(
-            "rltrace_sync_bytes_total",
-            COUNTER,
-            ("run", "part"),
-            "Bytes of weights that participants gave or took.",
+        _counter(
+            "rltrace_sync_bytes_total", "Bytes of weights that participants gave or took.", "part"
         ),
         # devices and hosts
-        Metric("rltrace_gpu_busy_ratio", GAUGE, _DEVICE, "Busy share of the GPU (NVML), 0 to 1."),
-        Metric("rltrace_gpu_memory_used_bytes", GAUGE, _DEVICE, "GPU memory in use."),
-        Metric("rltrace_gpu_memory_total_bytes", GAUGE, _DEVICE, "GPU memory there is."),
-        Metric("rltrace_gpu_power_watts", GAUGE, _DEVICE, "Power that the GPU draws."),
-        Metric("rltrace_host_cpu_busy_seconds_total", COUNTER, _HOST, "Busy time of all cores."),
-        Metric("rltrace_host_memory_available_bytes", GAUGE, _HOST, "Memory that can be had."),
-        Metric("rltrace_host_memory_total_bytes", GAUGE, _HOST, "Memory there is."),
+        _gauge("rltrace_gpu_busy_ratio", "Busy share of the GPU (NVML), 0 to 1.", *_DEVICE),
+        _gauge("rltrace_gpu_memory_used_bytes", "GPU memory in use.", *_DEVICE),
+        _gauge("rltrace_gpu_memory_total_bytes", "GPU memory there is.", *_DEVICE),
+        _gauge("rltrace_gpu_power_watts", "Power that the GPU draws.", *_DEVICE),
+        _counter("rltrace_host_cpu_busy_seconds_total", "Busy time of all cores.", "host"),
+        _gauge("rltrace_host_memory_available_bytes", "Memory that can be had.", "host"),
+        _gauge("rltrace_host_memory_total_bytes", "Memory there is.", "host"),
         # the exporter
-        Metric(
-            "rltrace_exporter_cpu_seconds_total",
-            COUNTER,
-            ("run",),
-            "CPU time of the exporter itself.",
-        ),
+        _counter("rltrace_exporter_cpu_seconds_total", "CPU time of the exporter itself."),
     )
 }
 """By name, in the order in which they are served."""

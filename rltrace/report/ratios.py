@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
-from rltrace.analysis.bootstrap import Interval
+from rltrace.analysis.compare import FactorChange
+from rltrace.analysis.gate import findings
+from rltrace.analysis.stats.interval import Interval
 from rltrace.report import units
-from rltrace.report.layout import Column
+from rltrace.report.layout import Column, Grid, numbers
 
 _A_FACTOR = 10
 _ALMOST_NOTHING = 1000
 """Times what it was before: that was almost none."""
+ONCE = "one value a run"
+"""Stands for the interval of a factor that is measured once a run."""
 
 
 def percent(ratio: Interval) -> str:
@@ -50,17 +54,16 @@ def ends(interval: Interval, show: Callable[[float], str]) -> str:
     return units.between(show(interval.low), show(interval.high))
 
 
-def columns(what: str, before: str, after: str) -> tuple[Column, ...]:
-    """Of a table of changes, with an interval on pages that have the room."""
-    return (
-        Column(what),
-        Column(before, right=True),
-        Column(after, right=True),
-        Column("change", right=True),
-        Column("95 %", right=True, least_width=60),
-    )
-
-
-def factor(name: str, value: float) -> str:
-    """A factor of goodput: a share, or tokens for each device-second."""
-    return units.count(value) if name == "peak rate" else units.share(value)
+def of_factors(
+    factors: Iterable[FactorChange | findings.FactorChange], titles: tuple[str, str, str]
+) -> Grid:
+    """How the factors of goodput changed; the interval is for pages that have the room."""
+    what, *runs = titles
+    rows = []
+    for one in factors:
+        show = units.count if one.name == "peak rate" else units.share
+        once = isinstance(one, FactorChange) and one.once
+        ends_ = ONCE if once else ends(one.ratio, change)
+        rows.append((one.name, show(one.before), show(one.after), change(one.ratio.value), ends_))
+    interval = Column("95 %", right=True, least_width=60)
+    return Grid((Column(what), *numbers(*runs, "change"), interval), tuple(rows))

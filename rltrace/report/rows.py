@@ -47,17 +47,13 @@ def render(relation: duckdb.DuckDBPyRelation, console: Console) -> None:
     else:
         kept, columns = list(range(len(names))), _columns(len(names), rows, _LONGEST_TEXT)
     numbers = [at for at, i in enumerate(kept) if any(word in kinds[i] for word in _NUMBERS)]
-    print_lines(
-        console,
-        [names[i] for i in kept],
-        list(zip(*(columns[i] for i in kept), strict=True)),
-        numbers,
-    )
-    if more:
-        _note(console, f"the first {MOST_SHOWN_ROWS} rows; --csv or --json gives all")
-    if len(kept) < len(names):
-        left_out = ", ".join(name for i, name in enumerate(names) if i not in kept)
-        _note(console, f"too narrow for: {left_out} (--csv or --json gives all)")
+    shown = list(zip(*(columns[i] for i in kept), strict=True))
+    print_lines(console, [names[i] for i in kept], shown, numbers)
+    notes = [f"the first {MOST_SHOWN_ROWS} rows; --csv or --json gives all"] if more else []
+    if left_out := [name for i, name in enumerate(names) if i not in kept]:
+        notes.append(f"too narrow for: {', '.join(left_out)} (--csv or --json gives all)")
+    for note in notes:
+        console.print(Text(note, style="dim"))
 
 
 def _columns(number: int, rows: Sequence[Sequence[object]], longest: int) -> list[list[Text]]:
@@ -85,10 +81,6 @@ def _fitting(
 def _width(names: list[str], columns: list[list[Text]], kept: list[int]) -> int:
     widths = (max([cell_len(names[i]), *(cell.cell_len for cell in columns[i])]) for i in kept)
     return sum(widths) + GAP * (len(kept) - 1)
-
-
-def _note(console: Console, text: str) -> None:
-    console.print(Text(text, style="dim"))
 
 
 def render_named(queries: tuple[NamedQuery, ...], console: Console) -> None:

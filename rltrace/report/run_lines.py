@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from rltrace.analysis.coverage import DELETED, DROPPED, NEVER
 from rltrace.analysis.devices import AGENT
 from rltrace.analysis.summary import StepsSummary, Summary
-from rltrace.analysis.token_ids import DELETED, DROPPED, NEVER
 from rltrace.report import units
 from rltrace.report.damage_lines import damage_lines, dropped_lines, going_lines, outlived_lines
+from rltrace.report.layout import pid_on
 from rltrace.report.verdict import forbidding
 
 _MOST_STOPPED = 3
@@ -26,22 +27,9 @@ _WHY_NONE = {
 }
 # The others stand below.
 _OF_HEALTH = (
-    "part",
-    "hang",
-    "failed steps",
-    "reward",
-    "restart",
-    "stall",
-    "lost process",
-    "killed process",
-    "verdicts",
-    "unused",
-    "not finite",
-    "clocks",
-    "versions",
+    *("part", "hang", "failed steps", "reward", "restart", "stall", "lost process"),
+    *("killed process", "verdicts", "unused", "not finite", "clocks", "versions"),
 )
-
-_WHEN_STOPPED = ("was in progress, when the job was ended, since", "that")
 
 
 def facts(summary: Summary) -> Iterator[str]:
@@ -72,12 +60,10 @@ def facts(summary: Summary) -> Iterator[str]:
 
 
 def _which(summary: Summary) -> str:
-    """The numbers of the steps, where a part of the run was asked for."""
     if not summary.run.part:
         return ""
     numbers = [one.step for one in summary.steps.times]
-    which = f"{min(numbers)} to {max(numbers)}" if len(numbers) > 1 else str(numbers[0])
-    return f" ({which}, no others)"
+    return f" ({units.between(str(min(numbers)), str(max(numbers)))}, no others)"
 
 
 def warnings(summary: Summary) -> Iterator[str]:
@@ -98,7 +84,9 @@ def warnings(summary: Summary) -> Iterator[str]:
     yield from _stopped(summary)
     yield from damage_lines(summary.coverage.damaged)
     yield from dropped_lines(summary.coverage.dropped)
-    going, end = ("in progress since", "the end") if not by_hand else _WHEN_STOPPED
+    going, end = "in progress since", "the end"
+    if by_hand:
+        going, end = "was in progress, when the job was ended, since", "that"
     for number, since_s in summary.steps.in_progress:
         yield f"step {number} {going} {units.seconds(since_s)}"
     for span in summary.coverage.in_progress:
@@ -119,10 +107,10 @@ def warnings(summary: Summary) -> Iterator[str]:
 def _stopped(summary: Summary) -> Iterator[str]:
     stopped = summary.coverage.stopped
     for one in stopped[:_MOST_STOPPED]:
-        pid = "" if one.pid < 0 else f" (pid {one.pid} on {one.host})"
         when = "" if math.isnan(one.after_s) else f" {units.seconds(one.after_s)} after the start"
         why = f" ({one.detail})" if one.detail else ""
-        yield f"recording stopped in {one.role or 'a process'}{pid}{when}{why}"
+        who = (one.role or "a process") + pid_on(one.pid, one.host)
+        yield f"recording stopped in {who}{when}{why}"
     if len(stopped) > _MOST_STOPPED:
         others = units.plural(len(stopped) - _MOST_STOPPED, "more process")
         yield f"recording stopped in {others}: `rltrace info` lists them"

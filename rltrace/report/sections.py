@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
-from rltrace.analysis.stages import StageRow
 from rltrace.analysis.summary import StepsSummary, Summary
 from rltrace.analysis.syncs import Syncs
 from rltrace.report import units
-from rltrace.report.cascade_section import cascade_section, reward_section
 from rltrace.report.coverage_section import coverage_section
 from rltrace.report.freshness_section import curve_section, staleness_section
-from rltrace.report.goodput_section import goodput_section
-from rltrace.report.layout import Column, Grid, Section, listed
+from rltrace.report.goodput_section import cascade_section, goodput_section, reward_section
+from rltrace.report.layout import Column, Grid, Section, listed, numbers
 from rltrace.report.own_figures_section import own_figures_section, pointer
 from rltrace.report.probe_section import probe_section
 from rltrace.report.tail_section import has_tail, tail_section
@@ -60,54 +58,51 @@ def stages_section(summary: Summary, more_notes: Iterable[str] = ()) -> Section:
     what = "the whole run" if steps.whole_run else units.plural(steps.steady, "steady step")
     window, held = ("window", "run") if steps.whole_run else ("step", "step")
     scale = units.scale(steps.step_s.mean)
-    rows = [_stage_cells(row, scale.show) for row in summary.stages]
-    if steps.step_s.n:
-        idle, step = steps.unattributed_s, steps.step_s
-        if idle.n:
-            cells = [scale.show(v) for v in (idle.mean, idle.p50, idle.p95, idle.mean)]
-            rows.append(("unattributed", "", *cells, "", units.share(steps.unattributed_share)))
-        cells = [scale.show(v) for v in (step.mean, step.p50, step.p95, step.mean)]
-        rows.append((window, "τ_step", *cells, "", "100 %"))
+    rows: list[tuple[str, ...]] = []
+    for row in summary.stages:
+        tau, exposed, hidden = row.tau_s, row.exposed_s.mean, row.hidden_s.mean
+        cells = map(scale.show, (tau.mean, tau.p50, tau.p95, exposed, hidden))
+        rows.append((row.name, row.symbol, *cells, units.share(row.share)))
+    for name, symbol, spread, share in (
+        ("unattributed", "", steps.unattributed_s, units.share(steps.unattributed_share)),
+        (window, "τ_step", steps.step_s, "100 %"),
+    ):
+        if steps.step_s.n and spread.n:
+            times = (spread.mean, spread.p50, spread.p95, spread.mean)
+            rows.append((name, symbol, *map(scale.show, times), "", share))
+    title = "Where the time goes" if steps.whole_run else "Where the step goes"
+    if not rows:
+        return Section(title, ("No span of any stage was recorded.",))
     columns = (
         Column(f"stage, {scale.unit}"),
         Column("τ"),
         Column("mean", right=True),
         Column("p50", right=True, least_width=76),
-        Column("p95", right=True),
-        Column("exposed", right=True),
+        *numbers("p95", "exposed"),
         Column("hidden", right=True, least_width=68),
         Column("share", right=True),
     )
     return Section(
-        title="Where the step goes" if not steps.whole_run else "Where the time goes",
-        lines=tuple(_step_lines(summary)) if rows else ("No span of any stage was recorded.",),
-        grid=Grid(columns, tuple(rows)) if rows else None,
-        notes=(
+        title,
+        tuple(_step_lines(summary)),
+        Grid(columns, tuple(rows)),
+        (
             f"Means over {what}. {_exposed(steps, held, window)}",
             *_composition(summary),
             *path_lines(summary.critical_path),
             *_waits(summary),
             *more_notes,
-        )
-        if rows
-        else (),
+        ),
     )
 
 
 def _exposed(steps: StepsSummary, held: str, window: str) -> str:
-    """What exposed and hidden times are, or why they are not known."""
     if steps.exposed_unknown:
         return f"Exposed and hidden times are unknown: {steps.exposed_unknown}."
     return (
         f"exposed: only this stage held the {held} up; hidden: it ran under a longer chain. "
         f"Exposed and unattributed add up to the {window}."
     )
-
-
-def _stage_cells(row: StageRow, show: Callable[[float], str]) -> tuple[str, ...]:
-    tau = row.tau_s
-    times = (tau.mean, tau.p50, tau.p95, row.exposed_s.mean, row.hidden_s.mean)
-    return (row.name, row.symbol, *map(show, times), units.share(row.share))
 
 
 def _step_lines(summary: Summary) -> Iterator[str]:
@@ -126,22 +121,26 @@ def _step_lines(summary: Summary) -> Iterator[str]:
         slow = [time.seconds for time in steps.times if time.warmup]
         which = f"the first {len(slow)} steps"
         if len(slow) <= _MOST_STEPS:
-            which = f"step{'s' * (len(slow) > 1)} {listed([str(n) for n in steps.warmup])}"
+            which = f"step{'s' * (len(slow) > 1)} {_first_few(steps.warmup)}"
         mean = " in the mean" if len(slow) > 1 else ""
         yield f"Warm-up, left out: {which} ({units.seconds(sum(slow) / len(slow))}{mean})."
     yield from _slow_first_step(summary)
     if steps.stalled:
-        which = listed([str(n) for n in steps.stalled[:_MOST_STEPS]])
-        more = " and more" * (len(steps.stalled) > _MOST_STEPS)
         yield (
-            f"All figures of steps are of {judged_steps(steps)} (left out: {which}{more}): what is "
-            "made in one step is used in the next, so they follow each other."
+            f"All figures of steps are of {judged_steps(steps)} (left out: "
+            f"{_first_few(steps.stalled)}): what is made in one step is used in the next, so they "
+            "follow each other."
         )
     yield from _whole_generations(steps)
     if steps.between_s > 0.01 * step_s.mean * step_s.n:
         yield f"{units.seconds(steps.between_s)} more passed between steps."
     if steps.repeated:
         yield f"{units.plural(steps.repeated, 'step')} came again (a restart)."
+
+
+def _first_few(steps: Sequence[int]) -> str:
+    more = " and more" * (len(steps) > _MOST_STEPS)
+    return listed([str(number) for number in steps[:_MOST_STEPS]]) + more
 
 
 def _whole_generations(steps: StepsSummary) -> Iterator[str]:
@@ -159,9 +158,7 @@ def _whole_generations(steps: StepsSummary) -> Iterator[str]:
     generations = units.plural(steps.generations, "generation")
     out = ""
     if steps.parts:
-        left = listed([str(n) for n in steps.parts[:_MOST_STEPS]])
-        more = " and more" * (len(steps.parts) > _MOST_STEPS)
-        out = f" (left out, part of a generation's steps: {left}{more})"
+        out = f" (left out, part of a generation's steps: {_first_few(steps.parts)})"
     yield (
         f"{serves}: figures are of whole ones, steps {steady[0]} to {steady[-1]}, "
         f"{generations}{out}."
@@ -236,28 +233,20 @@ def syncs_section(summary: Summary) -> Section:
     columns = (
         Column("role"),
         Column("processes", right=True, least_width=76),
-        Column("bytes", right=True),
-        Column("seconds", right=True),
-        Column("GB/s", right=True),
-        Column("stall", right=True),
+        *numbers("bytes", "seconds", "GB/s", "stall"),
         Column("p50", right=True, least_width=76),
         Column("p95", right=True, least_width=68),
     )
-    return Section(
-        "Weight movement",
-        tuple(_update_lines(syncs)),
-        Grid(columns, rows),
-        tuple(_sync_notes(syncs)),
-    )
+    lines, notes = tuple(_update_lines(syncs)), tuple(_sync_notes(syncs))
+    return Section("Weight movement", lines, Grid(columns, rows), notes)
 
 
 def _update_lines(syncs: Syncs) -> Iterator[str]:
-    updates = units.plural(syncs.updates, "update")
     if not syncs.updates:
         yield f"{units.plural(syncs.recorded, 'update')} recorded, none within the steady steps."
         return
     size, seconds = syncs.bytes_per_update, syncs.update_s.mean
-    line = f"{updates}: {units.seconds(seconds)} each in the mean"
+    line = f"{units.plural(syncs.updates, 'update')}: {units.seconds(seconds)} each in the mean"
     if size.n:
         some = "" if size.n == syncs.updates else f" (known of {units.count(size.n)})"
         line += f", {units.size(size.mean)}{some}, {units.number(syncs.gb_per_s)} GB/s"
@@ -275,12 +264,12 @@ def _update_lines(syncs: Syncs) -> Iterator[str]:
 def _sync_notes(syncs: Syncs) -> Iterator[str]:
     if not syncs.updates:
         return
-    left_out = syncs.recorded - syncs.updates
-    also = f" ({units.count(left_out)} more began outside of the steady steps)" if left_out else ""
-    phases = "; an instant at which several phases run counts for the first of them"
-    yield (
-        f"An update lasts while any process is at work on it{phases if syncs.phases else ''}{also}."
-    )
+    line = "An update lasts while any process is at work on it"
+    if syncs.phases:
+        line += "; an instant at which several phases run counts for the first of them"
+    if left_out := syncs.recorded - syncs.updates:
+        line += f" ({units.count(left_out)} more began outside of the steady steps)"
+    yield f"{line}."
     yield (
         "Table: one participant in one update, means; GB/s = bytes / seconds; stall: how long its "
         "other work stood still."

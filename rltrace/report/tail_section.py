@@ -6,10 +6,9 @@ import math
 from collections.abc import Iterator
 
 from rltrace.analysis.slots import Slots
-from rltrace.analysis.tail import Lengths, Tail
-from rltrace.analysis.tail_causes import DECODING, TailCauses
+from rltrace.analysis.tail import DECODING, Lengths, Tail, TailCauses
 from rltrace.report import units
-from rltrace.report.layout import Column, Grid, Section, listed
+from rltrace.report.layout import Column, Grid, Section, listed, numbers
 
 _SMALL = 0.05
 _FULL = 0.95
@@ -24,7 +23,6 @@ def has_tail(tail: Tail) -> bool:
 
 
 def tail_section(tail: Tail) -> Section:
-    """The tail section of a report."""
     rows = []
     for name, spread, show in (
         ("response tokens", tail.response_tokens, units.count),
@@ -33,13 +31,11 @@ def tail_section(tail: Tail) -> Section:
         ("verdict latency", tail.verdict_s, units.seconds),
     ):
         if spread.n:
-            numbers = [show(v) for v in (spread.p50, spread.p95, spread.p99, spread.largest)]
-            rows.append((name, *numbers, units.ratio(spread.tail_ratio), units.count(spread.n)))
+            times = map(show, (spread.p50, spread.p95, spread.p99, spread.largest))
+            rows.append((name, *times, units.ratio(spread.tail_ratio), units.count(spread.n)))
     columns = (
         Column("trajectories"),
-        Column("p50", right=True),
-        Column("p95", right=True),
-        Column("p99", right=True),
+        *numbers("p50", "p95", "p99"),
         Column("max", right=True, least_width=76),
         Column("p95/p50", right=True),
         Column("n", right=True, least_width=68),
@@ -60,13 +56,11 @@ def _causes(causes: TailCauses | None) -> Iterator[str]:
         f"({units.seconds(causes.slowest_s)} against {units.seconds(causes.usual_s)}): "
         f"{listed(why)}"
     )
-    if shorter:
-        less = [
-            f"{_SHORTER.get(one.name, one.name)} {units.seconds(-one.seconds)}"
-            for one in reversed(shorter)
-        ]
-        line += f"; less by {listed(less[:_MOST_CAUSES])}"
-    yield f"{line}."
+    less = [
+        f"{_SHORTER.get(one.name, one.name)} {units.seconds(-one.seconds)}"
+        for one in reversed(shorter)
+    ]
+    yield f"{line}{f'; less by {listed(less[:_MOST_CAUSES])}' if less else ''}."
     marks = [
         f"{mark.name} {units.share(mark.of_slowest)} (usual ones {units.share(mark.of_usual)})"
         for mark in causes.marks
@@ -89,9 +83,8 @@ def _draining(slots: Slots | None) -> Iterator[str]:
 
 def _notes(tail: Tail) -> Iterator[str]:
     yield from _lengths(tail.lengths)
-    known = [(word, n) for word, n in tail.finishes if word != "unknown"]
-    if known:
-        yield "ended by " + ", ".join(f"{word} {units.count(n)}" for word, n in known) + "."
+    if known := [f"{word} {units.count(n)}" for word, n in tail.finishes if word != "unknown"]:
+        yield f"ended by {', '.join(known)}."
     if tail.unended:
         yield f"{units.count(tail.unended)} more began and never ended."
     if tail.verdicts_untimed:
@@ -100,7 +93,7 @@ def _notes(tail: Tail) -> Iterator[str]:
     if tail.verdict_failures:
         yield f"{units.plural(tail.verdict_failures, 'verdict')} timed out or failed."
     if tail.causes is not None and tail.causes.unknown:
-        yield f"Not recorded, hence within the other causes: {listed(list(tail.causes.unknown))}."
+        yield f"Not recorded, hence within the other causes: {listed(tail.causes.unknown)}."
 
 
 def _lengths(lengths: Lengths | None) -> Iterator[str]:

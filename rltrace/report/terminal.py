@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import io
+import re
+from itertools import pairwise
+from pathlib import Path
+
 from rich.console import Console
 from rich.panel import Panel
+from rich.terminal_theme import DIMMED_MONOKAI
 from rich.text import Text
 
 from rltrace.analysis.summary import Summary
-from rltrace.analysis.typical import PARTS
 from rltrace.analysis.walls.wall import LIKELY, WEAK
 from rltrace.report import run_lines, units, verdict
 from rltrace.report.printed import COLOURS, WIDEST, say, show, wrapped
 from rltrace.report.sections import sections
+from rltrace.report.whole_file import write_file
 from rltrace.trace.printable import visible
 from rltrace.trace.vocabulary import Stage, word
 
@@ -37,9 +43,8 @@ def render(summary: Summary, console: Console, own_figures: bool = False) -> Non
 
 def _verdict(summary: Summary, width: int) -> Panel:
     found = summary.verdict
-    style = _VERDICT_COLOURS.get(found.confidence, "bold")
-    if found.alarms:
-        style = "bold red"
+    colour = _VERDICT_COLOURS.get(found.confidence, "bold")
+    style = "bold red" if found.alarms else colour
     inner = width - 4
     text = Text("\n".join(wrapped(verdict.headline(summary), inner)), style=style)
     for sentence in verdict.evidence(summary):
@@ -73,13 +78,26 @@ def _print_waterfall(summary: Summary, console: Console, width: int) -> None:
 
 
 def _strip(busy: tuple[float, ...], columns: int) -> str:
-    """`PARTS` parts drawn as `columns` cells, darker where the stage ran longer."""
+    """Equal parts drawn as `columns` cells, darker where the stage ran longer."""
     cells = []
-    for i in range(columns):
-        parts = busy[
-            i * PARTS // columns : max((i + 1) * PARTS // columns, i * PARTS // columns + 1)
-        ]
+    for since, until in pairwise(i * len(busy) // columns for i in range(columns + 1)):
+        parts = busy[since : max(until, since + 1)]
         shade = sum(parts) / len(parts)
-        level = round(shade * (len(_SHADES) - 1))
-        cells.append(_SHADES[max(level, 1) if shade > 0 else 0])
+        cells.append(_SHADES[max(round(shade * (len(_SHADES) - 1)), int(shade > 0))])
     return "".join(cells)
+
+
+_PICTURE_WIDTH = 88
+_WEB_FONT = re.compile(r",\s*url\([^)]*\) format\([^)]*\)")
+"""Of rich's, which whoever opens the picture would ask a host in the network for."""
+
+
+def write_svg(summary: Summary, path: Path, own_figures: bool = False) -> None:
+    """Writes the report as a picture. Errors: `RltraceError` when the file cannot be written."""
+    unseen, width = io.StringIO(), _PICTURE_WIDTH
+    console = Console(
+        record=True, width=width, file=unseen, force_terminal=True, color_system="truecolor"
+    )
+    render(summary, console, own_figures)
+    drawn = _WEB_FONT.sub("", console.export_svg(title="rltrace report", theme=DIMMED_MONOKAI))
+    write_file(path, drawn.encode())

@@ -1,4 +1,4 @@
-"""The report as JSON: every figure of the analysis, its unit in the key, unknown as null.
+"""Results as JSON: units in the keys, unknown as null.
 
 Keys are stable within a `schema`: they may be added, but keep their names and meaning.
 """
@@ -8,20 +8,24 @@ from __future__ import annotations
 import math
 from dataclasses import fields, is_dataclass
 from enum import IntEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rltrace.analysis.probe import HALF_WIDTH
 from rltrace.analysis.summary import Summary
 from rltrace.report import run_lines, verdict
 from rltrace.trace.vocabulary import word
 
+if TYPE_CHECKING:
+    from rltrace.analysis.plan.advice import Advice
+    from rltrace.analysis.plan.plan import Plan
+
 SCHEMA = "rltrace-report/1"
+PLAN_SCHEMA = "rltrace-plan/1"
 
 
 def render(summary: Summary) -> dict[str, Any]:
-    """The report as JSON values."""
-    document: dict[str, Any] = {"schema": SCHEMA, **_value(summary)}
-    binding, composition, goodput = summary.binding, summary.composition, summary.goodput
+    document: dict[str, Any] = {"schema": SCHEMA, **plain(summary)}
+    binding, goodput = summary.binding, summary.goodput
     document["binding"] |= {
         "headline": verdict.stage_line(summary),
         "stage": None if binding.stage is None else binding.stage.name,
@@ -40,42 +44,95 @@ def render(summary: Summary) -> dict[str, Any]:
         values |= {"contradicts": one.contradicts, "agrees": one.agrees}
     if summary.probe is not None:
         for stage, values in zip(summary.probe.stages, document["probe"]["stages"], strict=True):
-            values["contradicts_computed"] = stage.contradicts
-            values["more_steps"] = stage.more_steps_for(HALF_WIDTH)
+            more_steps = stage.more_steps_for(HALF_WIDTH)
+            values |= {"contradicts_computed": stage.contradicts, "more_steps": more_steps}
     document["health"]["well"] = summary.health.well
     document["warnings"] = list(run_lines.warnings(summary))
-    if composition is not None:
-        document["composition"] |= {
-            "difference_s": _value(composition.difference_s),
-            "difference_share": _value(composition.difference_share),
-        }
+    if summary.composition is not None:
+        document["composition"] |= _of(summary.composition, "difference_s", "difference_share")
     if summary.run.only_some:
         document |= {"staleness": None, "tail": None}  # of no sample is known anything
     if goodput is not None:
-        document["goodput"] |= {
-            "useful_tokens_per_device_s": _value(goodput.useful_tokens_per_device_s),
-            "useful_known_tokens_per_device_s": _value(goodput.useful_known_tokens_per_device_s),
-            "trained_tokens_per_device_s": _value(goodput.trained_tokens_per_device_s),
-            "useful_tokens_per_usd": _value(goodput.useful_tokens_per_usd()),
-        }
+        rates = ("useful", "useful_known", "trained")
+        document["goodput"] |= _of(goodput, *(f"{rate}_tokens_per_device_s" for rate in rates))
+        document["goodput"]["useful_tokens_per_usd"] = plain(goodput.useful_tokens_per_usd())
     return document
+
+
+def _of(result: object, *properties: str) -> dict[str, Any]:
+    """What follows from the fields of a result."""
+    return {name: plain(getattr(result, name)) for name in properties}
 
 
 def plain(value: Any) -> Any:
     """Any result of the analysis as JSON values."""
-    return _value(value)
-
-
-def _value(value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
         shown = (one for one in fields(value) if one.metadata.get("json", True))
-        return {one.name: _value(getattr(value, one.name)) for one in shown}
+        return {one.name: plain(getattr(value, one.name)) for one in shown}
     if isinstance(value, IntEnum):
         return word(value)
     if isinstance(value, dict):
-        return {str(key): _value(one) for key, one in value.items()}
+        return {str(key): plain(one) for key, one in value.items()}
     if isinstance(value, list | tuple):
-        return [_value(one) for one in value]
+        return [plain(one) for one in value]
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     return value
+
+
+def of_plan(found: Plan, advice: Advice) -> dict[str, Any]:
+    spec, choice = found.spec, advice.choice
+    of = found.parts.rollout.lengths
+    first = advice.first
+    return {
+        "schema": PLAN_SCHEMA,
+        "workload": {
+            "name": spec.name,
+            "model": plain(spec.model),
+            "gpu": plain(spec.gpu),
+            "gpus": spec.gpus,
+            "prompts": spec.prompts,
+            "group": spec.group,
+            "tokens": spec.response_tokens,
+            "lag_bound": spec.lag_bound,
+            "planned_lag_bound": found.parts.lag_bound,
+            "prices": spec.priced,
+        },
+        "assumed": list(spec.assumed),
+        "lengths": {
+            "mean_tokens": of.mean,
+            "cap_tokens": plain(of.cap),
+            "longest_tokens": of.longest(spec.samples),
+            "longest_of_group_tokens": of.longest_of_group(spec.group),
+            "cut_share": of.cut_share,
+            "log_deviation": of.s,
+        },
+        "stages": plain(found.stages),
+        "memory": [{**plain(use), "fits": use.fits} for use in found.memory],
+        "placements": plain(found.rows),
+        "best": found.best.name,
+        "step_s": plain(found.step_s),
+        "walls": plain(found.walls.walls),
+        "binding": [wall.name for wall in found.walls.binding],
+        "split_curve": plain(found.split_curve),
+        "balanced_rollout_share": plain(found.balanced_part),
+        "busy_sandboxes": plain(found.env_places),
+        "first": None if first is None else {
+            "wall": first.wall,
+            "move": first.move,
+            "lever": first.lever,
+            "goodput_gain": None if first.found is None else plain(first.found.goodput_gain),
+            "risk": first.risk,
+        },
+        "risks": list(advice.risks),
+        "move_on": list(advice.move_on),
+        "framework": {
+            "name": choice.framework.name,
+            "reasons": list(choice.reasons),
+            "others": list(choice.others),
+            "papers": list(choice.papers),
+            "opinions_of": choice.opinions,
+        },
+        "launch": plain(advice.launch),
+        "rests_on": list(found.rests_on),
+    }  # fmt: skip

@@ -1,5 +1,4 @@
-"""Numbers as people read them: a fitting unit, three figures, an en dash where nothing is known,
-words where a sum left what a number can hold, and an exponent where nobody counts digits."""
+"""Numbers as people read them."""
 
 from __future__ import annotations
 

@@ -42,7 +42,6 @@ _UNWELL = {
 
 
 def headline(summary: Summary) -> str:
-    """The verdict in one line."""
     found = summary.verdict
     if found.alarms:
         what = listed(list(dict.fromkeys(_UNWELL.get(k, k) for k in forbidding(summary))))
@@ -62,7 +61,6 @@ def headline(summary: Summary) -> str:
 
 
 def forbidding(summary: Summary) -> list[str]:
-    """The kinds of alarms that forbid a verdict."""
     return [one.kind for one in summary.health.alarms if one.forbids]
 
 
@@ -71,15 +69,14 @@ def stage_line(summary: Summary) -> str:
     binding = summary.binding
     if binding.stage is None or binding.confidence == INSUFFICIENT:
         return f"Insufficient evidence: {binding.because}"
-    name = labelled(binding.stage.name, binding.stage.symbol)
-    if binding.tied:
-        names = listed([name, *(labelled(row.name, row.symbol) for row in binding.tied)])
-        if binding.confidence == LIKELY:
-            return f"{names} hold the step up together"
-        return f"which of {names} holds the step up most cannot be told"
+    names = listed([labelled(row.name, row.symbol) for row in (binding.stage, *binding.tied)])
     if binding.confidence == LIKELY:
-        return f"{name} holds the step up most"
-    return f"{name} may hold the step up most, but the evidence is weak"
+        return (
+            f"{names} {'hold the step up together' if binding.tied else 'holds the step up most'}"
+        )
+    if binding.tied:
+        return f"which of {names} holds the step up most cannot be told"
+    return f"{names} may hold the step up most, but the evidence is weak"
 
 
 def evidence(summary: Summary) -> Iterator[str]:
@@ -92,11 +89,10 @@ def evidence(summary: Summary) -> Iterator[str]:
         yield from _measured(found)
         others = [w for w in found.walls if w not in found.binding and w.cost.known][:2]
         if others:
-            told = [f"{w.name} {units.share(w.cost.share)}" for w in others]
-            yield f"next: {listed(told)}"
+            yield f"next: {listed([_with_cost(wall) for wall in others])}"
     elif not found.alarms:
         if found.would_tell:
-            yield f"would be told by {listed(list(found.would_tell))}"
+            yield f"would be told by {listed(found.would_tell)}"
         yield from _measured(found)
     if summary.binding.stage is not None:
         of_walls = {stage for wall in found.binding for stage in stages_of(wall.name)}
@@ -120,7 +116,13 @@ def _of_walls(found: Verdict) -> Iterator[str]:
         which = f" of {wall.name} ({units.share(wall.cost.share)})" if several else ""
         yield f"you see{which}: {wall.symptom}"
         yield f"{'its' if several else 'the'} cost is {wall.because}"
-        yield from _figures(wall)
+        telling = [one for one in wall.evidence if not one.name.startswith("exposed")]
+        if telling:
+            yield "; ".join(figure_words(one) for one in telling[:_MOST_FIGURES])
+
+
+def _with_cost(wall: Wall) -> str:
+    return f"{wall.name} {units.share(wall.cost.share)}"
 
 
 def _beside_the_walls(summary: Summary, of_walls: set[Stage]) -> str:
@@ -136,7 +138,7 @@ def _beside_the_walls(summary: Summary, of_walls: set[Stage]) -> str:
         names = listed([row.name for row in rows])
         return f"{says}; {names} together hold it up for longer ({units.share(together)} of it)"
     own = [w for w in found.walls if binding.stage.stage in stages_of(w.name) and w.cost.known]
-    costs = listed([f"{wall.name} {units.share(wall.cost.share)}" for wall in own])
+    costs = listed([_with_cost(wall) for wall in own])
     return f"{says}; its walls cost less: {costs}" if own else says
 
 
@@ -165,12 +167,6 @@ def judged_steps(steps: StepsSummary) -> str:
 def _nobody_can_tell(found: Verdict) -> bool:
     """Whether the headline says that it cannot be told, and why: no stage is named after that."""
     return found.first is None and not found.balanced and not found.alarms
-
-
-def _figures(wall: Wall) -> Iterator[str]:
-    telling = [one for one in wall.evidence if not one.name.startswith("exposed")]
-    if telling:
-        yield "; ".join(figure_words(one) for one in telling[:_MOST_FIGURES])
 
 
 def _measured(found: Verdict) -> Iterator[str]:
@@ -220,23 +216,18 @@ def _stage_evidence(summary: Summary) -> Iterator[str]:
     if binding.tied:
         yield from _tie(summary)
     else:
-        led = f"{binding.agreeing_steps} of {binding.steps}"
-        yield (
-            f"{first.name} is {exposed}, the most of any stage in {led} steps"
-            f"{_other_leader(binding)}"
-        )
+        led = f"{binding.agreeing_steps} of {binding.steps} steps{_other_leader(binding)}"
+        yield f"{first.name} is {exposed}, the most of any stage in {led}"
         yield from _lead(binding)
     yield from _waits_and_latency(summary)
 
 
 def _waits_and_latency(summary: Summary) -> Iterator[str]:
     first = summary.binding.stage
-    for wait in [wait for wait in summary.waits if wait.in_step][:1]:
-        if wait.share >= _WAIT_SHARE:
-            yield (
-                f"{wait.role or 'a process'} is blocked on “{wait.name}” for "
-                f"{units.share(wait.share)} of the time"
-            )
+    wait = next((wait for wait in summary.waits if wait.in_step), None)
+    if wait is not None and wait.share >= _WAIT_SHARE:
+        who = wait.role or "a process"
+        yield f"{who} is blocked on “{wait.name}” for {units.share(wait.share)} of the time"
     latency = summary.tail.latency_s
     if first is not None and first.stage is Stage.ROLLOUT and latency.n > 1:
         yield (
@@ -289,36 +280,34 @@ def _tie(summary: Summary) -> Iterator[str]:
 
 # --- what the critical path adds to the table of stages: one line, where it says something else
 
-APART = 0.05
-"""Shares that differ by more than this are worth a line."""
+_APART = 0.05  # shares that differ by more than this are worth a line
 _SMALL = 0.005
 _TOO_LITTLE = 0.5  # explained: the path says less than the table
 
 
+def _on_path(path: CriticalPath | None) -> list[PathShare]:
+    """The stages of which the path is made, the most first; none where it was not followed."""
+    if path is None or not path.is_traced or path.unknown_share >= _TOO_LITTLE:
+        return []
+    return [one for one in path.shares if one.stage not in (UNKNOWN, "wait")]
+
+
 def path_leader(path: CriticalPath | None) -> PathShare | None:
     """The stage of which the path is made the most; None where it was not followed."""
-    if path is None or not _explains(path):
-        return None
-    return next((one for one in path.shares if one.stage not in (UNKNOWN, "wait")), None)
-
-
-def _explains(path: CriticalPath) -> bool:
-    return path.is_traced and path.unknown_share < _TOO_LITTLE
+    return next(iter(_on_path(path)), None)
 
 
 def path_lines(path: CriticalPath | None) -> Iterator[str]:
     """The shares on the path, where any differs much from the exposed share."""
-    if path is None or not _explains(path):
-        return
-    work = [one for one in path.shares if one.stage not in (UNKNOWN, "wait")]
-    if not any(abs(one.share - one.exposed_share) > APART for one in work):
-        return
-    shown = [f"{one.stage} {units.share(one.share)}" for one in work if one.share >= _SMALL]
+    work = _on_path(path)
     apart = [
         f"{one.stage} ({units.share(one.exposed_share)} exposed)"
         for one in work
-        if abs(one.share - one.exposed_share) > APART
+        if abs(one.share - one.exposed_share) > _APART
     ]
+    if path is None or not apart:
+        return
+    shown = [f"{one.stage} {units.share(one.share)}" for one in work if one.share >= _SMALL]
     rest = f", unexplained {units.share(path.unknown_share)}" if path.unknown_share else ""
     yield (
         "Followed from the end of the run back to what let each thing start, the critical path is "

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from rltrace.analysis import lint, readiness
 from rltrace.analysis.fixes import Fix
+from rltrace.analysis.stats.estimate import Estimate
 from rltrace.analysis.verdict import Verdict
+from rltrace.analysis.walls.stage_walls import IN_PHASE, UPDATE, UPDATE_BYTES
 from rltrace.analysis.walls.wall import WEIGHTS, Figure, Wall
-from rltrace.analysis.walls.weights import IN_PHASE, UPDATE, UPDATE_BYTES
-from rltrace.analysis.whatif.predict import Estimate
 from rltrace.report import units
 from rltrace.report.layout import Column, Grid, Section, listed
 
@@ -28,13 +27,12 @@ _SOLVED = "groups in which all succeed"
 
 
 def walls_section(verdict: Verdict) -> Section:
-    """All eight walls, the dearest first."""
     columns = (
         Column("wall"), Column("costs", right=True), Column("95 %", right=True), Column(""),
     )  # fmt: skip
     unknown = [wall for wall in verdict.walls if not wall.cost.known]
-    told_apart = len(unknown) < _MANY_UNKNOWN
-    shown = verdict.walls if told_apart else tuple(w for w in verdict.walls if w.cost.known)
+    left_out = unknown if len(unknown) >= _MANY_UNKNOWN else []
+    shown = [wall for wall in verdict.walls if wall not in left_out]
     if not shown:
         return Section("The eight walls", (f"None can be told: {verdict.because}. {_WOULD_TELL}",))
     return Section(
@@ -45,7 +43,7 @@ def walls_section(verdict: Verdict) -> Section:
             "costs: the share of goodput that the wall takes; without it the run would be "
             "1 / (1 - share) times better. Costs do not add up.",
             *_others(verdict),
-            *(_unknown(verdict) if told_apart else _all_unknown(unknown)),
+            *_unknown(unknown),
             *_solved(verdict),
         ),
     )
@@ -53,39 +51,30 @@ def walls_section(verdict: Verdict) -> Section:
 
 def _wall(wall: Wall) -> tuple[str, ...]:
     cost = wall.cost
-    if not cost.known:
-        return wall.name, units.UNKNOWN, "", wall.confidence
-    interval = ""
-    if not math.isnan(cost.low):
-        interval = f"{units.share(cost.low)} to {units.share(cost.high)}"
-    return wall.name, units.share(cost.share), interval, wall.confidence
+    known = cost.known and not math.isnan(cost.low)
+    interval = f"{units.share(cost.low)} to {units.share(cost.high)}" if known else ""
+    share = units.share(cost.share) if cost.known else units.UNKNOWN
+    return wall.name, share, interval, wall.confidence
 
 
 def _others(verdict: Verdict) -> Iterator[str]:
     """Evidence of walls that matter beside those that bind, whose evidence stands at the top."""
     for wall in verdict.walls:
         if wall not in verdict.binding and wall.cost.known and wall.cost.share >= _MATTERS:
-            said = "; ".join(figure_words(one) for one in _telling(wall)[:_MOST_FIGURES])
+            telling = sorted(wall.evidence, key=lambda one: not one.value)  # nothing comes last
+            said = "; ".join(figure_words(one) for one in telling[:_MOST_FIGURES])
             yield f"{wall.name}: {said}."
-
-
-def _telling(wall: Wall) -> list[Figure]:
-    """Figures that say something: a share of nothing comes last."""
-    return sorted(wall.evidence, key=lambda one: not one.value)
 
 
 def figure_words(one: Figure) -> str:
     """`exposed rollout 1.78 s a step`."""
-    shown: str
     if one.unit == "share":
-        shown = units.share(one.value)
-    elif one.unit == "bytes":
-        shown = units.size(one.value)
-    elif one.unit == "s" or one.unit.startswith("s "):
-        shown = units.seconds(one.value) + one.unit[1:]
-    else:
-        shown = f"{units.number(one.value)} {one.unit}".rstrip()
-    return f"{one.name} {shown}"
+        return f"{one.name} {units.share(one.value)}"
+    if one.unit == "bytes":
+        return f"{one.name} {units.size(one.value)}"
+    if one.unit == "s" or one.unit.startswith("s "):
+        return f"{one.name} {units.seconds(one.value)}{one.unit[1:]}"
+    return f"{one.name} {units.number(one.value)} {one.unit}".rstrip()
 
 
 def _queues(verdict: Verdict) -> Iterator[str]:
@@ -94,23 +83,22 @@ def _queues(verdict: Verdict) -> Iterator[str]:
         return
     rates = {"actors": found.actors, "rewards": found.rewards, "learner": found.learner}
     told = [f"{role} {units.number(r)}" for role, r in rates.items() if not math.isnan(r)]
-    verb = "wait" if len(found.starved) > 1 or found.starved[0] != "learner" else "waits"
+    sets = "sets" if found.slowest == "learner" else "set"
+    waits = "waits" if tuple(found.starved) == ("learner",) else "wait"
     yield (
-        f"Samples a second while at work: {', '.join(told)}: the {found.slowest} set"
-        f"{'s' if found.slowest == 'learner' else ''} the pace, {listed(list(found.starved))} "
-        f"{verb}."
+        f"Samples a second while at work: {', '.join(told)}: the {found.slowest} {sets} the pace, "
+        f"{listed(found.starved)} {waits}."
     )
 
 
-def _unknown(verdict: Verdict) -> Iterator[str]:
-    for wall in verdict.walls:
-        if not wall.cost.known and wall.missing:
+def _unknown(unknown: Sequence[Wall]) -> Iterator[str]:
+    """What each lacks, unless they are so many that this would hide what is there."""
+    if len(unknown) >= _MANY_UNKNOWN:
+        yield f"Cannot be told: {listed([wall.name for wall in unknown])}. {_WOULD_TELL}"
+        return
+    for wall in unknown:
+        if wall.missing:
             yield f"{wall.name}: {wall.because}; would be told by {'; '.join(wall.missing)}."
-
-
-def _all_unknown(unknown: Sequence[Wall]) -> Iterator[str]:
-    """So many that what each lacks would hide what is there."""
-    yield f"Cannot be told: {listed([wall.name for wall in unknown])}. {_WOULD_TELL}"
 
 
 def _solved(verdict: Verdict) -> Iterator[str]:
@@ -161,7 +149,6 @@ def fixes_section(verdict: Verdict) -> Section | None:
 
 
 def against(verdict: Verdict) -> str:
-    """The walls that the fixes are against."""
     return listed([wall.name for wall in verdict.binding])
 
 
@@ -169,12 +156,10 @@ def setting_words(fix: Fix) -> str:
     """`reward_workers=4` and what has to be set with it; a dash where no option makes the move."""
     if not fix.setting:
         return units.UNKNOWN
-    more = [f"{key}={_plain(value)}" for key, value in fix.needs.items()]
-    return " ".join([f"{fix.setting}={_plain(fix.value)}", *more])
-
-
-def _plain(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
+    return " ".join(
+        f"{key}={value if isinstance(value, str) else json.dumps(value)}"
+        for key, value in ((fix.setting, fix.value), *fix.needs.items())
+    )
 
 
 def gain_words(gain: Estimate | None) -> str:
@@ -187,15 +172,15 @@ def gain_words(gain: Estimate | None) -> str:
 
 def _fix_notes(shown: Sequence[Fix], verdict: Verdict) -> Iterator[str]:
     if verdict.idle:
-        yield f"Predicted to change nothing: {listed(list(verdict.idle))}."
+        yield f"Predicted to change nothing: {listed(verdict.idle)}."
     if verdict.slower:
-        yield f"Predicted to be slower for what it costs: {listed(list(verdict.slower))}."
+        yield f"Predicted to be slower for what it costs: {listed(verdict.slower)}."
     if not shown:
         return
+    caution = f"{shown[0].move}: {shown[0].risk} Watch {shown[0].watch}."
     if verdict.unpredicted:
         yield f"Gains: {verdict.unpredicted}."
-        first = shown[0]
-        yield f"{first.move}: {first.risk} Watch {first.watch}."
+        yield caution
         return
     yield (
         "Predicted gains, one fix at a time, in order of gain for their effort. speed: steps; per "
@@ -207,8 +192,7 @@ def _fix_notes(shown: Sequence[Fix], verdict: Verdict) -> Iterator[str]:
     also = f" {more} more: `rltrace report --json`." if more else ""
     yield f"`rltrace experiment --fix N` tries the Nth.{also}"
     if not verdict.do_nothing:
-        first = shown[0]
-        yield f"{first.move}: {first.risk} Watch {first.watch}."
+        yield caution
 
 
 def nothing_to_do(verdict: Verdict) -> str:
@@ -256,10 +240,10 @@ def _beside_bytes(wall: Wall) -> str:
 
 def checks_section(verdict: Verdict) -> Section:
     """Anti-patterns that were found, and the seven controls."""
-    lines = [f"! {one.name}: {one.says}. {one.why} {one.better}"
-             for one in verdict.lints if one.verdict == lint.FOUND]  # fmt: skip
+    found = [one for one in verdict.lints if one.verdict == lint.FOUND]
+    lines = [f"! {one.name}: {one.says}. {one.why} {one.better}" for one in found]
     unsure = [one.name for one in verdict.lints if one.verdict == lint.CANNOT_TELL]
-    clear = sum(one.verdict == lint.NOT_FOUND for one in verdict.lints)
+    clear = len(verdict.lints) - len(found) - len(unsure)
     lines.append(f"Anti-patterns not found: {clear} of {len(verdict.lints)}.")
     if len(unsure) == len(verdict.lints):
         lines = ["Cannot tell whether there are anti-patterns: too little was recorded."]

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from rltrace.analysis.whatif.predict import NO_GAIN, Baseline, Estimate, Prediction
+from rltrace.analysis.stats.estimate import Estimate
+from rltrace.analysis.whatif.predict import NO_GAIN, Baseline, Prediction
 from rltrace.report import units
-from rltrace.report.layout import Column, Grid, Section, listed
+from rltrace.report.layout import Column, Grid, Section, binds, numbers
 
 _MOST_LAGS = 6
 
@@ -39,32 +40,24 @@ def ranked(base: Baseline, found: Sequence[Prediction], beside: Sequence[str] = 
     """All levers that apply, one at a time, below what of the run is left out (`beside`)."""
     columns = (
         Column("lever"),
-        Column("step", right=True),
-        Column("per device-second", right=True),
-        Column("range", right=True),
+        *numbers("step", "per device-second", "range"),
         Column("then binds", least_width=90),
     )
-    rows = tuple(
-        (
-            ", ".join(one.levers),
-            units.seconds(one.step_s.middle),
-            _change(one.goodput_gain.middle),
-            units.between(_change(one.goodput_gain.low), _change(one.goodput_gain.high)),
-            " + ".join(one.walls),
-        )
-        for one in found
-        if one.verdict != NO_GAIN and not one.goodput_gain.is_no_gain
-    )
-    idle = [", ".join(one.levers) for one in found if one.verdict == NO_GAIN]
-    slower = [
-        f"{', '.join(one.levers)} ({_change(one.goodput_gain.middle)})"
-        for one in found
-        if one.verdict != NO_GAIN and one.goodput_gain.is_no_gain
-    ]
+    rows, idle, slower = [], [], []
+    for one in found:
+        levers, gain = ", ".join(one.levers), one.goodput_gain
+        low, middle, high = map(_change, (gain.low, gain.middle, gain.high))
+        if one.verdict == NO_GAIN:
+            idle.append(levers)
+        elif gain.is_no_gain:
+            slower.append(f"{levers} ({middle})")
+        else:
+            step, between = units.seconds(one.step_s.middle), units.between(low, high)
+            rows.append((levers, step, middle, between, " + ".join(one.walls)))
     return Section(
         "What if",
         (*_left_out(beside), _now(base)),
-        Grid(columns, rows) if rows else None,
+        Grid(columns, tuple(rows)) if rows else None,
         (
             "One lever at a time, the best first; gains are in useful tokens for each second of "
             "each device, so that more devices must pay for themselves. Gains do not add up: move "
@@ -81,10 +74,9 @@ def _left_out(beside: Sequence[str]) -> list[str]:
 
 
 def _now(base: Baseline) -> str:
-    wall = f"; {_binds(base.walls)}" if base.walls else ""
-    return (
-        f"Now: {units.seconds(base.step_s)} a step, {base.placement}{_devices(base.devices)}{wall}."
-    )
+    wall = f"; {binds(base.walls)}" if base.walls else ""
+    devices = _devices(base.devices)
+    return f"Now: {units.seconds(base.step_s)} a step, {base.placement}{devices}{wall}."
 
 
 def _answer(base: Baseline, found: Prediction) -> Iterator[str]:
@@ -105,7 +97,7 @@ def _answer(base: Baseline, found: Prediction) -> Iterator[str]:
             line += f", {units.count(per_usd.middle)} per US${_beside(per_usd, units.count)}"
         yield f"{line}."
     if found.walls:
-        yield f"Then {_binds(found.walls)}."
+        yield f"Then {binds(found.walls)}."
     if found.learner_waits_share > 0:
         share = units.share(found.learner_waits_share)
         yield f"The learner waits for samples {share} of the step."
@@ -119,21 +111,14 @@ def _answer(base: Baseline, found: Prediction) -> Iterator[str]:
         yield f"Lag in policy versions, by share of the groups: {', '.join(bars)}{stale}."
 
 
-def _binds(walls: Sequence[str]) -> str:
-    return f"{listed(list(walls))} bind{'s' * (len(walls) == 1)}"
-
-
 def _devices(devices: Mapping[str, float]) -> str:
-    if not devices:
-        return ""
-    return " on " + " + ".join(f"{count:g} {pool}" for pool, count in devices.items())
+    pools = " + ".join(f"{count:g} {pool}" for pool, count in devices.items())
+    return f" on {pools}" if pools else ""
 
 
 def _change(factor: float) -> str:
     """`1.25` -> `+25 %`."""
-    if math.isnan(factor):
-        return units.UNKNOWN
-    return f"{100 * (factor - 1):+.0f} %"
+    return units.UNKNOWN if math.isnan(factor) else f"{100 * (factor - 1):+.0f} %"
 
 
 def _beside(found: Estimate, show: Callable[[float], str]) -> str:

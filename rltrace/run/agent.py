@@ -1,11 +1,7 @@
 """The agent of a node: the one process that runs beside the job and ends with the run.
 
-It reads the devices and the host once a second into the `samples` table, pairs the node's clock
-with real time every few seconds, and measures how far the clock is from that of the node where the
-run was started: when it starts, every minute, and at the end. Where weights are published on the
-node it measures what the node's memory carries, once. Where the run is shipped, its courier does
-that from a thread. It holds no descriptor of the job's and no terminal. A port is open only while
-the run has more than one node.
+It holds no descriptor of the job's and no terminal. A port is open only while the run has more than
+one node.
 """
 
 from __future__ import annotations
@@ -26,7 +22,7 @@ from rltrace.hooks.recorder import Recorder
 from rltrace.hooks.telling import describe
 from rltrace.run.closing import close_run
 from rltrace.run.exchange import Server, measure, own_addresses
-from rltrace.run.lifetime import Lifetime
+from rltrace.run.lifetime import Lifetime, told_in
 from rltrace.run.memory import COUNTER, MemoryFloor
 from rltrace.run.nvml import Devices, NoGpu
 from rltrace.trace.clock import boot_id, monotonic_ns, node_id, pair
@@ -48,7 +44,6 @@ SHIP_WITHIN_S = 600.0
 
 
 def main(run_dir: str) -> None:
-    """Runs the agent of this node until the run is over."""
     _let_go()
     cores = len(os.sched_getaffinity(0))
     recorder = recording.start(run_dir, role="agent", cores=cores, cpu=cpu_model())
@@ -63,17 +58,15 @@ def main(run_dir: str) -> None:
 
 
 class Agent:
-    """See the module."""
-
     def __init__(self, run_dir: str, recorder: Recorder) -> None:
         self.node = node_id()
         self._run_dir = run_dir
         self._recorder = recorder
-        apart = _read_apart(run_dir)
-        self._is_apart = apart is not None
+        apart = told_in(Path(run_dir, APART_FILE))  # where the directory is this node's own
+        self._is_apart = bool(apart)
         # Containers have directories of their own and may share a kernel, so a clock: its name.
         self._name = f"{self.node}~{recorder.who.rpartition('-')[2]}" if apart else self.node
-        detached = bool(apart and apart.get("detached"))
+        detached = bool(apart.get("detached"))
         self._lifetime = Lifetime(run_dir, self.node, self._is_apart, detached)
         self._stopped = False
         self._tell_of_the_one_before()
@@ -87,7 +80,6 @@ class Agent:
         self._unreached = ""  # why the last exchange failed
 
     def stop(self) -> None:
-        """Ends the agent at the next tick."""
         self._stopped = True
 
     def work(self) -> None:
@@ -266,15 +258,9 @@ class Agent:
             time.sleep(0.1)
 
     def _others_at_work(self) -> bool:
-        for path in Path(self._run_dir, NODES).glob("*.json"):
-            if path.stem == self._name:
-                continue
-            try:
-                if "end_ns" not in json.loads(path.read_text()):
-                    return True
-            except (OSError, ValueError):
-                continue
-        return False
+        files = Path(self._run_dir, NODES).glob("*.json")
+        others = (told_in(path) for path in files if path.stem != self._name)
+        return any(told and "end_ns" not in told for told in others)
 
     def _close_run(self) -> None:
         """Writes the run's end when `wrap` could not."""
@@ -284,15 +270,6 @@ class Agent:
 
     def _note(self, **fields: object) -> None:
         append_line(f"{self._run_dir}/{CLOCKS}/{self._name}.jsonl", fields)
-
-
-def _read_apart(run_dir: str) -> dict[str, Any] | None:
-    """What the directory says where it is this node's own."""
-    try:
-        loaded = json.loads(Path(run_dir, APART_FILE).read_text())
-    except (OSError, ValueError):
-        return None
-    return loaded if isinstance(loaded, dict) else None
 
 
 def _let_go() -> None:

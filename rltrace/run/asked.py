@@ -18,9 +18,7 @@ from rltrace.hooks.doses import Design
 from rltrace.plugins import REPLACEMENTS
 from rltrace.trace.run_dir import CAPTURE_TOKENS
 
-OWN_VARIABLES = (
-    *(PROBE_VARIABLE, LOG_STEPS_VARIABLE, SYNC_VARIABLE, SHIP_VARIABLE, CAPTURE_VARIABLE),
-)
+OWN_VARIABLES = (PROBE_VARIABLE, LOG_STEPS_VARIABLE, SYNC_VARIABLE, SHIP_VARIABLE, CAPTURE_VARIABLE)
 """Variables of a run that no other run takes over."""
 
 

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rltrace.analysis.command_form import form_of
+from rltrace.analysis.framework import framework_of
+from rltrace.analysis.stats.estimate import Estimate
 from rltrace.analysis.trial import FRESHNESS, GOODPUT, STEP
 from rltrace.analysis.walls import wall
-from rltrace.analysis.whatif.predict import Estimate
 from rltrace.trace.errors import CANNOT_TELL, RltraceError, WrongUsage
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def change_of_fix(fixes: Sequence[Fix], number: int | None) -> Change:
             CANNOT_TELL,
         )
     settings = {**dict(chosen.needs), chosen.setting: chosen.value}
-    name = _named(chosen.move, settings)
+    name = f"{chosen.move} ({', '.join(f'{o}={v}' for o, v in settings.items())})"
     if chosen.gain is not None and not _pays_by_longer_steps(chosen):
         return Change(name, settings, chosen.gain, STEP)
     only_fresher = chosen.gain is None and chosen.wall == wall.FRESHNESS
@@ -77,7 +78,7 @@ def change_of_words(words: Sequence[str]) -> Change:
 def refuse_what_takes_no_settings(run: Run) -> None:
     """Errors: `RltraceError` where nobody knows how the job of `run` would be told of a change."""
     if not run.meta.get("imported"):  # which has no command: `plan` says so
-        form_of(framework_of(run))
+        form_of(framework_of(run)[0])
 
 
 def refuse_unwell(alarms: Sequence[str]) -> None:
@@ -88,21 +89,6 @@ def refuse_unwell(alarms: Sequence[str]) -> None:
             "(--set tries a change of yours all the same)",
             CANNOT_TELL,
         )
-
-
-def framework_of(run: Run) -> str:
-    """The framework of a run: the one whose adapter was used. Empty where none was."""
-    named = [str(p.adapter) for p in run.processes if p.adapter]
-    return named[0] if named else str(run.meta.get("framework") or "")
-
-
-def stated_settings(run: Run) -> Mapping[str, Any]:
-    """The job's settings as far as a process states them."""
-    for process in run.processes:
-        stated = process.facts.get("settings")
-        if isinstance(stated, dict):
-            return stated
-    return {}
 
 
 def same(text: str | None, stated: object, value: object) -> bool:
@@ -131,7 +117,3 @@ def _value(text: str) -> Any:
         with suppress(ValueError):
             return kind(text)
     return text
-
-
-def _named(move: str, settings: Mapping[str, Any]) -> str:
-    return f"{move} ({', '.join(f'{o}={v}' for o, v in settings.items())})"

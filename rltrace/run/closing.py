@@ -13,14 +13,17 @@ from typing import Any
 
 from rltrace.hooks.hook import split_target
 from rltrace.hooks.idle import INSIDE
+from rltrace.trace.clock import node_id
 from rltrace.trace.duration import OUTLIVED
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.run_dir import (
     NAMES,
+    NODES,
     PROBLEMS,
     PROCESS,
     RUN_FILE,
     RUN_VARIABLE,
+    append_line,
     now_ns,
     read_run_json,
     update_run_json,
@@ -79,8 +82,7 @@ def job_processes(run_dir: Path) -> list[dict[str, Any]]:
 
 
 def what_hooks_missed(run_dir: Path, hooks: Sequence[str]) -> list[str]:
-    """A sentence for each of the user's hooks (`"module:qualname=stage"`) that recorded nothing.
-    Errors: OSError."""
+    """A sentence for each of the user's hooks that recorded nothing. Errors: OSError."""
     placed = {target for process in job_processes(run_dir) for target in process.get("hooks") or ()}
     names = "".join(path.read_text("utf-8") for path in (run_dir / NAMES).glob("*.jsonl"))
     reasons = _reasons(run_dir)
@@ -120,3 +122,37 @@ def _framework(run_dir: Path) -> dict[str, str | None]:
         "framework": name,
         "framework_version": next((str(v) for v in versions if v), None),
     }
+
+
+# --- an agent that was killed and not replaced (`wrap.AgentKeeper`) is told of
+
+AGENT_KILLED = "agent-killed"
+
+
+def agent_is_gone(run_dir: Path) -> bool:
+    from rltrace.trace.liveness import began_at  # agents, who import this module, need it not
+
+    try:
+        return began_at(_pid(run_dir)) is None
+    except (OSError, ValueError, KeyError, TypeError):
+        return False  # it has only begun
+
+
+def note_killed_agent(run_dir: Path) -> str:
+    """Of a run that is not over: writes down among its problems that this node's agent was killed.
+    Returns what that means, or nothing where it lives. Errors: OSError, `RltraceError`."""
+    if not agent_is_gone(run_dir):
+        return ""
+    run = read_run_json(str(run_dir))
+    lacks = "its devices were not read any more"
+    problem = {"what": AGENT_KILLED, "real_ns": now_ns(run), "target": node_id(), "detail": lacks}
+    # Into the agent's own file: what has another name is not shipped.
+    found = (run_dir / PROCESS).glob(f"*-{_pid(run_dir)}-*.json")
+    who = next((path.stem for path in sorted(found)), "agent")
+    append_line(str(run_dir / PROBLEMS / f"{who}.jsonl"), problem)
+    return f"the agent of this node was killed before the job ended: since then {lacks}"
+
+
+def _pid(run_dir: Path) -> int:
+    told = json.loads((run_dir / NODES / f"{node_id()}.json").read_text("utf-8"))
+    return int(told["pid"])

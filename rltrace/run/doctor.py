@@ -83,7 +83,6 @@ class AdapterCheck:
 
     @property
     def lacking(self) -> tuple[HookCheck, ...]:
-        """The hooks that have no target in the installed version."""
         return tuple(hook for hook in self.hooks if hook.found == NO)
 
 
@@ -99,8 +98,7 @@ class Findings:
 
     @property
     def healthy(self) -> bool:
-        """Whether a job would be traced as it should be here, and the run, if named, was and is
-        well."""
+        """Whether a job would be traced as it should be here, and the run, if named, is well."""
         adapters = (a for a in self.adapters if a.installed is not None)
         return (
             all(check.ok is not False for check in self.checks)
@@ -113,8 +111,8 @@ def examine(run: Path | None = None) -> Findings:
     """Looks at this machine, at the frameworks installed, and at a run. Errors: `RltraceError` when
     the run cannot be opened."""
     from rltrace.analysis.alarm import ALARM
-    from rltrace.analysis.alarms import alarms_and_notes
     from rltrace.analysis.damage import unreadable
+    from rltrace.analysis.run_analysis import RunAnalysis
 
     distributions = packages_distributions()
     adapters = tuple(
@@ -122,17 +120,17 @@ def examine(run: Path | None = None) -> Findings:
         for framework, target in sorted(find_adapters().items())
     )
     if run is None:
-        return Findings((*_machine(),), adapters)
+        return Findings(tuple(_machine()), adapters)
     opened = rltrace.open_run(run)
     problems = tuple(dict.fromkeys(_of_recording(opened)))
     if (why := unreadable(opened)) is not None:
-        return Findings((*_machine(),), adapters, (*problems, why))
-    of_job = alarms_and_notes(opened)  # what went wrong with the job itself
+        return Findings(tuple(_machine()), adapters, (*problems, why))
+    of_job = RunAnalysis(opened).health.alarms  # what went wrong with the job itself
     grave = (one.says for one in of_job if one.severity == ALARM)
     notes = tuple(one.says for one in of_job if one.severity != ALARM)
     if not of_job and not problems:
         notes = (f"{run}: nothing is wrong with its recording or its job",)
-    return Findings((*_machine(),), adapters, tuple(dict.fromkeys((*problems, *grave))), notes)
+    return Findings(tuple(_machine()), adapters, tuple(dict.fromkeys((*problems, *grave))), notes)
 
 
 def _machine() -> Iterator[Check]:
@@ -227,28 +225,16 @@ def _of_recording(run: Run) -> Iterator[str]:
             continue  # what the importer says of the log is no fault of the run
         what = str(problem.get("what", "unreadable"))
         if what not in _HARMLESS:
-            rest = [
-                str(v) for k, v in problem.items() if k in ("target", "name", "stage", "detail")
-            ]
+            rest = [str(v) for k, v in problem.items() if k in _TOLD]
             yield " ".join([what.replace("-", " ") + ":", *rest])
 
 
 def to_json(findings: Findings) -> dict[str, Any]:
-    """Everything, for programs."""
-    adapters = [
-        {**asdict(adapter), "stages": list(adapter.stages)} for adapter in findings.adapters
-    ]
-    return {
-        "healthy": findings.healthy,
-        "checks": [asdict(check) for check in findings.checks],
-        "adapters": adapters,
-        "problems": list(findings.problems),
-        "notes": list(findings.notes),
-    }
+    adapters = [{**asdict(adapter), "stages": adapter.stages} for adapter in findings.adapters]
+    return {"healthy": findings.healthy, **asdict(findings), "adapters": adapters}
 
 
 def render(findings: Findings, console: Console) -> None:
-    """Everything, for people."""
     from rich.table import Table
     from rich.text import Text
 

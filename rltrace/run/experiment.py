@@ -1,10 +1,7 @@
 """`rltrace experiment`: runs a job with a change and without, in turns, and says what it gained.
 
-The job is run by its own command (as it was kept here, or is given), in its own directory, each
-time under `rltrace wrap` into a run of its own. Order: before, after, after, before, ... so that a
-host that gets busier takes from both alike. What is run is said first; what the job writes
-(checkpoints, ledgers) goes to the experiment's directory where the framework's options allow it.
-One that was interrupted goes on with the runs that it has.
+The turns (before, after, after, before, ...) let a host that gets busier take from both alike. What
+the job writes goes to the experiment's directory where the framework's options allow it.
 """
 
 from __future__ import annotations
@@ -24,10 +21,12 @@ from typing import TYPE_CHECKING, Any
 
 import rltrace
 from rltrace.analysis.command_form import elsewhere, form_of, given, refuse_unknown, with_settings
+from rltrace.analysis.differing import stated_settings
+from rltrace.analysis.framework import framework_of
 from rltrace.analysis.playbook import WRAP_SYNC
 from rltrace.analysis.trial import CANNOT_TELL as UNCLEAR
 from rltrace.analysis.trial import Pace, Trial, pace, trial
-from rltrace.run.change import Change, framework_of, same, stated_settings
+from rltrace.run.change import Change, same
 from rltrace.run.location import RUNS_FOLDER, new_run_path, whole_command
 from rltrace.run.reading import open_readable
 from rltrace.trace.errors import CANNOT_TELL, RltraceError, WrongUsage
@@ -67,11 +66,9 @@ class Plan:
         return [(pair, variant) for pair in range(self.pairs) for variant in self.turn(pair)]
 
     def turn(self, pair: int) -> tuple[str, str]:
-        """The variants of a pair in their order."""
         return (AFTER, BEFORE) if pair % 2 else (BEFORE, AFTER)
 
     def command(self, pair: int, variant: str) -> list[str]:
-        """The command of one run."""
         words = self.before if variant == BEFORE else self.after
         form = form_of(self.framework)
         return with_settings(words, form, elsewhere(form, words, str(self.output(pair, variant))))
@@ -89,7 +86,6 @@ class Plan:
         ]
 
     def run_path(self, pair: int, variant: str) -> Path:
-        """Where that run is traced."""
         return self.folder / f"{pair + 1}-{variant}"
 
     def output(self, pair: int, variant: str) -> Path:
@@ -97,17 +93,14 @@ class Plan:
         return self.folder / "output" / f"{pair + 1}-{variant}"
 
     def sentences(self) -> list[str]:
-        """What will be run, for people."""
+        goes_on = self.most_pairs > self.pairs
+        more = f", up to {2 * self.most_pairs} while nobody can tell," if goes_on else ""
         return [
             f"change: {self.change.name}",
             f"before: {shlex.join(self.command(0, BEFORE))}",
             f"after:  {shlex.join(self.command(0, AFTER))}",
-            f"{2 * self.pairs} runs{self._more()} in {self.cwd}, traced into {self.folder}",
+            f"{2 * self.pairs} runs{more} in {self.cwd}, traced into {self.folder}",
         ]
-
-    def _more(self) -> str:
-        more = self.most_pairs > self.pairs
-        return f", up to {2 * self.most_pairs} while nobody can tell," if more else ""
 
 
 def plan(
@@ -130,7 +123,7 @@ def plan(
     if whole is None:
         said = "a run keeps no values of its command that may be secret, and they are not here: "
         raise WrongUsage(f"{said}give the command behind the options, as in {_GIVEN}")
-    framework = framework_of(run)
+    framework, _ = framework_of(run)
     form = form_of(framework)
     words = tuple(whole)
     stated = stated_settings(run)

@@ -1,7 +1,6 @@
 """Serves the metrics of a run over HTTP, beside the job or afterwards.
 
-The run is read when it is scraped (at most once a second), and now and then in between. The job is
-asked nothing: its files are read, by a process of low priority.
+The job is asked nothing: its files are read, by a process of low priority.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
-from rltrace.analysis.meters.of_run import RunMeters
+from rltrace.analysis.live.run_meters import RunMeters
 from rltrace.report.loopback import BoundedServer, is_loopback, names_loopback
 from rltrace.report.prometheus import CONTENT_TYPE, Families, exposition, families
 from rltrace.run.reading import check_followed
@@ -41,15 +40,12 @@ class Exporter:
 
     @property
     def run(self) -> str:
-        """The id of the run."""
         return self._meters.job.id
 
     def values(self) -> Families:
-        """What the meters stand at."""
         return families(self._meters)
 
     def text(self) -> str:
-        """What is to be scraped now."""
         with self._lock:
             if time.monotonic() - self._read_at >= _FRESH_S:
                 self._meters.look()

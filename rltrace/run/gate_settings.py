@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rltrace.analysis.gate.conditions import (
     FORBID,
@@ -24,9 +24,14 @@ from rltrace.analysis.gate.conditions import (
     conditions_of,
     parse_condition,
 )
+from rltrace.run.reading import open_readable
 from rltrace.trace.errors import RltraceError, WrongUsage
 from rltrace.trace.given_files import text_given
 from rltrace.trace.texts import parsed_toml
+
+if TYPE_CHECKING:
+    from rltrace.analysis.gate.baseline import Baseline
+    from rltrace.analysis.gate.findings import Judgement
 
 FILE, PROJECT_FILE = "rltrace.toml", "pyproject.toml"
 DEFAULT = "goodput=3%"
@@ -131,3 +136,30 @@ def _table(path: Path, keys: tuple[str, ...]) -> Mapping[str, Any] | None:
     if not isinstance(found, Mapping):
         raise WrongUsage(f"{path}: {'.'.join(keys)} must be a table")
     return found
+
+
+# --- a gate as people ask for it: runs by path, a baseline in a file, what the project states
+
+
+def gate(runs: Sequence[Path], settings: GateSettings) -> Judgement:
+    """Judges runs of one code together. Errors: `RltraceError`, as `judge` and `read_baseline`, and
+    (wrong usage) where there is nothing to hold them to."""
+    from rltrace.analysis.gate.baseline import read_baseline
+    from rltrace.analysis.gate.judge import judge
+
+    asked = settings.completed()
+    baseline = None if asked.baseline is None else read_baseline(asked.baseline)
+    opened = [open_readable(path) for path in runs]
+    return judge(opened, baseline, asked.conditions, normalise=bool(asked.normalise))
+
+
+def keep_baseline(runs: Sequence[Path], path: Path, *, anyway: bool = False) -> Baseline:
+    """Makes a baseline of runs and writes it; `anyway`: of runs that are not well, too. Errors:
+    `RltraceError`, as `make_baseline`, and where it cannot be written."""
+    from rltrace.analysis.gate.baseline import make_baseline, write_baseline
+
+    if path.is_dir():
+        raise WrongUsage(f"{path} is a directory: name the file to write")
+    made = make_baseline([open_readable(run) for run in runs], anyway=anyway)
+    write_baseline(made, path)
+    return made

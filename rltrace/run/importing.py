@@ -19,8 +19,7 @@ from rltrace.trace.vocabulary import Stage, word
 @dataclass(frozen=True)
 class Imported:
     """What was imported and where to. `stages` counts spans by stage; `not_logged` is what the log
-    cannot tell, `notes` what is wrong with the framework's figures, `log_notes` what was odd or
-    skipped."""
+    cannot tell, `notes` what is wrong with its figures, `log_notes` what was odd or skipped."""
 
     path: str
     framework: str
@@ -48,16 +47,13 @@ def import_log(
     target = IMPORTERS.get(framework)
     if target is None:
         known = ", ".join(IMPORTERS)
-        message = f"there is no importer for {framework!r}; there is one for {known}"
-        raise WrongUsage(message)
+        raise WrongUsage(f"there is no importer for {framework!r}; there is one for {known}")
     module, _, name = target.partition(":")
-    read = getattr(import_module(module), name or "read")
+    read = getattr(import_module(module), name)
     if mapping is not None and framework not in MAPPED:
-        message = f"{framework} names its own stages: --map is for {' and '.join(MAPPED)}"
-        raise WrongUsage(message)
+        raise WrongUsage(f"{framework} names its own stages: --map is for {' and '.join(MAPPED)}")
     if mapping is None and framework in NEEDS_MAPPING:
-        message = f"what the names in {log} mean has to be said: give a file with --map"
-        raise WrongUsage(message)
+        raise WrongUsage(f"what the names in {log} mean has to be said: give a file with --map")
     try:
         run: ImportedRun = read(log) if mapping is None else read(log, mapping)
     except RltraceError as error:
@@ -83,8 +79,8 @@ def _told(path: Path, run: ImportedRun) -> Imported:
         framework=run.framework,
         framework_version=run.version,
         trainer=run.trainer,
-        log=run.log,
-        kind=run.kind,
+        log=run.log.path,
+        kind=run.log.kind,
         steps=len(timed),
         first_step=min(timed, default=None),
         last_step=max(timed, default=None),

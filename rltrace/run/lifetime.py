@@ -30,8 +30,6 @@ _LOOK_EVERY_S = 2.0
 
 
 class Lifetime:
-    """Watches a run from the node `node`."""
-
     def __init__(self, run_dir: str, node: str, apart: bool = False, detached: bool = False):
         """`apart`: the directory is this node's own; `detached`: the job may outlive the run."""
         self._run_dir = Path(run_dir)
@@ -129,14 +127,19 @@ class Lifetime:
 
     def _traced_process_here(self) -> bool:
         for path in (self._run_dir / PROCESS).glob("*.json"):
-            try:
-                process = json.loads(path.read_text())
-            except (OSError, ValueError):
-                continue
+            process = told_in(path)
             here = process.get("node") == self._node and process.get("pid") != os.getpid()
             if here and os.path.exists(f"/proc/{process.get('pid')}"):
                 return True
         return False
+
+
+def told_in(path: Path) -> dict[str, Any]:
+    try:
+        told = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return told if isinstance(told, dict) else {}
 
 
 def _made_by(run: dict[str, Any]) -> tuple[int, int] | None:

@@ -115,8 +115,7 @@ def _owner_of_ours(folder: Path) -> int:
 
 
 def find_run(given: str | Path | None) -> Path:
-    """The run that a command is about: the one given, or the newest here. Errors: `RltraceError`
-    when there is none."""
+    """The run that is given, or the newest here. Errors: `RltraceError` when there is none."""
     if given is not None:
         return Path(given)
     runs = list_runs() if Path(RUNS_FOLDER).exists() else []
@@ -173,8 +172,7 @@ def keep_command(run: Path, command: list[str]) -> None:
 
 
 def whole_command(run: Path, told: Mapping[str, Any]) -> list[str] | None:
-    """The command of a run, of which the description is given; None where a part of it is not
-    known here."""
+    """The command of a run, from its description; None where a part of it is not known here."""
     command = [str(word) for word in told.get("command") or ()]
     if not any(REDACTED in word for word in command):
         return command

@@ -1,9 +1,4 @@
-"""What a node's memory carries: the floor under every weight update on one host.
-
-Measured by the node's agent, never in the job, and once: where a process of the node has said that
-it publishes weights, after a second in which the node had cores and memory to spare, or when the
-run is over.
-"""
+"""What a node's memory carries: the floor under every weight update on one host."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Readings of the node's NVIDIA devices. The only file that imports nvidia-ml-py.
 
-Cumulative counters are preferred to rates (energy, bytes over NVLink and PCIe): nothing between two
-readings is missed, and `nvmlDeviceGetPcieThroughput` would block for a window of its own.
+Cumulative counters are preferred to rates: nothing between two readings is missed, and
+`nvmlDeviceGetPcieThroughput` would block for a window of its own.
 """
 
 from __future__ import annotations
@@ -47,7 +47,6 @@ class Devices:
         return len(self._devices)
 
     def names(self) -> list[str]:
-        """The devices' names, in order."""
         return [str(self._nvml.nvmlDeviceGetName(handle)) for _, handle in self._devices]
 
     def read(self) -> Iterator[Reading]:
@@ -102,28 +101,24 @@ def _throttle(nvml: Any, handle: Any) -> dict[str, float]:
 
 def _nvlink(nvml: Any, handle: Any) -> dict[str, float]:
     # All links together is scope 0xFFFFFFFF. Fields are in KiB.
-    sent = nvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX
-    received = nvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX
-    values = _fields(nvml, handle, [(sent, 0xFFFFFFFF), (received, 0xFFFFFFFF)])
-    return {
-        "gpu/nvlink_sent_bytes": values[0] * _KIB,
-        "gpu/nvlink_received_bytes": values[1] * _KIB,
-    }
+    sent = nvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, 0xFFFFFFFF
+    received = nvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX, 0xFFFFFFFF
+    moved = _moved(nvml, handle, "gpu/nvlink", sent, received)
+    return {counter: kib * _KIB for counter, kib in moved.items()}
 
 
 def _pcie(nvml: Any, handle: Any) -> dict[str, float]:
     sent, received = nvml.NVML_FI_DEV_PCIE_COUNT_TX_BYTES, nvml.NVML_FI_DEV_PCIE_COUNT_RX_BYTES
-    values = _fields(nvml, handle, [(sent, 0), (received, 0)])
-    return {"gpu/pcie_sent_bytes": values[0], "gpu/pcie_received_bytes": values[1]}
+    return _moved(nvml, handle, "gpu/pcie", (sent, 0), (received, 0))
 
 
-def _fields(nvml: Any, handle: Any, wanted: list[tuple[int, int]]) -> list[float]:
+def _moved(nvml: Any, handle: Any, what: str, *fields: tuple[int, int]) -> dict[str, float]:
     found = []
-    for value in nvml.nvmlDeviceGetFieldValues(handle, wanted):
+    for value in nvml.nvmlDeviceGetFieldValues(handle, list(fields)):
         if value.nvmlReturn != nvml.NVML_SUCCESS:
             raise nvml.NVMLError(value.nvmlReturn)
         found.append(_number(nvml, value))
-    return found
+    return {f"{what}_sent_bytes": found[0], f"{what}_received_bytes": found[1]}
 
 
 def _number(nvml: Any, value: Any) -> float:

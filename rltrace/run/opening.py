@@ -114,8 +114,7 @@ _TRACED = ("__init__.py", "trace/*.py", "hooks/*.py", "adapters/*.py")
 
 
 def compile_traced_modules() -> None:
-    """Writes the bytecode that is missing or older than its source; where the installation cannot
-    be written to, nothing happens."""
+    """Writes bytecode that is missing or old; where that cannot be written, nothing happens."""
     for pattern in _TRACED:
         for source in _ROOT.glob(pattern):
             cached = Path(importlib.util.cache_from_source(str(source)))

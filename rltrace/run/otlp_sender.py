@@ -60,8 +60,7 @@ class _Sender:
         except ValueError:
             parts = urlsplit("")
         if parts.scheme not in ("http", "https") or not parts.netloc:
-            message = f"--endpoint {endpoint}: give a URL, e.g. http://127.0.0.1:4318"
-            raise WrongUsage(message)
+            raise WrongUsage(f"--endpoint {endpoint}: give a URL, e.g. http://127.0.0.1:4318")
         if "@" in parts.netloc:
             said = "--endpoint holds credentials: give them with --header Authorization=..."
             raise WrongUsage(said)
@@ -72,11 +71,8 @@ class _Sender:
         self._opener = urllib.request.build_opener(_NoRedirects)
         self.rejected = 0
         self.said = ""
-        self._headers = {
-            "Content-Type": "application/json",
-            "Content-Encoding": "gzip",
-            **headers,
-        }
+        form = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
+        self._headers = {**form, **headers}
 
     def post(self, request: Mapping[str, Any]) -> None:
         """Sends one request, again where the collector says later. Errors: `RltraceError` where it
@@ -93,10 +89,8 @@ class _Sender:
                     said = error.read(500).decode("utf-8", "replace").strip()
                     if elsewhere := error.headers.get("Location"):
                         said = f"what is asked for is at {redacted_urls(elsewhere)}"
-                    message = f"{self.url} answered {error.code} {error.reason}: {said}".rstrip(
-                        ": "
-                    )
-                    raise RltraceError(message, UNREADABLE) from None
+                    message = f"{self.url} answered {error.code} {error.reason}: {said}"
+                    raise RltraceError(message.rstrip(": "), UNREADABLE) from None
                 time.sleep(_wait_s(error.headers.get("Retry-After"), _TRIES - left))
             except (OSError, HTTPException, ValueError) as error:
                 # What is no HTTP (a port for gRPC), and a URL or header that cannot be sent, too.

@@ -19,7 +19,6 @@ _environment_before: dict[str, str] = {}
 
 
 def start(out: str | Path | None) -> Path | None:
-    """See `rltrace.start`."""
     global _began, _environment_before
     active = recorder.active()
     if active is not None:
@@ -50,7 +49,6 @@ def start(out: str | Path | None) -> Path | None:
 
 
 def stop() -> None:
-    """See `rltrace.stop`."""
     global _began
     active = recorder.active()
     if active is not None and active.open_step is not None:

@@ -1,14 +1,11 @@
-"""Writes the summary of each step of a run beside what the job itself logs with TensorBoard.
-
-It is done by a process of its own, into a folder of its own: nothing is hooked in the job, and its
-own files are not touched. TensorBoard shows the folder as one more run on the same axis.
-"""
+"""Writes the summary of each step beside what the job itself logs with TensorBoard."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
 
+from rltrace.analysis.live.kept_tables import SPARING
 from rltrace.analysis.live.snapshot import StepDone
 from rltrace.analysis.live.state import LiveState
 from rltrace.importers.event_files import MARK
@@ -59,7 +56,7 @@ def _log(
         steps = _steps(state)
         written.add(steps[:-_NEWEST], settled=True)
         written.add(steps)
-        state = LiveState(path, _LAST_STEPS)
+        state = LiveState(path, _LAST_STEPS, SPARING)
         while not state.snapshot().job.is_over and not waits(_EVERY_S):
             state.poll()
             written.add(_steps(state))

@@ -15,6 +15,7 @@ from pathlib import Path
 from rich.console import Console, ConsoleDimensions, Group
 from rich.live import Live
 
+from rltrace.analysis.live.kept_tables import SPARING
 from rltrace.analysis.live.snapshot import Job, Snapshot
 from rltrace.analysis.live.state import LiveState
 from rltrace.report.live_frame import frame
@@ -46,7 +47,7 @@ def show_once(path: Path, console: Console) -> None:
 def watch(path: Path, console: Console, interval_s: float = INTERVAL_S) -> Job:
     """Shows a run on the whole screen until somebody presses q or Ctrl-C; what became of the job
     as of then. Errors: as `snapshot`."""
-    state = LiveState(path)
+    state = LiveState(path, sparing=SPARING)
     shown = _checked(state)
     with _keys() as keys, Live(console=console, screen=True, auto_refresh=False) as live:
         while True:

@@ -1,8 +1,7 @@
 """`rltrace wrap -- COMMAND`: runs a command with every process of it traced.
 
 The job comes first. Whatever goes wrong on our side is one sentence on stderr, and the command runs
-as it would have without us; its exit code is passed on. A wrap inside a wrapped job joins the outer
-run (its own `--hook`s are added), unless that has ended or it is given a directory of its own.
+as it would have without us.
 """
 
 from __future__ import annotations
@@ -10,10 +9,12 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
+import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -25,8 +26,6 @@ from rltrace.hooks.wandb_rows import FILE
 from rltrace.run import closing, opening
 from rltrace.run.asked import OWN_VARIABLES, Asked
 from rltrace.run.child import run_child
-from rltrace.run.each_step import EachStep
-from rltrace.run.killed_agent import note_killed_agent
 from rltrace.run.lifetime import WatchedProcess
 from rltrace.run.location import RUNS_FOLDER, is_newest
 from rltrace.run.shipping import waiting
@@ -55,8 +54,6 @@ def wrap(command: list[str], out: Path | None, asked: Asked) -> int:
     """Runs the command and returns its exit code, 128 + n when signal n ended it, 127 when there is
     no such command, 126 when it cannot be executed. `out` is the run directory to make, by default
     a new one in `rltrace-runs/`. Errors: `RltraceError` for wrong usage."""
-    if not command:
-        raise WrongUsage("give a command: `rltrace wrap -- python train.py`")
     for hook in asked.hooks:
         check_hook(hook)
     if asked.ship is not None:
@@ -93,8 +90,6 @@ def wrap(command: list[str], out: Path | None, asked: Asked) -> int:
 
 
 class _Begun(NamedTuple):
-    """A run that a command is about to be traced into."""
-
     run: opening.Opened
     made_by: int | None
     environment: dict[str, str]
@@ -135,8 +130,7 @@ def check_hook(text: str) -> None:
         split_target(target)
         stage_code(Hook(target, stage).stage_word)
     except ValueError as error:
-        message = f"--hook {text}: {error}; write it as module:function=stage"
-        raise WrongUsage(message) from None
+        raise WrongUsage(f"--hook {text}: {error}; write it as module:function=stage") from None
 
 
 def _cannot_run(name: str) -> int:
@@ -160,10 +154,8 @@ def _outer_run() -> str | None:
     except RltraceError:
         over = True
     if over and (DETACHED_VARIABLE not in os.environ or not Path(outer, RUN_FILE).exists()):
-        for name in (
-            *(RUN_VARIABLE, HOOKS_VARIABLE, MAIN_VARIABLE, DETACHED_VARIABLE),
-            *OWN_VARIABLES,
-        ):
+        inherited = (RUN_VARIABLE, HOOKS_VARIABLE, MAIN_VARIABLE, DETACHED_VARIABLE)
+        for name in (*inherited, *OWN_VARIABLES):
             os.environ.pop(name, None)
         return None
     return outer
@@ -194,7 +186,7 @@ def _each_step(run_dir: Path, live: bool, log_steps: bool) -> EachStep | None:
     if live:
         tell.append(_say_line)
     if log_steps:
-        tell.append(StepFigures(run_dir))
+        tell.append(partial(_put_figures, run_dir))
     return EachStep(run_dir, tell, _say) if tell else None
 
 
@@ -247,7 +239,7 @@ def _finish(begun: _Begun, code: int, shown: str, out: Path | None, hooks: Seque
         code = of_all
     url, apart, left = shipped_to(run_dir), 0, 0
     try:
-        if killed := note_killed_agent(run_dir):  # before the run ends, and so the agent
+        if killed := closing.note_killed_agent(run_dir):  # before the run ends, and so the agent
             _say(killed)
         left = closing.close_run(run_dir, code)
         if url:
@@ -282,23 +274,82 @@ def _say(text: str) -> None:
         pass  # nobody listens any more
 
 
+# --- telling of each step while the job runs: whatever goes wrong there is said once and ends the
+# telling, not the job
+
+_INTERVAL_S = 1.0
+_LAST_STEPS = 100  # of more steps between two looks the first ones are not told
+
+
+class EachStep:
+    """Calls each of `tell` with each step of the run in `path`, as it ends; `say` is told what goes
+    wrong."""
+
+    def __init__(
+        self,
+        path: Path,
+        tell: Sequence[Callable[[StepDone], None]],
+        say: Callable[[str], None],
+    ) -> None:
+        self._path = path
+        self._tell = tell
+        self._say = say
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._follow, name="rltrace-steps", daemon=True)
+
+    def start(self) -> None:
+        """Begins. The thread takes over which signals are blocked: all that `wrap` waits for have
+        to be, else one might end `wrap` from here."""
+        try:
+            self._thread.start()
+        except RuntimeError as error:  # as many processes and threads as there may be
+            self._say(f"nothing is said of steps: {error}")
+
+    def finish(self) -> None:
+        """The job is over: tells what is left to tell."""
+        self._over.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _follow(self) -> None:
+        try:
+            from rltrace.analysis.live.kept_tables import SPARING
+            from rltrace.analysis.live.state import LiveState
+
+            state = LiveState(self._path, _LAST_STEPS, SPARING)
+            told_until_ns = settled_until_ns = 0
+            while True:
+                over = self._over.wait(_INTERVAL_S)
+                state.poll(at_once=over)
+                if over:  # what ended just before is complete at the second look
+                    state.poll(at_once=True)
+                shown = state.snapshot()
+                recent = shown.window.recent if shown.window is not None else ()
+                latest_ns = recent[-1].end_ns if recent else 0
+                # What ends with a step comes in by the next look.
+                until_ns = latest_ns if over else settled_until_ns
+                for step in recent:
+                    if told_until_ns < step.end_ns <= until_ns:
+                        for tell in self._tell:
+                            tell(step)
+                told_until_ns, settled_until_ns = max(told_until_ns, until_ns), latest_ns
+                if over:
+                    return
+        except Exception as error:  # the job goes on
+            self._say(f"no more is said of steps: {type(error).__name__}: {error}")
+
+
 # --- the figures of a run's newest step in a file, for the job's own tracker to take up
 
 
-class StepFigures:
-    """Puts each step into the run's file, in the place of the one before."""
+def _put_figures(run_dir: Path, step: StepDone) -> None:
+    """Errors: OSError where they cannot be written."""
+    from rltrace.report.live_line import scalars
 
-    def __init__(self, run_dir: Path) -> None:
-        self._path = str(run_dir / FILE)
-
-    def __call__(self, step: StepDone) -> None:
-        """Errors: OSError where it cannot be written."""
-        from rltrace.report.live_line import scalars
-
-        figures = scalars(step)
-        if step.step >= 0:
-            figures["rltrace/step"] = step.step
-        write_json(self._path, figures)
+    figures = scalars(step)
+    if step.step >= 0:
+        figures["rltrace/step"] = step.step
+    write_json(str(run_dir / FILE), figures)
 
 
 # --- an agent that something killed is started again: a job of weeks keeps its readings of devices,

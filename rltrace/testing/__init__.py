@@ -23,47 +23,28 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rltrace.testing.clocks import FakeClock, ahead, up_for_days
-    from rltrace.testing.made import (
-        at,
-        between,
-        process,
-        report_of,
-        rows,
-        run_from_arrays,
-        run_of,
-        stating,
-        turns,
-    )
-    from rltrace.testing.played import SECOND, START_NS, Process
-    from rltrace.testing.scratch import recording
-    from rltrace.testing.truth import StepTruth, Truth, known_job, make
-    from rltrace.testing.workload import PLACEMENTS, Workload
-
-__all__ = [
-    "PLACEMENTS",
-    "SECOND",
-    "START_NS",
-    "FakeClock",
-    "Process",
-    "StepTruth",
-    "Truth",
-    "Workload",
-    "ahead",
-    "at",
-    "between",
-    "known_job",
-    "make",
-    "process",
-    "recording",
-    "report_of",
-    "rows",
-    "run_from_arrays",
-    "run_of",
-    "stating",
-    "turns",
-    "up_for_days",
-]
+    from rltrace.testing.clocks import FakeClock as FakeClock
+    from rltrace.testing.clocks import ahead as ahead
+    from rltrace.testing.clocks import up_for_days as up_for_days
+    from rltrace.testing.made import at as at
+    from rltrace.testing.made import between as between
+    from rltrace.testing.made import process as process
+    from rltrace.testing.made import report_of as report_of
+    from rltrace.testing.made import rows as rows
+    from rltrace.testing.made import run_from_arrays as run_from_arrays
+    from rltrace.testing.made import run_of as run_of
+    from rltrace.testing.made import stating as stating
+    from rltrace.testing.made import turns as turns
+    from rltrace.testing.played import SECOND as SECOND
+    from rltrace.testing.played import START_NS as START_NS
+    from rltrace.testing.played import Process as Process
+    from rltrace.testing.scratch import recording as recording
+    from rltrace.testing.truth import StepTruth as StepTruth
+    from rltrace.testing.truth import Truth as Truth
+    from rltrace.testing.truth import known_job as known_job
+    from rltrace.testing.truth import make as make
+    from rltrace.testing.workload import PLACEMENTS as PLACEMENTS
+    from rltrace.testing.workload import Workload as Workload
 
 _HOMES = {
     "clocks": ("FakeClock", "ahead", "up_for_days"),
@@ -83,6 +64,7 @@ _HOMES = {
     "truth": ("StepTruth", "Truth", "known_job", "make"),
     "workload": ("PLACEMENTS", "Workload"),
 }
+__all__ = [name for names in _HOMES.values() for name in names]
 
 
 def __getattr__(name: str) -> object:
@@ -91,3 +73,7 @@ def __getattr__(name: str) -> object:
         if name in names:
             return getattr(import_module(f"rltrace.testing.{home}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -51,10 +51,13 @@ class FakeClock:
                 clock.advance(2.5)  # the span is 2.5 s long, whatever the machine did
 
     It is the clock of the node `UP_FOR_DAYS`, and begins a day ago: nothing that is recorded by it
-    lies in the future of whoever reads the run. `now_ns` is what it shows.
+    lies in the future of whoever reads the run. `now_ns` is what it shows. Errors: `ValueError`
+    without a recorder.
     """
 
     def __init__(self, *recorders: Recorder) -> None:
+        if not recorders:
+            raise ValueError("whose clock? FakeClock(recorder): what `recording` gives")
         self.now_ns = up_for_days(*recorders, ago_s=A_DAY_S)
         for recorder in recorders:
             began_ns = time.time_ns() - A_DAY_S * 10**9
@@ -69,7 +72,6 @@ class FakeClock:
         return self.now_ns
 
     def read_ns(self) -> int:
-        """The time that it shows."""
         return self.now_ns
 
     def __enter__(self) -> FakeClock:

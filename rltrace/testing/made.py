@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
+from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import rltrace
-from rltrace.analysis.summary import summarize
+from rltrace.analysis.run_analysis import RunAnalysis
+from rltrace.analysis.summary import summary_of
+from rltrace.hooks.identity import identify
 from rltrace.report.notebook import Run
 from rltrace.report.to_json import render
 from rltrace.testing.played import MAIN_LANE, SECOND, START_NS, Interval, Process, Timeline
 from rltrace.testing.run_files import write
 from rltrace.testing.workload import Workload
+from rltrace.trace import vocabulary
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.run_dir import PROCESS, update_run_json
-from rltrace.trace.schema import TABLES
+from rltrace.trace.schema import TABLES, Column
 from rltrace.trace.vocabulary import Stage, word
+
+_UNKNOWN = np.uint64(2**64 - 1).view(np.float64)  # a NaN that is not one of the job's
 
 
 def at(seconds: float) -> int:
@@ -35,15 +42,18 @@ def between(start_s: float, end_s: float) -> Interval:
 def process(role: str, *spans: tuple[Any, ...], rank: int = 0, **more: Any) -> Process:
     """A process with spans `(stage, start_s, end_s)` or `(stage, start_s, end_s, lane)`. A stage is
     the vocabulary's word ("train") or code; `("step", n)` is the step of that number. Errors:
-    `RltraceError` for a word that is no stage."""
+    `RltraceError` for a word that is no stage, and for spans of another form. What a broken clock
+    may have written, an end before its start, is written."""
     made = Process(role, rank, 0, **more)
-    for stage, start_s, end_s, *lane in spans:
-        where = {"lane": lane[0]} if lane else {}
-        if isinstance(stage, tuple):
-            made.span(between(start_s, end_s), "step", Stage.STEP, stage[1], **where)
-        else:
-            code = _stage(stage)
-            made.span(between(start_s, end_s), word(code), code, -1, **where)
+    for span in spans:
+        if not isinstance(span, tuple) or len(span) not in (3, 4):
+            raise RltraceError(f"{span} is no span: process(role, (stage, start_s, end_s), ...)")
+        stage, start_s, end_s, lane = (*span, MAIN_LANE)[:4]
+        step = stage[1] if isinstance(stage, tuple) else -1
+        code = _stage(stage[0] if isinstance(stage, tuple) else stage)
+        if (code is Stage.STEP) != (step >= 0):
+            raise RltraceError(f'{span}: a step, and only a step, has a number: ("step", 0)')
+        made.span(between(start_s, end_s), word(code), code, step, lane=lane)
     return made
 
 
@@ -57,9 +67,14 @@ def turns(*rollouts_s: float) -> list[tuple[Any, ...]]:
     return spans
 
 
-def rows(made: Process, table: str, **columns: list[Any]) -> Process:
-    """Adds rows of another table to a process; columns that end in `_s` become ns columns."""
-    arrays = {name: np.array(values) for name, values in _in_ns(columns).items()}
+def rows(made: Process, table: str, **columns: Any) -> Process:
+    """Adds rows of another table to a process. A column is a list, or one value for all rows; one
+    that ends in `_s` becomes a ns column. None is unknown, a text is the word of a code or a job's
+    own id. Errors: `RltraceError` for a table, a column or a word that there is not, columns of
+    other lengths, and spans, which `process` takes."""
+    if table == "spans":
+        raise RltraceError("spans come with the process: process(role, (stage, start_s, end_s))")
+    arrays = {name: np.array(values) for name, values in _checked(table, columns).items()}
     made.rows(table, **arrays)
     return made
 
@@ -87,23 +102,17 @@ def run_from_arrays(
     """A run of one process from columns by table, written to `path / "run"`.
 
     `tables` maps a table of docs/trace-format.md to its columns: arrays or lists of one length n.
-    Names are text; a stage is a word or its code, other codes are numbers. A time may be in seconds
-    of the run (`start_s` for `start_ns`), with -1 for one that never came. What is not given is
-    unknown. Spans need `stage`, `start_s` and `end_s`; a `name` that is not given is the stage's.
+    Names are text, codes are words ("train") or numbers, and a text in a column of ids is a job's
+    own id. A time may be in seconds of the run (`start_s` for `start_ns`), with -1 for one that
+    never came. What is not given, or None, is unknown. Spans need `stage`, `start_s` and `end_s`; a
+    `name` that is not given is the stage's.
 
     Errors: `RltraceError` for a table or a column that there is not, and columns of other lengths.
     """
     made, ended_ns = Process(role, 0, 0), START_NS
     for table, given in tables.items():
-        if table not in TABLES:
-            raise RltraceError(f"{table} is no table of a run: {', '.join(TABLES)}")
+        columns = _checked(table, given)
         known = [column.name for column in TABLES[table].columns]
-        for name in given:
-            if name not in known and f"{name.removesuffix('_s')}_ns" not in known:
-                raise RltraceError(f"{table} has no column {name}: {', '.join(known)}")
-        if len(lengths := {len(values) for values in given.values()}) > 1:
-            raise RltraceError(f"the columns of {table} differ in length: {sorted(lengths)}")
-        columns = _in_ns({name: list(values) for name, values in given.items()})
         times = [v for name, values in columns.items() if name.endswith("_ns") for v in values]
         ended_ns = max([ended_ns, *times])
         if table != "spans":
@@ -121,23 +130,53 @@ def run_from_arrays(
 
 
 def _stage(stage: Stage | int | str) -> Stage:
-    if not isinstance(stage, str):
-        return Stage(stage)
-    if stage.upper() not in Stage.__members__:
-        raise RltraceError(f"{stage} is no stage: {', '.join(map(word, Stage))}")
-    return Stage[stage.upper()]
+    return _code(Stage, stage) if isinstance(stage, str) else Stage(stage)
 
 
-def _in_ns(columns: dict[str, list[Any]]) -> dict[str, list[Any]]:
-    """Seconds of the run as Unix ns."""
-    return {
-        f"{name[:-2]}_ns" if name.endswith("_s") else name: (
-            [-1 if v == -1 else at(v) for v in values] if name.endswith("_s") else values
-        )
-        for name, values in columns.items()
-    }
+def _code(kind: type[IntEnum], said: str) -> Any:
+    for member in kind:
+        if word(member) == said:
+            return member
+    what = "stage" if kind is Stage else kind.__name__.lower()
+    raise RltraceError(f"{said} is no {what}: {', '.join(map(word, kind))}")
+
+
+def _checked(table: str, given: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """Columns that the table has, of one length, as they are stored."""
+    if table not in TABLES:
+        raise RltraceError(f"{table} is no table of a run: {', '.join(TABLES)}")
+    known = {column.name: column for column in TABLES[table].columns}
+    lists = {n: v for n, v in given.items() if isinstance(v, list | tuple | range | np.ndarray)}
+    size = max(map(len, lists.values()), default=1)
+    columns: dict[str, list[Any]] = {}
+    for name, values in given.items():
+        in_s = name.endswith("_s") and f"{name.removesuffix('_s')}_ns" in known
+        of = known.get(f"{name.removesuffix('_s')}_ns" if in_s else name)
+        if of is None:
+            raise RltraceError(f"{table} has no column {name}: {', '.join(known)}")
+        if name in lists and len(lists[name]) != size:
+            raise RltraceError(f"{table}: {name} has {len(lists[name])} rows, others have {size}")
+        columns[of.name] = [_value(of, v, in_s) for v in lists.get(name, [values] * size)]
+    if TABLES[table].columns[0].name not in columns:
+        marker = TABLES[table].columns[0].name.replace("_ns", "_s")
+        raise RltraceError(f"{table} need {marker}, without which a row is none")
+    return columns
+
+
+def _value(column: Column, value: Any, in_s: bool) -> Any:
+    if column.kind in "fd":
+        return _UNKNOWN if value is None else value
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return -1
+    if in_s:
+        return value if value == -1 else at(value)
+    if isinstance(value, str) and column.codes:
+        return _code(getattr(vocabulary, column.codes), value)
+    if isinstance(value, str) and column.kind == "q":
+        return identify(value)
+    return value
 
 
 def report_of(run: Run) -> dict[str, Any]:
     """What `rltrace report --json` says of a run."""
-    return render(summarize(run))
+    return render(summary_of(RunAnalysis(run)))

@@ -85,8 +85,6 @@ class StepPlan:
 
 @dataclass
 class Timeline:
-    """The whole run."""
-
     processes: list[Process]
     steps: list[StepPlan]
     batches: list[Batch]

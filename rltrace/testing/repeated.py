@@ -1,8 +1,4 @@
-"""The rows of a played-out workload, written again and again: long runs without playing them.
-
-A repeat comes when the one before has ended; its steps and versions follow on, and its samples are
-others. So a run of 100 million rows is made from the columns of one of a million.
-"""
+"""The rows of a played-out workload, written again and again: long runs without playing them."""
 
 from __future__ import annotations
 
@@ -36,7 +32,6 @@ class Repeats:
 
     @classmethod
     def of(cls, load: Workload, timeline: Timeline) -> Repeats:
-        """As the workload says."""
         if load.repeats == 1:
             return cls(1, 0, 0)
         return cls(load.repeats, period_ns(timeline.steps), len(timeline.steps))

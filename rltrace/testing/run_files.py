@@ -1,8 +1,4 @@
-"""A timeline written as a run directory: stock Arrow IPC streams, names, processes, clocks.
-
-Every node has a monotonic clock of its own, started at another moment, and all but the first have a
-real-time clock that is seconds off, so that a reader has to align them by the exchanges.
-"""
+"""A timeline written as a run directory: stock Arrow IPC streams, names, processes, clocks."""
 
 from __future__ import annotations
 
@@ -30,13 +26,7 @@ from rltrace.trace.schema import TABLES, Table
 from rltrace.trace.vocabulary import Stage
 
 ARROW = {"b": pa.int8(), "i": pa.int32(), "q": pa.int64(), "f": pa.float32(), "d": pa.float64()}
-DTYPE: dict[str, Any] = {
-    "b": np.int8,
-    "i": np.int32,
-    "q": np.int64,
-    "f": np.float32,
-    "d": np.float64,
-}
+DTYPE: dict[str, Any] = {kind: arrow.to_pandas_dtype() for kind, arrow in ARROW.items()}
 BATCH_ROWS = 8192
 SEGMENT_ROWS = 1_200_000
 RTT_NS = 80_000

@@ -1,7 +1,4 @@
-"""A workload played out: which process did what when (Unix nanoseconds), step by step.
-
-The union of each stage in each step is known by construction here, before any analysis sees a span.
-"""
+"""A workload played out: which process did what when (Unix nanoseconds), step by step."""
 
 from __future__ import annotations
 

@@ -33,8 +33,12 @@ _UNTOLD = """
         case when one_by_one then before end as before, done_ns
     from updates"""
 
+UNTOLD = f"create or replace table untold as with {_UNTOLD}"
+UNTOLD_UNKNOWN = """create or replace table untold as select null::bigint as begin_ns,
+    null::int as version, null::int as before, null::bigint as done_ns"""
+"""Table: what is of the version before the first update, and where nobody can tell."""
+
 LIVES = (
-    f"create or replace table untold as with {_UNTOLD}",
     """create or replace view told_uses as
     select u.* replace (
         case when u.version = -1 and time_ns < begin_ns
@@ -80,7 +84,8 @@ LIVES = (
     select coalesce(g.trajectory, f.trajectory) as trajectory, g.end_ns is not null as is_generated,
            "group", first_version, last_version, response_tokens, finish, end_ns, token_ids,
            logprobs, time_ns is not null as is_met, time_ns, used_ns, version, fate,
-           tokens, again
+           tokens, again,
+           avg(coalesce(tokens, response_tokens)) over () as usual_tokens
     from generated g full join fates f on g.trajectory = f.trajectory""",
 )
 VERDICTS = """
@@ -97,4 +102,5 @@ when the first began, and whether one of them failed."""
 that the learner met (`is_met`): what is unknown is NULL, but a `version` is -1; `trajectory` is
 NULL where it had no id, and such a sample is never both. `again`: the learner met it several times.
 `used_ns` is when the learner first met it and did not find it stale (1). `told_uses` are the uses
-with their versions as far as they are known."""
+with their versions as far as they are known. `usual_tokens` is the mean of those whose tokens are
+known: what stands for the others."""

@@ -59,10 +59,10 @@ class Narrowed:
         self._made: set[str] = set()
 
     def make(self, name: str) -> None:
-        """Makes `raw_<name>`."""
+        """Makes `recorded_<name>`."""
         rows = f"FROM ({self._near(name)}) r WHERE {self._within(TABLES[name])}"
         kind = "TABLE" if self._most_rows(name) <= _KEPT_ROWS else "VIEW"
-        self._database.execute(f"CREATE OR REPLACE {kind} raw_{name} AS {rows}")
+        self._database.execute(f"CREATE OR REPLACE {kind} recorded_{name} AS {rows}")
         if name in OF_SAMPLES and kind == "TABLE":
             self._add_earlier(name)
 
@@ -146,13 +146,15 @@ class Narrowed:
         before = [part for part in parts if part.until_ns <= self._of.since_ns]
         for part in reversed(before):
             database = self._database
-            missing = f"FROM range_used WHERE trajectory NOT IN (SELECT trajectory FROM raw_{name})"
+            missing = (
+                f"FROM range_used WHERE trajectory NOT IN (SELECT trajectory FROM recorded_{name})"
+            )
             if not database.execute(f"{missing} LIMIT 1").fetchall():
                 return
-            had = database.execute(f"SELECT count(*) FROM raw_{name}").fetchall()
+            had = database.execute(f"SELECT count(*) FROM recorded_{name}").fetchall()
             database.execute(
-                f"INSERT INTO raw_{name} BY NAME FROM {self._rows_of(name, [part.path])} "
+                f"INSERT INTO recorded_{name} BY NAME FROM {self._rows_of(name, [part.path])} "
                 f"WHERE trajectory IN ({missing})"
             )
-            if database.execute(f"SELECT count(*) FROM raw_{name}").fetchall() == had:
+            if database.execute(f"SELECT count(*) FROM recorded_{name}").fetchall() == had:
                 return

@@ -34,11 +34,13 @@ id is another one then, or -1 where it is not known. Empty where each id is of o
 
 _OF_ROW = 'CASE WHEN r.trajectory IS NULL THEN t."group" ELSE {} END AS "group"'
 _WITH = f"FROM {{}} t LEFT JOIN {NAME} r ON r.trajectory = t.trajectory"
-GROUPED = (
+RAW_GROUPED = (
     f"CREATE OR REPLACE VIEW raw_grouped_trajectories AS SELECT t.* REPLACE "
-    f"""({_OF_ROW.format('r."group"')}) {_WITH.format("raw_trajectories")}""",
+    f"""({_OF_ROW.format('r."group"')}) {_WITH.format("raw_trajectories")}"""
+)
+GROUPED = (
     f"CREATE OR REPLACE VIEW grouped_trajectories AS SELECT t.* REPLACE "
-    f"""({_OF_ROW.format('nullif(r."group", -1)')}) {_WITH.format("trajectories")}""",
+    f"""({_OF_ROW.format('nullif(r."group", -1)')}) {_WITH.format("trajectories")}"""
 )
 """Views: `raw_trajectories` and `trajectories` with these groups."""
 

@@ -7,7 +7,6 @@ is first asked for; a compacted run is read from its Parquet files and nothing i
 from __future__ import annotations
 
 import os
-import re
 import weakref
 from collections import Counter
 from collections.abc import Callable
@@ -23,45 +22,26 @@ from rltrace.trace.duration import OUTLIVED, command_s
 from rltrace.trace.errors import WrongUsage
 from rltrace.trace.files import RunFiles
 from rltrace.trace.liveness import described_alive
-from rltrace.trace.lives import LIVES, VERDICTS
 from rltrace.trace.narrowed import Narrowed, Range
-from rltrace.trace.one_clock import NAME as STEPS_THAT_COUNT
-from rltrace.trace.one_clock import STEPS, steps_that_count
 from rltrace.trace.processes import Process
 from rltrace.trace.questions import only_asks
 from rltrace.trace.reach import read_reach
 from rltrace.trace.real_times import EVER_NS
 from rltrace.trace.recorded import recorded_until
 from rltrace.trace.refused import refused
-from rltrace.trace.regrouped import GROUPED, regrouped
-from rltrace.trace.regrouped import NAME as REGROUPED
 from rltrace.trace.schema import TABLES
 from rltrace.trace.signals import (
-    SAMPLE_REWARDS,
     WEIGHTS,
     reward_weights,
-    signals,
     weights_table,
 )
 from rltrace.trace.sources import pattern_of, quoted, unreadable
 from rltrace.trace.stored import Stored
-from rltrace.trace.views import BASES, LAGS, RECORDED, RECORDED_VIEW, STAGES, view_statements
+from rltrace.trace.tables import Tables
+from rltrace.trace.views import RECORDED, RECORDED_VIEW, view_statements
 
 if TYPE_CHECKING:
     import duckdb
-
-SPAN_STAGES = """
-create or replace table span_stages as
-select process, stage, count(*) as spans, count(*) filter (end_ns < 0) as open,
-       count(*) filter (end_ns >= 0 and end_ns < start_ns) as backwards,
-       min(lane) as first_lane, max(lane) as last_lane
-from raw_spans where start_ns > 0 group by process, stage"""
-"""`spans` have begun, of which `open` have not ended and `backwards` ended before (clocks); their
-lanes lie between two numbers."""
-
-
-_LIVES = ("sample_lives", "told_uses")
-_REGROUPED = (REGROUPED, "grouped_trajectories", "signals", *_LIVES)
 
 
 def open_run(path: str | Path) -> Run:
@@ -69,7 +49,7 @@ def open_run(path: str | Path) -> Run:
     return Run(Path(path))
 
 
-class Run:
+class Run(Tables):
     """A run's metadata, processes and tables.
 
     `problems` lists, as dicts with "what" and "target", the files that could not be read whole and
@@ -80,6 +60,7 @@ class Run:
     """
 
     def __init__(self, path: Path) -> None:
+        super().__init__()
         self.path = path
         self.meta, self.goes_on = described_alive(path)
         self._files = RunFiles(path, self.meta)
@@ -91,7 +72,6 @@ class Run:
         self._stored = Stored(self._files, lambda: me._database)
         self.command_s = command_s(self.meta)
         self._outlived = bool(self.meta.get(OUTLIVED))
-        self._loaded: set[str] = set()
         self._range: Range | None = None
         self.cut_short = False
 
@@ -138,16 +118,6 @@ class Run:
         if relation is None:
             raise WrongUsage("the query returns no rows: give a SELECT")
         return relation
-
-    def ask(self, query: str) -> list[tuple[Any, ...]]:
-        """The rows of one of rltrace's own queries: those of `sql`, sooner. Nobody looks whether it
-        only asks, and it is planned once, not first as a relation and then again to be run; of a
-        short run that is much of what it takes. Errors: as `sql` and `fetchall`."""
-        return self._asked(query).fetchall()
-
-    def ask_columns(self, query: str) -> dict[str, Any]:
-        """The same as numpy's arrays, by column."""
-        return self._asked(query).fetchnumpy()
 
     def add_function(self, name: str, function: Callable[[str], int]) -> None:
         """Lets queries call a function of a text that gives a whole number."""
@@ -313,69 +283,6 @@ class Run:
         database.register(WEIGHTS, weights_table(reward_weights(self.processes)))
         return database
 
-    def _asked(self, query: str) -> duckdb.DuckDBPyConnection:
-        """The database with the answer, which is to be taken before anything else is asked."""
-        self._make_for(query)
-        import duckdb
-
-        try:
-            return self._database.execute(query)
-        except (duckdb.BinderException, duckdb.CatalogException, duckdb.IOException) as error:
-            raise refused(error, query, self._database) from None
-
-    def _make_for(self, query: str) -> None:
-        """Makes the tables and views that a query names."""
-        words = set(re.findall(r"\w+", query.lower()))
-        for name, tables in BASES.items():
-            if name in words:
-                for table in tables:
-                    self._load(table)
-                if name in ("steps", "stages"):
-                    self._count_steps()
-                if name == "lags":
-                    self._database.execute(LAGS)
-                if name == "sample_rewards":
-                    self._database.execute(SAMPLE_REWARDS)
-                if name.endswith(_REGROUPED):
-                    self._regroup()
-                if name == "signals":
-                    self._find("sample_lives", *LIVES)
-                    self._find("signals", signals(reward_weights(self.processes)))
-                if name in _LIVES:
-                    self._find("sample_lives", *LIVES)
-                if name == "sample_verdicts":
-                    self._find(name, VERDICTS)
-                if name == "span_stages":
-                    self._find(name, SPAN_STAGES)
-                if name == RECORDED:
-                    self._database.execute(RECORDED_VIEW.format(recorded_until(self)))
-
-    def _count_steps(self) -> None:
-        """Makes the views of steps, once."""
-        if STEPS_THAT_COUNT not in self._loaded:
-            self._database.register(STEPS_THAT_COUNT, steps_that_count(self._database))
-            self._find(STEPS_THAT_COUNT, STEPS, STAGES)
-
-    def _regroup(self) -> None:
-        """Tells groups apart whose ids come again, once."""
-        if REGROUPED in self._loaded:
-            return
-
-        def starts() -> list[int]:
-            return [row[0] for row in self.ask("SELECT start_ns FROM steps")]
-
-        self._database.register(REGROUPED, regrouped(self._database, starts))
-        for statement in GROUPED:
-            self._database.execute(statement)
-        self._loaded.add(REGROUPED)  # at last: Ctrl-C in a notebook may end it
-
-    def _find(self, table: str, *statements: str) -> None:
-        """Makes a table that many questions are about, once."""
-        if table not in self._loaded:
-            for statement in statements:
-                self._database.execute(statement)
-            self._loaded.add(table)  # at last: Ctrl-C in a notebook may end it
-
     @cached_property
     def _narrowed(self) -> Narrowed | None:
         if self._range is None:
@@ -385,18 +292,25 @@ class Run:
             self._database, self._files.manifest, stored.of_files, stored.rest, self._range
         )
 
+    def _make(self, name: str) -> None:
+        if name == RECORDED:
+            self._database.execute(RECORDED_VIEW.format(recorded_until(self)))
+        super()._make(name)
+
+    def _make_rows(self, name: str) -> None:
+        if self._narrowed is not None:
+            self._narrowed.make(name)
+        else:
+            rows = self._stored.shown(name)
+            self._database.execute(f"CREATE OR REPLACE VIEW recorded_{name} AS {rows}")
+
     def _load(self, name: str) -> None:
         if name in self._loaded:
             return
-        self._loaded.add(name)
         import duckdb
 
         try:
-            if self._narrowed is not None:
-                self._narrowed.make(name)
-            else:
-                rows = self._stored.shown(name)
-                self._database.execute(f"CREATE OR REPLACE VIEW raw_{name} AS {rows}")
+            super()._load(name)
             for statement in view_statements(TABLES[name]):
                 self._database.execute(statement)
         except duckdb.Error as error:

@@ -19,7 +19,6 @@ from rltrace.trace.vocabulary import Outcome
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from rltrace.trace.follow import Follower
     from rltrace.trace.processes import Process
 
 WEIGHTS = "reward_weights"
@@ -38,14 +37,6 @@ def reward_weights(processes: Iterable[Process]) -> dict[str, float]:
             name = component.encode("utf-8", "replace").decode()  # as names are read
             found.setdefault(name, set()).add(float(weight))
     return {name: weights.pop() for name, weights in found.items() if len(weights) == 1}
-
-
-def weights_by_id(run: Follower) -> dict[int, float]:
-    """The same by the ids that the names of components have in a run that is followed."""
-    weights = reward_weights(run.processes)
-    if not weights:
-        return {}
-    return {number: weights[text] for number, text in enumerate(run.names) if text in weights}
 
 
 def weights_table(weights: dict[str, float]) -> pa.Table:

@@ -1,4 +1,6 @@
-"""Traced jobs of the built-in trainer, one of each kind, each run once for all tests."""
+"""Functions that are hooked as an adapter's, and what this process has then recorded of them; and
+traced jobs of the built-in trainer, one of each kind, each run once for all tests.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,7 @@ import json
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,9 +19,51 @@ import rltrace
 from rltrace.testing.inside.adapters import agents, engine, training
 from rltrace.testing.inside.adapters import openrlhf_controller as controller
 from rltrace.testing.inside.adapters import openrlhf_fates as fates
+from rltrace.testing.inside.hooks import Adapter, Observer, Patch, Recorder, split_target, wrap
 from rltrace.testing.inside.trace import Run
 from tests.conftest import MadeOnce
 from tests.hooks.conftest import WRAP, clean_environment
+from tests.patience import PATIENCE_S
+
+Rows = Callable[[str], list[tuple[Any, ...]]]
+CAPTURED = "select prompt_token_ids, response_token_ids from captured order by all"
+
+
+def hooked_as(adapter: type[Adapter], *names: str) -> Callable[[Any], Any]:
+    """Decorates what stands for functions of a framework, by the ends of their targets: a function,
+    or a class with methods of theirs. It is hooked as the adapter hooks those."""
+
+    def of(made: Any) -> Any:
+        for hook in adapter.hooks:
+            module, qualname = split_target(hook.target)
+            owner, _, method = qualname.rpartition(".")
+            if isinstance(made, type):
+                if {owner, f"{module}:{owner}"} & {*names} and method in vars(made):
+                    Patch(made, method, Observer(hook))
+            elif {qualname, hook.target} & {*names}:
+                made = wrap(made, Observer(hook))
+        return made
+
+    return of
+
+
+@pytest.fixture
+def recorder(capturing: Recorder) -> Recorder:
+    """This process records, token ids too."""
+    return capturing
+
+
+@pytest.fixture
+def rows(recorder: Recorder, run_path: Path) -> Iterator[Rows]:
+    """What a query finds of what this process records. In the end every reader could read."""
+
+    def found(query: str) -> list[tuple[Any, ...]]:
+        return rltrace.open_run(run_path).sql(query).fetchall()
+
+    yield found
+    problems = rltrace.open_run(run_path).problems
+    assert [p for p in problems if p["what"] not in ("no-gpu", "step-failed")] == []
+
 
 TRAIN = Path(__file__).parents[2] / "examples/train.py"
 SMALL = {
@@ -81,16 +125,23 @@ class Traced:
         return [row[0] if len(row) == 1 else row for row in found]
 
 
-def train(folder: Path, settings: dict[str, Any], traced: bool = True) -> dict[str, Any]:
+WRAPPED = (*WRAP, "--out", "run")
+
+
+def train(folder: Path, settings: dict[str, Any], wrap: Sequence[str] = WRAPPED) -> dict[str, Any]:
     """Runs a job in a folder, by default traced into `run` there; its ledger."""
     flags = [
         f"--{name}" + ("" if value is True else f"={value}") for name, value in settings.items()
     ]
-    command = [sys.executable, str(TRAIN), "--ledger", str(folder / "ledger.json"), *flags]
-    wrap = [*WRAP, "--out", str(folder / "run"), "--"] if traced else []
-    environment = clean_environment(RAY_memory_monitor_refresh_ms="0")
+    command = [*wrap, *(["--"] if wrap else []), sys.executable, str(TRAIN)]
     done = subprocess.run(
-        [*wrap, *command], cwd=folder, env=environment, capture_output=True, text=True, check=False
+        [*command, "--ledger", "ledger.json", *flags],
+        cwd=folder,
+        env=clean_environment(RAY_memory_monitor_refresh_ms="0"),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     ledger: dict[str, Any] = json.loads((folder / "ledger.json").read_text())

@@ -1,10 +1,10 @@
 """Records which of the options that a framework's settings name a version has, and of what kind.
 
-    python -m tests.adapters.record_options FRAMEWORK VERSION FILE... [CLASS...]
+    python -m tests.adapters.record_options FRAMEWORK VERSION FOLDER WHERE...
 
-`FRAMEWORK` is the name of its file of settings. `FILE` is the version's: Python that adds arguments
-to a parser, YAML of a configuration, or, with `CLASS`, Python with the class of a configuration and
-those within it (read by a Python that knows the version's syntax). Writes into
+`FRAMEWORK` is the name of its file of settings, `FOLDER` the version's source tree. `WHERE` is a
+file below it, Python that adds arguments to a parser or YAML of a configuration, or `module:Class`,
+that of a configuration (read by a Python that knows the version's syntax). Writes into
 `options/<framework>.json`: version -> option -> kind.
 """
 
@@ -18,6 +18,7 @@ from typing import Any
 
 from tests.adapters.option_classes import of_classes
 from tests.adapters.settings import plain, settings_file
+from tests.adapters.sources import Tree
 
 FOLDER = Path(__file__).with_name("options")
 
@@ -31,13 +32,15 @@ def named(framework: str) -> set[str]:
 
 
 def of_parser(source: str) -> dict[str, str]:
-    """The options that a source adds to a parser: `flag`, a type's name, or its choices."""
+    """The options that a source adds to a parser: `flag`, a type's name (with an s where it takes
+    several), or its choices."""
     found = {}
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "add_argument":
             names = [arg.value for arg in node.args if isinstance(arg, ast.Constant)]
             known = {keyword.arg: ast.unparse(keyword.value) for keyword in node.keywords}
             kind = "flag" if known.get("action") == "'store_true'" else known.get("type", "str")
+            kind += "s" if "nargs" in known else ""
             for name in names:
                 found[str(name)] = known.get("choices", kind)
     return found
@@ -63,24 +66,20 @@ def of_yaml(text: str) -> dict[str, str]:
     return found
 
 
-def known(files: list[Path], classes: list[str]) -> dict[str, str]:
-    """The options that files of a version know; of several configurations, those of any."""
-    if classes:
-        each = [of_classes(files, name) for name in classes]
-    else:
-        yaml = [file.suffix in (".yaml", ".yml") for file in files]
-        each = [
-            (of_yaml if is_yaml else of_parser)(file.read_text("utf-8"))
-            for file, is_yaml in zip(files, yaml, strict=True)
-        ]
-    return {option: kind for one in reversed(each) for option, kind in one.items()}
+def known(folder: Path, where: str) -> dict[str, str]:
+    """The options that a version has at one place."""
+    if ":" in where:
+        return of_classes(Tree(folder), where)
+    of = of_yaml if where.endswith((".yaml", ".yml")) else of_parser
+    return of((folder / where).read_text("utf-8"))
 
 
 def main() -> None:
     """Records what the command line names."""
-    framework, version, *names = sys.argv[1:]
-    files = [Path(name) for name in names if Path(name).suffix]
-    options = known(files, [name for name in names if not Path(name).suffix])
+    framework, version, folder, *places = sys.argv[1:]
+    options: dict[str, str] = {}
+    for where in reversed(places):  # of several that have it, the first one's kind
+        options |= known(Path(folder), where)
     FOLDER.mkdir(exist_ok=True)
     path = FOLDER / f"{framework}.json"
     recorded = json.loads(path.read_text("utf-8")) if path.exists() else {}

@@ -1,14 +1,14 @@
-"""What the settings of every framework have to be, told from their file alone."""
+"""What a file of settings holds, and how its options are held to the framework's own."""
 
 from __future__ import annotations
 
+import ast
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import rltrace
-from rltrace.testing.inside.analysis import NAMES, OBSERVABILITY
 from rltrace.testing.inside.hooks import satisfies
 
 if sys.version_info >= (3, 11):
@@ -17,18 +17,21 @@ else:
     import tomli as tomllib
 
 Setting = dict[str, Any]
+Options = dict[str, str]
+"""Those that a version of a framework knows, with their kinds."""
 
-WALLS = set(NAMES)
-TEXTS = {"wall", "move", "option", "effect", "versions"}
+
+FOLDER = Path(rltrace.__file__).parent / "adapters/settings"
 
 
-def settings_file(stem: str, framework: str = "") -> dict[str, Any]:
-    """What a file of settings holds: a list of them under `setting`. `framework` is the name that
-    it has to be of."""
-    file = Path(rltrace.__file__).parent / f"adapters/settings/{stem}.toml"
-    found = tomllib.loads(file.read_text("utf-8"))
-    assert found["framework"] == (framework or found["framework"])
-    return found
+def settings_files() -> list[str]:
+    """The stems of all files of settings."""
+    return sorted(file.stem for file in FOLDER.glob("*.toml"))
+
+
+def settings_file(stem: str) -> dict[str, Any]:
+    """What a file of settings holds: a list of them under `setting`."""
+    return tomllib.loads((FOLDER / f"{stem}.toml").read_text("utf-8"))
 
 
 def plain(option: str) -> str:
@@ -40,26 +43,39 @@ def name(setting: Setting) -> str:
     return f"{setting['option']}={setting['value']}"
 
 
-def check_whole(settings: Sequence[Setting], optional: set[str], versions: Sequence[str]) -> None:
-    """Each says what it has to, about a wall that there is, and of some version in `versions`."""
-    for setting in settings:
-        assert setting.keys() - optional == TEXTS | {"value", "source"}, name(setting)
-        assert all(isinstance(setting[key], str) for key in TEXTS), name(setting)
-        assert setting["wall"] in WALLS, name(setting)
-        assert setting["effect"].endswith("."), name(setting)
-        assert setting["source"], name(setting)
-        assert any(satisfies(version, setting["versions"]) for version in versions), name(setting)
+def takes(kind: str, value: Any) -> bool:
+    """Whether an option of a kind takes a value."""
+    if kind == "any":
+        return True
+    if kind.startswith("["):
+        return value in ast.literal_eval(kind)
+    if kind == "floats":
+        return isinstance(value, list) and all(isinstance(one, float) for one in value)
+    kinds: dict[str, tuple[type, ...]] = {
+        "flag": (bool,), "bool": (bool,), "int": (int,), "float": (int, float), "str": (str,),
+    }  # fmt: skip
+    is_bool = kind in ("flag", "bool")
+    return isinstance(value, kinds.get(kind, ())) and isinstance(value, bool) == is_bool
 
 
-def check_every_wall_has_a_move(settings: Sequence[Setting], without: Sequence[str] = ()) -> None:
-    """But those that a framework is said to have no option against, and observability: what it does
-    not keep, no option brings back."""
-    walls = {setting["wall"] for setting in settings}
-    assert walls | {OBSERVABILITY, *without} == WALLS
-    assert walls.isdisjoint(without)
+def not_taken(
+    settings: Sequence[Setting], version: str, known: Callable[[Setting], Options]
+) -> list[str]:
+    """The values of settings, and of what they need, that a version's options do not take, or
+    that it has no option for; `known` are the options of a setting's configuration."""
+    return [
+        f"{name(setting)}: {option}={value}"
+        for setting in settings
+        if satisfies(version, setting["versions"])
+        for option, value in (
+            (setting["option"], setting["value"]),
+            *setting.get("needs", {}).items(),
+        )
+        if not takes(known(setting).get(plain(option), "none"), value)
+    ]
 
 
 def sources_of(folder: Path, setting: Setting) -> str:
     """The text of the files that read an option, as far as the version in `folder` has them."""
-    files = [folder / source for source in setting["source"]]
-    return "\n".join(file.read_text("utf-8") for file in files if file.exists())
+    files = [file for source in setting["source"] for file in folder.rglob(source)]
+    return "\n".join(file.read_text("utf-8") for file in files)

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-import rltrace
 from rltrace.adapters.agentlightning import rollout_built
 from rltrace.adapters.agentlightning.store import _Calls
 from rltrace.testing.inside.hooks import Call, Recorder
+from tests.adapters.conftest import Rows
 
 WEAVE = "agentlightning.operation.output"
 PROXY = "llm.hosted_vllm"
@@ -33,25 +33,22 @@ PROXY = "llm.hosted_vllm"
         },
     ],
 )
-def test_ids_of_each_tracer_are_found(attributes: dict[str, Any]) -> None:
+def test_ids_of_each_tracer_are_found_and_without_them_tokens_are_unknown(
+    attributes: dict[str, Any],
+) -> None:
     calls = _Calls()
     calls.add(attributes)
     calls.add(attributes)
-    columns = calls.columns()
-    assert columns["token_ids"] == 1
-    assert (columns["prompt_tokens"], columns["response_tokens"]) == (2, 6)
-
-
-def test_a_call_without_ids_leaves_the_tokens_unknown() -> None:
-    calls = _Calls()
-    calls.add({"prompt_token_ids": [1], "response_token_ids": [2]})
-    assert calls.columns()["response_tokens"] == 1
+    known = calls.columns()
+    assert (known["token_ids"], known["prompt_tokens"], known["response_tokens"]) == (1, 2, 6)
     calls.add({"gen_ai.completion.0.content": "text"})
     unknown = {"prompt_tokens": -1, "response_tokens": -1}
-    assert calls.columns() == {"turns": 2, "token_ids": 0, "logprobs": 0, **unknown}
+    assert calls.columns() == {"turns": 3, "token_ids": 0, "logprobs": 0, **unknown}
 
 
-def test_a_rollout_that_began_before_this_machine_started_is_there(recorder: Recorder) -> None:
+def test_a_rollout_that_began_before_this_machine_started_is_there(
+    recorder: Recorder, rows: Rows
+) -> None:
     """Its server is another machine; a job that goes on may run on one that has just started."""
     call = Call(print, (), {}, recorder)
     told = {"rollout_id": "r", "data_id": "d", "triplets": []}
@@ -59,6 +56,4 @@ def test_a_rollout_that_began_before_this_machine_started_is_there(recorder: Rec
         ended_s = time.time() - ago_s
         call.result = SimpleNamespace(running_at=ended_s - 10**9, finished_at=ended_s, **told)
         rollout_built(call)
-    run = rltrace.open_run(recorder.run_dir)
-    ended = run.sql("SELECT count(*) FROM trajectories WHERE end_ns >= start_ns").fetchall()
-    assert (ended, run.problems) == ([(2,)], [])
+    assert rows("select count(*) from trajectories where end_ns >= start_ns") == [(2,)]

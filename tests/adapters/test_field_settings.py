@@ -1,84 +1,78 @@
-"""The settings of the playbook's moves in frameworks whose options are recorded exist there.
+"""The settings of the playbook's moves are whole in every framework, and in those whose options are
+recorded they exist; those of others are held to their sources.
 
 `record_options` makes the records from a version's sources.
 """
 
 from __future__ import annotations
 
-import ast
 import json
 from typing import Any
 
 import pytest
 
+from rltrace.adapters import find_adapters
 from rltrace.importers import IMPORTERS
-from rltrace.testing.inside.analysis import frameworks
+from rltrace.testing.inside.analysis import NAMES, OBSERVABILITY, frameworks
 from rltrace.testing.inside.hooks import satisfies
 from tests.adapters.record_options import FOLDER, named
-from tests.adapters.settings import (
-    check_every_wall_has_a_move,
-    check_whole,
-    name,
-    plain,
-    settings_file,
-)
+from tests.adapters.settings import name, not_taken, plain, settings_file, settings_files
+from tests.adapters.sources import OPENRLHF, TRL, VERL
 
-FRAMEWORKS = {
-    "slime": "slime",
-    "nemo_rl": "nemo_rl",
-    "areal": "areal",
-    "roll": "roll.pipeline",
-    "rlinf": "rlinf",
-    "agentlightning": "agentlightning",
-    "torchforge": "forge.observability",
-    "prime_rl": "prime_rl",
-    "rlyx": "rlyx",
-    "relax": "relax.engine",
-}
-"""By their files of settings."""
 RECORDED: dict[str, dict[str, dict[str, str]]] = {
-    framework: json.loads((FOLDER / f"{framework}.json").read_text("utf-8"))
-    for framework in FRAMEWORKS
+    file.stem: json.loads(file.read_text("utf-8")) for file in FOLDER.glob("*.json")
 }
+FRAMEWORKS = {stem: settings_file(stem)["framework"] for stem in settings_files()}
+"""By their files of settings."""
+VERSIONS = {
+    "ray_trainer": ("0.1.0",),
+    **{sources.package: sources.versions for sources in (OPENRLHF, TRL, VERL)},
+    **RECORDED,
+}
+MORE_KEYS = {"needs", "where", "exactly", "only", "beside", "config"}
+"""What a setting may say besides."""
+TOLD_AGAIN = {"openrlhf": ["versions"], "trl": ["versions", "move"]}
+"""What tells two settings of one option and value from each other."""
+
 each_framework = pytest.mark.parametrize("framework", FRAMEWORKS)
 each_version = pytest.mark.parametrize(
-    ("framework", "version"), [(f, v) for f in FRAMEWORKS for v in RECORDED[f]]
+    ("framework", "version"), [(f, v) for f in RECORDED for v in RECORDED[f]]
 )
 
 
 def settings(framework: str) -> list[dict[str, Any]]:
     """The settings of a framework."""
-    found: list[dict[str, Any]] = settings_file(framework, FRAMEWORKS[framework])["setting"]
+    found: list[dict[str, Any]] = settings_file(framework)["setting"]
     return found
 
 
-def takes(kind: str, value: Any) -> bool:
-    """Whether an option of a kind takes a value."""
-    if kind == "any":
-        return True
-    if kind.startswith("["):
-        return value in ast.literal_eval(kind)
-    kinds: dict[str, tuple[type, ...]] = {
-        "flag": (bool,), "bool": (bool,), "int": (int,), "float": (int, float), "str": (str,),
-    }  # fmt: skip
-    return isinstance(value, kinds[kind]) and isinstance(value, bool) == (kind in ("flag", "bool"))
-
-
 @each_framework
-def test_every_setting_is_whole(framework: str) -> None:
-    check_whole(settings(framework), {"needs"}, list(RECORDED[framework]))
+def test_every_setting_is_whole_and_about_a_wall_that_there_is(framework: str) -> None:
+    texts = {"wall", "move", "option", "effect", "versions"}
+    assert FRAMEWORKS[framework] in find_adapters()
+    for setting in settings(framework):
+        assert setting.keys() - MORE_KEYS == texts | {"value", "source"}, name(setting)
+        assert all(isinstance(setting[key], str) for key in texts), name(setting)
+        assert setting["wall"] in NAMES, name(setting)
+        assert setting["source"], name(setting)
+        assert any(satisfies(v, setting["versions"]) for v in VERSIONS[framework]), name(setting)
 
 
 @each_framework
 def test_no_setting_is_told_twice(framework: str) -> None:
-    told = [(s["wall"], s["option"], str(s["value"])) for s in settings(framework)]
+    keys = ["wall", "option", "value", "config", *TOLD_AGAIN.get(framework, [])]
+    told = [tuple(str(setting.get(key)) for key in keys) for setting in settings(framework)]
     assert len(told) == len(set(told))
 
 
-@each_framework
+@pytest.mark.parametrize("framework", [f for f in FRAMEWORKS if f != "ray_trainer"])
 def test_every_wall_has_a_move(framework: str) -> None:
+    """But those that a framework is said to have no option against, and observability: what it does
+    not keep, no option brings back."""
     without = settings_file(framework).get("without", [])
-    check_every_wall_has_a_move(settings(framework), without)
+    walls = {setting["wall"] for setting in settings(framework)}
+    assert walls | {OBSERVABILITY, *without} == set(NAMES)
+    assert walls.isdisjoint(without)
 
 
 @pytest.mark.parametrize(("framework", "name"), FRAMEWORKS.items())
@@ -106,16 +100,10 @@ def test_an_option_is_there_in_the_versions_that_it_names_and_in_no_other(
 @each_version
 def test_options_take_the_values_that_settings_give_them(framework: str, version: str) -> None:
     known = RECORDED[framework][version]
-    for setting in settings(framework):
-        if satisfies(version, setting["versions"]):
-            given = {setting["option"]: setting["value"], **setting.get("needs", {})}
-            for option, value in given.items():
-                assert plain(option) in known, f"{name(setting)} needs {option}"
-                assert takes(known[plain(option)], value), f"{option}={value}"
+    assert not_taken(settings(framework), version, lambda setting: known) == []
 
 
-@each_framework
+@pytest.mark.parametrize("framework", RECORDED)
 def test_only_options_that_settings_name_are_recorded(framework: str) -> None:
-    assert {option for known in RECORDED[framework].values() for option in known} == named(
-        framework
-    )
+    recorded = {option for known in RECORDED[framework].values() for option in known}
+    assert recorded == named(framework)

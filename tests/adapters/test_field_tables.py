@@ -10,29 +10,20 @@ from typing import Any
 
 import pytest
 
-from rltrace.adapters import find_adapters, slime
-from rltrace.adapters.agentlightning import AgentLightning
-from rltrace.adapters.areal import AReaL
-from rltrace.adapters.nemo_rl import NemoRL
-from rltrace.adapters.prime_rl import PrimeRL
-from rltrace.adapters.relax import Relax
-from rltrace.adapters.rlinf import RLinf
-from rltrace.adapters.rlyx import RLYX
-from rltrace.adapters.roll import Roll
-from rltrace.adapters.slime import Slime
+from rltrace.adapters import find_adapters
 from rltrace.adapters.table import TableAdapter
 from rltrace.adapters.table.logged import logged
 from rltrace.adapters.table.weights import Sending
-from rltrace.adapters.torchforge import Torchforge
-from rltrace.testing.inside.adapters import TransferQueue
-from rltrace.testing.inside.hooks import Hook, Observer, satisfies, stage_code
+from rltrace.testing.inside.hooks import Adapter, Hook, Observer, satisfies, stage_code
 from tests.adapters.symbols import found_at, reads, symbols, versions
+from tests.docs.frameworks import adapters
 
-TABLES: tuple[type[TableAdapter], ...] = (
-    Slime, NemoRL, AReaL, Roll, RLinf, AgentLightning, Torchforge, PrimeRL, RLYX, Relax,
-    TransferQueue,
-)  # fmt: skip
+TABLES = [adapter for adapter in adapters().values() if issubclass(adapter, TableAdapter)]
+"""Those of others are held to sources, or have the built-in trainer beside them."""
 CODETIMING = "1.4.0"
+
+each_table = pytest.mark.parametrize("table", TABLES, ids=lambda table: table.framework)
+each_adapter = pytest.mark.parametrize("adapter", adapters().values(), ids=adapters())
 
 ABSENT = {
     # 0.8.0 and what came after call themselves the same, so no range can tell them apart.
@@ -86,13 +77,15 @@ def test_a_row_resolves_with_the_arguments_that_it_reads(
 
 
 def test_what_a_reader_asks_for_is_found_in_its_code() -> None:
-    assert set(reads(slime.sample_begins)) == {"sample", "evaluation"}
+    hooks = {hook.target: hook for hook in adapters()["slime"].hooks}
+    begins = hooks["slime.rollout.sglang_rollout:generate_and_rm"].before
+    assert set(reads(begins)) == {"sample", "evaluation"}
     assert set(reads(logged("metrics", "prefix"))) == {"metrics", "prefix"}
     assert set(reads(logged("metrics"))) == {"metrics"}
     assert set(reads(Sending(lambda call: None).bucket("tensors"))) == {"tensors"}
 
 
-@pytest.mark.parametrize("table", TABLES, ids=lambda table: table.framework)
+@each_table
 def test_a_row_outside_its_range_has_no_function(table: type[TableAdapter]) -> None:
     """A range that is too narrow would hide a function that is there."""
     hidden = {
@@ -111,27 +104,28 @@ SUPERSEDED = {
 """Functions that a version has and that are hooked in other versions only."""
 
 
-@pytest.mark.parametrize("table", TABLES, ids=lambda table: table.framework)
-def test_stages_are_words_of_the_vocabulary(table: type[TableAdapter]) -> None:
-    assert table.hooks
-    for hook in table.hooks:
+@each_adapter
+def test_stages_are_words_of_the_vocabulary(adapter: type[Adapter]) -> None:
+    assert adapter.hooks
+    for hook in adapter.hooks:
         Observer(hook)
         assert all(stage_code(word) >= 0 for word in hook.stages)
-    assert all(stage_code(word) >= 0 for word in table.labels.values() if word)
+    assert all(stage_code(word) >= 0 for word in adapter.labels.values() if word)
 
 
-@pytest.mark.parametrize("table", TABLES, ids=lambda table: table.framework)
-def test_a_function_has_one_row(table: type[TableAdapter]) -> None:
-    targets = [hook.target for hook in table.hooks]
-    assert len(targets) == len(set(targets))
+@each_adapter
+def test_a_function_has_one_row(adapter: type[Adapter]) -> None:
+    """But where the call itself and what it streams are two spans."""
+    rows = [(hook.target, hook.stream) for hook in adapter.hooks]
+    assert len(rows) == len(set(rows))
 
 
-@pytest.mark.parametrize("table", TABLES, ids=lambda table: table.framework)
-def test_wrap_finds_the_table_by_its_entry_point(table: type[TableAdapter]) -> None:
-    assert find_adapters()[table.framework] == f"{table.__module__}:{table.__qualname__}"
+@each_adapter
+def test_wrap_finds_the_adapter_by_its_entry_point(adapter: type[Adapter]) -> None:
+    assert find_adapters()[adapter.framework] == f"{adapter.__module__}:{adapter.__qualname__}"
 
 
-@pytest.mark.parametrize("table", TABLES, ids=lambda table: table.framework)
+@each_table
 def test_the_versions_that_are_recorded_are_those_that_the_table_fits(
     table: type[TableAdapter],
 ) -> None:

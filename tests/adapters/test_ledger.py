@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 
 import numpy as np
@@ -37,33 +36,22 @@ def test_every_sample_is_one_row(job: Traced) -> None:
         "SELECT count(*), count(DISTINCT trajectory), count(end_ns), sum(response_tokens),"
         " sum(prompt_tokens) FROM trajectories"
     ) == [(*[job.total("samples")] * 3, job.total("tokens_generated"), job.total("prompt_tokens"))]
-    begun = "FROM trajectories WHERE first_version IS NOT NULL"
     assert job.rows(
         "SELECT count(DISTINCT trajectory) FROM trajectories t JOIN spans s USING (process)"
         " WHERE s.stage = 'rollout' AND s.start_ns <= t.start_ns AND t.start_ns < t.first_token_ns"
         " AND t.first_token_ns < t.end_ns AND t.first_token_ns < s.end_ns"
-    ) == job.rows(f"SELECT count(*) {begun}")
-
-
-def test_finish_reasons(job: Traced) -> None:
-    found = job.rows("SELECT finish, count(*) FROM trajectories GROUP BY 1")
-    assert dict(found) == job.counts("finish")
+    ) == job.rows("SELECT count(*) FROM trajectories WHERE first_version IS NOT NULL")
+    finishes = job.rows("SELECT finish, count(*) FROM trajectories GROUP BY 1")
+    assert dict(finishes) == job.counts("finish")
 
 
 def test_what_was_trained_on_and_what_was_dropped_and_why(job: Traced) -> None:
     fates = dict(job.rows("SELECT fate, count(*) FROM uses GROUP BY 1"))
-    trained = fates.pop("trained", 0)
-    assert fates == job.counts("drops")
-    assert trained == sum(job.counts("lags").values()) > 0
-    assert job.rows("SELECT sum(tokens) FROM uses WHERE fate = 'trained'") == [
-        job.total("tokens_trained")
-    ]
-    assert job.rows("SELECT count(DISTINCT trajectory) FROM uses") == [
-        trained + sum(fates.values())
-    ]
-    assert job.rows("SELECT count(*) FROM trajectories ANTI JOIN uses USING (trajectory)") == [
-        job.ledger["unused"]
-    ]
+    trained = sum(job.counts("lags").values())
+    assert fates == {**job.counts("drops"), "trained": trained}
+    assert job.rows("SELECT count(DISTINCT trajectory) FROM uses") == [sum(fates.values())]
+    unused = "SELECT count(*) FROM trajectories ANTI JOIN uses USING (trajectory)"
+    assert job.rows(unused) == [job.ledger["unused"]]
     assert job.rows("SELECT count(*) FROM uses ANTI JOIN trajectories USING (trajectory)") == [0]
 
 
@@ -114,31 +102,24 @@ def test_groups_with_a_signal(job: Traced) -> None:
 
 def test_each_step_has_its_versions_uses_and_updates(job: Traced) -> None:
     assert job.rows("SELECT step FROM steps ORDER BY start_ns") == [s["step"] for s in job.steps]
-    used = job.rows(
-        "SELECT step, fate, count(*), sum(tokens), any_value(version) FROM uses GROUP BY ALL"
-    )
     updates = dict(
         job.rows("SELECT step, count(*) FROM spans WHERE name = 'Learner.update' GROUP BY 1")
     )
-    train = {
-        step: rest
-        for step, *rest in job.rows(
-            "SELECT step, version, items, tokens FROM spans WHERE name = 'Learner.train'"
-        )
-    }
-    for record in job.steps:
-        number = record["step"]
-        mine = [rest for step, *rest in used if step == number]
-        fates = {fate: count for fate, count, *_ in mine}
+    trains = job.rows(
+        "SELECT step, version, items, tokens FROM spans WHERE name = 'Learner.train' ORDER BY step"
+    )
+    for record, train in zip(job.steps, trains, strict=True):
+        number, version = record["step"], record["version"]
+        of_step = f"FROM uses WHERE step = {number}"
+        fates = dict(job.rows(f"SELECT fate, count(*) {of_step} GROUP BY 1"))
         trained = fates.pop("trained", 0)
         assert fates == record["drops"]
         assert trained == sum(record["lags"].values())
         assert updates.get(number, 0) == record["optimizer_updates"]
-        assert train[number] == [record["version"], trained, record["tokens_trained"]]
-        assert [tokens for fate, _, tokens, _ in mine if fate == "trained"] == (
-            [record["tokens_trained"]] if trained else []
-        )
-        assert {version for *_, version in mine} <= {record["version"]}
+        assert train == (number, version, trained, record["tokens_trained"])
+        [tokens] = job.rows(f"SELECT sum(tokens) {of_step} AND fate = 'trained'")
+        assert (tokens or 0) == record["tokens_trained"]
+        assert job.rows(f"SELECT count(*) {of_step} AND version <> {version}") == [0]
 
 
 def test_weights_are_seen_at_both_ends(job: Traced) -> None:
@@ -151,19 +132,17 @@ def test_weights_are_seen_at_both_ends(job: Traced) -> None:
         "SELECT count(*) FROM syncs WHERE stall_ns < 0 OR stall_ns > end_ns - start_ns"
         f" OR transport <> 'object-store' OR bytes <> {sources[0][1]}"
     ) == [0]
-    phases = Counter(
-        job.rows(
-            "SELECT p.role || ' ' || s.phase FROM spans s JOIN processes p USING (process)"
-            " WHERE s.stage = 'sync' AND s.phase IS NOT NULL"
-        )
+    [moved] = job.rows("SELECT count(*) FROM syncs WHERE role = 'sink'")
+    phases = job.rows(
+        "SELECT role, phase, count(*) FROM spans WHERE stage = 'sync' AND phase IS NOT NULL"
+        " GROUP BY ALL ORDER BY ALL"
     )
-    moved = job.rows("SELECT count(*) FROM syncs WHERE role = 'sink'")[0]
-    assert phases == {
-        "learner gather": len(sources),
-        "learner transfer": len(sources),
-        "rollout transfer": moved,
-        "rollout load": moved,
-    }
+    assert phases == [
+        ("learner", "gather", len(sources)),
+        ("learner", "transfer", len(sources)),
+        ("rollout", "load", moved),
+        ("rollout", "transfer", moved),
+    ]
 
 
 def test_verdicts(job: Traced) -> None:
@@ -192,14 +171,15 @@ def test_verdicts(job: Traced) -> None:
 
 
 def test_tool_calls(job: Traced) -> None:
-    calls = job.rows("SELECT count(*) FROM spans WHERE stage = 'env'")[0]
-    answered, failed = job.rows(
-        "SELECT sum(turns - 1), count(*) FILTER (finish = 'error') FROM trajectories"
+    calls, calls_ns = job.rows(
+        "SELECT count(*), coalesce(sum(end_ns - start_ns), 0) FROM spans WHERE stage = 'env'"
     )[0]
-    unanswered = job.rows(
-        "SELECT count(*) FROM trajectories WHERE finish IN ('timeout', 'abort', 'length')"
+    answered, failed, unanswered, env_ns = job.rows(
+        "SELECT sum(turns - 1), count(*) FILTER (finish = 'error'),"
+        " count(*) FILTER (finish IN ('timeout', 'abort', 'length')), sum(env_ns) FROM trajectories"
     )[0]
     assert answered + failed <= calls <= answered + failed + unanswered
+    assert calls_ns >= env_ns
     assert job.rows(
         "SELECT count(*) FROM trajectories WHERE (env_ns > 0) <> (turns > 1 OR finish = 'error')"
         " AND finish IN ('stop', 'error')"

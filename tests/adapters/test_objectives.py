@@ -2,45 +2,62 @@
 
 from __future__ import annotations
 
+import json
+from array import array
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from rltrace.adapters.openrlhf import objective as openrlhf
+from rltrace.adapters.trl import objective as trl
 from rltrace.testing.inside.adapters import objective as verl
 from rltrace.testing.inside.analysis import prior_for
+from rltrace.testing.inside.trace import REDACTED, redacted_facts
 
+PRIORS = {
+    "ppo": "plain PPO", "decoupled": "decoupled PPO", "tis": "truncated importance sampling",
+}  # fmt: skip
+
+
+def plain(flat: dict[str, Any]) -> dict[str, Any]:
+    """A configuration from its dotted paths, later ones over earlier ones, as plain dicts."""
+    whole: dict[str, Any] = {}
+    for path, value in flat.items():
+        *folders, name = path.split(".")
+        place = whole
+        for folder in folders:
+            place[folder] = place.get(folder) or {}
+            place = place[folder]
+        place[name] = value
+    return whole
+
+
+def nested(flat: dict[str, Any]) -> Any:
+    """The same as objects."""
+    return json.loads(json.dumps(plain(flat)), object_hook=lambda found: SimpleNamespace(**found))
+
+
+# --- verl
+
+_ACTOR = "actor_rollout_ref.actor"
 DEFAULTS = {
     "data.train_batch_size": 64,
-    "actor_rollout_ref.actor.ppo_mini_batch_size": 16,
-    "actor_rollout_ref.actor.ppo_epochs": 2,
-    "actor_rollout_ref.actor.policy_loss.loss_mode": "vanilla",
+    f"{_ACTOR}.ppo_mini_batch_size": 16,
+    f"{_ACTOR}.ppo_epochs": 2,
+    f"{_ACTOR}.policy_loss.loss_mode": "vanilla",
     "actor_rollout_ref.rollout.calculate_log_probs": True,
     "algorithm.rollout_correction": None,
 }
 """verl's, as far as they matter here."""
 
-WEIGHS = "algorithm.rollout_correction.rollout_is"
-BYPASS = "algorithm.rollout_correction.bypass_mode"
-FLAG_BEFORE = "algorithm.rollout_correction.use_policy_gradient"  # until 0.7
-LOSS = "algorithm.rollout_correction.loss_type"
-ASYNC = "async_training"
-V1 = "trainer.v1.sampler"
-
-
-def nested(flat: dict[str, Any]) -> SimpleNamespace:
-    """A configuration from its dotted paths, later ones over earlier ones."""
-    whole = SimpleNamespace()
-    for path, value in flat.items():
-        *folders, name = path.split(".")
-        place = whole
-        for folder in folders:
-            if not isinstance(getattr(place, folder, None), SimpleNamespace):
-                setattr(place, folder, SimpleNamespace())
-            place = getattr(place, folder)
-        setattr(place, name, value)
-    return whole
+_CORRECTS = "algorithm.rollout_correction"
+WEIGHS = {f"{_CORRECTS}.rollout_is": "token"}
+BYPASS = {f"{_CORRECTS}.bypass_mode": True}
+REINFORCE = {f"{_CORRECTS}.loss_type": "reinforce"}
+CLIP = {f"{_CORRECTS}.loss_type": "ppo_clip", f"{_CORRECTS}.rollout_is": None}
+BEFORE_0_7 = {f"{_CORRECTS}.use_policy_gradient": True}
+NOTHING_TO_WEIGH_BY = {"actor_rollout_ref.rollout.calculate_log_probs": False}
 
 
 def of_verl(settings: dict[str, Any], **attributes: Any) -> dict[str, Any]:
@@ -48,75 +65,49 @@ def of_verl(settings: dict[str, Any], **attributes: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("settings", "objective", "prior"),
+    ("settings", "objective"),
     [
-        ({}, "ppo", "plain PPO"),
-        ({WEIGHS: "token"}, "decoupled", "decoupled PPO"),
-        # Nothing to weigh by: the sampler's log-probs are not asked for.
-        (
-            {WEIGHS: "token", "actor_rollout_ref.rollout.calculate_log_probs": False},
-            "ppo",
-            "plain PPO",
-        ),
-        ({BYPASS: True, LOSS: "ppo_clip", WEIGHS: None}, "ppo", "plain PPO"),
-        (
-            {BYPASS: True, LOSS: "reinforce", WEIGHS: "token"},
-            "tis",
-            "truncated importance sampling",
-        ),
-        (
-            {
-                BYPASS: True,
-                "algorithm.rollout_correction.use_policy_gradient": True,
-                WEIGHS: "token",
-            },
-            "tis",
-            "truncated importance sampling",
-        ),
+        ({}, "ppo"),
+        (WEIGHS, "decoupled"),
+        (WEIGHS | NOTHING_TO_WEIGH_BY, "ppo"),
+        (BYPASS | CLIP, "ppo"),
+        (BYPASS | REINFORCE | WEIGHS, "tis"),
+        (BYPASS | BEFORE_0_7 | WEIGHS, "tis"),
     ],
 )
 def test_verls_corrections_are_known_by_what_they_tolerate(
-    settings: dict[str, Any], objective: str, prior: str
+    settings: dict[str, Any], objective: str
 ) -> None:
     assert of_verl(settings)["objective"] == objective
-    assert (prior_for(objective).objective, prior_for(objective).assumed) == (prior, False)
-
-
-class Described:
-    """A recorder that keeps what a process says of itself."""
-
-    def __init__(self) -> None:
-        self.facts: dict[str, Any] = {}
-
-    def describe(self, **facts: Any) -> None:
-        self.facts.update(facts)
-
-
-def told_by(config: Any) -> dict[str, Any]:
-    """What a trainer tells that begins to log with this configuration, which verl hands over as
-    plain dicts."""
-    recorder = Described()
-    verl.tracked(SimpleNamespace(argument={"config": config}.get, recorder=recorder))  # type: ignore[arg-type]
-    return recorder.facts
-
-
-def plain(config: Any) -> Any:
-    if not isinstance(config, SimpleNamespace):
-        return config
-    return {name: plain(value) for name, value in vars(config).items()}
-
-
-def test_a_trainer_that_no_hook_reaches_tells_it_to_verls_logger() -> None:
-    config = plain(nested(DEFAULTS | {WEIGHS: "token"}))
-    assert told_by(config) == {"objective": "decoupled", "updates_per_version": 8}
-    assert told_by({"data": {}, "optim": {}}) == {}  # of supervised fine-tuning
-    assert told_by(None) == {}
+    prior = prior_for(objective)
+    assert (prior.objective, prior.assumed) == (PRIORS[objective], False)
 
 
 def test_a_loss_of_which_nothing_is_published_is_named_and_its_prior_assumed() -> None:
-    found = of_verl({"actor_rollout_ref.actor.policy_loss.loss_mode": "gspo"})
-    assert found["objective"] == "gspo"
+    assert of_verl({f"{_ACTOR}.policy_loss.loss_mode": "gspo"})["objective"] == "gspo"
     assert prior_for("gspo").assumed
+
+
+@pytest.mark.parametrize(
+    ("config", "told"),
+    [
+        (plain(DEFAULTS | WEIGHS), {"objective": "decoupled", "updates_per_version": 8}),
+        ({"data": {}, "optim": {}}, {}),  # of supervised fine-tuning
+        (None, {}),
+    ],
+)
+def test_a_trainer_that_no_hook_reaches_tells_it_to_verls_logger(
+    config: Any, told: dict[str, Any]
+) -> None:
+    """Which is given plain dicts."""
+    facts: dict[str, Any] = {}
+    recorder = SimpleNamespace(describe=facts.update)
+    call: Any = SimpleNamespace(argument={"config": config}.get, recorder=recorder)
+    verl.tracked(call)
+    assert facts == told
+
+
+FULLY_ASYNC = {"require_batches": 3, "trigger_parameter_sync_step": 4}
 
 
 @pytest.mark.parametrize(
@@ -124,10 +115,7 @@ def test_a_loss_of_which_nothing_is_published_is_named_and_its_prior_assumed() -
     [
         ({}, 8),  # four mini-batches, twice
         ({"data.train_batch_size": 65}, 10),
-        (
-            {"async_training.require_batches": 3, "async_training.trigger_parameter_sync_step": 4},
-            24,
-        ),
+        ({f"async_training.{name}": value for name, value in FULLY_ASYNC.items()}, 24),
         ({"data.train_batch_size": None}, None),
     ],
 )
@@ -136,38 +124,33 @@ def test_verls_updates_between_two_versions(settings: dict[str, Any], updates: i
 
 
 @pytest.mark.parametrize(
-    ("sampler", "drops"),
+    ("said", "drops"),
     [
-        ({"max_off_policy_threshold": 8, "max_off_policy_strategy": "drop"}, True),
-        ({"max_off_policy_threshold": 8, "max_off_policy_strategy": "wait"}, False),
-        ({"max_off_policy_threshold": None, "max_off_policy_strategy": "drop"}, False),
-        (
-            {
-                "max_off_policy_threshold": 8,
-                "max_off_policy_strategy": "drop",
-                "custom_sampler.path": "my.py",
-            },
-            None,
-        ),
+        ((8, "drop", None), True),
+        ((8, "wait", None), False),
+        ((None, "drop", None), False),
+        ((8, "drop", "my.py"), None),
     ],
 )
 def test_only_verls_v1_says_what_it_does_with_stale_samples(
-    sampler: dict[str, Any], drops: bool | None
+    said: tuple[Any, ...], drops: bool | None
 ) -> None:
-    settings = {f"{V1}.{name}": value for name, value in sampler.items()}
+    names = ("max_off_policy_threshold", "max_off_policy_strategy", "custom_sampler.path")
+    settings = {f"trainer.v1.sampler.{n}": value for n, value in zip(names, said, strict=True)}
     assert of_verl(settings, parameter_sync_step=1).get("drops_stale") is drops
     assert "drops_stale" not in of_verl(settings)  # the legacy trainer, with the same file
 
+
+# --- OpenRLHF
 
 BEFORE = {
     "rollout_batch_size": 16, "n_samples_per_prompt": 4, "train_batch_size": 32, "max_epochs": 3,
 }  # fmt: skip
 GROUPED = {
-    "rollout.batch_size": 16,
-    "rollout.n_samples_per_prompt": 4,
-    "train.batch_size": 32,
+    "rollout.batch_size": 16, "rollout.n_samples_per_prompt": 4, "train.batch_size": 32,
     "train.max_epochs": 3,
-}
+}  # fmt: skip
+ENABLED, LEVEL = "algo.advantage.is_correction_enable", "algo.advantage.is_correction_level"
 
 
 @pytest.mark.parametrize(
@@ -176,24 +159,86 @@ GROUPED = {
         (BEFORE | {"enable_vllm_is_correction": False, "policy_loss_type": "ppo"}, "ppo"),
         (BEFORE | {"enable_vllm_is_correction": True, "policy_loss_type": "ppo"}, "decoupled"),
         (BEFORE | {"enable_vllm_is_correction": True, "policy_loss_type": "gspo"}, "gspo"),
-        (GROUPED | {"algo.advantage.is_correction_enable": True}, "decoupled"),
-        (GROUPED | {"algo.advantage.is_correction_enable": False}, "ppo"),
-        (GROUPED | {"algo.advantage.is_correction_level": "off"}, "ppo"),
-        (GROUPED | {"algo.advantage.is_correction_level": "seq"}, "decoupled"),
-        (
-            GROUPED
-            | {"algo.advantage.is_correction_level": "token", "actor.policy_loss_type": "gspo"},
-            "gspo",
-        ),
+        (GROUPED | {ENABLED: True}, "decoupled"),
+        (GROUPED | {LEVEL: "off"}, "ppo"),
+        (GROUPED | {LEVEL: "seq"}, "decoupled"),
+        (GROUPED | {LEVEL: "token", "actor.policy_loss_type": "gspo"}, "gspo"),
     ],
 )
 def test_openrlhfs_flags_of_every_version(flags: dict[str, Any], objective: str) -> None:
-    assert openrlhf.stated(nested(flags)) == {
-        "objective": objective,
-        "drops_stale": False,
-        "updates_per_version": 6,
-    }
+    facts = {"objective": objective, "drops_stale": False}
+    assert openrlhf.stated(nested(flags)) == {**facts, "updates_per_version": 6}
 
 
 def test_flags_that_nobody_set_leave_updates_unknown() -> None:
     assert "updates_per_version" not in openrlhf.stated(SimpleNamespace())
+
+
+# --- TRL, whose arguments state the placement, and what rewards weigh
+
+CORRECTION = "vllm_importance_sampling_correction"
+
+
+@pytest.mark.parametrize(
+    ("settings", "objective", "placement", "prior"),
+    [
+        ({"use_vllm": False}, "ppo", "colocated", "ppo"),
+        ({"use_vllm": True, "vllm_mode": "colocate"}, "ppo", "colocated", "ppo"),
+        ({"use_vllm": True, CORRECTION: True}, "decoupled", "disaggregated", "decoupled"),
+        ({"use_vllm": False, "loss_type": "cispo"}, "cispo", "colocated", "ppo"),
+    ],
+)
+def test_trls_objective_and_placement_are_those_of_its_arguments(
+    settings: dict[str, Any], objective: str, placement: str, prior: str
+) -> None:
+    args = SimpleNamespace(**{"vllm_mode": "server", "loss_type": "dapo"} | settings)
+    facts = trl.stated(SimpleNamespace(args=args))
+    assert (facts["objective"], facts["placement"]) == (objective, placement)
+    assert prior_for(facts["objective"]).objective == PRIORS[prior]
+    assert facts["settings"]["--use_vllm"] == settings["use_vllm"]
+    assert facts["updates_per_version"] == 1
+
+
+def test_a_trainer_of_another_kind_states_its_arguments_only() -> None:
+    secrets = dict.fromkeys(("hub_token", "judge_api_key", "password"), "secret")
+    args = SimpleNamespace(max_steps=3, _private=1, **secrets)
+    facts = redacted_facts(trl.stated(SimpleNamespace(args=args)))  # as a process keeps them
+    assert facts == {"settings": {"--max_steps": 3, **{f"--{s}": REDACTED for s in secrets}}}
+
+
+BY_NAME = {"format": 0.0, "math": 2.0}
+
+
+@pytest.mark.parametrize(
+    ("kind", "more", "expected"),
+    [
+        ("GRPOTrainer", {}, BY_NAME),
+        ("RLOOTrainer", {}, BY_NAME),
+        ("GRPOTrainer", {"multi_objective_aggregation": "sum_then_normalize"}, BY_NAME),
+        # Two functions of a name have a weight each, as their verdicts have a name each.
+        ("GRPOTrainer", {"reward_func_names": ["math", "math"]}, {"math": 0.0, "math#2": 2.0}),
+        # Where verdicts are not summed none are stated.
+        ("GRPOTrainer", {"multi_objective_aggregation": "normalize_then_sum"}, None),
+        ("OnlineDPOTrainer", {}, None),
+    ],
+)
+def test_weights_are_by_the_names_that_verdicts_have(
+    kind: str, more: dict[str, Any], expected: dict[str, float] | None
+) -> None:
+    weights = array("d", [0.0, 2.0])  # as a tensor's, for what is asked of it
+    made = {"reward_func_names": ["format", "math"], "reward_weights": weights, **more}
+    trainer = type(kind, (SimpleNamespace,), {})(args=SimpleNamespace(use_vllm=False), **made)
+    assert trl.stated(trainer).get("reward_weights") == expected
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (["format", "math"], {"reward_weights": {"format": 1.0, "math": 1.0}}),
+        ([], {}),
+        (["math", "math"], {}),  # its samples have one figure of both
+    ],
+)
+def test_what_generates_apart_adds_its_rewards_up(names: list[str], expected: Any) -> None:
+    assert trl.reward_weights(SimpleNamespace(reward_func_names=names)) == expected
+    assert trl.reward_weights(SimpleNamespace()) == {}

@@ -1,57 +1,21 @@
 """Every hook of the OpenRLHF adapter is where the sources of each version have it.
 
-`make test-openrlhf` unpacks the wheels and names their folder in `RLTRACE_OPENRLHF_SOURCES`.
+The sources are parsed, never imported (`make test-openrlhf` unpacks them).
 """
 
 from __future__ import annotations
 
 import ast
-import os
-from importlib import import_module
 from pathlib import Path
 
-import pytest
-
-from rltrace.adapters.openrlhf import LABELS, ROLES, OpenRLHF
+from rltrace.adapters.openrlhf import LABELS
 from rltrace.adapters.openrlhf.hooks import HOOKS
-from rltrace.testing.inside.adapters import agents, engine, training
-from rltrace.testing.inside.adapters import openrlhf_controller as controller
-from rltrace.testing.inside.adapters import openrlhf_fates as fates
-from rltrace.testing.inside.adapters import openrlhf_rollout as rollout
-from rltrace.testing.inside.adapters import openrlhf_verdicts as verdicts
-from rltrace.testing.inside.hooks import satisfies, split_target, stage_code
-from tests.adapters.sources import Sources
+from rltrace.testing.inside.hooks import satisfies
+from tests.adapters.sources import OPENRLHF
 
-VERSIONS = ("0.9.1", "0.9.6", "0.9.9", "0.10.1", "0.10.2", "0.11.2")
-SOURCES = Sources(os.environ.get("RLTRACE_OPENRLHF_SOURCES", ""), OpenRLHF, VERSIONS)
+MAY_LACK = {"controller.fit_begins": {"global_step"}, "engine.tensor_loaded": {"ipc_handles"}}
+"""Arguments that a reader can do without."""
 
-needs_sources = pytest.mark.elsewhere(not SOURCES.folder)
-of_every_version = pytest.mark.parametrize("version", VERSIONS)
-
-READS: dict[object, tuple[str, ...]] = {
-    agents.environment_known: ("agent_instance_cls",),
-    agents.group_begins: ("prompt",),
-    fates.arrived: ("response",),
-    fates.generating: ("dynamic_filtering",),
-    controller.logged: ("logs_dict",),
-    controller.saving: ("global_step",),
-    controller.train_begins: ("rollout_samples", "global_step"),
-    engine.tensor_comes: ("name", "dtype", "shape"),
-    engine.tensor_loaded: ("empty_cache",),
-    engine.worker_loaded: ("empty_cache",),
-    rollout.requested: ("prompt_token_ids",),
-    training.batch_given: ("method_name", "all_data", "start_idx", "end_idx"),
-    training.placed: ("rank",),
-    verdicts.judging: ("queries_list",),
-}
-"""Arguments that a reader cannot do without."""
-
-SEEN = {
-    "step", "rollout", "env", "reward", "reference", "logprob", "value", "train", "sync", "switch",
-    "wait", "checkpoint", "eval", "other",
-}  # fmt: skip
-
-_UTILS = "openrlhf.trainer.ppo_utils"
 
 RESPONSE_KEYS = {
     "observation_tokens", "action_ranges", "reward", "scores", "rollout_log_probs", "truncated",
@@ -59,44 +23,22 @@ RESPONSE_KEYS = {
 }  # fmt: skip
 
 
-@needs_sources
-@of_every_version
+@OPENRLHF.each_version
 def test_every_hook_of_a_version_has_its_function(version: str) -> None:
-    assert not SOURCES.missing(version)
+    OPENRLHF.check(version, may_lack=MAY_LACK)
 
 
-@needs_sources
-@of_every_version
-def test_readers_find_the_arguments_that_they_read(version: str) -> None:
-    assert not SOURCES.unread(version, READS)
-
-
-@needs_sources
-@of_every_version
-def test_a_hook_outside_its_range_has_no_function(version: str) -> None:
-    """A range that is too narrow would hide a function that is there."""
-    assert not SOURCES.hidden(version)
-
-
-@needs_sources
-@of_every_version
-def test_a_version_shows_every_stage(version: str) -> None:
-    assert SOURCES.stages(version) - {""} == SEEN
-
-
-@needs_sources
-@of_every_version
+@OPENRLHF.each_version
 def test_of_a_response_only_known_keys_are_read(version: str) -> None:
     """A further one, which carries the trajectory's id, is nobody's business."""
-    [hook] = [hook for hook in SOURCES.hooks(version) if hook.after is fates.arrived]
-    function = SOURCES.place(version, hook)
+    [hook] = [h for h in HOOKS if h.target.endswith("._process_response_into_experience")]
+    function = OPENRLHF.place(version, hook)
     assert function is not None
-    uses = [
-        node for node in ast.walk(function) if isinstance(node, ast.Name) and node.id == "response"
-    ]
-    keys = []
+    keys, uses = [], 0
     for node in ast.walk(function):
         match node:
+            case ast.Name(id="response"):
+                uses += 1
             case ast.Subscript(value=ast.Name(id="response"), slice=ast.Constant(value=key)):
                 keys.append(key)
             case ast.Call(
@@ -104,23 +46,20 @@ def test_of_a_response_only_known_keys_are_read(version: str) -> None:
                 args=[ast.Constant(value=key), *_],
             ):
                 keys.append(key)
-    assert len(uses) == len(keys)
+    assert uses == len(keys)
     assert set(keys) <= RESPONSE_KEYS
 
 
-@needs_sources
-@of_every_version
+@OPENRLHF.each_version
 def test_a_batch_is_made_of_declared_fields(version: str) -> None:
     """An attribute that an experience carries besides them is in no batch."""
-    module = next(
-        name
-        for name in ("experience", "experience_maker")
-        if SOURCES.function(version, f"{_UTILS}.{name}:Experience.concat_experiences")
-    )
-    function = SOURCES.function(version, f"{_UTILS}.{module}:Experience.concat_experiences")
-    assert function is not None
-    assert "fields(Experience)" in ast.unparse(function)
-    assert "__dict__" not in ast.unparse(function)
+    targets = [
+        f"openrlhf.trainer.ppo_utils.{module}:Experience.concat_experiences"
+        for module in ("experience", "experience_maker")
+    ]
+    [text] = [OPENRLHF.text(version, t) for t in targets if OPENRLHF.trees[version].function(t)][:1]
+    assert "fields(Experience)" in text
+    assert "__dict__" not in text
 
 
 LOOKED_AT = {
@@ -144,66 +83,40 @@ ARGUMENTS = {
 """Names of flags since 0.10.2, in groups, and before."""
 
 
-@needs_sources
-@of_every_version
+def nodes(version: str, name: str) -> list[ast.AST]:
+    """All of a module of the trainer."""
+    return list(ast.walk(OPENRLHF.trees[version].module(f"openrlhf.trainer.{name}") or ast.Pass()))
+
+
+@OPENRLHF.each_version
 def test_attributes_that_readers_look_at_are_there(version: str) -> None:
     for name, wanted in LOOKED_AT.items():
-        tree = SOURCES.module(version, f"openrlhf.trainer.{name}")
-        assert tree is not None
-        found = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
-        names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
-        assert wanted <= found | names, name
-    flags = Path(SOURCES.folder, version, "openrlhf/cli/train_ppo_ray.py").read_text()
+        found = {node.attr for node in nodes(version, name) if isinstance(node, ast.Attribute)}
+        found |= {node.id for node in nodes(version, name) if isinstance(node, ast.Name)}
+        assert wanted <= found, name
+    flags = Path(OPENRLHF.folder, version, "openrlhf/cli/train_ppo_ray.py").read_text()
     grouped = satisfies(version, ">=0.10.2")
     for new, old in ARGUMENTS.items():
         assert (f".{new}" if grouped else f'"--{old}"') in flags
 
 
-@needs_sources
-@of_every_version
+@OPENRLHF.each_version
 def test_the_last_tensor_of_an_update_says_so(version: str) -> None:
     send = "openrlhf.trainer.ray.ppo_actor:ActorPPOTrainer.broadcast_to_vllm"
-    function = SOURCES.function(version, send)
-    assert function is not None
-    assert ast.unparse(function).count("empty_cache=count == num_params") == 2
+    assert OPENRLHF.text(version, send).count("empty_cache=count == num_params") == 2
 
 
-@needs_sources
-@of_every_version
+@OPENRLHF.each_version
 def test_timings_that_are_logged_have_a_label(version: str) -> None:
     logged = {
         node.value
         for name in ("ppo_trainer", "ppo_trainer_async")
-        for node in ast.walk(SOURCES.module(version, f"openrlhf.trainer.{name}") or ast.Module([]))
-        if isinstance(node, ast.Constant)
-        and isinstance(node.value, str)
-        and node.value.startswith("timing/")
-        and node.value != "timing/"
-    }
+        for node in nodes(version, name)
+        if isinstance(node, ast.Constant) and str(node.value).startswith("timing/")
+    } - {"timing/"}
     assert logged <= LABELS.keys()
     assert (logged == LABELS.keys()) == (version != "0.9.1")
 
 
-@needs_sources
-def test_roles_name_classes_of_some_version() -> None:
-    for target in ROLES:
-        module, _, cls = target.partition(":")
-        assert cls in SOURCES.classes(module), target
-
-
 def test_what_is_hooked_beside_openrlhf_is_there() -> None:
-    others = [hook.target for hook in HOOKS if not hook.target.startswith("openrlhf.")]
-    assert others
-    for target in others:
-        module, qualname = split_target(target)
-        owner, _, method = qualname.partition(".")
-        assert callable(getattr(getattr(import_module(module), owner), method))
-
-
-def test_labels_are_words_of_the_vocabulary() -> None:
-    assert all(stage_code(stage) >= 0 for stage in LABELS.values())
-
-
-def test_no_function_is_hooked_twice() -> None:
-    targets = [hook.target for hook in HOOKS]
-    assert len(targets) == len(set(targets))
+    OPENRLHF.check_what_is_beside()

@@ -2,40 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import asyncio
+from functools import partial
 from typing import Any
 
-import rltrace
-from rltrace.testing.inside.adapters import rollouts
-from rltrace.testing.inside.hooks import Hook, Observer, wrap
+from rltrace.adapters.trl import TRL
+from tests.adapters.conftest import hooked_as
+
+hooked = partial(hooked_as, TRL)
+ASYNC = "trl.experimental.async_grpo"
 
 END = 9
 """The token after which a sample is complete."""
-
-
-def hooked(function: Any, stage: Any = None, **readers: Any) -> Any:
-    """A function with a hook on it."""
-    return wrap(function, Observer(Hook("trl:function", stage, **readers)))
-
-
-def hook_loop(loop: Any) -> None:
-    """Hooks what samples are made by, as the adapter does."""
-    loop._generate_one = hooked(loop._generate_one, before=rollouts.begins, after=rollouts.ends)
-    loop._generate_one_turn = hooked(
-        loop._generate_one_turn, "rollout", before=rollouts.asks, after=rollouts.turn_ends
-    )
-    loop._score_group = hooked(
-        loop._score_group, "reward", before=rollouts.judging, after=rollouts.judged
-    )
-
-
-def rows(run_path: Path, query: str) -> list[tuple[Any, ...]]:
-    found: list[tuple[Any, ...]] = rltrace.open_run(run_path).sql(query).fetchall()
-    return found
-
-
-def no_problems(run_path: Path) -> bool:
-    return [p for p in rltrace.open_run(run_path).problems if p["what"] != "no-gpu"] == []
 
 
 def message(role: str) -> dict[str, str]:
@@ -66,3 +44,27 @@ class Taken:
         self.input_ids, self.completion_mask, self.model_version = ids, mask, version
         self.completion = completion
         self.metrics = {f"rewards/{name}": value for name, value in of.items()}
+
+
+@hooked(f"{ASYNC}.async_rollout_worker:_AsyncRolloutLoop")
+class Loop:
+    """A rollout process: conversations whose verdicts come a group at a time."""
+
+    model_version = 1
+    max_tokens = 4
+    eos_token_ids = (END,)
+    reward_func_names = ("one",)
+    reward_funcs = (len,)
+
+    async def _generate_one(self, prompt: Any, turns: list[list[int]]) -> Any:
+        for ids in turns:
+            await self._generate_one_turn(ids)
+            self.model_version += 1
+        return ([message("assistant")], [], None)
+
+    async def _generate_one_turn(self, ids: list[int]) -> Any:
+        await asyncio.sleep(0)
+        return ids, [0.0] * len(ids)
+
+    async def _score_group(self, samples: list[Taken]) -> list[Taken]:
+        return samples

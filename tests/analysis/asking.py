@@ -14,6 +14,6 @@ def ask(run: Run, name: str) -> list[dict[str, Any]]:
     return [dict(zip(relation.columns, row, strict=True)) for row in relation.fetchall()]
 
 
-def columns(found: list[dict[str, Any]], *names: str) -> list[tuple[Any, ...]]:
-    """These columns of rows."""
-    return [tuple(row[name] for name in names) for row in found]
+def told(run: Run, name: str, columns: str) -> list[tuple[Any, ...]]:
+    """These columns, with spaces between them, of the rows of a query."""
+    return [tuple(row[column] for column in columns.split()) for row in ask(run, name)]

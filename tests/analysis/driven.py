@@ -51,11 +51,9 @@ class Job:
         self._answer()
 
     def ends(self) -> None:
-        """Waits until it has."""
         self._process.communicate()
 
     def is_killed(self) -> None:
-        """With SIGKILL."""
         self._process.kill()
         self._process.communicate()
 

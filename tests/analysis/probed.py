@@ -6,10 +6,11 @@ from pathlib import Path
 
 import numpy as np
 
-from rltrace.testing.inside.analysis import Summary, summarize
+from rltrace.testing.inside.analysis import Summary
 from rltrace.testing.inside.hooks import Design
 from rltrace.testing.inside.trace import Stage
-from rltrace.testing.made import process, rows, run_of
+from rltrace.testing.made import process, rows
+from tests.analysis.walls.walled import summary_of
 
 STEPS = 60
 BUDGET = 0.1
@@ -28,9 +29,7 @@ def probed(path: Path, binds: str, beside: bool, given: float = 1.0) -> Summary:
         doses = design.doses(n)
         dose = {stage: doses.get(stage, 0.0) for stage in ("rollout", "train")}
         length_s = {"rollout": 10.0 if beside else 6.0, "train": 9.0 if beside else 4.0}
-        work_s = {
-            stage: length * float(rng.uniform(0.98, 1.02)) for stage, length in length_s.items()
-        }
+        work_s = {stage: s * float(rng.uniform(0.98, 1.02)) for stage, s in length_s.items()}
         took_s = {stage: work_s[stage] * (1 + dose[stage] * given) for stage in work_s}
         if beside:
             ends = now + (10 + work_s["train"] * dose["train"] * given if binds == "train" else
@@ -51,6 +50,4 @@ def probed(path: Path, binds: str, beside: bool, given: float = 1.0) -> Summary:
         now = ends
     times, names, values = (list(column) for column in zip(*counters, strict=True))
     rows(driver, "samples", time_s=times, counter=names, value=values)
-    return summarize(
-        run_of(path, driver, actors, learner, settings={"probe": design.settings()}), predict=False
-    )
+    return summary_of(path, driver, actors, learner, settings={"probe": design.settings()})

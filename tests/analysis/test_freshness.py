@@ -1,4 +1,5 @@
-"""ESS, clip share and KL at each lag, the mismatch apart from it, and the bound that they allow."""
+"""How old samples are, by sample and by token; ESS, clip share and KL at each lag, the mismatch
+apart from it, and the bound that they allow."""
 
 from __future__ import annotations
 
@@ -10,11 +11,127 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rltrace.analysis.freshness import Freshness, freshness, lag_bound
-from rltrace.testing.inside.analysis import LagPoint, RatioSums, staleness
-from rltrace.testing.inside.analysis import point as point_of
-from rltrace.testing.inside.trace import Fate, Run
-from rltrace.testing.made import process, rows, run_of
+from rltrace.analysis.freshness import Freshness, LagPoint, RatioSums, freshness, lag_bound
+from rltrace.analysis.freshness import point as point_of
+from rltrace.analysis.staleness import LagBar, Staleness, UnknownTokens, staleness
+from rltrace.testing import process, run_of
+from rltrace.testing.inside.analysis import LiveState, goodput, lag_history, summarize
+from rltrace.testing.inside.report import staleness_section
+from rltrace.testing.inside.trace import Fate, Run, Stage
+from tests.analysis.asking import told
+from tests.analysis.made import not_none, rows, steps_of
+
+
+@pytest.fixture
+def reused(tmp_path: Path) -> Run:
+    """Three steps. Samples 1 and 2 are of version 5, the versions 5, 6 and 7 train on them; sample
+    3 is of a version that nobody recorded, and 7 trains on it in two passes."""
+    spans = [(("step", n), 10 * n, 10 * n + 9) for n in range(3)]
+    learner = process("learner", *spans, *[(Stage.TRAIN, 10 * n, 10 * n + 8) for n in range(3)])
+    version = [5, 5, -1]
+    rows(learner, "trajectories", start_s=0.0, end_s=1.0, trajectory=[1, 2, 3],
+         first_version=version, last_version=version, response_tokens=[10, 20, 40])  # fmt: skip
+    rows(learner, "uses", time_s=[2.0, 2.0, 12.0, 12.0, 22.0, 22.0, 22.0, 23.0],
+         trajectory=[1, 2, 1, 2, 1, 2, 3, 3], version=[5, 5, 6, 6, 7, 7, 7, 7],
+         fate=Fate.TRAINED, tokens=[10, 20, 10, 20, 10, 20, 40, 40])  # fmt: skip
+    return run_of(tmp_path, learner)
+
+
+def test_each_version_that_trains_on_a_sample_is_a_use_with_its_lag(reused: Run) -> None:
+    found = staleness(reused)
+    bars = (LagBar(0, 2, 30), LagBar(1, 2, 30), LagBar(2, 2, 30), LagBar(None, 1, 40))
+    assert found.by_first_token == found.by_last_token == bars
+    assert (found.trajectories, found.known, found.uses, found.known_uses) == (3, 2, 7, 6)
+    assert (found.mean_lag, found.p95_lag, found.largest_lag) == (1.0, 2.0, 2)
+    assert (found.by_token.tokens, found.by_token.mean) == (130, 1.0)
+    worth = not_none(goodput(reused, steps_of(reused), None)).trained
+    assert (worth.samples, worth.tokens) == (3, 70)  # its tokens once
+
+
+def test_all_views_of_lag_tell_the_same(reused: Run) -> None:
+    counts = [(0, 2), (1, 2), (2, 2), (None, 1)]
+    assert told(reused, "lag_histogram", "lag samples") == counts
+    window = not_none(LiveState(reused.path, last=100).snapshot().window)
+    assert list(not_none(window.lags).by_lag) == counts
+    assert [step.mean_lag for step in window.recent] == [0.0, 1.0, 2.0]
+    history = not_none(lag_history(reused, steps_of(reused), 100, 100))
+    counted = [(step.counts, step.unknown) for step in history.steps]
+    assert counted == [((2, 0, 0), 0), ((0, 2, 0), 0), ((0, 0, 2), 1)]
+    summary = summarize(reused, predict=False)
+    section = staleness_section(summary.staleness, summary.freshness)
+    assert "uses" in [column.title for column in not_none(section.grid).columns]
+    notes = " ".join(section.notes)
+    assert "3 trajectories were trained on 7 times" in notes
+    assert "By token unknown: 31 %" in notes
+
+
+def staleness_of(path: Path, *samples: tuple[int, int, int, int]) -> Staleness:
+    """Samples `(trained by, first version, last version, tokens)`."""
+    trained, first, last, tokens = (list(column) for column in zip(*samples, strict=True))
+    ids = list(range(len(samples)))
+    learner = process("learner")
+    rows(learner, "trajectories", start_s=0, end_s=1, trajectory=ids, first_version=first,
+         last_version=last, response_tokens=tokens)  # fmt: skip
+    rows(learner, "uses", time_s=2, trajectory=ids, version=trained, fate=Fate.TRAINED)
+    return staleness(run_of(path, learner))
+
+
+def test_tokens_between_two_versions_are_a_range_and_spread_evenly(tmp_path: Path) -> None:
+    stale = staleness_of(tmp_path, (5, 5, 5, 100), (5, 3, 5, 300))  # lags 0, and 0 to 2
+    found = stale.by_token
+    assert found.mixed_tokens == 300
+    assert (found.mean_low, found.mean, found.mean_high) == (0, 0.75, 1.5)
+    assert found.share(0, 0) == (0.25, 0.5, 1)
+    assert found.share(1, 1) == found.share(2, 2) == (0, 0.25, 0.75)
+    assert found.share(0, 2) == (1, 1, 1)  # wherever they are, they are in there
+    assert stale.unknown_by_token == ()
+
+
+@pytest.mark.parametrize(
+    ("unknown", "why"),
+    [
+        ((-1, 3, 3), "the version that trained on them was not recorded"),
+        ((5, -1, 3), "the version of their first token was not recorded"),
+        ((5, 3, -1), "the version of their last token was not recorded"),
+        ((5, 4, 3), "the version of their last token is older than that of their first"),
+        ((5, -1, -1), "which versions generated them and trained on them was not recorded"),
+        ((-1, 3, -1), "which versions generated them and trained on them was not recorded"),
+    ],
+)
+def test_what_nobody_recorded_is_neither_old_nor_new_and_why_is_said(
+    tmp_path: Path, unknown: tuple[int, int, int], why: str
+) -> None:
+    stale = staleness_of(tmp_path, (*unknown, 60), (5, 4, 4, 40))
+    found = stale.by_token
+    assert (found.tokens, found.known_tokens, found.mean) == (100, 40, 1)
+    assert found.share(0, 9)[1] == pytest.approx(0.4)
+    assert stale.unknown_by_token == (UnknownTokens(why, 60),)
+
+
+@pytest.mark.parametrize(("end_s", "later", "known"), [(1, 1, 100), (3, 1, 40), (1, -1, 0)])
+def test_the_last_token_before_the_first_update_is_of_the_version_of_the_first(
+    tmp_path: Path, end_s: int, later: int, known: int
+) -> None:
+    """A sample says version 0 of its first token, and its process knows none before the update of
+    2 s; what ends after it is unknown, and all is where the process never knows one."""
+    learner = process("learner")
+    rows(learner, "trajectories", start_s=[0, 4], end_s=[end_s, 5], trajectory=[0, 1],
+         first_version=[0, 1], last_version=[-1, later], response_tokens=[60, 40])  # fmt: skip
+    rows(learner, "uses", time_s=6, trajectory=[0, 1], version=1, fate=Fate.TRAINED)
+    rows(learner, "syncs", start_s=1.5, end_s=2, version=1)
+    found = staleness(run_of(tmp_path, learner)).by_token
+    assert (found.tokens, found.known_tokens) == (100, known)
+    assert math.isnan(found.mean) == (not known)
+
+
+def test_the_truth_of_a_made_run_lies_within(synthetic: Any) -> None:
+    run, truth = synthetic(placement="async", mixed=0.3, unknown_versions=0.1)
+    found = staleness(run).by_token
+    assert found.tokens == sum(truth.lag_tokens.values())
+    assert found.known_tokens == found.tokens - truth.lag_tokens["unknown"]
+    by_first = sum(int(k) * n for k, n in truth.lag_tokens.items() if k != "unknown")
+    assert found.mean_high == pytest.approx(by_first / found.known_tokens)
+    assert found.mean_low < found.mean < found.mean_high
 
 
 def fresh(run: Run) -> Freshness:
@@ -32,136 +149,86 @@ def ratios(weights: list[np.ndarray[Any, Any]], clipped: list[int]) -> dict[str,
     }
 
 
-def made(path: Path, steps: int = 6, samples: int = 12, **facts: Any) -> tuple[Run, Any]:
+def made(path: Path, steps: int = 6, samples: int = 12) -> tuple[Run, dict[int, list[Any]]]:
     """A run in which half of each step's samples have lag 0 and half lag 2, of ratios further off;
-    with the ratios of all tokens by lag."""
+    with the step and the ratios of all tokens by lag."""
     rng = np.random.default_rng(1)
-    learner = process("learner")
+    learner, lags = process("learner"), [0, 2] * (samples // 2)
     drawn: dict[int, list[Any]] = {0: [], 2: []}
     for step in range(2, steps + 2):
-        lags = [0, 2] * (samples // 2)
-        ids = [1000 * step + i for i in range(samples)]
-        weights = [
-            np.exp((0.1 + lag / 4) * rng.standard_normal(5 + i)) for i, lag in enumerate(lags)
-        ]
+        ids, versions = [1000 * step + i for i in range(samples)], [step - lag for lag in lags]
+        far = [0.1 + lag / 4 for lag in lags]
+        weights = [np.exp(d * rng.standard_normal(5 + i)) for i, d in enumerate(far)]
         for lag, w in zip(lags, weights, strict=True):
             drawn[lag].append((step, w))
-        versions = [step - lag for lag in lags]
-        rows(
-            learner,
-            "trajectories",
-            start_s=[step] * samples,
-            end_s=[step + 0.5] * samples,
-            trajectory=ids,
-            first_version=versions,
-            last_version=versions,
-        )
-        rows(
-            learner,
-            "uses",
-            time_s=[step + 2.5] * samples,
-            trajectory=ids,
-            step=[step] * samples,
-            version=[step] * samples,
-            fate=[Fate.TRAINED] * samples,
-            **ratios(weights, lags),
-        )
-    run = run_of(path, learner)
-    run.processes[0].facts.update(facts)
-    return run, drawn
+        rows(learner, "trajectories", start_s=step, end_s=step + 0.5, trajectory=ids,
+             first_version=versions, last_version=versions)  # fmt: skip
+        rows(learner, "uses", time_s=step + 2.5, trajectory=ids, step=step, version=step,
+             fate=Fate.TRAINED, **ratios(weights, lags))  # fmt: skip
+    return run_of(path, learner), drawn
 
 
-def ess(weights: list[np.ndarray[Any, Any]]) -> float:
-    w = np.concatenate(weights)
+def ess(drawn: list[Any]) -> float:
+    w = np.concatenate([weights for _, weights in drawn])
     return float(w.sum() ** 2 / (len(w) * (w**2).sum()))
 
 
-def test_the_curve_is_that_of_the_tokens(tmp_path: Path) -> None:
+def test_the_curve_is_that_of_the_tokens_and_the_weight_of_the_steps(tmp_path: Path) -> None:
     run, drawn = made(tmp_path)
-    found = fresh(run)
+    found, every = fresh(run), drawn[0] + drawn[2]
     assert [point.lag for point in found.curve] == [0, 2]
-    for point in found.curve:
-        assert point.lag is not None
-        weights = [w for _, w in drawn[point.lag]]
-        every = np.concatenate(weights)
-        assert point.ess_share == pytest.approx(ess(weights))
+    for lag, point in zip((0, 2), found.curve, strict=True):
+        tokens = np.concatenate([w for _, w in drawn[lag]])
+        assert point.ess_share == pytest.approx(ess(drawn[lag]))
         assert point.ess_low < point.ess_share < point.ess_high
-        assert point.kl_nats == pytest.approx(-np.log(every).mean())
-        assert point.clip_share == pytest.approx(point.lag * len(weights) / len(every))
-        assert (point.trajectories, point.tokens) == (len(weights), len(every))
+        assert point.kl_nats == pytest.approx(-np.log(tokens).mean())
+        assert point.clip_share == pytest.approx(lag * len(drawn[lag]) / len(tokens))
+        assert (point.trajectories, point.tokens) == (len(drawn[lag]), len(tokens))
         assert (point.steps, point.enough) == (6, True)
-    assert found.overall is not None
-    assert found.overall.ess_share == pytest.approx(ess([w for d in drawn.values() for _, w in d]))
-
-
-def test_the_weight_is_the_ess_of_a_step_in_the_mean_over_tokens(tmp_path: Path) -> None:
-    run, drawn = made(tmp_path)
-    of_step: dict[int, list[Any]] = {}
-    for step, w in drawn[0] + drawn[2]:
-        of_step.setdefault(step, []).append(w)
-    sizes = [sum(map(len, weights)) for weights in of_step.values()]
-    expected = np.average([ess(weights) for weights in of_step.values()], weights=sizes)
-    found = fresh(run)
-    assert found.weight == pytest.approx(expected)
+    assert not_none(found.overall).ess_share == pytest.approx(ess(every))
+    by_step = [[one for one in every if one[0] == step] for step in range(2, 8)]
+    sizes = [sum(len(w) for _, w in of_step) for of_step in by_step]
+    assert found.weight == pytest.approx(np.average(list(map(ess, by_step)), weights=sizes))
     assert found.weight_low < found.weight < found.weight_high
     assert found.queue_s.mean == pytest.approx(2.0)
-
-
-@pytest.mark.parametrize(("updates", "alone"), [(1, True), (4, False), (None, None)])
-def test_at_lag_zero_the_mismatch_stands_alone_where_a_version_is_one_update(
-    tmp_path: Path, updates: int | None, alone: bool | None
-) -> None:
-    run, drawn = made(tmp_path, **({} if updates is None else {"updates_per_version": updates}))
-    found = fresh(run)
-    assert found.mismatch is not None
-    assert found.mismatch.alone is alone
-    assert found.mismatch.point.ess_share == pytest.approx(ess([w for _, w in drawn[0]]))
-    assert found.unit.learner_steps == 1
-    assert math.isnan(found.unit.optimizer_updates) == (updates is None)
+    # At lag 0 the mismatch stands alone, where a version is one update.
+    for updates, alone in ((None, None), (1, True), (4, False)):
+        run.processes[0].facts.update({"updates_per_version": updates} if updates else {})
+        found = fresh(run)
+        mismatch = not_none(found.mismatch)
+        assert mismatch.alone is alone
+        assert mismatch.point.ess_share == pytest.approx(ess(drawn[0]))
+        assert found.unit.learner_steps == 1
+        assert math.isnan(found.unit.optimizer_updates) == (updates is None)
 
 
 def used(path: Path, first: list[int], last: list[int], **columns: list[Any]) -> Run:
-    n = len(first)
+    ids = list(range(len(first)))
     learner = process("learner")
-    rows(
-        learner,
-        "trajectories",
-        start_s=[0] * n,
-        end_s=[1] * n,
-        trajectory=list(range(n)),
-        first_version=first,
-        last_version=last,
-        response_tokens=[10] * n,
-    )
-    defaults: dict[str, list[Any]] = {"version": [3] * n, "fate": [Fate.TRAINED] * n}
-    defaults["trajectory"] = list(range(n))
-    rows(learner, "uses", time_s=[2] * n, **{**defaults, **columns})
+    rows(learner, "trajectories", start_s=0, end_s=1, trajectory=ids, first_version=first,
+         last_version=last, response_tokens=10)  # fmt: skip
+    defaults = {"version": 3, "fate": Fate.TRAINED, "trajectory": ids}
+    rows(learner, "uses", time_s=2, **{**defaults, **columns})
     return run_of(path, learner)
 
 
-def test_an_unknown_version_is_an_unknown_lag_and_no_mismatch(tmp_path: Path) -> None:
-    w = [np.ones(10)] * 3
-    found = fresh(used(tmp_path, [-1, 3, 3], [-1, 3, 3], version=[3, -1, 3], **ratios(w, [0] * 3)))
-    assert [(p.lag, p.trajectories) for p in found.curve] == [(0, 1), (None, 2)]
-    assert found.mismatch is not None
-    assert found.mismatch.point.trajectories == 1
-
-
-def test_a_sample_that_a_step_goes_over_several_times_is_one(tmp_path: Path) -> None:
-    w = [np.ones(10)] * 5
-    found = fresh(
-        used(tmp_path, [3] * 5, [3] * 5, trajectory=[0, 0, 0, 1, -1], **ratios(w, [0] * 5))
-    )
-    points = {point.lag: point.trajectories for point in found.curve}
-    assert points == {0: 2, None: 1}
-
-
-def test_a_trajectory_that_saw_a_version_change_says_nothing_of_the_mismatch(
-    tmp_path: Path,
+@pytest.mark.parametrize(
+    ("first", "last", "uses", "curve", "of_mismatch"),
+    [
+        ([-1, 3, 3], [-1, 3, 3], {"version": [3, -1, 3]}, [(0, 1), (None, 2)], 1),
+        ([3] * 5, [3] * 5, {"trajectory": [0, 0, 0, 1, -1]}, [(0, 2), (None, 1)], 2),
+        ([3, 3], [3, 4], {}, [(0, 2)], 1),
+    ],
+    ids=["an unknown version is an unknown lag", "a step goes over a sample several times",
+         "a version change under way says nothing of the mismatch"],
+)  # fmt: skip
+def test_a_sample_is_counted_once_at_a_lag_that_is_known(
+    tmp_path: Path, first: list[int], last: list[int], uses: Any, curve: Any, of_mismatch: int
 ) -> None:
-    found = fresh(used(tmp_path, [3, 3], [3, 4], **ratios([np.ones(10)] * 2, [0, 0])))
-    assert found.mismatch is not None
-    assert found.mismatch.point.trajectories == 1
+    n = len(first)
+    found = fresh(used(tmp_path, first, last, **uses, **ratios([np.ones(10)] * n, [0] * n)))
+    assert [(point.lag, point.trajectories) for point in found.curve] == curve
+    assert not_none(found.mismatch).point.trajectories == of_mismatch
 
 
 def test_ratios_that_are_infinite_are_counted_and_spoil_no_figure(tmp_path: Path) -> None:
@@ -170,16 +237,11 @@ def test_ratios_that_are_infinite_are_counted_and_spoil_no_figure(tmp_path: Path
     found = fresh(used(tmp_path, [3, 3], [3, 3], **columns))
     assert found.infinite_ratios == 1
     assert found.weight == pytest.approx(1.0)
-    assert found.overall is not None
-    assert found.overall.tokens == 10
-
-
-def test_one_step_has_no_interval_and_gives_no_bound(tmp_path: Path) -> None:
-    run, _ = made(tmp_path, steps=1, samples=60)
-    found = fresh(run)
-    assert all(math.isnan(point.ess_low) for point in found.curve)
-    assert not found.bound.told
-    assert "too few" in found.bound.because
+    assert not_none(found.overall).tokens == 10
+    one_step = fresh(made(tmp_path / "one", steps=1, samples=60)[0])
+    assert all(math.isnan(point.ess_low) for point in one_step.curve)
+    assert not one_step.bound.told
+    assert "too few" in one_step.bound.because
 
 
 def test_without_ratios_a_prior_is_stated_and_gives_a_range(tmp_path: Path) -> None:
@@ -192,15 +254,12 @@ def test_without_ratios_a_prior_is_stated_and_gives_a_range(tmp_path: Path) -> N
     # Lag 3 is doubtful for plain PPO and one lag is unknown: two of four samples are for sure.
     assert found.weight_low == pytest.approx(0.5)
     assert "prior for plain PPO" in found.weight_source
+    assert math.isnan(fresh(used(tmp_path / "no lag", [-1], [-1])).weight)
+    assert math.isnan(fresh(run_of(tmp_path / "none")).weight)
     run.processes[0].facts["objective"] = "decoupled"
     held = fresh(run)
     assert (held.prior.objective, held.prior.assumed) == ("decoupled PPO", False)
     assert held.weight_low == pytest.approx(0.75)
-
-
-def test_without_ratios_and_lags_the_weight_is_unknown(tmp_path: Path) -> None:
-    assert math.isnan(fresh(used(tmp_path, [-1], [-1])).weight)
-    assert math.isnan(fresh(run_of(tmp_path / "none")).weight)
 
 
 SURE = LagPoint(0, 100, 1000, 10, 0.9, 0.85, 0.95, 0.05, 0.04, 0.06, 0.01, True)
@@ -229,11 +288,8 @@ def test_the_bound_lies_between_what_surely_keeps_and_what_surely_breaks_the_lim
 ) -> None:
     found = lag_bound(tuple(replace(p, lag=lag) for lag, p in enumerate(points)))
     assert (found.told, found.sure, found.most) == (told, sure, most)
-
-
-def test_lags_with_too_few_samples_leave_the_bound_open() -> None:
-    found = lag_bound((replace(FEW, lag=1), replace(BAD, lag=12)))
-    assert (found.sure, found.most) == (-1, 11)
+    far = lag_bound((replace(FEW, lag=1), replace(BAD, lag=12)))  # the lags between are open
+    assert (far.sure, far.most) == (-1, 11)
 
 
 @pytest.mark.filterwarnings("error")
@@ -241,7 +297,5 @@ def test_clip_shares_of_any_size_warn_of_nothing() -> None:
     """A damaged segment may hold them."""
     steps = np.arange(4.0)
     sums = RatioSums(*[np.ones(4)] * 12)
-    found = point_of(
-        replace(sums, step=steps, clipped_tokens=np.array([1e200, -1e200, 3.0, 1.0])), 0
-    )
-    assert found.clip_share == pytest.approx(1.0)
+    sums = replace(sums, step=steps, clipped_tokens=np.array([1e200, -1e200, 3.0, 1.0]))
+    assert point_of(sums, 0).clip_share == pytest.approx(1.0)

@@ -1,4 +1,5 @@
-"""Groups whose rewards differ teach something; the others were generated for nothing."""
+"""Groups whose rewards differ teach something, and the others were generated for nothing: what
+differs in the sum of rewards, of which a job may state the weights, is the signal."""
 
 from __future__ import annotations
 
@@ -10,152 +11,109 @@ import pytest
 
 from rltrace.analysis.followed import follow
 from rltrace.analysis.generated import read_generated
-from rltrace.analysis.group_signal import group_signal
-from rltrace.testing.inside.analysis import (
-    CANNOT_TELL,
-    SPARSE_REWARD,
-    LiveState,
-    RunMeters,
-    find_steps,
-    named_query,
-    summarize,
-    trained_in,
-)
-from rltrace.testing.inside.trace import Fate, Run
-from rltrace.testing.inside.trace import run as run_module
-from rltrace.testing.made import process, rows, run_of, turns
+from rltrace.analysis.group_signal import GroupSignal, group_signal
+from rltrace.testing import Process, process, run_of, stating, turns
+from rltrace.testing.inside.analysis import CANNOT_TELL, SPARSE_REWARD, summarize
+from rltrace.testing.inside.trace import Fate, Outcome, Run, tables
+from tests.analysis.asking import ask, told
+from tests.analysis.made import compacted, not_none, rows, steps_of, trained_of
+
+NAN = math.nan
+
+
+def judged(made: Process, group: list[int], value: list[float], **uses: Any) -> Process:
+    """Samples of 7 tokens in these groups, with these rewards; `uses` of them in step 0."""
+    ids = list(range(len(group)))
+    rows(made, "trajectories", start_s=1.0, end_s=2.0, trajectory=ids, group=group,
+         response_tokens=7)  # fmt: skip
+    rows(made, "rewards", start_s=3.0, end_s=3.0, trajectory=ids, value=value, outcome=0)
+    if uses:
+        rows(made, "uses", trajectory=ids, tokens=7, step=0, fate=Fate.TRAINED, **uses)
+    return made
+
+
+def signal_of(path: Path, group: list[int], value: list[float]) -> GroupSignal:
+    return not_none(group_signal(run_of(path, judged(process("rollout"), group, value))))
 
 
 def test_a_group_needs_two_verdicts_and_a_difference(tmp_path: Path) -> None:
-    actor = process("rollout")
-    n = 9
-    rows(
-        actor,
-        "trajectories",
-        start_s=[1.0] * n,
-        end_s=[2.0] * n,
-        trajectory=list(range(n)),
-        group=[1, 1, 2, 2, 3, 3, 4, 5, -1],
-    )
-    value = [1.0, 0.0, 1.0, 1.0, 0.0, 0.0, 1.0, math.nan, 0.5]
-    rows(actor, "rewards", start_s=[3.0] * n, end_s=[3.0] * n, trajectory=list(range(n)),
-         value=value)  # fmt: skip
-    found = group_signal(run_of(tmp_path, actor))
-    assert found is not None
+    value = [1.0, 0.0, 1.0, 1.0, 0.0, 0.0, 1.0, NAN, 0.5]
+    found = signal_of(tmp_path, [1, 1, 2, 2, 3, 3, 4, 5, -1], value)
     assert (found.groups, found.with_signal) == (3, 1)
     assert found.share == pytest.approx(1 / 3)
     assert 0 < found.low < found.share < found.high < 1
     assert found.reward_without == pytest.approx(0.5)
+    assert group_signal(run_of(tmp_path / "empty")) is None
 
 
 def test_the_interval_holds_what_few_groups_can_tell(tmp_path: Path) -> None:
-    actor = process("rollout")
-    ids = list(range(10))
-    rows(actor, "trajectories", start_s=[1.0] * 10, end_s=[2.0] * 10, trajectory=ids,
-         group=[i // 2 for i in ids])  # fmt: skip
-    rows(actor, "rewards", start_s=[3.0] * 10, end_s=[3.0] * 10, trajectory=ids,
-         value=[float(i % 2) for i in ids])  # fmt: skip
-    found = group_signal(run_of(tmp_path, actor))
-    assert found is not None
+    found = signal_of(tmp_path, [i // 2 for i in range(10)], [float(i % 2) for i in range(10)])
     # Wilson's interval of 5 out of 5.
     assert (found.share, found.high) == (1.0, pytest.approx(1.0))
-    assert found.low == pytest.approx(5 / (5 + 1.96**2))
+    assert found.low == pytest.approx(5 / (5 + 1.959964**2))
     assert math.isnan(found.reward_without)
 
 
 def test_a_group_with_a_reward_that_is_no_number_carries_no_signal(tmp_path: Path) -> None:
-    actor = process("rollout")
-    rows(actor, "trajectories", start_s=[1.0] * 6, end_s=[2.0] * 6, trajectory=list(range(6)),
-         group=[1, 1, 2, 2, 3, 3])  # fmt: skip
-    value = [math.nan, math.nan, math.nan, 1.0, 0.0, 1.0]
-    rows(actor, "rewards", start_s=[3.0] * 6, end_s=[3.0] * 6, trajectory=list(range(6)),
-         value=value, outcome=[0] * 6)  # fmt: skip
-    found = group_signal(run_of(tmp_path, actor))
-    assert found is not None
-    assert (found.groups, found.with_signal) == (3, 1)
+    driver = judged(process("driver", *turns(5.0)), [1, 1, 2, 2, 3, 3],
+                    [NAN, NAN, NAN, 1.0, 0.0, 1.0], time_s=6.0)  # fmt: skip
+    run = run_of(tmp_path, driver)
+    for is_compacted in (False, True):
+        one = compacted(run) if is_compacted else run
+        found, trained = not_none(group_signal(one)), trained_of(one)
+        assert (found.groups, found.with_signal) == (3, 1)
+        assert (trained.tokens, trained.useful_tokens, trained.useful_known_tokens) == (42, 14, 14)
 
 
 @pytest.mark.parametrize("sign", [1, -1])
 def test_a_group_is_that_of_whichever_row_of_a_sample_has_one(tmp_path: Path, sign: int) -> None:
     """Ids are hashes, and half of them negative: below the -1 of a row that knows none."""
     driver, engine = process("driver", *turns(5.0)), process("engine")
-    ids = list(range(4))
-    many: dict[str, list[Any]]
-    many = {"end_s": [2.0] * 4, "trajectory": ids, "response_tokens": [7] * 4}
-    rows(
-        driver, "trajectories", start_s=[1.0] * 4, group=[sign * (5 + i // 2) for i in ids], **many
-    )
-    rows(engine, "trajectories", start_s=[1.5] * 4, group=[-1] * 4, **many)
-    rows(driver, "rewards", start_s=[3.0] * 4, end_s=[3.0] * 4, trajectory=ids,
-         value=[0.0, 1.0, 1.0, 1.0])  # fmt: skip
-    rows(driver, "uses", time_s=[6.0] * 4, trajectory=ids, tokens=[7] * 4, step=[0] * 4,
-         fate=[Fate.TRAINED] * 4)  # fmt: skip
+    judged(driver, [sign * (5 + i // 2) for i in range(4)], [0.0, 1.0, 1.0, 1.0], time_s=6.0)
+    rows(engine, "trajectories", start_s=1.5, end_s=2.0, trajectory=[0, 1, 2, 3], group=-1,
+         response_tokens=7)  # fmt: skip
     run = run_of(tmp_path, driver, engine)
-    found = group_signal(run)
-    assert found is not None
+    found = not_none(group_signal(run))
     assert (found.groups, found.with_signal, found.samples) == (2, 1, 4)
-    assert trained_in(run, 0, 1 << 62, math.inf).zero_advantage_tokens == 2 * 7
-    steps = find_steps(run, (0, 1 << 62))
+    trained, steps = trained_of(run), steps_of(run)
+    assert trained.zero_advantage_tokens == trained.useful_tokens == 2 * 7
     assert set(follow(run, steps).samples.group.tolist()) == {sign * 5, sign * 6}
     assert set(read_generated(run, steps).group.tolist()) == {sign * 5, sign * 6}
-    window = LiveState(run.path).snapshot().window
-    assert window is not None
-    assert window.trained is not None
-    assert window.trained.useful_tokens == 2 * 7
-    assert RunMeters(run.path).samples.useful_tokens == 2 * 7
 
 
-def test_without_verdicts_or_groups_nothing_is_said(tmp_path: Path) -> None:
-    assert group_signal(run_of(tmp_path)) is None
+BEGINS = [10.0 * step + 1 for step in range(6) for _ in range(4)]
+"""When the samples of six steps begin."""
+ALIKE = [float(step % 2) for step in range(6) for _ in range(4)]
+"""Rewards that are equal in each step, and differ between the steps."""
 
 
-def _by_prompt(
-    path: Path, begins_s: list[float], used_s: list[float], value: list[float], steps: int
-) -> Run:
+def by_prompt(path: Path, used_after_s: float, steps: int = 6, **samples: list[float]) -> Run:
     """Steps of 10 s, two groups of two samples in each, and ids that are the prompts': they come
-    again in every step. Samples take 2 s; a use of -1 was not recorded."""
+    again in every step. Samples take 2 s, and are used so long after they began; -1: unknown."""
+    begins_s, value = samples.get("begins_s", BEGINS), samples.get("value", ALIKE)
     made = process("driver", *turns(*[5.0] * steps))
-    n = len(begins_s)
-    ids, group = list(range(n)), [1, 1, 2, 2] * (n // 4)
+    ids, group = list(range(len(begins_s))), [1, 1, 2, 2] * (len(begins_s) // 4)
+    judged_s = [s + 3 for s in begins_s]
     rows(made, "trajectories", start_s=begins_s, end_s=[s + 2 for s in begins_s], trajectory=ids,
-         group=group, response_tokens=[7] * n)  # fmt: skip
-    rows(made, "rewards", start_s=[s + 3 for s in begins_s], end_s=[s + 3 for s in begins_s],
-         trajectory=ids, value=value)  # fmt: skip
-    used = [i for i in ids if used_s[i] != -1]
-    rows(made, "uses", time_s=[used_s[i] for i in used], trajectory=used, tokens=[7] * len(used),
-         fate=[Fate.TRAINED] * len(used), step=[int(used_s[i] // 10) for i in used])  # fmt: skip
+         group=group, response_tokens=7)  # fmt: skip
+    rows(made, "rewards", start_s=judged_s, end_s=judged_s, trajectory=ids, value=value)
+    if used_after_s != -1:
+        used_s = [max(begins_s[i // 4 * 4 : i // 4 * 4 + 4]) + used_after_s for i in ids]
+        rows(made, "uses", time_s=used_s, trajectory=ids, tokens=7, fate=Fate.TRAINED,
+             step=[int(s // 10) for s in used_s])  # fmt: skip
     return run_of(path, made)
 
 
-def _batches_of_four() -> tuple[list[float], list[float]]:
-    """When the samples of six steps begin, and their rewards."""
-    steps = [step for step in range(6) for _ in range(4)]
-    return [10.0 * step + 1 for step in steps], [float(step % 2) for step in steps]
-
-
 def test_groups_named_by_their_prompt_are_told_apart_by_step(tmp_path: Path) -> None:
-    # All rewards of a step are equal; between the steps they differ.
-    begins, value = _batches_of_four()
-    run = _by_prompt(tmp_path, begins, [b + 6 for b in begins], value, 6)
-    found = group_signal(run)
-    assert found is not None
+    run = by_prompt(tmp_path, used_after_s=6)
+    found = not_none(group_signal(run))
     assert found.known
     assert (found.groups, found.with_signal, found.unclear) == (12, 0, 0)
-    assert trained_in(run, 0, 1 << 62, math.inf).zero_advantage_tokens == 24 * 7
-    assert [row[2] for row in run.sql(named_query("signal_by_step").sql).fetchall()] == [0] * 6
-    window = LiveState(run.path).snapshot().window
-    assert window is not None
-    assert window.trained is not None
-    assert window.trained.useful_tokens == 0
-    assert RunMeters(run.path).samples.useful_tokens == 0
-
-
-def test_so_are_those_that_are_generated_ahead_of_their_step(tmp_path: Path) -> None:
-    # Each batch is generated while the one before trains, and used when the next has begun.
-    begins, value = _batches_of_four()
-    run = _by_prompt(tmp_path, begins, [b + 14 for b in begins], value, 8)
-    found = group_signal(run)
-    assert found is not None
+    trained = trained_of(run)
+    assert (trained.zero_advantage_tokens, trained.useful_tokens) == (24 * 7, 0)
+    assert told(run, "signal_by_step", "with_signal") == [(0,)] * 6
+    # So are those that are generated while the step before trains.
+    found = not_none(group_signal(by_prompt(tmp_path / "ahead", used_after_s=14, steps=8)))
     assert (found.groups, found.with_signal) == (12, 0)
 
 
@@ -163,10 +121,9 @@ def test_a_group_that_is_begun_in_several_steps_and_used_in_one_stays_whole(
     tmp_path: Path,
 ) -> None:
     # Partial rollout: half of each group is begun, and has ended, a step before the other half.
-    begins = [1.0, 11.0, 1.0, 11.0]
-    run = _by_prompt(tmp_path, begins, [18.0] * 4, [0.0, 1.0, 1.0, 1.0], 2)
-    found = group_signal(run)
-    assert found is not None
+    value = [0.0, 1.0, 1.0, 1.0]
+    run = by_prompt(tmp_path, 7.0, 2, begins_s=[1.0, 11.0, 1.0, 11.0], value=value)
+    found = not_none(group_signal(run))
     assert (found.groups, found.with_signal) == (2, 1)
     assert run.sql("FROM regrouped").fetchall() == []
 
@@ -174,27 +131,134 @@ def test_a_group_that_is_begun_in_several_steps_and_used_in_one_stays_whole(
 def test_a_question_that_was_interrupted_can_be_asked_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begins, value = _batches_of_four()
-    run = _by_prompt(tmp_path, begins, [b + 6 for b in begins], value, 6)
+    run = by_prompt(tmp_path, used_after_s=6)
 
     def pressed(*_: object) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(run_module, "regrouped", pressed)
+        patched.setattr(tables, "regrouped", pressed)
         with pytest.raises(KeyboardInterrupt):
             run.sql("FROM grouped_trajectories")
     assert len(run.sql("FROM grouped_trajectories").fetchall()) == 24
 
 
 def test_where_nobody_says_how_samples_were_used_it_cannot_be_told(tmp_path: Path) -> None:
-    begins = [10.0 * step + 1 for step in range(6) for _ in range(4)]
-    value = [float(step % 2) for step in range(6) for _ in range(4)]
-    run = _by_prompt(tmp_path, begins, [-1.0] * 24, value, 6)
-    found = group_signal(run)
-    assert found is not None
+    run = by_prompt(tmp_path, used_after_s=-1)
+    found = not_none(group_signal(run))
     assert not found.known
     assert (found.groups, found.unclear, found.samples) == (0, 24, 24)
     wall = next(w for w in summarize(run, predict=False).verdict.walls if w.name == SPARSE_REWARD)
     assert wall.confidence == CANNOT_TELL
     assert "come again in later steps" in wall.because
+
+
+Given = dict[str, list[float | None]]
+"""What each component gave the samples of a group; None: it did not apply."""
+
+BOTH = {"a": 1.0, "b": 0.5}
+
+
+def one_group(path: Path, given: Given, *stated: object) -> Run:
+    """A group whose samples have 7 tokens each and were trained on. A sample that no component
+    applied to has an error of each. Each process states weights."""
+    made = process("driver", *turns(5.0))
+    n = len(next(iter(given.values())))
+    ids = list(range(n))
+    rows(made, "trajectories", start_s=1.0, end_s=2.0, trajectory=ids, group=5, response_tokens=7)
+    judged = [
+        (i, name, math.nan if value is None else value)
+        for name, values in given.items()
+        for i, value in enumerate(values)
+        if value is not None or all(of[i] is None for of in given.values())
+    ]
+    failed = [math.isnan(value) for _, _, value in judged]
+    rows(made, "rewards", start_s=3.0, end_s=3.5, trajectory=[i for i, _, _ in judged],
+         component=[name for _, name, _ in judged], value=[value for _, _, value in judged],
+         outcome=[Outcome.ERROR if bad else Outcome.OK for bad in failed])  # fmt: skip
+    rows(made, "uses", time_s=6.0, trajectory=ids, tokens=7, step=0, fate=Fate.TRAINED)
+    run = run_of(path, made, *(process("rollout") for _ in stated[1:]))
+    return stating(run, *({"reward_weights": weights} for weights in stated))
+
+
+def carries(run: Run) -> bool | None:
+    """Whether the group carries a signal, which all that look at it say; None: unknown."""
+    found = group_signal(run)
+    told = None if found is None else bool(found.with_signal)
+    tokens = run.sql("SELECT sum(tokens) FROM uses").fetchall()[0][0]
+    trained = trained_of(run)
+    assert trained.useful_tokens == (0 if told is False else tokens)
+    assert trained.useful_known_tokens == (tokens if told else 0)
+    reason = {True: "useful", False: "trained, no signal in its group"}
+    (by_reason,) = ask(run, "useful_tokens_by_reason")
+    assert by_reason["reason"] == reason.get(told, "trained, signal not known")
+    by_step = [row["with_signal"] for row in ask(run, "signal_by_step")]
+    assert by_step == ([] if told is None else [int(told)])
+    assert len(ask(run, "groups_without_signal")) == (told is False)
+    return told
+
+
+@pytest.mark.parametrize(
+    ("given", "weights", "expected"),
+    [
+        pytest.param({"a": [1, 0], "b": [1, 1]}, {"a": 0, "b": 1}, False, id="weight 0"),
+        pytest.param({"a": [1, 0], "b": [1, 1]}, {"a": -1, "b": 0}, True, id="weight below 0"),
+        pytest.param({"a": [1, 0]}, {"a": 0}, False, id="nothing else"),
+        pytest.param({"a": [1, None], "b": [1, 1]}, BOTH, True, id="none is not 1"),
+        pytest.param({"a": [-1, None], "b": [1, 1]}, BOTH, True, id="none is not -1"),
+        pytest.param({"a": [0, None], "b": [1, 1]}, BOTH, False, id="none is 0"),
+        pytest.param({"a": [1, None], "b": [None, 1]}, BOTH, True, id="none of the same"),
+        pytest.param({"a": [1, None], "b": [1, 1]}, {"a": 0, "b": 1}, False, id="none of 0"),
+        pytest.param({"a": [1, 1, None], "b": [2, 2, None]}, BOTH, False, id="nobody judged it"),
+        pytest.param({"a": [1, 1, None], "b": [2, 2, 2]}, {"b": 1}, False, id="not stated"),
+        pytest.param({"a": [1, 1, None], "b": [2, 2, 2]}, {"c": 0}, False, id="of another"),
+    ],
+)
+def test_what_is_stated_of_components_makes_the_signal(
+    tmp_path: Path, given: Given, weights: dict[str, float], expected: bool
+) -> None:
+    run = one_group(tmp_path, given, weights)
+    assert carries(run) is expected
+    assert carries(compacted(run)) is expected
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"a": [1, 0], "b": [1, 1]}, True),
+        ({"a": [1, None], "b": [1, 1]}, False),
+        ({"a": [1, None], "b": [None, 1]}, None),
+    ],
+)
+@pytest.mark.parametrize(
+    "stated",
+    [
+        (),
+        (None,),
+        (["a", 0.0],),
+        ({"a": "0", "b": 1},),
+        ({"a": False, "b": 1},),
+        ({"a": None, "b": 1},),
+        ({"a": math.nan, "b": 1},),
+        ({"a": math.inf, "b": 1},),
+        ({"a": 10**400, "b": 1},),
+        ({"a": 0, "b": 1}, {"a": 1, "b": 0}),
+        ({"\ud800": 1.0},),
+    ],
+    ids=lambda stated: repr(stated)[:20],
+)
+def test_without_weights_that_can_be_told_components_are_compared_as_they_are(
+    tmp_path: Path, given: Given, expected: bool | None, stated: tuple[Any, ...]
+) -> None:
+    assert carries(one_group(tmp_path, given, *stated)) is expected
+
+
+def test_processes_that_agree_are_as_one_and_no_weight_solves_no_prompt(tmp_path: Path) -> None:
+    run = one_group(tmp_path, {"a": [1, 1], "b": [0, 0]}, {"a": 0.0}, {"a": 0, "b": 2.0})
+    assert carries(run) is False
+    found = run.sql("FROM reward_weights ORDER BY component").fetchall()
+    assert found == [("a", 0.0), ("b", 2.0)]
+    wall = next(w for w in summarize(run, predict=False).verdict.walls if w.name == SPARSE_REWARD)
+    shares = {figure.name: figure.value for figure in wall.evidence}
+    assert shares["groups in which all fail"] == 1
+    assert [row["best_reward"] for row in ask(run, "prompts_never_solved")] == [0]

@@ -1,10 +1,15 @@
-"""Unions and nesting against the plainest possible count: looking at every moment."""
+"""Unions and nesting against the plainest possible count, looking at every moment; rows that are
+alike; and parts that are worked on side by side, whose answers are those of one after the other."""
 
 from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
 
+from rltrace.analysis.columns import numbered
 from rltrace.analysis.intervals import (
     Intervals,
     Nested,
@@ -15,6 +20,7 @@ from rltrace.analysis.intervals import (
     of_spans,
     union,
 )
+from rltrace.testing.inside.analysis import intervals, mapped
 
 UNTIL = 60
 
@@ -28,28 +34,25 @@ def spans(*rows: tuple[int, int, int, int]) -> Intervals:
 def random_spans(seed: int, n: int = 40) -> Intervals:
     rng = np.random.default_rng(seed)
     start = np.sort(rng.integers(0, UNTIL - 10, n))
-    return of_spans(
-        rng.integers(0, 4, n), start, start + rng.integers(0, 9, n), rng.integers(0, 3, n)
-    )
+    group, length, lane = (rng.integers(0, most, n) for most in (4, 9, 3))
+    return of_spans(group, start, start + length, lane)
 
 
-def covered(intervals: Intervals, shift: int = 0) -> dict[int, list[bool]]:
-    """By group, whether each moment lies in an interval of it."""
+def covered(intervals: Intervals) -> dict[int, list[bool]]:
+    """By group that covers any, whether each moment lies in an interval of it."""
     moments: dict[int, list[bool]] = {}
     for group, start, end in zip(intervals.group, intervals.start, intervals.end, strict=True):
         mine = moments.setdefault(int(group), [False] * UNTIL)
-        for moment in range(start - shift, end - shift):
+        for moment in range(start, end):
             mine[moment] = True
-    return moments
+    return {group: mine for group, mine in moments.items() if any(mine)}
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_union_covers_the_same_moments_and_is_disjoint(seed: int) -> None:
     given = random_spans(seed)
     found = union(given)
-    assert {g: m for g, m in covered(found).items() if any(m)} == {
-        g: m for g, m in covered(given).items() if any(m)
-    }
+    assert covered(found) == covered(given)
     for group in np.unique(found.group):
         mine = found.take(found.group == group)
         assert (mine.start[1:] > mine.end[:-1]).all()
@@ -77,13 +80,6 @@ def test_slices_of_time_hold_the_intervals_of_the_whole_union(seed: int, chunk: 
     assert edge < whole.start.min()
 
 
-def test_spans_out_of_order_are_refused() -> None:
-    parts = Union()
-    parts.add(spans((0, 5, 9, 1)))
-    with pytest.raises(OutOfOrder):
-        parts.add(spans((0, 4, 9, 1)))
-
-
 def test_groups_too_many_and_too_far_apart_for_64_bits_are_still_told_apart() -> None:
     far = 1 << 55
     given = spans(*[(group, far * (group % 2), far * (group % 2) + 5, 0) for group in range(999)])
@@ -94,36 +90,16 @@ def test_groups_too_many_and_too_far_apart_for_64_bits_are_still_told_apart() ->
 
 def test_touching_spans_merge_and_lanes_are_remembered() -> None:
     found = union(spans((0, 0, 5, 1), (0, 5, 9, 1), (1, 0, 5, 1), (1, 3, 9, 2)))
-    assert found.start.tolist() == [0, 0]
-    assert found.end.tolist() == [9, 9]
+    assert (found.start.tolist(), found.end.tolist()) == ([0, 0], [9, 9])
     assert found.one_lane.tolist() == [True, False]
-
-
-def test_nothing_has_an_empty_union() -> None:
-    assert len(union(joined([]))) == 0
-    assert Union().bounds() == (0, 0)
-    assert len(innermost(joined([]), np.zeros(0, np.int64))) == 0
-
-
-def test_a_span_that_ends_before_it_begins_has_no_length() -> None:
-    found = union(spans((0, 7, 3, 0)))
-    assert found.start.tolist() == found.end.tolist() == [7]
-
-
-def test_an_instant_of_a_lane_belongs_to_the_innermost_span() -> None:
-    given = union(spans((0, 0, 30, 1), (1, 5, 20, 1), (2, 8, 10, 1), (1, 25, 30, 1)))
-    found = innermost(given, np.zeros(len(given), np.int64))
-    pieces = sorted(
-        zip(found.group.tolist(), found.start.tolist(), found.end.tolist(), strict=True)
-    )
-    assert pieces == [
-        (0, 0, 5),
-        (0, 20, 25),
-        (1, 5, 8),
-        (1, 10, 20),
-        (1, 25, 30),
-        (2, 8, 10),
-    ]
+    backwards = union(spans((0, 7, 3, 0)))  # one that ends before it begins has no length
+    assert backwards.start.tolist() == backwards.end.tolist() == [7]
+    assert len(union(joined([]))) == len(innermost(joined([]), np.zeros(0, np.int64))) == 0
+    parts = Union()
+    assert parts.bounds() == (0, 0)
+    parts.add(spans((0, 5, 9, 1)))
+    with pytest.raises(OutOfOrder):
+        parts.add(spans((0, 4, 9, 1)))
 
 
 def test_other_lanes_and_other_processes_take_nothing_away() -> None:
@@ -139,25 +115,22 @@ def test_nesting_of_any_depth_matches_a_stack(seed: int) -> None:
     rows: list[tuple[int, int, int, int]] = []
     expected: dict[int, list[bool]] = {}
 
-    def nest(start: int, end: int, depth: int, lane: int) -> None:
-        group = depth * 10 + lane
-        rows.append((group, start, end, lane))
+    def nest(start: int, end: int, group: int) -> None:
+        rows.append((group, start, end, 0))
         expected.setdefault(group, [False] * UNTIL)
         for moment in range(start, end):
             for number, moments in expected.items():
                 moments[moment] = number == group
         cuts = sorted(rng.integers(start, end + 1, 4).tolist())
-        if depth < 4 and end - start > 4:
+        if group < 4 and end - start > 4:
             for a, b in ((cuts[0], cuts[1]), (cuts[2], cuts[3])):
                 if b > a:
-                    nest(a, b, depth + 1, lane)
+                    nest(a, b, group + 1)
 
-    nest(0, UNTIL - 1, 0, 0)
+    nest(0, UNTIL - 1, 0)
     given = union(spans(*rows))
     found = covered(innermost(given, np.zeros(len(given), np.int64)))
-    assert {g: m for g, m in found.items() if any(m)} == {
-        g: m for g, m in expected.items() if any(m)
-    }
+    assert found == {group: moments for group, moments in expected.items() if any(moments)}
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -180,3 +153,61 @@ def test_nesting_in_chunks_is_that_of_all_spans_at_once(seed: int, chunk: int) -
         part = spans(*rows[begin : begin + chunk])
         pieces.append(nested.add(part, process, int(part.start.max())))
     assert covered(joined([*pieces, nested.rest(process)])) == truth
+
+
+@pytest.mark.parametrize("n", [0, 1, 200])
+def test_rows_that_are_alike_have_one_number(n: int) -> None:
+    rng = np.random.default_rng(n)
+    ids = np.array([-(2**62), -1, 0, 7, 2**62], np.int64)
+    one, other = ids[rng.integers(0, 5, n)], rng.integers(-2, 2, n)
+    number, first = numbered(one, other)
+    rows = list(zip(one.tolist(), other.tolist(), strict=True))
+    alike = {row: place for place, row in enumerate(sorted(set(rows)))}
+    assert number.tolist() == [alike[row] for row in rows]
+    assert first.tolist() == [rows.index(row) for row in alike]
+
+
+@pytest.fixture(params=[1, 2, 8], ids=["one core", "two cores", "eight cores"])
+def cores(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    monkeypatch.setattr(intervals.os, "cpu_count", lambda: request.param)
+    return int(request.param)
+
+
+@pytest.mark.parametrize("parts", [0, 1, 2, 3, 50])
+def test_answers_come_in_order_and_few_parts_are_made_ahead(cores: int, parts: int) -> None:
+    made: list[int] = []
+
+    def some() -> Iterator[int]:
+        for n in range(parts):
+            made.append(n)
+            yield n
+
+    answers = []
+    for used, answer in enumerate(mapped(lambda n: n * n, some())):
+        answers.append(answer)
+        assert len(made) <= used + 4
+    assert answers == [n * n for n in range(parts)]
+
+
+@pytest.mark.parametrize("wrong", [0, 1, 20])
+def test_what_a_part_or_its_maker_raises_is_raised(cores: int, wrong: int) -> None:
+    with pytest.raises(ZeroDivisionError):
+        list(mapped(lambda n: 1 / (n - wrong), range(40)))
+
+    def parts() -> Iterator[int]:
+        yield from range(wrong)
+        raise EOFError
+
+    with pytest.raises(EOFError):
+        list(mapped(abs, parts()))
+
+
+@pytest.mark.parametrize("cores", [2], indirect=True)
+def test_two_parts_are_worked_on_at_once_and_none_once_nobody_asks(cores: int) -> None:
+    both = threading.Barrier(cores, timeout=60)  # which one alone never passes
+    assert len(list(mapped(lambda _: both.wait(), range(4)))) == 4
+    before = threading.active_count()
+    answers = mapped(abs, iter(range(1_000_000_000)))
+    assert [next(answers), next(answers)] == [0, 1]
+    answers.close()  # type: ignore[attr-defined]
+    assert threading.active_count() == before

@@ -1,80 +1,207 @@
-"""The playbook, the levers that predict its moves and the settings that make them fit together."""
+"""The moves of the playbook, the settings that make them, those on a job's command line: what the
+run has already is not advised."""
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 
+from rltrace.analysis.command_form import elsewhere, form_of, given, with_settings
+from rltrace.analysis.differing import current_settings
 from rltrace.analysis.playbook import frameworks, moves, settings_for
-from rltrace.testing.inside.analysis import LEVERS, NAMES
+from rltrace.testing import process, run_of, stating, turns
+from rltrace.testing.inside.analysis import (
+    ENV_REWARD,
+    FRESHNESS,
+    LEARNER,
+    LEVERS,
+    NAMES,
+    WRAP_SYNC,
+    Fix,
+    summarize,
+)
+from rltrace.testing.inside.trace import RltraceError, Run, Stage
+from tests.analysis.walls import walled
 
 
-def test_every_wall_has_a_move() -> None:
+def test_every_wall_has_a_move_and_every_move_is_whole() -> None:
     assert {move.wall for move in moves()} == set(NAMES)
-
-
-def test_no_move_is_told_twice() -> None:
     told = [(move.wall, move.move) for move in moves()]
     assert len(told) == len(set(told))
-
-
-def test_every_move_is_whole() -> None:
     for move in moves():
         assert move.effort in (1, 2, 3), move
         assert move.risk.endswith("."), move
         assert move.watch, move
         assert move.source, move
         assert bool(move.lever) == bool(move.values), move
-
-
-def test_every_lever_of_a_move_is_one_of_the_replay() -> None:
     assert {move.lever for move in moves() if move.lever} <= {*LEVERS, "samples"}
-
-
-def test_every_setting_makes_a_move_of_the_playbook() -> None:
-    known = {(move.wall, move.move) for move in moves()}
+    known = {(move.wall, move.move): move.lever for move in moves()}
     made = {(s.wall, s.move) for settings in frameworks().values() for s in settings}
-    assert made <= known, made - known
-
-
-def test_a_move_that_nothing_predicts_is_made_by_some_setting() -> None:
-    made = {(s.wall, s.move) for settings in frameworks().values() for s in settings}
-    assert not [move for move in moves() if not move.lever and (move.wall, move.move) not in made]
+    assert made <= known.keys()
+    assert {move for move, lever in known.items() if not lever} <= made  # or nothing makes it
 
 
 @pytest.mark.parametrize(
     ("framework", "version", "wall", "move", "option"),
     [
-        ("verl", "0.9.1", "env/reward latency", "more reward workers", "reward.num_workers"),
-        (
-            "verl",
-            "0.6.1",
-            "env/reward latency",
-            "more reward workers",
-            "reward_model.sandbox_fusion.max_concurrent",
-        ),
-        (
-            "openrlhf",
-            "0.9.1",
-            "learner FLOPs + memory",
-            "recompute activations",
-            "--gradient_checkpointing",
-        ),
-        (
-            "openrlhf",
-            "0.11.2",
-            "learner FLOPs + memory",
-            "recompute activations",
-            "--actor.gradient_checkpointing_enable",
-        ),
-        ("rltrace.trainer", "", "freshness", "bound the lag", "max_lag"),
+        ("verl", "0.9.1", ENV_REWARD, "more reward workers", "reward.num_workers"),
+        ("verl", "0.6.1", ENV_REWARD, "more reward workers",
+         "reward_model.sandbox_fusion.max_concurrent"),
+        ("openrlhf", "0.9.1", LEARNER, "recompute activations", "--gradient_checkpointing"),
+        ("openrlhf", "0.11.2", LEARNER, "recompute activations",
+         "--actor.gradient_checkpointing_enable"),
+        ("rltrace.trainer", "", FRESHNESS, "bound the lag", "max_lag"),
     ],
-)
+)  # fmt: skip
 def test_options_are_those_of_the_version(
     framework: str, version: str, wall: str, move: str, option: str
 ) -> None:
     (wanted,) = [one for one in moves() if (one.wall, one.move) == (wall, move)]
     assert settings_for(framework, version, wanted)[0].option == option
+    assert settings_for("mine", "1.0", wanted) == ()
 
 
-def test_an_unknown_framework_has_no_settings() -> None:
-    assert all(settings_for("mine", "1.0", move) == () for move in moves())
+TRAIN = ["python", "examples/train.py", "--steps", "6", "--retokenize", "--lr=0.1"]
+VERL = ["python", "-m", "verl.trainer.main_ppo", "a.b=1", "+c.d=2", "trainer.x=3"]
+OPENRLHF = ["python", "-m", "openrlhf.cli.train_ppo_ray", "--vllm.num_engines", "1", "--a.list",
+            "1", "2", "--train.async_enable"]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("framework", "command", "settings", "expected"),
+    [
+        ("rltrace.trainer", TRAIN, {"steps": 9}, [*TRAIN[:2], *TRAIN[4:], "--steps", "9"]),
+        ("rltrace.trainer", TRAIN, {"retokenize": False},
+         [*TRAIN[:4], "--lr=0.1", "--no-retokenize"]),
+        ("rltrace.trainer", TRAIN, {"learning_rate": 1e-3}, [*TRAIN[:5], "--lr", "0.001"]),
+        ("rltrace.trainer", TRAIN, {"max_lag": 1}, [*TRAIN, "--max-lag", "1"]),
+        ("verl", VERL, {"a.b": True}, [*VERL[:3], *VERL[4:], "a.b=True"]),
+        ("verl", VERL, {"c.d": 5}, [*VERL[:4], VERL[5], "+c.d=5"]),
+        ("verl", VERL, {"+new.key": [1, 2]}, [*VERL, "+new.key=[1,2]"]),
+        ("openrlhf", OPENRLHF, {"--vllm.num_engines": 2},
+         [*OPENRLHF[:3], *OPENRLHF[5:], "--vllm.num_engines", "2"]),
+        ("openrlhf", OPENRLHF, {"--a.list": [3, 4, 5]},
+         [*OPENRLHF[:5], "--train.async_enable", "--a.list", "3", "4", "5"]),
+        ("openrlhf", OPENRLHF, {"--train.async_enable": False}, OPENRLHF[:-1]),
+        ("openrlhf", OPENRLHF, {"--train.partial_rollout_enable": True},
+         [*OPENRLHF, "--train.partial_rollout_enable"]),
+    ],
+)  # fmt: skip
+def test_a_setting_takes_the_place_of_the_one_before(
+    framework: str, command: list[str], settings: dict[str, object], expected: list[str]
+) -> None:
+    changed = with_settings(command, form_of(framework), settings)
+    assert changed == expected
+    assert with_settings(changed, form_of(framework), settings) == expected
+
+
+def test_what_a_command_sets_can_be_read_and_what_a_job_writes_goes_elsewhere() -> None:
+    own, verl = form_of("rltrace.trainer"), form_of("verl")
+    read = [given(TRAIN, own, name) for name in ("steps", "learning_rate", "max_lag")]
+    assert read == ["6", "0.1", None]
+    assert given(VERL, verl, "c.d") == "2"
+    assert given(OPENRLHF, form_of("openrlhf"), "--train.async_enable") == ""
+    command = [*TRAIN, "--ledger", "books/ledger.json"]
+    assert elsewhere(own, command, "/e") == {"ledger": "/e/ledger.json"}
+    assert elsewhere(own, TRAIN, "/e") == {}
+    assert elsewhere(verl, VERL, "/e") == {"trainer.default_local_dir": "/e/default_local_dir"}
+    with pytest.raises(RltraceError, match="not known") as error:
+        form_of("another")
+    assert error.value.exit_code == 3
+
+
+ROLLOUT = "actor_rollout_ref.rollout"
+SLOW_ROLLOUT = turns(8, 8, 8, 8, 8)
+SLOW_SYNC = walled.turns(rollout=3, sync=6, train=1)
+OVERLAP = "overlap generation with training"
+
+
+def run_with(
+    path: Path, framework: str, *words: str, spans: list[Any] = SLOW_ROLLOUT, **meta: Any
+) -> Run:
+    """A run of one process of the framework, begun by a script with these words."""
+    run = run_of(path, process("driver", *spans), command=["./train.sh", *words], **meta)
+    return stating(run, {"adapter": framework})
+
+
+def fixes(path: Path, framework: str, *words: str, **more: Any) -> list[Fix]:
+    return list(summarize(run_with(path, framework, *words, **more)).verdict.fixes)
+
+
+def advised(found: list[Fix]) -> set[str]:
+    """All options that are advised, first, with another or besides."""
+    options = {fix.setting for fix in found} | {key for fix in found for key in fix.needs}
+    return options | {one.partition("=")[0] for fix in found for one in fix.also}
+
+
+@pytest.mark.parametrize(
+    ("framework", "option", "word", "otherwise"),
+    [
+        ("openrlhf", "--train.async_enable", "--train.async_enable", ""),
+        ("openrlhf", "--vllm.enable_prefix_caching", "--vllm.enable_prefix_caching=true", ""),
+        ("verl", "trainer.v1.trainer_mode", "trainer.v1.trainer_mode=separate_async",
+         "trainer.v1.trainer_mode=sync"),
+        ("verl", f"{ROLLOUT}.quantization", f"+{ROLLOUT}.quantization=fp8", ""),
+    ],
+)  # fmt: skip
+def test_what_the_run_has_is_not_advised(
+    tmp_path: Path, framework: str, option: str, word: str, otherwise: str
+) -> None:
+    assert option in advised(fixes(tmp_path / "without", framework, *filter(None, [otherwise])))
+    assert option not in advised(fixes(tmp_path / "with", framework, word))
+
+
+@pytest.mark.parametrize(
+    ("framework", "setting", "value", "also"),
+    [
+        ("verl", f"{ROLLOUT}.checkpoint_engine.backend", "rltrace", ()),
+        ("openrlhf", WRAP_SYNC, True, ()),
+        ("rltrace.trainer", "sync", "relay", ("sync=delta",)),
+    ],
+)
+def test_rltraces_own_way_for_weights_is_named_behind_what_is_predicted_to_gain(
+    tmp_path: Path, framework: str, setting: str, value: object, also: tuple[str, ...]
+) -> None:
+    found = fixes(tmp_path, framework, spans=SLOW_SYNC)
+    (own,) = [fix for fix in found if fix.move == "move weights by rltrace.sync"]
+    assert (own.setting, own.value, own.also) == (setting, value, also)
+    assert own.goodput_gain is None
+    assert "rltrace experiment" in own.no_number
+    gains = [fix for fix in found if fix.goodput_gain and fix.goodput_gain.middle > 1.02]
+    assert gains
+    assert found.index(own) >= len(gains)
+
+
+def test_a_job_whose_weights_rltrace_moves_already_is_not_told_to_wrap_it_so(
+    tmp_path: Path,
+) -> None:
+    run = run_with(tmp_path, "openrlhf", spans=SLOW_SYNC, settings={"sync": True})
+    assert current_settings(run, "openrlhf", "")[WRAP_SYNC] is True
+    assert WRAP_SYNC not in advised(list(summarize(run).verdict.fixes))
+
+
+def test_another_option_of_the_same_move_takes_its_place(tmp_path: Path) -> None:
+    found = {fix.move: fix for fix in fixes(tmp_path, "openrlhf", "--train.async_enable")}
+    move = found[OVERLAP]
+    assert (move.setting, move.needs) == ("--train.partial_rollout_enable", {})
+    # One configuration is not advised to a run of another.
+    others = fixes(tmp_path / "other", "verl", "trainer.v1.trainer_mode=separate_async")
+    assert "rollout.nnodes" not in {fix.setting for fix in others if fix.move == OVERLAP}
+    # What is needed may be set to something else.
+    words = ("--algo.advantage.estimator", "gae", "--rollout.n_samples_per_prompt", "4")
+    spans = [*turns(2, 2, 2, 2, 2), *((Stage.VALUE, 10 * n + 3, 10 * n + 5) for n in range(5))]
+    critic = fixes(tmp_path / "critic", "openrlhf", *words, spans=spans)
+    (drop,) = (fix for fix in critic if fix.move == "drop the critic")
+    assert (drop.setting, drop.needs) == ("--algo.advantage.estimator", {})
+
+
+def test_the_program_itself_knows_more_than_the_script_that_starts_it(tmp_path: Path) -> None:
+    argv = ["python", "-m", "openrlhf", "--ds.zero_stage", "3", "--vllm.num_engines=4"]
+    run = run_with(tmp_path, "openrlhf", "--ds.zero_stage=2")
+    run = stating(run, {"argv": argv, "role": None})
+    found = current_settings(run, "openrlhf", "0.11.2")
+    assert found == {"--ds.zero_stage": 3, "--vllm.num_engines": 4}
+    plain = run_of(tmp_path / "plain", process("driver", *SLOW_ROLLOUT))
+    assert current_settings(plain, "verl", "") == current_settings(plain, "", "") == {}

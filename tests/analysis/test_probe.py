@@ -1,4 +1,5 @@
-"""The probe's figures against series of known truth, and on real jobs of the built-in trainer."""
+"""The probe: doses are put on the steps in which they were given, its figures hold the truth of
+series that is known, and on real jobs of the built-in trainer."""
 
 from __future__ import annotations
 
@@ -7,7 +8,6 @@ import math
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +15,16 @@ import numpy as np
 import pytest
 
 import rltrace
-from rltrace.analysis.probe import Probe, ProbedStage
+from rltrace.analysis.probe import Doses, Probe, ProbedStage, work_crosses_steps
 from rltrace.analysis.probe_regression import Regression, regress, usable_steps
-from rltrace.testing.inside.analysis import Floats, Summary, fit, summarize
-from rltrace.testing.inside.analysis import regression_Estimate as Estimate
-from rltrace.testing.inside.analysis import regression_UNKNOWN as UNKNOWN
-from rltrace.testing.inside.hooks import Design
+from rltrace.testing import process, run_of, turns
+from rltrace.testing.inside.analysis import Floats, Interval, Summary, fit, summarize
+from rltrace.testing.inside.analysis import interval_UNKNOWN as UNKNOWN
+from rltrace.testing.inside.hooks import Design, Recorder
 from rltrace.testing.inside.trace import Stage
-from rltrace.testing.made import process, rows, run_of, turns
+from tests.analysis.made import not_none, rows, steps_of
 from tests.analysis.probed import probed
+from tests.analysis.walls.walled import summary_of
 from tests.hooks.conftest import WRAP, clean_environment
 
 ROOT = Path(__file__).parents[2]
@@ -36,9 +37,7 @@ class Made:
     """A series of steps of known truth: rollout and reward are one chain, train another, and the
     longer of them is followed by sync. Work differs from step to step, and noise lasts."""
 
-    def __init__(
-        self, seed: int, placement: str, carry: float = 0.6, noise_s: float = 0.05
-    ) -> None:
+    def __init__(self, seed: int, placement: str) -> None:
         rng = np.random.default_rng(seed)
         design = Design(STAGES, 0.1, seed)
         self.doses = {
@@ -55,21 +54,17 @@ class Made:
         longer = actors + learner if placement == "colocated" else np.maximum(actors, learner)
         self.steps_s = longer + 0.1 * grown["sync"] + noise
         mean = float(self.work[FIRST:].mean())
-        self.truth = {
-            "rollout": mean,
-            "reward": 0.3 * mean,
-            "train": 0.5 if placement == "colocated" else 0.0,
-            "sync": 0.1,
-        }
+        train = 0.5 if placement == "colocated" else 0.0
+        self.truth = {"rollout": mean, "reward": 0.3 * mean, "train": train, "sync": 0.1}
 
-    def regress(self, with_work: bool, lags: int = 0) -> Regression:
+    def regress(self, with_work: bool) -> Regression:
         used = range(FIRST, STEPS)
         doses, work = dict(self.doses), []
         if with_work:
             for stage in ("rollout", "reward"):
                 doses[stage] = doses[stage] * self.work / self.truth["rollout"]
             work = [self.work, np.linspace(1, 2, STEPS) ** 2]
-        return regress(self.steps_s, doses, work, used, lags)
+        return regress(self.steps_s, doses, work, used, 0)
 
 
 @pytest.mark.parametrize("placement", ["colocated", "one-step-off"])
@@ -88,24 +83,12 @@ def test_intervals_hold_the_truth_as_often_as_they_say(placement: str, with_work
         assert sum(held.values()) / runs / len(STAGES) < 0.98
 
 
-def test_estimates_are_right_in_the_mean_and_hidden_stages_are_found_to_be() -> None:
-    wrong: dict[str, list[float]] = {stage: [] for stage in STAGES}
-    for seed in range(200):
-        made = Made(seed, "one-step-off")
-        for stage, estimate in made.regress(True).on_path_s.items():
-            wrong[stage].append(estimate.value - made.truth[stage])
-    for errors in wrong.values():
-        assert abs(np.mean(errors)) < 4 * np.std(errors) / math.sqrt(len(errors))
-
-
 def test_known_work_makes_answers_sharper() -> None:
-    with_work, without = (
-        np.median(
-            [Made(s, "colocated").regress(w).on_path_s["train"].half_width for s in range(40)]
-        )
-        for w in (True, False)
+    made = [Made(seed, "colocated") for seed in range(40)]
+    known, unknown = (
+        [m.regress(w).on_path_s["train"].half_width for m in made] for w in (True, False)
     )
-    assert with_work < without / 2
+    assert np.median(known) < np.median(unknown) / 2
 
 
 def test_an_effect_on_later_steps_is_found_where_it_is_looked_for() -> None:
@@ -120,64 +103,44 @@ def test_an_effect_on_later_steps_is_found_where_it_is_looked_for() -> None:
     assert both.contains(0.9)
 
 
-def test_too_few_steps_say_nothing() -> None:
+def test_steps_that_are_none_of_the_usual_ones_are_left_out_and_too_few_say_nothing() -> None:
+    steps_s = np.array([1.0, 1.1, 0.9, 1.4, 1.0, 60.0, 1.0, 0.95, 1.0, 1.05, 0.1])
+    assert usable_steps(steps_s, range(1, 11), 0) == ([1, 2, 3, 4, 6, 7, 8, 9], 2)
+    assert usable_steps(steps_s, range(1, 11), 3)[0][0] == 3
     made = Made(1, "colocated")
     found = regress(made.steps_s, made.doses, [], range(3, 9), 0)
     assert found.on_path_s == {}
     assert not found.spent.known
 
 
-def test_steps_that_are_none_of_the_usual_ones_are_left_out() -> None:
-    steps_s = np.array([1.0, 1.1, 0.9, 1.4, 1.0, 60.0, 1.0, 0.95, 1.0, 1.05, 0.1])
-    assert usable_steps(steps_s, range(1, 11), 0) == ([1, 2, 3, 4, 6, 7, 8, 9], 2)
-    assert usable_steps(steps_s, range(1, 11), 3)[0][0] == 3
-
-
 def test_a_fit_knows_what_it_cannot_tell() -> None:
     ones: Floats = np.ones(10)
     assert fit(np.stack([ones, 2 * ones], axis=1), ones) is None
-    exact = fit(np.stack([ones, np.arange(10.0)], axis=1), 3 + 2 * np.arange(10.0))
-    assert exact is not None
+    exact = not_none(fit(np.stack([ones, np.arange(10.0)], axis=1), 3 + 2 * np.arange(10.0)))
     slope = exact.combined([0.0, 1.0])
     assert (slope.value, slope.half_width) == (pytest.approx(2), pytest.approx(0, abs=1e-6))
     assert not UNKNOWN.known
     assert not slope.over(0.0).known
-
-
-def test_the_steps_for_a_sharper_answer_go_with_the_square() -> None:
-    part = Estimate(0.5, 0.2, 0.8)
-    stage = ProbedStage(
-        Stage.TRAIN, "train", "τ_T", 40, 10, 0.1, 1.0, part, part, part, 0.9, 0.9, ""
-    )
-    assert stage.more_steps_for(0.3) == 0
-    assert stage.more_steps_for(0.15) == 120
+    # The steps for a sharper answer go with the square.
+    parts = [Interval(0.5, 0.2, 0.8)] * 3
+    stage = ProbedStage(Stage.TRAIN, "train", "τ_T", 40, 10, 0.1, 1.0, *parts, 0.9, 0.9, "")
+    assert (stage.more_steps_for(0.3), stage.more_steps_for(0.15)) == (0, 120)
     assert stage.contradicts
-    assert stage.contradicts is not stage.share.contains(stage.computed_share)
-
-
-# --- runs -----------------------------------------------------------------------------------------
-
-
-def test_a_run_without_a_probe_has_none(tmp_path: Path) -> None:
-    driver = process("driver", *turns(4, 5, 4, 5))
-    assert summarize(run_of(tmp_path, driver), predict=False).probe is None
 
 
 def test_a_probed_run_in_which_nothing_was_delayed_says_so(tmp_path: Path) -> None:
     design = Design(("rollout", "env"), 0.05, 1)
     driver = process("driver", *turns(*[4, 5, 4, 5] * 4))
-    run = run_of(tmp_path, driver, settings={"probe": design.settings()})
-    probe = summarize(run, predict=False).probe
-    assert probe is not None
-    assert [(s.name, s.because) for s in probe.stages] == [
-        ("rollout", "0 steps with a dose of it are too few")
-    ]
+    assert summary_of(tmp_path / "none", driver).probe is None
+    probe = not_none(summary_of(tmp_path, driver, settings={"probe": design.settings()}).probe)
+    assert [stage.name for stage in probe.stages] == ["rollout"]
+    assert probe.stages[0].because.startswith("0 steps with a dose")
     assert probe.not_seen == ("env",)
     assert not probe.spent.known
 
 
-@pytest.mark.parametrize(("slept", "given"), [(1.0, 1.0), (2.2, 2.2), (0.5, 0.5)])
-def test_doses_count_as_what_they_came_to(tmp_path: Path, slept: float, given: float) -> None:
+@pytest.mark.parametrize("slept", [1.0, 2.2, 0.5])
+def test_doses_count_as_what_they_came_to(tmp_path: Path, slept: float) -> None:
     """Twice the dose: both a worker and the process that waits for it were delayed."""
     design = Design(("train",), 0.1, 2)
     rng = np.random.default_rng(2)
@@ -194,29 +157,28 @@ def test_doses_count_as_what_they_came_to(tmp_path: Path, slept: float, given: f
         counters += [(now, "planned", dose), (ends - 1, "worked", worked)]
         counters += [(ends - 1, "slept", worked * dose)] if dose else []
         now = ends
-    driver = process("driver", *spans)
-    times, whats, values = zip(*counters, strict=True)
+    times, whats, values = (list(column) for column in zip(*counters, strict=True))
     names = [f"probe/train/{what}" for what in whats]
-    rows(driver, "samples", time_s=list(times), counter=names, value=list(values))
-    run = run_of(tmp_path, driver, settings={"probe": design.settings()})
-    stages = named(summarize(run, predict=False).probe)
-    assert stages["train"].given == pytest.approx(given, rel=0.05)
+    driver = rows(process("driver", *spans), "samples", time_s=times, counter=names, value=values)
+    stages = named(summary_of(tmp_path, driver, settings={"probe": design.settings()}).probe)
+    assert stages["train"].given == pytest.approx(slept, rel=0.05)
     assert stages["train"].exposed_part.value == pytest.approx(1, abs=0.1)
     assert stages["train"].exposed_part.contains(1)
 
 
-def test_every_second_of_a_stage_counts_where_stages_take_turns(tmp_path: Path) -> None:
-    stages = named(probed(tmp_path, "both", beside=False).probe)
+def named(probe: Probe | None) -> dict[str, ProbedStage]:
+    return {stage.name: stage for stage in not_none(probe).stages}
+
+
+def test_every_second_of_a_stage_counts_unless_it_holds_nothing_up(tmp_path: Path) -> None:
+    stages = named(probed(tmp_path / "turns", "both", beside=False).probe)
     for name, share in (("rollout", 0.6), ("train", 0.4)):
         found = stages[name]
         assert found.exposed_part.contains(1)
         assert found.exposed_part.half_width < 0.15
         assert found.share.value == pytest.approx(share, abs=0.01)
         assert found.computed_share == pytest.approx(share, abs=0.02)
-
-
-def test_a_stage_that_holds_nothing_up_is_hidden(tmp_path: Path) -> None:
-    stages = named(probed(tmp_path, "train", beside=True).probe)
+    stages = named(probed(tmp_path / "beside", "train", beside=True).probe)
     assert stages["rollout"].share.contains(0)
     assert stages["rollout"].share.high < 0.1
     assert stages["train"].share.contains(0.9)
@@ -237,91 +199,100 @@ print(json.dumps([[getattr(step, name) for name in counted] for step in ledger.s
 """
 JOB = {
     "prompts": 4, "samples": 4, "model_size": 0.024, "layers": 2, "heads": 2, "max_running": 8,
-    "minibatches": 2, "rollout_workers": 1,
+    "minibatches": 2, "rollout_workers": 1, "placement": "colocated", "steps": 28,
+    "decode_floor": 0.004, "update_floor": 0.05,
 }  # fmt: skip
 
-Trained = tuple[Summary, str]
 
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Trained]:
-    """A job of the built-in trainer, its actors in one process, with a probe or without: the
+def trained(folder: Path, *options: str) -> tuple[Summary, str]:
+    """A job of the built-in trainer whose stages take turns, its actors in one process: the
     summary, and what its ledger counted."""
-
-    def go(*options: str, **settings: Any) -> Trained:
-        folder = tmp_path_factory.mktemp("probed")
-        script = folder / "train.py"
-        script.write_text(LOCAL)
-        job = json.dumps({**JOB, **settings})
-        done = subprocess.run(
-            [*WRAP, "--out", str(folder / "run"), *options, "--", sys.executable, str(script), job],
-            env=clean_environment() | {"PYTHONPATH": f"{ROOT}{os.pathsep}"},
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        return summarize(rltrace.open_run(folder / "run")), done.stdout
-
-    return go
-
-
-def named(probe: Probe | None) -> dict[str, ProbedStage]:
-    assert probe is not None
-    return {stage.name: stage for stage in probe.stages}
-
-
-@pytest.fixture(scope="module")
-def in_turns(trained: Callable[..., Trained]) -> Trained:
-    """Stages that take turns."""
-    return trained(
-        *("--probe", "--probe-budget", "12.5%", "--probe-seed", "3"),
-        placement="colocated",
-        steps=28,
-        decode_floor=0.004,
-        update_floor=0.05,
+    folder.mkdir()
+    (folder / "train.py").write_text(LOCAL)
+    command = [sys.executable, str(folder / "train.py"), json.dumps(JOB)]
+    done = subprocess.run(
+        [*WRAP, "--out", str(folder / "run"), *options, "--", *command],
+        env=clean_environment() | {"PYTHONPATH": f"{ROOT}{os.pathsep}"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
     )
-
-
-def agrees(found: Estimate, truth: float) -> bool:
-    """Whether twice the interval holds the truth, as it all but always does; how wide it is depends
-    on what else the machine does, and made runs (above) tell that it is sharp where that is not."""
-    return found.known and abs(found.value - truth) <= 2 * found.half_width
+    assert done.returncode == 0, done.stderr
+    return summarize(rltrace.open_run(folder / "run")), done.stdout
 
 
 @pytest.mark.slow
-def test_every_second_of_a_stage_counts_in_a_real_job(in_turns: Trained) -> None:
-    probe = in_turns[0].probe
-    stages = named(probe)
+def test_a_probe_changes_no_result(tmp_path: Path) -> None:
+    """And every second of a stage counts in a real job: twice the interval holds the truth, as it
+    all but always does; how wide it is depends on what else the machine does, and made runs (above)
+    tell that it is sharp where that is not."""
+    options = ("--probe", "--probe-budget", "12.5%", "--probe-seed", "3")
+    summary, counted = trained(tmp_path / "probed", *options)
+    assert trained(tmp_path / "plain")[1] == counted
+    probe = not_none(summary.probe)
     for name in ("rollout", "train"):
-        assert agrees(stages[name].exposed_part, stages[name].computed_part)
-        assert stages[name].computed_part == pytest.approx(1, abs=0.05)
-        assert stages[name].dosed_steps >= 5
-        assert stages[name].given > 0.5
-    assert probe is not None
+        stage = named(probe)[name]
+        part = stage.exposed_part
+        assert part.known
+        assert abs(part.value - stage.computed_part) <= 2 * part.half_width
+        assert stage.computed_part == pytest.approx(1, abs=0.05)
+        assert stage.dosed_steps >= 5
+        assert stage.given > 0.5
     assert probe.lags == 0
     assert probe.spent.low <= probe.budget
 
 
-@pytest.mark.slow
-def test_a_probe_changes_no_result(in_turns: Trained, trained: Callable[..., Trained]) -> None:
-    _, plain = trained(placement="colocated", steps=28, decode_floor=0.004, update_floor=0.05)
-    assert plain == in_turns[1]
+def written(recorder: Recorder, *readings: dict[str, float]) -> Doses:
+    """The doses of a run whose steps have these readings of the counters of rollout."""
+    for number, step in enumerate(readings):
+        with rltrace.step(number):
+            for what, value in step.items():
+                rltrace.counter(f"probe/rollout/{what.rstrip('+')}", value)
+    run = rltrace.open_run(Path(recorder.run_dir))
+    return Doses(run, steps_of(run))
 
 
-@pytest.mark.slow
-def test_a_stage_under_a_longer_one_is_hidden_really(
-    trained: Callable[..., Trained],
+def test_what_was_slept_and_worked_adds_up_and_plans_do_not(recorder: Recorder) -> None:
+    twice = {"planned": 0.4, "planned+": 0.4, "worked": 1.0, "worked+": 2.0, "slept": 0.4}
+    after = {"worked": 1.0, "longest": 0.5, "longest+": 0.2}
+    doses = written(recorder, {"worked": 2.0}, {**twice, "slept+": 0.8}, after)
+    assert doses.planned("rollout").tolist() == [0, 0.4, 0]
+    assert doses.slept_s("rollout") == pytest.approx([0, 1.2, 0])
+    worked, longest = doses.work("rollout")
+    assert worked.tolist() == [2, 3, 1]
+    assert longest.tolist() == [0, 0, 0.5]
+    assert doses.given("rollout") == pytest.approx(1)
+    assert math.isnan(doses.given("train"))
+    assert not doses.planned("train").any()
+
+
+def test_steps_whose_doses_were_refused_count_for_nothing(
+    recorder: Recorder, tmp_path: Path
 ) -> None:
-    """The learner waits for the next batch, which takes many times as long as its step."""
-    summary, _ = trained(
-        *("--probe", "rollout", "train", "--probe-budget", "12.5%", "--probe-seed", "3"),
-        placement="one-step-off",
-        steps=28,
-        decode_floor=0.02,
-        update_floor=0.03,
-    )
-    stages = named(summary.probe)
-    assert agrees(stages["rollout"].exposed_part, 1)
-    assert agrees(stages["train"].share, 0)
+    full = {"planned": 0.5, "worked": 1.0, "slept": 0.5}
+    doses = written(recorder, full, {**full, "slept": 0.0}, full, {"worked": 1.0})
+    assert doses.refused.tolist() == [False, True, False, False]
+    assert doses.given("rollout") == pytest.approx(1)
+    run = run_of(tmp_path / "none", process("driver", (("step", 0), 0, 10)))
+    none = Doses(run, steps_of(run))
+    assert none.planned("rollout").tolist() == [0]
+    assert math.isnan(none.given("rollout"))
+
+
+@pytest.mark.parametrize(
+    ("rollouts", "crosses"),
+    [
+        ([(0, 9), (10, 19), (20, 29), (30, 39)], False),
+        ([(0, 9), (10, 21), (21, 32), (32, 39)], True),
+        ([(0, 39)], True),
+    ],
+)
+def test_work_that_goes_on_when_a_step_ends_is_seen(
+    tmp_path: Path, rollouts: list[tuple[int, int]], crosses: bool
+) -> None:
+    steps = [(("step", n), 10 * n, 10 * n + 10) for n in range(4)]
+    waits = (Stage.WAIT, 5, 35, 2)  # is no work
+    spans = [(Stage.ROLLOUT, start, end) for start, end in rollouts]
+    run = run_of(tmp_path, process("driver", *steps, waits), process("rollout", *spans))
+    assert work_crosses_steps(run, steps_of(run)) is crosses

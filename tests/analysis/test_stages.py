@@ -1,4 +1,5 @@
-"""Time in stages: unions, nesting, and which stage a moment is charged to."""
+"""Time in stages: unions, nesting, which stage a moment is charged to, and who is in a stage in the
+background."""
 
 from __future__ import annotations
 
@@ -7,13 +8,17 @@ from typing import Any
 
 import pytest
 
-from rltrace.analysis.stages import Breakdown, break_down, stage_rows
-from rltrace.testing.inside.analysis import find_steps, read_activity
+from rltrace.analysis.stages import stage_rows
+from rltrace.analysis.untold_stages import untold_stages, why_untold
+from rltrace.testing import Process, process, run_of
+from rltrace.testing.inside.analysis import read_activity
 from rltrace.testing.inside.trace import Stage, word
-from rltrace.testing.made import at, process, rows, run_of
+from tests.analysis.made import breakdown_of, rows, steps_of
+from tests.analysis.walls.walled import STEPS, job, samples
 
 ROLLOUT, REWARD, ENV, TRAIN = Stage.ROLLOUT, Stage.REWARD, Stage.ENV, Stage.TRAIN
 SYNC, WAIT, OTHER = Stage.SYNC, Stage.WAIT, Stage.OTHER
+ACTORS = [(ROLLOUT, 0, 6), (REWARD, 6, 8)]
 
 WORKLOADS = [
     {},
@@ -27,11 +32,6 @@ WORKLOADS = [
     {"reward_streamed": True, "spans": 60_000},
     {"placement": "async", "kill_step": 5, "torn": True},
 ]
-
-
-def breakdown_of(run: Any) -> Breakdown:
-    activity = read_activity(run)
-    return break_down(activity, find_steps(run, (activity.first_ns, activity.last_ns)))
 
 
 @pytest.mark.parametrize("knobs", WORKLOADS, ids=str)
@@ -51,92 +51,56 @@ def test_every_second_of_every_step_is_where_the_truth_has_it(
         assert sum(exposed_s.values()) + found.unattributed_s[i] == pytest.approx(step.step_s)
 
 
-def one_step(
-    path: Path, *processes: tuple[tuple[Any, ...], ...], length_s: float = 10
-) -> tuple[dict[str, float], dict[str, float], float]:
-    """`(tau, exposed, unattributed)` of a step in which these processes did these things."""
-    driver = process("driver", (("step", 0), 0, length_s))
-    made = [process("worker", *spans, rank=rank) for rank, spans in enumerate(processes)]
-    found = breakdown_of(run_of(path, driver, *made))
-    tau_s = {word(s): round(found.tau_s[0, s], 6) for s in Stage if found.tau_s[0, s]}
-    exposed_s = {word(s): round(found.exposed_s[0, s], 6) for s in Stage if found.exposed_s[0, s]}
-    return tau_s, exposed_s, round(float(found.unattributed_s[0]), 6)
-
-
-def test_processes_in_one_stage_are_united_and_not_added(tmp_path: Path) -> None:
-    tau_s, exposed_s, idle_s = one_step(
-        tmp_path, ((ROLLOUT, 0, 4),), ((ROLLOUT, 2, 6),), ((ROLLOUT, 8, 9),)
-    )
-    assert tau_s == exposed_s == {"rollout": 7}
-    assert idle_s == 3
-
-
-def test_nested_spans_of_a_stage_count_once(tmp_path: Path) -> None:
-    tau_s, _, _ = one_step(tmp_path, ((ROLLOUT, 0, 6), (ROLLOUT, 1, 3), (ROLLOUT, 3, 5)))
-    assert tau_s == {"rollout": 6}
-
-
-def test_a_stage_within_another_in_one_lane_takes_its_time(tmp_path: Path) -> None:
-    tau_s, exposed_s, _ = one_step(tmp_path, ((ROLLOUT, 0, 8), (REWARD, 5, 7)))
-    assert tau_s == exposed_s == {"rollout": 6, "reward": 2}
-
-
-def test_tools_within_generation_take_its_time_in_tasks_of_one_process_too(tmp_path: Path) -> None:
-    """Two agents of one process: while both wait for tools, nothing is generated."""
-    tau_s, exposed_s, _ = one_step(
-        tmp_path,
-        ((ROLLOUT, 0, 8, 1), (ROLLOUT, 0, 8, 2), (Stage.ENV, 1, 7, 1), (Stage.ENV, 2, 7, 2)),
-    )
-    assert tau_s == {"rollout": 3, "env": 6}
-    assert exposed_s == {"rollout": 2, "env": 6}
-
-
-def test_a_stage_beside_another_in_the_chain_is_hidden(tmp_path: Path) -> None:
-    tau_s, exposed_s, _ = one_step(tmp_path, ((ROLLOUT, 0, 8),), ((REWARD, 5, 9),))
-    assert tau_s == {"rollout": 8, "reward": 4}
-    assert exposed_s == {"rollout": 8, "reward": 1}
-
-
-def test_the_longer_chain_hides_the_shorter(tmp_path: Path) -> None:
-    actors = ((ROLLOUT, 0, 6), (REWARD, 6, 8))
-    _, exposed_s, _ = one_step(tmp_path / "a", actors, ((TRAIN, 0, 3),))
-    assert exposed_s == {"rollout": 6, "reward": 2}
-    # Reward alone shows that the actors' chain is the longer one, though rollout never is alone.
-    _, exposed_s, _ = one_step(tmp_path / "b", actors, ((TRAIN, 0, 7),))
-    assert exposed_s == {"rollout": 6, "reward": 2}
-    _, exposed_s, _ = one_step(tmp_path / "c", actors, ((TRAIN, 0, 9.5),))
-    assert exposed_s == {"train": 9.5}
-
-
-def test_a_learner_that_never_waits_is_charged(tmp_path: Path) -> None:
-    # Rollout never stops; alone for 0.1 s between two spans of training it is not what binds.
-    _, exposed_s, _ = one_step(tmp_path, ((ROLLOUT, 0, 10),), ((TRAIN, 0, 5), (TRAIN, 5.1, 10)))
-    assert exposed_s == {"train": 9.9, "rollout": 0.1}
-
-
-def test_weights_that_move_beside_generation_are_hidden(tmp_path: Path) -> None:
-    _, exposed_s, _ = one_step(tmp_path, ((ROLLOUT, 0, 8),), ((SYNC, 7, 9),))
-    assert exposed_s == {"rollout": 8, "sync": 1}
-
-
-def test_wait_and_other_yield_to_work(tmp_path: Path) -> None:
-    tau_s, exposed_s, idle_s = one_step(
-        tmp_path, ((OTHER, 0, 6),), ((WAIT, 0, 8),), ((TRAIN, 2, 3),)
-    )
-    assert tau_s == {"other": 6, "wait": 8, "train": 1}
-    assert exposed_s == {"other": 5, "wait": 2, "train": 1}
-    assert idle_s == 2
-
-
-def test_structure_beside_work_is_no_overlap_of_chains(tmp_path: Path) -> None:
-    driver = process("driver", (("step", 0), 0, 10), (OTHER, 0, 6))
-    found = breakdown_of(run_of(tmp_path, driver, process("rollout", (ROLLOUT, 0, 8))))
-    assert found.overlap_s.tolist() == [0]
-
-
-def test_a_span_around_everything_explains_nothing(tmp_path: Path) -> None:
-    _, exposed_s, _ = one_step(tmp_path, ((OTHER, 0, 10), (ROLLOUT, 1, 4), (TRAIN, 4, 9)))
-    assert exposed_s == {"other": 2, "rollout": 3, "train": 5}
+@pytest.mark.parametrize(
+    ("processes", "tau_s", "exposed_s", "idle_s"),
+    [
+        pytest.param([[(ROLLOUT, 0, 4)], [(ROLLOUT, 2, 6)], [(ROLLOUT, 8, 9)]],
+                     {"rollout": 7}, {"rollout": 7}, 3, id="processes in one stage are united"),
+        pytest.param([[(ROLLOUT, 0, 6), (ROLLOUT, 1, 3), (ROLLOUT, 3, 5)]],
+                     {"rollout": 6}, {"rollout": 6}, 4, id="nested spans of a stage count once"),
+        pytest.param([[(ROLLOUT, 0, 8), (REWARD, 5, 7)]], {"rollout": 6, "reward": 2},
+                     {"rollout": 6, "reward": 2}, 2, id="a stage within another takes its time"),
+        # Two agents of one process: while both wait for tools, nothing is generated.
+        pytest.param([[(ROLLOUT, 0, 8, 1), (ROLLOUT, 0, 8, 2), (ENV, 1, 7, 1), (ENV, 2, 7, 2)]],
+                     {"rollout": 3, "env": 6}, {"rollout": 2, "env": 6}, 2, id="so do tools"),
+        pytest.param([[(ROLLOUT, 0, 8)], [(REWARD, 5, 9)]], {"rollout": 8, "reward": 4},
+                     {"rollout": 8, "reward": 1}, 1, id="one beside another is hidden"),
+        pytest.param([ACTORS, [(TRAIN, 0, 3)]], {"rollout": 6, "reward": 2, "train": 3},
+                     {"rollout": 6, "reward": 2}, 2, id="the longer chain hides the shorter"),
+        # Reward alone shows that the actors are the longer chain, though rollout never is alone.
+        pytest.param([ACTORS, [(TRAIN, 0, 7)]], {"rollout": 6, "reward": 2, "train": 7},
+                     {"rollout": 6, "reward": 2}, 2, id="though it ends shortly after"),
+        pytest.param([ACTORS, [(TRAIN, 0, 9.5)]], {"rollout": 6, "reward": 2, "train": 9.5},
+                     {"train": 9.5}, 0.5, id="the shorter is hidden by the longer"),
+        # Rollout never stops; alone for 0.1 s between two spans of training it does not bind.
+        pytest.param([[(ROLLOUT, 0, 10)], [(TRAIN, 0, 5), (TRAIN, 5.1, 10)]],
+                     {"rollout": 10, "train": 9.9}, {"train": 9.9, "rollout": 0.1}, 0,
+                     id="a learner that never waits is charged"),
+        pytest.param([[(ROLLOUT, 0, 8)], [(SYNC, 7, 9)]], {"rollout": 8, "sync": 2},
+                     {"rollout": 8, "sync": 1}, 1, id="weights beside generation are hidden"),
+        pytest.param([[(OTHER, 0, 6)], [(WAIT, 0, 8)], [(TRAIN, 2, 3)]],
+                     {"other": 6, "wait": 8, "train": 1}, {"other": 5, "wait": 2, "train": 1}, 2,
+                     id="wait and other yield to work"),
+        pytest.param([[(OTHER, 0, 10), (ROLLOUT, 1, 4), (TRAIN, 4, 9)]],
+                     {"other": 2, "rollout": 3, "train": 5}, {"other": 2, "rollout": 3, "train": 5},
+                     0, id="a span around everything explains nothing"),
+        pytest.param([[(TRAIN, 4, 4), (ROLLOUT, 0, 4)]], {"rollout": 4}, {"rollout": 4}, 6,
+                     id="spans without length change nothing"),
+        # An open span lasts until its process was last heard of.
+        pytest.param([[(ROLLOUT, 0, -1), (ENV, 2, 3, 9), (ENV, 5, 6, 9)]],
+                     {"rollout": 6, "env": 2}, {"rollout": 6}, 4, id="an open span"),
+    ],
+)  # fmt: skip
+def test_a_moment_is_charged_to_one_stage(
+    tmp_path: Path, processes: list[Any], tau_s: Any, exposed_s: Any, idle_s: float
+) -> None:
+    """Of a step of 10 s in which these processes did these things."""
+    workers = [process("worker", *spans, rank=rank) for rank, spans in enumerate(processes)]
+    found = breakdown_of(run_of(tmp_path, process("driver", (("step", 0), 0, 10)), *workers))
+    for seconds, expected in ((found.tau_s, tau_s), (found.exposed_s, exposed_s)):
+        by_name = {word(s): seconds[0, s] for s in Stage if seconds[0, s]}
+        assert by_name == pytest.approx(expected, abs=1e-6)
+    assert found.unattributed_s[0] == pytest.approx(idle_s, abs=1e-6)
 
 
 def test_spans_are_cut_at_the_edges_of_a_step(tmp_path: Path) -> None:
@@ -144,38 +108,29 @@ def test_spans_are_cut_at_the_edges_of_a_step(tmp_path: Path) -> None:
     found = breakdown_of(run_of(tmp_path, driver, process("worker", (ROLLOUT, 0, 5))))
     assert found.tau_s[:, ROLLOUT].tolist() == pytest.approx([2, 2])
     assert found.unattributed_s.tolist() == pytest.approx([0, 2])
-
-
-def test_spans_without_length_change_nothing(tmp_path: Path) -> None:
-    tau_s, _, idle_s = one_step(tmp_path, ((TRAIN, 4, 4), (ROLLOUT, 0, 4)))
-    assert tau_s == {"rollout": 4}
-    assert idle_s == 6
-
-
-def test_an_open_span_lasts_until_its_process_was_last_heard_of(tmp_path: Path) -> None:
-    tau_s, _, _ = one_step(tmp_path, ((ROLLOUT, 0, -1), (ENV, 2, 3, 9), (ENV, 5, 6, 9)))
-    assert tau_s == {"rollout": 6, "env": 2}
+    # Structure beside work is no overlap of chains.
+    driver = process("driver", (("step", 0), 0, 10), (OTHER, 0, 6))
+    found = breakdown_of(run_of(tmp_path / "other", driver, process("rollout", (ROLLOUT, 0, 8))))
+    assert found.overlap_s.tolist() == [0]
 
 
 def test_a_stage_without_spans_is_taken_from_its_table(tmp_path: Path) -> None:
     engine = process("rollout")
     rows(engine, "trajectories", start_s=[0, 1, 2], end_s=[3, 4, -1], trajectory=[1, 2, 3])
     run = run_of(tmp_path, process("driver", (("step", 0), 0, 6), (TRAIN, 4, 6)), engine)
-    activity = read_activity(run)
+    activity, found = read_activity(run), breakdown_of(run)
     assert activity.from_tables == (ROLLOUT,)
-    steps = find_steps(run, (at(0), at(6)))
-    found = break_down(activity, steps)
     assert found.tau_s[0, ROLLOUT] == pytest.approx(4)
-    assert [row.name for row in stage_rows(activity, steps, found)] == ["rollout", "train"]
+    named = [row.name for row in stage_rows(activity, steps_of(run), found)]
+    assert named == ["rollout", "train"]
 
 
 def test_rows_leave_warmup_out(synthetic: Any) -> None:
     run, truth = synthetic(sigma=0.3)
-    activity = read_activity(run)
-    steps = find_steps(run, (activity.first_ns, activity.last_ns))
+    steps, found = steps_of(run), breakdown_of(run)
     assert [w.warmup for w in steps.windows] == [step.warmup for step in truth.steps]
     steady = [step for step in truth.steps if not step.warmup]
-    by_name = {row.name: row for row in stage_rows(activity, steps, break_down(activity, steps))}
+    by_name = {row.name: row for row in stage_rows(read_activity(run), steps, found)}
     for name in ("rollout", "reward", "reference", "logprob", "train", "sync", "switch"):
         row = by_name[name]
         mean = sum(step.tau_s[name] for step in steady) / len(steady)
@@ -184,3 +139,131 @@ def test_rows_leave_warmup_out(synthetic: Any) -> None:
         exposed = sum(step.exposed_s[name] for step in steady)
         assert row.share == pytest.approx(exposed / sum(step.step_s for step in steady))
         assert row.tau_s.low < mean < row.tau_s.high
+
+
+SAMPLES = 4
+
+
+def gathered(tools: list[tuple[float, float]], said: float = 1) -> Process:
+    """Steps of 10 s. A span of generation of 8 s in one lane is around samples in lanes of their
+    own, whose tools run from so many seconds of the step on; then 2 s of training. `said` over what
+    the tools took is what the samples say of them (0: nothing)."""
+    spans: list[tuple[Any, ...]] = []
+    for n in range(STEPS):
+        at = 10 * n
+        spans += [(("step", n), at, at + 10), (Stage.ROLLOUT, at, at + 8)]
+        spans += [(Stage.TRAIN, at + 8, at + 10)]
+        spans += [(Stage.ENV, at + a, at + b, 10 + i) for i, (a, b) in enumerate(tools)]
+    took = [b - a for a, b in tools] + [0.0] * SAMPLES
+    return samples(process("driver", *spans), [8.0] * SAMPLES,
+                   env_ns=lambda _, i: round(took[i] * 1e9 * said) or -1)  # fmt: skip
+
+
+ALL, ALL_BUT_ONE = [(1.0, 7.0)] * SAMPLES, [(1.0, 7.0)] * (SAMPLES - 1)
+IN_TOOLS = {"rollout": 2.0, "env": 6.0, "train": 2.0}
+NEVER = {"rollout": 8.0, "train": 2.0}
+
+
+@pytest.mark.parametrize(
+    ("tools", "said", "others", "exposed_s", "tau_s"),
+    [
+        (ALL, 1, False, IN_TOOLS, (2.0, 6.0)),
+        (ALL, 0, False, IN_TOOLS, (2.0, 6.0)),  # what samples say nothing of is theirs
+        # All four are in their tools from 3 to 6 s: one is decoded for the rest of the time.
+        ([*ALL_BUT_ONE, (3.0, 6.0)], 1, False, IN_TOOLS, (5.0, 6.0)),
+        (ALL_BUT_ONE, 1, False, NEVER, (8.0, 6.0)),
+        # Environments that are made ready for later samples run beside the decoding of these.
+        ([(1.0, 1.5)] * SAMPLES, 1, True, NEVER, (8.0, 5.5)),
+    ],
+)  # fmt: skip
+def test_while_all_samples_are_in_their_tools_nothing_is_generated(
+    tmp_path: Path, tools: list[Any], said: float, others: bool, exposed_s: Any, tau_s: Any
+) -> None:
+    made, lanes = gathered(tools, said), range(20, 20 + SAMPLES * others)
+    for n in range(STEPS):
+        spans = [(Stage.ENV, 10 * n + 2, 10 * n + 7, lane) for lane in lanes]
+        made.spans += process("", *spans).spans
+    found = breakdown_of(run_of(tmp_path, made))
+    exposed = {word(stage): found.exposed_s[0, stage] for stage in Stage}
+    assert {name: s for name, s in exposed.items() if s} == pytest.approx(exposed_s)
+    assert found.tau_s[0, [Stage.ROLLOUT, Stage.ENV]] == pytest.approx(tau_s)
+
+
+TRAINER, ENGINE, TOOLS = 0, 1, 2
+
+
+@pytest.mark.parametrize(
+    ("spans", "with_rows", "untold"),
+    [
+        ({(TRAIN, TRAINER), (ROLLOUT, ENGINE)}, {ROLLOUT}, set()),
+        ({(TRAIN, TRAINER)}, {ROLLOUT}, {ROLLOUT}),
+        ({(TRAIN, TRAINER), (ROLLOUT, ENGINE)}, {ROLLOUT, REWARD}, {REWARD}),
+        ({(TRAIN, TRAINER)}, {ROLLOUT, REWARD}, {ROLLOUT, REWARD}),
+        ({(TRAIN, TRAINER), (ROLLOUT, ENGINE)}, set(), set()),
+        # Whether all samples of the engine are in their tools takes all of them.
+        ({(ROLLOUT, ENGINE), (ENV, ENGINE)}, {ROLLOUT}, {ROLLOUT}),
+        ({(ROLLOUT, ENGINE), (ENV, TOOLS)}, {ROLLOUT}, set()),
+    ],
+)
+def test_a_stage_is_told_whole_by_its_spans(
+    spans: set[tuple[Stage, int]], with_rows: set[Stage], untold: set[Stage]
+) -> None:
+    assert untold_stages(spans, with_rows) == untold
+
+
+def test_the_reason_names_the_stages() -> None:
+    some = "only 10 % of the samples were recorded (--sample)"
+    said = why_untold({REWARD, ROLLOUT}, some)
+    assert said == f"the time of rollout and reward takes all samples, and {some}"
+    assert why_untold(set(), some) == ""
+
+
+def two_a_step() -> Process:
+    """Steps of two samples, that end after 3 s."""
+    return samples(job(rollout=3, train=7), [3.0, 3.0])
+
+
+def judged(made: Process, after_s: float, missing: int = 0) -> Process:
+    """Verdicts without a duration, so long after the begin of their step; the last ones missing."""
+    places = [(n, i) for n in range(STEPS) for i in range(2)][: 2 * STEPS - missing]
+    moments = [10 * n + after_s for n, _ in places]
+    return rows(made, "rewards", start_s=moments, end_s=moments, value=1.0, outcome=0,
+                trajectory=[1000 * n + i + 1 for n, i in places])  # fmt: skip
+
+
+ALL_THE_TIME = [(Stage.REWARD, 0, 10 * STEPS)]
+IN_TURN = [(Stage.REWARD, 10 * n + 3, 10 * n + 7) for n in range(STEPS)]
+AFTER_IT = [(Stage.REWARD, 10 * n + 5, 10 * n + 9) for n in range(STEPS)]
+
+
+@pytest.mark.parametrize(
+    ("spans", "judged_s", "missing", "left_out"),
+    [
+        (ALL_THE_TIME, 7.0, 0, True),
+        ([(Stage.REWARD, 0, -1), (Stage.WAIT, 10 * STEPS - 1, 10 * STEPS)], 7.0, 0, True),
+        (IN_TURN, 7.0, 0, False),
+        (AFTER_IT, 7.0, 0, False),
+        (ALL_THE_TIME, 3.0, 0, False),  # verdicts that were put where the samples end
+        (ALL_THE_TIME, 13.0, 0, False),  # some sample waits for its verdict at all times
+        (ALL_THE_TIME, 7.0, STEPS, False),  # half of the samples say nothing
+        ([], 7.0, 0, False),
+    ],
+    ids=["always", "open", "in-turn", "late", "at-once", "no-rest", "few-verdicts", "nothing"],
+)
+def test_who_is_in_a_stage_while_no_sample_waits_for_it_is_in_the_background(
+    tmp_path: Path, spans: list[Any], judged_s: float, missing: int, left_out: bool
+) -> None:
+    driver = judged(two_a_step(), judged_s, missing)
+    run = run_of(tmp_path, driver, process("verifier", *spans))
+    (verifier,) = (p.number for p in run.processes if p.role == "verifier")
+    activity = read_activity(run)
+    assert activity.background == (((Stage.REWARD, verifier),) if left_out else ())
+    assert activity.spans_of_stage.get(Stage.REWARD, 0) == (0 if left_out else len(spans))
+
+
+def test_who_recorded_a_verdict_is_at_work_and_a_generator_may_not_be(tmp_path: Path) -> None:
+    verifier = judged(process("verifier", *ALL_THE_TIME), 7.0)
+    assert read_activity(run_of(tmp_path, two_a_step(), verifier)).background == ()
+    other = process("other", (Stage.ROLLOUT, 0, 10 * STEPS))
+    activity = read_activity(run_of(tmp_path / "other", two_a_step(), other))
+    assert [stage for stage, _ in activity.background] == [Stage.ROLLOUT]

@@ -1,16 +1,22 @@
-"""Which steps there are, and which of them are warm-up."""
+"""Which steps there are, and which of them are warm-up; and what a framework logs, held against
+what ran in the same steps."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from rltrace.analysis.own_figures import ComparedFigure
 from rltrace.analysis.steps import Steps, find_steps
-from rltrace.testing.inside.trace import Stage
-from rltrace.testing.made import at, process, rows, run_of
-from rltrace.testing.played import Process
+from rltrace.testing import Process, at, process, run_of, turns
+from rltrace.testing.inside.analysis import summarize
+from rltrace.testing.inside.hooks import OwnFigure
+from rltrace.testing.inside.trace import Stage, SyncRole
+from tests.analysis.made import rows
 
 
 def steps_of(path: Path, *processes: list[tuple[int, float, float]]) -> Steps:
@@ -51,19 +57,41 @@ def test_slow_leading_steps_are_warmup(
     assert steps.steady == tuple(range(warmup, len(lengths)))
 
 
-def test_the_ranks_of_a_learner_count_as_one(tmp_path: Path) -> None:
-    late = [(n, a + 0.3, b + 0.3) for n, a, b in in_a_row(2, 2, 2)]
-    steps = steps_of(tmp_path, in_a_row(2, 2, 2), late)
-    assert [(w.step, w.process) for w in steps.windows] == [(0, 0), (1, 0), (2, 0)]
-    assert steps.repeated == 0
+LATE = [(n, a + 0.3, b + 0.3) for n, a, b in in_a_row(2, 2, 2)]
+AGAIN = [(n + 2, a + 10, b + 10) for n, a, b in in_a_row(2, 2, 2, 2)]
 
 
-def test_a_process_that_went_on_after_a_restart_adds_its_steps(tmp_path: Path) -> None:
-    again = [(n + 2, a + 10, b + 10) for n, a, b in in_a_row(2, 2, 2, 2)]
-    steps = steps_of(tmp_path, in_a_row(2, 2, 2), again)
-    assert [w.step for w in steps.windows] == [0, 1, 2, 2, 3, 4, 5]
-    assert steps.repeated == 1
-    assert steps.between_s == pytest.approx(4)
+@pytest.mark.parametrize(
+    ("recorded", "windows", "between", "in_progress", "failed"),
+    [
+        pytest.param([in_a_row(2, 2, 2), LATE], in_a_row(2, 2, 2), (0, 0), [], [],
+                     id="the ranks of a learner count as one"),
+        pytest.param([in_a_row(2, 2, 2), AGAIN], [*in_a_row(2, 2, 2), *AGAIN], (1, 4), [], [],
+                     id="a process that went on after a restart adds its steps"),
+        pytest.param([[(0, 0, 5), (1, 3, 8), (2, 6, 11)]], [(0, 0, 3), (1, 3, 6), (2, 6, 11)],
+                     (0, 0), [], [], id="steps that overlap end where the next begins"),
+        pytest.param([[(0, 0, 5), (0, 1, 4), (1, 5, 9), (1, 5, 8)]], [(0, 0, 5), (1, 5, 9)],
+                     (0, 0), [], [], id="a step that two hooks recorded counts once"),
+        pytest.param([[(0, 0, 2), (1, 2, -1)]], [(0, 0, 2)], (0, 0), [(1, 2)], [],
+                     id="a step that did not end is in progress"),
+        pytest.param([[(0, 0, 2), (1, 2, -1), (1, 3, 5), (2, 5, -1)]], [(0, 0, 2), (1, 3, 5)],
+                     (0, 1), [(2, 5)], [(1, 2, 3)], id="unless it was done again"),
+        pytest.param([[(0, 0, 2), (1, 2, -1), (2, 4, 6), (3, 6, -1), (3, 7, 9)]],
+                     [(0, 0, 2), (2, 4, 6), (3, 7, 9)], (0, 3), [], [(1, 2, 4), (3, 6, 7)],
+                     id="a step after which its process began another has failed"),
+        pytest.param([[(0, 0, 5), (1, 3, 8), (2, 6, -1), (3, 9, -1)]], [(0, 0, 3), (1, 3, 8)],
+                     (0, 0), [(2, 6), (3, 9)], [], id="not where steps begin before others end"),
+    ],
+)  # fmt: skip
+def test_what_is_recorded_of_steps_is_put_together(
+    tmp_path: Path, recorded: Any, windows: Any, between: Any, in_progress: Any, failed: Any
+) -> None:
+    steps = steps_of(tmp_path, *recorded)
+    found = [(w.step, w.start_ns, w.end_ns) for w in steps.windows]
+    assert found == [(n, at(start), at(end)) for n, start, end in windows]
+    assert (steps.repeated, steps.between_s) == (between[0], pytest.approx(between[1]))
+    assert steps.in_progress == tuple((n, at(start)) for n, start in in_progress)
+    assert steps.failed == tuple((n, at(start), at(end)) for n, start, end in failed)
 
 
 def test_the_views_of_steps_go_on_after_a_restart_as_the_report_does(tmp_path: Path) -> None:
@@ -87,139 +115,64 @@ def test_the_views_of_steps_go_on_after_a_restart_as_the_report_does(tmp_path: P
     assert dict(stages)[1] == pytest.approx(4)
 
 
-def test_steps_that_overlap_end_where_the_next_begins(tmp_path: Path) -> None:
-    steps = steps_of(tmp_path, [(0, 0, 5), (1, 3, 8), (2, 6, 11)])
-    found = [(w.step, w.start_ns, w.end_ns) for w in steps.windows]
-    assert found == [(0, at(0), at(3)), (1, at(3), at(6)), (2, at(6), at(11))]
-
-
-def test_a_step_that_two_hooks_recorded_counts_once(tmp_path: Path) -> None:
-    steps = steps_of(tmp_path, [(0, 0, 5), (0, 1, 4), (1, 5, 9), (1, 5, 8)])
-    assert [(w.step, w.end_ns) for w in steps.windows] == [(0, at(5)), (1, at(9))]
-
-
-def test_a_step_that_did_not_end_is_in_progress(tmp_path: Path) -> None:
-    steps = steps_of(tmp_path, [(0, 0, 2), (1, 2, -1)])
-    assert [w.step for w in steps.windows] == [0]
-    assert steps.in_progress == ((1, at(2)),)
-
-
-def test_a_step_that_was_cut_short_and_done_again_is_not_in_progress(tmp_path: Path) -> None:
-    steps = steps_of(tmp_path, [(0, 0, 2), (1, 2, -1), (1, 3, 5), (2, 5, -1)])
-    assert [w.step for w in steps.windows] == [0, 1]
-    assert steps.in_progress == ((2, at(5)),)
-
-
-def test_a_step_after_which_its_process_began_another_has_failed(tmp_path: Path) -> None:
-    steps = steps_of(tmp_path, [(0, 0, 2), (1, 2, -1), (2, 4, 6), (3, 6, -1), (3, 7, 9)])
-    assert [w.step for w in steps.windows] == [0, 2, 3]
-    assert steps.failed == ((1, at(2), at(4)), (3, at(6), at(7)))
-    assert steps.in_progress == ()
-
-
-def test_in_a_loop_that_begins_steps_before_others_end_an_open_one_is_in_progress(
-    tmp_path: Path,
-) -> None:
-    steps = steps_of(tmp_path, [(0, 0, 5), (1, 3, 8), (2, 6, -1), (3, 9, -1)])
-    assert steps.failed == ()
-    assert steps.in_progress == ((2, at(6)), (3, at(9)))
-
-
 def test_without_steps_the_run_is_one_window(tmp_path: Path) -> None:
     run = run_of(tmp_path, process("driver", (Stage.TRAIN, 1, 4)))
     steps = find_steps(run, (at(1), at(4)))
     assert steps.whole_run
     assert [(w.start_ns, w.end_ns) for w in steps.windows] == [(at(1), at(4))]
+    assert find_steps(run_of(tmp_path / "empty"), (0, 0)).windows == ()
 
 
-def test_an_empty_run_has_no_window(tmp_path: Path) -> None:
-    assert find_steps(run_of(tmp_path), (0, 0)).windows == ()
-
-
-def taking_turns(path: Path, *lengths: float, every: int = 4, ahead_s: float = 0.0) -> Steps:
-    """Steps of these lengths of which every so many generates for half its time, and begins
-    `ahead_s` before the step does."""
+def taking_turns(
+    path: Path, lengths: list[float], generating: range | None = None, ahead_s: float = 0.0
+) -> Steps:
+    """Steps of these lengths of which some, every fourth, generate for half their time, and begin
+    to `ahead_s` before the step does."""
     spans: list[tuple[object, ...]] = []
     for n, start, end in in_a_row(*lengths):
         spans.append((("step", n), start, end))
-        if n % every == 0:
+        if n in (generating or range(0, len(lengths), 4)):
             spans.append((Stage.ROLLOUT, start - ahead_s, (start + end) / 2))
     return find_steps(run_of(path, process("learner", *spans)), (at(0), at(500)))
 
 
-def warm(steps: Steps) -> list[int]:
-    return [window.step for window in steps.windows if window.warmup]
-
-
-def test_a_first_step_that_generates_is_no_warmup_where_the_others_do_not(tmp_path: Path) -> None:
-    """It is as long as the other that generates, and far longer than those that only train."""
-    steps = taking_turns(tmp_path, 8.7, *[0.7] * 7, 10.5, *[0.7] * 7, every=8)
-    assert [w.step for w in steps.windows if w.generates] == [0, 8]
-    assert warm(steps) == []
-
-
-def test_a_first_step_that_generates_is_warmup_where_others_that_do_are_shorter(
-    tmp_path: Path,
-) -> None:
-    assert warm(taking_turns(tmp_path, 50, *[1] * 3, *[10, 1, 1, 1] * 5)) == [0]
-    few = taking_turns(tmp_path / "few", 50, *[1] * 3, 10, *[1] * 3)
-    assert warm(few) == []  # one other says nothing of what is usual
-
-
-def test_first_steps_that_only_train_are_held_against_their_kind(tmp_path: Path) -> None:
-    """Generation comes to the first step late, by a buffer that was filled before."""
-    spans: list[tuple[object, ...]] = []
-    for n, start, end in in_a_row(8, *[1] * 5, *[10, 1, 1] * 4):
-        spans.append((("step", n), start, end))
-        if n >= 6 and n % 3 == 0:
-            spans.append((Stage.ROLLOUT, start, start + 5))
-    assert warm(find_steps(run_of(tmp_path, process("learner", *spans)), (at(0), at(99)))) == [0]
-
-
-def test_a_generation_that_begins_a_moment_before_its_step_is_not_of_the_one_before(
-    tmp_path: Path,
-) -> None:
-    steps = taking_turns(tmp_path, *[10, 1, 1, 1] * 3, ahead_s=0.02)
-    assert [w.step for w in steps.windows if w.generates] == [0, 4, 8]
-
-
-def test_a_generation_without_spans_is_told_by_its_samples(tmp_path: Path) -> None:
-    learner = process("learner", *((("step", n), a, b) for n, a, b in in_a_row(6, 1, 6, 1)))
-    samples = rows(learner, "trajectories", trajectory=[0, 1], start_s=[0, 7], end_s=[5, 12])
-    steps = find_steps(run_of(tmp_path, samples), (at(0), at(20)))
-    assert [w.generates for w in steps.windows] == [True, False, True, False]
-
-
 @pytest.mark.parametrize(
-    ("lengths", "figures_of"),
+    ("lengths", "generating", "ahead_s", "warm", "figures_of"),
     [
-        ([10, 1, 1, 1] * 3, range(12)),
-        ([10, 1, 1, 1] * 2 + [10, 1], range(8)),  # the last turn is not over
-        ([50, 1, 1, 1] + [10, 1, 1, 1] * 3, range(4, 16)),  # the first step is warm-up
+        # The first is as long as the other that generates, and far longer than those that train.
+        ([8.7, *[0.7] * 7, 10.5, *[0.7] * 7], range(0, 16, 8), 0.0, [], range(16)),
+        ([50, *[1] * 3, *[10, 1, 1, 1] * 5], range(0, 24, 4), 0.0, [0], range(4, 24)),
+        # One other says nothing of what is usual.
+        ([50, *[1] * 3, 10, *[1] * 3], range(0, 8, 4), 0.0, [], range(8)),
+        # A generation that begins a moment before its step is not of the one before.
+        ([10, 1, 1, 1] * 3, range(0, 12, 4), 0.02, [], range(12)),
+        # Generation comes to the first step late, by a buffer that was filled before.
+        ([8, *[1] * 5, *[10, 1, 1] * 4], range(6, 18, 3), 0.0, [0], range(1, 18)),
+        ([10, 1, 1, 1] * 3, range(0, 12, 4), 0.0, [], range(12)),
+        ([10, 1, 1, 1] * 2 + [10, 1], range(0, 10, 4), 0.0, [], range(8)),  # a turn is not over
     ],
 )
-def test_where_a_generation_serves_several_steps_figures_are_of_whole_ones(
-    tmp_path: Path, lengths: list[float], figures_of: range
+def test_steps_that_generate_for_several_are_held_against_their_kind(
+    tmp_path: Path, lengths: Any, generating: range, ahead_s: float, warm: Any, figures_of: range
 ) -> None:
-    steps = taking_turns(tmp_path, *lengths)
-    assert steps.per_generation == 4
+    steps = taking_turns(tmp_path, lengths, generating, ahead_s)
+    assert [w.step for w in steps.windows if w.generates] == list(generating)
+    assert [w.step for w in steps.windows if w.warmup] == warm
+    assert steps.per_generation == (generating.step if 0 in generating else 0)
     assert steps.steady == tuple(figures_of)
 
 
 def test_without_a_whole_generation_what_there_is_counts(tmp_path: Path) -> None:
-    steps = replace(taking_turns(tmp_path, *[10, 1, 1, 1] * 2), stalled=(4,))
+    steps = replace(taking_turns(tmp_path, [10, 1, 1, 1] * 2), stalled=(4,))
     assert steps.whole_generations == tuple(range(4))
     steps = replace(steps, stalled=(2, 6))
     assert steps.whole_generations == ()
     assert steps.steady == steps.unbroken == (3, 4, 5)
-
-
-def with_rollouts(path: Path, count: int, *rollouts: tuple[float, float]) -> Steps:
-    """So many steps of 10 s, and when something was generated."""
-    made = [(("step", n), 10 * n, 10 * n + 10) for n in range(count)]
-    generated = [(Stage.ROLLOUT, start, end) for start, end in rollouts]
-    engine = process("rollout", *generated, rank=1)
-    return find_steps(run_of(path, process("learner", *made), engine), (at(0), at(10 * count)))
+    # A generation without spans is told by its samples.
+    learner = process("learner", *((("step", n), a, b) for n, a, b in in_a_row(6, 1, 6, 1)))
+    rows(learner, "trajectories", trajectory=[0, 1], start_s=[0, 7], end_s=[5, 12])
+    steps = find_steps(run_of(tmp_path / "samples", learner), (at(0), at(20)))
+    assert [w.generates for w in steps.windows] == [True, False, True, False]
 
 
 @pytest.mark.parametrize(
@@ -237,6 +190,133 @@ def with_rollouts(path: Path, count: int, *rollouts: tuple[float, float]) -> Ste
 def test_where_steps_do_not_take_turns_all_of_them_count(
     tmp_path: Path, rollouts: list[tuple[float, float]]
 ) -> None:
-    steps = with_rollouts(tmp_path, 11, *rollouts)
+    learner = process("learner", *((("step", n), 10 * n, 10 * n + 10) for n in range(11)))
+    engine = process("rollout", *((Stage.ROLLOUT, start, end) for start, end in rollouts), rank=1)
+    steps = find_steps(run_of(tmp_path, learner, engine), (at(0), at(110)))
     assert steps.per_generation == 0
     assert steps.steady == tuple(range(11))
+
+
+GEN = OwnFigure(("time/gen",), ("rollout",), "a poll ends it")
+
+
+def logging(*readings: tuple[str, float, float], spans: list[Any] | None = None) -> Process:
+    """A driver of steps of 10 s, 6 of them generation, which logs `(name, at_s, value)`."""
+    driver = process("driver", *(turns(6, 6, 6) if spans is None else spans))
+    if not readings:
+        return driver
+    names, times, values = map(list, zip(*readings, strict=True))
+    return rows(driver, "samples", time_s=times, counter=names, value=values)
+
+
+def compared(
+    path: Path, *processes: Process, figures: tuple[OwnFigure, ...] = (GEN,), **meta: Any
+) -> tuple[ComparedFigure, ...]:
+    """What the analysis of their run says of the figures."""
+    return summarize(run_of(path, *processes, **meta), figures=figures, predict=False).own_figures
+
+
+def test_medians_of_the_same_steps(tmp_path: Path) -> None:
+    driver = logging(("time/gen", 9.9, 9.0), ("time/gen", 20.0, 12.0))  # before, and at, its end
+    (found,) = compared(tmp_path, driver)
+    assert found == ComparedFigure(
+        name="time/gen", unit="s", stages=("rollout",), is_logged=True, own=10.5, true=6.0, steps=2,
+        ratio=1.75, misleads=True, reason="a poll ends it",
+    )  # fmt: skip
+
+
+def test_the_true_figure_is_a_union_over_processes_and_stages(tmp_path: Path) -> None:
+    workers = [
+        process("rollout", (Stage.ROLLOUT, 1, 4), (Stage.ROLLOUT, 12, 13)),
+        process("rollout", (Stage.ROLLOUT, 2, 5), (Stage.REWARD, 4, 6)),
+        process("reward", (Stage.REWARD, 8, 12)),  # over the end of a step
+    ]
+    both = OwnFigure(("a", "b"), ("rollout", "reward"), "added up")
+    steps = [(("step", n), 10 * n, 10 * n + 10) for n in range(2)]
+    driver = logging(("a", 10, 3), ("b", 10, 4), ("a", 20, 3), spans=steps)
+    (found,) = compared(tmp_path, driver, *workers, figures=(both,))
+    # 1 to 6 and 8 to 10 in the first step, 10 to 13 in the second: medians of 7, 3 and of 7, 3
+    assert (found.name, found.own, found.true, found.steps) == ("a + b", 5.0, 5.0, 2)
+    assert not found.misleads
+
+
+MEAN = [(("step", 0), 0, 2), (("step", 1), 2, 12), (("step", 2), 12, 16), (("step", 3), 16, 24)]
+"""Two steps of 2 s and 10 s, and two of 4 s and 8 s: every second one logs their mean."""
+TOTAL = OwnFigure(("time/total",), ("step",), "a sum")
+REWARD = OwnFigure(("time/reward",), ("reward",), "elsewhere")
+TRAIN = OwnFigure(("time/actor", "time/critic"), ("train",), "the driver's call")
+
+
+@pytest.mark.parametrize(
+    ("readings", "figure", "spans", "own_and_true", "steps"),
+    [
+        ([("time/gen", 9, 1), ("time/gen", 10, 7)], GEN, None, (7.0, 6.0), 1),
+        ([("time/total", 12, 6.0), ("time/total", 24, 6.0)], replace(TOTAL, since_last=True), MEAN,
+         (6.0, 6.0), 2),
+        ([("time/total", 30, 8.0)], TOTAL, None, (8.0, 10.0), 1),
+        ([("time/reward", 10, 1e-5)], REWARD, None, (1e-5, math.nan), 1),
+        ([("time/actor", 10, 4.5)], TRAIN, None, (4.5, 4.0), 1),
+        ([("time/gen", 5, 9.0)], GEN, [(Stage.ROLLOUT, 0, 6)], (9.0, math.nan), 1),
+        ([("time/gen", 5, 9.0), ("time/gen", 20, 6.0)], GEN,
+         [(("step", 1), 10, 20), (Stage.ROLLOUT, 10, 15)], (6.0, 5.0), 1),
+    ],
+    ids=["of a step that logs twice the last reading counts",
+         "a mean is held against the steps since it was logged before", "the step itself",
+         "a stage that nobody saw is unknown and misleads nobody",
+         "those of several metrics that are logged give the name",
+         "without a step nothing is compared", "readings before the first step are of none"],
+)  # fmt: skip
+def test_what_is_logged_is_held_against_what_ran(
+    tmp_path: Path, readings: Any, figure: OwnFigure, spans: Any, own_and_true: Any, steps: int
+) -> None:
+    (found,) = compared(tmp_path, logging(*readings, spans=spans), figures=(figure,))
+    assert found.name == readings[0][0]
+    assert (found.own, found.true) == pytest.approx(own_and_true, nan_ok=True)
+    if math.isnan(found.true):
+        assert math.isnan(found.ratio)
+        assert not found.misleads
+    else:
+        assert found.steps == steps
+
+
+def test_what_is_not_logged_is_left_out_unless_it_has_a_name(tmp_path: Path) -> None:
+    size = OwnFigure(("sent_mb",), ("sync",), "not told", name="bytes", unit="B", scale=1e6)
+    mover = process("learner")
+    rows(mover, "syncs", version=[1, 2], start_s=[9, 19], end_s=[9.5, 19.5], bytes=[400, 400],
+         role=int(SyncRole.SOURCE))  # fmt: skip
+    (found,) = compared(tmp_path / "none", logging(), mover, figures=(GEN, size))
+    assert (found.name, found.is_logged, found.true) == ("bytes", False, 400.0)
+    assert math.isnan(found.own)
+    unlogged = OwnFigure((), ("sync",), "not told", name="bytes", unit="B")
+    assert compared(tmp_path / "nobody", logging(), figures=(unlogged,)) == ()
+    (found,) = compared(tmp_path / "some", logging(("sent_mb", 10, 2.0)), mover, figures=(size,))
+    assert (found.name, found.own, found.true) == ("sent_mb", 2e6, 400.0)
+
+
+@pytest.mark.parametrize(
+    ("condition", "fits"),
+    [
+        ({}, True),
+        ({"versions": ">=0.9"}, True),
+        ({"versions": "<0.9"}, False),
+        ({"placements": ("colocated",)}, True),
+        ({"placements": ("async",)}, False),
+        ({"beside": "lag"}, True),
+        ({"beside": "never logged"}, False),
+        ({"at_most": 9.0}, True),
+        ({"at_most": 8.9}, False),
+    ],
+)
+def test_the_first_that_fits_counts(tmp_path: Path, condition: Any, fits: bool) -> None:
+    first = OwnFigure(("time/gen",), ("rollout",), "first", **condition)
+    driver = logging(("time/gen", 10, 9.0), ("lag", 10, 0.0))
+    meta = {"framework": "trainer", "framework_version": "0.9.1", "settings": {}}
+    (found,) = compared(tmp_path, driver, figures=(first, GEN), **meta)
+    assert found.reason == ("first" if fits else GEN.reason)
+
+
+def test_an_imported_run_has_nothing_to_hold_its_figures_against(tmp_path: Path) -> None:
+    """Its spans were laid out from them."""
+    (found,) = compared(tmp_path, logging(("time/gen", 10, 9.0)), imported={"trainer": "one"})
+    told = (found.own, found.true, found.ratio)
+    assert told == pytest.approx((9.0, math.nan, math.nan), nan_ok=True)

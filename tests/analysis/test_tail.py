@@ -1,25 +1,133 @@
-"""Why p95 is p95, what a draining batch leaves idle, and what is not said without evidence."""
+"""Spread, waits and own cost; why p95 is p95, what a draining batch leaves idle, and what is not
+said without evidence; what pictures need beyond the summary, in more places."""
 
 from __future__ import annotations
 
 import math
+import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from rltrace.analysis.tail import Tail, tail
-from rltrace.testing.inside.analysis import find_steps
-from rltrace.testing.inside.trace import Finish, Run
-from rltrace.testing.made import at, process, rows, run_of
+import rltrace
+from rltrace.analysis.device_load import device_load, in_flight
+from rltrace.analysis.own_cost import DEFAULT_COSTS_NS, OwnCost, own_cost
+from rltrace.analysis.stats.spread import spread, spread_of
+from rltrace.analysis.step_shapes import PARTS, step_shapes
+from rltrace.analysis.tail import SHARES, Tail, distributions, tail
+from rltrace.analysis.waits import waits
+from rltrace.testing import Truth, at, known_job, process, run_of, turns
+from rltrace.testing.inside.analysis import (
+    Summary,
+    lag_history,
+    read_activity,
+    summarize,
+    updates_of,
+)
+from rltrace.testing.inside.trace import Finish, Outcome, Run, Stage, compact, word
+from tests.analysis.made import not_none, rows, steps_of
+
+
+def test_a_spread_has_quantiles_and_an_interval_of_its_mean() -> None:
+    found = spread([1.0, 2.0, 3.0, math.nan])
+    assert (found.n, found.mean, found.p50, found.largest) == (3, 2, 2, 3)
+    # Student's t with two degrees of freedom: 4.3027 standard errors.
+    both = (found.high - found.mean, found.mean - found.low)
+    assert both == pytest.approx((4.30265 / math.sqrt(3),) * 2)
+    none, one = spread([]), spread([5.0])
+    assert (none.n, one.n, one.mean, one.p95) == (0, 1, 5, 5)
+    assert np.isnan([none.mean, one.low]).all()
+
+
+def test_the_database_and_numpy_agree_on_a_spread(tmp_path: Path) -> None:
+    values = np.random.default_rng(0).lognormal(6, 1, 101).astype(int)
+    engine = process("rollout")
+    rows(engine, "trajectories", start_s=1.0, end_s=2.0, trajectory=list(range(101)),
+         response_tokens=values.tolist())  # fmt: skip
+    found = spread_of(run_of(tmp_path, engine), "response_tokens", "raw_trajectories")
+    expected = spread(values)
+    for name in ("n", "mean", "p50", "p95", "p99", "largest", "low", "high"):
+        assert getattr(found, name) == pytest.approx(getattr(expected, name))
+
+
+def test_the_tail_is_of_trajectories_that_ended(tmp_path: Path) -> None:
+    engine = process("rollout")
+    rows(engine, "trajectories", start_s=0.0, first_token_s=[0.5, 0.5, -1, -1],
+         end_s=[1.0, 2.0, 9.0, -1], trajectory=[1, 2, 3, 4], response_tokens=[10, 20, 90, -1],
+         finish=[Finish.STOP, Finish.STOP, Finish.LENGTH, -1])  # fmt: skip
+    rows(engine, "rewards", start_s=[1.0, 2.0], end_s=[1.5, 5.0], trajectory=[1, 2],
+         outcome=[Outcome.OK, Outcome.TIMEOUT])  # fmt: skip
+    run = run_of(tmp_path, engine)
+    found = tail(run, steps_of(run))
+    assert (found.latency_s.n, found.latency_s.p50, found.latency_s.largest) == (3, 2, 9)
+    assert found.latency_s.tail_ratio == pytest.approx(found.latency_s.p95 / 2)
+    assert found.response_tokens.p50 == 20
+    assert (found.first_token_s.n, found.first_token_s.mean) == (2, 0.5)
+    assert dict(found.finishes) == {"stop": 2, "length": 1}
+    assert found.unended == 1
+    assert (found.verdict_s.n, found.verdict_failures) == (2, 1)
+
+
+def test_waits_are_by_name_and_role(synthetic: Any) -> None:
+    run, truth = synthetic(placement="one-step-off", sigma=0.3, train_s=0.5)
+    found = {wait.name: wait for wait in waits(run, steps_of(run))}
+    steady = [step for step in truth.steps if not step.warmup]
+    waited = sum(s.tau_s["wait"] for s in steady)
+    wait = found["queue: rollout"]
+    assert (wait.role, wait.processes, wait.spans) == ("driver", 1, len(steady))
+    assert wait.process_s == pytest.approx(waited)
+    assert wait.share == pytest.approx(waited / sum(s.step_s for s in steady))
+
+
+def cost_of(run: Run) -> OwnCost:
+    """What recording cost it in its first 10 s."""
+    return own_cost(run, read_activity(run), at(10))
+
+
+def test_own_cost_is_events_times_the_calibrated_cost_over_wall_time(tmp_path: Path) -> None:
+    worker = process("worker", *((Stage.TRAIN, n, n + 0.5) for n in range(10)))
+    rows(worker, "uses", time_s=[1.0, 2.0], trajectory=[1, 2])
+    costs = {"event_cost_ns": 500, "row_cost_ns": 2000}
+    found = cost_of(run_of(tmp_path, worker, settings=costs))
+    assert (found.events, found.processes, found.calibrated) == (12, 1, True)
+    assert found.share == found.worst_share == pytest.approx((10 * 500e-9 + 2 * 2000e-9) / 10)
+    assert found.event_cost_ns == pytest.approx(9000 / 12)
+    found = cost_of(run_of(tmp_path / "other", worker))
+    assert not found.calibrated
+    span_ns, row_ns = DEFAULT_COSTS_NS
+    assert found.share == pytest.approx((10 * span_ns + 2 * row_ns) * 1e-9 / 10)
+
+
+def test_captured_tokens_have_their_part_in_own_cost(tmp_path: Path) -> None:
+    had = {"prompt_tokens": [100, 300], "response_tokens": [10, -1]}
+    worker = rows(process("worker"), "trajectories", start_s=[1.0, 2.0], **had)
+    costs = {"event_cost_ns": 500, "row_cost_ns": 2000, "token_cost_ns": 100}
+    none = run_of(tmp_path / "none", worker, settings={**costs, "capture_tokens": True})
+    assert cost_of(none).tokens == 0
+    rows(
+        worker, "captured_tokens", start_s=1.0, trajectory=1, part=[0, 1], position=0, token=[5, 6]
+    )
+    run = run_of(tmp_path, worker, settings={**costs, "capture_tokens": True})
+    found = cost_of(run)
+    assert (found.events, found.tokens, found.token_cost_ns) == (2, 2, 100)
+    assert found.share == pytest.approx((2 * 2000 + 2 * 100) * 1e-9 / 10)
+    assert found.event_cost_ns == 2000
+    compact(run)
+    assert cost_of(rltrace.open_run(run.path)) == found
+    shutil.rmtree(run.path / "parquet")
+    shutil.rmtree(run.path / "captured_tokens")  # what they cost was paid
+    left = cost_of(rltrace.open_run(run.path))
+    assert left.share == pytest.approx((2 * 2000 + 410 * 100) * 1e-9 / 10)
+
 
 USUAL, SLOW = 190, 10
 N = USUAL + SLOW
 
 
 def tail_of(run: Run, placement: str = "") -> Tail:
-    return tail(run, find_steps(run, (at(0), at(1000))), placement)
+    return tail(run, steps_of(run), placement)
 
 
 def of_slow(usual: float, slow: float) -> list[float]:
@@ -31,7 +139,7 @@ def made(path: Path, latency_s: list[float], **columns: list[Any]) -> Tail:
     actor = process("rollout")
     n = len(latency_s)
     defaults: dict[str, list[Any]] = {"response_tokens": [100] * n, "trajectory": list(range(n))}
-    rows(actor, "trajectories", start_s=[1.0] * n, **{**defaults, **columns},
+    rows(actor, "trajectories", start_s=1.0, **{**defaults, **columns},
          end_s=[1 + s for s in latency_s])  # fmt: skip
     return tail_of(run_of(path, actor))
 
@@ -54,8 +162,7 @@ def made(path: Path, latency_s: list[float], **columns: list[Any]) -> Tail:
 def test_the_cause_is_what_the_slowest_differ_in(
     tmp_path: Path, cause: str, columns: dict[str, list[Any]]
 ) -> None:
-    found = made(tmp_path, of_slow(1, 3), **columns).causes
-    assert found is not None
+    found = not_none(made(tmp_path, of_slow(1, 3), **columns).causes)
     assert (found.slowest, found.usual) == (SLOW, USUAL)
     assert found.gap_s == pytest.approx(2)
     assert [(one.name, one.share) for one in found.causes] == [(cause, pytest.approx(1))]
@@ -68,19 +175,11 @@ def test_verdicts_are_a_cause_and_what_many_share_adds_up(tmp_path: Path) -> Non
     first = rng.random(1000)
     latency = first + 0.01 * tokens
     ids = list(range(1000))
-    rows(
-        actor,
-        "trajectories",
-        start_s=[1.0] * 1000,
-        first_token_s=(1 + first).tolist(),
-        end_s=(1 + latency).tolist(),
-        trajectory=ids,
-        response_tokens=tokens.tolist(),
-    )
+    rows(actor, "trajectories", start_s=1.0, first_token_s=(1 + first).tolist(),
+         end_s=(1 + latency).tolist(), trajectory=ids, response_tokens=tokens.tolist())  # fmt: skip
     verdict = rng.exponential(1, 1000)
-    rows(actor, "rewards", start_s=[50.0] * 1000, end_s=(50 + verdict).tolist(), trajectory=ids)
-    found = tail_of(run_of(tmp_path, actor)).causes
-    assert found is not None
+    rows(actor, "rewards", start_s=50.0, end_s=(50 + verdict).tolist(), trajectory=ids)
+    found = not_none(tail_of(run_of(tmp_path, actor)).causes)
     total = latency + verdict
     slow = total > np.quantile(total, 0.95)
     low, high = np.quantile(total, (0.4, 0.6))
@@ -94,16 +193,12 @@ def test_verdicts_are_a_cause_and_what_many_share_adds_up(tmp_path: Path) -> Non
     assert found.unknown == ("wait to begin", "tools")
 
 
-def test_without_lengths_decoding_is_one_cause_and_that_is_said(tmp_path: Path) -> None:
-    found = made(tmp_path, of_slow(1, 3), response_tokens=[-1] * N).causes
-    assert found is not None
+def test_without_lengths_decoding_is_one_cause_and_without_a_tail_none(tmp_path: Path) -> None:
+    found = not_none(made(tmp_path, of_slow(1, 3), response_tokens=[-1] * N).causes)
     assert [one.name for one in found.causes] == ["slower decoding"]
     assert "response tokens" in found.unknown
-
-
-@pytest.mark.parametrize("latencies", [[1.0] * 300, [1.0, 2.0, 5.0], []])
-def test_no_tail_no_causes(tmp_path: Path, latencies: list[float]) -> None:
-    assert made(tmp_path, latencies).causes is None
+    for n, latencies in enumerate(([1.0] * 300, [1.0, 2.0, 5.0], [])):
+        assert made(tmp_path / str(n), latencies).causes is None
 
 
 def batches(path: Path, placement: str = "") -> Tail:
@@ -112,21 +207,15 @@ def batches(path: Path, placement: str = "") -> Tail:
     for step in range(2):
         start = 20.0 * step
         actor.spans += process("rollout", (("step", step), start, start + 20)).spans
-        rows(
-            actor,
-            "trajectories",
-            start_s=[start, start, start + 1, start + 2],
-            end_s=[start + 1, start + 2, start + 4, start + 10],
-            trajectory=[10 * step + i for i in range(4)],
-            group=[step, step, 7 + step, 7 + step],
-            response_tokens=[10, 20, 30, 80],
-        )
+        rows(actor, "trajectories", start_s=[start, start, start + 1, start + 2],
+             end_s=[start + 1, start + 2, start + 4, start + 10],
+             trajectory=[10 * step + i for i in range(4)], group=[step, step, 7 + step, 7 + step],
+             response_tokens=[10, 20, 30, 80])  # fmt: skip
     return tail_of(run_of(path, actor), placement)
 
 
 def test_slots_of_a_batch_that_drains(tmp_path: Path) -> None:
-    found = batches(tmp_path).slots
-    assert found is not None
+    found = not_none(batches(tmp_path).slots)
     assert found.batches == 2
     assert (found.slots.mean, found.samples.mean, found.waves.mean) == (2, 4, 2)
     assert found.span_s.mean == pytest.approx(10)
@@ -136,52 +225,45 @@ def test_slots_of_a_batch_that_drains(tmp_path: Path) -> None:
     assert found.used_while_draining.mean == pytest.approx(10 / 16)
     assert found.perfect_s == pytest.approx(7)
     assert found.perfect_s < found.expected_s
-    assert found.expected_longest_s == pytest.approx(sum(
-        x * ((i / 8) ** 4 - ((i - 1) / 8) ** 4)
-        for i, x in enumerate(sorted([1, 2, 3, 8] * 2), 1)
-    ))  # fmt: skip
+    each = enumerate(sorted([1, 2, 3, 8] * 2), 1)
+    longest = sum(x * ((i / 8) ** 4 - ((i - 1) / 8) ** 4) for i, x in each)
+    assert found.expected_longest_s == pytest.approx(longest)
 
 
-def test_the_last_tenth_of_a_batch(tmp_path: Path) -> None:
-    actor = process("rollout", (("step", 0), 0, 20))
-    n = 20
-    ends = [1 + 0.1 * i for i in range(18)] + [5.0, 10.0]
-    rows(actor, "trajectories", start_s=[0.5] * n, end_s=ends, trajectory=list(range(n)))
-    found = tail_of(run_of(tmp_path, actor)).slots
-    assert found is not None
-    assert found.last_tenth_s.mean == pytest.approx(10 - 2.7)
-    assert found.last_tenth_share.mean == pytest.approx((10 - 2.7) / 9.5)
-
-
-def test_the_last_tenth_of_a_small_batch_is_its_slowest_sample(tmp_path: Path) -> None:
-    actor = process("rollout", (("step", 0), 0, 20))
-    ends = [*(1.0 + 0.5 * i for i in range(7)), 10.0]
-    rows(actor, "trajectories", start_s=[0.0] * 8, end_s=ends, trajectory=list(range(8)))
-    found = tail_of(run_of(tmp_path, actor)).slots
-    assert found is not None
-    assert found.last_tenth_s.mean == pytest.approx(10 - 4)
+@pytest.mark.parametrize(
+    ("start_s", "ends_s", "last_tenth_s"),
+    [
+        (0.5, [*(1 + 0.1 * i for i in range(18)), 5.0, 10.0], 10 - 2.7),
+        (0.0, [*(1.0 + 0.5 * i for i in range(7)), 10.0], 10 - 4),  # of few, the slowest
+        (-0.5, [*(1.0 + 0.5 * i for i in range(7)), 10.0], 10 - 4),  # of a rank that began early
+    ],
+)
+def test_the_last_tenth_of_a_batch(
+    tmp_path: Path, start_s: float, ends_s: list[float], last_tenth_s: float
+) -> None:
+    actor, ids = process("rollout", (("step", 0), 0, 20)), list(range(len(ends_s)))
+    rows(actor, "trajectories", start_s=start_s, end_s=ends_s, trajectory=ids)
+    found = not_none(tail_of(run_of(tmp_path, actor)).slots)
+    assert found.last_tenth_s.mean == pytest.approx(last_tenth_s)
+    assert found.last_tenth_share.mean == pytest.approx(last_tenth_s / (10 - start_s))
 
 
 def test_waits_to_begin_show_where_a_batch_has_more_samples_than_slots(tmp_path: Path) -> None:
     actor = process("rollout", (("step", 0), 0, 100))
     start = [float(i // 20) for i in range(N)]  # waves of 20, one second each
-    ends = [s + 1 for s in start]
-    columns: dict[str, list[Any]] = {"trajectory": list(range(N)), "response_tokens": [100] * N}
-    rows(actor, "trajectories", start_s=start, end_s=ends, **columns)
-    found = tail_of(run_of(tmp_path, actor)).causes
-    assert found is not None
+    rows(actor, "trajectories", start_s=start, end_s=[s + 1 for s in start],
+         trajectory=list(range(N)), response_tokens=100)  # fmt: skip
+    found = not_none(tail_of(run_of(tmp_path, actor)).causes)
     assert [one.name for one in found.causes] == ["wait to begin"]
 
 
 def test_an_async_placement_has_no_batches(tmp_path: Path) -> None:
     found = batches(tmp_path, "async")
-    assert found.slots is not None
-    assert found.slots.batches == 0
-    assert found.slots.slots.mean == 2
-    assert found.slots.used_share.mean == pytest.approx(28 / (2 * 30))
-    assert math.isnan(found.slots.expected_s)
-    assert found.lengths is not None
-    assert math.isnan(found.lengths.longest_of_batch)
+    slots = not_none(found.slots)
+    assert (slots.batches, slots.slots.mean) == (0, 2)
+    assert slots.used_share.mean == pytest.approx(28 / (2 * 30))
+    assert math.isnan(slots.expected_s)
+    assert math.isnan(not_none(found.lengths).longest_of_batch)
 
 
 def test_lengths_within_and_between_groups(tmp_path: Path) -> None:
@@ -189,8 +271,9 @@ def test_lengths_within_and_between_groups(tmp_path: Path) -> None:
     level = np.repeat(rng.normal(5, 0.8, 500), 8)
     tokens = np.exp(level + rng.normal(0, 0.3, 4000)).round().astype(int)
     groups = np.repeat(np.arange(500), 8).tolist()
-    found = made(tmp_path, [1.0] * 4000, response_tokens=tokens.tolist(), group=groups).lengths
-    assert found is not None
+    found = not_none(
+        made(tmp_path, [1.0] * 4000, response_tokens=tokens.tolist(), group=groups).lengths
+    )
     assert found.within_group == pytest.approx(0.3, rel=0.05)
     assert found.between_groups == pytest.approx(0.8, rel=0.1)
     assert found.group_size == 8
@@ -198,3 +281,90 @@ def test_lengths_within_and_between_groups(tmp_path: Path) -> None:
     assert found.longest_in_groups == pytest.approx(longest)
     assert found.longest_in_groups < found.longest_of_group  # a group's lengths are alike
     assert found.s == pytest.approx(math.hypot(0.3, 0.8), rel=0.1)
+
+
+Seen = tuple[Run, Summary, Truth]
+
+
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory: pytest.TempPathFactory) -> Seen:
+    path = tmp_path_factory.mktemp("pictured") / "run"
+    run, truth = known_job(path, placement="async", nodes=2, unknown_versions=0.1,
+                           steps=25, prompts=8, group=4)  # fmt: skip
+    return run, summarize(run), truth
+
+
+def test_distributions_are_those_of_the_tail(seen: Seen) -> None:
+    run, summary, _ = seen
+    found = distributions(run, steps_of(run))
+    tail = summary.tail
+    of_tail = (tail.response_tokens, tail.latency_s, tail.verdict_s)
+    assert [one.unit for one in found] == ["tokens", "s", "s"]
+    for one, known in zip(found, of_tail, strict=True):
+        values = dict(zip(SHARES, one.values, strict=True))
+        assert one.n == known.n
+        told = [values[share] for share in (0.5, 0.95, 0.99, 1.0)]
+        assert told == pytest.approx([known.p50, known.p95, known.p99, known.largest])
+
+
+@pytest.mark.parametrize("columns", [5, 100])
+@pytest.mark.parametrize("most_rows", [2, 12])
+def test_lags_of_all_steps_are_those_of_the_run(seen: Seen, columns: int, most_rows: int) -> None:
+    run, summary, _ = seen
+    history = not_none(lag_history(run, steps_of(run), columns, most_rows))
+    assert len(history.steps) <= columns
+    assert len(history.lags) <= most_rows
+    bars = {bar.lag: bar.trajectories for bar in summary.staleness.by_first_token}
+    for n, (low, high) in enumerate(history.lags):
+        expected = sum(bars.get(lag, 0) for lag in range(low, high + 1))
+        assert sum(step.counts[n] for step in history.steps) == expected
+    assert sum(step.unknown for step in history.steps) == bars[None] > 0
+
+
+def test_updates_are_those_of_the_summary(seen: Seen) -> None:
+    run, summary, truth = seen
+    updates, told = updates_of(run), not_none(summary.syncs)
+    assert len(updates) == told.recorded
+    assert [one.version for one in updates] == sorted(one.version for one in updates)
+    steady = [one.seconds for one in updates[-told.updates :]]
+    assert np.mean(steady) == pytest.approx(told.update_s.mean, rel=1e-6)
+    assert {one.bytes for one in updates} == {truth.sync_bytes}
+
+
+def test_what_is_in_flight_adds_up_to_all_latencies(seen: Seen) -> None:
+    of_all = "min(start_ns), max(end_ns), sum(end_ns - start_ns) / 1e9"
+    ((first, last, spent),) = seen[0].sql(f"select {of_all} from raw_trajectories").fetchall()
+    flying = in_flight(seen[0], first, last, 50)
+    assert flying.sum() * (last - first) / 50e9 == pytest.approx(float(spent), rel=1e-6)
+    assert not len(in_flight(seen[0], last + 1, last + 2, 10))
+
+
+def test_gpus_are_as_busy_as_their_samples_say(seen: Seen) -> None:
+    run, _, truth = seen
+    first, last = run.sql("select min(time_ns), max(time_ns) from raw_samples").fetchall()[0]
+    loads = device_load(run, first, last, 40)
+    assert len(loads) == truth.gpus
+    for load in loads:
+        mean, n = run.sql(
+            "select avg(value) / 100, count(*) from samples where counter = 'gpu/busy_percent' "
+            f"and host = '{load.host}' and device = {load.device}"
+        ).fetchall()[0]
+        assert load.busy_share == pytest.approx(mean)
+        assert load.samples == n
+        assert np.nanmean(load.busy) == pytest.approx(mean, rel=0.1)
+        assert np.isnan(load.most_memory_bytes), "nobody recorded it"
+
+
+def test_shapes_say_when_a_stage_ran(tmp_path: Path) -> None:
+    run = run_of(tmp_path, process("driver", *turns(4, 4, 6, 6)))
+    activity, steps = read_activity(run), steps_of(run)
+    shapes = not_none(step_shapes(activity, steps, 10))
+    assert [word(stage) for stage in shapes.stages] == ["rollout", "train"]
+    for n, rollout_s in enumerate((4, 4, 6, 6)):
+        cut = PARTS * rollout_s // 10
+        assert shapes.busy[n, 0] == pytest.approx([1.0] * cut + [0.0] * (PARTS - cut))
+        assert shapes.busy[n, 1] == pytest.approx([0.0] * cut + [1.0] * (PARTS - cut))
+    assert shapes.mean_busy[0, PARTS // 2] == pytest.approx(0.5)
+    few = not_none(step_shapes(activity, steps, 2))
+    assert few.places == (0, 3)
+    assert Stage.ROLLOUT in few.stages

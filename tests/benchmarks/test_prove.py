@@ -8,12 +8,9 @@ from typing import Any
 
 import pytest
 
-from benchmarks.probing import STAGE_OF
-from benchmarks.prove import EXACTLY, NAMES, Evidence, Row, load, recommended
-from benchmarks.walls import FILES, Wall
-from rltrace.testing.inside.analysis import Pace, frameworks, trial
+from benchmarks.prove import EXACTLY, Evidence, Row, recommended
+from rltrace.testing.inside.analysis import Pace, summarize, trial
 from rltrace.testing.inside.analysis import predict_Estimate as Estimate
-from rltrace.testing.inside.analysis import wall as walls
 from rltrace.testing.made import process, run_of, turns
 from tests.run.test_experiment import GAIN, FakeFix
 
@@ -34,14 +31,6 @@ RIGHT = Row(
     found((1.0, 1.01, 0.99), Estimate(1.8, 2.0, 2.2)),
     "",
 )
-
-
-def test_every_wall_has_its_proof() -> None:
-    assert sorted(NAMES) == sorted(path.stem for path in FILES.glob("*.toml"))
-    assert not set(STAGE_OF) & set(EXACTLY)
-    for name in NAMES:  # the verdict's name is the file's, or what that begins with
-        wall = Wall.of(FILES / f"{name}.toml").wall
-        assert sum(wall.startswith(one) for one in walls.NAMES) == 1
 
 
 @pytest.mark.parametrize(
@@ -73,23 +62,8 @@ def test_the_fix_that_takes_the_cause_away_comes_first() -> None:
     assert recommended(fixes[:1], {}) is None
 
 
-def test_asynchronous_settings_bound_the_lag_as_the_replay_does() -> None:
-    for setting in frameworks()["rltrace.trainer"]:
-        if setting.value == "async":
-            assert dict(setting.exactly) == {"max_lag": 1}
-
-
 def test_ids_that_the_ledger_does_not_confirm_are_no_proof(tmp_path: Path) -> None:
-    from rltrace.testing.inside.analysis import summarize
-
     summary = summarize(run_of(tmp_path, process("driver", *turns(4, 5, 4, 5))))
     assert not EXACTLY["observability"](summary, {"config": {"retokenize": True}}).holds
     books = {"steps": [{"groups": 4, "groups_with_signal": 1, "ratios": {}}]}
     assert not EXACTLY["sparse-reward"](summary, books).holds
-
-
-def test_other_work_ends_with_the_proof() -> None:
-    with load(True) as others:
-        assert others
-        assert all(other.poll() is None for other in others)
-    assert all(other.poll() is not None for other in others)

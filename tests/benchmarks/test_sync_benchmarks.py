@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from benchmarks import environments, sync_pulls, sync_restarts, sync_verl
-from rltrace.testing.inside.sync import Row, VerlBuckets
+from benchmarks import environments, sync_pulls, sync_restarts
 
 
 def test_pulls_under_versions_without_a_pause_are_whole_and_updates_allocate_nothing() -> None:
@@ -40,21 +38,6 @@ def test_a_torn_copy_and_one_that_went_back_are_counted() -> None:
     ]
 
 
-def row(receivers: int = 1) -> Row:
-    return Row(VerlBuckets.name, receivers, 0, missing="verl is not installed")
-
-
-def test_the_row_of_verl_says_how_to_get_it_where_nobody_has_verl(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "pins").mkdir()
-    (tmp_path / "pins" / "verl.txt").touch()
-    monkeypatch.setattr(environments, "ROOT", tmp_path)
-    found = sync_verl.measured_elsewhere(row(), megabytes=1.0, rounds=1)
-    assert "`make test-verl` installs it" in found.missing
-    assert "one receiver" in sync_verl.measured_elsewhere(row(2), 1.0, 1).missing
-
-
 @pytest.mark.parametrize("framework", ["verl", "openrlhf"])
 def test_the_environment_is_the_one_that_the_makefile_makes(
     framework: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -70,10 +53,3 @@ def test_the_environment_is_the_one_that_the_makefile_makes(
     made.mkdir(parents=True)
     (made / ".ready").touch()
     assert environments.python_of(framework) == made / "bin" / "python"
-
-
-def test_the_row_is_what_the_other_python_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sync_verl, "python_of", lambda framework: Path(sys.executable))
-    found = sync_verl.measured_elsewhere(row(), megabytes=1.0, rounds=1)
-    assert found.way == VerlBuckets.name
-    assert found.rounds or found.missing == "verl is not installed"  # as this Python has it or not

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 from pathlib import Path
 
@@ -13,17 +14,29 @@ from rltrace.testing.inside.trace import create_run
 from tests.conftest import recorded
 
 PROGRAM = """
+import time
 for n in range(5):
     with rltrace.step(n):
-        with rltrace.span("rollout"):
-            with rltrace.trajectory(f"t{n}", version=n) as t: t.finish(response_tokens=5, version=n)
-        with rltrace.span("train"): rltrace.use(f"t{n}", version=n, tokens=5)
+        with rltrace.span("rollout"), rltrace.trajectory(f"t{n}", version=n) as t:
+            time.sleep(0.05)  # longer than what the scheduler of a busy machine adds
+            t.finish(response_tokens=5, version=n)
+        with rltrace.span("train"):
+            time.sleep(0.05)
+            rltrace.use(f"t{n}", version=n, tokens=5)
 """
 
 
 def invoke(*arguments: object) -> Result:
     """Runs `rltrace ARGUMENTS` in this process."""
     return CliRunner().invoke(main, [str(a) for a in arguments])
+
+
+def typed(line: str, **places: object) -> Result:
+    """Runs `rltrace LINE` in this process; a name in it, as RUN, stands for the place given."""
+    words = shlex.split(line)
+    for name, place in places.items():
+        words = [word.replace(name, str(place)) for word in words]
+    return invoke(*words)
 
 
 @pytest.fixture(scope="session")

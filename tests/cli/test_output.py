@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,59 +16,27 @@ import pytest
 
 import rltrace
 from rltrace.cli.querying import _interruptible
+from rltrace.testing.inside.trace import update_run_json
 from tests.cli.conftest import invoke
-from tests.patience import PATIENCE_S
+from tests.conftest import Record
+from tests.hooks.conftest import untraced
+from tests.report.hostile import hostile_run
 
 
-def test_names_that_no_text_can_hold_are_written_out(tmp_path: Path) -> None:
+def test_names_that_no_text_can_hold_are_written_out(run_path: Path, record: Record) -> None:
     """Half a surrogate pair, a terminal's escape, what looks like markup, a name without end."""
-    script = tmp_path / "job.py"
-    script.write_text(
-        "import rltrace\n"
-        "with rltrace.step(0):\n"
-        "    for name in ('\\ud800lone', '[/x]', '\\x1b[31mred', 'x' * 5000):\n"
-        "        with rltrace.span(name):\n"
-        "            pass\n"
-    )
-    run = tmp_path / "run"
-    words = [sys.executable, "-m", "rltrace"]
-    subprocess.run(
-        [*words, "wrap", "--out", run, "--", sys.executable, script],
-        check=True,
-        capture_output=True,
-    )
+    record("""
+with rltrace.step(0):
+    for name in ('\\ud800lone', '[/x]', '\\x1b[31mred', 'x' * 5000):
+        with rltrace.span(name): pass
+""")
     for command in (["info"], ["info", "--json"], ["report"], ["report", "--json"]):
-        done = subprocess.run([*words, *command, run], capture_output=True, check=False)
-        assert done.returncode == 0, done.stderr.decode()
-    told = subprocess.run([*words, "info", run], capture_output=True, check=True).stdout.decode()
+        assert invoke(*command, run_path).exit_code == 0
+    told = invoke("info", run_path).output
     assert "\\ud800lone" in told
     assert "[/x]" in told
     assert "\x1b[31m" not in told
     assert max(map(len, told.splitlines())) < 1000
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("--bogus",),
-        ("reprot",),
-        ("report", "--jsno"),
-        ("top", "--interval", "soon"),
-        ("info", "a", "b"),
-        ("import", "verl"),
-        ("compare", "a"),
-        ("report", ""),
-        ("export", "nothing"),
-    ],
-    ids=" ".join,
-)
-def test_a_wrong_command_line_is_one_sentence_like_any_other(arguments: tuple[str, ...]) -> None:
-    result = invoke(*arguments)
-    assert result.exit_code == 2
-    (line,) = result.output.splitlines()
-    assert line.startswith("rltrace: ")
-    assert line[len("rltrace: ")].islower() or not line[len("rltrace: ")].isalpha()
-    assert not line.endswith(".")
 
 
 def test_json_is_exact_and_harmless(run: Path) -> None:
@@ -82,9 +51,8 @@ def test_what_a_job_is_called_commands_nothing_in_the_log_of_a_build(
     run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """GitHub obeys lines that begin with `::`, and `##[` wherever it stands."""
-    told = json.loads((run / "run.json").read_text())
-    told["command"] = ["::stop-commands::a", "##[error]b", "long " * 30 + "::set-output name=a::b"]
-    (run / "run.json").write_text(json.dumps(told))
+    command = ["::stop-commands::a", "##[error]b", "long " * 30 + "::set-output name=a::b"]
+    update_run_json(str(run), command=command)
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
     text = "SELECT '  ::error::a' AS a UNION ALL SELECT 'b ##[warning]c ::d'"
     gate = ("gate", run, "--max", "lag.p99=0", "--github")
@@ -104,32 +72,23 @@ def test_an_output_that_nobody_takes_is_no_traceback(run: Path, command: str, si
     words = f"{sys.executable} -m rltrace {command}"
     target = run.parent if command == "ls" else run
     script = f"{words} {target} {sink}; exit ${{PIPESTATUS[0]}}"
-    done = subprocess.run(
-        ["bash", "-c", script], capture_output=True, text=True, check=False, timeout=300
-    )
-    assert "Traceback" not in done.stderr
+    done = untraced("bash", "-c", script)
     full = sink == "> /dev/full"
     assert done.returncode == (4 if full else 0)
     assert done.stderr == ("rltrace: no space left on device\n" if full else "")
 
 
 def test_an_encoding_without_our_signs_gets_plain_ones(run: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "rltrace", "report", run],
-        env={**os.environ, "PYTHONIOENCODING": "ascii"},
-        capture_output=True,
-        check=True,
-    )
-    text = done.stdout.decode("ascii")
+    def told(*words: str) -> str:
+        program = (sys.executable, "-m", "rltrace", *words, str(run))
+        said = untraced(*program, PYTHONIOENCODING="ascii").stdout
+        assert said.isascii()
+        return said
+
+    text = told("report")
     assert "t_R" in text
     assert "\\u" not in text
-    told = subprocess.run(
-        [sys.executable, "-m", "rltrace", "query", "--json", "SELECT 'é' AS a", run],
-        env={**os.environ, "PYTHONIOENCODING": "ascii"},
-        capture_output=True,
-        check=True,
-    )
-    assert json.loads(told.stdout) == [{"a": "é"}]
+    assert json.loads(told("query", "--json", "SELECT 'é' AS a")) == [{"a": "é"}]
 
 
 def test_ctrl_c_ends_a_query_without_a_traceback(run: Path) -> None:
@@ -144,13 +103,7 @@ def test_ctrl_c_ends_a_query_without_a_traceback(run: Path) -> None:
         "    later.start()\n"
         "main(sys.argv[1:])"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code, "query", sql, run],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
+    done = untraced(sys.executable, "-c", code, "query", sql, str(run))
     assert done.stderr.strip() == "rltrace: interrupted"
     assert done.returncode == 130
 
@@ -171,3 +124,99 @@ def test_ctrl_c_before_duckdb_is_at_it_ends_the_query_too(run: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         _interruptible(opened, work)
     assert not answers
+
+
+@pytest.mark.parametrize(
+    ("lacking", "words", "install"),
+    [
+        ("xxhash", "serve", "pip install 'rltrace-toolkit[sync]'"),
+        ("zstandard", "serve", "pip install 'rltrace-toolkit[sync]'"),
+        ("xxhash", "bench", "pip install 'rltrace-toolkit[sync]'"),
+        ("torch", "bench", "pip install torch"),
+    ],
+)
+def test_what_sync_lacks_is_said_in_one_sentence(lacking: str, words: str, install: str) -> None:
+    program = (
+        f"import sys; sys.modules[{lacking!r}] = None;"
+        f"from rltrace.cli import main; main(['sync', {words!r}], prog_name='rltrace')"
+    )
+    done = untraced(sys.executable, "-c", program)
+    (line,) = done.stderr.splitlines()
+    assert (done.returncode, line.endswith(install)) == (4, True)
+    assert lacking in line
+
+
+_COMMANDS = (
+    "report",
+    "report --markdown",
+    "info",
+    "ls",
+    "top --once",
+    "whatif",
+    "compare RUN",
+    "export prometheus --once",
+    "query|SELECT * FROM spans",
+    "query|SELECT * FROM processes|--csv",
+    "query|PIVOT spans ON name USING count(*)",
+    "query|PIVOT spans ON name USING count(*)|--csv",
+    "query|SELECT * FROM nothing_like_this",
+    "gate --max lag.p99=4",
+)
+
+_SHELL = """
+import sys
+from rltrace.cli import main
+for line in sys.argv[2:]:
+    words = line.split("|") if "|" in line else line.split()
+    words = [sys.argv[1] if word == "RUN" else word for word in words]
+    folder = [] if words[0] == "ls" else [sys.argv[1]]
+    print("=====", line, flush=True)
+    try:
+        main([*words, *folder], prog_name="rltrace")
+    except SystemExit as ended:
+        print("-----", ended.code, flush=True)
+"""
+
+
+def on_a_terminal(*lines: str, run: Path) -> str:
+    """What commands put on a terminal, stdout and stderr together."""
+    ours, theirs = os.openpty()
+    environment = {**os.environ, "TERM": "dumb", "COLUMNS": "120", "NO_COLOR": "1"}
+    with subprocess.Popen(
+        [sys.executable, "-c", _SHELL, str(run), *lines],
+        stdin=subprocess.DEVNULL,
+        stdout=theirs,
+        stderr=theirs,
+        env=environment,
+        cwd=run.parent.parent,
+    ) as shell:
+        os.close(theirs)
+        parts = []
+        while True:
+            try:
+                part = os.read(ours, 1 << 16)
+            except OSError:  # its other end is closed
+                break
+            parts.append(part)
+        shell.wait(timeout=300)
+    os.close(ours)
+    return b"".join(parts).decode("utf-8", "replace")
+
+
+def test_no_name_is_obeyed_by_a_terminal(tmp_path: Path) -> None:
+    """What a job calls its parts is text: a terminal obeys none of it, a page shows none of it as
+    its own."""
+    (tmp_path / "rltrace-runs").mkdir()
+    run = hostile_run(tmp_path / "rltrace-runs")
+    shown = on_a_terminal(*_COMMANDS, run=run)
+    assert "Traceback" not in shown, shown
+    assert shown.count("=====") == len(_COMMANDS)
+    for command, _, said in (part.partition("\r\n") for part in shown.split("=====")[1:]):
+        obeyed = re.findall(
+            r"[^\n\x20-\x7e\xa0-\u2027\u2030-\u2065\u2070-\uffff]", said.replace("\r\n", "\n")
+        )
+        assert obeyed == [], (command, said[:2000])
+        assert "\u202e" not in said, command
+        codes = re.findall(r"----- (\d+)", said)
+        assert codes, command
+        assert codes[0] in "0123", (command, said)

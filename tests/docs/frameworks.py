@@ -15,8 +15,7 @@ from typing import Any
 from rltrace.adapters.table import TableAdapter
 from rltrace.importers import IMPORTERS, MAPPED
 from rltrace.testing.inside.hooks import Adapter, Hook, satisfies
-from rltrace.testing.inside.importers import SCHEMES, Record
-from rltrace.testing.inside.trace import TABLES
+from rltrace.testing.inside.importers import Record, field
 from tests.adapters.symbols import found_at, versions
 
 if sys.version_info >= (3, 11):
@@ -84,12 +83,6 @@ def stages(adapter: type[Adapter]) -> dict[str, str]:
     return seen
 
 
-def readers(adapter: type[Adapter]) -> Iterator[Any]:
-    """All functions of an adapter that are called with a call."""
-    for hook in adapter.hooks:
-        yield from filter(callable, (hook.before, hook.after, hook.stage))
-
-
 def begins_steps(adapter: type[Adapter]) -> bool:
     """Whether one of its own readers begins steps (a timer does where one of its labels is one)."""
     own = [f for f in functions(adapter) if not f.__module__.startswith(TableAdapter.__module__)]
@@ -100,7 +93,9 @@ def begins_steps(adapter: type[Adapter]) -> bool:
 def functions(adapter: type[Adapter]) -> Iterator[FunctionType]:
     """Its readers, and what of rltrace's they call."""
     seen: set[int] = set()
-    pending = list(readers(adapter))
+    pending: list[Any] = [
+        reader for hook in adapter.hooks for reader in (hook.before, hook.after, hook.stage)
+    ]
     while pending:
         function = pending.pop()
         function = getattr(function, "__func__", function)
@@ -123,37 +118,20 @@ def functions(adapter: type[Adapter]) -> Iterator[FunctionType]:
         ]
 
 
-def words(function: FunctionType) -> set[str]:
-    """Texts and names of arguments in a function's code, and in the tuples that it names."""
-    found: set[str] = set()
-    codes = [function.__code__]
-    while codes:
-        code = codes.pop()
-        named = [function.__globals__.get(name) for name in code.co_names]
-        for constant in (*code.co_consts, *(value for value in named if type(value) is tuple)):
-            if isinstance(constant, CodeType):
-                codes.append(constant)
-            elif isinstance(constant, str):
-                found.add(constant)
-            elif isinstance(constant, tuple):
-                found.update(text for text in constant if isinstance(text, str))
-    return found
-
-
 def quantities(adapter: type[Adapter]) -> set[str]:
     """What of `QUANTITIES` its readers write down."""
-    tables: set[str] = set()
-    columns: set[str] = set()
+    texts = {"start_ns", "counter"}  # every row has its time
+    pending: list[Any] = []
     for function in functions(adapter):
-        texts = words(function)
-        tables |= texts & TABLES.keys()
-        columns |= texts
-    columns |= {"start_ns", "counter"}  # every row has its time
-    return {
-        name
-        for name, (table, column) in QUANTITIES.items()
-        if table in tables and column in columns
-    }
+        named = map(function.__globals__.get, function.__code__.co_names)
+        pending += [function.__code__, *(value for value in named if type(value) is tuple)]
+    while pending:
+        value = pending.pop()
+        if isinstance(value, str):
+            texts.add(value)
+        elif isinstance(value, (CodeType, tuple)):
+            pending += value if isinstance(value, tuple) else value.co_consts
+    return {name for name, said in QUANTITIES.items() if texts.issuperset(said)}
 
 
 def seen_table() -> str:
@@ -195,28 +173,29 @@ def imported_table() -> str:
         if name in MAPPED:
             rows.append([f"{name} … --map FILE", "spans of anybody's, by a mapping"])
         elif name in SCHEMES:
-            rows.append([name, f"figures of a step: {_timed(name)}"])
+            rows.append([name, f"figures of a step: {_timed(name)}{_MORE.get(name, '')}"])
         else:
-            rows.append([name, _OWN.get(name, "figures of a step")])
+            rows.append([name, _MORE.get(name, "figures of a step")])
     return markdown(rows)
 
 
 def _timed(name: str) -> str:
     found: set[str] = set()
     for records in ([], [Record(0, dict.fromkeys(_TELLING, 1.0))]):
-        parts = SCHEMES[name].told(records).parts
+        parts = SCHEMES[name].told(records)
         found |= {*parts.inside.values(), *parts.aside.values(), *parts.after.values()}
     return ", ".join(stage for stage in STAGES if stage in found)
 
 
+SCHEMES = {made.framework: made for made in vars(field).values() if isinstance(made, field.Scheme)}
 _TELLING = ("perf/rollout_time", "perf/train_wait_time", "time/generate_rollouts")
 """Metrics by which a scheme tells a trainer with more timers from one with fewer."""
 
 
-_OWN = {"torchtitan": "spans of the structured log of every rank"}
-_TRACES = {
+_MORE = {
     "areal": "; or its events of one process, or the sessions of all",
     "miles": "; or the dashboard's phases",
+    "torchtitan": "spans of the structured log of every rank",
 }
 
 
@@ -229,17 +208,10 @@ def markdown(rows: list[list[str]]) -> str:
 
 def made() -> str:
     """What stands between the two marks."""
-    imported = imported_table()
-    for name, more in _TRACES.items():
-        lines = imported.splitlines()
-        imported = "\n".join(
-            line.removesuffix(" |") + f"{more} |" if line.startswith(f"| {name} |") else line
-            for line in lines
-        )
     parts = [
         "## What is seen, by stage", seen_table(),
         "## Which rows resolve in which version", resolved_table(),
-        "## Which logs can be imported", imported,
+        "## Which logs can be imported", imported_table(),
     ]  # fmt: skip
     return "\n\n".join(parts)
 

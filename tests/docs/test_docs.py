@@ -14,11 +14,11 @@ import pytest
 import rltrace
 from benchmarks.make_trace import make
 from rltrace.testing.inside.hooks import ADAPTERS_VARIABLE, SITE, Hook
+from rltrace.testing.inside.importers import read_names
 from rltrace.testing.inside.trace import (
     RUN_VARIABLE,
     SCHEMA_VERSION,
     TABLES,
-    Column,
     Table,
     compact,
     create_run,
@@ -26,6 +26,7 @@ from rltrace.testing.inside.trace import (
     word,
 )
 from rltrace.testing.workload import Workload
+from tests.docs.frameworks import BEGIN, END, made
 from tests.patience import PATIENCE_S
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -59,12 +60,6 @@ def examples(text: str) -> list[tuple[str, str]]:
     return re.findall(r"^```python(?: file=(\S+))?\n(.*?)^```", text, re.M | re.S)
 
 
-def expected_unit(column: Column) -> str | None:
-    if column.is_time:
-        return "ns"
-    return column.codes or ("name" if column.is_name else None)
-
-
 @pytest.mark.parametrize("table", TABLES.values(), ids=lambda t: t.name)
 def test_the_format_page_lists_each_column_with_its_type_and_unit(table: Table) -> None:
     listed = cells(section(page("trace-format.md"), table.name))
@@ -72,51 +67,47 @@ def test_the_format_page_lists_each_column_with_its_type_and_unit(table: Table) 
     assert names == [column.name for column in table.columns]
     assert [row[1] for row in listed] == [TYPES[column.kind] for column in table.columns]
     for column, row in zip(table.columns, listed, strict=True):
-        unit = expected_unit(column)
-        assert unit is None or row[2] == unit, column.name
+        unit = "ns" if column.is_time else column.codes or ("name" if column.is_name else row[2])
+        assert row[2] == unit, column.name
         assert len(row[3]) > 2, f"{column.name} is not explained"
 
 
-def test_the_format_page_lists_each_code() -> None:
-    listed = dict(cells(section(page("trace-format.md"), "Codes")))
-    for name, text in listed.items():
-        members = getattr(vocabulary, name)
-        assert text == ", ".join(f"{m:d} {word(m)}" for m in members)
-    used = {c.codes for t in TABLES.values() for c in t.columns if c.codes}
-    assert used == set(listed)
-
-
-def test_the_format_page_is_about_this_schema_and_its_row_size() -> None:
+def test_the_format_page_is_of_this_schema_and_lists_each_code() -> None:
     text = page("trace-format.md")
     assert f"Schema version {SCHEMA_VERSION}." in text
     assert f"A span takes {TABLES['spans'].row_bytes} bytes" in text
+    listed = dict(cells(section(text, "Codes")))
+    for name, codes in listed.items():
+        members = getattr(vocabulary, name)
+        assert codes == ", ".join(f"{m:d} {word(m)}" for m in members)
+    used = {c.codes for t in TABLES.values() for c in t.columns if c.codes}
+    assert used == set(listed)
 
 
 def test_the_api_page_names_everything_public_with_its_parameters() -> None:
     text = re.sub(r"\s+", " ", page("api.md"))
     for name in rltrace.__all__:
-        signature = inspect.signature(getattr(rltrace, name))
-        parameters = ", ".join(
-            ("*, " if first_keyword_only(signature, p) else "")
-            + (p.name if p.default is p.empty else f"{p.name}={quoted(p.default)}")
-            for p in signature.parameters.values()
-        )
-        assert f"rltrace.{name}({parameters})" in text
-
-
-def first_keyword_only(signature: inspect.Signature, parameter: inspect.Parameter) -> bool:
-    keyword_only = [p for p in signature.parameters.values() if p.kind is p.KEYWORD_ONLY]
-    return parameter in keyword_only[:1]
-
-
-def quoted(default: object) -> str:
-    return f'"{default}"' if isinstance(default, str) else str(default)
+        parameters = inspect.signature(getattr(rltrace, name)).parameters.values()
+        shown = inspect.Signature([p.replace(annotation=p.empty) for p in parameters])
+        assert f"rltrace.{name}{shown}".replace("'", '"') in text
 
 
 def test_the_adapters_page_describes_every_field_of_a_hook() -> None:
     described = " ".join(row[0] for row in cells(section(page("adapters.md"), "Hooks")))
     fields = set(re.findall(r"`(\w+)`", described))
     assert fields | {"target"} == set(Hook.__dataclass_fields__)
+
+
+def test_the_tables_of_frameworks_are_what_the_adapters_say() -> None:
+    between = page("frameworks.md").partition(BEGIN)[2].partition(END)[0].strip()
+    assert between == made(), "python -m tests.docs.frameworks"
+
+
+def test_the_mapping_on_the_page_of_frameworks_is_one(tmp_path: Path) -> None:
+    [mapping] = re.findall(r"^```toml\n(.*?)^```", page("frameworks.md"), re.M | re.S)
+    (tmp_path / "map.toml").write_text(mapping, "utf-8")
+    names = read_names(tmp_path / "map.toml")
+    assert (names.framework, names.role_of("trainer 0")) == ("my-rl", "learner")
 
 
 @pytest.mark.parametrize("name", sorted(p.name for p in DOCS.glob("*.md")))
@@ -213,6 +204,4 @@ def test_the_tests_that_pages_show_pass(name: str, tmp_path: Path) -> None:
     for file, code in examples((Path(__file__).parents[2] / name).read_text()):
         if file.startswith("test_"):
             (tmp_path / file).write_text(code)
-    words = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", str(tmp_path)]
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout
+    run_code(f"import pytest; raise SystemExit(pytest.main([{str(tmp_path)!r}]))", tmp_path)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import rltrace
+from tests.cli.test_manual import COMMANDS
 from tests.patience import PATIENCE_S
 
 README = Path(__file__).parents[2] / "README.md"
@@ -47,16 +48,11 @@ def test_functions_of_a_script_are_hooked_from_the_command_line(
     (tmp_path / "loop.py").write_text(HOOKED)
     arguments = [word for hook in hooks for word in ("--hook", hook)]
     run = rltrace.open_run(wrap(tmp_path, *arguments, "--", sys.executable, "loop.py"))
-    found = run.sql("SELECT stage, name, count(*) FROM spans GROUP BY ALL ORDER BY 1").fetchall()
-    counts = [(stage, count) for stage, _, count in found]
+    counts = run.sql("SELECT stage, count(*) FROM spans GROUP BY ALL ORDER BY 1").fetchall()
     assert counts == [("rollout", 4), ("step", 4), ("train", 4)]
-    assert run.sql("SELECT DISTINCT step FROM steps ORDER BY 1").fetchall() == [
-        (0,), (1,), (2,), (3,),
-    ]  # fmt: skip
+    assert run.sql("SELECT list(step ORDER BY step) FROM steps").fetchall() == [([0, 1, 2, 3],)]
 
 
 def test_the_commands_of_the_readme_exist() -> None:
     text = README.read_text("utf-8")
-    for name in set(re.findall(r"^    rltrace (\w+)", text, re.M)):
-        command = [sys.executable, "-m", "rltrace.cli", name, "--help"]
-        subprocess.run(command, check=True, capture_output=True, timeout=PATIENCE_S)
+    assert set(re.findall(r"^    rltrace (\w+)", text, re.M)) <= {w.split()[0] for w in COMMANDS}

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.means import cannot_be_made
+from tests.hooks.conftest import job  # noqa: F401
 
 
 @pytest.fixture

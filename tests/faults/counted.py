@@ -10,6 +10,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,6 @@ class CountedJob:
     out: str = "run"
     options: tuple[str, ...] = ()
     env: dict[str, str] = field(default_factory=dict)
-    before: tuple[str, ...] = ()  # a command that runs wrap
     hold_at: int = -1  # workers wait before this row for `go`
 
     @property
@@ -51,14 +51,13 @@ class CountedJob:
         total = self.workers * sum(range(self.rows))
         return f"{total} {[0] * self.workers}"
 
-    def start(self, *launcher: str) -> subprocess.Popen[str]:
-        """Starts it, by a launcher if one is given; its first line has been read: its workers are
-        about to start."""
+    def start(self) -> subprocess.Popen[str]:
+        """Starts it; its first line has been read: its workers are about to start."""
         self.counters.write_bytes(bytes(8 * self.workers))
         words = map(str, (self.counters, self.rows, self.workers, self.pause_s))
         wrap = [*WRAP, "--out", self.out, *self.options]
         started = subprocess.Popen(
-            [*self.before, *wrap, "--", sys.executable, *launcher, JOB, *words],
+            [*wrap, "--", sys.executable, JOB, *words],
             cwd=self.folder,
             env=clean_environment(HOLD_AT=str(self.hold_at), GO=str(self._go), **self.env),
             stdout=subprocess.PIPE,
@@ -79,15 +78,13 @@ class CountedJob:
 
     def agent(self) -> int:
         """The process of the node's agent, which may record itself after the workers do."""
-        found: list[int] = []
 
-        def is_there() -> bool:
-            opened = rltrace.open_run(self.run)
-            found[:] = [each.pid for each in opened.processes if each.role == "agent"]
-            return bool(found)
+        def agents() -> list[int]:
+            processes = rltrace.open_run(self.run).processes
+            return [each.pid for each in processes if each.role == "agent"]
 
-        until(is_there)
-        (pid,) = found
+        until(agents)
+        (pid,) = agents()
         return pid
 
     def go(self) -> None:
@@ -100,13 +97,9 @@ class CountedJob:
 
     def pids(self) -> dict[int, int]:
         """The process of each worker, once all of them wait."""
-        found: dict[int, int] = {}
         self.until_held()
-        for version, pid in (
-            rltrace.open_run(self.run).sql("SELECT DISTINCT version, pid FROM spans").fetchall()
-        ):
-            found[version] = pid
-        return found
+        workers = "SELECT DISTINCT version, pid FROM spans"
+        return dict(rltrace.open_run(self.run).sql(workers).fetchall())
 
     def wrong(self, run: Path | None = None) -> dict[str, Any]:
         """Rows that are missing, or that nobody recorded: of spans and of readings, by table.
@@ -135,6 +128,15 @@ def until(condition: Callable[[], object], seconds: float = PATIENCE_S) -> None:
     while not condition():
         assert time.monotonic() < end, "it never came"
         time.sleep(0.01)
+
+
+def fill(disk: Path, leave_bytes: int = 0) -> None:
+    """Leaves so much room on a disk."""
+    with (disk / "filling").open("wb", buffering=0) as file:
+        with suppress(OSError):
+            while True:
+                file.write(bytes(4096))
+        file.truncate(file.tell() - leave_bytes)
 
 
 def stop(pid: int) -> None:

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 import rltrace
-from rltrace.testing.inside.analysis import summarize
+from rltrace.testing.inside.analysis import Summary, summarize
 from rltrace.testing.inside.hooks import identify
-from rltrace.testing.inside.report import coverage_section, html, markdown, run_lines, to_json
+from rltrace.testing.inside.report import coverage_section, run_lines, to_json
 from rltrace.testing.inside.run import by_hand
 from rltrace.testing.inside.trace import CACHE_VARIABLE, compact, delete_segments, fetch
 from tests.cli.conftest import invoke
@@ -87,10 +87,19 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return recorded(tmp_path_factory.mktemp("captured"), job=small + JOB)
 
 
-@pytest.fixture
-def copy(run: Path, tmp_path: Path) -> Path:
-    """The same run, to do with as one likes."""
-    return Path(shutil.copytree(run, tmp_path / "run"))
+@pytest.fixture(params=[False, True], ids=["", "compacted"])
+def stored(run: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    """The same run, to do with as one likes: as segments, and as Parquet alone."""
+    path = Path(shutil.copytree(run, tmp_path / "run"))
+    if request.param:
+        compact(rltrace.open_run(path), part_bytes=200_000)
+        delete_segments(path)
+    return path
+
+
+def said_of_them(summary: Summary) -> list[str]:
+    """What a report warns of, of token ids."""
+    return [line for line in run_lines.warnings(summary) if "token ids" in line]
 
 
 def test_each_sample_has_the_tokens_that_the_job_had(run: Path) -> None:
@@ -103,78 +112,57 @@ def test_each_sample_has_the_tokens_that_the_job_had(run: Path) -> None:
     responses = sum(len(response or ()) for _, response in expected().values())
     assert opened.sql(parts).fetchall() == [("prompt", 2400), ("response", responses)]
     assert [p for p in opened.problems if p["what"] != "no-gpu"] == []
-
-
-def test_they_are_in_segments_that_take_turns(run: Path) -> None:
-    assert len(list((run / "captured_tokens").glob("*.arrows"))) > 10
+    assert len(list((run / "captured_tokens").glob("*.arrows"))) > 10  # segments that take turns
+    summary = summarize(opened, predict=False)
+    assert opened.meta["settings"]["token_cost_ns"] > 0
+    assert summary.own_cost.tokens == 2400 + responses
+    shown = " ".join(coverage_section(summary).lines)
+    assert f" and {2400 + responses:,} captured tokens × " in shown
+    document = to_json.render(summary)
+    assert document["run"]["token_ids"] is True
+    (line,) = said_of_them(summary)
+    assert line in document["warnings"]
 
 
 def test_compacted_and_shipped_they_are_the_same(
-    copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stored: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    assert captured(stored) == expected()
+    if rltrace.open_run(stored).is_compacted:
+        assert len(list((stored / "parquet/captured_tokens").iterdir())) > 10
+        return
     monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
-    url = by_hand.ship(copy, f"file://{tmp_path}/there", lambda *_: None).url
+    url = by_hand.ship(stored, f"file://{tmp_path}/there", lambda *_: None).url
     assert captured(fetch(url)) == expected()
-    compact(rltrace.open_run(copy), part_bytes=200_000)
-    delete_segments(copy)
-    assert captured(copy) == expected()
-    assert len(list((copy / "parquet/captured_tokens").iterdir())) > 10
 
 
-@pytest.mark.parametrize("is_compacted", [False, True])
-def test_of_some_steps_there_are_the_samples_that_they_used(copy: Path, is_compacted: bool) -> None:
-    if is_compacted:
-        compact(rltrace.open_run(copy), part_bytes=200_000)
-        delete_segments(copy)
+def test_of_some_steps_there_are_the_samples_that_they_used(stored: Path) -> None:
     asked = "SELECT trajectory, len(prompt_token_ids) AS tokens FROM captured"
-    found = json.loads(invoke("query", copy, asked, "--steps", "2", "--json").stdout)
+    found = json.loads(invoke("query", stored, asked, "--steps", "2", "--json").stdout)
     wanted = [{"trajectory": identify(f"2/{i}"), "tokens": 3} for i in range(200)]
     assert sorted(found, key=str) == sorted(wanted, key=str)
 
 
-@pytest.mark.parametrize("is_compacted", [False, True])
-def test_whoever_deletes_them_has_the_run_without(copy: Path, is_compacted: bool) -> None:
-    if is_compacted:
-        compact(rltrace.open_run(copy))
-        delete_segments(copy)
-        shutil.rmtree(copy / "parquet/captured_tokens")
-    shutil.rmtree(copy / "captured_tokens")
-    left = rltrace.open_run(copy)
-    assert captured(copy) == {}
+def test_whoever_deletes_them_has_the_run_without(stored: Path) -> None:
+    is_compacted = rltrace.open_run(stored).is_compacted
+    for folder in stored.rglob("captured_tokens"):
+        shutil.rmtree(folder)
+    left = rltrace.open_run(stored)
+    assert captured(stored) == {}
     assert left.rows("captured_tokens") == 0
     assert left.is_compacted == is_compacted
     assert left.sql("SELECT count(*) FROM trajectories").fetchall() == [(800,)]
     assert [p for p in left.problems if p["what"] != "no-gpu"] == []
-    said = list(run_lines.warnings(summarize(left, predict=False)))
-    assert not any("holds the token ids" in line for line in said)
-    assert any(line.endswith("they were recorded and have been deleted since") for line in said)
-
-
-def test_the_report_says_that_they_are_there(run: Path) -> None:
-    summary = summarize(rltrace.open_run(run), predict=False)
-    held = "this run holds the token ids of prompts and responses (--capture-tokens)"
-    (line,) = (line for line in run_lines.warnings(summary) if line.startswith(held))
-    document = to_json.render(summary)
-    assert document["run"]["token_ids"] is True
-    assert line in document["warnings"]
-    assert markdown.render(summary).count("--capture-tokens") == 1
-    assert html.render(rltrace.open_run(run), summary).count("this run holds the token ids") == 1
+    (line,) = said_of_them(summarize(left, predict=False))
+    assert "deleted" in line
 
 
 def test_the_report_says_that_none_were_at_hand(tmp_path: Path) -> None:
     job = "import rltrace\nwith rltrace.step(0), rltrace.trajectory('x'): print('done')\n"
     summary = summarize(rltrace.open_run(recorded(tmp_path, job=job)), predict=False)
     assert summary.run.token_ids is False
-    said = "--capture-tokens was asked for, and this run holds no token ids: what recorded its"
-    assert any(line.startswith(said) for line in run_lines.warnings(summary))
-
-
-def test_own_cost_has_what_capturing_them_took(run: Path) -> None:
-    found = summarize(rltrace.open_run(run), predict=False)
-    assert rltrace.open_run(run).meta["settings"]["token_cost_ns"] > 0
-    assert found.own_cost.tokens == sum(len(p) + len(r or ()) for p, r in expected().values())
-    words = " ".join(coverage_section(found).lines)
-    assert f" and {found.own_cost.tokens:,} captured tokens × " in words
+    (line,) = said_of_them(summary)
+    assert "--capture-tokens" in line
 
 
 def test_of_the_captured_samples_the_query_tells_the_worst_and_the_best(run: Path) -> None:
@@ -199,10 +187,3 @@ def test_a_run_that_a_program_begins_itself_is_not_asked_by_what_was(tmp_path: P
     words = ("--out", "run", "--", sys.executable, "job.py")
     assert wrapped(tmp_path, *words, **environment).returncode == 0
     assert captured(tmp_path / "run") == {}
-
-
-def test_a_wrap_within_a_run_says_that_it_joins_it(tmp_path: Path) -> None:
-    inner = ("-m", "rltrace.cli", "wrap", "--capture-tokens", "--", sys.executable, "-c", "0")
-    done = wrapped(tmp_path, "--out", "run", "--", sys.executable, *inner)
-    assert done.returncode == 0
-    assert "--capture-tokens: this joins the outer run" in done.stderr

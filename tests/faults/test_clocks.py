@@ -4,7 +4,6 @@ what the monotonic clock says, wherever that began."""
 from __future__ import annotations
 
 import dataclasses
-import json
 import shutil
 import struct
 import subprocess
@@ -16,9 +15,10 @@ import pytest
 
 import rltrace
 from rltrace.testing.inside.analysis import LiveState, summarize
-from rltrace.testing.inside.trace import EVENT_TABLES, command_s, compact
+from rltrace.testing.inside.trace import EVENT_TABLES, command_s, compact, read_run_json
 from tests.faults.counted import CountedJob, said_by_us, until
 from tests.patience import PATIENCE_S
+from tests.trace.test_run import BUSY
 
 DAY_S = 86_400
 
@@ -48,10 +48,7 @@ def test_a_clock_that_is_set_moves_no_row(
                (max(end_ns) - min(start_ns)) / 1e9 < {whole_s}
         FROM (SELECT *, {before} AS before FROM spans)"""
     assert run.sql(disordered).fetchall() == [(0, True)]
-    told = json.loads((job.run / "run.json").read_text())
-    lasted = command_s(told)
-    assert lasted is not None
-    assert 0 < lasted < whole_s
+    assert 0 < command_s(read_run_json(str(job.run))) < whole_s
     assert summarize(run, predict=False).health.alarms == ()
 
 
@@ -69,20 +66,7 @@ from rltrace.testing.inside.hooks import recorder
 from rltrace.testing.inside.trace import create_run, update_run_json
 create_run(sys.argv[1], ["job"], {}, "0")
 recorder.start(sys.argv[1])
-for n in range(40):
-    with rltrace.step(n):
-        with rltrace.span("rollout", version=n):
-            for i in range(3):
-                with rltrace.trajectory(f"{n}-{i}", group=n) as sample:
-                    sample.first_token()
-                    sample.finish(response_tokens=7 + i)
-        for i in range(3):
-            rltrace.reward(f"{n}-{i}", float(i % 2))
-            rltrace.use(f"{n}-{i}", step=n, version=n, tokens=7 + i)
-        with rltrace.span("train", tokens=24):
-            rltrace.counter("loss", 1 / (n + 1))
-        with rltrace.weight_update(n + 1, bytes=1000):
-            pass
+{BUSY}
 update_run_json(sys.argv[1], end_real_ns=time.time_ns(), exit_code=0)
 """
 
@@ -103,7 +87,9 @@ def test_no_figure_hangs_on_how_long_a_machine_has_been_up(run_path: Path) -> No
 
     def found(up_ns: int) -> str:
         shutil.rmtree(run_path)
-        subprocess.run([sys.executable, "-c", UP_FOR, run_path, str(up_ns)], check=True)
+        subprocess.run(
+            [sys.executable, "-c", UP_FOR.replace("{BUSY}", BUSY), run_path, str(up_ns)], check=True
+        )
         files = run_path.glob("*/*.arrows")
         sizes = sorted((file.parent.name, file.stat().st_size) for file in files)
         window, rows = LiveState(run_path, last=100).snapshot().window, figures()

@@ -3,24 +3,16 @@ token ids were asked for (`--capture-tokens`) it has these, where they belong, a
 
 from __future__ import annotations
 
-import html
 import json
-import os
-import random
-import re
 import stat
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
 import rltrace
-from rltrace.cli import main
 from rltrace.testing.inside.hooks import identify
-from rltrace.testing.inside.trace import REDACTED, compact, delete_segments
-from tests.faults import drawn
+from rltrace.testing.inside.trace import compact, delete_segments, read_run_json
 from tests.hooks.conftest import untraced, wrapped
 
 TEXTS = {
@@ -35,6 +27,11 @@ TEXTS = {
     "program": "program_of_a_completion",
 }
 
+WORDS = (
+    *("--api-key", TEXTS["key"], f"--config.password={TEXTS['password']}", TEXTS["form"]),
+    *("--header", f"Authorization: Bearer {TEXTS['bearer']}", "--max-tokens", "2048"),
+    f"https://me:{TEXTS['password']}@example.org/?token={TEXTS['key']}",
+)
 TOKENS = [918273, 645546, 102938]
 WRONG = 5  # things that are no token ids, in each of three steps
 
@@ -100,29 +97,17 @@ raise Refused(f"{prompt} {completion}")
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A job that is full of secrets, and misuses the API with them."""
+    """The run of the job, which is full of secrets and misuses the API with them."""
     return made(tmp_path_factory.mktemp("private"))
 
 
-@pytest.fixture(scope="module")
-def captured(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same job, with its token ids asked for."""
-    return made(tmp_path_factory.mktemp("captured"), "--capture-tokens")
-
-
 def made(folder: Path, *options: str) -> Path:
-    """The run of the job."""
     (folder / "job.py").write_text(JOB)
-    words = [
-        *("--api-key", TEXTS["key"], f"--config.password={TEXTS['password']}", TEXTS["form"]),
-        *("--header", f"Authorization: Bearer {TEXTS['bearer']}", "--max-tokens", "2048"),
-        f"https://me:{TEXTS['password']}@example.org/?token={TEXTS['key']}",
-    ]
     hooks = ["--hook", "__main__:generate=rollout", "--hook", "__main__:judge=reward"]
     done = wrapped(
         folder,
         *("--out", "run", "--log-steps", *options, *hooks, "--"),
-        *(sys.executable, "job.py", *words),
+        *(sys.executable, "job.py", *WORDS),
         given=f"{TEXTS['prompt']}\n{TEXTS['completion']}\n",
         MY_SETTING=TEXTS["environment"],
         HF_TOKEN=TEXTS["form"],
@@ -161,7 +146,8 @@ def test_no_byte_of_a_run_holds_what_the_job_works_on(run: Path) -> None:
     assert held(run) == {}
 
 
-def test_asked_for_the_token_ids_are_there_and_nothing_else_is(captured: Path) -> None:
+def test_asked_for_the_token_ids_are_there_and_nothing_else_is(tmp_path: Path) -> None:
+    captured = made(tmp_path, "--capture-tokens")
     here = held(captured)
     assert here.keys() == {"tokens"}
     assert all(path.startswith("captured_tokens") for path in here["tokens"])
@@ -172,7 +158,7 @@ def test_asked_for_the_token_ids_are_there_and_nothing_else_is(captured: Path) -
     odd = {p["target"]: p for p in opened.problems if p["what"] == "not-recorded"}
     for part in ("prompt_token_ids", "response_token_ids"):
         assert odd[part]["times"] == 3 * WRONG
-        assert odd[part]["detail"] == f"a str of length {len(TEXTS['prompt'])} holds no token ids"
+        assert odd[part]["detail"].startswith(f"a str of length {len(TEXTS['prompt'])} ")
     compact(opened)
     delete_segments(captured)
     here = held(captured)
@@ -180,118 +166,15 @@ def test_asked_for_the_token_ids_are_there_and_nothing_else_is(captured: Path) -
     assert all(path.startswith("parquet/captured_tokens") for path in here.get("tokens", ()))
 
 
-def test_what_was_left_out_is_said(run: Path) -> None:
-    command = json.loads((run / "run.json").read_text())["command"]
-    shown = ["--api-key", REDACTED, f"--config.password={REDACTED}", REDACTED, "--header", REDACTED]
-    shown += ["--max-tokens", "2048", REDACTED]
-    assert command == [sys.executable, "job.py", *shown]
-    started = [p.facts["argv"] for p in rltrace.open_run(run).processes if p.role != "agent"]
-    assert sorted((words[1], *words[-len(shown) :]) for words in started) == [
-        (first, *shown) for first in ("-c", "-c", "-uc[code]", "job.py", "job.py")
-    ]
-    problems = rltrace.open_run(run).problems
-    failed = {p["target"]: p["detail"] for p in problems if p["what"] == "step-failed"}
-    assert failed.keys() == {"0", "1", "2", "3"}
-    assert re.fullmatch(r"NameError in generated code at job.py:\d+", failed.pop("3"))
-    assert all(re.fullmatch(r"Refused at job.py:\d+", said) for said in failed.values())
-    odd = {p["target"]: p["detail"] for p in problems if p["what"] == "not-recorded"}
-    assert odd["tokens"].startswith("a str of length 39 does not fit")
-    assert odd["rltrace.step"].startswith("a str of length 39 is no integer")
-
-
-WORKS = """
-import os, subprocess, sys
-import rltrace
-if STARTS: rltrace.start("run")
-for n in range(3):
-    with rltrace.step(n):
-        with rltrace.span("rollout"), rltrace.trajectory(str(n)) as sample: sample.finish("stop")
-        with rltrace.span("train"): pass
-if os.fork() == 0:
-    with rltrace.span("reward"): os._exit(0)
-os.wait()
-again = [sys.executable, "-c", "import rltrace; rltrace.counter('n', 1)", *sys.argv[1:]]
-subprocess.run(again, check=True)
-"""
-
-LOOKED_AT = (
-    *("report", "report --json", "report --markdown", "report --html {}/page.html", "info", "top"),
-    *("info --json", "export prometheus --once", "export otlp -o {}/spans.json", "ls {}/.."),
-    *("query @slowest_trajectories", "timeline -o {}/x.pftrace", "compact", "compare {} {}"),
-    *("whatif", "doctor"),
-)
-
-
-def found_in(secrets: Iterable[str], folder: Path, *more: str) -> list[str]:
-    """Those of the texts that are in a file below a folder, in its name, or in other texts."""
-    data = "\n".join(more).encode()
-    for path in folder.rglob("*"):
-        data += path.name.encode() + (path.read_bytes() if path.is_file() else b"")
-    forms = lambda text: {text, html.escape(text), json.dumps(text)[1:-1]}  # noqa: E731
-    return [text for text in secrets if any(form.encode() in data for form in forms(text))]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("starts", [False, True])
-def test_no_value_of_a_command_line_is_in_what_is_kept_shown_or_shipped(
-    tmp_path: Path, starts: bool
-) -> None:
-    seed = random.randrange(1 << 32)
-    draw = random.Random(seed)
-    secrets = drawn.texts(draw, 1000)
-    words = [word for text in secrets for word in drawn.words_of(draw, text)]
-    (tmp_path / "job.py").write_text(WORKS.replace("STARTS", str(starts)))
-    command = [sys.executable, "job.py", *words]
-    ship = ("--ship", f"file://{tmp_path}/elsewhere")
-    if starts:
-        done = untraced(*command, cwd=tmp_path)
-    else:
-        done = wrapped(tmp_path, "--out", "run", *ship, "--", *command)
-    assert done.returncode == 0, done.stderr[-2000:]
-    run = tmp_path / "run"
-    assert len(json.loads((run / "run.json").read_text())["command"]) == len(command)
-    said = [done.stderr]
-    for asked in LOOKED_AT:
-        name, *options = asked.format(*[run] * 2).split()
-        given = [] if {"ls", "compare", "doctor", "query"} & {name} else [str(run)]
-        if name == "export":
-            name, given = f"export {options.pop(0)}", [str(run)]
-        if name == "query":
-            options.append(str(run))
-        if name == "top":
-            options.append("--once")
-        result = CliRunner().invoke(main, [*name.split(), *options, *given])
-        assert result.exit_code in (0, 3), (asked, result.output[-500:])
-        said.append(result.output)
-    assert found_in(secrets, run, *said) == [], seed
-    assert starts or found_in(secrets, tmp_path / "elsewhere") == [], seed
-    (whole,) = (path for path in (tmp_path / ".commands").iterdir() if path.name == "run")
-    assert found_in(secrets, whole.parent) == secrets
-    modes = [stat.S_IMODE(os.stat(path).st_mode) for path in (whole.parent, whole)]
+def test_a_run_that_a_program_begins_itself_holds_no_more_of_its_command(tmp_path: Path) -> None:
+    """The whole of it is kept beside the run, where nobody else can read it."""
+    code = "import rltrace; rltrace.start('run')\nwith rltrace.step(0): pass"
+    command = [sys.executable, "-c", code, *WORDS]
+    done = untraced(*command, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert held(tmp_path / "run") == {}
+    assert len(read_run_json(str(tmp_path / "run"))["command"]) == len(command)
+    whole = tmp_path / ".commands" / "run"
+    modes = [stat.S_IMODE(path.stat().st_mode) for path in (whole.parent, whole)]
     assert modes == [0o700, 0o600]
     assert json.loads(whole.read_text())["command"][1:] == command[1:]
-
-
-def test_no_text_that_is_raised_is_in_a_run(tmp_path: Path) -> None:
-    seed = random.randrange(1 << 32)
-    texts = drawn.texts(random.Random(seed), 30)
-    (tmp_path / "texts").write_text("\n".join(texts))
-    files = {"job": drawn.RAISING, "own_loop": drawn.LOOP, "own_adapter": drawn.ADAPTER}
-    for name, program in (*files.items(), ("reads", drawn.READS)):
-        (tmp_path / f"{name}.py").write_text(program)
-    more = {"TEXTS": str(tmp_path / "texts"), "PYTHONPATH": str(tmp_path)}
-    done = wrapped(tmp_path, "--out", "run", "--", sys.executable, "job.py", **more)
-    assert done.returncode == 0, done.stderr[-2000:]
-    secrets = [*texts, *("w" + "".join(filter(str.isalnum, text)) for text in texts)]
-    result = CliRunner().invoke(main, ["report", str(tmp_path / "run"), "--json"])
-    assert found_in(secrets, tmp_path / "run", result.output) == [], seed
-    problems = rltrace.open_run(tmp_path / "run").problems
-    told = [p["detail"] for p in problems if p["what"] == "step-failed"]
-    assert len(told) == 16 * 20  # ways, and what a process tells at most
-    kinds = {re.split(r" at | in |: ", detail)[0] for detail in told}
-    assert kinds == {
-        *("TypeError", "NameError", "AttributeError", "ModuleNotFoundError", "KeyError"),
-        *("ArithmeticError", "OSError", "FileNotFoundError", "ValueError", "LookupError"),
-    }
-    (read,) = {p["detail"] for p in problems if p["what"] == "hook-failed"}
-    assert re.fullmatch(r"\w+: NameError in generated code at own_adapter.py:\d+", read)

@@ -1,79 +1,45 @@
-"""Processes that are killed, stopped, or very many: the job is what it is, and rows are counted."""
+"""Processes that are killed, ended by the job, left with their threads, or very many: the job is
+what it is, rows are counted, and how each ended is known."""
 
 from __future__ import annotations
 
 import os
 import signal
-import time
+import sys
 from pathlib import Path
 
 import pytest
 
 import rltrace
-from rltrace.testing.inside.trace import read_run_json
+from rltrace.testing.inside.analysis import killed, lost, read_activity
+from rltrace.testing.inside.trace import End, read_ends, read_run_json
 from tests.conftest import Record
-from tests.faults.counted import CountedJob, said_by_us, stop, until
+from tests.faults.counted import CountedJob, said_by_us, until
+from tests.hooks.conftest import RunJob
 from tests.patience import PATIENCE_S
 
 
-def test_a_killed_worker_loses_nothing_that_was_stored(tmp_path: Path) -> None:
+@pytest.mark.parametrize("who", ["worker", "wrap", "agent", "command"])
+def test_whoever_is_killed_nothing_that_was_stored_is_lost(tmp_path: Path, who: str) -> None:
     job = CountedJob(tmp_path, rows=2000, workers=3, hold_at=1000)
     process = job.start()
-    os.kill(job.pids()[1], signal.SIGKILL)
-    job.go()
-    out, errors = process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == 0
-    assert out == f"{2 * sum(range(2000))} [0, -9, 0]\n"
-    assert said_by_us(errors) == []
-    assert job.stored() == [2000, 1000, 2000]
-    assert job.wrong() == {}
-
-
-@pytest.mark.parametrize("who", ["wrap", "agent", "command"])
-def test_whoever_is_killed_the_workers_rows_are_there(tmp_path: Path, who: str) -> None:
-    job = CountedJob(tmp_path, rows=600, workers=2, hold_at=300)
-    process = job.start()
-    job.until_held()
-    pids = {"wrap": process.pid, "command": read_run_json(str(job.run))["command_pid"]}
-    if who == "agent":
-        pids["agent"] = job.agent()
+    pids = {"worker": job.pids()[1], "wrap": process.pid, "agent": job.agent()}
+    pids["command"] = read_run_json(str(job.run))["command_pid"]
     os.kill(pids[who], signal.SIGKILL)
     job.go()
-    process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == {"wrap": -9, "agent": 0, "command": 137}[who]
-    until(lambda: job.stored() == [600, 600])  # the workers of a command that is gone go on
-    assert job.wrong() == {}
-
-
-@pytest.mark.slow
-def test_a_job_that_is_stopped_goes_on_where_it_was(tmp_path: Path) -> None:
-    """Workers, the command and the agent, as a scheduler or a debugger stops them."""
-    job = CountedJob(tmp_path, rows=3000, workers=2, pause_s=0.003, hold_at=100)
-    process = job.start()
-    workers = job.pids().values()
-    job.agent()
-    processes = [p.pid for p in rltrace.open_run(job.run).processes]
-    assert set(workers) < set(processes)
-    job.go()
-    for pid in processes:
-        stop(pid)
-    before = job.stored()
-    assert max(before) < 3000
-    time.sleep(1.5)
-    assert job.stored() == before
-    for pid in processes:
-        os.kill(pid, signal.SIGCONT)
     out, errors = process.communicate(timeout=PATIENCE_S)
-    assert (process.returncode, out) == (0, job.result + "\n")
-    assert said_by_us(errors) == []
-    assert job.stored() == [3000, 3000]
+    assert process.returncode == {"wrap": -9, "command": 137}.get(who, 0)
+    stored = [2000, 1000 if who == "worker" else 2000, 2000]
+    until(lambda: job.stored() == stored)  # the workers of a command that is gone go on
     assert job.wrong() == {}
-    backwards = "SELECT count(*) FROM spans WHERE end_ns < start_ns OR end_ns IS NULL"
-    assert rltrace.open_run(job.run).sql(backwards).fetchall() == [(0,)]
+    if who == "worker":
+        assert out == f"{2 * sum(range(2000))} [0, -9, 0]\n"
+        assert said_by_us(errors) == []
 
 
 def test_hundreds_of_workers_at_once(run_path: Path, record: Record) -> None:
-    """All are there before the first of them records."""
+    """All are there before the first of them records; `benchmarks/short_processes.py` does 10,000
+    processes that start from nothing."""
     done = record("""
 begin, go = os.pipe()
 workers = []
@@ -84,6 +50,7 @@ for worker in range(300):
         os.read(begin, 1)
         for row in range(100):
             with rltrace.span("rollout", f"worker {worker}", version=worker, step=row): pass
+        rltrace.counter("n", worker)
         os._exit(worker % 7)
     workers.append(pid)
 os.close(go)
@@ -97,25 +64,89 @@ print(codes == [worker % 7 for worker in range(300)])
         "max(step), count(*) FILTER (name = 'worker ' || version) FROM spans"
     )
     assert counts.fetchall() == [(30_000, 30_000, 300, 0, 99, 30_000)]
+    assert run.sql("SELECT count(*), sum(value) FROM samples").fetchall() == [(300, 44_850.0)]
     assert run.problems == []
 
 
-def test_short_processes_one_after_the_other(
-    tmp_path: Path, record: Record, run_path: Path
-) -> None:
-    """400 forks; `benchmarks/short_processes.py` does 10,000 processes that start from nothing."""
-    done = record("""
-for worker in range(400):
-    pid = os.fork()
-    if pid == 0:
-        with rltrace.span("reward", version=worker): pass
-        rltrace.counter("n", worker)
-        os._exit(0)
-    assert os.waitpid(pid, 0)[1] == 0
-print("done")
-""")
-    assert (done.stdout, done.stderr) == ("done\n", "")
-    run = rltrace.open_run(run_path)
-    counts = "SELECT count(*), count(DISTINCT version), count(DISTINCT process) FROM spans"
-    assert run.sql(counts).fetchall() == [(400, 400, 400)]
-    assert run.sql("SELECT count(*), sum(value) FROM samples").fetchall() == [(400, 79800.0)]
+BY_SUBPROCESS = """
+import subprocess, sys, os, signal
+code = '''
+import os, time, rltrace
+with rltrace.span("rollout", "generate"):
+    print(os.getpid(), flush=True)
+    time.sleep(600)
+'''
+worker = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+worker.stdout.readline()
+{end}
+print(worker.wait())
+"""
+
+BY_MULTIPROCESSING = """
+import multiprocessing, os, signal, time
+import rltrace
+def work(said):
+    with rltrace.span("rollout", "generate"):
+        said.send(1)
+        time.sleep(600)
+if __name__ == "__main__":
+    context = multiprocessing.get_context("{way}")
+    here, there = context.Pipe()
+    worker = context.Process(target=work, args=[there])
+    worker.start()
+    here.recv()
+    {end}
+    worker.join()
+    print(worker.exitcode)
+"""
+
+LEAVES_A_THREAD = """
+import subprocess, sys
+code = '''
+import threading, time, rltrace
+begun = threading.Event()
+def work():
+    with rltrace.span("rollout", "generate"):
+        begun.set()
+        time.sleep(600)
+threading.Thread(target=work, daemon=True).start()
+begun.wait()
+'''
+print(subprocess.run([sys.executable, "-c", code]).returncode)
+"""
+
+AFTERWARDS = """
+if __name__ == "__main__":
+    for n in range(4):
+        with rltrace.step(n), rltrace.span("train"): pass
+"""
+
+PROGRAMS = {"subprocess": BY_SUBPROCESS, "thread": LEAVES_A_THREAD}
+KILLED = "os.kill(worker.pid, signal.SIGKILL)"
+
+
+@pytest.mark.parametrize(
+    ("way", "end", "ended"),
+    [
+        ("subprocess", "worker.terminate()", End(15, True)),
+        ("subprocess", KILLED, End(9, False)),
+        ("fork", "worker.kill()", End(9, True)),
+        ("fork", KILLED, End(9, False)),
+        ("spawn", "worker.terminate()", End(15, True)),
+        ("thread", "", End(0, True)),  # its span is left open
+    ],
+)
+def test_how_a_worker_ended_is_known(job: RunJob, way: str, end: str, ended: End) -> None:
+    program = PROGRAMS.get(way, BY_MULTIPROCESSING).replace("{way}", way).replace("{end}", end)
+    done = job(sys.executable, "{script}", program="import rltrace" + program + AFTERWARDS)
+    assert (done.code, done.out) == (0, f"{-ended.signal}\n"), done.err
+    run = rltrace.open_run(done.run_path)
+    assert list(read_ends(run.path, run.processes).values()) == [ended]
+    activity = read_activity(run)
+    (left,) = activity.open_spans
+    assert left.name == "generate"
+    silent = lost(run, activity, usual_s=1e-9, until_ns=activity.last_ns)
+    assert [alarm.kind for alarm in silent] == ([] if ended.asked else ["lost process"])
+    who = f"(pid {run.processes[left.process].pid} on "
+    told = [who in note.says and "SIGKILL" in note.says for note in killed(run, activity)]
+    assert told == ([] if ended.asked else [True])

@@ -7,11 +7,9 @@ import json
 import os
 import re
 import signal
-import struct
 import subprocess
 import sys
 import time
-from contextlib import suppress
 from pathlib import Path
 from textwrap import dedent
 
@@ -30,15 +28,13 @@ from rltrace.testing.inside.trace import (
     read_run_json,
     update_run_json,
 )
-from tests.faults.counted import CountedJob, said_by_us, stop, until
-from tests.hooks.conftest import WRAP, clean_environment
+from tests.faults.counted import CountedJob, fill, said_by_us, stop, until
+from tests.hooks.conftest import WRAP, untraced
 from tests.patience import PATIENCE_S
-from tests.run.shipped import interrupted
+from tests.run.shipped import UNTIL_SHIPPED, interrupted
 from tests.run.test_agent import alive
 
 pytestmark = pytest.mark.slow
-
-RLTRACE = [*WRAP[:-1]]
 
 
 @pytest.fixture
@@ -72,11 +68,11 @@ def packs(job: CountedJob) -> int:
     return len(Store(url_of(job)).sizes(PACKS))
 
 
-def fill(path: Path) -> None:
-    """Writes a file until there is no room left."""
-    with path.open("wb", buffering=0) as file, suppress(OSError):
-        while True:
-            file.write(bytes(4096))
+def ship(folder: Path, run: str) -> None:
+    """Somebody ships what is in a directory."""
+    command = [*WRAP[:-1], "ship", run, "--yes"]
+    done = untraced(*command, cwd=folder)
+    assert done.returncode == 0, done.stderr
 
 
 def finish(job: CountedJob, process: subprocess.Popen[str]) -> str:
@@ -109,50 +105,14 @@ def test_a_disk_that_is_full_for_a_while(folder: Path, small_disk: Path) -> None
     stop(agent)  # or it writes one in between
     with clock.open("ab") as file:  # its next line needs a page of its own
         file.write(b"\n" * (-clock.stat().st_size % 4096))
-    fill(small_disk / "of the job")
+    fill(small_disk)
     os.kill(agent, signal.SIGCONT)
     assert os.statvfs(small_disk).f_bavail == 0
     time.sleep(6.5)  # the agent writes such a line every 5 s, in vain
     assert clock.stat().st_size % 4096 == 0
     assert alive(agent)
-    (small_disk / "of the job").unlink()
+    (small_disk / "filling").unlink()
     until(lambda: clock.stat().st_size % 4096)
-    assert said_by_us(finish(job, process)) == []
-    assert_at_the_url(job)
-
-
-def test_a_disk_that_stays_full_is_emptied_to_the_url(folder: Path, small_disk: Path) -> None:
-    """Recording stops, the job goes on, and what was stored is shipped."""
-    options = ("--ship", f"file://{folder}/store")
-    job = CountedJob(folder, rows=20_000, workers=3, out="small/run", options=options)
-    process = job.start()
-    out, errors = process.communicate(timeout=PATIENCE_S)
-    assert (process.returncode, out) == (0, job.result + "\n")
-    assert "Traceback" not in errors
-    assert all(100 < stored < 20_000 for stored in job.stored())
-    until(lambda: job.wrong(fetch(url_of(job))) == {})
-
-
-HERE = dedent("""
-    import os, subprocess, sys, rltrace
-    _, directory, *command = sys.argv
-    node, host, url = os.environ["RLTRACE_SHIP"].split(" ", 2)
-    there = {**os.environ, "RLTRACE_RUN": directory, "RLTRACE_SHIP": f"{node} elsewhere {url}"}
-    there |= {"LD_PRELOAD": os.environ["SHIM"]}
-    with rltrace.span("rollout"):
-        subprocess.run(command, env=there, check=True)
-""")
-
-
-def test_an_agent_that_is_stopped_goes_on_shipping(folder: Path) -> None:
-    job, process, agent = shipping(folder)
-    stop(agent)
-    before = packs(job)
-    job.go()
-    until(lambda: job.stored() == [600, 600])
-    time.sleep(1)
-    assert packs(job) == before
-    os.kill(agent, signal.SIGCONT)
     assert said_by_us(finish(job, process)) == []
     assert_at_the_url(job)
 
@@ -180,11 +140,7 @@ def test_what_an_agent_that_is_killed_at_the_end_leaves_is_shipped_by_hand(folde
     process.send_signal(signal.SIGCONT)
     errors = finish(job, process)
     assert re.search(r"this node is not shipped: .* `rltrace ship run`", errors), errors
-    ship = [*RLTRACE, "ship", "run", "--yes"]
-    done = subprocess.run(
-        ship, cwd=folder, env=clean_environment(), capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
+    ship(folder, "run")
     assert_at_the_url(job, "agent-killed")
 
 
@@ -211,53 +167,6 @@ def test_a_url_that_is_away_for_the_whole_job(folder: Path) -> None:
     assert [problem for problem in run.problems if problem["what"] != "no-gpu"] == []
 
 
-THERE = dedent("""
-    import os, struct, sys, time, rltrace
-    from pathlib import Path
-    moved, store = sys.argv[1:]
-    for part, seconds in enumerate((3600, -7200, 0)):
-        for n in range(500):
-            with rltrace.span("reward", step=500 * part + n): pass
-        with open(moved, "r+b") as file:
-            file.write(struct.pack("q", seconds))
-        before = len(list(Path(store).glob("*/packs/*~*")))
-        while len(list(Path(store).glob("*/packs/*~*"))) == before:
-            time.sleep(0.05)
-""")
-
-
-def test_a_node_whose_clock_is_set_in_the_midst(folder: Path, shim: Path) -> None:
-    """By an hour ahead, then by two behind, between what it ships: its rows stay where they were,
-    and within what the first node was waiting for meanwhile."""
-    moved = folder / "moved"
-    moved.write_bytes(struct.pack("q", 0))
-    (folder / "here.py").write_text(HERE)
-    (folder / "there.py").write_text(THERE)
-    clock = ahead()
-    there = [*clock, sys.executable, "there.py", str(moved), f"{folder}/store"]
-    done = subprocess.run(
-        [*WRAP, "--ship", f"file://{folder}/store", "--out", "run", "--", sys.executable,
-         "here.py", f"{folder}/own/run", *there],
-        cwd=folder, env=clean_environment(SHIM=str(shim), MOVED_SECONDS=str(moved)),
-        capture_output=True, text=True, timeout=PATIENCE_S, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert "not shipped" not in done.stderr
-    run = rltrace.open_run(read_run_json(str(folder / "run"))["shipped_to"])
-    assert [problem for problem in run.problems if problem["what"] != "no-gpu"] == []
-    counted = run.sql(
-        "SELECT count(*), count(DISTINCT step), count(*) FILTER (start_ns < before), "
-        "(max(end_ns) - min(start_ns)) / 1e9 < 200 FROM (SELECT *, lag(start_ns) "
-        "OVER (ORDER BY step) AS before FROM spans WHERE stage = 'reward')"
-    )
-    assert counted.fetchall() == [(1500, 1500, 0, True)]
-    within = run.sql(
-        "SELECT count(*) FROM spans r, spans w WHERE w.stage = 'rollout' AND r.stage = 'reward' "
-        "AND r.start_ns > w.start_ns AND r.end_ns < w.end_ns"
-    )
-    assert within.fetchall() == [(1500,)]
-
-
 @pytest.mark.parametrize("ahead_s", [-7200, 0, 7200])
 def test_the_first_node_is_heard_whatever_its_clock_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ahead_s: int
@@ -279,3 +188,97 @@ def test_the_first_node_is_heard_whatever_its_clock_says(
         assert not lifetime.is_over()
     now[0] += 40
     assert lifetime.is_over()
+
+
+NODES, ROWS = 8, 400
+
+EIGHT = dedent("""
+    import os, subprocess, sys, rltrace
+    own, store, nodes, rows, has_clocks = *sys.argv[1:3], *map(int, sys.argv[3:])
+    node, host, url = os.environ["RLTRACE_SHIP"].split(" ", 2)
+    started = []
+    with rltrace.span("rollout"):
+        for n in range(1, nodes):
+            there = {**os.environ, "RLTRACE_RUN": f"{own}/{n}", "NODE": str(n), "STORE": store,
+                     "RLTRACE_SHIP": f"{node} host-{n} {url}"}
+            clock = ["unshare", "--time", "--monotonic", str(n * 86400), "--fork"] * has_clocks
+            command = [*clock, sys.executable, "there.py", str(rows)]
+            started.append(subprocess.Popen(command, env=there, stdout=subprocess.PIPE, text=True))
+        said = [each.communicate()[0].strip() for each in started]
+    for n in range(rows):
+        with rltrace.span("train", version=0, step=n): pass
+    open('said', 'w').write(' '.join(said))
+""")
+
+OF_EIGHT = dedent("""
+    import json, os, signal, sys, time, rltrace
+    from pathlib import Path
+    node, rows = int(os.environ["NODE"]), int(sys.argv[1])
+    for n in range(rows):
+        with rltrace.span("reward", version=node, step=n): pass
+    run, store = Path(os.environ["RLTRACE_RUN"]), Path(os.environ["STORE"])
+    def agent():
+        return next(iter((run / "nodes").glob("*~*.json")), None)
+    while agent() is None:
+        time.sleep(0.05)
+    name = agent().stem
+    while not list(store.glob(f"*/packs/{name}.*")):
+        time.sleep(0.05)
+    print(sum(range(rows)), flush=True)
+    if node == 3:  # it dies, and what it records now with it
+        until_shipped(rows, "version = 3")
+        pid = json.loads(agent().read_text())["pid"]
+        os.kill(pid, signal.SIGKILL)
+        with rltrace.span("reward", version=node, step=rows): pass
+        os.kill(os.getpid(), signal.SIGKILL)
+""")
+
+
+def names_of_missing(url: str) -> list[str]:
+    """The directories of the nodes of which not all is there."""
+    problems = rltrace.open_run(fetch(url)).problems
+    lost = [problem["detail"] for problem in problems if problem["what"] == "node-not-whole"]
+    return [said.partition("`rltrace ship ")[2].partition("`")[0] for said in lost]
+
+
+def test_eight_nodes_of_which_one_dies(folder: Path) -> None:
+    """They share no disk, each has a clock of its own, and the one dies with its agent."""
+    (folder / "here.py").write_text(EIGHT)
+    (folder / "there.py").write_text(UNTIL_SHIPPED + OF_EIGHT)
+    has_clocks = bool(ahead())
+    numbers = map(str, (NODES, ROWS, int(has_clocks)))
+    words = ("--ship", f"file://{folder}/store", "--out", "run", "--", sys.executable, "here.py")
+    waits = "not yet; waiting for"
+    own = (f"{folder}/own", f"{folder}/store")
+    code, said = interrupted(folder, waits, *words, *own, *numbers)
+    assert code == 0
+    assert (folder / "said").read_text().split() == [str(sum(range(ROWS)))] * (NODES - 1)
+    assert f"not all of {os.uname().nodename}" in said
+    url = read_run_json(str(folder / "run"))["shipped_to"]
+    until(lambda: names_of_missing(url) == [str(folder / "own" / "3")])  # the others go on
+    run = rltrace.open_run(url)
+    rows = run.sql(
+        "SELECT version, count(*), count(DISTINCT step), max(step) FROM spans "
+        "WHERE stage IN ('reward', 'train') GROUP BY 1 ORDER BY 1"
+    ).fetchall()
+    assert rows == [(node, ROWS, ROWS, ROWS - 1) for node in range(NODES)]
+    assert {p["what"] for p in run.problems} <= {"no-gpu", "node-not-whole"}
+    if has_clocks:
+        bounds = run.sql(
+            "SELECT count(DISTINCT node), count(*) FILTER (clock_bound_ns < 0) FROM processes "
+            "WHERE node NOT IN (SELECT p.node FROM processes p, spans s "
+            "WHERE s.version = 3 AND s.process = p.process)"
+        ).fetchall()
+        assert bounds == [(NODES - 1, 0)]
+        outside = run.sql(
+            "SELECT count(*) FROM spans r, spans w, processes p WHERE w.stage = 'rollout' AND "
+            "r.stage = 'reward' AND r.version <> 3 AND p.process = r.process AND "
+            "(r.start_ns < w.start_ns - p.clock_bound_ns OR r.end_ns > w.end_ns + p.clock_bound_ns)"
+        ).fetchall()
+        assert outside == [(0,)]
+    ship(folder, f"{folder}/own/3")  # the node comes back, and somebody ships the rest
+    again = rltrace.open_run(fetch(url))
+    assert again.sql("SELECT count(*) FROM spans WHERE version = 3").fetchall() == [(ROWS + 1,)]
+    assert [problem for problem in again.problems if problem["what"] != "no-gpu"] == []
+    agent = next((folder / "run" / "nodes").glob(f"{node_id()}.json"))
+    os.kill(json.loads(agent.read_text())["pid"], signal.SIGKILL)  # it would wait for minutes

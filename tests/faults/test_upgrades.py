@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -20,78 +21,40 @@ import pytest
 import rltrace
 from rltrace.testing.inside.analysis import summarize
 from rltrace.testing.inside.report import run_lines
-from rltrace.testing.inside.trace import RltraceError, Run, compact, manifest, update_run_json
+from rltrace.testing.inside.trace import Run, compact, manifest
 from tests.cli.conftest import invoke
-from tests.conftest import recorded
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
-WRAPPED = ("run-schema-1-wrapped", "run-schema-1-compacted")
 
 
-def answers_of(run: Run, queries: list[str]) -> dict[str, Any]:
+def answers_of(run: Run, queries: Iterable[str]) -> dict[str, Any]:
     return {query: [list(row) for row in run.sql(query).fetchall()] for query in queries}
 
 
 def expected(name: str) -> dict[str, Any]:
-    loaded = json.loads((FIXTURES / f"{name}.json").read_text())
-    assert isinstance(loaded, dict)
-    return loaded
+    return dict(json.loads((FIXTURES / f"{name}.json").read_text()))
 
 
-@pytest.mark.parametrize("name", WRAPPED)
-def test_a_wrapped_run_of_the_first_version(name: str, tmp_path: Path) -> None:
-    path = tmp_path / "run"
-    shutil.copytree(FIXTURES / name, path)
-    answers = expected("run-schema-1-wrapped")
-    run = rltrace.open_run(path)
-    assert answers_of(run, [*answers]) == answers
-    assert [p.role for p in run.processes].count("agent") == 1
-    assert {problem["what"] for problem in run.problems} == {
-        "no-gpu",
-        "not-recorded",
-        "step-failed",
-    }
-    found = summarize(run)
-    assert found.steps.complete == 3
-    assert any("exit code 3" in alarm.says for alarm in found.health.alarms)
-    compact(run)
-    assert answers_of(rltrace.open_run(path), [*answers]) == answers
-
-
-def test_an_upgrade_while_a_run_is_recorded(tmp_path: Path) -> None:
-    """Processes that begin after it write beside those before it: nobody's rows are touched."""
-    path = tmp_path / "run"
-    shutil.copytree(FIXTURES / "run-schema-1", path)
-    before = {file: file.read_bytes() for file in path.rglob("*") if file.is_file()}
-    old = expected("run-schema-1")
-    recorded(path, "for n in range(200):\n    with rltrace.span('env', version=n): pass")
-    assert {file: file.read_bytes() for file in before} == before
-    run = rltrace.open_run(path)
-    spans = (
-        "SELECT count(*), count(DISTINCT version) FROM spans WHERE stage = 'env' AND rank IS NULL"
-    )
-    assert run.sql(spans).fetchall() == [(200, 200)]
-    of_ranks = [query for query in old if "FROM spans" in query and "ORDER BY rank" in query]
-    assert of_ranks
-    for query in of_ranks:
-        ranked = query.replace("FROM spans", "FROM (SELECT * FROM spans WHERE rank IS NOT NULL)")
-        assert [list(row) for row in run.sql(ranked).fetchall()] == old[query]
-
-
-def test_the_compacted_tables_of_the_first_version_are_read_by_later_ones(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("schema", [1, 2])
+@pytest.mark.parametrize("name", ["run-schema-1", "run-schema-1-wrapped", "run-schema-1-compacted"])
+def test_a_run_of_the_first_version(
+    name: str, schema: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(manifest, "SCHEMA_VERSION", 2)
-    answers = expected("run-schema-1-wrapped")
-    assert answers_of(rltrace.open_run(FIXTURES / "run-schema-1-compacted"), [*answers]) == answers
-
-
-def test_a_run_of_a_later_version_is_left_to_that(tmp_path: Path) -> None:
-    path = tmp_path / "run"
-    shutil.copytree(FIXTURES / "run-schema-1-wrapped", path)
-    update_run_json(str(path), schema_version=99)
-    with pytest.raises(RltraceError, match="schema 99, this rltrace reads up to 1: upgrade"):
-        rltrace.open_run(path)
+    """By this version and the next."""
+    monkeypatch.setattr(manifest, "SCHEMA_VERSION", schema)
+    path = Path(shutil.copytree(FIXTURES / name, tmp_path / "run"))
+    answers = expected("run-schema-1" if name == "run-schema-1" else "run-schema-1-wrapped")
+    run = rltrace.open_run(path)
+    assert answers_of(run, answers) == answers
+    if name != "run-schema-1":
+        assert [p.role for p in run.processes].count("agent") == 1
+        told = {problem["what"] for problem in run.problems}
+        assert told == {"no-gpu", "not-recorded", "step-failed"}
+        found = summarize(run)
+        assert found.steps.complete == 3
+        assert any("exit code 3" in alarm.says for alarm in found.health.alarms)
+    compact(run)
+    assert answers_of(rltrace.open_run(path), answers) == answers
 
 
 OF_0_1 = ("run-0.1-sampled", "run-0.1-capped", "run-0.1-capped-compacted")
@@ -99,36 +62,25 @@ OF_0_1 = ("run-0.1-sampled", "run-0.1-capped", "run-0.1-capped-compacted")
 first twelve of sixteen steps were dropped; and that one, compacted and without segments."""
 
 
-@pytest.fixture(params=OF_0_1)
-def of_0_1(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(FIXTURES / request.param, tmp_path / request.param))
+COMMANDS = {
+    "report RUN": {0}, "report RUN --json": {0}, "report RUN --last 2": {0},
+    "report RUN --html page.html": {0}, "query RUN FROM.trajectories": {0},
+    "query RUN @lag_histogram": {0}, "timeline RUN -o run.pftrace": {0}, "info RUN": {0},
+    "ls .": {0}, "gate RUN --min goodput=1": {0, 1, 3}, "compare RUN RUN": {0, 3},
+    "whatif RUN": {0, 3}, "compact RUN --delete-segments": {0}, "top RUN --once --json": {0},
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("words", "codes"),
-    [
-        (("report", "RUN"), (0,)),
-        (("report", "RUN", "--json"), (0,)),
-        (("report", "RUN", "--last", "2"), (0,)),
-        (("report", "RUN", "--html", "page.html"), (0,)),
-        (("query", "RUN", "FROM trajectories"), (0,)),
-        (("query", "RUN", "@lag_histogram"), (0,)),
-        (("timeline", "RUN", "-o", "run.pftrace"), (0,)),
-        (("info", "RUN"), (0,)),
-        (("ls", "."), (0,)),
-        (("gate", "RUN", "--min", "goodput=1"), (0, 1, 3)),
-        (("compare", "RUN", "RUN"), (0, 3)),
-        (("whatif", "RUN"), (0, 3)),
-        (("compact", "RUN", "--delete-segments"), (0,)),
-        (("top", "RUN", "--once", "--json"), (0,)),
-    ],
-)
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("name", OF_0_1)
 def test_each_command_takes_what_0_1_recorded(
-    of_0_1: Path, words: tuple[str, ...], codes: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+    name: str, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(of_0_1.parent)
-    done = invoke(*(of_0_1 if word == "RUN" else word for word in words))
-    assert done.exit_code in codes, done.output
+    monkeypatch.chdir(tmp_path)
+    path = shutil.copytree(FIXTURES / name, tmp_path / name)
+    words = [word.replace("RUN", str(path)).replace("FROM.", "FROM ") for word in command.split()]
+    done = invoke(*words)
+    assert done.exit_code in COMMANDS[command], done.output
 
 
 @pytest.mark.parametrize("name", OF_0_1[1:])

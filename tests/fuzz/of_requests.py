@@ -71,42 +71,17 @@ def _check_who(data: bytes, said: bytes) -> None:
         assert named, "answered who asks for another machine"
 
 
-def _requests() -> list[bytes]:
-    host = b"Host: 127.0.0.1:9\r\nAccept: */*\r\n\r\n"
-    paths = (b"/metrics?a=b", b"/", b"/index.html", b"/rltrace/trace.json", b"/../secret")
-    return [
-        *(b"GET %s HTTP/1.1\r\n%s" % (path, host) for path in paths),
-        b"GET /metrics HTTP/1.1\r\nHost: [::1]:80\r\nContent-Length: 5\r\n\r\n",
-        b"GET /%2e%2e/secret HTTP/1.0\r\nHost: localhost\r\nRange: bytes=0-1\r\n\r\n",
-        b"HEAD / HTTP/1.1\r\nHost: evil.example\r\n\r\nGET / HTTP/1.1\r\n\r\n",
-    ]
-
-
 def _read_answer(data: bytes, folder: Path) -> None:
     sender = otlp_sender._Sender("http://127.0.0.1:4318", {})
     sender._partly(data)
 
 
-_ANSWERS = (
-    b'{"partialSuccess": {"rejectedSpans": "7", "errorMessage": "too old"}}',
-    b'{"partialSuccess": {"rejectedSpans": 3}}',
-    b"\n\x02\x08\x01",
-)
-
 _LOOPBACK = loopback_module.__name__
 
+_METRICS = Target("metrics-request", _ask_metrics, (exporter_module.__name__, _LOOPBACK))
+
 TARGETS = (
-    Target(
-        "metrics-request",
-        _ask_metrics,
-        _requests,
-        (exporter_module.__name__, _LOOPBACK),
-    ),
-    Target(
-        "timeline-request",
-        _ask_timeline,
-        _requests,
-        (serving_module.__name__, _LOOPBACK),
-    ),
-    Target("collector", _read_answer, lambda: [*_ANSWERS], (otlp_sender_module.__name__,)),
+    _METRICS,
+    Target("timeline-request", _ask_timeline, (serving_module.__name__, _LOOPBACK), _METRICS.seeds),
+    Target("collector", _read_answer, (otlp_sender_module.__name__,)),
 )

@@ -118,14 +118,8 @@ def _read_kept(data: bytes, folder: Path) -> None:
     kept.load(folder, _URL)
 
 
-def _kept() -> list[bytes]:
-    progress = json.dumps({"url": _URL, "packs": 3, "waits_for": ["other"], "done": False})
-    pages = [json.dumps({"url": _URL}), json.dumps(["spans/a.0.arrows", "AAAAAAAAAAA="])]
-    return [together(progress.encode(), "\n".join(pages).encode())]
-
-
 TARGETS = (
-    Target("pack", _unpack, _bodies, (packs_module.__name__,)),
-    Target("shipped-run", _fetch, _folders, (fetched_module.__name__, store_module.__name__)),
-    Target("shipping", _read_kept, _kept, (kept_module.__name__,)),
+    Target("pack", _unpack, (packs_module.__name__,), _bodies),
+    Target("shipped-run", _fetch, (fetched_module.__name__, store_module.__name__), _folders),
+    Target("shipping", _read_kept, (kept_module.__name__,)),
 )

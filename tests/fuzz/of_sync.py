@@ -143,15 +143,10 @@ def _proof(greeting: bytes) -> bytes:
     return bytes(wire._NONCE_BYTES) + hmac.new(_TOKEN, b"client" + nonces, hashlib.sha256).digest()
 
 
-def _questions() -> list[bytes]:
-    watch = {"ask": "watch", "policy": "policy", "after": f"{_RUN}:1:1", "layout": None}
-    watch |= {"wait_s": 0.5, "changes": True, "serves": "tcp://0.0.0.0:7/policy", "tried": []}
-    get = {"ask": "get", "policy": "policy", "version": f"{_RUN}:1:2", "base": f"{_RUN}:1:1"}
-    get |= {"blocks": [[0, 1]], "again": False}
-    tried = {**watch, "after": None, "tried": ["tcp://127.0.0.1:9/policy"]}
-    asked = [watch, tried, get, {"policy": "other"}, {"policy": "policy"}]
-    texts = [json.dumps(one).encode() for one in asked]
-    return [*texts, together(*texts[1:3]), _AS_IT_IS + bytes(64) + _framed(texts[0])]
+def _unproved() -> list[bytes]:
+    """A question without a handshake, as it is."""
+    question = json.dumps({"ask": "get", "policy": "policy"}).encode()
+    return [_AS_IT_IS + bytes(64) + _framed(question)]
 
 
 def _follow(data: bytes, folder: Path) -> None:
@@ -222,13 +217,7 @@ def _answers() -> list[bytes]:
     noise = np.random.default_rng(1).integers(0, 256, _BYTES).astype(np.uint8)
     other, xored = Encoder(_BYTES).encode(_BASE_DATA, _BASE_DATA ^ (noise & 1), 2)
     deltas = [Encoded(encoding, bytes(payload)), Encoded(other, bytes(xored))]
-    found = [
-        together(json.dumps({"redirect": ["tcp://10.0.0.2:7/policy"]}).encode()),
-        together(json.dumps({"serves": "other"}).encode()),
-    ]
-    newest = {"newest": str(manifest.version), "behind_s": 0.5, "why": "no learner is there now"}
-    found.append(together(json.dumps({"id": "b", "line": [above], **newest}).encode()))
-    found.append(_AS_IT_IS + wire._GREETING + bytes(32) + b"+" + bytes(32))
+    found = [_AS_IT_IS + wire._GREETING + bytes(32) + b"+" + bytes(32)]
     for encoded in (DENSE, *deltas):
         base = None if encoded is DENSE else _BASE
         bucket = b"".join(frames.pack(manifest, base, 0, [encoded], digests, _DATA))
@@ -245,12 +234,12 @@ def _read_layout(data: bytes, folder: Path) -> None:
 
 _S = "rltrace.sync"
 TARGETS = (
-    Target("sync-child", _serve, _questions, modules(_S, "serving wire version")),
+    Target("sync-child", _serve, modules(_S, "serving wire version"), _unproved),
     Target(
         "sync-parent",
         _follow,
-        _answers,
         modules(_S, "following wire frames fetching encodings layout"),
+        _answers,
     ),
-    Target("sync-layout", _read_layout, lambda: [_LAYOUT.text.encode()], modules(_S, "layout")),
+    Target("sync-layout", _read_layout, modules(_S, "layout"), lambda: [_LAYOUT.text.encode()]),
 )

@@ -6,7 +6,6 @@ import json
 import struct
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -34,7 +33,7 @@ from rltrace.testing.inside.trace import (
     read_segments,
     schema_message,
 )
-from tests.fuzz.target import Target, costly, modules, one_line, parts, put, together
+from tests.fuzz.target import Target, costly, modules, parts, put
 
 _TABLES = list(TABLES.values())
 _OPENED = 8  # of so many runs, one is opened as a database
@@ -153,9 +152,6 @@ def _prepare(folder: Path) -> None:
     put(folder / "samples" / f"{_WHO}.0.arrows", samples)
 
 
-_NAMES = b'[0,"gpu.util"]\n[1,"queue"]\n[2,"\\u2028x"]\n'
-
-
 def _read_processes(data: bytes, folder: Path) -> None:
     _prepare(folder)
     files = ("process/a.json", "process/b.json", "problems/a.jsonl", "ends/a.jsonl")
@@ -170,28 +166,11 @@ def _read_processes(data: bytes, folder: Path) -> None:
         inventory(run)
 
 
-_FACTS = b"""{"who": "a", "host": "h", "pid": 7, "ppid": 1, "forked_from": "b", "node": "n",
-"argv": ["python", "x.py"], "start_ns": 1000000000, "role": "trainer", "rank": 0, "cores": 4,
-"clock": {"monotonic_ns": 1000000000, "real_ns": 1000000000000000000, "bracket_ns": 100},
-"adapter": "verl", "devices": ["GPU-1"], "versions": {"verl": "0.9"}}"""
-_PROBLEM = b'{"what": "not-hooked", "target": "x", "detail": "y", "times": 3}\n'
-_END = b'{"pid": 7, "signal": 9, "asked": true, "monotonic_ns": 2000000000}\n'
-_DROPPED = b'{"table": "spans", "rows": 5, "bytes": 400, "until_ns": 1000000000}\n'
-_MORE = b"""{"cwd": "/", "end_real_ns": 1000000001000000000, "exit_code": 0, "price": null,
-"rltrace_version": "0.1", "settings": {"hooks": ["a:b=step"]}, "node": "n", "wrap_pid": 9}"""
-
-
 def _read_clocks(data: bytes, folder: Path) -> None:
     _run_of(folder, data, ("clocks/a.jsonl", "clocks/b.jsonl"))
     pairs, exchanges, _ = read_clock_files(folder / "clocks")
     for clock in align("a", pairs, exchanges).values():
         clock.to_unix(_TIMES)
-
-
-def _clock_files() -> list[bytes]:
-    pair = json.dumps({"kind": "pair", "monotonic_ns": 5, "real_ns": 10**18, "bracket_ns": 2})
-    exchange = '{"kind": "exchange", "peer": "b", "at_ns": 999999999, "offset_ns": -4, "rtt_ns": 3}'
-    return [together(f"{pair}\n{exchange}\n{exchange}\n".encode(), f"{pair}\n".encode())]
 
 
 def _read_endings(data: bytes, folder: Path) -> None:
@@ -225,22 +204,6 @@ def _read_manifest(data: bytes, folder: Path) -> None:
         Follower(folder)
 
 
-def _manifests() -> list[bytes]:
-    said = {"schema_version": 1, "processes": [_WHO, "other"]}
-    said |= {"rows": dict.fromkeys(TABLES, 3), "segment_bytes": dict.fromkeys(TABLES, 0)}
-    said |= {"problems": [{"what": "torn-file", "target": "spans/x", "detail": "cut"}]}
-    part = {"rows": 3, "from_ns": 0, "until_ns": 9, "steps": [0, 1]}
-    tables = {name: [{"file": f"{name}/0.parquet", **part}] for name in TABLES}
-    taken = {name: {f"{_WHO}.0.arrows": [8, 100, [1, 2]]} for name in TABLES}
-    carried = {"spans": ["spans/0.parquet"]}
-    return _with(said, {"tables": tables, "carried": carried, "taken": taken, "settled": True})
-
-
-def _with(facts: dict[str, Any], more: dict[str, Any]) -> list[bytes]:
-    """Facts as they are, and with more of them."""
-    return [json.dumps(said).encode() for said in (facts, {**facts, **more})]
-
-
 _TIMES = np.array([0, -1, 1, 10**9, 2**62, -(2**63), 2**63 - 1], np.int64)
 
 _T = "rltrace.trace"
@@ -249,25 +212,13 @@ TARGETS = (
     Target(
         "segment",
         _read_segment,
-        _segments,
         modules(_T, "segments stream arrow_layout growing own_files taken"),
+        _segments,
     ),
-    Target("names", _read_names, lambda: [_NAMES, b"[0,1]\n"], modules(_T, "names files")),
-    Target(
-        "process",
-        _read_processes,
-        lambda: [together(one_line(_FACTS), b'{"pid": 1}', _PROBLEM * 2, _END, _DROPPED)],
-        modules(_T, "processes parents stated files follow"),
-    ),
-    Target(
-        "endings", _read_endings, lambda: [together(_DROPPED, _END)], modules(_T, "dropped ends")
-    ),
-    Target("clocks", _read_clocks, _clock_files, modules(_T, "alignment")),
-    Target(
-        "run.json",
-        _read_run_json,
-        lambda: _with(_META, json.loads(_MORE)),
-        modules(_T, "run_dir stated"),
-    ),
-    Target("manifest", _read_manifest, _manifests, modules(_T, "manifest")),
+    Target("names", _read_names, modules(_T, "names files")),
+    Target("process", _read_processes, modules(_T, "processes parents stated files follow")),
+    Target("endings", _read_endings, modules(_T, "dropped ends")),
+    Target("clocks", _read_clocks, modules(_T, "alignment")),
+    Target("run.json", _read_run_json, modules(_T, "run_dir stated")),
+    Target("manifest", _read_manifest, modules(_T, "manifest")),
 )

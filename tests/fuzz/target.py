@@ -26,13 +26,18 @@ _FEWER = 32
 
 @dataclass(frozen=True)
 class Target:
-    """A parser. `parse` is given an input and a folder of its own to put it into; `seeds` are
-    inputs to begin with; `modules` are those whose lines are counted as covered."""
+    """A parser. `parse` is given an input and a folder of its own to put it into; `modules` are
+    those whose lines are counted as covered. Inputs to begin with are in `seeds/`, by its name, and
+    those that are `made` or read elsewhere."""
 
     name: str
     parse: Callable[[bytes, Path], None]
-    seeds: Callable[[], list[bytes]]
     modules: tuple[str, ...]
+    made: Callable[[], list[bytes]] = list
+
+    def seeds(self) -> list[bytes]:
+        files = sorted((Path(__file__).parent / "seeds" / self.name).glob("*"))
+        return [*(file.read_bytes() for file in files), *self.made()]
 
     def __call__(self, data: bytes, folder: Path) -> None:
         """Parses one input. Errors: whatever the parser raises that is no clean refusal."""
@@ -41,11 +46,6 @@ class Target:
         except RltraceError as error:
             said = str(error)
             assert said.strip(), "an empty sentence"
-
-
-def one_line(text: bytes) -> bytes:
-    """JSON as most files have it, and as `mutated` can take it apart."""
-    return text.replace(b"\n", b" ")
 
 
 def modules(package: str, names: str) -> tuple[str, ...]:
@@ -59,7 +59,6 @@ def modules(package: str, names: str) -> tuple[str, ...]:
 
 @contextmanager
 def folder_in_memory() -> Iterator[Path]:
-    """A folder that no disk is written for."""
     place = str(MEMORY) if os.access(MEMORY, os.W_OK) else None
     with tempfile.TemporaryDirectory(prefix="rltrace-fuzz-", dir=place) as folder:
         yield Path(folder)
@@ -91,7 +90,6 @@ def put(path: Path, data: bytes) -> Path:
 
 
 def reading(read: Callable[[Path], object], name: str) -> Callable[[bytes, Path], None]:
-    """The parser of a file of that name."""
     return lambda data, folder: cast(None, read(put(folder / name, data)))
 
 

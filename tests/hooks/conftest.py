@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -46,15 +47,23 @@ class Job:
         ]
         return [line for line in lines if line["what"] != "no-gpu"]
 
+    def rows(self, query: str) -> list[Any]:
+        """What a query finds; of one column its values."""
+        return found_in(self.run_path, query)
+
     def spans(self, columns: str = "name") -> list[Any]:
         """Columns of the spans in order of their start."""
-        found = rltrace.open_run(self.run_path).sql(
-            f"SELECT {columns} FROM spans ORDER BY start_ns"
-        )
-        return [row[0] if len(row) == 1 else row for row in found.fetchall()]
+        return self.rows(f"SELECT {columns} FROM spans ORDER BY start_ns")
 
 
 RunJob = Callable[..., Job]
+Rows = Callable[[str], list[Any]]
+
+
+def found_in(run_path: Path, query: str) -> list[Any]:
+    """What a query finds in a run; of one column its values."""
+    rows = rltrace.open_run(run_path).sql(query).fetchall()
+    return [row[0] if len(row) == 1 else row for row in rows]
 
 
 def clean_environment(**more: str) -> dict[str, str]:
@@ -89,6 +98,12 @@ def wrapped(
 ) -> subprocess.CompletedProcess[str]:
     """Runs `rltrace wrap WORDS` in a folder, otherwise as `untraced`."""
     return untraced(*WRAP, *words, cwd=folder, timeout_s=timeout_s, given=given, **env)
+
+
+@pytest.fixture
+def rows(run_path: Path) -> Rows:
+    """What a query finds in the run at `run_path`, at any time."""
+    return partial(found_in, run_path)
 
 
 @pytest.fixture

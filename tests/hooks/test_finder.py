@@ -18,70 +18,70 @@ from rltrace.hooks.finder import Finder
 
 
 class Watch:
-    """A finder, and what it reported."""
+    """A finder, modules that it watches, and what it reported."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
         self.errors: list[tuple[str, str]] = []
         self.executed: list[str] = []
         self.finder = Finder(lambda name, error: self.errors.append((name, str(error))))
 
-    def after(self, name: str) -> None:
-        self.finder.after(name, lambda module: self.executed.append(module.__name__))
+    def after(self, *names: str) -> None:
+        for name in names:
+            self.finder.after(name, lambda module: self.executed.append(module.__name__))
+
+    def write(self, name: str, text: str = "") -> None:
+        """Writes a module, which is watched."""
+        path = self.folder / f"{name.replace('.', '/')}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        self.after(name.removesuffix(".__init__"))
 
 
 @pytest.fixture
 def watch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Watch]:
     """The finder at work, with `tmp_path` on sys.path."""
-    watch = Watch()
+    watch = Watch(tmp_path)
     known = set(sys.modules)
     monkeypatch.syspath_prepend(tmp_path)
-    sys.meta_path.insert(0, watch.finder)  # type: ignore[arg-type]
+    monkeypatch.setattr(sys, "meta_path", [watch.finder, *sys.meta_path])
     yield watch
-    sys.meta_path.remove(watch.finder)  # type: ignore[arg-type]
     for name in set(sys.modules) - known:
         del sys.modules[name]
 
 
-def write(path: Path, text: str = "") -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
-
-
-def test_before_and_after_surround_the_modules_code(watch: Watch, tmp_path: Path) -> None:
+def test_before_and_after_surround_the_modules_code(watch: Watch) -> None:
     order: list[str] = []
-    write(tmp_path / "rlt_one.py", "import sys; sys.rlt_order.append('code')")
+    watch.write("rlt_one", "import sys; sys.rlt_order.append('code')")
     sys.rlt_order = order  # type: ignore[attr-defined]
     watch.finder.before("rlt_one", lambda: order.append("before"))
     watch.finder.after("rlt_one", lambda module: order.append("after"))
-    import rlt_one  # noqa: F401
-
+    importlib.import_module("rlt_one")
     assert order == ["before", "code", "after"]
 
 
-def test_two_finders_both_see_a_module(watch: Watch, tmp_path: Path) -> None:
-    write(tmp_path / "rlt_two.py")
-    other = Watch()
+def test_two_finders_both_see_a_module(watch: Watch) -> None:
+    other = Watch(watch.folder)
     sys.meta_path.insert(0, other.finder)  # type: ignore[arg-type]
-    try:
-        for each in (watch, other):
-            each.after("rlt_two")
-        import rlt_two
-    finally:
-        sys.meta_path.remove(other.finder)  # type: ignore[arg-type]
+    watch.write("rlt_two")
+    other.after("rlt_two")
+    two = importlib.import_module("rlt_two")
     assert watch.executed == other.executed == ["rlt_two"]
-    assert "exec_module" not in vars(rlt_two.__loader__)
+    assert "exec_module" not in vars(two.__loader__)
 
 
-def test_what_is_imported_already_is_told_at_once(watch: Watch) -> None:
+def test_what_is_imported_already_is_told_at_once_and_again_when_reloaded(watch: Watch) -> None:
     watch.after("json")
     assert watch.executed == ["json"]
+    watch.write("rlt_again")
+    module = importlib.import_module("rlt_again")
+    assert importlib.reload(module) is module
+    assert watch.executed == ["json", "rlt_again", "rlt_again"]
 
 
-def test_the_module_is_loaded_by_its_own_loader(watch: Watch, tmp_path: Path) -> None:
-    write(tmp_path / "rlt_pkg" / "__init__.py", "from . import inner")
-    write(tmp_path / "rlt_pkg" / "inner.py", "x = 1")
-    watch.after("rlt_pkg")
-    watch.after("rlt_pkg.inner")
+def test_the_module_is_loaded_by_its_own_loader(watch: Watch) -> None:
+    watch.write("rlt_pkg.__init__", "from . import inner")
+    watch.write("rlt_pkg.inner", "x = 1")
     module = importlib.import_module("rlt_pkg")
     assert type(module.__loader__).__name__ == "SourceFileLoader"
     assert module.__spec__ is not None
@@ -91,61 +91,43 @@ def test_the_module_is_loaded_by_its_own_loader(watch: Watch, tmp_path: Path) ->
     assert [m.name for m in pkgutil.iter_modules(module.__path__)] == ["inner"]
 
 
-def test_reload_tells_again(watch: Watch, tmp_path: Path) -> None:
-    write(tmp_path / "rlt_again.py", "x = 1")
-    watch.after("rlt_again")
-    module = importlib.import_module("rlt_again")
-    assert importlib.reload(module) is module
-    assert watch.executed == ["rlt_again"] * 2
+def test_an_error_in_the_module_is_the_modules_and_one_in_a_callback_is_ours(watch: Watch) -> None:
+    def fail(module: Any) -> None:
+        raise RuntimeError("ours")
 
-
-def test_an_error_in_the_module_is_the_modules(watch: Watch, tmp_path: Path) -> None:
-    write(tmp_path / "rlt_bad.py", "1 / 0")
-    watch.after("rlt_bad")
+    watch.write("rlt_bad", "1 / 0")
     for _ in range(2):
         with pytest.raises(ZeroDivisionError):
             importlib.import_module("rlt_bad")
     assert "rlt_bad" not in sys.modules
     assert watch.executed == []
-
-
-def test_an_error_in_a_callback_is_ours(watch: Watch, tmp_path: Path) -> None:
-    write(tmp_path / "rlt_fine.py")
-
-    def fail(module: Any) -> None:
-        raise RuntimeError("ours")
-
+    watch.write("rlt_fine")
     watch.finder.after("rlt_fine", fail)
     importlib.import_module("rlt_fine")
     assert watch.errors == [("rlt_fine", "ours")]
 
 
-def test_modules_in_zip_files_share_a_loader(watch: Watch, tmp_path: Path) -> None:
-    archive = tmp_path / "packed.zip"
+def test_modules_in_zip_files_share_a_loader(watch: Watch) -> None:
+    archive = watch.folder / "packed.zip"
     with zipfile.ZipFile(archive, "w") as file:
         file.writestr("rlt_zip_a.py", "import rlt_zip_b")
         file.writestr("rlt_zip_b.py", "x = 2")
     sys.path.insert(0, str(archive))
-    try:
-        watch.after("rlt_zip_a")
-        watch.after("rlt_zip_b")
-        module = importlib.import_module("rlt_zip_a")
-    finally:
-        sys.path.remove(str(archive))
+    watch.after("rlt_zip_a", "rlt_zip_b")
+    module = importlib.import_module("rlt_zip_a")
     assert watch.executed == ["rlt_zip_b", "rlt_zip_a"]
     assert type(module.__loader__).__name__ == "zipimporter"
 
 
-def test_namespace_packages_stay_that(watch: Watch, tmp_path: Path) -> None:
-    write(tmp_path / "rlt_space" / "inside.py", "x = 3")
+def test_namespace_packages_stay_that(watch: Watch) -> None:
     watch.after("rlt_space")
-    watch.after("rlt_space.inside")
+    watch.write("rlt_space.inside", "x = 3")
     assert importlib.import_module("rlt_space.inside").x == 3
     assert type(sys.modules["rlt_space"].__path__).__name__ == "_NamespacePath"
     assert watch.executed == ["rlt_space.inside"]
 
 
-def test_frozen_and_builtin_modules(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_frozen_and_builtin_modules(watch: Watch) -> None:
     for name in ("__phello__", "_xxsubinterpreters"):
         watch.after(name)
         if importlib.util.find_spec(name) is None:
@@ -164,33 +146,27 @@ def test_a_loader_without_exec_module_is_left_alone(watch: Watch) -> None:
             sys.modules[name] = module = type(sys)(name)
             return module
 
-    old = Old()
-    sys.meta_path.append(old)  # type: ignore[arg-type]
+    sys.meta_path.append(Old())  # type: ignore[arg-type]
     watch.after("rlt_old")
-    try:
-        if sys.version_info < (3, 15):
-            with pytest.warns(ImportWarning):
-                assert importlib.import_module("rlt_old").__name__ == "rlt_old"
-    finally:
-        sys.meta_path.remove(old)  # type: ignore[arg-type]
+    if sys.version_info < (3, 15):
+        with pytest.warns(ImportWarning):
+            assert importlib.import_module("rlt_old").__name__ == "rlt_old"
 
 
-def test_looking_for_a_module_without_importing_it(watch: Watch, tmp_path: Path) -> None:
-    write(tmp_path / "rlt_looked.py", "x = 4")
-    watch.after("rlt_looked")
+def test_looking_for_a_module_without_importing_it(watch: Watch) -> None:
+    watch.write("rlt_looked", "x = 4")
     spec = importlib.util.find_spec("rlt_looked")
     assert spec is not None
+    assert spec.loader is not None
     assert type(spec.loader).__name__ == "SourceFileLoader"
     assert runpy.run_module("rlt_looked")["x"] == 4
     assert watch.executed == []
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)  # type: ignore[union-attr]
+    spec.loader.exec_module(importlib.util.module_from_spec(spec))
     assert watch.executed == ["rlt_looked"]
 
 
-def test_lazy_loading_stays_lazy(watch: Watch, tmp_path: Path) -> None:
-    write(tmp_path / "rlt_lazy.py", "x = 5")
-    watch.after("rlt_lazy")
+def test_lazy_loading_stays_lazy(watch: Watch) -> None:
+    watch.write("rlt_lazy", "x = 5")
     spec = importlib.util.find_spec("rlt_lazy")
     assert spec is not None
     assert spec.loader is not None

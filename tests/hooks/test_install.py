@@ -1,11 +1,14 @@
-"""Hooks are put where their targets are, whatever the version, and told when they have none."""
+"""Hooks are put where their targets are, whatever the version, and told when they have none. A
+decorator that looks at its caller is hooked beneath: it sees the caller, not the hook."""
 
 from __future__ import annotations
 
+import asyncio
+import functools
 import importlib
-import json
+import inspect
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -15,8 +18,18 @@ import pytest
 import rltrace
 from rltrace.hooks.argv import Program, program, shown
 from rltrace.hooks.install import Installation
-from rltrace.testing.inside.hooks import Adapter, Finder, Hook, satisfies
-from rltrace.testing.inside.hooks import recorder as recording
+from rltrace.testing.inside.hooks import (
+    Adapter,
+    Call,
+    Finder,
+    Hook,
+    Observer,
+    Patch,
+    Recorder,
+    observers,
+    satisfies,
+)
+from tests.hooks.conftest import Rows, found_in
 
 FRAMEWORK = {
     "__init__.py": "__version__ = '0.7.2rc1'",
@@ -34,38 +47,6 @@ class Child(Learner):
 }
 
 
-@pytest.fixture
-def installation(
-    tmp_path: Path, run_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Installation]:
-    """Hooks of this process, which records into `run_path`; `rlt_fw` can be imported."""
-    for name, text in FRAMEWORK.items():
-        path = tmp_path / "rlt_fw" / name
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(text)
-    monkeypatch.syspath_prepend(tmp_path)
-    recorder = recording.start(str(run_path))
-    assert recorder is not None
-    finder = Finder(lambda name, error: recorder.problem("hook-failed", target=name))
-    sys.meta_path.insert(0, finder)  # type: ignore[arg-type]
-    yield (made := Installation(finder, Program("", "")))
-    made.undo()
-    recording.stop()
-    sys.meta_path.remove(finder)  # type: ignore[arg-type]
-    for name in [name for name in sys.modules if name.startswith("rlt_fw")]:
-        del sys.modules[name]
-
-
-def problems(run_path: Path) -> list[tuple[str, str]]:
-    lines = [line for p in (run_path / "problems").iterdir() for line in p.read_text().splitlines()]
-    return [(entry["what"], entry["target"]) for entry in map(json.loads, lines)]
-
-
-def spans(run_path: Path) -> list[Any]:
-    run = rltrace.open_run(run_path)
-    return [row[0] for row in run.sql("SELECT name FROM spans ORDER BY start_ns").fetchall()]
-
-
 class Ours(Adapter):
     """An adapter of the framework above."""
 
@@ -81,56 +62,85 @@ class Ours(Adapter):
         return {"parameters": 12}
 
 
-def test_an_adapters_hooks_are_in_place_before_names_are_copied(
-    installation: Installation, run_path: Path
-) -> None:
-    installation.add_adapter(Ours())
+class Hooks(Installation):
+    """Hooks of this process, and what the run into which it records has of them."""
+
+    def __init__(self, finder: Finder, recorder: Recorder) -> None:
+        super().__init__(finder, Program("", ""))
+        self.run_path = Path(recorder.run_dir)
+
+    def of_adapter(self, *hooks: Hook, **more: Any) -> None:
+        """Adds an adapter like the one above, with these hooks if there are any."""
+        more |= {"hooks": hooks} if hooks else {}
+        self.add_adapter(type("Like", (Ours,), more)())
+
+    def spans(self) -> list[str]:
+        return found_in(self.run_path, "SELECT name FROM spans ORDER BY start_ns")
+
+    def problems(self) -> list[tuple[str, str]]:
+        return [(p["what"], p["target"]) for p in rltrace.open_run(self.run_path).problems]
+
+    def described(self) -> dict[str, Any]:
+        (process,) = rltrace.open_run(self.run_path).processes
+        return process.facts
+
+
+@pytest.fixture
+def hooks(recorder: Recorder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hooks]:
+    """Hooks of this process; `rlt_fw` can be imported."""
+    for name, text in FRAMEWORK.items():
+        path = tmp_path / "rlt_fw" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    finder = Finder(lambda name, error: recorder.problem("hook-failed", target=name))
+    monkeypatch.setattr(sys, "meta_path", [finder, *sys.meta_path])
+    yield (made := Hooks(finder, recorder))
+    made.undo()
+    for name in [name for name in sys.modules if name.startswith("rlt_fw")]:
+        del sys.modules[name]
+
+
+def test_an_adapters_hooks_are_in_place_before_names_are_copied(hooks: Hooks) -> None:
+    hooks.of_adapter()
     from rlt_fw.new_home import generate  # type: ignore[import-not-found]
 
     loop = importlib.import_module("rlt_fw.loop")
     assert loop.Learner().train([1, 2]) == loop.Child().train([1, 2]) == 2
     assert generate(3) == loop.step(3) == 3
-    assert spans(run_path) == ["Learner.train", "Learner.train", "generate"]
-    (file,) = (run_path / "process").iterdir()
-    described = json.loads(file.read_text())
+    assert hooks.spans() == ["Learner.train", "Learner.train", "generate"]
+    described = hooks.described()
     assert described["adapter"] == "rlt_fw"
     assert described["versions"] == {"rlt_fw": "0.7.2rc1"}
     assert described["parameters"] == 12
-    assert problems(run_path) == []
+    assert hooks.problems() == []
 
 
-def test_a_target_in_another_home_is_waited_for(installation: Installation, run_path: Path) -> None:
-    installation.add_adapter(Ours())
+def test_a_target_in_another_home_or_under_another_name_is_found(hooks: Hooks) -> None:
+    hooks.of_adapter(
+        Hook("rlt_fw.loop:New.train", "train", alternates=("rlt_fw.loop:Learner.train",)),
+        Ours.hooks[1],
+    )
     importlib.import_module("rlt_fw.old_home")  # lacks it; the alternate may still come
-    assert problems(run_path) == []
+    assert hooks.problems() == []
     importlib.import_module("rlt_fw.new_home").generate(1)
-    assert spans(run_path) == ["generate"]
-    assert problems(run_path) == []
-
-
-def test_a_target_under_another_name_in_its_home_is_found(
-    installation: Installation, run_path: Path
-) -> None:
-    renamed = Hook("rlt_fw.loop:New.train", "train", alternates=("rlt_fw.loop:Learner.train",))
-    installation.add_adapter(type("Renamed", (Ours,), {"hooks": (renamed,)})())
     importlib.import_module("rlt_fw.loop").Learner().train([1])
-    assert spans(run_path) == ["New.train"]
-    assert problems(run_path) == []
+    assert hooks.spans() == ["generate", "New.train"]
+    assert hooks.problems() == []
 
 
 def test_a_framework_that_states_no_version_has_that_of_its_distribution(
-    installation: Installation, run_path: Path, tmp_path: Path
+    hooks: Hooks, tmp_path: Path
 ) -> None:
     (tmp_path / "rlt_fw/__init__.py").write_text("")
     folder = tmp_path / "rlt_fw-0.7.3.dist-info"
     folder.mkdir()
     (folder / "METADATA").write_text("Name: rlt_fw\nVersion: 0.7.3\n")
-    installation.add_adapter(Ours())  # one of its hooks is for 0.9 and later
+    hooks.of_adapter()  # one of its hooks is for 0.9 and later
     importlib.import_module("rlt_fw.loop").step(1)
-    assert spans(run_path) == []
-    (file,) = (run_path / "process").iterdir()
-    assert json.loads(file.read_text())["versions"] == {"rlt_fw": "0.7.3"}
-    assert problems(run_path) == []
+    assert hooks.spans() == []
+    assert hooks.described()["versions"] == {"rlt_fw": "0.7.3"}
+    assert hooks.problems() == []
 
 
 @pytest.mark.parametrize(
@@ -142,68 +152,54 @@ def test_a_framework_that_states_no_version_has_that_of_its_distribution(
     ],
 )
 def test_a_missing_target_is_told_once_and_stops_nothing(
-    installation: Installation, run_path: Path, target: str, imported: str
+    hooks: Hooks, target: str, imported: str
 ) -> None:
-    adapter = type("Lacking", (Ours,), {"hooks": (Hook(target, "train"), Ours.hooks[0])})()
-    installation.add_adapter(adapter)
+    hooks.of_adapter(
+        Hook(target, "train"), Ours.hooks[0], Hook("rlt_fw.loop:gone", "train", optional=True)
+    )
     importlib.import_module(imported)
     importlib.import_module("rlt_fw.loop").Learner().train([])
-    assert problems(run_path) == [("hook-missing", target)]
-    assert spans(run_path) == ["Learner.train"]
+    assert hooks.problems() == [("hook-missing", target)]
+    assert hooks.spans() == ["Learner.train"]
 
 
-def test_another_package_is_waited_for_if_it_is_installed(
-    installation: Installation, run_path: Path, tmp_path: Path
-) -> None:
+def test_another_package_is_waited_for_if_it_is_installed(hooks: Hooks, tmp_path: Path) -> None:
     (tmp_path / "rlt_fw_engine.py").write_text("def generate(): pass")
-    hooks = (
-        Hook("rlt_fw_engine:generate", "rollout"),
-        Hook("rlt_fw_not_installed:generate", "rollout"),
+    hooks.of_adapter(
+        Hook("rlt_fw_engine:generate", "rollout"), Hook("rlt_fw_not_installed:generate", "rollout")
     )
-    installation.add_adapter(type("Two", (Ours,), {"hooks": hooks})())
     importlib.import_module("rlt_fw")
-    assert problems(run_path) == [("hook-missing", "rlt_fw_not_installed:generate")]
+    assert hooks.problems() == [("hook-missing", "rlt_fw_not_installed:generate")]
     importlib.import_module("rlt_fw_engine").generate()
-    assert spans(run_path) == ["generate"]
+    assert hooks.spans() == ["generate"]
 
 
-def test_optional_hooks_are_not_missed(installation: Installation, run_path: Path) -> None:
-    installation.add(Hook("rlt_fw.loop:gone", "train", optional=True))
-    importlib.import_module("rlt_fw.loop")
-    assert problems(run_path) == []
-
-
-def test_an_untested_version_is_told(installation: Installation, run_path: Path) -> None:
-    installation.add_adapter(type("Newer", (Ours,), {"versions": ">=0.8"})())
+def test_an_untested_version_and_an_adapter_that_cannot_be_loaded_are_told(hooks: Hooks) -> None:
+    hooks.of_adapter(versions=">=0.8")
     importlib.import_module("rlt_fw")
-    assert problems(run_path) == [("version-untested", "rlt_fw")]
+    assert hooks.problems() == [("version-untested", "rlt_fw")]
+    hooks.load_adapter("rlt_fw", "no_such_package.adapters:Theirs")
+    assert hooks.problems()[1:] == [("adapter-failed", "no_such_package.adapters:Theirs")]
 
 
-def test_an_adapter_that_cannot_be_loaded_is_told(
-    installation: Installation, run_path: Path
-) -> None:
-    installation.load_adapter("rlt_fw", "no_such_package.adapters:Theirs")
-    assert problems(run_path) == [("adapter-failed", "no_such_package.adapters:Theirs")]
-
-
-def test_two_hooks_on_one_function_and_reload(installation: Installation, run_path: Path) -> None:
-    installation.add(Hook("rlt_fw.loop:step", "train", name="outer"))
-    installation.add(Hook("rlt_fw.loop:step", "train", name="inner"))
+def test_two_hooks_on_one_function_and_reload(hooks: Hooks) -> None:
+    for name in ("outer", "inner"):
+        hooks.add(Hook("rlt_fw.loop:step", "train", name=name))
     loop = importlib.import_module("rlt_fw.loop")
     loop.step(1)
     importlib.reload(loop).step(2)
-    assert sorted(spans(run_path)) == ["inner", "inner", "outer", "outer"]
+    assert sorted(hooks.spans()) == ["inner", "inner", "outer", "outer"]
 
 
-def test_undo_takes_everything_out(installation: Installation, run_path: Path) -> None:
+def test_undo_takes_everything_out(hooks: Hooks) -> None:
     loop = importlib.import_module("rlt_fw.loop")
     before = (loop.step, vars(loop.Learner)["train"])
-    installation.add(Hook("rlt_fw.loop:step", "train"))
-    installation.add(Hook("rlt_fw.loop:Learner.train", "train"))
-    installation.undo()
+    for name in ("step", "Learner.train"):
+        hooks.add(Hook(f"rlt_fw.loop:{name}", "train"))
+    hooks.undo()
     assert (loop.step, vars(loop.Learner)["train"]) == before
     loop.step(1)
-    assert spans(run_path) == []
+    assert hooks.spans() == []
 
 
 @pytest.mark.parametrize(
@@ -214,26 +210,20 @@ def test_undo_takes_everything_out(installation: Installation, run_path: Path) -
         ("rlt_fw.loop:nope=train", "hook-missing"),
     ],
 )
-def test_a_bad_hook_of_the_users_is_told(
-    installation: Installation, run_path: Path, entry: str, what: str
-) -> None:
-    installation.add_user_hooks([entry])
+def test_a_bad_hook_of_the_users_is_told(hooks: Hooks, entry: str, what: str) -> None:
+    hooks.add_user_hooks([entry])
     importlib.import_module("rlt_fw.loop").step(1)
-    assert problems(run_path) == [(what, entry.partition("=")[0])]
+    assert hooks.problems() == [(what, entry.partition("=")[0])]
 
 
 @pytest.mark.parametrize(
     ("version", "wanted", "fits"),
     [
-        ("0.7.2rc1", ">=0.7,<0.8", True),
-        ("0.10", ">=0.9", True),
-        ("1.0", "<1", False),
-        ("2.13.0+cpu", "==2.13", True),
-        ("1.2.3", "!=1.2.3", False),
-        ("", ">=9", True),
+        ("0.7.2rc1", ">=0.7,<0.8", True), ("0.10", ">=0.9", True), ("1.0", "<1", False),
+        ("2.13.0+cpu", "==2.13", True), ("1.2.3", "!=1.2.3", False), ("", ">=9", True),
         ("unknown", ">=9", True),
     ],
-)
+)  # fmt: skip
 def test_version_ranges(version: str, wanted: str, fits: bool) -> None:
     assert satisfies(version, wanted) is fits
 
@@ -265,3 +255,103 @@ def test_of_a_process_the_program_is_shown_and_never_its_code() -> None:
     assert shown(["python", "-Icx=1"]) == ["python", "-Ic[code]"]
     assert shown(["python", "gone/a.py", "-m", "x"]) == ["python", "gone/a.py", "-m", "[redacted]"]
     assert shown(["python", "-m", "a.b", "x"]) == ["python", "-m", "a.b", "[redacted]"]
+
+
+def auto_await(function: Callable[..., Any]) -> Callable[..., Any]:
+    """What a caller that can await gets is the coroutine; any other one gets the result."""
+
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        coroutine = function(*args, **kwargs)
+        caller = inspect.currentframe().f_back  # type: ignore[union-attr]
+        assert caller is not None
+        if caller.f_code.co_flags & inspect.CO_COROUTINE:
+            return coroutine
+        return asyncio.run(coroutine)
+
+    wrapper.mark = "theirs"  # type: ignore[attr-defined]
+    return wrapper
+
+
+def plain(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A decorator that only passes on, with defaults of its own."""
+
+    @functools.wraps(function)
+    def wrapper(*args: Any, extra: int = 0, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+    return wrapper
+
+
+class Manager:
+    """Has what frameworks have."""
+
+    @auto_await
+    async def update(self, version: int) -> int:
+        """Its docstring."""
+        await asyncio.sleep(0.002)
+        return version
+
+    @plain
+    @auto_await
+    async def twice(self, version: int) -> int:
+        return version
+
+    @auto_await
+    async def fail(self) -> None:
+        raise ValueError("theirs")
+
+    @classmethod
+    @auto_await
+    async def create(cls) -> str:
+        return cls.__name__
+
+    async def through(self, version: int) -> int:
+        """Awaits what it calls, as frameworks do."""
+        result: int = await self.update(version)
+        return result
+
+
+@pytest.fixture
+def hooked(recorder: Recorder) -> Iterator[None]:
+    """All of `Manager` is hooked, and restored afterwards."""
+
+    def version(call: Call) -> None:
+        call.span.set(version=call.result)
+
+    before = dict(vars(Manager))
+    patches = [
+        Patch(Manager, name, Observer(Hook(f"x:{name}", "sync", after=reader)))
+        for name, reader in (("update", version), ("twice", None), ("fail", None), ("create", None))
+    ]
+    yield
+    while patches:
+        patches.pop().undo()
+    assert dict(vars(Manager)) == before
+
+
+@pytest.mark.usefixtures("hooked")
+def test_callers_get_what_they_got_and_the_call_is_recorded_as_long_as_it_takes(rows: Rows) -> None:
+    manager = Manager()
+    assert manager.update(3) == 3
+    assert asyncio.run(manager.through(4)) == 4
+    assert manager.twice(5) == 5
+    assert Manager.create() == "Manager"
+    with pytest.raises(ValueError, match="theirs"):
+        manager.fail()
+    assert rows(
+        "SELECT name, version, end_ns - start_ns >= 2000000 FROM spans ORDER BY start_ns LIMIT 3"
+    ) == [("update", 3, True), ("update", 4, True), ("twice", None, False)]
+    assert rows("SELECT name FROM spans ORDER BY start_ns OFFSET 3") == ["create", "fail"]
+
+
+@pytest.mark.usefixtures("hooked")
+def test_the_function_looks_as_it_did() -> None:
+    update: Any = vars(Manager)["update"]
+    assert update.__doc__ == "Its docstring."
+    assert update.__name__ == "update"
+    assert update.mark == "theirs"
+    assert str(inspect.signature(update)) == "(self, version: 'int') -> 'int'"
+    assert not inspect.iscoroutinefunction(update)
+    assert len(observers(update)) == 1
+    assert len(observers(vars(Manager)["twice"])) == 1

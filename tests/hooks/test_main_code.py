@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
 import zipfile
@@ -48,8 +47,10 @@ PROGRAM = '''
     print(pickle.loads(pickle.dumps(generate)) is generate)
     print(__name__, __doc__, __package__, getattr(__spec__, "name", __spec__), __file__)
     print(type(__loader__).__name__)
-    print(sys.path, sys.argv, sorted(globals()), sys.modules["__main__"].__dict__ is globals())
+    print(sys.path, sys.argv, sys.orig_argv, sys.flags)
+    print(sorted(globals()), sys.modules["__main__"].__dict__ is globals())
     print([f.filename for f in traceback.extract_stack()][-1:], "__cached__" in globals())
+    print(len(sys.path_hooks))
     if sys.argv[1:] == ["raise"]:
         raise ValueError("theirs")
     if sys.argv[1:] == ["exit"]:
@@ -68,66 +69,48 @@ def same_as_untraced(done: Job, *command: str) -> None:
     assert said == plain.stderr.splitlines()
 
 
-@pytest.mark.parametrize("argument", ["", "raise", "exit"])
-def test_a_script_cannot_tell(job: RunJob, argument: str) -> None:
-    words = ["script.py", *([argument] if argument else [])]
-    done = job(PY, *words, program=PROGRAM, hooks=HOOKS)
-    same_as_untraced(done, PY, *words)
-    assert done.spans() == [
-        "generate",
-        "Learner.train",
-        "generate",
-        "Learner.many",
-        "Learner.many",
-    ]
-    assert done.problems == []
-
-
-SPELLINGS = {
-    "absolute": ["{folder}/script.py"],
-    "dot": ["./script.py"],
-    "up": ["elsewhere/../script.py"],
-    "up-and-down": ["../{name}/./script.py"],
-    "twice": [".//script.py"],
-    "symlink": ["elsewhere/link.py"],
-    "dot-symlink": ["./elsewhere/./link.py"],
-    "symlink-to-folder": ["./elsewhere/here/script.py"],
-    "up-from-symlink": ["elsewhere/here/elsewhere/../script.py"],
-    "isolated": ["-I", "script.py"],
-    "safe-path": ["-P", "script.py"],
+NOTHING_TO_HOOK = "import sys; print(len(sys.path_hooks))"  # and no hook of ours is there
+LAUNCH = "import runpy; runpy.run_path('script.py', run_name='__main__')"  # as many launchers do
+WAYS = {
+    "script": [PY, "script.py"],
+    "raise": [PY, "script.py", "raise"],
+    "exit": [PY, "script.py", "exit"],
+    "absolute": [PY, "{folder}/script.py"],
+    "dot": [PY, "./script.py"],
+    "up": [PY, "elsewhere/../script.py"],
+    "up-and-down": [PY, "../{name}/./script.py"],
+    "symlink": [PY, "elsewhere/link.py"],
+    "symlink-to-folder": [PY, "./elsewhere/here/script.py"],
+    "up-from-symlink": [PY, "elsewhere/here/elsewhere/../script.py"],
+    "isolated": [PY, "-I", "script.py"],
+    "safe-path": [PY, "-P" if sys.version_info >= (3, 11) else "-B", "script.py"],
+    "program": ["./run.py"],
+    "launcher": [PY, "-c", LAUNCH],
+    "folder": [PY, "app"],
+    "zip": [PY, "app.zip"],
 }
 
 
-@pytest.mark.parametrize("how", SPELLINGS)
-def test_other_ways_to_name_a_script(job: RunJob, tmp_path: Path, how: str) -> None:
-    if how == "safe-path" and sys.version_info < (3, 11):
-        pytest.skip("-P is of Python 3.11")
+@pytest.mark.parametrize("way", WAYS)
+def test_code_that_is_run_as_main_cannot_tell(job: RunJob, tmp_path: Path, way: str) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     (elsewhere / "link.py").symlink_to(tmp_path / "script.py")
     (elsewhere / "here").symlink_to(tmp_path)
-    command = [word.format(folder=tmp_path, name=tmp_path.name) for word in SPELLINGS[how]]
-    done = job(PY, *command, program=PROGRAM + "    print(len(sys.path_hooks))", hooks=HOOKS)
-    same_as_untraced(done, PY, *command)
-    assert len(done.spans()) == 5
-
-
-def test_a_script_that_is_a_program(job: RunJob, tmp_path: Path) -> None:
     script = tmp_path / "run.py"
     script.write_text(f"#!{PY}\n{dedent(PROGRAM)}")
     script.chmod(0o755)
-    done = job("./run.py", hooks=HOOKS)
-    same_as_untraced(done, "./run.py")
-    assert len(done.spans()) == 5
-
-
-def test_a_script_with_nothing_to_hook_leaves_no_hook_of_ours(job: RunJob) -> None:
-    program = "import sys; print(len(sys.path_hooks), len(sys.path_importer_cache))"
-    done = job(PY, "./script.py", program=program, hooks=HOOKS)
-    assert (
-        done.out.split()[0]
-        == untraced(PY, "-c", "import sys; print(len(sys.path_hooks))").stdout.strip()
-    )
+    (tmp_path / "app").mkdir()
+    without_source = dedent(PROGRAM).replace("inspect.getsource(generate)", "''")
+    (tmp_path / "app" / "__main__.py").write_text(without_source)
+    with zipfile.ZipFile(tmp_path / "app.zip", "w") as archive:
+        archive.writestr("__main__.py", without_source)
+    command = [word.format(folder=tmp_path, name=tmp_path.name) for word in WAYS[way]]
+    done = job(*command, program=PROGRAM, hooks=HOOKS)
+    same_as_untraced(done, *command)
+    called = ["generate", "Learner.train", "generate", "Learner.many", "Learner.many"]
+    assert done.spans() == called
+    assert done.problems == []
 
 
 @pytest.mark.parametrize("module", ["script", "package", "package.inside"])
@@ -189,41 +172,14 @@ def test_children_that_multiprocessing_spawns_run_the_script_again(job: RunJob) 
     assert done.spans() == ["generate", "generate", "Learner.train"]
 
 
-def test_launchers_that_run_the_script_themselves(job: RunJob) -> None:
-    """`runpy.run_path`, as many launchers do."""
-    launch = "import runpy; runpy.run_path('script.py', run_name='__main__')"
-    done = job(PY, "-c", launch, program=PROGRAM, hooks=HOOKS)
-    same_as_untraced(done, PY, "-c", launch)
-    assert len(done.spans()) == 5
-
-
-def test_a_missing_definition_is_told(job: RunJob) -> None:
-    hooks = ("__main__:nowhere=train", "__main__:other=train")
-    done = job(PY, "script.py", program=PROGRAM, hooks=hooks)
-    assert [p["target"] for p in done.problems] == ["__main__:nowhere"]
-    assert done.spans() == ["other"]
-
-
 @pytest.mark.parametrize(
     "program",
-    ["def generate(:\n", "# -*- coding: no-such-codec -*-\n", "print('nothing to hook')"],
+    ["def generate(:\n", "# -*- coding: no-such-codec -*-\n", NOTHING_TO_HOOK],
     ids=["syntax-error", "bad-encoding", "no-definition"],
 )
 def test_what_cannot_be_compiled_here_is_pythons(job: RunJob, program: str) -> None:
-    done = job(PY, "script.py", program=program, hooks=HOOKS[:1])
-    same_as_untraced(done, PY, "script.py")
-
-
-@pytest.mark.parametrize("what", ["app", "app.zip"])
-def test_folders_and_zip_files(job: RunJob, tmp_path: Path, what: str) -> None:
-    program = dedent(PROGRAM).replace("inspect.getsource(generate)", "''")
-    (tmp_path / "app").mkdir()
-    (tmp_path / "app" / "__main__.py").write_text(program)
-    with zipfile.ZipFile(tmp_path / "app.zip", "w") as archive:
-        archive.writestr("__main__.py", program)
-    done = job(PY, what, hooks=HOOKS)
-    same_as_untraced(done, PY, what)
-    assert len(done.spans()) == 5
+    done = job(PY, "./script.py", program=program, hooks=HOOKS[:1])
+    same_as_untraced(done, PY, "./script.py")
 
 
 OUT_OF_REACH = {
@@ -259,6 +215,7 @@ def test_a_process_tells_which_hooks_are_in_place(job: RunJob, tmp_path: Path) -
             import loop
     """
     hooks = ("__main__:generate=rollout", "__main__:never=train", "loop:Learner.train=train")
+    hooks += ("__main__:nowhere=train",)
     for words, placed in (([], 1), (["x"], 2)):
         done = job(PY, "script.py", *words, program=program, hooks=hooks)
         assert done.processes, done.err
@@ -266,23 +223,6 @@ def test_a_process_tells_which_hooks_are_in_place(job: RunJob, tmp_path: Path) -
         told = "".join(x for x in done.err.splitlines() if "never put in place" in x)
         assert "__main__:never" in told
         assert ("loop:Learner.train" in told) is (placed == 1)
+        assert [p["target"] for p in done.problems] == ["__main__:nowhere"]
         shutil.rmtree(done.run_path)
     assert "hooks" not in job(PY, "script.py", program=program).processes[0]
-
-
-def test_an_interrupt_ends_the_script_as_ever(job: RunJob) -> None:
-    program = """
-        import os, signal
-        def generate():
-            os.kill(os.getpid(), signal.SIGINT)
-        try:
-            generate()
-        finally:
-            print("cleaned up", flush=True)
-    """
-    done = job(PY, "script.py", program=program, hooks=HOOKS[:1])
-    assert done.out == "cleaned up\n"
-    assert done.code == 128 + 2
-    assert "KeyboardInterrupt" in done.err
-    assert done.spans() == ["generate"]
-    assert os.path.exists(done.run_path)

@@ -1,28 +1,33 @@
-"""Exceptions that strike while our code runs are the job's: each arrives, once."""
+"""Exceptions that strike while our code runs are the job's: each arrives, once. What is told of one
+is where it was raised, and no word of what the job works on."""
 
 from __future__ import annotations
 
 import ast
 import ctypes
 import functools
+import importlib
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from textwrap import dedent
 from types import ModuleType
 from typing import Any
 
 import pytest
+import torch
 
 import rltrace
+from rltrace.hooks.telling import describe, quoted
 from rltrace.testing.inside.trace import from_outside
+from tests.faults.drawn import texts
 from tests.hooks.conftest import RunJob
 
 PY = sys.executable
@@ -90,47 +95,43 @@ def works() -> Exception | None:
     return None
 
 
-def struck_by(strike: Callable[[], None]) -> Iterator[Exception]:
+def assert_from_outside(strike: Callable[[], None]) -> None:
+    """What strikes while it works is told from what the work raises."""
+    errors = []
     for _ in range(200):
         try:
             strike()
-            error = works()
+            errors.append(works())
         except Exception:  # before the work began, or behind it
             continue
-        if error is not None:
-            yield error
-
-
-@pytest.fixture
-def alarm() -> Iterator[None]:
-    before = signal.getsignal(signal.SIGALRM)
-    yield
-    signal.setitimer(signal.ITIMER_REAL, 0)
-    signal.signal(signal.SIGALRM, before)
+    errors = [error for error in errors if error is not None]
+    assert errors
+    assert [error for error in errors if not from_outside(error)] == []
 
 
 @pytest.mark.parametrize("handler", HANDLERS)
-def test_what_a_signal_handler_raises_comes_from_outside(alarm: None, handler: Any) -> None:
-    drawn = random.Random(1)
+def test_what_a_signal_handler_raises_comes_from_outside(handler: Any) -> None:
+    before, drawn = signal.getsignal(signal.SIGALRM), random.Random(1)
 
     def strike() -> None:
         signal.signal(signal.SIGALRM, handler)
         signal.setitimer(signal.ITIMER_REAL, drawn.uniform(3e-5, 3e-4))
 
-    errors = list(struck_by(strike))
-    assert errors
-    assert [error for error in errors if not from_outside(error)] == []
+    try:
+        assert_from_outside(strike)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 @pytest.mark.parametrize("kind", [TooLong, Late, TimeoutError, ValueError])
 def test_what_another_thread_raises_here_comes_from_outside(kind: type[Exception]) -> None:
     here = ctypes.c_ulong(threading.get_ident())
+    threads: list[threading.Thread] = []
 
     def later() -> None:
         time.sleep(0.0003)
         ctypes.pythonapi.PyThreadState_SetAsyncExc(here, ctypes.py_object(kind))
-
-    threads: list[threading.Thread] = []
 
     def strike() -> None:
         for thread in threads:
@@ -138,9 +139,7 @@ def test_what_another_thread_raises_here_comes_from_outside(kind: type[Exception
         threads[:] = [threading.Thread(target=later)]
         threads[0].start()
 
-    errors = list(struck_by(strike))
-    assert errors
-    assert [error for error in errors if not from_outside(error)] == []
+    assert_from_outside(strike)
 
 
 class Odd:
@@ -229,28 +228,24 @@ LIMITS = """
     class TooLong(Exception): pass
     def on_alarm(*_): raise TooLong()
     signal.signal(signal.SIGALRM, on_alarm)
-    done = {"tool": 0, "items": 0, "marked": 0, "block": 0, "rows": 0}
     def tool(): pass
     def items(): yield 1
     @rltrace.span("env", name="marked")
     def marked(): pass
+    def block():
+        with rltrace.span("env", name="block"): pass
+    def rows():
+        with rltrace.trajectory(done["rows"]) as sample:
+            sample.finish("stop", response_tokens=1)
+        rltrace.reward(done["rows"], 1.0)
+        rltrace.use(done["rows"], tokens=1)
+    calls = {"tool": tool, "items": lambda: [*items()], "marked": marked}
+    calls |= {"block": block, "rows": rows}
+    done = dict.fromkeys(calls, 0)
     def verify(way, work_s):
         end = time.monotonic() + 60
         while time.monotonic() < end:
-            if way == "tool":
-                tool()
-            elif way == "items":
-                [*items()]
-            elif way == "marked":
-                marked()
-            elif way == "block":
-                with rltrace.span("env", name="block"):
-                    pass
-            else:
-                with rltrace.trajectory(done["rows"]) as sample:
-                    sample.finish("stop", response_tokens=1)
-                rltrace.reward(done["rows"], 1.0)
-                rltrace.use(done["rows"], tokens=1)
+            calls[way]()
             done[way] += 1
             until = time.perf_counter() + work_s
             while time.perf_counter() < until:
@@ -274,10 +269,14 @@ LIMITS = """
 
 HOOKS = ("__main__:tool=env", "__main__:items=rollout")
 SEEN = """
-    SELECT count(*) FILTER (end_ns IS NULL), count(*) FILTER (end_ns < start_ns),
-           count(*) FILTER (name = 'tool'), count(*) FILTER (name = 'items'),
-           count(*) FILTER (name = 'marked'), count(*) FILTER (name = 'block') FROM spans
+    SELECT name, count(*) FROM spans GROUP BY 1
+    UNION ALL SELECT 'samples', count(*) FROM trajectories
+    UNION ALL SELECT 'uses', count(*) FROM uses
 """
+COUNTED = {way: way for way in ("tool", "items", "marked", "block")} | {
+    "samples": "rows",
+    "uses": "rows",
+}
 
 
 @pytest.mark.parametrize(("jobs", "rounds"), [(6, 3), (1, ROUNDS)], ids=["cold", "warm"])
@@ -285,18 +284,113 @@ def test_a_time_limit_is_never_lost(job: RunJob, jobs: int, rounds: int) -> None
     """Each of them reaches the job, once; and each call that the job made is a row, once."""
     for seed in range(jobs):
         words = (str(seed), str(rounds))
-        ended = job(PY, "script.py", *words, program=dedent(LIMITS), hooks=HOOKS)
+        ended = job(PY, "script.py", *words, program=LIMITS, hooks=HOOKS)
         assert ended.code == 0, ended.err
         told = json.loads(ended.out)
         assert (told["struck"], told["lost"], told["twice"]) == (rounds, 0, 0)
-        run = rltrace.open_run(ended.run_path)
-        (unended, backwards, *spans), *_ = run.sql(SEEN).fetchall()
-        assert (unended, backwards) == (0, 0)
-        (samples,), *_ = run.sql("SELECT count(*) FROM trajectories").fetchall()
-        (uses,), *_ = run.sql("SELECT count(*) FROM uses").fetchall()
-        ways = ("tool", "items", "marked", "block", "rows", "rows")
-        for way, rows in zip(ways, [*spans, samples, uses], strict=True):
-            assert told[way] <= rows <= told[way] + rounds
+        seen = dict(ended.rows(SEEN))
+        for what, way in COUNTED.items():
+            assert told[way] <= seen.get(what, 0) <= told[way] + rounds
+        unended = "SELECT count(*) FROM spans WHERE end_ns IS NULL OR end_ns < start_ns"
+        assert ended.rows(unended) == [0]
         assert ended.problems == []
-        assert [p for p in run.problems if p["what"] != "no-gpu"] == []
+        assert [p for p in rltrace.open_run(ended.run_path).problems if p["what"] != "no-gpu"] == []
         shutil.rmtree(ended.run_path)
+
+
+def raised(function: Callable[[], object]) -> BaseException:
+    """What the call raises."""
+    try:
+        function()
+    except Exception as error:
+        return error
+    raise AssertionError("nothing was raised")
+
+
+def run(code: str, file: str = "<completion>") -> None:
+    exec(compile(code, file, "exec"), {"__name__": "generated"})
+
+
+def word(text: str) -> str:
+    """What a name may be of a text."""
+    return "w" + "".join(filter(str.isalnum, text))
+
+
+def refuse(error: type[Exception], text: str) -> None:
+    raise error(f"cannot score {text!r}")
+
+
+WAYS: list[tuple[str, Callable[[str], object]]] = [
+    ("TypeError", lambda text: run(f"raise TypeError({text!r})")),
+    ("NameError", lambda text: run(word(text) + " + 1", text)),
+    ("TypeError", lambda text: run("def f():\n\n len(5)\nf()", text)),
+    ("TypeError", lambda text: run("len(5)", f"<frozen {text}>")),
+    ("TypeError", lambda text: run(f"max({word(text)}=1)")),
+    ("AttributeError", lambda text: run(f"None.{word(text)}")),
+    ("ModuleNotFoundError", lambda text: run(f"import {word(text)}")),
+    ("ValueError", lambda text: run(f"class {word(text)}(ValueError): pass\nraise {word(text)}()")),
+    ("AttributeError", lambda text: getattr(run, text)),
+    ("KeyError", lambda text: {}[text]),
+    ("TypeError", lambda text: refuse(TypeError, text)),
+    ("OSError", lambda text: refuse(OSError, text)),
+    ("ModuleNotFoundError", lambda text: importlib.import_module(word(text))),
+    ("FileNotFoundError", lambda text: Path("/", text).read_text()),
+]
+
+
+@pytest.mark.parametrize(("kind", "raises"), WAYS)
+def test_no_text_that_is_raised_is_told(kind: str, raises: Callable[[str], object]) -> None:
+    """A job that learns to program runs what it generated: its messages are about that."""
+    seed = random.randrange(1 << 32)
+    for text in texts(random.Random(seed), 30):
+        said = describe(raised(lambda text=text: raises(text)))
+        assert text not in said, seed
+        assert word(text) not in said, seed
+        assert re.split(r" at | in |: ", said)[0] == kind
+
+
+def test_of_a_completion_that_was_run_only_the_place_is_told() -> None:
+    said = describe(raised(lambda: run("my_diagnosis", "<diagnosis>")))
+    assert re.fullmatch(r"NameError in generated code at test_outside.py:\d+", said)
+
+
+def test_of_the_job_s_own_code_the_kind_and_the_place_are_told() -> None:
+    class Refused(Exception):
+        pass
+
+    def refuse() -> None:
+        raise Refused("diagnosis")
+
+    for function, kind in ((lambda: len(5), "TypeError"), (refuse, "Refused")):  # type: ignore
+        assert re.fullmatch(rf"{kind} at test_outside.py:\d+", describe(raised(function)))
+    import_module = raised(lambda: importlib.import_module("diagnosis"))
+    assert describe(import_module).startswith("ModuleNotFoundError at <frozen importlib")
+    assert describe(raised(lambda: os.listdir("/diagnosis"))) == (
+        "FileNotFoundError: No such file or directory"
+    )
+    assert describe(raised(lambda: torch.ones(2) @ torch.ones(3))).startswith("RuntimeError at ")
+    assert describe(torch.OutOfMemoryError("diagnosis")) == "OutOfMemoryError"
+
+
+def test_a_class_that_was_made_of_a_text_is_called_after_its_nearest_base(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    name = "Diag" + "nosis"  # which does not stand in this file
+    made: dict[str, Any] = {"__name__": __name__}
+    exec(f"class {name}(KeyError): pass", made)
+    kinds = [made[name], type(f"my {name}", (KeyError,), {})]
+    kinds += [type(name, (KeyError,), {"__module__": m}) for m in ("os", "none", "builtins", name)]
+    kinds += [type(type)("M", (type,), {"__name__": name})("x", (KeyError,), {"__module__": "os"})]
+    monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    assert {describe(kind("x")) for kind in kinds} == {"KeyError"}
+
+
+def test_a_number_is_quoted_whatever_its_class_says() -> None:
+    class Odd(int):
+        def __repr__(self) -> str:
+            return "diagnosis"
+
+    assert quoted(Odd(7)) == "7 (Odd)"
+    assert quoted(True) == "True (bool)"
+    assert quoted("diagnosis") == "a str of length 9"
+    assert quoted(10**5000) == "a int"

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 
+from tests.faults.counted import until
 from tests.hooks.clusters import (
     ENVIRONMENT,
     PY,
@@ -17,8 +18,7 @@ from tests.hooks.clusters import (
     started_cluster,
     submit_environment,
 )
-from tests.hooks.conftest import Job, RunJob, untraced
-from tests.patience import PATIENCE_S
+from tests.hooks.conftest import RunJob, untraced
 
 pytest.importorskip("ray", reason="Ray is of the [trainer] extra and is not installed")
 
@@ -66,33 +66,49 @@ EVERY_KIND = """
     def reward(x):
         return x + 1
 
+    # what no worker loads by name comes along in somebody's closure
+    def gen(n):
+        return n + 1
+    async def agen(n):
+        return n + 1
+    def items(n):
+        yield from range(n)
+    class Sampler:
+        def sample(self, n):
+            return gen(n)
+    @ray.remote
+    class Helped:
+        def __init__(self, sampler):
+            self.sampler = sampler
+        async def generate(self, n):
+            return await agen(gen(n)) + sum(items(2)) + self.sampler.sample(n)
+    @ray.remote
+    def score(n):
+        return gen(n)
+
     engine, asynchronous = Engine.remote(2), AsyncEngine.remote()
     print(ray.get([engine.inherited.remote(), engine.overridden.remote()]))
     print(ray.get(engine.reached_by_super.remote()))
     print(ray.get([engine.generate.remote(5), asynchronous.generate.remote(5), reward.remote(5)]))
     for actor in (engine, asynchronous):
-        items = actor.stream.options(num_returns="streaming").remote(3)
-        print([ray.get(item) for item in items])
+        streamed = actor.stream.options(num_returns="streaming").remote(3)
+        print([ray.get(item) for item in streamed])
     try:
         ray.get(engine.fail.remote())
     except ValueError as error:
         print("ValueError", error.cause.args if hasattr(error, "cause") else error.args)
     print(ray.get(engine.signature.remote()))
+    helped = Helped.remote(Sampler())
+    print(gen(0), ray.get([helped.generate.remote(1), score.remote(2)]))
 """
 
-HOOKS = (
-    "__main__:Base.inherited=other",
-    "__main__:Base.overridden=other",
-    "__main__:Base.reached_by_super=other",
-    "__main__:Engine.__init__=other",
-    "__main__:Engine.generate=rollout",
-    "__main__:Engine.fail=rollout",
-    "__main__:Engine.stream=rollout",
-    "__main__:AsyncEngine.generate=rollout",
-    "__main__:AsyncEngine.stream=rollout",
-    "__main__:reward=reward",
-    "__main__:Engine.gone=train",
+HOOKED = (
+    *(f"Base.{name}" for name in ("inherited", "overridden", "reached_by_super")),
+    *(f"Engine.{name}" for name in ("__init__", "generate", "fail", "stream", "gone")),
+    *("AsyncEngine.generate", "AsyncEngine.stream", "reward"),
+    *("gen", "agen", "items", "Sampler.sample", "Helped.generate"),
 )
+HOOKS = tuple(f"__main__:{name}=rollout" for name in HOOKED)
 
 
 def test_a_cluster_that_the_job_starts_with_every_kind_of_method(job: RunJob) -> None:
@@ -111,7 +127,15 @@ def test_a_cluster_that_the_job_starts_with_every_kind_of_method(job: RunJob) ->
         "AsyncEngine: AsyncEngine.generate": 1,
         "AsyncEngine: AsyncEngine.stream": 3,
         "task: reward": 1,
+        "task: gen": 2,  # the driver's own and the task's
+        "Helped: Helped.generate": 1,
+        "Helped: gen": 2,
+        "Helped: agen": 1,
+        "Helped: items": 2,
+        "Helped: Sampler.sample": 1,
     }
+    assert "1 [6, 3]\n" in done.out
+    assert len(set(done.spans("CASE WHEN name = 'gen' THEN pid END"))) == 4  # and none
     assert {p["target"] for p in done.problems} == {"__main__:Engine.gone"}
     devices = {p.get("role"): p.get("devices") for p in done.processes}
     assert devices["Engine"] in (["0", "1"], ["2", "3"])
@@ -120,59 +144,7 @@ def test_a_cluster_that_the_job_starts_with_every_kind_of_method(job: RunJob) ->
     assert all(any(word.endswith("default_worker.py") for word in argv) for argv in helpers)
 
 
-HELPERS = """
-    import ray
-    ray.init(address="local", num_cpus=2, include_dashboard=False, logging_level="ERROR")
-
-    def gen(n):
-        return n + 1
-
-    async def agen(n):
-        return n + 1
-
-    def items(n):
-        yield from range(n)
-
-    class Sampler:
-        def sample(self, n):
-            return gen(n)
-
-    @ray.remote
-    class Engine:
-        def __init__(self, sampler):
-            self.sampler = sampler
-        async def generate(self, n):
-            return await agen(gen(n)) + sum(items(2)) + self.sampler.sample(n)
-
-    @ray.remote
-    def score(n):
-        return gen(n)
-
-    engine = Engine.remote(Sampler())
-    print(gen(0), ray.get([engine.generate.remote(1), score.remote(2)]))
-"""
-
-
-@pytest.mark.slow
-def test_what_actors_and_tasks_call_in_the_drivers_script(job: RunJob) -> None:
-    """Functions and classes that no worker loads by name: they come along in somebody's closure."""
-    hooks = ("gen=rollout", "agen=rollout", "items=data", "Sampler.sample=rollout")
-    hooks = (*(f"__main__:{hook}" for hook in hooks), "__main__:Engine.generate=rollout")
-    done = job(PY, "{script}", program=HELPERS, hooks=hooks, **ENVIRONMENT)
-    assert (done.code, done.out) == (0, "1 [6, 3]\n"), done.err
-    assert Counter(done.spans("coalesce(role, 'none') || ': ' || name")) == {
-        "none: gen": 2,  # the driver's own and the task's
-        "Engine: Engine.generate": 1,
-        "Engine: gen": 2,
-        "Engine: agen": 1,
-        "Engine: items": 2,
-        "Engine: Sampler.sample": 1,
-    }
-    assert len(set(done.spans("pid"))) == 3
-    assert not done.problems
-    assert "rltrace: never" not in done.err
-
-
+ENGINE = ("__main__:Engine.generate=rollout",)
 ON_EVERY_NODE = """
     import ray
     from ray.cluster_utils import Cluster
@@ -200,13 +172,7 @@ ON_EVERY_NODE = """
 
 @pytest.mark.slow
 def test_three_nodes_in_one_run(job: RunJob) -> None:
-    done = job(
-        PY,
-        "{script}",
-        program=ON_EVERY_NODE,
-        hooks=("__main__:Engine.generate=rollout",),
-        **ENVIRONMENT,
-    )
+    done = job(PY, "{script}", program=ON_EVERY_NODE, hooks=ENGINE, **ENVIRONMENT)
     assert done.code == 0, done.err
     assert done.out.endswith("3 nodes\n")
     assert len(set(done.spans("pid"))) == 3
@@ -233,33 +199,30 @@ JOINING = """
     mine = Engine.options(runtime_env={{"env_vars": {{"MINE": "own", "PYTHONPATH": "/own"}}}})
     print(ray.get([actor.generate.remote() for actor in (Engine.remote(), mine.remote())]))
 """
-
-
-def _join(job: RunJob, cluster: dict[str, str], arguments: str) -> Job:
-    program = JOINING.format(arguments=f"address={cluster['address']!r}, {arguments}")
-    hooks = ("__main__:Engine.generate=rollout",)
-    done = job(PY, "{script}", program=program, hooks=hooks, **ENVIRONMENT)
-    assert done.code == 0, done.err
-    assert done.spans() == ["Engine.generate"] * 2
-    assert not done.problems
-    return done
+THEIRS: dict[str, tuple[str, dict[str, str]]] = {
+    "None": ("", {}),
+    "'job'": ("runtime_env={'env_vars': {'MINE': 'job', 'PYTHONPATH': '/theirs'}}", {}),
+    "'config'": (
+        "job_config=ray.job_config.JobConfig(runtime_env={'env_vars': {'MINE': 'config'}})", {}
+    ),
+    "'hook'": ("", {"RAY_RUNTIME_ENV_HOOK": "theirs.hook"}),
+}  # fmt: skip
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("arguments", "mine"),
-    [
-        ("", "None"),
-        ("runtime_env={'env_vars': {'MINE': 'job', 'PYTHONPATH': '/theirs'}}", "'job'"),
-    ],
-    ids=["plain", "with-a-runtime-environment"],
-)
+@pytest.mark.parametrize("mine", THEIRS)
 def test_a_cluster_that_the_job_joins(
-    job: RunJob, cluster: dict[str, str], arguments: str, mine: str
+    job: RunJob, cluster: dict[str, str], tmp_path: Path, mine: str
 ) -> None:
-    done = _join(job, cluster, arguments)
-    folder = done.run_path.parent
-    plain = untraced(PY, str(folder / "script.py"), cwd=folder, **ENVIRONMENT)
+    """What the job asks for of its workers' environment, in each way that there is, is kept."""
+    (tmp_path / "theirs.py").write_text("def hook(env): return {'env_vars': {'MINE': 'hook'}}")
+    arguments, more = THEIRS[mine]
+    program = JOINING.format(arguments=f"address={cluster['address']!r}, {arguments}")
+    done = job(PY, "{script}", program=program, hooks=ENGINE, **ENVIRONMENT, **more)
+    assert done.code == 0, done.err
+    assert done.spans() == ["Engine.generate"] * 2
+    assert not done.problems
+    plain = untraced(PY, str(tmp_path / "script.py"), cwd=tmp_path, **ENVIRONMENT, **more)
     assert done.out.startswith(f"[({mine}, ")
     assert done.out == plain.stdout  # the same variables and sys.path in the workers
 
@@ -301,52 +264,21 @@ def test_actors_of_actors_and_their_processes_on_a_cluster_that_was_there_before
 
 
 @pytest.mark.slow
-def test_the_users_job_config_is_kept(job: RunJob, cluster: dict[str, str]) -> None:
-    config = "ray.job_config.JobConfig(runtime_env={'env_vars': {'MINE': 'config'}})"
-    done = _join(job, cluster, f"job_config={config}")
-    assert done.out.startswith("[('config', ")
-
-
-@pytest.mark.slow
-def test_the_users_runtime_environment_hook_is_called(
-    job: RunJob, cluster: dict[str, str], tmp_path: Path
-) -> None:
-    (tmp_path / "theirs.py").write_text("def hook(env): return {'env_vars': {'MINE': 'hook'}}")
-    program = JOINING.format(arguments=f"address={cluster['address']!r}")
-    done = job(PY, "{script}", program=program, RAY_RUNTIME_ENV_HOOK="theirs.hook", **ENVIRONMENT)
-    assert done.code == 0, done.err
-    assert done.out.startswith("[('hook', ")
-    assert sum(p.get("role") == "Engine" for p in done.processes) == 2
-
-
-@pytest.mark.slow
-def test_a_submitted_job(job: RunJob, cluster: dict[str, str]) -> None:
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_submitted_job(job: RunJob, cluster: dict[str, str], waits: bool) -> None:
+    """Where nobody waits for it, it starts, and is traced, after the command has ended."""
     if not can_submit():
         pytest.skip("`ray job submit` needs the packages of ray[default], which are not installed")
-    program = JOINING.format(arguments="")
-    submit = [RAY, "job", "submit", "--address", cluster["dashboard"], "--", PY, "{script}"]
+    options = ["--address", cluster["dashboard"], *([] if waits else ["--no-wait"])]
+    submit = [RAY, "job", "submit", *options, "--", PY, "{script}"]
+    program = dedent(JOINING.format(arguments=""))
     environment = {**ENVIRONMENT, **submit_environment()}
-    hooks = ("__main__:Engine.generate=rollout",)
-    done = job(*submit, program=program, hooks=hooks, **environment)
+    late = "" if waits else "import time\ntime.sleep(2)\n"
+    done = job(*submit, program=late + program, hooks=ENGINE, **environment)
     assert done.code == 0, done.out + done.err
-    assert "succeeded" in done.out + done.err
+    assert ("succeeded" in done.out + done.err) == waits
+    until(lambda: waits or done.spans("end_ns > 0") == [True, True])
     assert done.spans() == ["Engine.generate"] * 2
     assert not done.problems
     scripts = [p["argv"] for p in done.processes if p["argv"][-1].endswith("script.py")]
     assert scripts == [[PY, str(done.run_path.parent / "script.py")]]
-
-
-@pytest.mark.slow
-def test_a_submitted_job_that_nobody_waits_for(job: RunJob, cluster: dict[str, str]) -> None:
-    """It starts, and is traced, after the command that submitted it has ended."""
-    if not can_submit():
-        pytest.skip("`ray job submit` needs the packages of ray[default], which are not installed")
-    submit = [RAY, "job", "submit", "--no-wait", "--address", cluster["dashboard"]]
-    program = "import rltrace, time\ntime.sleep(2)\nrltrace.span('rollout').end()"
-    environment = {**ENVIRONMENT, **submit_environment()}
-    done = job(*submit, "--", PY, "{script}", program=program, **environment)
-    assert done.code == 0, done.out + done.err
-    until = time.monotonic() + PATIENCE_S
-    while not done.spans() and time.monotonic() < until:
-        time.sleep(0.2)
-    assert done.spans() == ["rollout"]

@@ -1,5 +1,5 @@
 """Actor classes as frameworks write them: bases in other modules, actors that create actors, hold
-each other's handles, and start processes of their own. Real Ray, and a small framework of ours."""
+each other's handles, start processes of their own, and end in the middle of their work."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ from textwrap import dedent
 import pytest
 
 import rltrace
+from rltrace.hooks import ray_ends
+from rltrace.testing.inside.analysis import killed, lost, read_activity
+from rltrace.testing.inside.trace import End, read_ends
 from tests.hooks.conftest import Job, RunJob, untraced
 from tests.hooks.test_ray import ENVIRONMENT, PY
 
@@ -147,6 +150,8 @@ def test_methods_of_plain_base_classes_in_other_modules(job: RunJob) -> None:
         "fw.trainer:Reference.save=other",
         "fw.trainer:Reference.made=other",
         "fw.engine:Engine.ask=other",
+        "fw.trainer:Reference.gone=train",
+        "fw.trainer:Gone.step=train",
     )
     assert_as_untraced(done)
     assert Counter(done.spans("role || ': ' || name")) == {
@@ -167,13 +172,6 @@ def test_methods_of_plain_base_classes_in_other_modules(job: RunJob) -> None:
         "Reference: Root.ask": 1,
         "Reference: Reference.made": 1,
     }
-    assert done.problems == []
-
-
-@pytest.mark.usefixtures("framework")
-def test_a_method_that_an_imported_actor_class_lacks_is_told(job: RunJob) -> None:
-    program = "from fw.trainer import Reference\nprint(ray.get(Reference.remote().save.remote()))"
-    done = run(job, program, "fw.trainer:Reference.gone=train", "fw.trainer:Gone.step=train")
     assert {(problem["what"], problem["target"]) for problem in done.problems} == {
         ("hook-missing", "fw.trainer:Reference.gone"),
         ("hook-missing", "fw.trainer:Gone.step"),
@@ -209,17 +207,6 @@ pids = ray.get([store.get.remote(other), other.get.remote(), engine.work.remote(
 pids += ray.get([late.work.remote([store])])
 print(pids, "/", list(tasks))
 """
-
-
-def test_a_process_is_the_actor_that_it_runs_not_one_that_it_has_a_handle_of(job: RunJob) -> None:
-    """Handles load other classes: in a task, in a class's own closure, in arguments."""
-    done = run(job, HANDLES)
-    pids, tasks = (json.loads(part) for part in done.out.split("/"))
-    roles = {process["pid"]: process.get("role") for process in done.processes}
-    assert [roles[pid] for pid in pids] == ["Store", "Store", "Engine", "Late"]
-    assert {roles[pid] for pid in set(tasks) - set(pids)} <= {None}
-
-
 SAME_CLASS = """
 @ray.remote(num_cpus=1)
 class Engine:
@@ -235,6 +222,15 @@ tasks = {ray.get(task.remote([first])) for _ in range(2)}
 second = Engine.remote()
 ray.get(second.pid.remote())
 """
+
+
+def test_a_process_is_the_actor_that_it_runs_not_one_that_it_has_a_handle_of(job: RunJob) -> None:
+    """Handles load other classes: in a task, in a class's own closure, in arguments."""
+    done = run(job, HANDLES)
+    pids, tasks = (json.loads(part) for part in done.out.split("/"))
+    roles = {process["pid"]: process.get("role") for process in done.processes}
+    assert [roles[pid] for pid in pids] == ["Store", "Store", "Engine", "Late"]
+    assert {roles[pid] for pid in set(tasks) - set(pids)} <= {None}
 
 
 def test_the_class_of_a_handle_may_become_a_processes_own(job: RunJob) -> None:
@@ -263,6 +259,120 @@ def test_processes_that_an_actor_starts_are_known_as_its_children(job: RunJob) -
     done = run(job, CHILDREN, "fw.child:work=other")
     assert_as_untraced(done)
     query = "SELECT name, p.role, child_of FROM spans JOIN processes p USING (process)"
-    found = rltrace.open_run(done.run_path).sql(query).fetchall()
+    found = done.rows(query)
     names = ("core", "worker", "work", "tool")  # one is recorded by a hook
     assert Counter(found) == {(name, None, "Engine"): 2 for name in names}
+
+
+JOB = dedent("""
+    import json, os, sys, time
+    import ray, rltrace
+    local = dict(address="local", num_cpus=1, include_dashboard=False)
+    ray.init(**local, logging_level="ERROR", log_to_driver=False)
+
+    here = os.getcwd()
+
+    @ray.remote(num_cpus=0)
+    class Rollout:
+        def pid(self):
+            return os.getpid()
+        def generate(self, how):
+            with rltrace.span("rollout", "generate"):
+                open(f"{here}/{how}", "w").close()
+                if how == "dies":
+                    os.kill(os.getpid(), 9)
+                if how != "goes on":
+                    time.sleep(600)
+                return how
+
+    def outcome(result):
+        try:
+            return ray.get(result)
+        except ray.exceptions.RayError as error:
+            return type(error).__name__
+
+    said = {}
+    pids = {}
+    for how in ("asked", "dies", "goes on"):
+        actor = Rollout.remote()
+        pids[how] = ray.get(actor.pid.remote())
+        result = actor.generate.remote(how)
+        if how == "asked":
+            while not os.path.exists(how):
+                time.sleep(0.05)
+            ray.kill(actor)
+        said[how] = outcome(result)
+        said[how + " again"] = outcome(actor.generate.remote(how))
+    again = Rollout.options(max_restarts=1).remote()
+    pids["first"] = ray.get(again.pid.remote())
+    ray.kill(again, no_restart=False)
+    while not isinstance(pids.get("second"), int) or pids["second"] == pids["first"]:
+        pids["second"] = outcome(again.pid.remote())
+        time.sleep(0.1)
+    for n in range(4):
+        with rltrace.step(n), rltrace.span("train"):
+            pass
+    print(json.dumps([said, pids]))
+    ray.shutdown()
+""")
+SAID = {
+    **dict.fromkeys(("asked", "asked again", "dies", "dies again"), "ActorDiedError"),
+    **dict.fromkeys(("goes on", "goes on again"), "goes on"),
+}
+
+
+def test_who_ended_an_actor_is_known_and_errors_are_rays_own(job: RunJob) -> None:
+    done = job(PY, "{script}", program=JOB, **ENVIRONMENT)
+    assert done.code == 0, done.err
+    said, pids = json.loads(done.out.splitlines()[-1])
+    assert said == SAID
+    assert done.problems == []
+    run = rltrace.open_run(done.run_path)
+    of_pid = {process.pid: process for process in run.processes}
+    found = read_ends(run.path, run.processes)
+    ends = {how: found.get(of_pid[pid].number) for how, pid in pids.items()}
+    # Ray ends those that live as it shuts down, and may still say so
+    living = [ends.pop(how) for how in ("goes on", "second")]
+    assert {*living} <= {None, End(0, True)}
+    killed_by_job = End(9, True)
+    died = End(0, False, "process")
+    assert ends == {"asked": killed_by_job, "dies": died, "first": killed_by_job}
+    activity = read_activity(run)
+    (alarm,) = lost(run, activity, usual_s=1e-9, until_ns=activity.last_ns)
+    assert "Rollout" in alarm.says
+    (note,) = killed(run, activity)
+    assert f"(pid {pids['dies']} on " in note.says
+
+
+OUT_OF_MEMORY = """1 worker(s) were killed due to the node running low on memory. Memory on the node
+Considered workers: [
+(Actor(11111111111111111111111111000000): job ID=01000000, task name=A.__init__, pid=5)
+]
+Selected to kill: (Actor(f4e2b7432dd2a53e3e53a0d801000000): job ID=01000000, pid=27423)
+]
+"""
+EARLIER = """Task was killed due to the node running low on memory.
+Memory on the node (IP: 1.2.3.4, ID: 3274) where the task (actor ID: f4e2b7432dd2a53e3e53a0d8\
+01000000, name=A.__init__, pid=27423, memory used=0.07GB) was running was 9GB / 10GB. Ray killed
+"""
+
+
+@pytest.mark.parametrize("text", [OUT_OF_MEMORY, EARLIER], ids=["2.56", "earlier"])
+def test_whom_ray_ended_as_memory_ran_out(
+    run_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    """What Ray says then is by its versions; a real one is brought about by hand only, since its
+    monitor ends workers of whoever is on the machine."""
+    from ray.exceptions import OutOfMemoryError
+
+    told: list[tuple[str, int, int, bool, str]] = []
+
+    def tell(actor: str, pid: int, number: int, asked: bool = False, why: str = "") -> None:
+        told.append((actor, pid, number, asked, why))
+
+    monkeypatch.setattr(ray_ends, "_tell", tell)
+    monkeypatch.setattr(OutOfMemoryError, "__init__", OutOfMemoryError.__init__)
+    exceptions = type("module", (), {"OutOfMemoryError": OutOfMemoryError})
+    ray_ends.watch_errors(exceptions)
+    assert str(OutOfMemoryError(text)) == text
+    assert told == [("f4e2b7432dd2a53e3e53a0d801000000", 0, 9, False, "memory")]

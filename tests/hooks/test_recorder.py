@@ -1,30 +1,35 @@
-"""The recorder under what happens to processes: forks, full disks, many names, signals."""
+"""The recorder under what happens to processes: forks, full disks, many names, signals; and storing
+token ids: what is stored, by whom, and what is not."""
 
 from __future__ import annotations
 
 import json
+import mmap
 import os
-import subprocess
+import threading
+from array import array
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
 import rltrace
 from rltrace.hooks import recorder as recording
 from rltrace.hooks.recorder import Recorder
-from rltrace.testing.inside.trace import create_run
+from rltrace.testing.inside.hooks import identify
 from tests.conftest import Record
-
-
-def rows(run_path: Path, query: str) -> list[tuple]:
-    return rltrace.open_run(run_path).sql(query).fetchall()
+from tests.hooks.conftest import Rows, found_in
 
 
 def test_a_fork_in_the_middle_of_a_span_leaves_the_parents_rows_alone(
-    run_path: Path, record: Record
+    run_path: Path, record: Record, rows: Rows
 ) -> None:
+    """And a child that records nothing leaves nothing."""
     record("""
 import time
+recorder.active().describe(role="learner", rank=3, versions={"torch": "2.13"})
 with rltrace.step(3):
     with rltrace.span("rollout", items=1) as parent_span:
         pid = os.fork()
@@ -37,37 +42,23 @@ with rltrace.step(3):
         os.waitpid(pid, 0)
         time.sleep(0.05)
     with rltrace.span("train", items=3): pass
+if os.fork() == 0: os._exit(0)
+os.wait()
 """)
-    found = rows(run_path, "SELECT pid, stage, step, items FROM spans ORDER BY start_ns")
-    parent = found[0][0]
-    assert [row[1:] for row in found if row[0] == parent] == [
-        ("step", 3, None),
-        ("rollout", 3, 1),
-        ("train", 3, 3),
-    ]
-    assert [row[1:] for row in found if row[0] != parent] == [("reward", 3, 2), ("step", 77, None)]
-    ((seconds,),) = rows(
-        run_path, "SELECT (end_ns - start_ns) / 1e9 FROM spans WHERE stage = 'rollout'"
-    )
-    assert seconds >= 0.05  # ended by the parent, not by its child
-
-
-def test_a_forked_child_that_records_nothing_leaves_nothing(run_path: Path, record: Record) -> None:
-    record("""
-recorder.active().describe(role="learner")
-for action in (lambda: None, lambda: rltrace.counter("n", 1)):
-    pid = os.fork()
-    if pid == 0:
-        action()
-        os._exit(0)
-    os.waitpid(pid, 0)
-""")
+    of_process = "SELECT stage, step, items FROM spans WHERE role {} ORDER BY start_ns"
+    of_learner = [("step", 3, None), ("rollout", 3, 1), ("train", 3, 3)]
+    assert rows(of_process.format("= 'learner'")) == of_learner
+    assert rows(of_process.format("IS NULL")) == [("reward", 3, 2), ("step", 77, None)]
+    (lasted_s,) = rows("SELECT (end_ns - start_ns) / 1e9 FROM spans WHERE stage = 'rollout'")
+    assert lasted_s >= 0.05  # ended by the parent, not by its child
     learner, child = rltrace.open_run(run_path).processes
-    assert (learner.role, child.role) == ("learner", None)
+    assert (learner.role, learner.rank, child.role) == ("learner", 3, None)
+    assert learner.facts["versions"] == {"torch": "2.13"}
+    assert learner.facts["node"]
     assert child.facts["forked_from"] == learner.who
 
 
-def test_forking_from_threads_that_record_never_hangs(run_path: Path, record: Record) -> None:
+def test_forking_from_threads_that_record_never_hangs(record: Record, rows: Rows) -> None:
     record("""
 import threading, time
 stop = False
@@ -86,28 +77,16 @@ for _ in range(20):
 stop = True
 for t in threads: t.join()
 """)
-    assert rows(run_path, "SELECT count(*) FROM spans WHERE stage = 'reward'") == [(10_000,)]
-
-
-def test_multiprocessing_children_record(run_path: Path, record: Record) -> None:
-    record("""
-import multiprocessing as mp
-def f(i):
-    with rltrace.span("reward", items=i): return i
-with mp.get_context("fork").Pool(2) as pool: pool.map(f, range(20))
-""")
-    found = rows(run_path, "SELECT items FROM spans ORDER BY 1")
-    assert found == [(i,) for i in range(20)]
+    assert rows("SELECT count(*) FROM spans WHERE stage = 'reward'") == [10_000]
 
 
 def test_a_full_disk_ends_recording_and_not_the_job(run_path: Path, record: Record) -> None:
-    """A file-size limit makes every allocation fail as a full disk does; test_disk_full in
-    tests/run does it with a real full tmpfs."""
+    """A file-size limit makes every allocation fail as a full disk does; tests/faults has one."""
     done = record("""
 import resource
 resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))
 for i in range(100_000):
-    with rltrace.span("rollout"): pass
+    with rltrace.span("rollout", f"name {i % 3000}"): pass
     rltrace.counter("n", i)
 print("the job's result")
 """)
@@ -118,101 +97,35 @@ print("the job's result")
     assert problem["what"] == "recording-stopped"
 
 
-def test_a_run_directory_that_is_gone_is_said_once(tmp_path: Path, record: Record) -> None:
-    missing = str(tmp_path / "gone")
-    done = record(
-        f"recorder.stop(); print(recorder.start({missing!r}))\nwith rltrace.span('train'): pass"
-    )
-    assert done.stdout == "None\n"
-    assert len(done.stderr.splitlines()) == 1
-
-
-def test_deleting_the_run_under_a_job_harms_nothing(run_path: Path, record: Record) -> None:
-    done = record("""
-import shutil
-with rltrace.span("train"): pass
-shutil.rmtree(os.environ["RECORD_INTO"])
-for i in range(3000):
-    with rltrace.span("train", f"name{i % 50}"): pass
-print("fine")
-""")
-    assert done.stdout == "fine\n"
-    assert len(done.stderr.splitlines()) == 1
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write into a read-only directory")
-def test_a_read_only_run_is_said_once(run_path: Path, record: Record) -> None:
-    for folder in run_path.iterdir():
-        folder.chmod(0o500)
-    done = record("with rltrace.span('train'): pass\nprint('fine')")
-    assert done.stdout == "fine\n"
-    assert len(done.stderr.splitlines()) == 1
-
-
-def test_names_without_bound_do_not_grow_the_run_without_bound(
-    run_path: Path, record: Record
+def test_strange_names_come_back_and_those_without_bound_do_not_grow_the_run(
+    run_path: Path, record: Record, rows: Rows
 ) -> None:
-    record("""
-recorder.MOST_NAMES = 100
-for i in range(1000):
-    with rltrace.span("rollout", f"request {i}"): pass
-""")
-    ((names,),) = rows(run_path, "SELECT count(DISTINCT name) FROM spans")
-    assert names == 101
-    run = rltrace.open_run(run_path)
-    assert [p["what"] for p in run.problems] == ["too-many-names"]
-
-
-def test_strange_names_come_back_as_they_were(run_path: Path, record: Record) -> None:
-    names = ["τ_R", 'a "quoted" one', "new\nline", "tab\t\\", "null\0", "\x7f", "🦉"]
+    names = [
+        "τ_R",
+        'a "quoted" one',
+        "new\nline",
+        "a\u2028b\x85c\x1ed",
+        "tab\t\\",
+        "null\0",
+        "\x7f",
+        "🦉",
+    ]
     record(f"""
+recorder.MOST_NAMES = 100
 for name in {names!r}:
     with rltrace.span("other", name): pass
 with rltrace.span("other", "lone \\ud800"): pass
+for i in range(1000):
+    with rltrace.span("rollout", f"request {{i}}"): pass
 """)
-    found = [name for (name,) in rows(run_path, "SELECT name FROM spans ORDER BY start_ns")]
+    found = rows("SELECT name FROM spans ORDER BY start_ns")
     assert found[: len(names)] == names
-    assert len(found) == len(names) + 1
-
-
-def test_a_process_says_what_it_is(run_path: Path, record: Record) -> None:
-    record("recorder.active().describe(role='rollout', rank=3, versions={'torch': '2.13'})")
-    (process,) = rltrace.open_run(run_path).processes
-    assert (process.role, process.rank) == ("rollout", 3)
-    assert process.facts["versions"] == {"torch": "2.13"}
-    assert process.facts["node"]
-
-
-def test_two_processes_under_one_pid_have_files_of_their_own(
-    run_path: Path, record: Record
-) -> None:
-    record("""
-with rltrace.span("rollout"): pass
-if "AGAIN" not in os.environ:
-    os.environ["AGAIN"] = "1"
-    os.execv(sys.executable, sys.orig_argv)
-""")
-    found = rows(run_path, "SELECT count(*), count(DISTINCT pid), count(DISTINCT who) FROM spans")
-    assert found == [(2, 1, 2)]
-
-
-def test_a_signal_handler_that_records_cannot_deadlock(run_path: Path, record: Record) -> None:
-    record("""
-import signal
-def handler(*_):
-    with rltrace.span("other", "in a handler"): pass
-signal.signal(signal.SIGALRM, handler)
-signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
-for _ in range(200_000):
-    with rltrace.span("rollout"): pass
-signal.setitimer(signal.ITIMER_REAL, 0)
-""")
-    ((count,),) = rows(run_path, "SELECT count(*) FROM spans WHERE stage = 'rollout'")
-    assert count == 200_000
+    assert (len(found), len(set(found))) == (len(names) + 1001, 101)
+    assert [p["what"] for p in rltrace.open_run(run_path).problems] == ["too-many-names"]
 
 
 def test_a_signal_that_comes_while_another_is_told_of_costs_no_row(
-    run_path: Path, record: Record
+    run_path: Path, record: Record, rows: Rows
 ) -> None:
     """A handler records while a batch is begun, which cannot be; as that is about to be told of,
     what tells it being half imported, the next signal comes."""
@@ -227,70 +140,28 @@ def interrupted_write(*arguments):
     signal.raise_signal(signal.SIGUSR1)
     write(*arguments)
 def interrupted_load(name, scope=None, *arguments):
-    if scope is not None and scope["__name__"] == "rltrace.hooks.telling":
+    if scope is not None and scope["__name__"].endswith(".telling"):
         signal.raise_signal(signal.SIGUSR1)
     return load(name, scope, *arguments)
 segment._write_all, builtins.__import__ = interrupted_write, interrupted_load
 for _ in range(1000):
     with rltrace.span("rollout"): pass
 """)
-    assert rows(run_path, "SELECT count(*) FROM spans WHERE stage = 'rollout'") == [(1000,)]
+    assert rows("SELECT count(*) FROM spans WHERE stage = 'rollout'") == [1000]
     told = [(problem["what"], problem["target"]) for problem in rltrace.open_run(run_path).problems]
     assert told == [("not-recorded", "RuntimeError")]
 
 
-def test_importing_rltrace_loads_the_standard_library_only(run_path: Path, record: Record) -> None:
+def test_importing_rltrace_loads_the_standard_library_only(record: Record) -> None:
     loaded = record("""
 print(*sorted({m.split(".")[0] for m in sys.modules} - set(sys.stdlib_module_names)))
 heavy = {"typing", "enum", "dataclasses", "json", "inspect", "ctypes", "subprocess", "hashlib"}
+heavy |= {"re", "threading"}
 print(*sorted(heavy & set(sys.modules)))
 """).stdout.splitlines()
     assert "rltrace" in loaded[0].split()
     assert not {"numpy", "pyarrow", "duckdb", "click", "rich", "torch"} & set(loaded[0].split())
     assert loaded[1] == ""
-
-
-def test_recorded_files_are_read_by_name_only(run_path: Path, record: Record) -> None:
-    record("with rltrace.span('train'): pass")
-    (file,) = (run_path / "process").iterdir()
-    facts = json.loads(file.read_text())
-    assert facts["who"] == file.stem
-    assert (run_path / "spans" / f"{facts['who']}.0.arrows").exists()
-
-
-def test_a_second_run_in_one_directory_is_refused(run_path: Path) -> None:
-    with pytest.raises(FileExistsError):
-        create_run(str(run_path), [], {}, "test")
-
-
-def test_a_real_full_disk(tmp_path: Path, record: Record) -> None:
-    """A tmpfs of 256 KiB, filled by the trace itself."""
-    mount = tmp_path / "small"
-    mount.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(mount)],
-        capture_output=True,
-        check=False,
-    )
-    if mounted.returncode != 0:
-        pytest.skip("this user may not mount a tmpfs")
-    try:
-        path = mount / "run"
-        create_run(str(path), ["x"], {}, "test")
-        done = record(
-            """
-total = 0
-for i in range(50_000):
-    with rltrace.span("rollout", f"name {i % 3000}"): total += i
-print(total)
-""",
-            RECORD_INTO=str(path),
-        )
-        assert done.stdout == f"{sum(range(50_000))}\n"
-        assert len(done.stderr.splitlines()) == 1
-        assert rows(path, "SELECT count(*) > 100 FROM spans") == [(True,)]
-    finally:
-        subprocess.run(["umount", str(mount)], check=True)
 
 
 def test_a_name_given_while_another_is_written_down_gets_an_id_of_its_own(
@@ -309,3 +180,108 @@ def test_a_name_given_while_another_is_written_down_gets_an_id_of_its_own(
     assert [recorder.text(recorder.name(text)) for text in texts] == texts
     lines = (run_path / "names" / f"{recorder.who}.jsonl").read_text().splitlines()
     assert sorted(json.loads(line)[1] for line in lines) == sorted(texts)
+
+
+def captured(run_path: Path) -> dict[int, Any]:
+    """What is read back, by sample."""
+    query = "SELECT trajectory, prompt_token_ids, response_token_ids FROM captured"
+    return {own_id: ids for own_id, *ids in found_in(run_path, query)}
+
+
+def odd(run_path: Path) -> list[str]:
+    """What could not be recorded."""
+    problems = rltrace.open_run(run_path).problems
+    return [p["target"] for p in problems if p["what"] == "not-recorded"]
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [list, tuple, np.array, torch.tensor, lambda ids: array("q", ids), lambda ids: range(3)],
+    ids=["list", "tuple", "numpy", "torch", "array", "range"],
+)
+def test_ids_come_in_what_holds_whole_numbers(
+    capturing: Recorder, run_path: Path, kind: Any
+) -> None:
+    with rltrace.trajectory("x", prompt_token_ids=kind([0, 1, 2])) as t:
+        t.finish(response_token_ids=kind([0, 1, 2]))
+    assert captured(run_path) == {identify("x"): [[0, 1, 2], [0, 1, 2]]}
+
+
+class Hostile:
+    """Raises wherever it is touched."""
+
+    def __len__(self) -> int:
+        raise SystemError
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *("text", b"bytes", bytearray(b"bytes"), memoryview(b"bytes"), 5, 1.5, object(), Hostile()),
+        *([1.5], ["a"], [[1]], {"a": 1}, [2**31], np.zeros((2, 2), int), torch.tensor(3)),
+        iter([1, 2]),
+    ],
+    ids=lambda wrong: type(wrong).__name__,
+)
+def test_what_holds_no_token_ids_is_left_out_and_said(
+    capturing: Recorder, run_path: Path, wrong: Any
+) -> None:
+    with rltrace.trajectory("x", prompt_token_ids=wrong) as t:
+        t.finish("stop", response_token_ids=[4])
+    assert captured(run_path) == {identify("x"): [None, [4]]}
+    assert odd(run_path) == ["prompt_token_ids"]
+    if hasattr(wrong, "__next__"):
+        assert list(wrong) == [1, 2]  # it is the job's to go through
+
+
+def test_threads_do_not_mix_what_they_store(capturing: Recorder, run_path: Path) -> None:
+    def generate(thread: int) -> None:
+        for number in range(60):
+            ids = [thread] * (40 * number + 1)
+            with rltrace.trajectory(f"{thread}/{number}", prompt_token_ids=[number]) as t:
+                t.finish(response_token_ids=ids)
+
+    threads = [threading.Thread(target=generate, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert captured(run_path) == {
+        identify(f"{thread}/{number}"): [[number], [thread] * (40 * number + 1)]
+        for thread in range(4)
+        for number in range(60)
+    }
+
+
+def test_where_a_file_cannot_be_mapped_they_are_written(
+    capturing: Recorder, run_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unmapped(*_: Any, **__: Any) -> Any:
+        raise OSError("no maps here")
+
+    monkeypatch.setattr(mmap, "mmap", unmapped)
+    with rltrace.trajectory("x", prompt_token_ids=range(100)) as t:
+        t.finish(response_token_ids=[7])
+    assert captured(run_path) == {identify("x"): [list(range(100)), [7]]}
+
+
+def test_a_forked_child_has_none_of_its_parents_sample(capturing: Recorder, run_path: Path) -> None:
+    t = rltrace.trajectory("parent's", prompt_token_ids=[1])
+    pid = os.fork()
+    if pid == 0:
+        t.finish(response_token_ids=[2])
+        with rltrace.trajectory("own") as own:
+            own.finish(response_token_ids=[3])
+        os._exit(0)
+    os.waitpid(pid, 0)
+    t.finish(response_token_ids=[4])
+    assert captured(run_path) == {identify("parent's"): [[1], [4]], identify("own"): [None, [3]]}
+    assert odd(run_path) == []
+
+
+def test_the_same_id_again_is_another_sample(capturing: Recorder, run_path: Path) -> None:
+    for ids in ([1, 2], [3]):
+        with rltrace.trajectory("x") as t:
+            t.finish(response_token_ids=ids)
+    query = "SELECT response_token_ids FROM captured ORDER BY start_ns"
+    assert found_in(run_path, query) == [[1, 2], [3]]

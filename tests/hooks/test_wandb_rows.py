@@ -50,21 +50,19 @@ def test_figures_go_into_the_next_row_once(run: Run, tmp_path: Path) -> None:
     told(tmp_path)
     run.log(own, 2, commit=False)
     run.log(own)
-    assert run.rows == [(own, 1, None), ({**NEW, **own}, 2, False), (own, None, None)]
-    assert own == {"loss": 0.5}
-    assert str(inspect.signature(run.log)).startswith("(data: ")
-
-
-def test_a_row_that_is_given_by_name(run: Run, tmp_path: Path) -> None:
     told(tmp_path)
     run.log(step=3, data={"loss": 1.0})
-    assert run.rows == [({**NEW, "loss": 1.0}, 3, None)]
-
-
-def test_names_that_the_job_gave_win(run: Run, tmp_path: Path) -> None:
     told(tmp_path)
-    run.log({"rltrace/step": "mine"})
-    assert run.rows[0][0] == {**NEW, "rltrace/step": "mine"}
+    run.log({"rltrace/step": "mine"})  # a name that the job gave wins
+    assert run.rows == [
+        (own, 1, None),
+        ({**NEW, **own}, 2, False),
+        (own, None, None),
+        ({**NEW, "loss": 1.0}, 3, None),
+        ({**NEW, "rltrace/step": "mine"}, None, None),
+    ]
+    assert own == {"loss": 0.5}
+    assert str(inspect.signature(run.log)).startswith("(data: ")
 
 
 def test_what_the_job_does_wrong_is_still_its_own(run: Run, tmp_path: Path) -> None:

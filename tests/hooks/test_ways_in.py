@@ -1,15 +1,20 @@
-"""Every way in which a job starts a Python process, with real processes under `rltrace wrap`."""
+"""Every way in which a job starts a Python process, with real processes under `rltrace wrap`; and
+both carriers: sitecustomize on PYTHONPATH and the .pth of the wheel, beside the user's."""
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 import sys
-import time
+import venv
+from collections.abc import Callable
 from pathlib import Path
-from textwrap import dedent
 
 import pytest
 
-from tests.hooks.conftest import Job, RunJob, untraced
+from rltrace.testing.inside.hooks import SITE
+from tests.hooks.conftest import RunJob, untraced
+from tests.pythons import find_python
 
 PY = sys.executable
 TORCHRUN = str(Path(PY).parent / "torchrun")
@@ -31,66 +36,44 @@ MULTIPROCESSING = """
 """
 
 
-@pytest.mark.parametrize(
-    ("command", "program", "traced"),
-    [
-        pytest.param([PY, "-c", "pass"], "", 1, id="code"),
-        pytest.param([PY, "{script}"], "print('hi')", 1, id="script"),
-        pytest.param([PY, "-m", "timeit", "-n1", "-r1", "pass"], "", 1, id="module"),
-        pytest.param([PY, "-X", "importtime", "-Wignore", "{script}"], "", 1, id="options"),
-        pytest.param(
-            ["bash", "-c", f"{PY} -c pass; {PY} {{script}}"], "print('hi')", 2, id="shell-script"
-        ),
-        pytest.param(
-            [PY, "{script}"],
-            "import subprocess, sys; subprocess.run([sys.executable, '-c', 'pass'], check=True)",
-            2,
-            id="subprocess",
-        ),
-        pytest.param(
-            [PY, "{script}"],
-            "import os, sys; os.execv(sys.executable, [sys.executable, '-c', 'pass'])",
-            2,
-            id="exec",  # one pid, two processes in the trace
-        ),
-        pytest.param(
-            [PY, "{script}"],
-            """
-            import os, rltrace
-            pid = os.fork()
-            if pid == 0:
-                rltrace.span("rollout")
-                os._exit(0)
-            os.waitpid(pid, 0)
-            """,
-            2,
-            id="fork",  # a child that records nothing leaves nothing
-        ),
-        pytest.param([PY, "{script}", "fork"], MULTIPROCESSING, 4, id="multiprocessing-fork"),
-        pytest.param([PY, "{script}", "spawn"], MULTIPROCESSING, 4, id="multiprocessing-spawn"),
-        pytest.param(
-            # and the fork server itself
-            [PY, "{script}", "forkserver"],
-            MULTIPROCESSING,
-            5,
-            id="multiprocessing-forkserver",
-        ),
-        pytest.param(
-            [PY, "{script}"],
-            "import subprocess, sys; subprocess.run([sys.executable, '-c', 'pass'], env={})",
-            1,
-            id="subprocess-with-an-empty-environment",  # which the program asked for
-        ),
-        pytest.param([PY, "-S", "-c", "pass"], "", 0, id="without-site"),  # no carrier is read
-    ],
-)
-def test_each_python_process_leaves_its_file(
-    job: RunJob, command: list[str], program: str, traced: int
-) -> None:
+FORK = """
+    import os, rltrace
+    pid = os.fork()
+    if pid == 0:
+        rltrace.span("rollout")
+        os._exit(0)
+    os.waitpid(pid, 0)
+"""
+ANOTHER = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'pass'], check=True)"
+WITHOUT_ENVIRONMENT = "import subprocess, sys; subprocess.run([sys.executable, '-c', ''], env={})"
+
+WAYS: dict[str, tuple[list[str], str, int]] = {
+    "code": ([PY, "-c", "pass"], "", 1),
+    "script": ([PY, "{script}"], "print('hi')", 1),
+    "module": ([PY, "-m", "timeit", "-n1", "-r1", "pass"], "", 1),
+    "options": ([PY, "-X", "importtime", "-Wignore", "{script}"], "", 1),
+    "shell-script": (["bash", "-c", f"{PY} -c pass; {PY} {{script}}"], "print('hi')", 2),
+    "subprocess": ([PY, "{script}"], ANOTHER, 2),
+    "subprocess-without-environment": ([PY, "{script}"], WITHOUT_ENVIRONMENT, 1),  # as it asked
+    "fork": ([PY, "{script}"], FORK, 2),
+    "multiprocessing-fork": ([PY, "{script}", "fork"], MULTIPROCESSING, 4),
+    "multiprocessing-spawn": ([PY, "{script}", "spawn"], MULTIPROCESSING, 4),
+    "multiprocessing-forkserver": ([PY, "{script}", "forkserver"], MULTIPROCESSING, 5),  # and it
+    "without-site": ([PY, "-S", "-c", "pass"], "", 0),  # no carrier is read
+    "pip": ([PY, "-m", "pip", "--version"], "", 0),  # tools run nothing of the job
+    "venv": ([PY, "-m", "venv", "--help"], "", 0),
+    "rltrace": ([PY, "-m", "rltrace.cli", "ls"], "", 0),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_each_python_process_leaves_its_file(job: RunJob, way: str) -> None:
+    command, program, traced = WAYS[way]
     done = job(*command, program=program)
     assert done.code == 0, done.err
     assert len(done.processes) == traced
     assert not done.problems
+    assert done.spans() == ["rollout"] * {FORK: 1, MULTIPROCESSING: 21}.get(program, 0)
 
 
 def test_we_cause_no_warning(job: RunJob) -> None:
@@ -129,131 +112,183 @@ def test_two_programs_under_one_pid_are_two_processes(job: RunJob) -> None:
     assert done.code == 0, done.err
     first, second = done.processes
     assert first["pid"] == second["pid"]
-    assert done.spans("stage, end_ns IS NOT NULL") == [
-        ("rollout", True),
-        ("wait", False),
-        ("train", True),
-    ]
+    ended = [("rollout", True), ("wait", False), ("train", True)]
+    assert done.spans("stage, end_ns IS NOT NULL") == ended
 
 
 def test_torchrun_and_its_ranks(job: RunJob) -> None:
     pytest.importorskip("torch", reason="torchrun comes with torch, which is not installed")
-    done = job(
-        TORCHRUN,
-        "--nproc-per-node=2",
-        "--standalone",
-        "{script}",
-        program="import os; os.write(1, f'rank {os.environ[\"RANK\"]}\\n'.encode())",
-        CUDA_VISIBLE_DEVICES="3,5",
-    )
+    program = "import os; os.write(1, f'rank {os.environ[\"RANK\"]}\\n'.encode())"
+    launch = (TORCHRUN, "--nproc-per-node=2", "--standalone", "{script}")
+    done = job(*launch, program=program, CUDA_VISIBLE_DEVICES="3,5")
     assert done.code == 0, done.err
     assert sorted(line for line in done.out.splitlines() if line) == ["rank 0", "rank 1"]
     places = sorted((p.get("rank", -1), p.get("devices")) for p in done.processes)
     assert places == [(-1, ["3", "5"]), (0, ["3"]), (1, ["5"])]
 
 
-@pytest.mark.parametrize("tool", ["pip --version", "venv --help", "rltrace.cli ls"])
-def test_tools_that_run_nothing_of_the_job_leave_no_file(job: RunJob, tool: str) -> None:
-    done = job(PY, "-m", *tool.split())
-    assert done.code == 0, done.err
-    assert done.processes == []
-
-
-def test_a_process_keeps_its_own_view_of_how_it_was_started(job: RunJob) -> None:
-    show = """
-        import os, sys
-        print(sys.path, sys.argv, sys.orig_argv[1:], sys.flags)
-        print(sorted(m for m in sys.modules if "rltrace" not in m))
-    """
-    traced = job(PY, "{script}", "a", "b c", program=show)
-    script = str(traced.run_path.parent / "script.py")
-    plain = untraced(PY, script, "a", "b c")
-    ours, theirs = traced.out.splitlines(), plain.stdout.splitlines()
-    assert eval(ours[0].partition("]")[0] + "]")[2:] == eval(theirs[0].partition("]")[0] + "]")[1:]
-    assert ours[0].partition("]")[2] == theirs[0].partition("]")[2]
-    added = set(eval(ours[1])) - set(eval(theirs[1]))
-    assert not {"json", "threading", "subprocess", "inspect", "typing", "re"} & added
-
-
 # --- what others bring ----------------------------------------------------------------------------
 
 
-def test_a_tool_with_a_carrier_of_its_own_lives_beside_ours(job: RunJob, tmp_path: Path) -> None:
-    """Coverage and viztracer start in each process as we do; here one that patches meta_path."""
-    tool = tmp_path / "tool"
-    tool.mkdir()
-    (tool / "sitecustomize.py").write_text(
-        dedent("""
-        import sys
-        class Spy:
-            seen = []
-            def find_spec(self, name, path=None, target=None):
-                self.seen.append(name)
-                return None
-        sys.meta_path.insert(0, Spy())
-        """)
-    )
-    done = job(
-        PY,
-        "{script}",
-        program="""
-            import sys, colorsys
-            print("colorsys" in sys.meta_path[0].seen, colorsys.rgb_to_hsv(1, 0, 0))
-        """,
-        hooks=("colorsys:rgb_to_hsv=other",),
-        PYTHONPATH=str(tool),
-    )
-    assert done.out == "True (0.0, 1.0, 1)\n"
-    assert done.spans() == ["rgb_to_hsv"]
-
-
-def test_a_profiler_that_runs_the_script_itself(job: RunJob) -> None:
-    pytest.importorskip("viztracer", reason="viztracer, of the [dev] extra, is not installed")
-    program = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'pass'], check=True)"
-    done = job(PY, "-m", "viztracer", "-o", "out.json", "--quiet", "{script}", program=program)
-    assert done.code == 0, done.err
-    assert (done.run_path.parent / "out.json").exists()
-    assert len(done.processes) == 2
-
-
 def test_a_run_directory_that_is_gone_stops_nobody(tmp_path: Path) -> None:
-    site = Path(__file__).parents[2] / "rltrace" / "hooks" / "site"
     child = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'print(2)'])"
-    gone = {"RLTRACE_RUN": str(tmp_path / "gone"), "PYTHONPATH": str(site)}
+    gone = {"RLTRACE_RUN": str(tmp_path / "gone"), "PYTHONPATH": SITE}
     done = untraced(PY, "-c", f"{child}; print(1)", **gone)
     assert done.returncode == 0
     assert sorted(done.stdout.split()) == ["1", "2"]
     assert done.stderr.count("rltrace:") == 1  # said once for the whole family
 
 
-def test_a_run_that_is_over_takes_no_more(job: RunJob, tmp_path: Path) -> None:
-    """A daemon that the job left behind starts processes for somebody else."""
-    late = f"{PY} -c 'import os; print(os.environ.get(\"RLTRACE_RUN\"))' > late.txt"
-    wait = "while kill -0 $PPID; do sleep 0.1; done"  # until wrap has ended
-    done = job("bash", "-c", f"{PY} -c pass; ({wait}; {late}) >/dev/null 2>&1 &")
-    assert len(done.processes) == 1
-    for _ in range(200):
-        if (tmp_path / "late.txt").exists() and (tmp_path / "late.txt").read_text():
-            break
-        time.sleep(0.05)
-    assert (tmp_path / "late.txt").read_text() == "None\n"
-    assert len(done.processes) == 1
+@pytest.mark.parametrize(
+    ("end", "code"),
+    [
+        ("sys.exit(3)", 3), ("raise ValueError('theirs')", 1), ("os._exit(4)", 4),
+        ("os.kill(os.getpid(), 15)", 143), ("os.kill(os.getpid(), 9)", 137),
+        ("os.kill(os.getpid(), 11)", 139), ("os.kill(os.getpid(), 6)", 134),
+    ],
+)  # fmt: skip
+def test_a_job_is_complete_whichever_way_it_ends(job: RunJob, end: str, code: int) -> None:
+    """What is open then has an end only where the program itself came to one."""
+    spans = "rltrace.step(4); rltrace.span('rollout', tokens=3)"
+    done = job(PY, "-c", f"import os, sys, rltrace; {spans}; {end}")
+    is_open = end != "sys.exit(3)"
+    found = done.spans("stage, step, tokens, end_ns IS NULL")
+    assert (done.code, found) == (code, [("step", 4, None, is_open), ("rollout", 4, 3, is_open)])
+    assert ("ValueError: theirs" in done.err) == ("ValueError" in end)
 
 
-def test_a_job_is_complete_whichever_way_it_ends(job: RunJob) -> None:
+User = Callable[[str], str]
+
+
+@pytest.fixture
+def user(tmp_path: Path) -> User:
+    """Makes a folder with a sitecustomize of this code."""
+
+    def made(code: str) -> str:
+        folder = tmp_path / "user"
+        folder.mkdir()
+        (folder / "sitecustomize.py").write_text(code)
+        return str(folder)
+
+    return made
+
+
+@pytest.fixture(scope="module")
+def other_venv(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An environment without rltrace."""
+    path = tmp_path_factory.mktemp("other")
+    venv.create(path, with_pip=False, symlinks=True)
+    return path / "bin" / "python"
+
+
+def test_the_python_of_another_environment(job: RunJob, other_venv: Path) -> None:
     program = """
-        import os, sys, rltrace
-        rltrace.span("rollout")
-        end = sys.argv[1]
-        if end == "exit": sys.exit(3)
-        if end == "raise": raise ValueError("theirs")
-        if end == "_exit": os._exit(4)
-        os.kill(os.getpid(), int(end))
+        import sys, rltrace
+        with rltrace.span("rollout"):
+            pass
+        try:
+            import click
+        except ImportError:
+            print("its own packages only", [p for p in sys.path if "site-packages" in p])
     """
-    expected = {"exit": 3, "raise": 1, "_exit": 4, "15": 143, "9": 137, "11": 139, "6": 134}
-    for end, code in expected.items():
-        done: Job = job(PY, "{script}", end, program=program)
-        assert done.code == code
-        assert done.spans()[-1] == "rollout"
-        if end == "raise":
-            assert "ValueError: theirs" in done.err
+    done = job(str(other_venv), "{script}", program=program)
+    assert done.code == 0, done.err
+    assert done.out.startswith("its own packages only")
+    assert str(Path(PY).parent.parent) not in done.out
+    assert done.spans() == ["rollout"]
+
+
+@pytest.mark.parametrize("version", ["2.7", "3.6", "3.8", "3.9", "3.10", "3.12", "3.13"])
+def test_other_versions_of_python(job: RunJob, version: str, user: User) -> None:
+    python = find_python(version)
+    if python is None:
+        pytest.skip(f"there is no Python {version} on this machine")
+    # rltrace's own command is a Python too and runs it as well: each says which version it is.
+    folder = user("import sys; print('hidden in %d.%d' % sys.version_info[:2])")
+    done = job(python, "-c", "print('fine')", PYTHONPATH=folder)
+    assert done.code == 0
+    expected = [f"hidden in {version}", "fine"]
+    assert [line for line in done.out.splitlines() if line in expected] == expected
+    traced = tuple(map(int, version.split("."))) >= (3, 10)
+    assert len(done.processes) == (1 if traced else 0)
+    said = [line for line in done.err.splitlines() if "the trace is in" not in line]
+    assert said == [] or (not traced and "no Python process was traced" in said[0])
+
+
+# --- the user's own sitecustomize -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("of_two", [False, True])
+def test_the_users_sitecustomize_runs_behind_ours(
+    job: RunJob, tmp_path: Path, user: User, of_two: bool
+) -> None:
+    """Of two rltraces, as where a job of one environment is traced from another, each would run
+    the other's."""
+    folder = user("import sys; sys.ran = getattr(sys, 'ran', 0) + 1")
+    other = tmp_path / "rltrace" / "hooks" / "site"
+    shutil.copytree(SITE, other, ignore=shutil.ignore_patterns("__pycache__"))
+    show = "import sitecustomize as s, sys; print(sys.ran, s.__file__, s.__name__)"
+    path = f"{other}:{folder}" if of_two else folder
+    done = job(PY, "-c", show, PYTHONPATH=path)
+    assert done.code == 0
+    assert "Error" not in done.err
+    assert done.out.split() == ["1", f"{folder}/sitecustomize.py", "sitecustomize"]
+    assert len(done.processes) == 1
+
+
+def test_an_error_in_the_users_sitecustomize_is_reported_by_python_as_ever(
+    job: RunJob, user: User
+) -> None:
+    folder = user("raise RuntimeError('user bug')")
+    done = job(PY, "-c", "print('main runs')", PYTHONPATH=folder)
+    plain = untraced(PY, "-c", "print('main runs')", PYTHONPATH=folder)
+    assert (done.code, done.out) == (0, "main runs\n")
+    assert done.err.startswith(plain.stderr)
+    assert len(done.processes) == 1
+
+
+# --- the wheel's own carrier ----------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The Python of an environment in which the wheel is installed, without its dependencies."""
+    pytest.importorskip("build", reason="needs the `build` package, of the [dev] extra")
+    pytest.importorskip("hatchling", reason="needs hatchling, of the [dev] extra")
+    root = Path(__file__).parents[2]
+    folder = tmp_path_factory.mktemp("wheel")
+    subprocess.run(
+        [PY, "-m", "build", "--wheel", "--no-isolation", "-o", str(folder), str(root)],
+        check=True,
+        capture_output=True,
+    )
+    venv.create(folder / "env", with_pip=False, symlinks=True)
+    python = folder / "env" / "bin" / "python"
+    (wheel,) = folder.glob("*.whl")
+    install = ["install", "--no-deps", "--no-index", "--quiet", str(wheel)]
+    subprocess.run([PY, "-m", "pip", "--python", str(python), *install], check=True)
+    return str(python)
+
+
+@pytest.mark.parametrize(
+    "option", ["-E", "-I", "-P" if sys.version_info >= (3, 11) else "-B", "-B"]
+)
+def test_the_wheel_reaches_processes_that_ignore_the_environment(
+    job: RunJob, installed: str, option: str
+) -> None:
+    """And where both carriers do (`-B`), it boots once."""
+    count = "sum(type(f).__module__.startswith('rltrace') for f in sys.meta_path)"
+    done = job(installed, option, "-c", f"import sys; print({count})")
+    assert (done.code, done.out) == (0, "1\n"), done.err
+    assert len(done.processes) == 1
+
+
+@pytest.mark.parametrize("is_installed", [False, True])
+def test_a_sitecustomize_in_front_of_ours_hides_it_and_not_the_wheel(
+    job: RunJob, user: User, other_venv: Path, installed: str, is_installed: bool
+) -> None:
+    python = installed if is_installed else other_venv
+    folder = user("print('theirs')")
+    done = job("bash", "-c", f"PYTHONPATH={folder}:$PYTHONPATH exec {python} -c pass")
+    assert (done.code, done.out) == (0, "theirs\n")
+    assert len(done.processes) == is_installed

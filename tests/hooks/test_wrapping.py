@@ -10,7 +10,8 @@ import sys
 import types
 import warnings
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,9 @@ import pytest
 
 import rltrace
 from rltrace.hooks.wrapping import Patch, Unwrappable, observers, wrap
-from rltrace.testing.inside.hooks import Call, Hook, Observer
+from rltrace.testing.inside.hooks import Call, Hook, Observer, Recorder
 from rltrace.testing.inside.hooks import recorder as recording
+from tests.hooks.conftest import Rows
 
 
 class Target:
@@ -75,15 +77,12 @@ class Child(Target):
     """Inherits everything."""
 
 
-NAMES = [
-    "method", "static", "of_class", "prop", "cached", "coroutine", "generator", "async_generator",
-    "fail", "unbound",
-]  # fmt: skip
+NAMES = [name for name in vars(Target) if not name.startswith("__")]
 
 
 @pytest.fixture
-def patched() -> Iterator[Any]:
-    """Patches attributes and takes the patches back."""
+def patched(recorder: Recorder) -> Iterator[Any]:
+    """Patches attributes in a process that records, and takes the patches back."""
     patches: list[Patch] = []
 
     def patch(owner: Any, name: str, **hook: Any) -> Patch:
@@ -96,10 +95,7 @@ def patched() -> Iterator[Any]:
         patches.pop().undo()
 
 
-def spans(run_path: Path) -> list[tuple[Any, ...]]:
-    return (
-        rltrace.open_run(run_path).sql("SELECT name, items FROM spans ORDER BY start_ns").fetchall()
-    )
+SPANS = "SELECT name, items FROM spans ORDER BY start_ns"
 
 
 @pytest.mark.parametrize("owner", [Target, Child])
@@ -118,29 +114,23 @@ def test_a_wrapped_function_looks_as_it_did(name: str, patched: Any) -> None:
     original = vars(Target)[name]
     patched(Target, name)
     wrapped = vars(Target)[name]
-    for look in (
-        inspect.signature,
-        inspect.getfullargspec,
-        lambda f: (f.__defaults__, f.__kwdefaults__, f.__annotations__, f.__globals__ is globals()),
-        inspect.iscoroutinefunction,
-        inspect.isgeneratorfunction,
-        inspect.isasyncgenfunction,
-        inspect.isfunction,
-        inspect.getsource,
-        inspect.unwrap,
-        lambda f: (f.__name__, f.__qualname__, f.__module__, f.__doc__),
-    ):
+    looks: list[Callable[[Any], Any]] = [
+        inspect.signature, inspect.getfullargspec, inspect.iscoroutinefunction, inspect.unwrap,
+        inspect.isgeneratorfunction, inspect.isasyncgenfunction, inspect.isfunction,
+        inspect.getsource, attrgetter("__name__", "__qualname__", "__module__", "__doc__"),
+        attrgetter("__defaults__", "__kwdefaults__", "__annotations__", "__globals__"),
+    ]  # fmt: skip
+    for look in looks:
         assert look(wrapped) == look(original)
     assert wrapped.__wrapped__ is original
 
 
-def test_results_are_untouched(recorder: recording.Recorder, patched: Any) -> None:
+def test_results_are_untouched(patched: Any) -> None:
     plain, target = Target(), Target()
     cached = plain.cached
     for name in NAMES:
         patched(Target, name)
-    assert target.method(4) == 8
-    assert target.method(4, scale=3) == 12
+    assert [target.method(4), target.method(4, scale=3)] == [8, 12]
     assert Target.static(1) == target.static(1) == 1
     assert Child.of_class() == "Child"
     assert Target.prop.__get__(target) == target.prop == "prop"
@@ -156,10 +146,9 @@ def test_results_are_untouched(recorder: recording.Recorder, patched: Any) -> No
 
 
 @pytest.mark.parametrize("per_item", [True, False])
-def test_generators_take_what_is_sent_and_thrown(
-    recorder: recording.Recorder, patched: Any, per_item: bool
-) -> None:
+def test_generators_take_what_is_sent_and_thrown(patched: Any, per_item: bool) -> None:
     patched(Target, "generator", per_item=per_item)
+    patched(Target, "async_generator", per_item=per_item)
     generator = Target().generator(3)
     assert inspect.isgenerator(generator)
     assert next(generator) == 0
@@ -174,13 +163,6 @@ def test_generators_take_what_is_sent_and_thrown(
     closed.close()
     assert list(closed) == []
 
-
-@pytest.mark.parametrize("per_item", [True, False])
-def test_async_generators_take_what_is_thrown(
-    recorder: recording.Recorder, patched: Any, per_item: bool
-) -> None:
-    patched(Target, "async_generator", per_item=per_item)
-
     async def use() -> list[int]:
         generator = Target().async_generator(3)
         got = [await anext(generator), await generator.athrow(KeyError())]
@@ -193,16 +175,14 @@ def test_async_generators_take_what_is_thrown(
     assert asyncio.run(use()) == [0, -1, 1, 2]
 
 
-def test_each_item_of_a_generator_is_a_span(
-    run_path: Path, recorder: recording.Recorder, patched: Any
-) -> None:
+def test_each_item_of_a_generator_is_a_span(patched: Any, rows: Rows) -> None:
     patched(Target, "generator", after=lambda call: call.span.set(items=call.result))
     list(Target().generator(2))
-    assert spans(run_path) == [("generator", 0), ("generator", 1)]
+    assert rows(SPANS) == [("generator", 0), ("generator", 1)]
 
 
 def test_readers_see_the_call_and_their_errors_stay_ours(
-    run_path: Path, recorder: recording.Recorder, patched: Any
+    run_path: Path, patched: Any, rows: Rows
 ) -> None:
     seen: list[Any] = []
 
@@ -221,27 +201,20 @@ def test_readers_see_the_call_and_their_errors_stay_ours(
     with pytest.raises(ValueError, match="theirs"):
         Target().fail()
     assert seen == [(Target, (3, 2, 0), 6, None), (Target, (4, 5, 0), 20, None), ValueError]
-    assert spans(run_path) == [("method", 6), ("method", 20), ("fail", None)]
-    problems = "".join(p.read_text() for p in (run_path / "problems").iterdir())
-    assert problems.count("RuntimeError at test_wrapping.py:") == 1  # once, not per call
+    assert rows(SPANS) == [("method", 6), ("method", 20), ("fail", None)]
+    (problem,) = rltrace.open_run(run_path).problems  # once, not per call
+    assert "RuntimeError at test_wrapping.py:" in problem["detail"]
 
 
-def test_a_stage_decided_per_call_and_a_step(
-    run_path: Path, recorder: recording.Recorder, patched: Any
-) -> None:
+def test_a_stage_decided_per_call_and_a_step(patched: Any, rows: Rows) -> None:
     patched(Target, "method", stage=lambda call: "train" if call.argument("n") else None)
     patched(Target, "static", stage="step", step=lambda call: call.argument("n"))
-    Target.static(41)
-    Target().method(1)
-    Target().method(0)
-    run = rltrace.open_run(run_path)
-    found = run.sql("SELECT name, stage, step FROM spans ORDER BY start_ns").fetchall()
+    assert [Target.static(41), Target().method(1), Target().method(0)] == [41, 2, 0]
+    found = rows("SELECT name, stage, step FROM spans ORDER BY start_ns")
     assert found == [("step", "step", 41), ("method", "train", 41)]
 
 
-def test_rows_can_be_begun_before_a_call_and_finished_after(
-    run_path: Path, recorder: recording.Recorder, patched: Any
-) -> None:
+def test_rows_can_be_begun_before_a_call_and_finished_after(patched: Any, rows: Rows) -> None:
     def before(call: Call) -> None:
         call.state = call.row("trajectories", trajectory=7, prompt_tokens=call.argument("n"))
 
@@ -251,19 +224,16 @@ def test_rows_can_be_begun_before_a_call_and_finished_after(
 
     patched(Target, "method", stage=None, before=before, after=after)
     Target().method(5)
-    run = rltrace.open_run(run_path)
-    found = run.sql(
-        "SELECT prompt_tokens, response_tokens FROM trajectories WHERE end_ns > start_ns"
-    )
-    assert found.fetchall() == [(5, 10)]
-    assert run.sql("SELECT value FROM rewards WHERE end_ns >= start_ns").fetchall() == [(1.0,)]
-    assert spans(run_path) == []
+    of_samples = "SELECT prompt_tokens, response_tokens FROM trajectories WHERE end_ns > start_ns"
+    assert rows(of_samples) == [(5, 10)]
+    assert rows("SELECT value FROM rewards WHERE end_ns >= start_ns") == [1.0]
+    assert rows(SPANS) == []
 
 
 @pytest.mark.parametrize("name", ["method", "coroutine", "generator", "async_generator"])
 @pytest.mark.parametrize("per_item", [True, False])
 def test_a_wrapper_that_is_sent_by_value_passes_calls_through(
-    recorder: recording.Recorder, run_path: Path, patched: Any, name: str, per_item: bool
+    patched: Any, rows: Rows, name: str, per_item: bool
 ) -> None:
     """As cloudpickle sends a function of `__main__`: code and closure, into a process that need
     not know rltrace."""
@@ -285,20 +255,12 @@ def test_a_wrapper_that_is_sent_by_value_passes_calls_through(
     else:
         got = list(sent(Target(), 3)) if name == "generator" else asyncio.run(items())
         assert got == [0, 1, 2]
-    assert spans(run_path) == []
+    assert rows(SPANS) == []
 
 
-@pytest.mark.parametrize(
-    ("value", "why"),
-    [
-        (functools.lru_cache(len), "functools.lru_cache, not a function"),
-        (Target, "is a class"),
-        (functools.partial(len), "not a function"),
-        (3, "not a function"),
-    ],
-)
-def test_what_cannot_be_replaced_faithfully_is_left_alone(value: Any, why: str) -> None:
-    with pytest.raises(Unwrappable, match=why):
+@pytest.mark.parametrize("value", [functools.lru_cache(len), Target, functools.partial(len), 3])
+def test_what_cannot_be_replaced_faithfully_is_left_alone(value: Any) -> None:
+    with pytest.raises(Unwrappable):
         wrap(value, Observer(Hook("x:y", "train")))
 
 
@@ -316,17 +278,14 @@ def test_somebody_elses_wrapper_over_ours_survives_undo(patched: Any) -> None:
 
 
 @pytest.mark.parametrize("stage", ["step", lambda call: "step"], ids=["always", "by call"])
-def test_a_step_that_raised_has_no_end(
-    recorder: recording.Recorder, patched: Any, run_path: Path, stage: Any
-) -> None:
+def test_a_step_that_raised_has_no_end(patched: Any, rows: Rows, stage: Any) -> None:
     patched(Target, "fail", stage=stage)
     patched(Target, "method", stage="step")
     with pytest.raises(ValueError, match="theirs"):
         Target().fail()
     Target().method(1)
     recording.stop()
-    found = rltrace.open_run(run_path).sql("SELECT step, end_ns IS NULL FROM spans ORDER BY 1")
-    assert found.fetchall() == [(0, True), (1, False)]
+    assert rows("SELECT step, end_ns IS NULL FROM spans ORDER BY 1") == [(0, True), (1, False)]
 
 
 def shapes() -> list[Any]:
@@ -357,10 +316,11 @@ CALLS: list[tuple[tuple[int, ...], dict[str, int]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("hook", [{}, {"after": lambda call: None}], ids=["plain", "told"])
-def test_arguments_arrive_as_they_were_given(
-    recorder: recording.Recorder, hook: dict[str, Any]
-) -> None:
+TOLD = pytest.mark.parametrize("after", [None, lambda call: None], ids=["plain", "told"])
+
+
+@TOLD
+def test_arguments_arrive_as_they_were_given(recorder: Recorder, after: Any) -> None:
     def outcome(function: Any, args: Any, kwargs: Any) -> Any:
         try:
             return function(*args, **kwargs)
@@ -368,12 +328,13 @@ def test_arguments_arrive_as_they_were_given(
             return str(error)
 
     for plain in shapes():
-        hooked = wrap(plain, Observer(Hook("x:y", "train", **hook)))
+        hooked = wrap(plain, Observer(Hook("x:y", "train", after=after)))
         for args, kwargs in CALLS:
             assert outcome(hooked, args, kwargs) == outcome(plain, args, kwargs)
 
 
-def test_what_a_call_is_given_is_let_go_as_without_us(recorder: recording.Recorder) -> None:
+@TOLD
+def test_what_a_call_is_given_is_let_go_as_without_us(recorder: Recorder, after: Any) -> None:
     class Batch:
         pass
 
@@ -382,31 +343,26 @@ def test_what_a_call_is_given_is_let_go_as_without_us(recorder: recording.Record
         del batch, more
         return [there() is None for there in seen]
 
-    for hook in (Hook("x:y", "train"), Hook("x:y", "train", before=lambda call: None)):
-        hooked = wrap(train, Observer(hook))
-        gone = hooked(Batch(), more=Batch())  # what `assert` looks at, it keeps
-        assert gone == [True, True]
+    hooked = wrap(train, Observer(Hook("x:y", "train", before=after)))
+    gone = hooked(Batch(), more=Batch())  # what `assert` looks at, it keeps
+    assert gone == [True, True]
 
 
-@pytest.mark.parametrize("after", [None, lambda call: None], ids=["plain", "told"])
-def test_a_traceback_and_a_warning_show_no_frame_of_ours(
-    recorder: recording.Recorder, after: Any
-) -> None:
+@TOLD
+def test_a_traceback_and_a_warning_show_no_frame_of_ours(recorder: Recorder, after: Any) -> None:
     def fails() -> None:
         warnings.warn("theirs", stacklevel=2)
         raise ValueError("theirs")
 
     hooked = wrap(fails, Observer(Hook("x:y", "train", after=after)))
-    with warnings.catch_warnings(record=True) as told:
-        warnings.simplefilter("always")
-        with pytest.raises(ValueError, match="theirs") as raised:
-            hooked()
+    with pytest.warns(match="theirs") as told, pytest.raises(ValueError, match="theirs") as raised:
+        hooked()
     assert told[0].filename == __file__
     if sys.version_info >= (3, 11):  # before, an exception that is raised again keeps its frames
         assert [frame.name for frame in raised.traceback][1:] == ["fails"]
 
 
-def test_recursion_reaches_as_deep_as_without_us(recorder: recording.Recorder) -> None:
+def test_recursion_reaches_as_deep_as_without_us(recorder: Recorder) -> None:
     deepest = 0
 
     def expand(n: int) -> None:
@@ -423,3 +379,72 @@ def test_recursion_reaches_as_deep_as_without_us(recorder: recording.Recorder) -
     expand = wrap(expand, Observer(Hook("x:y", "env")))
     assert depth() >= plain
     assert sys.getrecursionlimit() == limit
+
+
+class Engine:
+    """Hands out weights as engines do: what it returns may hold an iterator, of calls then."""
+
+    closed = False
+
+    def params(self) -> tuple[Any, dict[str, int]]:
+        return self._generate(), {"rank": 8}
+
+    def bare(self) -> Any:
+        return self._generate()
+
+    def views(self) -> tuple[Any, None]:
+        return {"a": b"1234"}.items(), None
+
+    def other(self) -> Any:
+        return None
+
+    def _generate(self) -> Iterator[tuple[str, bytes]]:
+        try:
+            yield "a", b"1234"
+            yield "b", b"12"
+            raise OSError("theirs") if self.closed is None else StopIteration
+        except StopIteration:
+            return
+        finally:
+            self.closed = True
+
+
+def streams(patched: Any, name: str, place: int) -> Any:
+    """An engine of which what one of its methods returns is hooked, in that place."""
+
+    def sized(call: Call) -> None:
+        call.span.set(items=len(call.result[1]))
+
+    patched(Engine, name, phase="gather", stream=place, after=sized)
+    return Engine()
+
+
+@pytest.mark.parametrize(("name", "place"), [("params", 0), ("bare", -1)])
+def test_each_item_of_a_stream_is_a_call(patched: Any, rows: Rows, name: str, place: int) -> None:
+    engine = streams(patched, name, place)
+    result = getattr(engine, name)()
+    items, rest = result if place == 0 else (result, {"rank": 8})
+    assert list(items) == [("a", b"1234"), ("b", b"12")]
+    assert rest == {"rank": 8}
+    assert engine.closed
+    assert rows(SPANS) == [(name, 4), (name, 2)]
+
+
+def test_what_is_no_iterator_stays(patched: Any) -> None:
+    items, _ = streams(patched, "views", 0).views()
+    assert len(items) == 1
+    assert streams(patched, "other", 0).other() is None
+
+
+def test_a_stream_that_is_closed_or_fails_is_its_producers(patched: Any, rows: Rows) -> None:
+    engine = streams(patched, "bare", -1)
+    items = engine.bare()
+    next(items)
+    items.close()
+    assert engine.closed
+    engine.closed = None
+    items = engine.bare()
+    assert [next(items), next(items)] == [("a", b"1234"), ("b", b"12")]
+    with pytest.raises(OSError, match="theirs"):
+        next(items)
+    assert len(rows(SPANS)) == 4

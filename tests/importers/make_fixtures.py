@@ -50,12 +50,12 @@ def metrics_of(step: int, timing: dict[str, float], rng: random.Random) -> dict[
 
 def off_policy(lags: list[int], spans: list[int]) -> dict[str, Any]:
     """The keys and types of `PPOTrainer._compute_metrics`."""
-    found = {}
-    for name, values in (("trajectory_spans", spans), ("trajectory_staleness", lags)):
-        array = np.array(values)
-        for how in ("mean", "max", "min"):
-            found[f"training/off_policy/{name}/{how}"] = getattr(array, how)()
-    return found
+    of = {"trajectory_spans": np.array(spans), "trajectory_staleness": np.array(lags)}
+    return {
+        f"training/off_policy/{name}/{how}": getattr(values, how)()
+        for name, values in of.items()
+        for how in ("mean", "max", "min")
+    }
 
 
 def timing_of(
@@ -110,8 +110,8 @@ def separate_async() -> None:
 
 
 def legacy() -> None:
-    rng, logger, shown = random.Random(3), LocalLogger(), io.StringIO()
-    with contextlib.redirect_stdout(shown):
+    rng, logger = random.Random(3), LocalLogger()
+    with contextlib.redirect_stdout(io.StringIO()) as shown:
         for step in range(1, 7):
             gen = rng.uniform(18, 22)
             loops = {
@@ -121,13 +121,13 @@ def legacy() -> None:
             loops["agent_loop/compute_score/mean"] = np.float64(0.003)
             timing = timing_of(rng, gen, 0.03, reward=1.2e-05, start_profile=3.1e-06, **loops)
             logger.log(metrics_of(step, timing, rng), step)
-    actor = "\x1b[36m(TaskRunner pid=4711)\x1b[0m "
-    lines = [f"{actor}{{'actor_rollout_ref': {{'actor': {{'strategy': 'fsdp2'}}}},"]
-    lines += [f"{actor} 'trainer': {{'use_v1': False,", f"{actor}Training from scratch"]
+    lines = ["{'actor_rollout_ref': {'actor': {'strategy': 'fsdp2'}},"]
+    lines += [" 'trainer': {'use_v1': False,", "Training from scratch"]
     for number, line in enumerate(shown.getvalue().splitlines()):
         bar = f"Training Progress:  {10 * number}%|#  | {number}/6 [00:20<01:40, 20.1s/it]"
-        lines += [f"\x1b[36m(TaskRunner pid=4711)\x1b[0m \r{bar}", f"{actor}{line}"]
-    (HERE / "legacy_console.log").write_text("\n".join(lines) + "\n", "utf-8")
+        lines += [f"\r{bar}", line]
+    said = (f"\x1b[36m(TaskRunner pid=4711)\x1b[0m {line}\n" for line in lines)
+    (HERE / "legacy_console.log").write_text("".join(said), "utf-8")
 
 
 if __name__ == "__main__":

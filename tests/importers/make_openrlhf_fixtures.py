@@ -13,11 +13,10 @@ lines that such a run printed, OpenRLHF 0.11.2 with --train.async_enable.)
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import io
 import os
+import runpy
 import shutil
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -28,19 +27,12 @@ HERE = Path(__file__).parent / "fixtures"
 SOURCES = Path(os.environ["RLTRACE_OPENRLHF_SOURCES"])
 BEGAN_S = 1_760_000_000.0
 STATED = {
-    "WANDB_MODE": "offline",
-    "WANDB_API_KEY": "0" * 40,
-    "WANDB_HOST": "host",
-    "WANDB_DATA_DIR": "/tmp/wandb-data",
-    "WANDB_USERNAME": "user",
-    "WANDB_SILENT": "true",
+    "WANDB_MODE": "offline", "WANDB_API_KEY": "0" * 40, "WANDB_HOST": "host",
+    "WANDB_DATA_DIR": "/tmp/wandb-data", "WANDB_USERNAME": "user", "WANDB_SILENT": "true",
     "WANDB_CONSOLE": "off",
-    "WANDB_DISABLE_GIT": "true",
-    "WANDB_DISABLE_CODE": "true",
-    "WANDB_X_DISABLE_META": "true",
-    "WANDB_X_DISABLE_STATS": "true",
-    "WANDB_X_DISABLE_MACHINE_INFO": "true",
-}
+    "WANDB_DISABLE_GIT": "true", "WANDB_DISABLE_CODE": "true", "WANDB_X_DISABLE_META": "true",
+    "WANDB_X_DISABLE_STATS": "true", "WANDB_X_DISABLE_MACHINE_INFO": "true",
+}  # fmt: skip
 """Nothing of the machine on which they are made is to be in the files."""
 
 SYNC = [
@@ -64,12 +56,7 @@ ASYNC = [
 def loggers(version: str) -> Any:
     """OpenRLHF's utils/logging_utils.py of a version."""
     file = SOURCES / version / "openrlhf/utils/logging_utils.py"
-    spec = importlib.util.spec_from_file_location("logging_utils", file)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return SimpleNamespace(**runpy.run_path(str(file)))
 
 
 def arguments() -> SimpleNamespace:
@@ -83,12 +70,9 @@ def arguments() -> SimpleNamespace:
 
 def status(step: int, timing: tuple[float, ...]) -> dict[str, Any]:
     """What `train_step` and `fit` put together, in their order."""
-    generation, experience, train, broadcast, *total = timing
-    parts = {
-        "timing/make_experience": experience,
-        "timing/ppo_train": train,
-        "timing/broadcast": broadcast,
-    }
+    generation, *others = timing[:4]
+    names = ("timing/make_experience", "timing/ppo_train", "timing/broadcast")
+    parts = dict(zip(names, others, strict=True))
     return {
         "policy_loss": 0.01 / step,
         "kl": 0.0001 * (step - 1),
@@ -102,7 +86,7 @@ def status(step: int, timing: tuple[float, ...]) -> dict[str, Any]:
         "rollout/num_samples": 8.0,
         "generated_samples": ["1+2=3", 0.5],
         "timing/generation": generation,
-        "timing/step_total": total[0] if total else sum(parts.values()) + generation,
+        "timing/step_total": timing[4] if timing[4:] else sum(others) + generation,
     }
 
 
@@ -164,16 +148,12 @@ def async_events(folder: Path) -> None:
 def console(_: Path) -> None:
     """The synchronous run by OpenRLHF's logger, as Ray passes it on; killed within its last line.
     As of 0.9.6 the numbers of the rollout are not in it."""
-    shown = io.StringIO()
-    stdout, sys.stdout = sys.stdout, shown
-    try:
+    with contextlib.redirect_stdout(io.StringIO()) as shown:
         logger = loggers("0.9.6").init_logger("openrlhf.trainer.ppo_trainer")
         for step, timing in enumerate(SYNC, 1):
             named = status(step, timing).items()
             said = {k: v for k, v in named if k != "generated_samples" and "rollout/" not in k}
             logger.info(f"✨ Global step {step}: {said | {'dynamic_filtering_pass_rate': None}}")
-    finally:
-        sys.stdout = stdout
     actor = "\x1b[36m(PPOTrainer pid=4711)\x1b[0m "
     lines = [f"{actor}INFO 11-21 13:00:00 vllm_engine.py:63] engines are up"]
     for number, line in enumerate(shown.getvalue().splitlines()):

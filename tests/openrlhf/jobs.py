@@ -6,18 +6,16 @@ import ast
 import os
 import re
 import signal
-import sys
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from tests.framework_jobs import RAY, ROOT, Ended, Meanwhile, made_by, run_job
-from tests.hooks.conftest import WRAP, clean_environment
+from tests.framework_jobs import ROOT, Ended, assets_of
 
 LAUNCH = ROOT / "examples/openrlhf/cpu.sh"
+make_assets = partial(assets_of, "openrlhf")
 PLUGIN = ROOT / "tests/openrlhf/plugin/openrlhf_cpu"
 
 PROMPTS, SAMPLES = 4, 2
@@ -64,20 +62,19 @@ _SLOW_TOKENS = (("OPENRLHF_CPU_TOKEN_SECONDS", "0.02"),)
 JOBS: Mapping[str, Job] = {
     "async": Job(_ASYNC),
     "sync": Job(),
+    "whole": Job(_ASYNC, sync=True),
     "partial": Job((*_ASYNC, "--train.partial_rollout_enable"), _SLOW_TOKENS),
     "agent": Job((f"--train.agent_func_path={PLUGIN}/agent.py",), steps=3),
     "zero3": Job(_ZERO3, (("GPUS", "6"),), steps=3, learners=2, engines=2),
     "critic": Job(_CRITIC, (("GPUS", "5"), ("REWARD", "")), steps=3),
 }
-QUICK = ("async",)
+QUICK = ("async", "whole")
 
 _NOT_FINITE = re.compile(r"\b-?(nan|inf)\b")
 _STEP = re.compile(r"Global step (\d+): ({.*?})\s*(?:\x1b.*)?$", re.MULTILINE)
 
 
 class Finished(Ended[Job]):
-    """A finished job, and what OpenRLHF logged."""
-
     @cached_property
     def metrics(self) -> dict[int, dict[str, Any]]:
         """OpenRLHF's own figures by step, as its log has them; None: no finite one."""
@@ -87,49 +84,23 @@ class Finished(Ended[Job]):
         }
 
 
-def train(
-    job: Job,
-    assets: Path,
-    folder: Path,
-    traced: bool = True,
-    code: int | None = 0,
-    meanwhile: Meanwhile = lambda process: None,
-) -> Finished:
-    """Runs a job in a folder, by default traced into `run` there, until it ends with `code`.
-
-    `meanwhile` is called with the running process; `code` None takes whatever the job ends with.
-    """
-    (folder / "stamps").mkdir(parents=True)
+def train(job: Job, assets: Path, folder: Path, traced: bool = True, **how: Any) -> Finished:
+    """Runs a job in a folder, by default traced; `how` as `Ended.of`."""
     flags = [flag.format(assets=assets) for flag in job.flags]
     flags.append(f"--data.max_samples={PROMPTS * job.steps}")
     flags += [f"--ckpt.path={folder}/checkpoints", f"--ckpt.output_dir={folder}/trained"]
-    asked = ["--sync"] if job.sync else []
-    wrap = [*WRAP, "--out", str(folder / "run"), *asked, "--"] if traced else []
-    with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as ray_dir:
-        environment = clean_environment(
-            PYTHON=sys.executable,
-            RAY_DIR=ray_dir,  # short: sockets have their paths there
-            OPENRLHF_CPU_STAMPS=str(folder / "stamps"),
-            **RAY,
-            **dict(job.environment),
-        )
-        command = [*wrap, str(LAUNCH), str(assets), *flags]
-        ended = Finished(job, folder, run_job(command, folder, environment, meanwhile))
-    ended.checked(code)
-    return ended
+    command = [str(LAUNCH), str(assets), *flags]
+    options = ["--sync"] if job.sync else []
+    environment = dict(job.environment)
+    return Finished.of(job, folder, command, traced, options=options, **how, **environment)
 
 
 def end_left_over(job: Finished) -> None:
     """Kills what is left of a job that has ended: vLLM's processes outlive an actor that died."""
-    mark = f"OPENRLHF_CPU_STAMPS={job.folder}/stamps".encode()
+    mark = f"JOB_STAMPS={job.folder}/stamps".encode()
     for path in Path("/proc").glob("[0-9]*/environ"):
         try:
             if mark in path.read_bytes().split(b"\0"):
                 os.kill(int(path.parent.name), signal.SIGKILL)
         except OSError:
             continue  # it has ended, or is not ours
-
-
-def make_assets(folder: Path) -> Path:
-    """Model, tokenizer and prompts."""
-    return made_by(Path(__file__).with_name("make_assets.py"), folder)

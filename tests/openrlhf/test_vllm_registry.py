@@ -26,7 +26,6 @@ class Model(torch.nn.Module):
         self.layers = torch.nn.ModuleList(torch.nn.Linear(a, b) for a, b in pairs)
 
     def load_weights(self, weights: Any) -> set[str]:
-        """vLLM's interface of models."""
         from vllm.model_executor.model_loader.weight_utils import default_weight_loader
 
         loaded = set()
@@ -57,27 +56,22 @@ class Worker:
         self.calls: list[str] = []
 
     def init_weight_transfer_engine(self, init_info: dict[str, Any]) -> None:
-        """The handshake."""
         self.engine.init_transfer_engine(self.engine.parse_init_info(init_info))
 
     def start_weight_update(self) -> None:
-        """An update begins."""
         self.calls.append("start")
         self.engine.start_weight_update()
 
     def update_weights(self, update_info: Any) -> None:
-        """A part of it."""
         self.calls.append("update")
         self.engine.update_weights(update_info)
 
     def finish_weight_update(self, weight_version: str | None = None) -> None:
-        """It is whole."""
         self.calls.append("finish")
         self.engine.finish_weight_update()
 
 
 def trainer(worker: Worker, policy: torch.nn.Module, rank: int = 0) -> Any:
-    """The engine of a rank of the trainer."""
     from rltrace.plugins.vllm_trainer import RltraceTrainerInitInfo
 
     return TRANSFER.WeightTransferTrainerFactory.trainer_init(
@@ -86,7 +80,6 @@ def trainer(worker: Worker, policy: torch.nn.Module, rank: int = 0) -> Any:
 
 
 def same(one: torch.nn.Module, other: torch.nn.Module) -> bool:
-    """Whether two models hold the same weights."""
     pairs = zip(one.named_parameters(), other.named_parameters(), strict=True)
     return all(a == b and torch.equal(x, y) for (a, x), (b, y) in pairs)
 

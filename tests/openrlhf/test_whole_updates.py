@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import nullcontext
 from itertools import pairwise
@@ -22,9 +22,9 @@ import rltrace
 from rltrace.sync import DamagedError
 from rltrace.testing.inside.hooks import Recorder, moved
 from rltrace.testing.inside.plugins import StreamPublisher, openrlhf
-from rltrace.testing.inside.sync import arena
+from rltrace.testing.inside.sync import arena, beside
 from rltrace.testing.inside.trace import RltraceError
-from tests.hooks.conftest import WRAP, clean_environment
+from tests.hooks.conftest import wrapped
 
 
 class Worker:
@@ -47,8 +47,6 @@ class Worker:
 
 
 class Trainer:
-    """OpenRLHF's."""
-
     def __init__(self, engines: list[Any], **args: Any) -> None:
         self.model = torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.Linear(4, 2))
         self.actor = SimpleNamespace(model=SimpleNamespace(module=self.model), is_vlm=False)
@@ -87,8 +85,8 @@ unseen = threading.local()
 
 
 @pytest.fixture
-def replaced(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    """Both modules, after `wrap --sync` has had them."""
+def replaced(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
+    """Both modules, after `wrap --sync` has had them; relays that they started are ended."""
     kinds = type("Worker", (Worker,), {}), type("Trainer", (Trainer,), {})
     seen: list[Any] = []
 
@@ -125,21 +123,38 @@ def replaced(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     monkeypatch.setattr(
         arena, "lies_here", lambda place: place != getattr(unseen, "place", "") and here(place)
     )
-    return module
+    yield module
+    for relay in relays_of_this_process():
+        os.kill(relay, signal.SIGTERM)
+
+
+def relays_of_this_process() -> list[int]:
+    found = []
+    for child in Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split():
+        if beside.__name__.encode() in Path(f"/proc/{child}/cmdline").read_bytes():
+            found.append(int(child))
+    return found
+
+
+def has_all(worker: Worker, model: torch.nn.Module) -> bool:
+    named, loaded = dict(model.named_parameters()), worker.loaded
+    same = list(loaded) == list(named)
+    return same and all(torch.equal(loaded[name], named[name]) for name in named)
+
+
+def changed(trainer: Trainer) -> None:
+    with torch.no_grad():
+        trainer.model[0].weight += 1.0
 
 
 def test_every_engine_has_the_model_after_two_calls_each(replaced: SimpleNamespace) -> None:
     engines = [Engine(replaced.Worker()) for _ in range(2)]
     trainer = replaced.ActorPPOTrainer(engines)
     for update in (1, 2):
-        with torch.no_grad():
-            trainer.model[0].weight += update
+        changed(trainer)
         trainer.broadcast_to_vllm()
-        for engine in engines:
-            assert len(engine.calls) == 2 * update
-            loaded = engine.worker.loaded
-            assert list(loaded) == [name for name, _ in trainer.model.named_parameters()]
-            assert all(torch.equal(loaded[n], p) for n, p in trainer.model.named_parameters())
+        assert [len(engine.calls) for engine in engines] == [2 * update] * 2
+        assert [has_all(engine.worker, trainer.model) for engine in engines] == [True, True]
     assert trainer.own_calls == 0
     size = sum(4 * parameter.numel() for parameter in trainer.model.parameters())
     said = moved.said(trainer)
@@ -175,12 +190,6 @@ def test_the_phases_of_an_update_meet_from_where_openrlhfs_own_began(
         assert parts[-1][2] <= ended_ns
 
 
-def has_all(worker: Worker, model: torch.nn.Module) -> bool:
-    named = dict(model.named_parameters())
-    loaded = worker.loaded
-    return loaded.keys() == named.keys() and all(torch.equal(loaded[n], named[n]) for n in named)
-
-
 def test_engines_of_other_hosts_have_the_model_from_a_relay_that_may_be_killed(
     replaced: SimpleNamespace,
 ) -> None:
@@ -188,41 +197,19 @@ def test_engines_of_other_hosts_have_the_model_from_a_relay_that_may_be_killed(
     engines = [Engine(replaced.Worker(), far) for far in (False, True, True)]
     trainer = replaced.ActorPPOTrainer(engines)
     relays = []
-    try:
-        for update in range(3):
-            with torch.no_grad():
-                trainer.model[0].weight += 1.0
-            trainer.broadcast_to_vllm()
-            assert [has_all(engine.worker, trainer.model) for engine in engines] == [True] * 3
-            relays += [process for process in relays_of_this_process() if process not in relays]
-            if update == 1:
-                os.kill(relays[-1], signal.SIGKILL)
-        assert len(relays) == 2
-        near, *far = (
-            engine.worker.__dict__["_rltrace_part"].subscriber.where for engine in engines
-        )
-        assert near.startswith("shm://")
-        assert far == [engines[1].calls[0].split()[4]] * 2
-    finally:
-        for engine in engines:
-            engine.worker.__dict__["_rltrace_part"].subscriber.close()
-        for relay in relays_of_this_process():
-            os.kill(relay, signal.SIGTERM)
-
-
-def relays_of_this_process() -> list[int]:
-    """The relays that this process has beside it."""
-    found = []
-    for child in Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split():
-        if b"rltrace.sync.beside" in Path(f"/proc/{child}/cmdline").read_bytes():
-            found.append(int(child))
-    return found
-
-
-def test_an_engine_of_another_host_that_nobody_serves_says_so(replaced: SimpleNamespace) -> None:
-    trainer = replaced.ActorPPOTrainer([Engine(replaced.Worker(), far=True)])
-    with pytest.raises(RltraceError, match="does not lie on this host, and nobody serves it"):
+    for update in range(3):
+        changed(trainer)
         trainer.broadcast_to_vllm()
+        assert [has_all(engine.worker, trainer.model) for engine in engines] == [True] * 3
+        relays += [process for process in relays_of_this_process() if process not in relays]
+        if update == 1:
+            os.kill(relays[-1], signal.SIGKILL)
+    assert len(relays) == 2
+    near, *far = (engine.worker.__dict__["_rltrace_part"].subscriber for engine in engines)
+    assert near.where.startswith("shm://")
+    assert [one.where for one in far] == [engines[1].calls[0].split()[4]] * 2
+    for subscriber in (near, *far):
+        subscriber.close()
 
 
 def test_a_policy_that_cannot_be_served_says_why(replaced: SimpleNamespace) -> None:
@@ -246,13 +233,9 @@ def test_an_engine_that_fails_is_heard_of_while_others_are_at_it(
 
     workers: list[Any] = [SimpleNamespace(update_weight=each) for each in (hangs, fails)]
     trainer = replaced.ActorPPOTrainer([Engine(worker) for worker in workers])
-    try:
-        with pytest.raises(ValueError, match="no memory is left"):
-            trainer.broadcast_to_vllm()
-    finally:
-        over.set()
-        for relay in relays_of_this_process():
-            os.kill(relay, signal.SIGTERM)
+    with pytest.raises(ValueError, match="no memory is left"):
+        trainer.broadcast_to_vllm()
+    over.set()
 
 
 def test_no_engine_loads_what_another_one_cannot_have(replaced: SimpleNamespace) -> None:
@@ -278,13 +261,12 @@ def test_nothing_of_a_damaged_version_is_loaded(
     def damaging(self: StreamPublisher, *given: Any) -> Any:
         manifest = publish(self, *given)
         assert self._publisher is not None
-        self._publisher.arena.control.digests(0)[:] += 1
-        self._publisher.arena.control.digests(1)[:] += 1
+        for slot in range(2):
+            self._publisher.arena.control.digests(slot)[:] += 1
         return manifest
 
     monkeypatch.setattr(StreamPublisher, "publish", damaging)
-    with torch.no_grad():
-        trainer.model[0].weight += 1.0
+    changed(trainer)
     with pytest.raises(DamagedError):
         trainer.broadcast_to_vllm()
     assert all(torch.equal(engine.worker.loaded[name], before[name]) for name in before)
@@ -299,23 +281,17 @@ def test_other_ranks_take_part_in_the_gathering_only(replaced: SimpleNamespace) 
     assert replaced.gathered == [(p.shape, True) for p in trainer.model.parameters()]
 
 
-def test_policies_that_share_devices_keep_openrlhfs_way(replaced: SimpleNamespace) -> None:
-    trainer = replaced.ActorPPOTrainer([Engine(replaced.Worker())])
+def test_shared_devices_and_single_tensors_keep_openrlhfs_way(replaced: SimpleNamespace) -> None:
+    worker = replaced.Worker()
+    trainer = replaced.ActorPPOTrainer([Engine(worker)])
     trainer.use_cuda_ipc = True
     trainer.broadcast_to_vllm()
-    assert trainer.own_calls == 1
-    assert moved.said(trainer) == {}
-
-
-def test_a_tensor_is_still_taken_as_one(replaced: SimpleNamespace) -> None:
-    worker = replaced.Worker()
+    assert (trainer.own_calls, moved.said(trainer)) == (1, {})
     worker.update_weight("lm_head.weight", torch.bfloat16, torch.Size([2]), empty_cache=True)
     assert worker.own_calls == ["lm_head.weight"]
 
 
 SCRIPT = """
-import sys
-sys.path.insert(0, {folder!r})
 from openrlhf.trainer.ray.ppo_actor import ActorPPOTrainer
 functions = [ActorPPOTrainer.broadcast_to_vllm]
 while hasattr(functions[-1], "__wrapped__"):  # the adapter's is the outermost
@@ -339,15 +315,7 @@ def test_it_is_replaced_where_it_is_asked_for_and_known(
     (package / "ppo_actor.py").write_text(
         "class ActorPPOTrainer:\n    def broadcast_to_vllm(self): ...\n"
     )
-    command = [sys.executable, "-c", SCRIPT.format(folder=str(package.parents[2]))]
-    done = subprocess.run(
-        [*WRAP, "--out", str(tmp_path / "run"), *asked, "--", *command],
-        env=clean_environment(),
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    words = ["--out", "run", *asked, "--", sys.executable, "-c", SCRIPT]
+    done = wrapped(tmp_path, *words, PYTHONPATH=str(package.parents[2]))
     assert f"replaced: {said}" in done.stdout
     assert ("OpenRLHF 0.9.1 is none of" in done.stderr) == (version == "0.9.1")

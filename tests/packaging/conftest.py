@@ -60,10 +60,7 @@ def installed(
     request: pytest.FixtureRequest, built: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Installed:
     """An empty environment of a Python, into which the wheel was installed."""
-    one = _empty(request.param, tmp_path_factory)
-    [wheel] = built.glob("*.whl")
-    one.run("python", "-m", "pip", "install", "--quiet", str(wheel))
-    return one
+    return _with_wheel(request.param, built, tmp_path_factory)
 
 
 @pytest.fixture(scope="session")
@@ -73,11 +70,8 @@ def lowest(
     """An environment of the lowest Python with the lowest version of whatever the core asks for."""
     core = [one for one in metadata.requires or [] if "extra ==" not in one]
     assert all(">=" in one for one in core), core
-    one = _empty(PYTHONS[0], tmp_path_factory)
-    [wheel] = built.glob("*.whl")
     pins = [one.replace(">=", "==") for one in core]
-    one.run("python", "-m", "pip", "install", "--quiet", str(wheel), *pins)
-    return one
+    return _with_wheel(PYTHONS[0], built, tmp_path_factory, *pins)
 
 
 @pytest.fixture(scope="session")
@@ -90,12 +84,17 @@ def metadata(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Distribut
     return PathDistribution(next(folder.glob("*.dist-info")))
 
 
-def _empty(version: str, tmp_path_factory: pytest.TempPathFactory) -> Installed:
-    """An empty environment of a Python; the test is skipped where there is none of that version."""
+def _with_wheel(
+    version: str, built: Path, tmp_path_factory: pytest.TempPathFactory, *pins: str
+) -> Installed:
+    """An environment of a Python with the wheel; skipped where there is none of that version."""
     python = find_python(version)
     if python is None:
         pytest.skip(f"there is no Python {version} on this machine")
     folder = tmp_path_factory.mktemp(f"python{version}")
     environment = clean_environment()
     subprocess.run([python, "-m", "venv", str(folder)], env=environment, check=True)
-    return Installed(folder)
+    [wheel] = built.glob("*.whl")
+    one = Installed(folder)
+    one.run("python", "-m", "pip", "install", "--quiet", str(wheel), *pins)
+    return one

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import importlib.util
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.hooks.conftest import clean_environment
-from tests.parts.jobs import Finished, run_part
+from tests.framework_jobs import PLUGIN, Ended, assets_of, free_port
+
+JOBS = Path(__file__).with_name("job")
 
 collect_ignore_glob = [] if importlib.util.find_spec("agentlightning") else ["test_*.py"]
 """They run by `make test-parts`, where the frameworks are installed."""
 
-ASSETS = Path(__file__).parents[1] / "trl" / "make_assets.py"
-
 
 @pytest.fixture(scope="module")
-def job(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Finished:
+def job(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Ended[str]:
     """The finished job of a module's `JOB`: the package that has to be installed, the script and
     its arguments, of which `FOLDER` is the job's folder and `MODEL` a tiny model with a tokenizer,
     made without a network. `WRAP` are options of `rltrace wrap`."""
@@ -29,8 +27,19 @@ def job(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     folder = tmp_path_factory.mktemp(package)
     model = str(folder / "model")
     if "MODEL" in arguments:
-        make = [sys.executable, str(ASSETS), model]
-        subprocess.run(make, check=True, env=clean_environment())
+        assets_of("trl", folder)
     places = {"FOLDER": str(folder), "MODEL": model}
     filled = [places.get(argument, argument) for argument in arguments]
-    return run_part(script, folder, filled, getattr(request.module, "WRAP", ()))
+    command = [sys.executable, str(JOBS / script), *filled]
+    environment = {
+        "PYTHONPATH": f"{JOBS}:{PLUGIN}",  # for the processes of a mesh, which know no script
+        "TORCHDYNAMO_DISABLE": "1",  # a kernel takes longer to compile than the whole job without
+        "HF_HUB_OFFLINE": "1",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(free_port()),
+        "RAY_USAGE_STATS_ENABLED": "0",
+    }
+    wrap = getattr(request.module, "WRAP", ())
+    finished = Ended.of(script, folder, command, options=wrap, **environment)
+    assert finished.problems == [], "every hook has found its target and could read"
+    return finished

@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 
 from rltrace.testing.inside.hooks import identify
-from tests.parts.jobs import Finished
+from tests.framework_jobs import Ended
 
 STEPS = 4
 JOB = ("agentlightning", "lightning_loop.py", str(STEPS))
 GROUP = 4
 
 
-def test_a_rollout_has_the_tokens_that_its_server_kept_or_a_flag(job: Finished) -> None:
+def test_a_rollout_has_the_tokens_that_its_server_kept_or_a_flag(job: Ended[str]) -> None:
     answers = defaultdict(list)
-    for answer in job.noted("answered"):
+    for answer in job.stamps("answered"):
         answers[identify(answer["attempt"])].append(answer)
     expected = {}
     for trajectory, of_one in answers.items():
@@ -33,35 +33,35 @@ def test_a_rollout_has_the_tokens_that_its_server_kept_or_a_flag(job: Finished) 
     assert {flags[1] for flags in expected.values()} == {0, 1}
 
 
-def test_tokens_are_those_of_agent_lightnings_own_adapter(job: Finished) -> None:
+def test_tokens_are_those_of_agent_lightnings_own_adapter(job: Ended[str]) -> None:
     found = job.keyed("SELECT trajectory, response_tokens FROM trajectories WHERE token_ids = 1")
-    for taken in job.noted("taken"):
+    for taken in job.stamps("taken"):
         trajectory = identify(taken["attempt"])
         if taken["status"] == "succeeded" and trajectory in found:
             assert sum(taken["tokens"]) == found[trajectory]
 
 
-def test_versions_and_lags_are_those_of_the_resources(job: Finished) -> None:
-    taken = {identify(t["attempt"]): t for t in job.noted("taken")}
+def test_versions_and_lags_are_those_of_the_resources(job: Ended[str]) -> None:
+    taken = {identify(t["attempt"]): t for t in job.stamps("taken")}
     found = job.keyed("SELECT trajectory, first_version, lag FROM lags")
     assert found == {key: (t["version"], t["lag"]) for key, t in taken.items()}
     assert {lag for _, lag in found.values()} == {0, 1}
 
 
-def test_what_failed_is_told_from_what_was_trained_on(job: Finished) -> None:
+def test_what_failed_is_told_from_what_was_trained_on(job: Ended[str]) -> None:
     fates = Counter(job.rows("SELECT fate FROM uses"))
-    statuses = Counter(taken["status"] for taken in job.noted("taken"))
+    statuses = Counter(taken["status"] for taken in job.stamps("taken"))
     assert fates == Counter(trained=statuses["succeeded"], failed=statuses["failed"])
     assert statuses["failed"] == 1
 
 
-def test_verdicts_are_those_that_the_agents_gave(job: Finished) -> None:
-    noted = {identify(judged["attempt"]): judged["value"] for judged in job.noted("judged")}
+def test_verdicts_are_those_that_the_agents_gave(job: Ended[str]) -> None:
+    noted = {identify(judged["attempt"]): judged["value"] for judged in job.stamps("judged")}
     assert job.keyed("SELECT trajectory, value FROM rewards") == noted
     assert job.rows("SELECT count(*) FROM rewards") == [len(noted)]
 
 
-def test_groups_are_the_rollouts_of_a_prompt_and_each_has_its_end(job: Finished) -> None:
+def test_groups_are_the_rollouts_of_a_prompt_and_each_has_its_end(job: Ended[str]) -> None:
     assert job.rows('SELECT count(*) FROM trajectories GROUP BY "group"') == [GROUP] * STEPS
     ended = job.rows("SELECT count(*), count(end_ns) FROM trajectories")
     assert ended == [(STEPS * GROUP, STEPS * GROUP)]

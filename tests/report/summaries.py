@@ -44,10 +44,10 @@ def run_of_kind(kind: str, path: Path) -> Run:
     return run_of(path, driver, worker, end_real_ns=at(200), exit_code=-9)
 
 
-def rendered(found: Summary, width: int = 100, tty: bool = False, own_figures: bool = False) -> str:
+def rendered(found: Summary, width: int = 100, own_figures: bool = False) -> str:
     """The report on a terminal."""
     out = io.StringIO()
-    terminal.render(found, Console(file=out, width=width, force_terminal=tty), own_figures)
+    terminal.render(found, Console(file=out, width=width), own_figures)
     return out.getvalue()
 
 

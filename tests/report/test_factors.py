@@ -14,7 +14,6 @@ from rltrace.testing.inside.report import to_json
 from rltrace.testing.inside.trace import Stage
 from rltrace.testing.made import at, process, rows, run_of, turns
 from rltrace.testing.played import Process
-from tests.analysis.walls.walled import job, samples, summary_of, verdicts
 from tests.report.summaries import Summaries, words_of
 
 
@@ -29,21 +28,17 @@ def test_each_factor_is_shown_and_their_product(summary: Summaries) -> None:
     assert found.cascade is not None
     for factor in found.cascade.factors:
         assert factor.name in text
-    assert "goodput the product" in text
     assert re.search(r"Working in the steps: 4 devices of learner for \d+ % of the time", text)
-    assert "GPU-hours;" in text
-    assert "groups carry a signal" in text
-
-
-def test_devices_of_no_known_role_are_of_none(tmp_path: Path) -> None:
-    text = words(tmp_path, process("", *turns(4, 4, 4, 4)))
-    assert "unknown" not in text.partition("Working in the steps: ")[2].partition(".")[0]
+    assert "a version is 1 learner step." in text
+    unit = replace(found.freshness.unit, optimizer_updates=4.0)
+    stated = replace(found, freshness=replace(found.freshness, unit=unit, overall=None))
+    assert "a version is 1 learner step of 4 optimizer updates." in words_of(stated)
+    assert "Not measured: no learner" in words_of(stated)
 
 
 def test_what_is_unknown_is_not_zero_and_a_crash_is_said_once(tmp_path: Path) -> None:
     driver = process("driver", (("step", 0), 0, 10), (Stage.TRAIN, 0, 10))
     text = words(tmp_path, driver, exit_code=1, end_real_ns=at(20))
-    assert "nobody recorded which samples the learner trained on –" in text
     assert "goodput the product –" in text
     assert text.count("the job failed") == 1
 
@@ -54,17 +49,6 @@ def test_a_price_for_devices_that_nobody_counted_gives_no_dollars(summary: Summa
     uncounted = replace(found.goodput, devices=replace(found.goodput.devices, count=0))
     assert "US$" in " ".join(goodput_section(found).lines)
     assert "US$" not in " ".join(goodput_section(replace(found, goodput=uncounted)).lines)
-
-
-def test_the_unit_of_lag_is_always_there(summary: Summaries) -> None:
-    found = summary("async")
-    assert "a version is 1 learner step." in words_of(found)
-    unit = replace(found.freshness.unit, optimizer_updates=4.0)
-    stated = replace(found, freshness=replace(found.freshness, unit=unit, overall=None))
-    text = words_of(stated)
-    assert "a version is 1 learner step of 4 optimizer updates." in text
-    assert "Not measured: no learner gave statistics" in text
-    assert "Published for plain PPO (assumed" in text
 
 
 @pytest.mark.parametrize(
@@ -87,16 +71,13 @@ def test_a_bound_says_how_sure_it_is(
     assert words in words_of(replace(found, freshness=replace(found.freshness, bound=made)))
 
 
-def test_alarms_stand_at_the_top_and_forbid_advice(summary: Summaries) -> None:
+def test_alarms_stand_at_the_top(summary: Summaries) -> None:
     found = summary("colocated")
     assert found.health.well
     ill = replace(found, health=Health((Alarm("reward", ALARM, "the reward fell at step 7"),)))
     text = words_of(ill)
     assert text.index("! the reward fell at step 7") < text.index("Where the step goes")
-    document = to_json.render(ill)
-    assert document["health"]["well"] is False
-    assert document["health"]["alarms"][0]["severity"] == "alarm"
-    assert "the reward fell at step 7" in document["warnings"]
+    assert "the reward fell at step 7" in to_json.render(ill)["warnings"]
 
 
 @pytest.mark.parametrize(
@@ -105,7 +86,6 @@ def test_alarms_stand_at_the_top_and_forbid_advice(summary: Summaries) -> None:
 def test_verdicts_of_components_are_not_the_trainers_reward(
     tmp_path: Path, components: list[str], told: bool
 ) -> None:
-    """Three steps of 5 s, of which two were judged."""
     driver = process("driver", *turns(5.0, 5.0, 5.0))
     rows(driver, "rewards", start_s=[3.0, 13.0], end_s=[4.0, 14.0], trajectory=[1, 1],
          component=components, value=[0.0, 1.0])  # fmt: skip
@@ -115,11 +95,11 @@ def test_verdicts_of_components_are_not_the_trainers_reward(
 
 
 def test_a_reward_that_is_always_the_same_does_not_change(tmp_path: Path) -> None:
-    driver = samples(job(rollout=6, train=4), [5.0, 4.0, 3.0])
     # A third of 0.1 + 0.2 + 0.3 and of 0.3 + 0.2 + 0.1 are not the same number.
-    found = summary_of(
-        tmp_path, verdicts(driver, 3, lambda n, i: (0.1, 0.2, 0.3)[i if n % 2 else 2 - i])
-    )
-    text = words_of(found)
-    assert "in 6 steps with verdicts" in text
+    driver = process("driver", *turns(6, 6, 6, 6))
+    starts_s = [10 * n + 6.0 + i for n in range(4) for i in range(3)]
+    rows(driver, "rewards", start_s=starts_s, end_s=[start_s + 1 for start_s in starts_s],
+         trajectory=list(range(12)), value=[0.1, 0.2, 0.3, 0.3, 0.2, 0.1] * 2)  # fmt: skip
+    text = words(tmp_path, driver)
+    assert "in 4 steps with verdicts" in text
     assert "It does not change." in text

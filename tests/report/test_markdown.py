@@ -10,9 +10,7 @@ from xml.etree import ElementTree
 import pytest
 
 from rltrace.report import markdown
-from rltrace.report.picture import write_svg
-from rltrace.testing.inside.report import Column, Grid, Section
-from rltrace.testing.inside.trace import visible
+from rltrace.testing.inside.report import Column, Grid, Section, terminal
 from tests.report.summaries import KINDS, Summaries
 
 
@@ -26,15 +24,7 @@ def test_tables_are_whole_and_no_symbol_is_taken_for_markup(summary: Summaries, 
         cells = found
     assert not re.search(r"τ_", text)
     assert text.startswith("# ")
-
-
-def test_the_sections_are_those_of_the_terminal(summary: Summaries) -> None:
-    text = markdown.render(summary("colocated"))
-    titles = """What to do; The eight walls; Where the step goes; Tail; Staleness of what was
-        trained on; Weight movement; Goodput; What goodput is made of, whole run; Reward; Checks;
-        Not seen, and what tracing cost"""
-    assert "; ".join(re.findall("^## (.*)$", text, re.MULTILINE)) == " ".join(titles.split())
-    assert "| rollout | τ\\_R |" in text
+    assert kind != "colocated" or "| rollout | τ\\_R |" in text
 
 
 @pytest.mark.parametrize(
@@ -54,7 +44,6 @@ def test_the_sections_are_those_of_the_terminal(summary: Summaries) -> None:
         ("- a", r"\- a"),
         ("---", r"\---"),
         ("1.5 s at -3 %", "1.5 s at -3 %"),
-        ("-3 %", "-3 %"),
     ],
 )
 def test_a_name_is_no_markup(name: str, shown: str) -> None:
@@ -68,20 +57,22 @@ def test_a_name_stays_in_its_cell() -> None:
     assert row == r"| a\|b\\\|c\\n\| d \| | e |"
 
 
-@pytest.mark.parametrize("command", ["python a.py", "a `b` ``c``", "`", "a\nb"])
-def test_a_command_stays_in_its_code(summary: Summaries, command: str) -> None:
+@pytest.mark.parametrize(
+    ("command", "shown"),
+    [
+        ("a `b` ``c``", "``` a `b` ``c`` ```"),
+        ("`", "`` ` ``"),
+        ("a\nb", "`a\\nb`"),
+    ],
+)
+def test_a_command_stays_in_its_code(summary: Summaries, command: str, shown: str) -> None:
     found = summary("colocated")
     text = markdown.render(replace(found, run=replace(found.run, command=command)))
-    (line,) = [line for line in text.splitlines() if line.startswith("`")]
-    fence = re.match("`+", line)
-    assert fence is not None
-    inside = line.removesuffix("  ")[len(fence[0]) : -len(fence[0])]
-    assert inside.strip() == visible(command)
-    assert fence[0] not in re.findall("`+", inside)
+    assert f"{shown}  " in text.splitlines()
 
 
 def test_a_picture_is_whole_and_asks_nobody(summary: Summaries, tmp_path: Path) -> None:
-    write_svg(summary("colocated"), tmp_path / "report.svg")
+    terminal.write_svg(summary("colocated"), tmp_path / "report.svg")
     drawn = (tmp_path / "report.svg").read_text("utf-8")
     texts = "".join(ElementTree.fromstring(drawn).itertext()).replace("\u00a0", " ")
     assert "rltrace report" in texts

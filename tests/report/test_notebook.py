@@ -10,8 +10,6 @@ import pytest
 import rltrace
 from benchmarks.make_trace import Workload, make
 from rltrace.report.notebook import Run
-from rltrace.report.plan_plot import colours
-from rltrace.testing.inside.trace import Stage, word
 
 
 @pytest.fixture(scope="module")
@@ -32,12 +30,6 @@ def test_a_run_answers_named_queries_and_is_summed_up_once(run: Run) -> None:
     assert run.query("lag_histogram").fetchall()
     assert run.summary is run.summary
     assert run.summary.steps.complete == 4
-
-
-def test_every_stage_has_a_colour_of_its_own() -> None:
-    shades = [colours()[word(stage)] for stage in Stage if stage is not Stage.STEP]
-    assert len(set(shades)) == len(shades)
-    assert {"bar", "lost", "good", "unattributed"} <= set(colours())
 
 
 def test_opening_a_run_loads_neither_the_analysis_nor_matplotlib(run: Run) -> None:

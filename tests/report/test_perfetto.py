@@ -7,29 +7,26 @@ import gzip
 from collections import Counter, defaultdict
 from itertools import pairwise
 from pathlib import Path
-from time import monotonic_ns
 
-import pytest
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TrackEvent
 
 import rltrace
 from benchmarks.make_trace import make
 from rltrace.report.perfetto import write
 from rltrace.testing.inside.analysis import summarize
-from rltrace.testing.inside.hooks import Recorder, identify
 from rltrace.testing.inside.report import find
-from rltrace.testing.inside.trace import Fate, Run, SyncRole, create_run
+from rltrace.testing.inside.trace import Fate, SyncRole
+from rltrace.testing.made import process, rows, run_of
 from rltrace.testing.workload import Workload
-from tests.report.timelines import DURATIONS, US, VERSIONS, awkward, events, names_of, read
+from tests.report.timelines import DURATIONS, VERSIONS, awkward, events, names_of, read
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> Run:
-    return awkward(tmp_path / "run")
-
-
-def test_the_packets_make_a_well_formed_trace(run: Run, tmp_path: Path) -> None:
-    write(run, tmp_path / "t.pftrace")
+def test_the_packets_make_a_well_formed_trace(tmp_path: Path) -> None:
+    run = awkward(tmp_path / "run")
+    plain, packed = tmp_path / "t.pftrace", tmp_path / "t.pftrace.gz"
+    sizes = [write(run, path).bytes for path in (plain, packed)]
+    assert gzip.decompress(packed.read_bytes()) == plain.read_bytes()
+    assert sizes == [plain.stat().st_size, packed.stat().st_size]
     described: set[int] = set()
     processes, threads = Counter[int](), Counter[int]()
     texts: set[int] = set()
@@ -62,16 +59,8 @@ def test_the_packets_make_a_well_formed_trace(run: Run, tmp_path: Path) -> None:
     assert set(ends_of_arrows.values()) == {2}, "an arrow has two ends"
 
 
-def test_gzip_changes_nothing_but_the_size(run: Run, tmp_path: Path) -> None:
-    plain, packed = tmp_path / "t.pftrace", tmp_path / "t.pftrace.gz"
-    sizes = [write(run, path).bytes for path in (plain, packed)]
-    assert gzip.decompress(packed.read_bytes()) == plain.read_bytes()
-    assert sizes == [plain.stat().st_size, packed.stat().st_size]
-
-
 def test_an_empty_run_is_an_empty_timeline(tmp_path: Path) -> None:
-    create_run(str(tmp_path / "run"), [], {}, rltrace.__version__)
-    empty = rltrace.open_run(tmp_path / "run")
+    empty = run_of(tmp_path)
     counts = write(empty, tmp_path / "t.pftrace", find(empty))
     assert (counts.slices, counts.tracks, counts.derived) == (0, 0, 0)
     assert not [p for p in read(tmp_path / "t.pftrace").packet if p.HasField("track_event")]
@@ -103,51 +92,39 @@ def test_steps_carry_the_verdict_and_the_path_fills_them(tmp_path: Path) -> None
     assert all(a.end_ns == b.start_ns for a, b in pairwise(path))
 
 
-AGAIN = 1000  # when the second attempt began, us
-
-
-def started_again(directory: Path) -> Run:
-    """A run that was started again: two attempts at versions 1 and 2, with a sample each."""
-    create_run(str(directory), ["python", "train.py"], {}, rltrace.__version__)
-    base = monotonic_ns()
-    for attempt in (0, AGAIN):
-        learner = Recorder(str(directory))
-        learner.describe(role="learner")
-
-        def at(moment: int, attempt: int = attempt) -> int:
-            return base + (attempt + moment) * US
-
-        for version, begins in ((1, 100), (2, 200)):
-            parts = ((SyncRole.SOURCE, 0, 10), (SyncRole.SINK, 5, 30))
-            for role, begun, ended in parts:
-                times = {"start_ns": at(begins + begun), "end_ns": at(begins + ended)}
-                learner.append("syncs", version=version, role=role, **times)
-        sample = {"trajectory": identify(attempt)}
-        generated = {"start_ns": at(110), "end_ns": at(150), "first_version": 1, "last_version": 1}
-        learner.append("trajectories", **generated, **sample)
-        use = {"step": 1, "version": 1, "fate": Fate.TRAINED}
-        learner.append("uses", time_ns=at(190), **use, **sample)
-    return rltrace.open_run(directory)
+AGAIN_S = 10  # when the second attempt began
 
 
 def test_a_sample_leads_to_the_version_that_was_made_of_it(tmp_path: Path) -> None:
-    run = started_again(tmp_path / "run")
+    """A run that was started again: two attempts at versions 1 and 2, with a sample each."""
+    attempts = []
+    for n, begins in enumerate((0, AGAIN_S)):
+        learner = process("learner", rank=n)
+        rows(learner, "syncs", start_s=[begins + at for at in (1, 1.5, 3, 3.5)],
+             end_s=[begins + at for at in (1.7, 2, 3.7, 4)], version=[1, 1, 2, 2],
+             role=[SyncRole.SOURCE, SyncRole.SINK] * 2)  # fmt: skip
+        rows(learner, "trajectories", start_s=[begins + 1.1], end_s=[begins + 1.9],
+             trajectory=[n + 1], first_version=[1], last_version=[1])  # fmt: skip
+        rows(learner, "uses", time_s=[begins + 2.5], trajectory=[n + 1], step=[1], version=[1],
+             fate=[Fate.TRAINED])  # fmt: skip
+        attempts.append(learner)
+    run = run_of(tmp_path, *attempts)
     counts = write(run, tmp_path / "t.pftrace")
     assert counts.versions == 4, "two versions, twice each"
     trace = read(tmp_path / "t.pftrace")
     names = names_of(trace)
     first, _ = next(events(trace))
-    arrows: dict[int, list[tuple[str, int]]] = defaultdict(list)
+    arrows: dict[int, list[tuple[str, float]]] = defaultdict(list)
     for moment, event in events(trace):
         for arrow in event.flow_ids:
-            moment_us = (moment - first) // US + 100  # the first update begins at 100
-            arrows[arrow].append((names[event.name_iid], moment_us))
+            moment_s = (moment - first) / 1e9 + 1  # the first update begins at 1
+            arrows[arrow].append((names[event.name_iid], moment_s))
     expected = []
-    for attempt in (0, AGAIN):
-        use = ("trained", attempt + 190)
-        expected += [[("trajectory v1", attempt + 110), use]]
-        expected += [[use, ("v2 on its way", attempt + 200)]]
-        for version, begins in ((1, attempt + 100), (2, attempt + 200)):
+    for attempt in (0, AGAIN_S):
+        use = ("trained", attempt + 2.5)
+        expected += [[("trajectory v1", attempt + 1.1), use]]
+        expected += [[use, ("v2 on its way", attempt + 3)]]
+        for version, begins in ((1, attempt + 1), (2, attempt + 3)):
             on_its_way = (f"v{version} on its way", begins)
-            expected += [[on_its_way, (f"weights v{version}", begins + at)] for at in (0, 5)]
+            expected += [[on_its_way, (f"weights v{version}", begins + at)] for at in (0, 0.5)]
     assert sorted(arrows.values()) == sorted(expected)

@@ -57,9 +57,7 @@ def test_names_and_units_are_as_prometheus_has_them() -> None:
     for metric in METRICS.values():
         assert (metric.kind == COUNTER) == metric.name.endswith("_total"), metric.name
         assert metric.labels[0] == "run"
-        assert bool(metric.buckets) == (metric.kind == HISTOGRAM)
         assert metric.kind in (COUNTER, GAUGE, HISTOGRAM)
-        assert list(metric.buckets) == sorted(set(metric.buckets))
 
 
 @pytest.fixture(scope="module")

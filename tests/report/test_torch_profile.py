@@ -72,7 +72,8 @@ def timed(document: dict[str, Any]) -> list[dict[str, Any]]:
 
 def test_every_event_is_read_at_its_unix_time(trace: Traced) -> None:
     path, before, after = trace
-    profile, events = read(path), timed(document_of(trace))
+    profile, document = read(path), document_of(trace)
+    events = timed(document)
     assert len(profile) == len(events) > 10
     assert profile.pid == os.getpid()
     assert (profile.end_ns - profile.start_ns).tolist() == [round(e["dur"] * 1000) for e in events]
@@ -84,10 +85,7 @@ def test_every_event_is_read_at_its_unix_time(trace: Traced) -> None:
     shapes = next(a for a in profile.arguments if a.title == "Input Dims")
     assert shapes.words is not None
     assert json.loads(shapes.words[shapes.values[product]]) == [[32, 32], [32, 32]]
-
-
-def test_arrows_lead_from_forward_to_backward(trace: Traced) -> None:
-    profile, document = read(trace[0]), document_of(trace)
+    # Arrows lead from forward to backward.
     begun = sum(e["ph"] == "s" for e in document["traceEvents"])
     assert len(profile.arrows) == begun > 0
     for forward, backward in profile.arrows.tolist():

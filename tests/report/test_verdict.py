@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from rltrace.report.sections import sections
 from rltrace.report.verdict import evidence, headline
 from rltrace.testing.inside.analysis import Summary, summarize
@@ -21,11 +23,9 @@ def summary_of(path: Path, *others: tuple[str, float, float, int]) -> Summary:
         for name, since, until, lane in others:
             when = between(10 * n + since, 10 * n + until)
             controller.span(when, name, Stage.WAIT, -1, lane=lane)
-    work: list[tuple[Any, ...]] = [(Stage.ROLLOUT, 10 * n, 10 * n + 9) for n in range(4)]
-    train: list[tuple[Any, ...]] = [(Stage.TRAIN, 10 * n + 9, 10 * n + 10) for n in range(4)]
-    return summarize(
-        run_of(path, controller, process("rollout", *work), process("learner", *train))
-    )
+    worker = process("rollout", *((Stage.ROLLOUT, 10 * n, 10 * n + 9) for n in range(4)))
+    learner = process("learner", *((Stage.TRAIN, 10 * n + 9, 10 * n + 10) for n in range(4)))
+    return summarize(run_of(path, controller, worker, learner))
 
 
 def test_back_pressure_is_evidence_where_the_steps_themselves_wait(tmp_path: Path) -> None:
@@ -58,19 +58,19 @@ def test_a_job_that_failed_in_its_first_step_trained_on_nothing(tmp_path: Path) 
     assert shown["Goodput"].grid.rows[0][0] == "handed to the learner"
 
 
-def test_a_job_that_somebody_ended_did_not_fail(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ({"exit_code": 1, "signals": [2]}, "when the job was ended, since 10.0 s"),
+        ({"exit_code": 130}, "when the job was ended, since 10.0 s"),
+        ({"exit_code": 1}, "step 1 in progress since 10.0 s"),
+    ],
+)
+def test_a_job_that_somebody_ended_did_not_fail(
+    tmp_path: Path, how: dict[str, Any], said: str
+) -> None:
     driver = process("driver", (("step", 0), 0, 10), (Stage.TRAIN, 0, 10), (("step", 1), 10, -1))
-
-    def ended(name: str, **how: Any) -> tuple[str, str]:
-        found = summarize(run_of(tmp_path / name, driver, end_real_ns=at(20), **how))
-        return headline(found), "\n".join(warnings(found))
-
-    said, warned = ended("signal", exit_code=1, signals=[2])
-    assert "not well" not in said
-    assert "ended from outside (SIGINT, then exit code 1)" in warned
-    assert "failed" not in warned
-    assert "step 1 was in progress, when the job was ended, since 10.0 s" in warned
-    _, warned = ended("by_hand", exit_code=130)
-    assert "step 1 was in progress, when the job was ended, since 10.0 s" in warned
-    _, warned = ended("failed", exit_code=1)
-    assert "step 1 in progress since 10.0 s" in warned
+    found = summarize(run_of(tmp_path, driver, end_real_ns=at(20), **how))
+    warned = "\n".join(warnings(found))
+    assert said in warned
+    assert ("not well" in headline(found)) is ("failed" in warned) is ("ended" not in said)

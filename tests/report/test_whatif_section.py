@@ -15,7 +15,24 @@ SAME = Estimate(1.0, 1.0, 1.0)
 UNKNOWN = Estimate(math.nan, math.nan, math.nan)
 
 
-def answer(lags: dict[int, float], gain: Estimate = SAME) -> tuple[str, ...]:
+@pytest.mark.parametrize(
+    ("lags", "gain", "told"),
+    [
+        (
+            dict.fromkeys(range(10), 0.1),
+            Estimate(1.068, 1.07, 1.072),
+            ["+7 % useful tokens for each device-second.", "5: 10 %, 6 to 9: 40 %."],
+        ),
+        (
+            {0: 0.25, 1: 0.75},
+            Estimate(1.06, 1.07, 1.072),
+            ["for each device-second (+6 % to +7 %).", "0: 25 %, 1: 75 %."],
+        ),
+    ],
+)
+def test_what_reads_alike_is_told_once_and_many_lags_together(
+    lags: dict[int, float], gain: Estimate, told: list[str]
+) -> None:
     base = Baseline(10.0, 10.0, "async", {}, (), lags, ())
     found = Prediction(
         levers=("lag_bound=12",), verdict="no gain", before_s=10.0, step_s=SAME.times(10),
@@ -23,28 +40,7 @@ def answer(lags: dict[int, float], gain: Estimate = SAME) -> tuple[str, ...]:
         useful_tokens_per_usd=UNKNOWN, devices={}, learner_waits_share=0.0, lags=lags,
         mean_lag=1.0, stale_share=0.0, walls=(), rests_on=(),
     )  # fmt: skip
-    return tuple(whatif_section.one(base, found).lines)
-
-
-@pytest.mark.parametrize(
-    ("gain", "says"),
-    [
-        (Estimate(1.068, 1.07, 1.072), "device-second."),
-        (Estimate(1.06, 1.07, 1.072), "device-second (+6 % to +7 %)."),
-    ],
-)
-def test_a_range_whose_ends_read_as_its_middle_is_left_out(gain: Estimate, says: str) -> None:
-    [line] = [one for one in answer({}, gain) if one.startswith("Then:")]
-    assert line == f"Then: 10.0 s a step: no gain, +7 % useful tokens for each {says}"
-
-
-@pytest.mark.parametrize(
-    ("lags", "told"),
-    [
-        (dict.fromkeys(range(10), 0.1), "5: 10 %, 6 to 9: 40 %."),
-        ({0: 0.25, 1: 0.75}, "0: 25 %, 1: 75 %."),
-    ],
-)
-def test_lags_that_are_not_listed_are_told_together(lags: dict[int, float], told: str) -> None:
-    [line] = [line for line in answer(lags) if line.startswith("Lag in policy versions")]
-    assert line.endswith(told)
+    lines = tuple(whatif_section.one(base, found).lines)
+    for start, end in zip(("Then: 10.0 s", "Lag in policy versions"), told, strict=True):
+        [line] = [line for line in lines if line.startswith(start)]
+        assert line.endswith(end)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from rltrace.testing.inside.trace import CACHE_VARIABLE
+from tests.run.shipped import Shipping
 
 
 @pytest.fixture
@@ -27,3 +28,15 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 
     yield f"memory://{tmp_path}/run"
     fsspec.filesystem("memory").store.clear()
+
+
+@pytest.fixture
+def shipping(tmp_path: Path, url: str, cache: Path) -> Shipping:
+    """A run that records and is shipped there."""
+    return Shipping(tmp_path / "run", url)
+
+
+@pytest.fixture
+def to_disk(tmp_path: Path, cache: Path) -> Shipping:
+    """One that is shipped to `there/run`."""
+    return Shipping(tmp_path / "run", f"file://{tmp_path}/there/run")

@@ -6,6 +6,7 @@ import signal
 import subprocess
 from pathlib import Path
 
+import rltrace
 from rltrace.testing.inside.hooks import Recorder
 from rltrace.testing.inside.run import Shipper, everything
 from rltrace.testing.inside.trace import (
@@ -15,9 +16,11 @@ from rltrace.testing.inside.trace import (
     TABLES,
     Store,
     create_run,
+    fetch,
     monotonic_ns,
+    update_run_json,
 )
-from tests.hooks.conftest import WRAP, clean_environment
+from tests.run.test_wrap import started
 
 UNTIL_SHIPPED = """
 import os, time, rltrace
@@ -58,6 +61,39 @@ def shipper(run_dir: Path, url: str) -> Shipper:
     return Shipper(run_dir, "node", url, everything)
 
 
+class Shipping:
+    """A run with a process that records, its URL, and who ships it there."""
+
+    def __init__(self, run: Path, url: str) -> None:
+        self.run, self.url, self.recorder = run, url, recorded(run)
+        self.store, self.ships = opened(run, url), shipper(run, url)
+
+    def ship(self, number: int, name: str = "train") -> None:
+        """Has so many spans stored, and what is there shipped."""
+        spans(self.recorder, number, name)
+        self.ships.ship(self.store)
+
+    def describe(self, **said: object) -> None:
+        """Changes the run's description, here and there."""
+        update_run_json(str(self.run), **said)
+        self.store.put(RUN_FILE, (self.run / RUN_FILE).read_bytes())
+
+    def assert_there(self) -> None:
+        """What is at the URL is the run, and it is well."""
+        assert contents(fetch(self.url)) == contents(self.run)
+        assert rltrace.open_run(fetch(self.url)).problems == []
+
+    def names(self) -> list[tuple[str, int]]:
+        """How many spans by name there are at the URL."""
+        return names_of(fetch(self.url))
+
+
+def names_of(run: Path) -> list[tuple[str, int]]:
+    """How many spans a run has by name."""
+    found = rltrace.open_run(run).sql("SELECT name, count(*) FROM spans GROUP BY 1 ORDER BY 1")
+    return [tuple(row) for row in found.fetchall()]
+
+
 def opened(run_dir: Path, url: str) -> Store:
     """The store at a URL, with the run's description in it."""
     store = Store(url)
@@ -80,14 +116,7 @@ def packs(store: Store) -> list[str]:
 def interrupted(folder: Path, phrase: str, *words: str) -> tuple[int, str]:
     """`rltrace wrap WORDS` in a folder, with Ctrl-C as soon as a line on stderr has the phrase: its
     exit code, and what it said after that line."""
-    job = subprocess.Popen(
-        [*WRAP, *words],
-        cwd=folder,
-        env=clean_environment(),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    job = started(folder, *words, stdout=subprocess.DEVNULL)
     assert job.stderr is not None
     for line in job.stderr:
         if phrase in line:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -133,35 +132,22 @@ def test_it_tells_what_will_be_seen(
     assert findings.healthy is (healthy and good)
 
 
-@pytest.mark.parametrize("what", ["no-files", "read-only"])
-def test_a_folder_that_cannot_be_written_to_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
-) -> None:
-    if what == "no-files":
-        monkeypatch.chdir("/proc")
-    else:
-        mount = ["mount", "-t", "tmpfs", "-o", "ro", "tmpfs", str(tmp_path)]
-        if subprocess.run(mount, capture_output=True, check=False).returncode:
-            pytest.skip("mounting a read-only file system is not permitted here")
-        monkeypatch.chdir(tmp_path)
-    try:
-        findings = doctor.examine()
-    finally:
-        monkeypatch.chdir("/")
-        if what == "read-only":
-            subprocess.run(["umount", "-l", str(tmp_path)], check=True)
+def recording_is_refused() -> str:
+    """Why nothing can be recorded here."""
+    findings = doctor.examine()
     (check,) = [check for check in findings.checks if check.name == "recording"]
     assert check.ok is False
-    assert "cannot be written to" in check.detail
     assert not findings.healthy
+    return check.detail
 
 
-def test_that_nothing_is_recorded_here_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_that_nothing_can_be_recorded_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as elsewhere:
+        elsewhere.chdir("/proc")
+        assert "/proc" in recording_is_refused()
     monkeypatch.setattr(sys, "platform", "darwin")
     monkeypatch.delattr("os.posix_fallocate")
-    [recording] = [one for one in doctor.examine().checks if one.name == "recording"]
-    assert recording.ok is False
-    assert "needs Linux" in recording.detail
+    assert "Linux" in recording_is_refused()
 
 
 def test_it_tells_what_is_wrong_with_a_run(run_path: Path, tmp_path: Path) -> None:
@@ -181,20 +167,19 @@ def test_it_tells_what_went_wrong_with_the_job(tmp_path: Path) -> None:
     worker = process("reward", (Stage.REWARD, 0, 5), (Stage.REWARD, 20, -1))
     run = run_of(tmp_path, process("driver", *turns(*[4] * 12)), worker)
     findings = doctor.examine(run.path)
-    assert len(findings.problems) == 1
-    assert findings.problems[0].startswith("1 process of role reward fell silent")
+    (problem,) = findings.problems
+    assert "reward" in problem
     assert not findings.healthy
 
 
-def test_of_a_run_that_is_well_it_says_so_and_of_one_that_was_killed_that_nobody_saw_how(
-    tmp_path: Path,
+@pytest.mark.parametrize(("exit_code", "healthy"), [(0, True), (None, False)])
+def test_of_a_run_that_ended_it_notes_how(
+    tmp_path: Path, exit_code: int | None, healthy: bool
 ) -> None:
+    """It is well, or was killed and nobody saw how."""
     driver = process("driver", *turns(*[4] * 12))
-    well = doctor.examine(run_of(tmp_path / "well", driver, end_real_ns=at(50), exit_code=0).path)
-    assert well.healthy
-    [said] = well.notes
-    assert "nothing is wrong" in said
-    ended: dict[str, Any] = {"end_real_ns": at(50), "exit_code": None, "command_pid": 1}
-    killed = doctor.examine(run_of(tmp_path / "killed", driver, **ended).path)
-    assert killed.problems == ()
-    assert any("nobody saw how" in note for note in killed.notes)
+    ended: dict[str, Any] = {"end_real_ns": at(50), "exit_code": exit_code, "command_pid": 1}
+    findings = doctor.examine(run_of(tmp_path, driver, **ended).path)
+    assert findings.problems == ()
+    said = "nothing is wrong" if healthy else "nobody saw how"
+    assert any(said in note for note in findings.notes)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import os
 import shutil
 import signal
 import subprocess
@@ -15,32 +14,35 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
 import rltrace
-from rltrace.cli import main
 from rltrace.run import experiment
 from rltrace.run.experiment import Plan
 from rltrace.run.location import keep_command, whole_command
 from rltrace.testing.inside.analysis import WRAP_SYNC, Interval, Pace, compare, trial
 from rltrace.testing.inside.analysis import predict_Estimate as Estimate
+from rltrace.testing.inside.analysis import stated_settings as settings_of
 from rltrace.testing.inside.report import section
-from rltrace.testing.inside.run import (
-    Change,
-    change_of_fix,
-    change_of_words,
-    make_run,
-    stated_settings,
+from rltrace.testing.inside.run import Change, change_of_fix, change_of_words, make_run
+from rltrace.testing.inside.trace import (
+    RltraceError,
+    Stage,
+    read_run_json,
+    redacted,
+    update_run_json,
 )
-from rltrace.testing.inside.trace import RltraceError, Stage, read_run_json, redacted
 from rltrace.testing.inside.trainer import TrainerConfig
-from rltrace.testing.made import process, run_of
+from rltrace.testing.made import process, run_of, stating
+from tests.cli.conftest import invoke
+from tests.hooks.conftest import clean_environment, untraced
 from tests.patience import PATIENCE_S
 
 TRAIN = Path(__file__).parents[2] / "examples" / "train.py"
 JOB = [sys.executable, str(TRAIN), "--steps", "5", "--prompts", "2", "--samples", "2",
        "--rollout-workers", "1", "--placement", "disaggregated", "--model-size", "0.03",
        "--layers", "2", "--heads", "2"]  # fmt: skip
+NO_MONITOR = {"RAY_memory_monitor_refresh_ms": "0"}
+"""Ray would end workers where others have the machine's memory."""
 
 
 @dataclass(frozen=True)
@@ -59,9 +61,15 @@ class FakeFix:
 GAIN = Estimate(1.5, 2.0, 2.5)
 
 
-def test_runs_take_turns_in_an_order_that_reverses() -> None:
-    plan = Plan(Change("", {"max_lag": 1}), ("python",), ("python", "--max-lag", "1"),
-                "rltrace.trainer", "/", Path("/x"), 3, 3)  # fmt: skip
+def plan_of(folder: Path, change: Change, pairs: int, most_pairs: int, **more: Any) -> Plan:
+    """A plan for the built-in trainer."""
+    command = ("python", "train.py")
+    words = (change, command, (*command, "--max-lag", "1"), "rltrace.trainer", "/", folder)
+    return Plan(*words, pairs, most_pairs, **more)
+
+
+def test_runs_take_turns_in_an_order_that_reverses(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path, Change("", {"max_lag": 1}), 3, 3)
     variants = [variant for _, variant in plan.order()]
     assert variants == ["before", "after", "after", "before", "before", "after"]
     assert [pair for pair, _ in plan.order()] == [0, 0, 1, 1, 2, 2]
@@ -77,7 +85,7 @@ def test_runs_take_turns_in_an_order_that_reverses() -> None:
     ],
 )
 def test_pairs_go_on_while_nobody_can_tell(
-    monkeypatch: pytest.MonkeyPatch, gains: tuple[float, ...], runs: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gains: tuple[float, ...], runs: int
 ) -> None:
     ran = []
 
@@ -87,11 +95,18 @@ def test_pairs_go_on_while_nobody_can_tell(
         return Pace((step_s,), step_s, math.nan)
 
     monkeypatch.setattr(experiment, "_paced", paced)
-    plan = Plan(Change("", {}, GAIN), (), (), "rltrace.trainer", "/", Path("/x"), 2, 6)
+    plan = plan_of(tmp_path, Change("", {}, GAIN), 2, 6)
     found = experiment.carry_out(plan, lambda _: None)
     assert len(found.pairs) == len(ran) / 2
     assert len(ran) == runs
     assert any("up to 12" in line for line in plan.sentences())
+
+
+def test_words_are_settings() -> None:
+    change = change_of_words(["a.b=2", "x=true", "y=0.5", "z=async"])
+    assert change.settings == {"a.b": 2, "x": True, "y": 0.5, "z": "async"}
+    with pytest.raises(RltraceError, match="OPTION=VALUE"):
+        change_of_words(["max_lag"])
 
 
 def test_the_first_fix_with_a_setting_and_a_prediction_is_tried() -> None:
@@ -130,13 +145,6 @@ def test_a_gain_that_only_goodput_shows_is_measured_in_goodput(
     assert change_of_fix(fixes, 2).metric == "freshness"
     change = change_of_fix(fixes, 1)
     assert (change.metric, change.predicted) == (metric, step if metric == "step" else GAIN)
-
-
-def test_words_are_settings() -> None:
-    change = change_of_words(["a.b=2", "x=true", "y=0.5", "z=async"])
-    assert change.settings == {"a.b": 2, "x": True, "y": 0.5, "z": "async"}
-    with pytest.raises(RltraceError, match="OPTION=VALUE"):
-        change_of_words(["max_lag"])
 
 
 def pace(step_s: float, tokens_per_s: float = math.nan) -> Pace:
@@ -203,6 +211,7 @@ def test_runs_without_useful_tokens_have_no_gain_in_them(metric: str) -> None:
     found = trial(((none, some), (none, none)), metric, None)
     assert found.answer == "cannot tell"
     assert math.isnan(found.uncounted)
+    assert trial((), "step", None).answer == "cannot tell"
 
 
 def test_gains_as_shares_of_the_cost() -> None:
@@ -211,147 +220,90 @@ def test_gains_as_shares_of_the_cost() -> None:
     assert found.predicted_saved == Interval(0.5, 0.375, 0.6)
     rates = trial(((pace(1.0, 100), pace(1.0, 300)),) * 2, "goodput", None)
     assert rates.gain.value == pytest.approx(3.0)
-    assert trial((), "step", None).answer == "cannot tell"
-
-
-@pytest.fixture(scope="module")
-def traced(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A small real run of the built-in trainer whose verdicts take their time."""
-    path = tmp_path_factory.mktemp("experiment") / "run"
-    command = [*JOB, "--reward-latency", "0.2", "--ledger", str(path.parent / "ledger.json")]
-    done = rltrace_(["wrap", "--out", str(path), "--", *command])
-    assert done.returncode == 0, done.stderr
-    return path
-
-
-def rltrace_(words: list[str]) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "rltrace", *words]
-    return subprocess.run(command, env=_environment(), capture_output=True, text=True, check=False,
-                          timeout=PATIENCE_S)  # fmt: skip
-
-
-def _environment() -> dict[str, str]:
-    kept = {k: v for k, v in os.environ.items() if not k.startswith("RLTRACE_")}
-    return kept | {"RAY_memory_monitor_refresh_ms": "0"}
-
-
-@pytest.mark.slow
-def test_a_real_experiment(traced: Path, tmp_path: Path) -> None:
-    out = tmp_path / "experiment"
-    books = traced.parent / "ledger.json"
-    before = books.read_bytes()
-    words = ["experiment", str(traced), "--set", "reward_latency=0.0", "--pairs", "1"]
-    done = rltrace_([*words, "--out", str(out), "--json"])
-    assert done.returncode in (0, 3), done.stderr
-    said = done.stderr
-    assert said.index("before:") < said.index("run 1 of 2") < said.index("run 2 of 2")
-    found = json.loads(done.stdout)
-    assert len(found["pairs"]) == 1
-    assert found["gain"]["value"] > 1  # 0.2 s for each of four verdicts are gone
-    stated = stated_settings(rltrace.open_run(out / "1-after"))
-    assert stated["reward_latency"] == 0.0
-    compared = compare(*(rltrace.open_run(out / f"1-{name}") for name in ("before", "after")))
-    assert [(d.name, d.before, d.after) for d in compared.settings] == [
-        ("reward_latency", 0.2, 0.0)
-    ]
-    assert sum(s.difference_s.value for s in compared.stages) == pytest.approx(
-        compared.step_s.value
-    )
-    assert compared.devices == ()
-    assert books.read_bytes() == before  # what the job writes went elsewhere
-    assert (out / "output/1-after/ledger.json").exists()
-    again = rltrace_([*words, "--out", str(out), "--json", "--resume"])
-    assert again.stderr.count("it is there already") == 2
-    assert json.loads(again.stdout) == found
 
 
 def test_only_runs_that_ended_well_are_kept(tmp_path: Path) -> None:
-    command = ("python", "train.py")
-    plan = Plan(Change("", {"max_lag": 1}), command, command, "rltrace.trainer", "/",
-                tmp_path / "x", 2, 2, resume=True)  # fmt: skip
+    plan = plan_of(tmp_path / "x", Change("", {"max_lag": 1}), 2, 2, resume=True)
+    plan.folder.mkdir()
     for pair, variant, code in ((0, "before", 0), (0, "after", 1), (1, "after", None)):
-        made = run_of(tmp_path / f"{pair}-{variant}", process("driver", (("step", 0), 0, 9)),
-                      command=[*plan.command(pair, variant)], exit_code=code)  # fmt: skip
-        plan.run_path(pair, variant).parent.mkdir(exist_ok=True)
+        command = [*plan.command(pair, variant)]
+        driver = process("driver", (("step", 0), 0, 9))
+        made = run_of(tmp_path / f"{pair}-{variant}", driver, command=command, exit_code=code)
         made.path.rename(plan.run_path(pair, variant))
     there = [experiment._is_there(plan, *each) for each in plan.order()]
     assert there == [True, False, False, False]
-    assert {path.name for path in plan.folder.iterdir()} == {
-        "1-before", "1-after-unfinished-1", "2-after-unfinished-1"
-    }  # fmt: skip
+    kept = {path.name for path in plan.folder.iterdir()}
+    assert kept == {"1-before", "1-after-unfinished-1", "2-after-unfinished-1"}
     other = dataclasses.replace(plan, before=("python", "other.py"))
     with pytest.raises(RltraceError, match="another command"):
         experiment._is_there(other, 0, "before")
 
 
-@pytest.mark.slow
-def test_a_dry_run_runs_nothing(traced: Path, tmp_path: Path) -> None:
-    words = ["experiment", str(traced), "--set", "max_lag=1", "--dry-run"]
-    done = rltrace_([*words, "--out", str(tmp_path / "x")])
-    assert done.returncode == 0
-    assert "--max-lag 1" in done.stdout
-    assert not (tmp_path / "x").exists()
-
-
 def of_trainer(path: Path, **facts: Any) -> Path:
     """A run whose one process is the built-in trainer's and states these facts."""
-    spans = ((("step", 0), 0, 9), (Stage.TRAIN, 0, 9))
-    run_of(path, process("driver", *spans), command=["python", "examples/train.py"])
-    (file,) = (path / "run" / "process").iterdir()
-    told = json.loads(file.read_text())
-    file.write_text(json.dumps({**told, "adapter": "rltrace.trainer", **facts}))
-    return path / "run"
+    driver = process("driver", (("step", 0), 0, 9), (Stage.TRAIN, 0, 9))
+    run = run_of(path, driver, command=["python", "examples/train.py"])
+    return stating(run, {"adapter": "rltrace.trainer", **facts}).path
 
 
 @pytest.mark.parametrize(
-    ("word", "near"),
+    ("word", "code", "names"),
     [
-        ("max-lag=1", "max_lag"),
-        ("maxlag=1", "max_lag"),
-        ("lr=0.1", "learning_rate"),
-        ("xyzzy=1", None),
+        ("max-lag=1", 2, "did you mean max_lag"),
+        ("maxlag=1", 2, "did you mean max_lag"),
+        ("lr=0.1", 2, "did you mean learning_rate"),
+        ("xyzzy=1", 2, "no setting 'xyzzy'\n"),
+        (f"max_lag={TrainerConfig().max_lag}", 3, "already"),
     ],
 )
-def test_a_setting_that_the_trainer_does_not_have_is_refused_before_anything_is_run(
-    tmp_path: Path, word: str, near: str | None
+def test_a_setting_that_the_trainer_cannot_be_given_is_refused_before_anything_is_run(
+    tmp_path: Path, word: str, code: int, names: str
 ) -> None:
     path = of_trainer(tmp_path, settings=vars(TrainerConfig()))
     out = tmp_path / "x"
-    done = CliRunner().invoke(main, ["experiment", str(path), "--set", word, "--out", str(out)])
-    assert done.exit_code == 2
-    assert done.stderr.count("\n") == 1
-    assert (f"did you mean {near}" if near else "no setting 'xyzzy'\n") in done.stderr
+    done = invoke("experiment", path, "--set", word, "--out", out)
+    assert (done.exit_code, done.stderr.count("\n")) == (code, 1)
+    assert names in done.stderr
     assert not out.exists()
 
 
-def test_a_dry_run_is_told_in_json_too(tmp_path: Path) -> None:
-    words = ["experiment", str(of_trainer(tmp_path)), "--set", "max_lag=1", "--pairs", "1"]
-    out = str(tmp_path / "x")
-    done = CliRunner().invoke(main, [*words, "--out", out, "--dry-run", "--json"])
-    assert done.exit_code == 0, done.stderr
-    told = json.loads(done.stdout)
+@pytest.mark.parametrize("sync", [True, False])
+def test_a_dry_run_tells_what_would_be_run_and_runs_nothing(tmp_path: Path, sync: bool) -> None:
+    path = of_trainer(tmp_path)
+    update_run_json(str(path), settings={"sync": True} if sync else {})
+    words = ("experiment", path, "--set", "max_lag=1", "--pairs", "1", "--out", tmp_path / "x")
+    told = json.loads(invoke(*words, "--dry-run", "--json").stdout)
     assert [(run["pair"], run["variant"]) for run in told["runs"]] == [(1, "before"), (1, "after")]
     assert told["runs"][1]["command"][-2:] == ["--max-lag", "1"]
+    assert told["sync"] is sync  # weights are moved as they were in the run
+    assert "--max-lag 1" in invoke(*words, "--dry-run").stdout
     assert not (tmp_path / "x").exists()
+
+
+def test_runs_that_are_there_are_not_taken_for_those_of_an_experiment(tmp_path: Path) -> None:
+    path, out = of_trainer(tmp_path), tmp_path / "x"
+    (out / "1-before").mkdir(parents=True)
+    done = invoke("experiment", path, "--set", "max_lag=1", "--out", out)
+    assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
+    assert str(out) in done.stderr
 
 
 def test_a_command_is_run_whole_where_it_is_kept_and_else_asked_for(tmp_path: Path) -> None:
     path = of_trainer(tmp_path)
-    told = json.loads((path / "run.json").read_text())
+    told = read_run_json(str(path))
     whole = [*told["command"], "--api-key", "abc"]
-    (path / "run.json").write_text(json.dumps({**told, "command": redacted(whole)}))
-    words = ["experiment", str(path), "--set", "max_lag=1", "--out", str(tmp_path / "x")]
-    dry = [*words, "--dry-run", "--json"]
+    update_run_json(str(path), command=redacted(whole))
+    words = ("experiment", path, "--set", "max_lag=1", "--out", tmp_path / "x")
 
     def commands(*given: str) -> list[list[str]]:
-        done = CliRunner().invoke(main, [*dry, *given])
+        done = invoke(*words, "--dry-run", "--json", *given)
         return [run["command"] for run in json.loads(done.stdout)["runs"][:2]]
 
-    def refused() -> tuple[int, int]:
-        done = CliRunner().invoke(main, words)
-        return done.exit_code, done.stderr.count("\n")
+    def is_refused() -> bool:
+        done = invoke(*words)
+        return (done.exit_code, done.stderr.count("\n")) == (2, 1)
 
-    assert refused() == (2, 1)
+    assert is_refused()
     assert commands("--", *whole) == [whole, [*whole, "--max-lag", "1"]]
     keep_command(path, whole)
     assert commands() == [whole, [*whole, "--max-lag", "1"]]
@@ -359,17 +311,16 @@ def test_a_command_is_run_whole_where_it_is_kept_and_else_asked_for(tmp_path: Pa
     for file, mode in ((kept, 0o644), (kept.parent, 0o755)):  # others could have written it
         before = file.stat().st_mode
         file.chmod(mode)
-        assert refused() == (2, 1)
+        assert is_refused()
         file.chmod(before)
     kept.rename(kept.with_name("elsewhere"))
     kept.symlink_to("elsewhere")
-    assert refused() == (2, 1)
-    (path / "run.json").write_text(
-        json.dumps({**told, "command": redacted(whole), "start_real_ns": 5})
-    )
+    assert is_refused()
     kept.unlink()
-    kept.with_name("elsewhere").rename(kept)  # of another run by this name
-    assert refused() == (2, 1)
+    kept.with_name("elsewhere").rename(kept)
+    assert commands() == [whole, [*whole, "--max-lag", "1"]]
+    update_run_json(str(path), start_real_ns=5)  # of another run by this name
+    assert is_refused()
     assert not (tmp_path / "x").exists()
 
 
@@ -390,16 +341,6 @@ def test_commands_go_with_their_runs(tmp_path: Path) -> None:
     assert not (tmp_path / "theirs" / "third").exists()
 
 
-@pytest.mark.parametrize("sync", [True, False])
-def test_weights_are_moved_as_they_were_in_the_run(tmp_path: Path, sync: bool) -> None:
-    path = of_trainer(tmp_path)
-    told = json.loads((path / "run.json").read_text())
-    (path / "run.json").write_text(json.dumps({**told, "settings": {"sync": True} if sync else {}}))
-    words = ["experiment", str(path), "--set", "max_lag=1", "--out", str(tmp_path / "x")]
-    done = CliRunner().invoke(main, [*words, "--dry-run", "--json"])
-    assert json.loads(done.stdout)["sync"] is sync
-
-
 def test_a_fix_of_how_the_job_is_wrapped_changes_the_wrapping_alone(tmp_path: Path) -> None:
     run = rltrace.open_run(of_trainer(tmp_path))
     change = Change("weights by rltrace.sync", {WRAP_SYNC: True})
@@ -408,58 +349,72 @@ def test_a_fix_of_how_the_job_is_wrapped_changes_the_wrapping_alone(tmp_path: Pa
     assert made.before == made.after
 
 
-def test_runs_that_are_there_are_not_taken_for_those_of_an_experiment(tmp_path: Path) -> None:
-    (tmp_path / "x" / "1-before").mkdir(parents=True)
-    words = ["experiment", str(of_trainer(tmp_path)), "--set", "max_lag=1"]
-    done = CliRunner().invoke(main, [*words, "--out", str(tmp_path / "x")])
-    assert done.exit_code == 2
-    assert "is there already: name a new directory" in done.stderr
-    assert done.stderr.count("\n") == 1
-
-
-@pytest.mark.slow
-def test_what_the_job_has_already_is_no_experiment(traced: Path) -> None:
-    done = rltrace_(["experiment", str(traced), "--set", "reward_latency=0.2", "--dry-run"])
-    assert done.returncode == 3
-    assert "already" in done.stderr
+def rltrace_(*words: object) -> subprocess.CompletedProcess[str]:
+    return untraced(sys.executable, "-m", "rltrace", *map(str, words), **NO_MONITOR)
 
 
 @pytest.fixture(scope="module")
-def failed(traced: Path) -> tuple[Path, subprocess.CompletedProcess[str]]:
-    """An experiment whose run with the change fails: its folder, and how it ended."""
-    folder = traced.parent / "failed"
-    words = ["experiment", str(traced), "--set", "task=nothing", "--out", str(folder)]
-    return folder, rltrace_([*words, "--pairs", "1"])
+def traced(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small real run of the built-in trainer whose verdicts take their time."""
+    path = tmp_path_factory.mktemp("experiment") / "run"
+    command = [*JOB, "--reward-latency", "0.2", "--ledger", str(path.parent / "ledger.json")]
+    done = rltrace_("wrap", "--out", path, "--", *command)
+    assert done.returncode == 0, done.stderr
+    return path
 
 
 @pytest.mark.slow
-def test_a_failing_job_says_where_its_log_is(
-    failed: tuple[Path, subprocess.CompletedProcess[str]],
-) -> None:
-    _, done = failed
-    assert done.returncode == 4
-    assert "log.txt" in done.stderr
+def test_a_real_experiment(traced: Path, tmp_path: Path) -> None:
+    out = tmp_path / "experiment"
+    books = traced.parent / "ledger.json"
+    before = books.read_bytes()
+    words = ("experiment", traced, "--set", "reward_latency=0.0", "--pairs", "1", "--out", out)
+    done = rltrace_(*words, "--json")
+    assert done.returncode in (0, 3), done.stderr
+    said = done.stderr
+    assert said.index("before:") < said.index("run 1 of 2") < said.index("run 2 of 2")
+    found = json.loads(done.stdout)
+    assert len(found["pairs"]) == 1
+    assert found["gain"]["value"] > 1  # 0.2 s for each of four verdicts are gone
+    runs = [rltrace.open_run(out / f"1-{name}") for name in ("before", "after")]
+    assert settings_of(runs[1])["reward_latency"] == 0.0
+    compared = compare(*runs)
+    changed = [(d.name, d.before, d.after) for d in compared.settings]
+    assert changed == [("reward_latency", 0.2, 0.0)]
+    of_stages = sum(stage.difference_s.value for stage in compared.stages)
+    assert of_stages == pytest.approx(compared.step_s.value)
+    assert compared.devices == ()
+    assert books.read_bytes() == before  # what the job writes went elsewhere
+    assert (out / "output/1-after/ledger.json").exists()
+    again = rltrace_(*words, "--json", "--resume")
+    assert again.stderr.count("it is there already") == 2
+    assert json.loads(again.stdout) == found
 
 
 @pytest.mark.slow
-def test_an_interrupted_experiment_ends_with_what_is_there(
-    traced: Path, failed: tuple[Path, subprocess.CompletedProcess[str]]
+def test_an_experiment_that_fails_or_is_interrupted_says_so_and_keeps_what_is_there(
+    traced: Path, tmp_path: Path
 ) -> None:
-    """What is there is the run before the change, of the experiment that failed."""
-    folder, _ = failed
+    """What is there is the run before the change, of the one that failed."""
+    folder = tmp_path / "failed"
+    words = ("experiment", traced, "--out", folder, "--pairs", "1")
+    failed = rltrace_(*words, "--set", "task=nothing")
+    assert (failed.returncode, "log.txt" in failed.stderr) == (4, True)
     shutil.rmtree(folder / "1-after")
-    words = ["experiment", str(traced), "--set", "steps=5000", "--out", str(folder), "--resume"]
-    child = subprocess.Popen([sys.executable, "-m", "rltrace", *words, "--pairs", "1"],
-                             env=_environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                             text=True)  # fmt: skip
+    again = (*words, "--set", "steps=5000", "--resume")
+    child = subprocess.Popen(
+        [sys.executable, "-m", "rltrace", *map(str, again)],
+        env=clean_environment(**NO_MONITOR),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     assert child.stderr is not None
     for line in child.stderr:
         if line.startswith("run 2 of 2"):
             break
     child.send_signal(signal.SIGINT)
     out, said = child.communicate(timeout=PATIENCE_S)
-    assert child.returncode == 3, said
-    assert "interrupted" in said
+    assert (child.returncode, "interrupted" in said) == (3, True), said
     assert "Cannot tell" in out
-    meta = json.loads((folder / "1-before" / "run.json").read_text())
-    assert meta["exit_code"] == 0
+    assert read_run_json(str(folder / "1-before"))["exit_code"] == 0

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
 import socket
-import subprocess
 import sys
 import threading
 import urllib.error
@@ -19,14 +17,20 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from click.testing import CliRunner
 
-from rltrace.cli import main
 from rltrace.run import exporter as exporting
 from rltrace.run.exporter import Exporter, serve
 from rltrace.testing.inside.report import loopback
-from rltrace.testing.inside.trace import UNREADABLE, WRONG_USAGE, RltraceError, Stage
+from rltrace.testing.inside.trace import (
+    UNREADABLE,
+    WRONG_USAGE,
+    RltraceError,
+    Stage,
+    update_run_json,
+)
 from rltrace.testing.made import at, process, run_of
+from tests.cli.conftest import invoke
+from tests.hooks.conftest import untraced
 from tests.patience import PATIENCE_S
 
 
@@ -88,47 +92,27 @@ def test_it_serves_until_it_is_told_to_end(run: Path, ends_by: int) -> None:
     assert signal.getsignal(ends_by) == before
 
 
-def asked_by(name: str | None) -> Callable[[str], int]:
+def asked_by(name: str | None, url: str) -> int:
     """Asks for the metrics with such a `Host`, or with none; the status of the answer."""
-
-    def ask(url: str) -> int:
-        where = urlsplit(url)
-        connection = HTTPConnection(str(where.hostname), where.port, timeout=PATIENCE_S)
-        connection.putrequest("GET", where.path, skip_host=True)
-        if name is not None:
-            connection.putheader("Host", name.format(port=where.port))
-        connection.endheaders()
-        return connection.getresponse().status
-
-    return ask
+    where = urlsplit(url)
+    connection = HTTPConnection("127.0.0.1", where.port, timeout=PATIENCE_S)
+    connection.putrequest("GET", where.path, skip_host=True)
+    if name is not None:
+        connection.putheader("Host", name.format(port=where.port))
+    connection.endheaders()
+    return connection.getresponse().status
 
 
-@pytest.mark.parametrize(
-    ("name", "status"),
-    [
-        ("127.0.0.1:{port}", 200),
-        ("localhost:{port}", 200),
-        ("LOCALHOST", 200),
-        ("[::1]:{port}", 200),
-        ("evil.example:{port}", 403),
-        ("127.0.0.1.evil.example", 403),
-        ("localhost@evil.example", 403),
-        ("[::1", 403),
-        ("", 403),
-        (None, 403),
-    ],
-)
-def test_a_page_that_came_here_by_another_name_is_refused(
-    run: Path, name: str | None, status: int
-) -> None:
-    assert served(run, asked_by(name)) == [status]
+def test_a_page_that_came_here_by_another_name_is_refused(run: Path) -> None:
+    ours = ("127.0.0.1:{port}", "localhost:{port}", "LOCALHOST", "[::1]:{port}")
+    others = ("evil.example:{port}", "127.0.0.1.evil.example", "localhost@evil.example", "[::1")
+    names = [*ours, *others, "", None]
+    (found,) = served(run, lambda url: [asked_by(name, url) for name in names])
+    assert found == [200] * len(ours) + [403] * (len(others) + 2)
 
 
 def test_who_listens_for_everybody_answers_to_any_name(run: Path) -> None:
-    def ask(url: str) -> int:
-        return asked_by("trainer-0.jobs.example")(url.replace("0.0.0.0", "127.0.0.1"))
-
-    assert served(run, ask, host="0.0.0.0") == [200]
+    assert served(run, lambda url: asked_by("trainer-0.example", url), host="0.0.0.0") == [200]
 
 
 def test_who_asks_and_says_no_more_takes_no_place_for_long(
@@ -163,16 +147,15 @@ def test_it_listens_on_ipv6(run: Path) -> None:
     assert "rltrace_steps_total" in answer[2]
 
 
-def test_with_until_end_it_ends_once_the_job_has(
-    run: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("end", ["ended", "deleted"])
+def test_it_ends_with_the_job_or_the_run(
+    run: Path, monkeypatch: pytest.MonkeyPatch, end: str
 ) -> None:
     monkeypatch.setattr(exporting, "_LOOKS_EVERY_S", 0.01)
     monkeypatch.setattr(exporting, "_LAST_SCRAPES_S", 0.02)
-    served(run, lambda url: None, ends_by=None, until_end=True)
-
-
-def test_it_ends_when_the_run_is_deleted(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exporting, "_LOOKS_EVERY_S", 0.01)
+    if end == "ended":
+        served(run, lambda url: None, ends_by=None, until_end=True)
+        return
     with pytest.raises(RltraceError, match="was deleted") as raised:
         served(run, lambda url: shutil.rmtree(run), ends_by=None)
     assert raised.value.exit_code == UNREADABLE
@@ -180,36 +163,25 @@ def test_it_ends_when_the_run_is_deleted(run: Path, monkeypatch: pytest.MonkeyPa
 
 def test_a_port_that_is_taken_is_said(run: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
-        port = other.getsockname()[1]
-        words = [sys.executable, "-m", "rltrace.cli", "export", "prometheus", str(run)]
-        words += ["--port", str(port)]
-        done = subprocess.run(words, check=False, capture_output=True, text=True)
+        port = str(other.getsockname()[1])
+        words = ("-m", "rltrace.cli", "export", "prometheus", str(run), "--port", port)
+        done = untraced(sys.executable, *words)
     assert done.returncode == WRONG_USAGE
     assert f"port {port}" in done.stderr
-    assert "--port" in done.stderr
 
 
 def test_once_prints_and_ends(run: Path) -> None:
-    done = CliRunner().invoke(main, ["export", "prometheus", str(run), "--once"])
-    assert done.exit_code == 0
-    assert 'rltrace_steps_total{run="run"} 3\n' in done.stdout
-    done = CliRunner().invoke(main, ["export", "prometheus", str(run), "--once", "--json"])
-    assert '"name": "rltrace_steps_total"' in done.stdout
-
-
-def test_a_run_that_is_none_is_said(tmp_path: Path) -> None:
-    done = CliRunner().invoke(main, ["export", "prometheus", str(tmp_path / "none"), "--once"])
-    assert done.exit_code == UNREADABLE
-    assert "does not exist" in done.stderr
+    words = ("export", "prometheus", run, "--once")
+    assert 'rltrace_steps_total{run="run"} 3\n' in invoke(*words).stdout
+    assert '"name": "rltrace_steps_total"' in invoke(*words, "--json").stdout
 
 
 def test_what_is_no_text_is_escaped_and_answered(run: Path) -> None:
     """A folder may have a name that is none, which is then the run's id."""
-    told = json.loads((run / "run.json").read_text())
     half = {"id": "a\udce9", "framework": "\ud800", "framework_version": "\ud800"}
-    (run / "run.json").write_text(json.dumps(told | half))
+    update_run_json(str(run), **half)
     ((status, _, text),) = served(run, get)
     assert status == 200
     assert 'rltrace_run_alive{run="a\\\\udce9"} 0' in text
-    spans = CliRunner().invoke(main, ["export", "otlp", str(run)])
+    spans = invoke("export", "otlp", run)
     assert spans.exit_code == 0, spans.output

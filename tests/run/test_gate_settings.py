@@ -70,14 +70,9 @@ def test_a_command_line_takes_the_place_of_what_it_is_about() -> None:
     assert (both.baseline, both.normalise) == (Path("other.json"), True)
 
 
-def test_a_baseline_alone_is_held_to_goodput() -> None:
-    found = GateSettings(baseline=Path("baseline.json")).completed()
-    assert [condition.subject for condition in found.conditions] == ["goodput"]
-
-
-def test_what_needs_no_baseline_does_without() -> None:
-    found = stated({"max": ["lag.p99=4"]}, None, None).completed()
-    assert texts(found) == ["max lag.p99=4"]
+def test_a_baseline_alone_is_held_to_goodput_and_a_bound_does_without() -> None:
+    assert texts(GateSettings(baseline=Path("b.json")).completed()) == ["max-regression goodput=3%"]
+    assert texts(stated({"max": ["lag.p99=4"]}, None, None).completed()) == ["max lag.p99=4"]
 
 
 @pytest.mark.parametrize(
@@ -93,30 +88,23 @@ def test_what_cannot_be_asked_is_wrong_usage(options: dict[str, list[str]], says
 @pytest.mark.parametrize(
     "text",
     [
-        "[gate",
-        "[gates]\nwall = 'rollout'",
-        "gate = 3",
-        "[gate]\nwalls = 'rollout'",
-        "[gate]\nbaseline = 3",
-        "[gate]\nnormalise = 'yes'",
-        "[gate]\nmax-regression = { goodput = '3' }",
-        "[gate]\nmax = { nonsense = 3 }",
-        "[gate]\nmin = 3",
-        "[gate]\nforbid = [3]",
+        b"[gate",
+        b"[gates]\nwall = 'rollout'",
+        b"gate = 3",
+        b"[gate]\nwalls = 'rollout'",
+        b"[gate]\nbaseline = 3",
+        b"[gate]\nnormalise = 'yes'",
+        b"[gate]\nmax-regression = { goodput = '3' }",
+        b"[gate]\nmax = { nonsense = 3 }",
+        b"[gate]\nmin = 3",
+        b"[gate]\nforbid = [3]",
+        b"\xff\xfe",
     ],
 )
-def test_a_wrong_file_is_one_sentence_that_names_it(tmp_path: Path, text: str) -> None:
+def test_a_wrong_file_is_one_sentence_that_names_it(tmp_path: Path, text: bytes) -> None:
     """A limit that nobody reads is worse than none."""
-    (tmp_path / "rltrace.toml").write_text(text)
-    with pytest.raises(RltraceError, match=r"rltrace\.toml") as error:
-        read_settings(tmp_path)
-    assert error.value.exit_code == 2
-    assert "\n" not in str(error.value)
-
-
-def test_a_file_that_is_no_text_is_wrong_usage(tmp_path: Path) -> None:
-    (tmp_path / "rltrace.toml").write_bytes(b"\xff\xfe")
-    with pytest.raises(RltraceError, match=r"rltrace\.toml") as error:
+    (tmp_path / "rltrace.toml").write_bytes(text)
+    with pytest.raises(RltraceError, match=r"^.*rltrace\.toml.*$") as error:
         read_settings(tmp_path)
     assert error.value.exit_code == 2
 

@@ -8,12 +8,9 @@ from pathlib import Path
 
 import pytest
 
-import rltrace
 from rltrace.run.shipping.merging import TOGETHER
 from rltrace.testing.inside.trace import Store, fetch
-from tests.run.shipped import contents, opened, packs, recorded, shipper, spans
-
-pytestmark = pytest.mark.usefixtures("cache")
+from tests.run.shipped import Shipping, contents, packs
 
 
 class Kept(Store):
@@ -26,105 +23,80 @@ class Kept(Store):
         raise PermissionError("not allowed")
 
 
-def test_small_packs_are_merged_and_whoever_reads_sees_all(tmp_path: Path, url: str) -> None:
+def test_small_packs_are_merged_and_whoever_reads_sees_all(
+    tmp_path: Path, shipping: Shipping
+) -> None:
     """One reader comes every ten packs, one at last, one has read the first pack only."""
-    run = tmp_path / "run"
-    recorder = recorded(run)
-    store, ships = opened(run, url), shipper(run, url)
     once = tmp_path / "once"
     for number in range(1, 2 * TOGETHER + 21):
-        spans(recorder, 20, f"name {number % 30}")
-        recorder.describe(rank=number)
-        ships.ship(store)
-        ships.merge(store)
+        shipping.recorder.describe(rank=number)
+        shipping.ship(20, f"name {number % 30}")
+        shipping.ships.merge(shipping.store)
         if number == 1:
-            shutil.copytree(fetch(url), once)
+            shutil.copytree(fetch(shipping.url), once)
         if number % 10 == 0:
-            assert contents(fetch(url)) == contents(run)
-    assert len(packs(store)) == 2 + 20
-    assert contents(fetch(url)) == contents(run)
-    assert rltrace.open_run(fetch(url)).problems == []
-    shutil.rmtree(fetched := fetch(url))
-    assert contents(fetch(url)) == contents(run)
+            assert contents(fetch(shipping.url)) == contents(shipping.run)
+    assert len(packs(shipping.store)) == 2 + 20
+    shipping.assert_there()
+    shutil.rmtree(fetched := fetch(shipping.url))
+    shipping.assert_there()
     shutil.rmtree(fetched)
     once.rename(fetched)
-    assert contents(fetch(url)) == contents(run)
-    assert rltrace.open_run(fetch(url)).problems == []
+    shipping.assert_there()
 
 
 @pytest.mark.parametrize("deleted", [0, 1, TOGETHER // 2, TOGETHER - 1])
 def test_a_merge_that_did_not_come_to_its_end_does_no_harm(
-    tmp_path: Path, url: str, deleted: int
+    shipping: Shipping, deleted: int
 ) -> None:
     """The agent was killed as it deleted, or may not delete: then it merges no more."""
-    run = tmp_path / "run"
-    recorder = recorded(run)
-    store, ships = opened(run, url), shipper(run, url)
-    kept = Kept(url)
+    kept = Kept(shipping.url)
     kept.few = deleted
     for number in range(1, 2 * TOGETHER + 1):
-        spans(recorder, 20)
-        ships.ship(store)
-        ships.merge(kept)
+        shipping.ship(20)
+        shipping.ships.merge(kept)
         if number == TOGETHER // 3:
-            fetch(url)
-    assert len(packs(store)) == 2 * TOGETHER + 1 - deleted
-    assert contents(fetch(url)) == contents(run)
-    assert rltrace.open_run(fetch(url)).problems == []
-    shutil.rmtree(fetch(url))
-    assert contents(fetch(url)) == contents(run)
-    assert rltrace.open_run(fetch(url)).problems == []
+            fetch(shipping.url)
+    assert len(packs(shipping.store)) == 2 * TOGETHER + 1 - deleted
+    shipping.assert_there()
+    shutil.rmtree(fetch(shipping.url))
+    shipping.assert_there()
 
 
 def test_packs_that_are_merged_while_they_are_read(
-    tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
+    shipping: Shipping, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = tmp_path / "run"
-    recorder = recorded(run)
-    store, ships = opened(run, url), shipper(run, url)
     for _ in range(TOGETHER):
-        spans(recorder, 20)
-        ships.ship(store)
+        shipping.ship(20)
     read = Store.read
 
     def late(store: Store, sizes: dict[str, int]) -> Iterator[tuple[str, bytes]]:
         monkeypatch.setattr(Store, "read", read)
-        ships.merge(store)
+        shipping.ships.merge(store)
         yield from read(store, sizes)
 
     monkeypatch.setattr(Store, "read", late)
-    assert contents(fetch(url)) == contents(run)
-    assert len(packs(store)) == 1
-    assert rltrace.open_run(fetch(url)).problems == []
+    shipping.assert_there()
+    assert len(packs(shipping.store)) == 1
 
 
-def test_packs_that_are_large_are_left_as_they_are(tmp_path: Path, url: str) -> None:
-    run = tmp_path / "run"
-    recorder = recorded(run)
-    store, ships = opened(run, url), shipper(run, url)
+def test_packs_that_are_large_are_left_as_they_are(shipping: Shipping) -> None:
     for _ in range(8):
-        spans(recorder, 40_000)  # 2 MB
-        ships.ship(store)
-        ships.merge(store)
-    assert len(packs(store)) == ships.packs
-    assert contents(fetch(url)) == contents(run)
+        shipping.ship(40_000)  # 2 MB
+        shipping.ships.merge(shipping.store)
+    assert len(packs(shipping.store)) == shipping.ships.packs
+    shipping.assert_there()
 
 
-def test_a_store_that_is_away_as_packs_are_merged(tmp_path: Path) -> None:
-    url, run, there = f"file://{tmp_path}/there/run", tmp_path / "run", tmp_path / "there"
-    recorder = recorded(run)
-    store, ships = opened(run, url), shipper(run, url)
+def test_a_store_that_is_away_as_packs_are_merged(tmp_path: Path, to_disk: Shipping) -> None:
     for _ in range(TOGETHER):
-        spans(recorder, 20)
-        ships.ship(store)
-    there.rename(tmp_path / "away")
-    ships.merge(store)
-    (tmp_path / "away").rename(there)
-    assert contents(fetch(url)) == contents(run)
+        to_disk.ship(20)
+    (tmp_path / "there").rename(tmp_path / "away")
+    to_disk.ships.merge(to_disk.store)
+    (tmp_path / "away").rename(tmp_path / "there")
+    to_disk.assert_there()
     for _ in range(TOGETHER):
-        spans(recorder, 20)
-        ships.ship(store)
-        ships.merge(store)
-    assert len(packs(store)) <= TOGETHER + 1
-    assert contents(fetch(url)) == contents(run)
-    assert rltrace.open_run(fetch(url)).problems == []
+        to_disk.ship(20)
+        to_disk.ships.merge(to_disk.store)
+    assert len(packs(to_disk.store)) <= TOGETHER + 1
+    to_disk.assert_there()

@@ -7,14 +7,13 @@ import os
 import subprocess
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import rltrace
 from rltrace.testing.clocks import UP_FOR_DAYS, up_for_days
-from rltrace.testing.inside.analysis import Summary, summarize
+from rltrace.testing.inside.analysis import summarize
 from rltrace.testing.inside.hooks import Recorder
 from rltrace.testing.inside.report import warnings
 from rltrace.testing.inside.run import Courier
@@ -22,11 +21,9 @@ from rltrace.testing.inside.trace import (
     ALL_LOOKED,
     LOOKED,
     NODES,
-    RUN_FILE,
     SHIPPED,
     Liveness,
     Stage,
-    Store,
     fetch,
     fetched,
     liveness,
@@ -36,9 +33,7 @@ from rltrace.testing.inside.trace import (
     update_run_json,
     write_json,
 )
-from tests.run.shipped import opened, recorded, shipper, spans
-
-pytestmark = pytest.mark.usefixtures("cache")
+from tests.run.shipped import Shipping, spans
 
 SECOND = 10**9
 
@@ -61,224 +56,194 @@ def steps(recorder: Recorder, since_ns: int, number: int, open_one: bool = True)
         store_span(recorder, "train", Stage.TRAIN, start_ns, end_ns)
 
 
-def node_says(store: Store, node: str, **said: object) -> None:
-    """Puts what an agent says of its node there."""
-    told = {"node": node, "host": "here", "directory": "/runs/run", **said}
-    store.put(f"{NODES}/{node}.json", json.dumps(told).encode())
+def node_says(shipping: Shipping, node: str, looked_ns: int = 0, **said: object) -> None:
+    """Puts what an agent says of its node there: that it has not shipped all, and when it looked;
+    or what is given."""
+    said = said or {"shipped": False, "looked_ns": looked_ns, "all_looked_ns": looked_ns}
+    told = {"node": node, "host": "here", "directory": "/runs/run", "again_s": 60.0, **said}
+    shipping.store.put(f"{NODES}/{node}.json", json.dumps(told).encode())
 
 
-def long_ago(run: Path, recorder: Recorder, ago_s: int) -> int:
-    """Has a run begin so long ago, on `UP_FOR_DAYS`; when that was, by the clock of that node."""
-    real_ns = int(read_run_json(str(run))["start_real_ns"]) - ago_s * SECOND
-    update_run_json(str(run), node=UP_FOR_DAYS, start_real_ns=real_ns)
-    return up_for_days(recorder) - ago_s * SECOND
+def going_on(shipping: Shipping, ago_s: int, number: int) -> int:
+    """Has a run begin so long ago, on `UP_FOR_DAYS`, with so many steps, and ships it; when that
+    was, by the clock of that node."""
+    began_ns = int(read_run_json(str(shipping.run))["start_real_ns"]) - ago_s * SECOND
+    shipping.describe(node=UP_FOR_DAYS, start_real_ns=began_ns)
+    began_ns = up_for_days(shipping.recorder) - ago_s * SECOND
+    steps(shipping.recorder, began_ns, number)
+    shipping.ships.ship(shipping.store)
+    return began_ns
 
 
-def summary_of(run: Path) -> Summary:
-    return summarize(rltrace.open_run(run))
+def kinds(run: Path) -> list[str]:
+    """The alarms of a run as it is now."""
+    return [alarm.kind for alarm in summarize(rltrace.open_run(run)).health.alarms]
 
 
-def kinds(found: Summary) -> list[str]:
-    return [alarm.kind for alarm in found.health.alarms]
-
-
-def test_what_is_not_shipped_yet_makes_nobody_late(tmp_path: Path, url: str) -> None:
-    run = tmp_path / "run"
-    recorder = recorded(run)
-    began_ns = long_ago(run, recorder, 100)
-    steps(recorder, began_ns, 8)
-    store = opened(run, url)
-    shipper(run, url).ship(store)
-    said = {"shipped": False, "again_s": 60.0}
-    looked_ns = began_ns + int(8.5 * SECOND)
-    node_says(store, UP_FOR_DAYS, looked_ns=looked_ns, all_looked_ns=looked_ns, **said)
-    found = summary_of(fetch(url))
-    assert kinds(found) == []
+def test_what_is_not_shipped_yet_makes_nobody_late(shipping: Shipping) -> None:
+    began_ns = going_on(shipping, 100, 8)
+    node_says(shipping, UP_FOR_DAYS, began_ns + int(8.5 * SECOND))
+    found = summarize(rltrace.open_run(fetch(shipping.url)))
+    assert found.health.alarms == ()
     assert found.steps.in_progress == ((8, pytest.approx(0.5)),)
     assert [one.for_s for one in found.coverage.in_progress] == [pytest.approx(0.5)] * 2
     assert found.run.as_of is not None
     assert found.run.as_of.ago_s == pytest.approx(91.5, abs=30)
-    assert any("what its nodes have shipped reaches until" in line for line in warnings(found))
+    assert any("shipped" in line for line in warnings(found))
 
     # What has been looked at all the while and did not end is late.
-    looked_ns = began_ns + 60 * SECOND
-    node_says(store, UP_FOR_DAYS, looked_ns=looked_ns, all_looked_ns=looked_ns, **said)
-    found = summary_of(fetch(url))
-    assert kinds(found) == ["hang"]
+    node_says(shipping, UP_FOR_DAYS, began_ns + 60 * SECOND)
+    found = summarize(rltrace.open_run(fetch(shipping.url)))
+    assert [alarm.kind for alarm in found.health.alarms] == ["hang"]
     assert found.steps.in_progress == ((8, pytest.approx(52)),)
 
 
-def test_a_node_that_ships_later_than_another_has_lost_no_process(tmp_path: Path, url: str) -> None:
-    run = tmp_path / "run"
-    learner = recorded(run)
-    began_ns = long_ago(run, learner, 100)
-    steps(learner, began_ns, 60)
-    rollout = Recorder(str(run), role="rollout")
+def test_a_node_that_ships_later_than_another_has_lost_no_process(shipping: Shipping) -> None:
+    began_ns = going_on(shipping, 100, 60)
+    rollout = Recorder(str(shipping.run), role="rollout")
     rollout.describe(node="far-1")
     store_span(rollout, "generate", Stage.ROLLOUT, began_ns + SECOND, -1)
-    store = opened(run, url)
-    shipper(run, url).ship(store)
+    shipping.ships.ship(shipping.store)
     near_ns, far_ns = began_ns + 60 * SECOND, began_ns + 2 * SECOND
-    said = {"shipped": False, "again_s": 1.0}
-    node_says(store, UP_FOR_DAYS, looked_ns=near_ns, all_looked_ns=near_ns, **said)
+    node_says(shipping, UP_FOR_DAYS, near_ns)
     pair = {"kind": "pair", "monotonic_ns": began_ns, "real_ns": 0, "bracket_ns": 1}
     exchange = {"kind": "exchange", "peer": UP_FOR_DAYS, "at_ns": began_ns}
     exchange |= {"offset_ns": 0, "rtt_ns": 2}
-    here = fetch(url)
     lines = "".join(json.dumps(line) + "\n" for line in (pair, exchange))
-    (here / "clocks" / "far-1.jsonl").write_text(lines)
-    node_says(store, "far-1", looked_ns=far_ns, all_looked_ns=far_ns, **said)
-    assert kinds(summary_of(fetch(url))) == []
-    node_says(store, "far-1", looked_ns=near_ns, all_looked_ns=near_ns, **said)
-    assert kinds(summary_of(fetch(url))) == ["lost process"]
+    (fetch(shipping.url) / "clocks" / "far-1.jsonl").write_text(lines)
+    for looked_ns, lost in ((far_ns, []), (near_ns, ["lost process"])):
+        node_says(shipping, "far-1", looked_ns)
+        assert kinds(fetch(shipping.url)) == lost
 
 
-def test_a_node_of_which_nothing_comes_any_more_is_told(tmp_path: Path, url: str) -> None:
-    run = tmp_path / "run"
-    recorder = recorded(run)
-    began_ns = long_ago(run, recorder, 1000)
-    steps(recorder, began_ns, 8)
-    store = opened(run, url)
-    shipper(run, url).ship(store)
-    looked_ns = began_ns + 9 * SECOND
-    told = {"shipped": False, "looked_ns": looked_ns, "all_looked_ns": looked_ns, "again_s": 5.0}
-    node_says(store, UP_FOR_DAYS, **told)
-    said = list(warnings(summary_of(fetch(url))))
+def test_a_node_of_which_nothing_comes_any_more_is_told(shipping: Shipping) -> None:
+    node_says(shipping, UP_FOR_DAYS, going_on(shipping, 1000, 8) + 9 * SECOND)
+    said = [*warnings(summarize(rltrace.open_run(fetch(shipping.url))))]
+    assert any(line.startswith("step 8 ") for line in said)
     assert any(line.startswith("nothing has come from here since ") for line in said)
 
 
-def test_whether_a_run_at_a_url_goes_on_nobody_here_can_tell(tmp_path: Path, url: str) -> None:
+def test_whether_a_run_at_a_url_goes_on_nobody_here_can_tell(shipping: Shipping) -> None:
     """Its description there is older than the end of the job that has just ended here."""
-    run = tmp_path / "run"
-    recorder = recorded(run)
-    steps(recorder, monotonic_ns() - 10 * SECOND, 8)
+    steps(shipping.recorder, monotonic_ns() - 10 * SECOND, 8)
     ended = subprocess.Popen(["true"])
     ended.wait()
-    update_run_json(str(run), wrap_pid=ended.pid, command_pid=ended.pid)
-    shipper(run, url).ship(opened(run, url))
-    assert kinds(summary_of(run)) == ["crash"]  # here it can be seen that it is gone
-    assert kinds(summary_of(fetch(url))) == []
+    shipping.describe(wrap_pid=ended.pid, command_pid=ended.pid)
+    shipping.ships.ship(shipping.store)
+    assert kinds(shipping.run) == ["crash"]  # here it can be seen that it is gone
+    assert kinds(fetch(shipping.url)) == []
 
 
-def ending(run: Path, url: str) -> Callable[[], None]:
-    """A run that has just ended and of which a part is at a URL; what ships the rest."""
-    recorder = recorded(run)
-    spans(recorder, 10)
-    store, ships = opened(run, url), shipper(run, url)
-    ships.ship(store)
-    node_says(store, node_id(), shipped=False, looked_ns=monotonic_ns())
-    spans(recorder, 5)
-    update_run_json(str(run), end_real_ns=time.time_ns(), exit_code=0)
-    store.put(RUN_FILE, (run / RUN_FILE).read_bytes())
+@pytest.fixture
+def ending(shipping: Shipping) -> Shipping:
+    """A run that has just ended and of which a part is at its URL."""
+    shipping.ship(10)
+    node_says(shipping, node_id(), shipped=False, looked_ns=monotonic_ns())
+    spans(shipping.recorder, 5)
+    shipping.describe(end_real_ns=time.time_ns(), exit_code=0)
+    return shipping
 
+
+def test_what_comes_just_after_the_end_is_waited_for(ending: Shipping) -> None:
     def ship() -> None:
-        ships.ship(store)
-        node_says(store, node_id(), shipped=True)
+        ending.ships.ship(ending.store)
+        node_says(ending, node_id(), shipped=True)
 
-    return ship
-
-
-def test_what_comes_just_after_the_end_is_waited_for(tmp_path: Path, url: str) -> None:
-    coming = threading.Timer(0.3, ending(tmp_path / "run", url))
+    coming = threading.Timer(0.3, ship)
     coming.start()
-    run = rltrace.open_run(fetch(url))
+    run = rltrace.open_run(fetch(ending.url))
     coming.join()
     assert run.sql("SELECT count(*) FROM spans").fetchall() == [(15,)]
     assert run.problems == []
 
 
 def test_what_does_not_come_is_not_waited_for_long(
-    tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
+    ending: Shipping, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ending(tmp_path / "run", url)
     monkeypatch.setattr(fetched, "_WAIT_S", 0.0)
-    (lacking,) = rltrace.open_run(fetch(url)).problems
+    (lacking,) = rltrace.open_run(fetch(ending.url)).problems
     assert lacking["what"] == "node-not-whole"
-    assert "the job has just ended: ask again in a minute" in lacking["detail"]
+    assert "ask again" in lacking["detail"]
 
 
-def test_a_courier_says_until_when_all_is_there(tmp_path: Path) -> None:
-    url, run = f"file://{tmp_path}/there/run", tmp_path / "run"
-    recorder = recorded(run)
-    write_json(f"{run}/{NODES}/{node_id()}.json", {"node": node_id(), "host": "here"})
-    store = opened(run, url)
-    courier = Courier(run, node_id(), node_id(), url, is_first=True, apart=False)
-    spans(recorder, 10)
+def test_a_courier_says_until_when_all_is_there(to_disk: Shipping) -> None:
+    run, url, node = to_disk.run, to_disk.url, node_id()
+    write_json(f"{run}/{NODES}/{node}.json", {"node": node, "host": "here"})
+    courier = Courier(run, node, node, url, is_first=True, apart=False)
+    spans(to_disk.recorder, 10)
     recorded_ns = monotonic_ns()
     courier.start()
     told: dict[str, int] = {}
     while told.get(LOOKED, 0) <= recorded_ns:
         time.sleep(0.05)
-        told = store.get_json(f"{NODES}/{node_id()}.json") or {}
+        told = to_disk.store.get_json(f"{NODES}/{node}.json") or {}
     assert recorded_ns < told[ALL_LOOKED] <= told[LOOKED]
     assert rltrace.open_run(fetch(url)).rows("spans") == 10  # as soon as it is said
     courier.finish(60)
-    told = store.get_json(f"{NODES}/{node_id()}.json") or {}
+    told = to_disk.store.get_json(f"{NODES}/{node}.json") or {}
     assert told[SHIPPED] is True
     assert LOOKED not in told
 
 
-def test_a_run_that_goes_on_is_told_as_of_when_it_was_opened(tmp_path: Path) -> None:
-    path = tmp_path / "run"
-    recorder = recorded(path)
+@pytest.fixture
+def here(run_path: Path) -> Recorder:
+    """A process that records here."""
+    return Recorder(str(run_path), role="learner")
+
+
+def test_a_run_that_goes_on_is_told_as_of_when_it_was_opened(
+    run_path: Path, here: Recorder
+) -> None:
     began_ns = monotonic_ns() - 10 * SECOND
-    steps(recorder, began_ns, 8)
-    rollout = Recorder(str(path), role="rollout")
+    steps(here, began_ns, 8)
+    rollout = Recorder(str(run_path), role="rollout")
     store_span(rollout, "generate", Stage.ROLLOUT, began_ns + 7 * SECOND, -1)
-    run = rltrace.open_run(path)
+    run = rltrace.open_run(run_path)
     later_ns = monotonic_ns() + 100 * SECOND  # the report takes long
-    store_span(recorder, "train", Stage.TRAIN, began_ns + 9 * SECOND, later_ns)
-    store_span(recorder, "train", Stage.TRAIN, later_ns, later_ns + SECOND)
-    store_span(Recorder(str(path), role="new"), "reward", Stage.REWARD, later_ns, -1)
+    store_span(here, "train", Stage.TRAIN, began_ns + 9 * SECOND, later_ns)
+    store_span(here, "train", Stage.TRAIN, later_ns, later_ns + SECOND)
+    store_span(Recorder(str(run_path), role="new"), "reward", Stage.REWARD, later_ns, -1)
     found = summarize(run)
-    assert kinds(found) == []
+    assert found.health.alarms == ()
     assert run.problems == []
     assert found.run.as_of is not None
     assert (found.run.as_of.at_ns, found.run.as_of.ago_s) == (run.opened_ns, 0)
-    assert "lost process" in kinds(summarize(rltrace.open_run(later(path))))
+    ended_ns = int(read_run_json(str(run_path))["start_real_ns"]) + 120 * SECOND
+    update_run_json(str(run_path), end_real_ns=ended_ns, exit_code=0)  # long after that
+    assert "lost process" in kinds(run_path)
 
 
-def later(path: Path) -> Path:
-    """The run, of which it was told when it ended: long after it was opened above."""
-    told = read_run_json(str(path))
-    update_run_json(str(path), end_real_ns=int(told["start_real_ns"]) + 120 * SECOND, exit_code=0)
-    return path
-
-
-def test_a_job_that_ends_while_it_is_reported_was_not_seen_to_die(tmp_path: Path) -> None:
-    path = tmp_path / "run"
-    recorder = recorded(path)
-    steps(recorder, monotonic_ns() - 10 * SECOND, 8)
+def test_a_job_that_ends_while_it_is_reported_was_not_seen_to_die(
+    run_path: Path, here: Recorder
+) -> None:
+    steps(here, monotonic_ns() - 10 * SECOND, 8)
     with subprocess.Popen(["sleep", "600"]) as job:
-        update_run_json(str(path), wrap_pid=job.pid, command_pid=job.pid)
-        run = rltrace.open_run(path)
+        update_run_json(str(run_path), wrap_pid=job.pid, command_pid=job.pid)
+        run = rltrace.open_run(run_path)
         job.kill()
-    assert kinds(summarize(run)) == []
-    assert kinds(summary_of(path)) == ["crash"]  # opened since, and nobody has written how it ended
+    assert summarize(run).health.alarms == ()
+    assert kinds(run_path) == ["crash"]  # opened since, and nobody has written how it ended
 
 
 def test_a_job_that_ends_while_it_is_opened_ended_as_it_says(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = tmp_path / "run"
-    recorded(path)
-
     def ends(self: Liveness, meta: dict[str, object]) -> bool:
-        update_run_json(str(path), end_real_ns=time.time_ns(), exit_code=0)
+        update_run_json(str(run_path), end_real_ns=time.time_ns(), exit_code=0)
         return False
 
     monkeypatch.setattr(liveness.Liveness, "of_command", ends)
-    assert rltrace.open_run(path).meta["exit_code"] == 0
+    assert rltrace.open_run(run_path).meta["exit_code"] == 0
 
 
-def test_nothing_that_is_stored_before_a_run_is_opened_is_missing(tmp_path: Path) -> None:
+def test_nothing_that_is_stored_before_a_run_is_opened_is_missing(
+    run_path: Path, here: Recorder
+) -> None:
     """However far the clock pair of the run is off that by which the rows of its node are told."""
-    path = tmp_path / "run"
-    recorder = recorded(path)
-    told = read_run_json(str(path))
-    update_run_json(str(path), start_real_ns=int(told["start_real_ns"]) - SECOND)
+    told = read_run_json(str(run_path))
+    update_run_json(str(run_path), start_real_ns=int(told["start_real_ns"]) - SECOND)
     assert told["wrap_pid"] == os.getpid()
-    spans(recorder, 3)
-    run = rltrace.open_run(path)
+    spans(here, 3)
+    run = rltrace.open_run(run_path)
     assert run.goes_on
     assert run.sql("SELECT count(*) FROM spans").fetchall() == [(3,)]

@@ -8,15 +8,17 @@ import pty
 import signal
 import subprocess
 import sys
+import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from rltrace.testing.inside.run import GRACE_S
+from rltrace.run.child import GRACE_S, run_child
 from tests.hooks.conftest import WRAP, clean_environment
 from tests.patience import PATIENCE_S
-from tests.run.test_wrap import until
+from tests.run.test_wrap import started, until
 
 PY = sys.executable
 
@@ -40,14 +42,11 @@ print(*got, flush=True)
 def start(cwd: Path, *words: str, due: int = 1) -> tuple[subprocess.Popen[str], int, int]:
     """Starts the counting program, which waits for so many signals, in a process group of its own:
     wrap, whose number is also the group's, and the program's own number."""
-    process = subprocess.Popen(
-        [*WRAP, "--", PY, "-c", COUNTING, str(due), *words],
-        cwd=cwd,
-        env=clean_environment(),
-        stdout=subprocess.PIPE,
+    process = started(
+        cwd,
+        *("--", PY, "-c", COUNTING, str(due), *words),
         stderr=subprocess.DEVNULL,
-        text=True,
-        preexec_fn=os.setpgrp,  # noqa: PLW1509 (`process_group` is of Python 3.11)
+        preexec_fn=os.setpgrp,
     )
     assert process.stdout is not None
     ready, pid = process.stdout.readline().split()
@@ -72,45 +71,8 @@ def test_a_signal_arrives_once(tmp_path: Path, number: signal.Signals, to: str) 
         took_s = time.monotonic() - begin
         out, _ = process.communicate(timeout=PATIENCE_S)
     assert out == f"{number.name}\n"
-
-
-EVERY = """
-import os, signal, sys
-def told(number, frame): os.write(1, b"%d\\n" % number)
-for number in map(int, sys.argv[1:]): signal.signal(number, told)
-print("ready", os.getpid(), flush=True)
-while True: signal.pause()
-"""
-
-
-@pytest.mark.slow
-def test_each_signal_that_can_be_caught_arrives(tmp_path: Path) -> None:
-    """Also those that end wrap where nobody waits for them, and those that stop it."""
-    never = {signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD, signal.SIGCONT}
-    numbers = sorted(int(number) for number in set(signal.valid_signals()) - never)
-    process = subprocess.Popen(
-        [*WRAP, "--", PY, "-c", EVERY, *map(str, [*numbers, int(signal.SIGCONT)])],
-        cwd=tmp_path,
-        env=clean_environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        preexec_fn=os.setpgrp,  # noqa: PLW1509 (`process_group` is of Python 3.11)
-    )
-    assert process.stdout is not None
-    job = int(process.stdout.readline().split()[1])
-    assert until(lambda: len(_group(process.pid)) == 3)  # the canary is there
-    for number in numbers:
-        os.kill(process.pid, number)
-        assert process.stdout.readline() == f"{number}\n"
-        if number in (signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU):
-            _, status = os.waitpid(process.pid, os.WUNTRACED)
-            assert os.WIFSTOPPED(status)
-            os.kill(process.pid, signal.SIGCONT)
-            assert process.stdout.readline() == f"{int(signal.SIGCONT)}\n"
-    os.kill(job, signal.SIGKILL)
-    assert process.wait(PATIENCE_S) == 128 + signal.SIGKILL
-    process.stdout.close()
+    told = max(tmp_path.glob("rltrace-runs/*/run.json"))  # the last of them
+    assert json.loads(told.read_text("utf-8"))["signals"] == [number]
 
 
 @pytest.mark.parametrize("number", [signal.SIGXCPU, signal.SIGALRM, signal.SIGRTMAX])
@@ -135,14 +97,6 @@ def test_signals_one_after_the_other_all_arrive(tmp_path: Path) -> None:
     assert out == "SIGUSR1 SIGUSR1 SIGTERM\n"
 
 
-def test_the_run_says_which_signals_came(tmp_path: Path) -> None:
-    process, group, _ = start(tmp_path)
-    os.killpg(group, signal.SIGINT)
-    process.communicate(timeout=PATIENCE_S)
-    (told,) = tmp_path.glob("rltrace-runs/*/run.json")
-    assert json.loads(told.read_text("utf-8"))["signals"] == [signal.SIGINT]
-
-
 def test_the_groups_signals_reach_a_command_that_left_the_group(tmp_path: Path) -> None:
     process, group, _ = start(tmp_path, "leave")
     os.killpg(group, signal.SIGTERM)
@@ -150,10 +104,11 @@ def test_the_groups_signals_reach_a_command_that_left_the_group(tmp_path: Path) 
     assert out == "SIGTERM\n"
 
 
-def test_a_stopped_job_goes_on(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU])
+def test_a_stopped_job_goes_on(tmp_path: Path, number: signal.Signals) -> None:
     """Ctrl-Z, a signal for the group meanwhile, `fg`."""
     process, group, _ = start(tmp_path)
-    os.killpg(group, signal.SIGTSTP)
+    os.killpg(group, number)
     _, status = os.waitpid(process.pid, os.WUNTRACED)
     assert os.WIFSTOPPED(status)
     os.killpg(group, signal.SIGUSR1)
@@ -163,8 +118,10 @@ def test_a_stopped_job_goes_on(tmp_path: Path) -> None:
     assert (out, process.returncode) == ("SIGUSR1\n", 0)
 
 
-def test_a_terminal_that_goes_away_is_told_to_the_command(tmp_path: Path) -> None:
-    """The kernel tells the session's leader alone, which is wrap here."""
+@pytest.mark.parametrize("got", ["SIGHUP", "SIGINT"])
+def test_what_a_terminal_says_reaches_the_command_once(tmp_path: Path, got: str) -> None:
+    """That it goes away the kernel tells the session's leader alone, which is wrap here; Ctrl-C it
+    tells all in the foreground."""
     pid, terminal = pty.fork()
     if pid == 0:
         os.chdir(tmp_path)
@@ -173,9 +130,14 @@ def test_a_terminal_that_goes_away_is_told_to_the_command(tmp_path: Path) -> Non
     while b"ready" not in text:
         text += os.read(terminal, 1024)
     assert until(lambda: len(_group(pid)) == 3)  # the canary is there
+    if got == "SIGINT":
+        os.write(terminal, b"\x03")
+        with suppress(OSError):  # nobody has its other side open any more
+            while os.read(terminal, 1024):
+                pass
     os.close(terminal)
     os.waitpid(pid, 0)
-    assert (tmp_path / "got").read_text() == "SIGHUP"
+    assert (tmp_path / "got").read_text() == got
 
 
 def test_nothing_of_ours_outlives_wrap_or_holds_what_is_the_jobs(tmp_path: Path) -> None:
@@ -191,6 +153,24 @@ def test_nothing_of_ours_outlives_wrap_or_holds_what_is_the_jobs(tmp_path: Path)
     os.kill(command, signal.SIGTERM)
     assert process.stdout is not None
     assert process.stdout.read() == "SIGTERM\n"
+
+
+def test_a_child_that_is_over_before_it_is_waited_for() -> None:
+    """The kernel then tells any thread that takes the signal, and nobody else."""
+
+    def over(pid: int) -> None:
+        stat = Path(f"/proc/{pid}/stat")
+        assert until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "Z")
+
+    done = threading.Event()
+    other = threading.Thread(target=done.wait)
+    other.start()
+    try:
+        command = [PY, "-c", "raise SystemExit(7)"]
+        assert run_child(PY, command, dict(os.environ), over, lambda number: None) == 7
+    finally:
+        done.set()
+        other.join()
 
 
 def _group(group: int) -> set[int]:

@@ -1,11 +1,12 @@
-"""Summaries of steps beside a job's own TensorBoard log."""
+"""Telling of the steps of a job, on stderr and in a TensorBoard log: the job comes first."""
 
 from __future__ import annotations
 
 import math
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -15,8 +16,10 @@ from rltrace.run.step_log import Written, log_steps
 from rltrace.testing.inside.analysis import LiveState, StepDone
 from rltrace.testing.inside.importers import event_files_read as read
 from rltrace.testing.inside.report import EventFile
+from rltrace.testing.inside.run import EachStep
 from rltrace.testing.inside.trace import UNREADABLE, WRONG_USAGE
 from tests.analysis.driven import Job
+from tests.hooks.conftest import untraced
 from tests.report.everything import STEPS, everything
 
 
@@ -57,16 +60,17 @@ def test_a_recorded_run_is_logged_whole(tmp_path: Path, logdir: Path) -> None:
     assert {f"rltrace/tau_seconds/{stage}" for stage in last.tau_s} <= set(records[-1].metrics)
 
 
-def test_each_step_of_a_job_that_runs_is_logged_once(
+def test_each_step_of_a_job_is_logged_once_whenever_it_was(
     tmp_path: Path, logdir: Path, job: Job
 ) -> None:
-    job.does("step", 0)
-    done = 1
+    done = 100
+    for step in range(done):
+        job.does("step", step)
 
     def goes_on(seconds: float) -> bool:
         """Instead of waiting, the job takes a step, five in all, and ends."""
         nonlocal done
-        if done == 5:
+        if done == 105:
             job.ends()
         else:
             job.does("begin", "train")
@@ -76,22 +80,8 @@ def test_each_step_of_a_job_that_runs_is_logged_once(
         return False
 
     path, steps = log_steps(tmp_path / "run", logdir, goes_on)
-    assert steps == 5
-    assert [record.step for record in read(path)[0]] == [0, 1, 2, 3, 4]
-
-
-def test_what_a_job_did_before_is_logged_too(tmp_path: Path, logdir: Path, job: Job) -> None:
-    for step in range(100):
-        job.does("step", step)
-
-    def ends(seconds: float) -> bool:
-        job.ends()
-        return False
-
-    path, steps = log_steps(tmp_path / "run", logdir, ends)
-    complete = rltrace.open_run(tmp_path / "run").sql("SELECT step FROM steps").fetchall()
-    assert steps == len(complete) >= 99
-    assert [record.step for record in read(path)[0]] == [step for (step,) in complete]
+    assert steps == 105
+    assert [record.step for record in read(path)[0]] == [*range(105)]
 
 
 def test_a_step_that_comes_late_is_logged_with_those_after_it_again(tmp_path: Path) -> None:
@@ -107,25 +97,54 @@ def test_a_step_that_comes_late_is_logged_with_those_after_it_again(tmp_path: Pa
     assert written.steps == 6
 
 
+def told(folder: Path, tell: Callable[..., None]) -> list[str]:
+    """What is said while the steps of a run are told."""
+    said: list[str] = []
+    steps = EachStep(everything(folder / "run"), [tell], said.append)
+    steps.start()
+    steps.finish()
+    return said
+
+
+def test_each_step_is_told_once(tmp_path: Path) -> None:
+    seen: list[int] = []
+    assert told(tmp_path, lambda step: seen.append(step.step)) == []
+    assert seen == sorted(set(seen))
+    assert len(seen) == STEPS
+
+
+def test_what_goes_wrong_is_said_and_ends_the_telling(tmp_path: Path) -> None:
+    def fails(step: object) -> None:
+        raise OSError("no space left")
+
+    (said,) = told(tmp_path, fails)
+    assert said.endswith("OSError: no space left")
+
+
+def test_no_thread_to_spare_costs_the_telling_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", full)
+    (said,) = told(tmp_path, lambda step: None)
+    assert said.endswith("can't start new thread")
+
+
 def export(run: Path, logdir: Path) -> subprocess.CompletedProcess[str]:
     """The command, which lowers the priority of its process."""
-    words = [sys.executable, "-m", "rltrace.cli", "export", "tensorboard", run, "--logdir", logdir]
-    return subprocess.run([*map(str, words)], check=False, capture_output=True, text=True)
+    words = ("-m", "rltrace.cli", "export", "tensorboard", str(run), "--logdir", str(logdir))
+    return untraced(sys.executable, *words)
 
 
-def test_no_log_is_begun_for_a_job_that_has_none(tmp_path: Path) -> None:
+def test_what_is_no_log_of_a_job_or_cannot_be_written_is_said(tmp_path: Path, logdir: Path) -> None:
     run = everything(tmp_path / "run")
     (tmp_path / "empty").mkdir()
-    for folder in ("empty", "none"):
-        done = export(run, tmp_path / folder)
-        assert done.returncode == WRONG_USAGE
-        assert "holds no TensorBoard log" in done.stderr
-    assert not list(tmp_path.glob("*/rltrace"))
-
-
-def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path, logdir: Path) -> None:
-    run = everything(tmp_path / "run")
     (logdir / "rltrace").write_text("in the way")
-    done = export(run, logdir)
-    assert done.returncode == UNREADABLE
-    assert "cannot be written" in done.stderr
+    ended = {"empty": WRONG_USAGE, "none": WRONG_USAGE, "log": UNREADABLE}
+    for folder, code in ended.items():
+        done = export(run, tmp_path / folder)
+        assert (done.returncode, len(done.stderr.splitlines())) == (code, 1)
+        assert folder in done.stderr
+    assert [path.name for path in tmp_path.glob("*/rltrace")] == ["rltrace"]

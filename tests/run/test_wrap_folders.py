@@ -1,4 +1,5 @@
-"""Which run `rltrace wrap` records into, and that it touches nobody else's folder."""
+"""Which run `rltrace wrap` records into, that of a launch too which starts it once a rank, and that
+it touches nobody else's folder."""
 
 from __future__ import annotations
 
@@ -7,51 +8,27 @@ import os
 import shutil
 import subprocess
 import sys
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from textwrap import dedent
 
 import pytest
 
-from rltrace.testing.inside.hooks import SITE
+from rltrace.testing.inside.hooks import SITE, launch
 from rltrace.testing.inside.run import job_processes
-from rltrace.testing.inside.trace import RunExistsError, create_run, read_run_json
+from rltrace.testing.inside.trace import open_run
 from tests.faults.means import cannot_be_made
-from tests.hooks.conftest import WRAP, clean_environment
+from tests.hooks.conftest import WRAP, untraced
 from tests.patience import PATIENCE_S
-from tests.run.test_wrap import runs, wrap
+from tests.run.test_wrap import runs, started, until, wrap
 
 PY = sys.executable
-
-
-def test_a_directory_that_holds_a_run_is_not_touched(tmp_path: Path) -> None:
-    first = wrap(PY, "-c", "pass", cwd=tmp_path, options=("--out", "run"))
-    before = (tmp_path / "run" / "run.json").read_text()
-    second = wrap(PY, "-c", "print(2)", cwd=tmp_path, options=("--out", "run"))
-    assert (first.returncode, second.returncode, second.stdout) == (0, 0, "2\n")
-    assert (tmp_path / "run" / "run.json").read_text() == before
-    assert (tmp_path / "run-2" / "run.json").exists()
-    assert second.stderr.splitlines()[-1] == (
-        "rltrace: the trace is in run-2 (run holds a run already); next: rltrace report run-2"
-    )
 
 
 @pytest.mark.parametrize("options", [("--out", "run"), ()], ids=["out", "default"])
 def test_jobs_that_begin_together_get_a_run_each(tmp_path: Path, options: tuple[str, ...]) -> None:
     """All wait for the same instant, so that they want the same directory."""
     (tmp_path / "job.py").write_text("import sys; print(sys.argv[1])")
-    jobs = [
-        subprocess.Popen(
-            [*WRAP, *options, "--", PY, "job.py", str(number)],
-            cwd=tmp_path,
-            env=clean_environment(),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for number in range(4)
-    ]
+    jobs = [started(tmp_path, *options, "--", PY, "job.py", str(number)) for number in range(4)]
     said = [job.communicate(timeout=PATIENCE_S) for job in jobs]
     assert [out for out, _ in said] == [f"{number}\n" for number in range(4)]
     places = set()
@@ -65,66 +42,36 @@ def test_jobs_that_begin_together_get_a_run_each(tmp_path: Path, options: tuple[
     assert len(places) == 4
 
 
-def test_of_many_that_want_a_directory_one_gets_it(tmp_path: Path) -> None:
-    start = threading.Barrier(8)
-
-    def make(number: int) -> int | None:
-        start.wait()
-        try:
-            create_run(str(tmp_path / "run"), [str(number)], {}, "test")
-        except RunExistsError:
-            return None
-        return number
-
-    with ThreadPoolExecutor(8) as pool:
-        (winner,) = [number for number in pool.map(make, range(8)) if number is not None]
-    assert read_run_json(str(tmp_path / "run"))["command"] == [str(winner)]
+BEGINS = "import rltrace; print(rltrace.start(%r)); rltrace.stop()"
 
 
 def test_a_program_that_starts_a_run_where_there_is_one_gets_its_own(tmp_path: Path) -> None:
-    code = "import rltrace; print(rltrace.start('run').name); rltrace.stop()"
-    done = [
-        subprocess.run(
-            [PY, "-c", code],
-            cwd=tmp_path,
-            env=clean_environment(),
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        for _ in range(2)
-    ]
-    assert [one.stdout for one in done] == ["run\n", "run-2\n"]
-    assert "rltrace: run holds a run already; this one goes to " in done[1].stderr
+    done = [untraced(PY, "-c", BEGINS % "run", cwd=tmp_path) for _ in range(2)]
+    assert [Path(one.stdout.strip()).name for one in done] == ["run", "run-2"]
+    assert "run-2" in done[1].stderr
+
+
+def test_what_a_program_begins_itself_is_put_elsewhere_too(tmp_path: Path) -> None:
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared").chmod(0o777)
+    done = untraced(PY, "-c", BEGINS % "shared/run", cwd=tmp_path)
+    assert Path(done.stdout).parent.name == "rltrace-runs"
+    assert [*(tmp_path / "shared").iterdir()] == []
 
 
 def test_a_folder_that_holds_something_else_gets_the_run_inside(tmp_path: Path) -> None:
-    folder = tmp_path / "results"
-    folder.mkdir()
+    empty, other = tmp_path / "results", tmp_path / "data"
+    empty.mkdir()
     into_empty = wrap(PY, "-c", "pass", cwd=tmp_path, options=("--out", "results"))
-    assert (folder / "run.json").exists(), into_empty.stderr
-    other = tmp_path / "data"
+    assert (empty / "run.json").exists(), into_empty.stderr
     other.mkdir()
     (other / "mine.txt").write_text("mine")
     (tmp_path / "train.py").touch()
     done = wrap(PY, "train.py", cwd=tmp_path, options=("--out", "data"))
-    mine, run = sorted(other.glob("[!.]*"), key=lambda path: path.is_dir())
-    assert mine.name == "mine.txt"
-    assert run.name.endswith("-train")
+    (run,) = other.glob("*-train")
     assert (run / "run.json").exists()
-    assert f"data is not empty and no run; this one goes to {run}\n" in done.stderr
-
-
-def test_a_run_that_is_deleted_meanwhile_is_not_named(tmp_path: Path) -> None:
-    code = dedent("""
-        import os, shutil
-        while os.path.exists("run"):  # the node's agent may write a file meanwhile
-            shutil.rmtree("run", ignore_errors=True)
-    """)
-    done = wrap(PY, "-c", code, cwd=tmp_path, options=("--out", "run"))
-    assert done.returncode == 0, done.stderr
-    assert "rltrace: run was deleted while the job ran: there is no trace of it\n" in done.stderr
-    assert "next: rltrace report" not in done.stderr
+    assert str(run) in done.stderr
+    assert {path.name for path in other.glob("[!.]*")} == {"mine.txt", run.name}
 
 
 def test_a_run_made_where_this_one_was_deleted_is_left_alone(tmp_path: Path) -> None:
@@ -138,7 +85,7 @@ def test_a_run_made_where_this_one_was_deleted_is_left_alone(tmp_path: Path) -> 
         print(pathlib.Path("run/run.json").read_text())
     """)
     done = wrap(PY, "-c", code, cwd=tmp_path, options=("--out", "run"))
-    assert "rltrace: run was deleted while the job ran: there is no trace of it\n" in done.stderr
+    assert "run was deleted" in done.stderr.splitlines()[-1]
     assert (tmp_path / "run" / "run.json").read_text() in done.stdout
 
 
@@ -150,24 +97,14 @@ def test_variables_of_a_run_that_is_over_are_nothing(tmp_path: Path, state: str)
     if state == "deleted":
         shutil.rmtree(old)
     before = len(job_processes(old))
-    done = subprocess.run(
-        [PY, "-m", "rltrace.cli", "wrap", "--", PY, "-c", "print('fine')"],
-        cwd=tmp_path,
-        env=clean_environment(
-            RLTRACE_RUN=str(old), RLTRACE_HOOKS="gone:f=train", PYTHONPATH=str(SITE)
-        ),
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
+    left = {"RLTRACE_RUN": str(old), "RLTRACE_HOOKS": "gone:f=train", "PYTHONPATH": str(SITE)}
+    words = ("wrap", "--", PY, "-c", "print('fine')")
+    done = untraced(PY, "-m", "rltrace.cli", *words, cwd=tmp_path, **left)
     assert done.stdout == "fine\n"
     assert len(job_processes(old)) == before
     (run,) = runs(tmp_path)
     assert len(job_processes(run)) == 1
-    assert done.stderr == (
-        f"rltrace: the trace is in rltrace-runs/{run.name}; next: rltrace report\n"
-    )
+    assert len(done.stderr.splitlines()) == 1
 
 
 def test_a_wrap_inside_a_wrapped_job_joins_it(tmp_path: Path) -> None:
@@ -195,16 +132,9 @@ def test_where_another_user_can_write_there_is_no_run(tmp_path: Path, place: str
     else:
         folder.chmod({"open": 0o777, "sticky": 0o1777, "group": 0o770}[place])
     options = () if place == "runs" else ("--out", "shared/run")
-    command = [*WRAP, *options, "--", PY, "-c", "print('ran')"]
-    done = subprocess.run(
-        ["sh", "-c", 'umask 0; exec "$@"', "sh", *command],
-        cwd=tmp_path,
-        env=clean_environment(HOME=str(tmp_path / "home")),
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
+    open_to_all = ("sh", "-c", 'umask 0; exec "$@"', "sh", *WRAP)
+    job = (*options, "--", PY, "-c", "print('ran')")
+    done = untraced(*open_to_all, *job, cwd=tmp_path, HOME=str(tmp_path / "home"))
     assert (done.returncode, done.stdout) == (0, "ran\n")
     made = [path.parent for path in tmp_path.rglob("run.json")]
     if place in ("sticky", "group"):  # what is ours stays so; a group of ours is asked for
@@ -218,17 +148,96 @@ def test_where_another_user_can_write_there_is_no_run(tmp_path: Path, place: str
         assert not path.stat().st_mode & 0o022
 
 
-def test_what_a_program_begins_itself_is_put_elsewhere_too(tmp_path: Path) -> None:
-    (tmp_path / "shared").mkdir()
-    (tmp_path / "shared").chmod(0o777)
-    code = "import rltrace; print(rltrace.start('shared/run').parent.name); rltrace.stop()"
-    done = subprocess.run(
-        [PY, "-c", code],
-        cwd=tmp_path,
-        env=clean_environment(),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout == "rltrace-runs\n"
-    assert [*(tmp_path / "shared").iterdir()] == []
+# Each waits for the others, and for its turn to end.
+JOB = dedent("""
+    import os, sys, time, rltrace
+    rank, ranks, folder = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+    with rltrace.span("train"): pass
+    open(f"{folder}/begun{rank}", "w").close()
+    while sum(name.startswith("begun") for name in os.listdir(folder)) < ranks: time.sleep(0.01)
+    while not os.path.exists(f"{folder}/end{rank}"): time.sleep(0.01)
+    sys.exit(rank)
+""")
+
+SAID = {
+    "slurm": ("SLURM_PROCID", "SLURM_NTASKS", {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "3"}),
+    "openmpi": ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", {"PMIX_NAMESPACE": "prte-7@1"}),
+    "pmi": ("PMI_RANK", "PMI_SIZE", {"PALS_APID": "0f-7"}),
+    "torch": ("RANK", "WORLD_SIZE", {"MASTER_ADDR": "::1", "MASTER_PORT": "29500"}),
+}
+
+
+def begin(
+    cwd: Path, said: dict[str, str], rank: int, ranks: int, *options: str
+) -> subprocess.Popen[str]:
+    folder = cwd / "turns"
+    folder.mkdir(exist_ok=True)
+    words = (*options, "--", PY, "-c", JOB, str(rank), str(ranks), str(folder))
+    return started(cwd, *words, env=said, stdout=None)
+
+
+@pytest.mark.parametrize("launcher", SAID)
+@pytest.mark.parametrize("options", [("--out", "run"), ()], ids=["out", "default"])
+def test_one_run_has_all_ranks(tmp_path: Path, launcher: str, options: tuple[str, ...]) -> None:
+    """Whoever made it may be the first to end: it is closed by the last."""
+    rank, ranks, more = SAID[launcher]
+    jobs = [begin(tmp_path, {rank: str(n), ranks: "3", **more}, n, 3, *options) for n in range(3)]
+    assert until(lambda: len([*(tmp_path / "turns").glob("begun*")]) == 3)
+    (run,) = [tmp_path / "run"] if options else runs(tmp_path)
+    for number, job in enumerate(jobs):
+        assert open_run(run).goes_on
+        (tmp_path / "turns" / f"end{number}").touch()
+        assert job.wait(PATIENCE_S) == number  # its own
+    told = json.loads((run / "run.json").read_text())
+    assert (told["exit_code"], told["end_real_ns"] is not None) == (1, True)
+    opened = open_run(run)
+    assert sorted(p.rank for p in opened.processes if p.role != "agent") == [0, 1, 2]
+    assert opened.sql("select count(*) from spans").fetchall() == [(3,)]
+    said = "".join(job.communicate()[1] for job in jobs)
+    assert said.count("the trace is in") == 1
+
+
+def test_another_launch_has_a_run_of_its_own(tmp_path: Path) -> None:
+    """Also where its launcher does not tell it from the first: a rank is there once."""
+    said = {"SLURM_PROCID": "0", "SLURM_NTASKS": "2"}
+    first = begin(tmp_path, said, 0, 1, "--out", "run")
+    assert until((tmp_path / "turns" / "begun0").exists)
+    other = {**said, "SLURM_PROCID": "1"}
+    (tmp_path / "turns" / "end1").touch()
+    for number, told in enumerate([said, {**other, "SLURM_JOB_ID": "8"}, other], start=2):
+        if number == 4:  # the first is over by then
+            (tmp_path / "turns" / "end0").touch()
+            first.communicate(timeout=PATIENCE_S)
+        job = begin(tmp_path, told, 1, 1, "--out", "run")
+        assert f" run-{number} " in job.communicate(timeout=PATIENCE_S)[1]
+
+
+def test_a_rank_whose_wrap_is_killed_keeps_no_run_open(tmp_path: Path) -> None:
+    said = {"SLURM_NTASKS": "2"}
+    jobs = [begin(tmp_path, {**said, "SLURM_PROCID": str(n)}, n, 2, "--out", "run") for n in (0, 1)]
+    assert until(lambda: len([*(tmp_path / "turns").glob("begun*")]) == 2)
+    jobs[1].kill()
+    jobs[1].wait()
+    told = json.loads((tmp_path / "run" / "ranks" / "1.json").read_text())
+    (tmp_path / "turns" / "end1").touch()
+    assert until(lambda: not os.path.exists(f"/proc/{told['command_pid']}"))
+    (tmp_path / "turns" / "end0").touch()
+    for job in jobs:
+        job.communicate(timeout=PATIENCE_S)
+    told = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert told["end_real_ns"] is not None
+
+
+def test_a_batch_script_has_no_device_of_a_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slurm gives it the numbers of a rank, and no step."""
+    for name in [name for name in os.environ if name.startswith(("SLURM_", "RANK", "WORLD"))]:
+        monkeypatch.delenv(name)
+    assert launch() is None
+    for name, value in {"PROCID": "0", "NTASKS": "8", "LOCALID": "0", "JOB_ID": "7"}.items():
+        monkeypatch.setenv(f"SLURM_{name}", value)
+    script = launch()
+    monkeypatch.setenv("SLURM_STEP_ID", "0")
+    step = launch()
+    assert script is not None
+    assert step is not None
+    assert (script.local, script.is_known, step.local, step.is_known) == (-1, False, 0, True)

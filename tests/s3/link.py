@@ -2,60 +2,44 @@
 
 from __future__ import annotations
 
+import select
 import socket
 import threading
 from contextlib import suppress
+from socketserver import BaseRequestHandler, ThreadingTCPServer
+
+LOOKS_EVERY_S = 0.05
 
 
-class Link:
+class Link(ThreadingTCPServer):
     """Passes TCP connections on to `port` of this machine while it is whole; `connections` counts
-    those that were asked for."""
+    those that were asked for. Cut, it breaks every connection, and hangs up on new ones."""
+
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = 64
 
     def __init__(self, port: int) -> None:
-        self._to = port
-        self._listener = socket.create_server(("127.0.0.1", 0), backlog=64)
-        self.port: int = self._listener.getsockname()[1]
+        super().__init__(("127.0.0.1", 0), _Passing)
+        self.to = port
+        self.port: int = self.server_address[1]
         self.connections = 0
-        self._whole = True
-        self._sockets: list[socket.socket] = []
-        threading.Thread(target=self._accept, daemon=True).start()
+        self.whole = True
+        threading.Thread(target=self.serve_forever, args=[LOOKS_EVERY_S], daemon=True).start()
 
-    def cut(self) -> None:
-        """Breaks every connection; new ones are hung up on."""
-        self._whole = False
-        for each in self._sockets:
-            with suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
-        self._sockets = []
 
-    def mend(self) -> None:
-        """From now on connections are passed on again."""
-        self._whole = True
+class _Passing(BaseRequestHandler):
+    server: Link
 
-    def close(self) -> None:
-        """Takes no more connections."""
-        self.cut()
-        self._listener.close()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                near, _ = self._listener.accept()
-            except OSError:
-                return
-            self.connections += 1
-            if not self._whole:
-                near.close()
-                continue
-            far = socket.create_connection(("127.0.0.1", self._to))
-            self._sockets += [near, far]
-            threading.Thread(target=self._pass, args=(near, far), daemon=True).start()
-            threading.Thread(target=self._pass, args=(far, near), daemon=True).start()
-
-    def _pass(self, source: socket.socket, sink: socket.socket) -> None:
-        with suppress(OSError):
-            while data := source.recv(65536):
-                sink.sendall(data)
-        for each in (source, sink):
-            with suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
+    def handle(self) -> None:
+        self.server.connections += 1
+        if not self.server.whole:
+            return
+        near: socket.socket = self.request
+        with suppress(OSError), socket.create_connection(("127.0.0.1", self.server.to)) as far:
+            while self.server.whole:
+                for source in select.select([near, far], [], [], LOOKS_EVERY_S)[0]:
+                    data = source.recv(65536)
+                    if not data:
+                        return
+                    (far if source is near else near).sendall(data)

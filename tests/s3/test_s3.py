@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -15,12 +12,9 @@ from textwrap import dedent
 import pytest
 
 import rltrace
-from rltrace.testing.inside.run import TOGETHER
-from rltrace.testing.inside.trace import CACHE_VARIABLE, Store, fetch, read_run_json
+from rltrace.testing.inside.trace import CACHE_VARIABLE, Store
 from tests.hooks.conftest import WRAP, clean_environment
-from tests.run.shipped import contents, interrupted, opened, recorded, shipper, spans
-from tests.run.shipped import packs as shipped_packs
-from tests.run.test_agent import alive
+from tests.run.shipped import interrupted
 from tests.run.test_wrap import until
 from tests.s3.link import Link
 
@@ -62,7 +56,9 @@ def link(server: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
     with suppress(FileExistsError):
         s3fs.S3FileSystem().mkdir("traces")
     yield link
-    link.close()
+    link.whole = False
+    link.shutdown()
+    link.server_close()
 
 
 JOB = dedent("""
@@ -93,13 +89,13 @@ def test_nothing_is_lost_when_the_network_goes_away(tmp_path: Path, link: Link) 
     )  # fmt: skip
     assert until(lambda: packs() > 0, 90)
     (tmp_path / "before-seen").touch()
-    link.cut()
+    link.whole = False
     assert until((tmp_path / "away").exists, 60)
     asked = link.connections
     assert until(lambda: link.connections > asked, 60)  # it tries, in vain
     (tmp_path / "away-seen").touch()
     assert until((tmp_path / "after").exists, 60)  # the job goes on meanwhile
-    link.mend()
+    link.whole = True
     (tmp_path / "after-seen").touch()
     _, said = job.communicate(timeout=150)
     assert job.returncode == 0
@@ -115,23 +111,6 @@ def test_nothing_is_lost_when_the_network_goes_away(tmp_path: Path, link: Link) 
             assert not file.is_file() or SECRET.encode() not in file.read_bytes()
 
 
-WAITS = "import sys, time, pathlib\nwhile not pathlib.Path('seen').exists(): time.sleep(0.1)"
-
-
-def test_packs_are_five_seconds_apart(tmp_path: Path, link: Link) -> None:
-    """docs/nodes.md says how many writes a young run makes; a slow machine makes fewer."""
-    began = time.monotonic()
-    job = subprocess.Popen(
-        [*WRAP, "--ship", f"{BUCKET}/runs", "--out", "run", "--", sys.executable, "-c", WAITS],
-        cwd=tmp_path, env=clean_environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
-    before = packs()
-    assert until(lambda: packs() >= before + 4, 120)
-    assert packs() - before <= (time.monotonic() - began) / 5 + 1
-    (tmp_path / "seen").touch()
-    assert job.wait(150) == 0
-
-
 def test_a_bucket_that_is_not_there_is_said_and_not_made(tmp_path: Path, link: Link) -> None:
     words = ("--ship", "s3://misspelt/runs", "--out", "run", "--", sys.executable, "-c", "1")
     code, said = interrupted(tmp_path, "nothing comes through", *words)
@@ -140,48 +119,3 @@ def test_a_bucket_that_is_not_there_is_said_and_not_made(tmp_path: Path, link: L
     import s3fs
 
     assert s3fs.S3FileSystem().ls("") == ["traces"]
-
-
-def test_a_network_that_is_away_for_the_whole_job(tmp_path: Path, link: Link) -> None:
-    """The agent goes on when `wrap` has ended, and ships all once the network is there."""
-    link.cut()
-    (tmp_path / "job.py").write_text(
-        "import rltrace\nfor n in range(3000):\n    with rltrace.span('train', step=n): pass\n"
-    )
-    words = ("--ship", f"{BUCKET}/away", "--out", "run", "--", sys.executable, "job.py")
-    code, said = interrupted(tmp_path, "nothing comes through", *words)
-    assert code == 0
-    assert "this node is not shipped" in said
-    (agent,) = (tmp_path / "run" / "nodes").glob("*.json")
-    pid = json.loads(agent.read_text())["pid"]
-    assert alive(pid)
-    link.mend()
-    assert until(lambda: not alive(pid), 90)
-    run = rltrace.open_run(read_run_json(str(tmp_path / "run"))["shipped_to"])
-    found = run.sql("SELECT count(*), count(DISTINCT step), max(step) FROM spans").fetchall()
-    assert found == [(3000, 3000, 2999)]
-    assert [p for p in run.problems if p["what"] != "no-gpu"] == []
-
-
-def test_small_packs_become_one(tmp_path: Path, link: Link) -> None:
-    """The network goes away just then, and comes back."""
-    url, run = f"{BUCKET}/merged/run", tmp_path / "run"
-    recorder = recorded(run)
-    store, ships = opened(run, url), shipper(run, url)
-    for _ in range(TOGETHER):
-        spans(recorder, 10)
-        ships.ship(store)
-    assert len(shipped_packs(store)) == TOGETHER
-    link.cut()
-    with pytest.raises(OSError):  # noqa: PT011 (whatever the client says)
-        ships.merge(store)
-    link.mend()
-    assert contents(fetch(url)) == contents(run)
-    ships.merge(store)
-    assert len(shipped_packs(store)) == 1
-    spans(recorder, 10)
-    ships.ship(store)
-    assert contents(fetch(url)) == contents(run)
-    shutil.rmtree(fetch(url))
-    assert contents(fetch(url)) == contents(run)
-    assert rltrace.open_run(fetch(url)).problems == []

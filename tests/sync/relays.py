@@ -153,7 +153,6 @@ class Proxy:
         self.gate_after: int | None = None
         self.gate = threading.Event()
         self.passed = 0
-        self.connections = 0
         self._sockets: list[socket.socket] = []
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -170,7 +169,6 @@ class Proxy:
                 child, _ = self._listener.accept()
             except OSError:
                 return
-            self.connections += 1
             try:
                 parent = socket.create_connection((self._parent.host, self._parent.port))
             except OSError:

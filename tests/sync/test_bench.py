@@ -41,16 +41,8 @@ def test_the_model_is_the_published_one_or_about_as_large_as_asked() -> None:
     assert (whole.bytes, len(whole.tensors)) == (2 * 494_032_768, 290)
     assert whole.tensors["model.layers.23.mlp.down_proj.weight"] == ("BF16", (896, 4864))
     assert model_of("qwen2.5-0.5b", 494).bytes == pytest.approx(494e6, rel=0.01)
-
-
-def test_a_cut_keeps_a_layer_and_the_table_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    layer = 2 * 14_912_384
+    layer = 2 * 14_912_384  # a cut keeps one at least
     assert layer < model_of("qwen2.5-0.5b", 20).bytes < layer + 20e6
-    monkeypatch.setattr(measuring, "measure", lambda *_: [])
-    for megabytes, said in ((20, "35 MB (not 20:"), (0, "MB in"), (5000, "MB in")):
-        shown = bench(f"--megabytes={megabytes}").output
-        assert said in " ".join(shown.split())
-        assert ("(not" in shown) == (megabytes == 20)
 
 
 def test_a_file_gives_its_tensors(tmp_path: Path) -> None:

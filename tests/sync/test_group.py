@@ -8,9 +8,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
-from multiprocessing import get_context
-from multiprocessing.connection import Connection
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -33,6 +31,7 @@ from rltrace.sync.group import BUCKET_BYTES
 from rltrace.testing.inside.sync import version_Manifest as Manifest
 from rltrace.testing.inside.trace import RltraceError
 from tests.patience import PATIENCE_S
+from tests.sync.pairs import line, running
 
 pytestmark = pytest.mark.slow
 
@@ -56,126 +55,76 @@ def group_of(store: str, rank: int, size: int, where: str) -> Group:
     return Group(dist.FileStore(store, size), rank, size, where, timeout_s=PATIENCE_S)
 
 
-def member(pipe: Connection, *given: Any) -> None:
-    """A host's process: does what it is told, and answers with what came of it."""
-    pipe.send("here")  # importing torch may take longer than members wait for each other
-    assert pipe.recv() == "join"
-    group, where = group_of(*given), given[-1]
-    pipe.send("joined")
-    held = []
-    while (asked := pipe.recv()) is not None:
-        try:
-            if asked == "move":
-                pipe.send(group.move().counter)
-            elif asked == "pull":
-                pipe.send(pulled(where))
-            elif asked == "hold":
-                held.append(Subscriber.connect(where, timeout_s=5))
-                held[-1].lease()
-                pipe.send("held")
-        except RltraceError as error:
-            pipe.send(str(error))
-    group.close()
+def moved(group: Group) -> int | str:
+    """What comes of a move."""
+    try:
+        return group.move().counter
+    except RltraceError as error:
+        return str(error)
 
 
-class Hosts:
-    """Rank 0 in this process, and the others in their own."""
+def test_every_host_gets_each_version_whole_and_says_why_where_it_cannot(memory: Path) -> None:
+    places = [f"shm://{memory}/{rank}" for rank in range(3)]
 
-    def __init__(self, folder: Path, others: int) -> None:
-        self.folder, size = folder, others + 1
-        store, context = str(folder / "store"), get_context("spawn")
-        self.pipes, self.processes = [], []
-        for rank in range(1, size):
-            ours, theirs = context.Pipe()
-            given = theirs, store, rank, size, self.place(rank)
-            self.processes.append(context.Process(target=member, args=given, daemon=True))
-            self.processes[-1].start()
-            theirs.close()
-            self.pipes.append(ours)
-        assert self.answers() == ["here"] * others
-        self.tell("join")
-        self.publisher = Publisher.open(layout_of(weights(0)), self.place(0))
-        self.group = group_of(store, 0, size, self.place(0))
-        assert self.answers() == ["joined"] * others
+    def member(rank: int) -> Group:
+        return group_of(str(memory / "store"), rank, 3, places[rank])
 
-    def place(self, rank: int) -> str:
-        return f"shm://{self.folder}/{rank}"
-
-    def tell(self, what: str | None) -> None:
-        for pipe in self.pipes:
-            pipe.send(what)
-
-    def answers(self) -> list[Any]:
-        return [pipe.recv() for pipe in self.pipes]
-
-    def move(self) -> list[Any]:
-        """What came of it, here and there."""
-        self.tell("move")
-        try:
-            here: Any = self.group.move().counter
-        except RltraceError as error:
-            here = str(error)
-        return [here, *self.answers()]
-
-    def pulled(self) -> list[Any]:
-        self.tell("pull")
-        return self.answers()
-
-    def close(self) -> None:
-        for pipe, process in zip(self.pipes, self.processes, strict=True):
-            if process.is_alive():
-                pipe.send(None)
-            process.join()
-        self.group.close()
-        self.publisher.close()
+    with (
+        Publisher.open(layout_of(weights(0)), places[0]) as publisher,
+        ThreadPoolExecutor(3) as members,
+        ExitStack() as opened,
+    ):
+        groups = [opened.enter_context(group) for group in members.map(member, range(3))]
+        here, *there = members.map(moved, groups)
+        assert "nothing is published yet" in str(here)
+        assert there == [here, here]
+        for number in (1, 2, 3):
+            publisher.publish(weights(number))
+            assert list(members.map(moved, groups)) == [number] * 3
+            assert [pulled(place) for place in places[1:]] == [[float(number)]] * 2
+        assert list(members.map(moved, groups)) == [3] * 3  # they have it
+        # Readers of one host hold every slot: no host changes.
+        for number in (4, 5, 6):
+            reader = opened.enter_context(Subscriber.connect(places[1], timeout_s=5))
+            opened.enter_context(reader.lease())
+            publisher.publish(weights(number))
+            said = list(members.map(moved, groups))
+            assert said == [number] * 3 or number == 6
+        assert all("rank 1: workers hold every slot" in str(each) for each in said)
+        assert [pulled(place) for place in places[1:]] == [[5.0]] * 2
 
 
-@pytest.fixture
-def hosts(memory: Path) -> Iterator[Hosts]:
-    """Three of them."""
-    with closing(Hosts(memory, 2)) as made:
-        yield made
+MEMBER = """
+import sys
+from tests.sync.test_group import group_of
+group = group_of(sys.argv[1], 1, 2, sys.argv[2])
+print(group.move().counter, flush=True)
+group.move()
+"""
 
 
-def test_every_host_gets_each_version_whole_and_says_why_where_it_cannot(hosts: Hosts) -> None:
-    here, *there = hosts.move()
-    assert "nothing is published yet" in here
-    assert there == [here, here]
-    for number in (1, 2, 3):
-        hosts.publisher.publish(weights(number))
-        assert hosts.move() == [number] * 3
-        assert hosts.pulled() == [[float(number)]] * 2
-    assert hosts.move() == [3] * 3  # they have it
-    # Readers of one host hold every slot: no host changes.
-    for number in (4, 5, 6):
-        hosts.pipes[0].send("hold")
-        assert hosts.pipes[0].recv() == "held"
-        hosts.publisher.publish(weights(number))
-        said = hosts.move()
-        assert said == [number] * 3 or number == 6
-    assert all("rank 1: workers hold every slot" in each for each in said)
-    assert hosts.pulled() == [[5.0]] * 2
-
-
-def test_a_lost_member_leaves_whole_versions_and_ends_the_group(hosts: Hosts) -> None:
-    hosts.publisher.publish(weights(1))
-    assert hosts.move() == [1] * 3
-    hosts.publisher.publish(weights(2))
-    hosts.tell("move")
-    hosts.processes[1].kill()
-    hosts.processes[1].join()
-    aborter = threading.Timer(1.0, hosts.group.abort)  # where it died before it said what it can do
-    aborter.start()
-    with pytest.raises(RltraceError, match=r"lost|aborted"):
-        hosts.group.move()
-    aborter.cancel()
-    hosts.group.close()
-    with pytest.raises(RltraceError, match="this group has ended"):
-        hosts.group.move()
-    hosts.processes[0].kill()  # it waits for the one that is gone
-    hosts.processes[0].join()
-    for rank in (1, 2):
-        assert set(pulled(hosts.place(rank))) <= {1.0}
+def test_a_lost_member_leaves_whole_versions_and_ends_the_group(memory: Path) -> None:
+    store, places = str(memory / "store"), [f"shm://{memory}/{rank}" for rank in range(2)]
+    with (
+        running(MEMBER, store, places[1]) as other,
+        Publisher.open(layout_of(weights(0)), places[0]) as publisher,
+        group_of(store, 0, 2, places[0]) as group,
+    ):
+        publisher.publish(weights(1))
+        assert moved(group) == 1
+        assert line(other) == "1"
+        publisher.publish(weights(2))
+        other.kill()
+        other.wait()
+        aborter = threading.Timer(1.0, group.abort)  # it died before it said what it can do
+        aborter.start()
+        with pytest.raises(RltraceError, match=r"lost|aborted"):
+            group.move()
+        aborter.cancel()
+        group.close()
+        with pytest.raises(RltraceError, match="this group has ended"):
+            group.move()
+        assert pulled(places[1]) == [1.0]
 
 
 def listens_at(port: int) -> set[str]:
@@ -315,6 +264,11 @@ def test_a_rank_that_died_is_told_by_what_its_pipe_gives(
         with pytest.raises(RltraceError, match=f"rank 1: .*{said}"):
             commit_together(ranks, version)
     assert all(rank.holds(0) for rank in ranks)
+    monkeypatch.undo()
+    monkeypatch.setattr(ranks[1], "commit", Mock(side_effect=EOFError()))
+    with pytest.raises(PoisonedError, match=r"2 of 3 ranks: rank 1: EOFError"):
+        commit_together(ranks, version)
+    assert [rank.holds(1) for rank in ranks] == [True, False, True]
     with pytest.raises(RltraceError, match="no rank"):
         commit_together([], version)
 

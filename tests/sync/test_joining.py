@@ -10,7 +10,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
@@ -65,6 +64,7 @@ def test_subscribers_of_a_host_share_one_relay_that_is_replaced_and_ends(j: Job)
     j.publish()
     place = place_of(root.address)
     with Subscriber.connect(root.address) as first, Subscriber.connect(root.address) as second:
+        assert root.address in first.explain()
         assert j.pulls(first, 1)
         assert j.pulls(second, 1)
         assert root.status.children == 1
@@ -75,21 +75,6 @@ def test_subscribers_of_a_host_share_one_relay_that_is_replaced_and_ends(j: Job)
         assert j.pulls(second, 2)
     until(lambda: left_of(place) == [], "the relay to end, and its files to be gone")
     until(lambda: not folder_of(place).exists(), "its memory to be free")
-
-
-def test_where_nothing_listens_the_error_says_so_in_time(memory: Path) -> None:
-    with closing(socket.create_server(("127.0.0.1", 0))) as taken:
-        port = taken.getsockname()[1]
-    address = f"tcp://127.0.0.1:{port}/{memory.name}"
-    told = why_not(address)
-    assert told.startswith("connection refused")
-    assert str(port) in told
-    until(lambda: left_of(place_of(address)) == [], "nothing to be left of it")
-
-
-def test_a_name_that_does_not_resolve_is_named(memory: Path) -> None:
-    told = why_not(f"tcp://nohost.invalid:7400/{memory.name}", token="secret")
-    assert "nohost.invalid does not resolve" in told
 
 
 def greet(listener: socket.socket) -> None:
@@ -106,7 +91,7 @@ def test_what_answers_as_no_relay_does_is_told_from_what_says_nothing(memory: Pa
         address = f"tcp://127.0.0.1:{listener.getsockname()[1]}/{memory.name}"
         assert "silent" in why_not(address)
         threading.Thread(target=greet, args=(listener,), daemon=True).start()
-        assert "no relay of rltrace" in why_not(address)
+        until(lambda: "no relay of rltrace" in why_not(address), "an answer")
 
 
 def test_a_relay_that_has_nothing_yet_is_told_from_none_at_all(j: Job) -> None:
@@ -289,29 +274,6 @@ def test_who_locked_what_is_gone_removes_nothing(
     assert using.is_of(files.users)
     assert files.relay.exists()
     using.release()
-
-
-def test_of_many_that_come_and_go_nobody_loses_its_files(files: JoinedFiles) -> None:
-    lost, removed = [], []
-
-    def come_and_go(who: int) -> None:
-        for turn in range(300):
-            lock = files.enter()
-            if not (lock.is_of(files.users) and files.relay.exists()):
-                lost.append(who)
-            relay = files.claim() if turn % 3 == who % 3 else None
-            lock.release()
-            files.remove(relay)
-            if relay is not None:
-                removed.append(not relay.is_of(files.relay))
-                relay.release()
-
-    with ThreadPoolExecutor(6) as threads:
-        list(threads.map(come_and_go, range(6)))
-    assert not lost
-    assert any(removed)
-    files.remove()
-    assert not files.users.exists()
 
 
 STARTER = """

@@ -15,17 +15,13 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from multiprocessing import Pipe
 from pathlib import Path
-from threading import Timer
 from typing import Any
 
 import numpy as np
 
-from rltrace.sync import PoisonedError, Publisher, Subscriber, Version, commit_together, layout_of
-from rltrace.testing.inside.trace import RltraceError
+from rltrace.sync import Publisher, Subscriber, Version, layout_of
 from tests.patience import PATIENCE_S
-from tests.sync.pairs import line, running
 
 SHAPES = {"first": (300_000,), "second": (701,), "third": (100_000,)}
 Weights = dict[str, np.ndarray[Any, Any]]
@@ -82,27 +78,6 @@ def kill(pid: int) -> None:
     os.waitpid(pid, 0)
 
 
-def readers(where: str, count: int) -> dict[str, int]:
-    """Two readers pull `count` times each while versions follow each other without a pause."""
-
-    def read(into: int) -> None:
-        reader = Reader(where)
-        while reader.counts["pulls"] < count:
-            reader.pull()
-        os.write(into, json.dumps(reader.counts).encode())
-
-    publisher, source = opened(where)
-    with publisher:
-        publish_next(publisher, source)
-        pipes = [os.pipe() for _ in range(2)]
-        running = [forked(read, into) for _, into in pipes]
-        while running:
-            publish_next(publisher, source)
-            running = [pid for pid in running if os.waitpid(pid, os.WNOHANG)[0] == 0]
-        found = [json.loads(os.read(out, 1000)) for out, _ in pipes]
-        return {name: sum(one[name] for one in found) for name in found[0]}
-
-
 def publishers(where: str, count: int) -> dict[str, int]:
     """A publisher is killed `count` times, now and then in the middle of a copy."""
 
@@ -154,84 +129,11 @@ def subscribers(where: str, count: int) -> dict[str, int]:
         return {**reader.counts, "published_after": publisher.arena.control.counter - last}
 
 
-class Rank:
-    """A rank in a process of its own, behind a pipe."""
-
-    def __init__(self, where: str) -> None:
-        self.pipe, theirs = Pipe()
-
-        def serve() -> None:
-            self.pipe.close()
-            subscriber, held = Subscriber.connect(where, threads=1), weights()
-            asked: dict[str, Callable[..., Any]] = {
-                "stage": lambda version: subscriber.stage(held, version),
-                "commit": subscriber.commit,
-                "abort": subscriber.abort,
-                "values": lambda: {float(x) for a in held.values() for x in (a.min(), a.max())},
-            }
-            while True:
-                what, *given = theirs.recv()
-                theirs.send(asked[what](*given))
-
-        self.pid = forked(serve)
-        theirs.close()
-
-    def ask(self, *what: Any) -> Any:
-        self.pipe.send(what)
-        return self.pipe.recv()
-
-    def stage(self, version: Version) -> Any:
-        return self.ask("stage", version)
-
-    def commit(self) -> Any:
-        return self.ask("commit")
-
-    def abort(self) -> None:
-        self.ask("abort")
-
-
-def ranks(where: str, count: int) -> dict[str, int]:
-    """One of three ranks is killed while they take a version on together. The others are either
-    both at the old version, where the leader was told that none has changed, or both at the new."""
-    seen = {"none": 0, "all": 0, "others": 0, "mixed": 0}
-    publisher, source = opened(where, spare=3)
-    with publisher:
-        new = publish_next(publisher, source)
-        for _ in range(count):
-            three, first = [Rank(where) for _ in range(3)], new
-            commit_together(three, first)
-            new = publish_next(publisher, source)
-            killer = Timer(random.random() * 0.006, os.kill, (three[1].pid, signal.SIGKILL))
-            killer.start()
-            try:
-                commit_together(three, new)
-                outcome, expected = "all", new
-            except PoisonedError:
-                outcome, expected = "others", new
-            except RltraceError:
-                outcome, expected = "none", first
-            seen[outcome] += 1
-            held = [three[n].ask("values") for n in (0, 2)]
-            seen["mixed"] += held != [{float(expected.counter)}] * 2
-            killer.join()
-            for rank in three:
-                kill(rank.pid)
-                rank.pipe.close()
-    return seen
-
-
 def counted(case: Callable[[str, int], Any], where: str, count: int) -> dict[str, int]:
     command = [sys.executable, "-m", "tests.sync.test_killed", case.__name__, where, str(count)]
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=PATIENCE_S)
     assert done.returncode in (0, -signal.SIGKILL), done.stderr
     return dict(json.loads(done.stdout))
-
-
-def test_no_pull_is_torn_or_goes_back_without_a_pause(where: str, memory: Path) -> None:
-    seen = counted(readers, where, 1500)
-    assert seen["versions"] > 100
-    assert (seen["pulls"], seen["torn"], seen["backward"]) == (3000, 0, 0)
-    assert list(memory.iterdir()) == []
 
 
 def test_a_killed_publisher_leaves_a_whole_version(where: str, memory: Path) -> None:
@@ -251,34 +153,6 @@ def test_a_killed_subscriber_holds_nothing_up(where: str, memory: Path) -> None:
     seen = counted(subscribers, where, 25)
     assert (seen["published_after"], seen["torn"], seen["backward"]) == (1, 0, 0)
     assert list(memory.iterdir()) == []
-
-
-HOLDER = """
-import sys, time
-from rltrace.sync import Subscriber
-views = Subscriber.connect(sys.argv[1]).lease()
-print("held", flush=True)
-time.sleep(600)
-views.release()
-"""
-
-
-def test_a_lease_ends_with_its_process(where: str, memory: Path) -> None:
-    publisher, source = opened(where, spare=0, patience_s=0.01)
-    with publisher:
-        publisher.publish(source)
-        with running(HOLDER, where) as holder:
-            assert line(holder) == "held"
-            assert publisher.publish(source) is not None
-            assert publisher.publish(source) is None
-        assert publisher.publish(source) is not None
-    assert list(memory.iterdir()) == []
-
-
-def test_ranks_change_together_or_not_at_all_though_one_is_killed(where: str) -> None:
-    seen = counted(ranks, where, 12)
-    assert seen["none"] + seen["others"] > 0
-    assert seen["mixed"] == 0
 
 
 if __name__ == "__main__":

@@ -3,74 +3,28 @@ buffer, bit for bit."""
 
 from __future__ import annotations
 
-import itertools
 import os
 import time
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 import ray
 import torch
 
 from rltrace.sync.object_store import ObjectStorePublisher, ObjectStoreSubscriber
-from rltrace.testing.inside.sync import ALIGNMENT_BYTES, Publisher, Subscriber, pack, unpack
 from rltrace.testing.inside.sync import flat_layout_of as layout_of
 from rltrace.testing.inside.sync import interface_Manifest as Manifest
-from rltrace.testing.inside.trainer import (
-    RolloutWorker,
-    TrainerConfig,
-    initial_weights,
-    policy_of,
-    ray_session,
-)
+from rltrace.testing.inside.sync import pack, unpack
+from rltrace.testing.inside.trainer import TrainerConfig, ray_session
 
-CONFIG = TrainerConfig(model_size=0.024, layers=2, heads=2)
+State = dict[str, torch.Tensor]
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[None]:
     os.environ.setdefault("RAY_memory_monitor_refresh_ms", "0")
-    with ray_session(CONFIG):
+    with ray_session(TrainerConfig()):
         yield
-
-
-class Peeking(RolloutWorker):
-    """A rollout worker that lets its weights be seen."""
-
-    async def weights(self) -> tuple[int, dict[str, Any]]:
-        state = self.engine.model.state_dict()
-        return self.engine.version, {name: tensor.numpy() for name, tensor in state.items()}
-
-
-@pytest.mark.usefixtures("cluster")
-def test_a_worker_in_another_process_holds_the_published_bits_and_version() -> None:
-    publisher: Publisher = ObjectStorePublisher()
-    state = policy_of(CONFIG).bfloat16().float().state_dict()
-    state["head.weight"] += 1.0
-    worker = ray.remote(Peeking).remote(CONFIG, 0, initial_weights(CONFIG))
-    manifest = publisher.publish(3, state)
-    published = {name: tensor.clone() for name, tensor in state.items()}
-    state["head.weight"].zero_()  # the learner goes on training at once
-
-    assert ray.get(worker.receive.remote(manifest)) == manifest.bytes
-    version, after = ray.get(worker.weights.remote())
-    assert version == 3
-    for name, tensor in published.items():
-        assert torch.equal(torch.from_numpy(after[name].copy()), tensor), name
-    assert ray.get(worker.receive.remote(manifest)) == 0  # it has them
-    ray.kill(worker)
-
-
-@pytest.mark.usefixtures("cluster")
-def test_a_manifest_counts_the_bytes_that_a_subscriber_reads() -> None:
-    state = {"w": torch.arange(1000, dtype=torch.float32), "b": torch.ones(2).bfloat16()}
-    manifest: Manifest = ObjectStorePublisher().publish(1, state)
-    subscriber: Subscriber = ObjectStoreSubscriber()
-    assert manifest.bytes == 4096 + 4
-    buffer = subscriber.fetch(manifest)
-    assert len(buffer) == manifest.bytes
-    assert not buffer.flags.writeable  # all workers of a node share it
 
 
 @pytest.mark.usefixtures("cluster")
@@ -86,9 +40,22 @@ def test_a_paced_link_takes_what_its_bits_need(
     assert slept[-1] == pytest.approx(seconds)
 
 
-def state() -> dict[str, torch.Tensor]:
+def raw(tensor: torch.Tensor) -> bytes:
+    return bytes(tensor.contiguous().reshape(-1).view(torch.uint8).numpy())
+
+
+def loaded(manifest: Manifest, held: State) -> tuple[int, int, State]:
+    """What a subscriber in another process reads, and holds then."""
+    subscriber = ObjectStoreSubscriber()
+    buffer = subscriber.fetch(manifest)
+    assert not buffer.flags.writeable  # all workers of a node share it
+    return len(buffer), subscriber.load(buffer, manifest, held), held
+
+
+@pytest.mark.usefixtures("cluster")
+def test_all_types_and_shapes_arrive_bit_for_bit_here_and_in_another_process() -> None:
     generator = torch.Generator().manual_seed(0)
-    return {
+    state = {
         "float32": torch.randn(5, 7, generator=generator),
         "bfloat16": torch.randn(3, 3, generator=generator).bfloat16(),
         "scalar": torch.tensor(-0.0),
@@ -97,28 +64,15 @@ def state() -> dict[str, torch.Tensor]:
         "counts": torch.arange(3),
         "empty": torch.empty(0, 4),
     }
-
-
-def raw(tensor: torch.Tensor) -> bytes:
-    return bytes(tensor.contiguous().reshape(-1).view(torch.uint8).numpy())
-
-
-def test_all_types_and_shapes_arrive_bit_for_bit_from_a_read_only_buffer() -> None:
-    source = state()
-    layout = layout_of(source)
-    buffer = pack(source, layout)
-    buffer.setflags(write=False)
-    target = {name: torch.zeros_like(tensor) for name, tensor in source.items()}
-    unpack(buffer, layout, target)
-    for name, tensor in source.items():
-        assert raw(target[name]) == raw(tensor), name
-
-
-def test_tensors_start_aligned_and_do_not_overlap() -> None:
-    layout = layout_of(state())
-    assert all(entry.offset % ALIGNMENT_BYTES == 0 for entry in layout)
-    for before, after in itertools.pairwise(layout):
-        assert before.offset + before.bytes <= after.offset
+    manifest = ObjectStorePublisher().publish(3, state)
+    published = {name: raw(tensor) for name, tensor in state.items()}
+    state["float32"].zero_()  # the learner goes on training at once
+    for load in (loaded, lambda *given: ray.get(ray.remote(loaded).remote(*given))):
+        blank = {name: torch.zeros_like(tensor) for name, tensor in state.items()}
+        size, version, held = load(manifest, blank)
+        assert size == manifest.bytes == 6 * 256  # tensors start aligned
+        assert version == 3
+        assert {name: raw(tensor) for name, tensor in held.items()} == published
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 import signal
 import threading
 import time
@@ -103,6 +102,32 @@ def test_a_rank_takes_its_part_and_no_part_is_taken_for_a_whole(where: str) -> N
         assert not target.any()
         subscriber.pull_into([("w", target, part)])
     assert target.all()
+
+
+def test_a_part_and_a_cast_are_taken_where_they_are_asked_for(where: str) -> None:
+    full = {"w": torch.randn(64, 64), "embed": torch.randn(100, 64), "n": torch.arange(4)}
+    padded = torch.full((128, 64), -1.0)
+    half = {"embed": torch.zeros(100, 64, dtype=torch.bfloat16)}
+    wide = {"embed": np.zeros((100, 64), np.float64)}
+    with published(where, full) as subscriber:
+        with pytest.raises(RltraceError, match="partial=True"):
+            subscriber.pull_into({"embed": padded[:100]})
+        subscriber.pull_into({"embed": padded[:100]}, partial=True)
+        with pytest.raises(RltraceError, match="cast=True"):
+            subscriber.pull_into(half, partial=True)
+        subscriber.pull_into(half, partial=True, cast=True)
+        subscriber.stage(wide, partial=True, cast=True)
+        subscriber.commit()
+        for unfit, said in (
+            ({"nobody": torch.zeros(1)}, "nobody was not published"),
+            ({"n": torch.zeros(4)}, r"n is float32 here and int64 .* published$"),
+        ):
+            with pytest.raises(RltraceError, match=said):
+                subscriber.pull_into(unfit, partial=True, cast=True)
+    assert torch.equal(padded[:100], full["embed"])
+    assert (padded[100:] == -1).all()
+    assert torch.equal(half["embed"], full["embed"].bfloat16())
+    assert np.array_equal(wide["embed"], full["embed"].double().numpy())
 
 
 def test_publishing_goes_on_behind_until_the_gate(pair: Pair) -> None:
@@ -289,19 +314,6 @@ def test_waiting_for_a_version_ends(pair: Pair) -> None:
         Subscriber.connect("shm://nowhere", timeout_s=0)
 
 
-def test_no_update_allocates_memory_after_the_first(where: str) -> None:
-    weights, target = ({"w": np.zeros(16 << 20, dtype=np.uint8)} for _ in range(2))
-    with pairs.pair(where, weights) as (publisher, subscriber):
-        for turn in range(13):
-            publisher.publish(weights)
-            subscriber.pull_into(target, verify=True)
-            if turn == 2:
-                before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-        faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
-    pages = 10 * 2 * len(weights["w"]) // resource.getpagesize()
-    assert faults < pages / 100
-
-
 def test_the_compiled_copy_gives_what_memcpy_gives_and_its_digest_is_that_of_xxhash() -> None:
     library = the_kernel()
     source = np.random.default_rng(0).integers(0, 256, BLOCK_BYTES + 64, dtype=np.uint8)
@@ -321,27 +333,6 @@ def test_the_compiled_copy_gives_what_memcpy_gives_and_its_digest_is_that_of_xxh
         assert np.array_equal(target[begin : begin + length], data), length
         assert not target[:begin].any()
         assert not target[begin + length :].any()
-
-
-def test_a_worker_says_what_it_waits_for_and_moves_to_the_next_learner(where: str) -> None:
-    """`benchmarks.sync_restarts` does the same with killed processes, relays and lost hosts."""
-    held, state = {"w": np.zeros(9)}, {"w": np.ones(9)}
-    with pairs.pair(where, state) as (publisher, worker):
-        first = publisher.publish(state)
-        assert worker.pull_into(held) == first
-        assert (worker.behind_s, worker.error) == (0.0, None)
-        publisher.close()
-        assert worker.behind_s > 0
-        assert "no learner" in str(worker.error)
-        assert worker.pull_into(held) == first
-        assert worker.behind_s > 0
-        state["w"] += 1
-        with Publisher.open(layout_of(state), where) as again:
-            second = again.publish(state)
-            assert worker.pull_into(held, newer=True) == second
-            assert second > first
-            assert (worker.behind_s, worker.error) == (0.0, None)
-            assert held["w"][0] == 2
 
 
 PULLER = """

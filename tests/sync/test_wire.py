@@ -91,21 +91,6 @@ def test_strangers_take_few_threads_and_none_for_long(j: Job) -> None:
     assert j.follow(root.address).wait(j.publish()).counter == 1
 
 
-def test_noise_does_not_end_a_server(j: Job) -> None:
-    root = j.root()
-    connections = [asking(root.address) for _ in range(6)]
-    connections[0].write([b"noise" * 1000])
-    connections[1].send({"ask": "watch", "policy": "policy"})
-    connections[2].send({"ask": "watch", "policy": "policy", "serves": 7, "tried": None})
-    connections[3].send({"ask": "get", "policy": "policy", "version": "?"})
-    connections[4].send({"ask": "else", "policy": "policy"})
-    connections[5].write([b"RLTm"])
-    for connection in connections:
-        with pytest.raises(LinkError):
-            connection.receive()
-    assert j.follow(root.address).wait(j.publish()).counter == 1
-
-
 def test_blocks_beyond_the_end_are_refused(j: Job) -> None:
     root = j.root()
     version = j.publish()
@@ -190,11 +175,9 @@ def test_what_others_can_reach_takes_a_token(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--follow", "nonsense"], "is no tcp://"),
         (["--listen", "127.0.0.1"], "is no HOST:PORT"),
         (["--listen", "127.0.0.1:99999"], "is no HOST:PORT"),
         (["--listen", "0.0.0.0:0"], TOKEN),
-        (["not-a-place"], "no place"),
     ],
 )
 def test_the_command_says_what_is_wrong(
@@ -257,15 +240,13 @@ def test_the_command_says_why_it_waits_and_when_it_need_not(j: Job, tmp_path: Pa
         until(lambda: told.read_text().count("refused") == 2, "the root to be missed")
         node.terminate()
         assert node.wait(30) == 0
-    first, reached, again = told.read_text().splitlines()
-    assert first == again
-    assert reached == f"reached tcp://127.0.0.1:{port}/policy"
 
 
-def test_a_name_that_cannot_be_one_is_told_as_well(j: Job) -> None:
-    address = str(Address("a" * 70 + ".invalid", 7400, "policy"))
+@pytest.mark.parametrize("host", ["nohost.invalid", "a" * 70 + ".invalid"])
+def test_a_name_that_does_not_resolve_is_told(j: Job, host: str) -> None:
+    address = str(Address(host, 7400, "policy"))
     node = j.follow(address, token="secret")
     until(lambda: bool(node.status.troubles), "it to be missed")
-    assert "does not resolve" in node.status.troubles[address]
+    assert f"{host} does not resolve" in node.status.troubles[address]
+    assert f"{host} does not resolve" in str(node.error)
     assert node.ended_by is None
-    assert "does not resolve" in str(node.error)

@@ -5,22 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
+from playwright.sync_api import Page
 
 import rltrace
 from benchmarks.make_trace import Workload, make
-from rltrace.testing.inside.analysis import summarize
+from rltrace.testing.inside.analysis import RunAnalysis, summarize
 from rltrace.testing.inside.report import html
 from rltrace.testing.inside.trace import Stage
 from tests.report.hostile import MARKUP, hostile_run
 from tests.report.summaries import run_of_kind
-
-if TYPE_CHECKING:
-    from playwright.sync_api import Page
-
-    from tests.system.web import Seen
+from tests.system.web import PATIENCE_MS, Seen
 
 MOST_BYTES = 1_500_000
 LARGE = Workload(steps=200, prompts=8, group=4, spans=50_000)
@@ -42,7 +38,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Pages:
             run = rltrace.open_run(folder / "run")
         else:
             run = run_of_kind(kind, folder)
-        html.write(run, summarize(run), folder / "report.html")
+        html.write(RunAnalysis(run), summarize(run), folder / "report.html")
         return folder / "report.html"
 
     return of
@@ -193,8 +189,6 @@ def test_both_themes_follow_the_system_and_the_button(page: Page, opened: Open) 
 
 
 def test_it_says_everything_but_the_timeline_without_scripts(pages: Pages, page: Page) -> None:
-    from tests.system.web import PATIENCE_MS
-
     assert page.context.browser is not None
     context = page.context.browser.new_context(java_script_enabled=False)
     context.set_default_timeout(PATIENCE_MS)
@@ -211,7 +205,7 @@ def test_whatever_a_run_calls_its_parts_is_text(
     tmp_path: Path, page: Page, seen: Seen, opened: Open
 ) -> None:
     run = rltrace.open_run(hostile_run(tmp_path))
-    html.write(run, summarize(run), tmp_path / "report.html")
+    html.write(RunAnalysis(run), summarize(run), tmp_path / "report.html")
     opened(tmp_path / "report.html")
     assert page.evaluate("window.hacked") is None
     assert page.locator("img").count() == 0

@@ -9,19 +9,17 @@ import sys
 from collections.abc import Iterator
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from PIL import Image
+from playwright.sync_api import Page
 
 import rltrace
 from benchmarks.make_trace import make
 from rltrace.testing.inside.trace import Run
 from rltrace.testing.workload import Workload
-
-if TYPE_CHECKING:
-    from playwright.sync_api import Page
-
-    from tests.system.web import Seen
+from tests.system.web import Seen
 
 REFUSED = (
     *("Content Security Policy", "Content-Security-Policy"),
@@ -98,8 +96,6 @@ def test_one_click_says_how_stale_it_was(
 
 
 def colours(picture: bytes) -> int:
-    from PIL import Image
-
     with Image.open(BytesIO(picture)) as image:
         found = image.convert("RGB").getcolors(maxcolors=1 << 24)
     return len(found or ())

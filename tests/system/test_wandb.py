@@ -3,7 +3,6 @@ steps, and nothing else about them is different; and what TensorBoard reads besi
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from torch.utils.tensorboard import SummaryWriter
 import rltrace
 from rltrace.testing.inside.importers import read_log
 from rltrace.testing.inside.run import log_steps
-from tests.hooks.conftest import WRAP, clean_environment
+from tests.hooks.conftest import wrapped
 from tests.report import everything as recorded
 
 STEPS = 6
@@ -53,18 +52,9 @@ def job(folder: Path, option: str, *words: str) -> Path:
     step before it logs it; the folder that it logged to."""
     log = folder / "log"
     log.mkdir(parents=True)
-    command = [*WRAP, option, "--out", str(folder / "run"), "--"]
-    command += [sys.executable, "-c", JOB, str(log), *words]
-    done = subprocess.run(
-        command,
-        cwd=folder,
-        env=clean_environment() | {"WANDB_SILENT": "true"},
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=True,
-    )
-    assert done.stdout.endswith("done\n")
+    words = ["--out", str(folder / "run"), "--", sys.executable, "-c", JOB, str(log), *words]
+    done = wrapped(folder, option, *words, WANDB_SILENT="true")
+    assert (done.returncode, done.stdout[-5:]) == (0, "done\n"), done.stderr
     assert "Traceback" not in done.stderr
     return log
 

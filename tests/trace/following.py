@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,20 +13,30 @@ from rltrace.testing.inside.trace import EVENT_TABLES, Follower, Rows, Table
 Row = tuple[Any, ...]
 
 
-def follow_to_the_end(follower: Follower) -> dict[str, list[Rows]]:
-    """All that is given out when nobody writes any more, what is open last."""
-    found: dict[str, list[Rows]] = {name: [] for name in EVENT_TABLES}
-    for _ in range(2):
-        everyone = frozenset(process.who for process in follower.processes)
-        for name, rows in follower.poll(everyone).items():
-            found[name].append(rows)
-    assert not any(len(rows) for rows in follower.poll().values()), "a row came twice"
-    for name in EVENT_TABLES:
-        found[name].append(follower.unfinished(name))
-    return found
+class Followed:
+    """A run that is followed, with all that was given out."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.follower = Follower(path)
+        self.found: dict[str, list[Rows]] = {name: [] for name in EVENT_TABLES}
+
+    def poll(self, ended: Collection[str] = ()) -> None:
+        """Takes what is new; of processes that have ended, everything."""
+        for name, rows in self.follower.poll(frozenset(ended)).items():
+            self.found[name].append(rows)
+
+    def assert_whole(self) -> None:
+        """Nobody writes any more: every row of the run was given out once, as it is."""
+        for _ in range(2):
+            self.poll([process.who for process in self.follower.processes])
+        assert not any(len(rows) for rows in self.follower.poll().values()), "a row came twice"
+        for name, table in EVENT_TABLES.items():
+            parts = [*self.found[name], self.follower.unfinished(name)]
+            assert _given(self.follower, table, parts) == read(self.path, table), name
 
 
-def given(follower: Follower, table: Table, parts: Sequence[Rows]) -> list[Row]:
+def _given(follower: Follower, table: Table, parts: Sequence[Rows]) -> list[Row]:
     """Rows as tuples in order: names as text, and who stored them."""
     rows: list[Row] = []
     for part in parts:
@@ -42,6 +52,7 @@ def given(follower: Follower, table: Table, parts: Sequence[Rows]) -> list[Row]:
 def read(path: Path, table: Table) -> list[Row]:
     """The same of a run that is opened."""
     run = rltrace.open_run(path)
+    assert run.connection, "all tables are made"
     selected = [
         f'n{i}.text AS "{c.name}"' if c.is_name else f'r."{c.name}"'
         for i, c in enumerate(table.columns)
@@ -51,7 +62,7 @@ def read(path: Path, table: Table) -> list[Row]:
         for i, c in enumerate(table.columns)
         if c.is_name
     )
-    query = f"SELECT {', '.join(selected)}, who FROM raw_{table.name} r {joins} "
+    query = f"SELECT {', '.join(selected)}, who FROM recorded_{table.name} r {joins} "
     return _in_order(run.sql(query + "LEFT JOIN processes USING (process)").fetchall())
 
 
@@ -59,12 +70,6 @@ def _in_order(rows: list[Row]) -> list[Row]:
     """Sorted, with None for NaN, which equals nothing."""
     plain = [tuple(None if _is_nan(value) else value for value in row) for row in rows]
     return sorted(plain, key=repr)
-
-
-def assert_same(follower: Follower, path: Path, found: dict[str, list[Rows]]) -> None:
-    """Every row of the run was given out once, as it is."""
-    for name, table in EVENT_TABLES.items():
-        assert given(follower, table, found[name]) == read(path, table), name
 
 
 def _is_nan(value: object) -> bool:

@@ -22,7 +22,6 @@ from rltrace.testing.inside.trace import (
     update_run_json,
 )
 from tests.conftest import Record
-from tests.patience import PATIENCE_S
 from tests.trace.test_run import old_copy
 
 _SECRET = "what-is-told-outside"
@@ -86,13 +85,6 @@ def make_odd(path: Path, kind: str, outside: Path) -> None:
         os.truncate(path, 1 << 42)
 
 
-def compacted_file(run: Path, table: str) -> Path:
-    """A file of a compacted table."""
-    return min(
-        (run / "parquet").glob(f"{table}*/*.parquet"), default=run / f"parquet/{table}.parquet"
-    )
-
-
 KINDS = ("link", "device", "pipe", "folder", "hole")
 PLACES = (
     *("run.json", "process/*.json", "names/*.jsonl", "clocks/*.jsonl", "problems/*.jsonl"),
@@ -151,24 +143,22 @@ def test_links_are_followed_where_that_is_asked_for(
     assert len(follower.poll()["spans"]) + len(follower.unfinished("spans")) == 1
 
 
-def test_a_compacted_table_that_is_a_link_is_not_read(tmp_path: Path) -> None:
-    mine, others = tmp_path / "mine", tmp_path / "others"
-    for path in (mine, others):
-        old_copy(path)
-        compact(rltrace.open_run(path))
-        delete_segments(path)
-    table = compacted_file(mine, "spans")
+def test_a_compacted_table_that_is_a_link_is_not_read(tmp_path: Path, kept: Path) -> None:
+    others = Path(shutil.copytree(kept, tmp_path / "others"))
+    table, other = (min((path / "parquet/spans").iterdir()) for path in (kept, others))
     table.unlink()
-    table.symlink_to(compacted_file(others, "spans"))
-    with pytest.raises(RltraceError, match="names are missing, or no files of its own"):
-        rltrace.open_run(mine)
+    table.symlink_to(other)
+    with pytest.raises(RltraceError, match="are missing, or no files of its own"):
+        rltrace.open_run(kept)
 
 
 def test_compacting_deletes_nothing_where_a_link_leads(tmp_path: Path) -> None:
+    """And waits for no pipe."""
     run, outside = tmp_path / "run", tmp_path / "outside"
     old_copy(run)
     (outside / "deeper").mkdir(parents=True)
     (outside / "deeper" / "kept").write_text("kept")
+    os.mkfifo(run / "fetched.json")
     (run / "parquet").symlink_to(outside)
     with pytest.raises(RltraceError, match="parquet is a link"):
         compact(rltrace.open_run(run))
@@ -193,64 +183,21 @@ def test_a_file_is_replaced_through_no_link(tmp_path: Path) -> None:
     assert read_run_json(str(run))["shipped_to"] == "x"
 
 
-def test_compacting_waits_for_no_pipe(tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    old_copy(run)
-    os.mkfifo(run / "fetched.json")
-    words = [sys.executable, "-m", "rltrace", "compact", str(run)]
-    subprocess.run(words, capture_output=True, timeout=PATIENCE_S, check=True)
-
-
-def test_a_compacted_table_that_is_none_is_said_in_a_sentence(tmp_path: Path) -> None:
-    whole = tmp_path / "whole"
-    old_copy(whole)
-    compact(rltrace.open_run(whole))
-    delete_segments(whole)
-    for number, (table, other) in enumerate(
-        [("spans", b"no parquet"), ("spans", "samples"), ("names", b"PAR1"), ("names", "uses")]
-    ):
-        path = tmp_path / str(number)
-        shutil.copytree(whole, path)
-        content = other if isinstance(other, bytes) else compacted_file(path, other).read_bytes()
-        compacted_file(path, table).write_bytes(content)
-        with pytest.raises(RltraceError, match=table):
-            rltrace.open_run(path).sql("SELECT * FROM spans").fetchall()
-        with pytest.raises(RltraceError, match=table):
-            Follower(path).poll()
-
-
-def test_a_name_may_hold_what_ends_a_line_for_python(run_path: Path, record: Record) -> None:
-    name = "a\u2028b\x85c\x1ed"
-    record(f"with rltrace.span('rollout', {name!r}): pass")
-    assert rltrace.open_run(run_path).sql("SELECT name FROM spans").fetchall() == [(name,)]
-    follower = Follower(run_path)
-    follower.poll()
-    follower.unfinished("spans")
-    assert name in follower.names
-
-
 def test_what_cannot_be_said_of_a_process_is_unknown_and_named(
     run_path: Path, record: Record
 ) -> None:
     record("with rltrace.span('rollout'): pass")
     (file,) = (run_path / "process").glob("*.json")
     odd = {"start_ns": "soon", "pid": 1 << 70, "rank": [1], "settings": 3, "argv": "x"}
+    odd["role"] = "\ud800lone"  # half a surrogate pair
     file.write_text(json.dumps(json.loads(file.read_text()) | odd))
     run = rltrace.open_run(run_path)
     (process,) = run.processes
-    assert (process.pid, process.rank) == (-1, None)
-    said = [problem["detail"] for problem in run.problems]
-    assert said == [
-        f"{what}: taken as unknown"
-        for what in (
-            "pid is no whole number",
-            "rank is no whole number",
-            "start_ns is no whole number",
-            "argv is no list",
-            "settings is no table",
-        )
-    ]
-    assert run.sql("SELECT count(*) FROM spans").fetchall() == [(1,)]
+    assert (process.pid, process.rank, process.role) == (-1, None, "\\ud800lone")
+    assert run.sql("SELECT role FROM spans").fetchall() == [("\\ud800lone",)]
+    said = [problem["detail"].split()[0] for problem in run.problems]
+    assert said == ["pid", "rank", "start_ns", "argv", "settings"]
+    assert run.rows("spans") == 1
 
 
 def test_a_name_far_beyond_all_others_costs_nothing(run_path: Path, record: Record) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,53 +18,46 @@ from rltrace.testing.inside.trace import (
     RltraceError,
     Run,
     compact,
-    create_run,
     delete_segments,
 )
+from rltrace.testing.made import process, run_of, turns
 from rltrace.trace.sources import MOST_SMALL_ROWS, check_stated
-from tests.conftest import recorded
-
-_PROGRAM = """
-for n in range(3):
-    with rltrace.step(n):
-        with rltrace.span("rollout"): pass
-"""
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A compacted run of three steps, without its segments; not to be written into."""
-    path = tmp_path_factory.mktemp("made") / "run"
-    create_run(str(path), ["python", "train.py"], {}, "test")
-    recorded(path, _PROGRAM)
-    compact(rltrace.open_run(path))
-    delete_segments(path)
-    return path
 
 
 @pytest.fixture
-def run(tmp_path: Path, made: Path) -> Path:
-    """A copy of it of the test's own."""
-    return Path(shutil.copytree(made, tmp_path / "run"))
+def run(tmp_path: Path) -> Path:
+    """A compacted run of three steps, without its segments."""
+    run = run_of(tmp_path, process("trainer", *turns(6.0, 6.0, 6.0)))
+    compact(run)
+    delete_segments(run.path)
+    return run.path
 
 
-def spans_of(run: Path) -> Path:
-    """The file of the run's spans."""
-    return next((run / "parquet" / "spans").glob("*.parquet"))
+def file_of(run: Path, table: str) -> Path:
+    """The file of a table."""
+    return next((run / "parquet").glob(f"{table}*/*.parquet"), run / f"parquet/{table}.parquet")
 
 
-def change(file: Path, how: Callable[[pa.Table], pa.Table]) -> None:
-    """Writes a Parquet file anew."""
-    parquet.write_table(how(parquet.ParquetFile(file).read()), file)
+def with_column(run: Path, name: str, values: Callable[[list[Any]], pa.Array]) -> None:
+    """The spans with other values in a column."""
+    table = parquet.ParquetFile(file_of(run, "spans")).read()
+    array = values(table[name].to_pylist())
+    index = table.schema.get_field_index(name)
+    parquet.write_table(table.set_column(index, name, array), file_of(run, "spans"))
 
 
-def with_column(
-    name: str, values: Callable[[pa.ChunkedArray], pa.Array]
-) -> Callable[..., pa.Table]:
-    """A table with other values in a column."""
-    return lambda table: table.set_column(
-        table.schema.get_field_index(name), name, values(table[name])
-    )
+def with_names(run: Path, ids: list[int | None], texts: Any, **how: Any) -> None:
+    """The run with other names."""
+    table = pa.table({"id": pa.array(ids, pa.int32()), "text": texts})
+    parquet.write_table(table, file_of(run, "names"), **how)
+
+
+def with_files(run: Path, change: Callable[[list[dict[str, Any]]], Any]) -> None:
+    """The manifest with other files of spans."""
+    manifest = run / "parquet" / "manifest.json"
+    said = json.loads(manifest.read_text())
+    said["tables"]["spans"] = change(said["tables"]["spans"])
+    manifest.write_text(json.dumps(said))
 
 
 def steps_in(run: Run) -> list[int]:
@@ -76,70 +69,76 @@ def steps_in(run: Run) -> list[int]:
 @pytest.mark.parametrize("locked", [False, True])
 def test_a_name_with_a_star_leads_to_no_other_file(run: Path, tmp_path: Path, locked: bool) -> None:
     """Of a pattern, DuckDB reads all that fits, where it leads."""
-    outside, file = tmp_path / "outside.parquet", spans_of(run)
-    outside.write_bytes(file.read_bytes())
-    change(outside, with_column("step", lambda old: pa.array([777] * len(old), pa.int32())))
-    star = file.rename(file.with_name("*.parquet"))
-    (star.parent / "zz.parquet").symlink_to(outside)
-    manifest = run / "parquet" / "manifest.json"
-    said = json.loads(manifest.read_text())
-    said["tables"]["spans"][0]["file"] = "spans/*.parquet"
-    manifest.write_text(json.dumps(said))
+    file = file_of(run, "spans")
+    mine = file.read_bytes()
+    with_column(run, "step", lambda old: pa.array([777] * len(old), pa.int32()))
+    outside = file.rename(tmp_path / "outside.parquet")
+    file.with_name("*.parquet").write_bytes(mine)
+    file.with_name("zz.parquet").symlink_to(outside)
+    with_files(run, lambda files: [{**files[0], "file": "spans/*.parquet"}])
     opened = rltrace.open_run(run)
     if locked:
         opened.lock()
     assert steps_in(opened) == [0, 1, 2]
 
 
-def test_a_run_may_lie_where_a_name_has_brackets(run: Path, tmp_path: Path) -> None:
-    named = run.rename(tmp_path / "run[1]")
-    opened = rltrace.open_run(named)
-    opened.lock()
-    assert steps_in(opened) == [0, 1, 2]
-
-
-def test_a_file_twice_is_no_table(run: Path) -> None:
-    manifest = run / "parquet" / "manifest.json"
-    said = json.loads(manifest.read_text())
-    said["tables"]["spans"] *= 1000
-    manifest.write_text(json.dumps(said))
-    with pytest.raises(RltraceError, match="cannot be read"):
-        rltrace.open_run(run)
-
-
-@pytest.mark.parametrize(
-    "values",
-    [
-        lambda old: pa.array([2**63 + 5] * len(old), pa.uint64()),
-        lambda old: pa.array([1.5] * len(old)),
-        lambda old: pa.array(["1"] * len(old)),
-        lambda old: pa.array([[1]] * len(old)),
-        lambda old: pa.array([{"start_ns": 1}] * len(old)),
-        lambda old: pa.array([1] * len(old), pa.timestamp("ns")),
-    ],
-    ids=["unsigned", "float", "text", "list", "struct", "timestamp"],
-)
-def test_a_column_of_another_type_is_said_in_a_sentence(
-    run: Path, values: Callable[[pa.ChunkedArray], pa.Array]
-) -> None:
-    change(spans_of(run), with_column("start_ns", values))
-    with pytest.raises(RltraceError, match=r"spans.*start_ns has another type"):
-        steps_in(rltrace.open_run(run))
-    with pytest.raises(RltraceError, match=r"spans.*start_ns has another type"):
-        Follower(run).poll()
-
-
-def test_a_file_that_states_more_rows_than_it_can_have_is_not_read(run: Path) -> None:
+def many_rows(run: Path) -> None:
     """A few megabytes of it would be all of a machine's memory."""
-    file = spans_of(run)
+    file = file_of(run, "spans")
     rows = pa.table({"start_ns": pa.array(np.ones(1 << 23, np.int64))})
     with parquet.ParquetWriter(file, rows.schema, compression="zstd") as writer:
         for _ in range(12):
             writer.write_table(rows, row_group_size=len(rows))
     assert file.stat().st_size < 1 << 20
-    with pytest.raises(RltraceError, match="it states 100,663,296 rows"):
-        rltrace.open_run(run).sql("SELECT count(*) FROM spans").fetchall()
-    with pytest.raises(RltraceError, match="it states 100,663,296 rows"):
+
+
+def long_texts(run: Path) -> None:
+    """85 kB of a file were 20 GB of names."""
+    once = pa.array(["A" * (1 << 20)])
+    texts = pa.DictionaryArray.from_arrays(pa.array([0] * 400, pa.int32()), once)
+    with_names(run, list(range(400)), texts, compression="zstd", store_schema=False)
+
+
+def as_starts(values: Callable[[int], pa.Array]) -> Callable[[Path], None]:
+    """What is no time in the place of all times."""
+    return lambda run: with_column(run, "start_ns", lambda old: values(len(old)))
+
+
+def replaced(table: str, other: str | bytes) -> Callable[[Path], object]:
+    """Another table's file, or something else, in the place of a table's."""
+
+    def change(run: Path) -> None:
+        content = other if isinstance(other, bytes) else file_of(run, other).read_bytes()
+        file_of(run, table).write_bytes(content)
+
+    return change
+
+
+ANOTHER = r"spans.*start_ns has another type"
+DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "unsigned": (as_starts(lambda n: pa.array([2**63 + 5] * n, pa.uint64())), ANOTHER),
+    "timestamp": (as_starts(lambda n: pa.array([1] * n, pa.timestamp("ns"))), ANOTHER),
+    "more rows than there can be": (many_rows, "it states 100,663,296 rows"),
+    "no parquet": (replaced("spans", b"no parquet"), "spans"),
+    "names for spans": (replaced("spans", "names"), "spans"),
+    "no names": (replaced("names", b"PAR1"), "names"),
+    "spans for names": (replaced("names", "spans"), "names"),
+    # Else each row would come as often.
+    "a name with two texts": (lambda run: with_names(run, [0, 0], ["a", "b"]), "holds no names"),
+    "a text of no name": (lambda run: with_names(run, [0, None], ["a", "b"]), "holds no names"),
+    "a text that is a list": (lambda run: with_names(run, [0], [["a"]]), "names"),
+    "texts beyond memory": (long_texts, "longer than 256 MiB"),
+    "a file a thousand times": (lambda run: with_files(run, lambda it: it * 1000), "cannot be rea"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_what_is_no_table_is_refused_by_all_who_read_it(run: Path, damage: str) -> None:
+    change, said = DAMAGES[damage]
+    change(run)
+    with pytest.raises(RltraceError, match=said):
+        rltrace.open_run(run).sql("SELECT * FROM spans").fetchall()
+    with pytest.raises(RltraceError, match=said):
         Follower(run).poll()
 
 
@@ -151,55 +150,34 @@ def test_many_rows_are_read_where_their_file_is_as_large(tmp_path: Path) -> None
         check_stated(MOST_SMALL_ROWS + (16 << 20) + 1, [file])
 
 
-def test_rows_of_a_process_that_the_run_does_not_have_are_left_out(run: Path) -> None:
-    """Its number would be a place in every list of processes."""
-    odd = {1: 2**31 - 1, 3: -(2**31)}
-    change(
-        spans_of(run),
-        with_column(
-            "process", lambda old: pa.array([odd.get(n, 0) for n in range(len(old))], pa.int32())
-        ),
-    )
-    assert rltrace.open_run(run).sql("SELECT count(*) FROM spans").fetchall() == [(4,)]
-    assert Follower(run).poll()["spans"]["process"].tolist() == [0, 0, 0, 0]
+ODD = {1: 2**31 - 1, 3: -(2**31)}
 
 
-@pytest.mark.parametrize("ids", [[0, 0], [0, None]])
-def test_a_name_has_one_text(run: Path, ids: list[int | None]) -> None:
-    """Else each row would come as often."""
-    names = pa.table({"id": pa.array(ids, pa.int32()), "text": ["a", "b"]})
-    parquet.write_table(names, run / "parquet" / "names.parquet")
-    with pytest.raises(RltraceError, match="holds no names"):
-        rltrace.open_run(run).sql("SELECT * FROM spans").fetchall()
-    with pytest.raises(RltraceError, match="holds no names"):
-        Follower(run).poll()
+@pytest.mark.parametrize(
+    ("column", "values", "left"),
+    [
+        # The number of a process that the run does not have would be a place in every list of them.
+        ("process", lambda old: pa.array([ODD.get(n, 0) for n in range(len(old))], pa.int32()), 7),
+        ("start_ns", lambda old: pa.array([1 << 62, *old[1:]]), 8),
+        ("start_ns", lambda old: pa.array([-5, *old[1:]]), 8),
+        ("start_ns", lambda old: pa.array([-(1 << 63), *old[1:]]), 8),
+    ],
+    ids=["process", "far", "before", "long before"],
+)
+def test_rows_that_cannot_be_are_left_out(
+    run: Path, column: str, values: Callable[[list[Any]], pa.Array], left: int
+) -> None:
+    assert rltrace.open_run(run).rows("spans") == 9
+    with_column(run, column, values)
+    found = "SELECT count(*), max(process) FROM raw_spans"
+    assert rltrace.open_run(run).sql(found).fetchall() == [(left, 0)]
+    assert Follower(run).poll()["spans"]["process"].tolist() == [0] * left
 
 
-def test_a_text_that_comes_in_many_rows_takes_no_memory(run: Path) -> None:
-    """85 kB of a file were 20 GB of names."""
-    once = pa.array(["A" * (1 << 20)])
-    texts = pa.DictionaryArray.from_arrays(pa.array([0] * 400, pa.int32()), once)
-    names = pa.table({"id": pa.array(range(400), pa.int32()), "text": texts})
-    parquet.write_table(
-        names, run / "parquet" / "names.parquet", compression="zstd", store_schema=False
-    )
-    with pytest.raises(RltraceError, match="its texts are longer than 256 MiB"):
-        rltrace.open_run(run).sql("SELECT * FROM spans").fetchall()
-    with pytest.raises(RltraceError, match="its texts are longer than 256 MiB"):
-        Follower(run).poll()
-
-
-def test_a_text_is_a_text(run: Path) -> None:
-    names = pa.table({"id": pa.array([0], pa.int32()), "text": [["a"]]})
-    parquet.write_table(names, run / "parquet" / "names.parquet")
-    with pytest.raises(RltraceError, match="names"):
-        rltrace.open_run(run).sql("SELECT * FROM spans").fetchall()
-    with pytest.raises(RltraceError, match="names"):
-        Follower(run).poll()
-
-
-@pytest.mark.parametrize("folder", ["step=7", "start_ns=5", "lr=1e-5", "process=x"])
-def test_the_name_of_a_folder_is_no_column(run: Path, tmp_path: Path, folder: str) -> None:
+@pytest.mark.parametrize("folder", ["step=7", "start_ns=5", "lr=1e-5", "process=x", "[1]"])
+def test_the_name_of_a_folder_is_no_column_and_no_pattern(
+    run: Path, tmp_path: Path, folder: str
+) -> None:
     """Sweeps name their folders so, and DuckDB reads `name=value` as a column with that value."""
     before = rltrace.open_run(run).sql("SELECT * FROM spans ORDER BY ALL")
     columns, rows = before.columns, before.fetchall()
@@ -209,8 +187,7 @@ def test_the_name_of_a_folder_is_no_column(run: Path, tmp_path: Path, folder: st
     opened.lock()
     found = opened.sql("SELECT * FROM spans ORDER BY ALL")
     assert (found.columns, found.fetchall()) == (columns, rows)
-    follower = Follower(moved)
-    assert set(follower.poll()["spans"]["step"].tolist()) == {0, 1, 2}
+    assert set(Follower(moved).poll()["spans"]["step"].tolist()) == {-1, 0, 1, 2}
 
 
 def test_steps_that_are_none_are_none(run: Path) -> None:
@@ -223,15 +200,3 @@ def test_steps_that_are_none_are_none(run: Path) -> None:
     steps.write_bytes(b"no parquet")
     with pytest.raises(RltraceError, match="cannot be read"):
         rltrace.open_run(run).step_rows()
-
-
-@pytest.mark.parametrize("time_ns", [1 << 62, -5, -(1 << 63)])
-def test_rows_of_no_possible_time_are_left_out(run: Path, time_ns: int) -> None:
-    whole = rltrace.open_run(run).sql("SELECT count(*) FROM spans").fetchall()
-    change(
-        spans_of(run),
-        with_column("start_ns", lambda old: pa.array([time_ns, *old.to_pylist()[1:]], pa.int64())),
-    )
-    assert whole == [(6,)]
-    assert rltrace.open_run(run).sql("SELECT count(*) FROM spans").fetchall() == [(5,)]
-    assert len(Follower(run).poll()["spans"]) == 5

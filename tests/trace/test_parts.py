@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import textwrap
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -23,13 +22,12 @@ from rltrace.testing.inside.trace import (
     RltraceError,
     Stage,
     compact,
-    create_run,
     delete_segments,
     read_manifest,
 )
 from rltrace.testing.made import process, run_of
 from rltrace.trace.survey import cuts
-from tests.conftest import MadeOnce, recorded
+from tests.conftest import MadeOnce, Record
 from tests.trace.following import read
 
 STEPS = 40
@@ -53,6 +51,12 @@ def compacted(whole: Path, made_once: MadeOnce) -> Path:
         delete_segments(folder / "run")
 
     return made_once("parts-compacted", into) / "run"
+
+
+@pytest.fixture
+def copy(compacted: Path, tmp_path: Path) -> Path:
+    """The compacted one, of the test's own."""
+    return Path(shutil.copytree(compacted, tmp_path / "run"))
 
 
 def manifest_of(path: Path) -> Manifest:
@@ -124,11 +128,9 @@ def test_what_a_range_of_steps_holds(whole: Path) -> None:
     assert part.sql("SELECT count(*) FROM lags WHERE lag > 1").fetchall()[0][0]
 
 
-def test_a_step_is_read_without_the_other_parts(compacted: Path, tmp_path: Path) -> None:
-    path = tmp_path / "run"
-    shutil.copytree(compacted, path)
-    manifest = manifest_of(path)
-    run = rltrace.open_run(path)
+def test_a_step_is_read_without_the_other_parts(copy: Path) -> None:
+    manifest = manifest_of(copy)
+    run = rltrace.open_run(copy)
     narrow(run, asked_steps("15"))
     since, until = run.since_ns, run.until_ns
     assert until is not None
@@ -151,7 +153,7 @@ def test_a_step_is_read_without_the_other_parts(compacted: Path, tmp_path: Path)
     summary = summarize(run)
     assert [one.step for one in summary.steps.times] == [15]
     with pytest.raises(RltraceError, match="cannot be read"):
-        rltrace.open_run(path).connection.sql("FROM raw_spans").fetchall()
+        rltrace.open_run(copy).connection.sql("FROM raw_spans").fetchall()
 
 
 def test_the_report_of_a_part_is_that_of_its_steps(whole: Path, compacted: Path) -> None:
@@ -172,33 +174,6 @@ def test_the_report_of_a_part_is_that_of_its_steps(whole: Path, compacted: Path)
     assert part.run.lasted_s == entire.run.lasted_s
 
 
-def test_a_run_that_was_compacted_into_one_file_a_table_is_read(
-    whole: Path, tmp_path: Path
-) -> None:
-    """As it was done before there were parts."""
-    path = tmp_path / "run"
-    shutil.copytree(whole, path)
-    run = rltrace.open_run(path)
-    (path / "parquet").mkdir()
-    said: dict[str, Any] = {"schema_version": 1, "rows": {}, "segment_bytes": {}, "problems": []}
-    for name, table in TABLES.items():
-        rows_of = run.sql(f"FROM raw_{name} ORDER BY {table.columns[0].name}")
-        rows_of.write_parquet(str(path / "parquet" / f"{name}.parquet"))
-        said["rows"][name] = run.rows(name)
-        files = list((path / name).glob("*.arrows"))
-        said["segment_bytes"][name] = sum(file.stat().st_size for file in files)
-    run.sql("FROM names").write_parquet(str(path / "parquet" / "names.parquet"))
-    said["processes"] = [process.who for process in run.processes]
-    (path / "parquet" / "manifest.json").write_text(json.dumps(said))
-    assert rltrace.open_run(path).is_compacted
-    for name in TABLES:
-        assert rows(path, name) == rows(whole, name)
-        assert rows(path, name, "4..5") == rows(whole, name, "4..5")
-    for folder in TABLES:
-        shutil.rmtree(path / folder)
-    assert rows(path, "spans") == rows(whole, "spans")
-
-
 def test_cuts_are_where_steps_begin_and_within_a_step_that_is_too_long() -> None:
     sampled = np.arange(0, 1_000, 5, dtype=np.int64)
     starts = np.array([0, 90, 180, 900], np.int64)
@@ -212,33 +187,25 @@ def test_cuts_are_where_steps_begin_and_within_a_step_that_is_too_long() -> None
 
 
 @pytest.mark.parametrize("file", ["/etc/passwd", "../../other/spans.parquet", ""])
-def test_a_manifest_names_no_file_outside_of_its_run(
-    compacted: Path, tmp_path: Path, file: str
-) -> None:
-    path = tmp_path / "run"
-    shutil.copytree(compacted, path)
-    named = path / "parquet" / "manifest.json"
+def test_a_manifest_names_no_file_outside_of_its_run(copy: Path, file: str) -> None:
+    named = copy / "parquet" / "manifest.json"
     said = json.loads(named.read_text())
     said["tables"]["spans"][0]["file"] = file
     named.write_text(json.dumps(said))
-    assert read_manifest(path) is None
+    assert read_manifest(copy) is None
 
 
-def test_what_is_unknown_and_what_was_no_number_stay_apart(tmp_path: Path) -> None:
-    program = """
-        for n in range(200):
-            rltrace.reward(n, float("nan") if n % 4 else 1.0, component="exact")
-            rltrace.reward(n, "no number", component="exact")
-    """
-    path = tmp_path / "run"
-    create_run(str(path), ["python", "train.py"], {}, "test")
-    recorded(path, textwrap.dedent(program))
+def test_what_is_unknown_and_what_was_no_number_stay_apart(run_path: Path, record: Record) -> None:
+    record("""
+for n in range(200):
+    rltrace.reward(n, float("nan") if n % 4 else 1.0, component="exact")
+    rltrace.reward(n, "no number", component="exact")
+""")
     given = f"SELECT count(*) FILTER ({GIVEN_NAN}), count(*) FILTER (isnan(value)) FROM raw_rewards"
-    before = rltrace.open_run(path).sql(given).fetchall()
-    assert before == [(150, 350)]
-    compact(rltrace.open_run(path))
-    delete_segments(path)
-    assert rltrace.open_run(path).sql(given).fetchall() == before
+    assert rltrace.open_run(run_path).sql(given).fetchall() == [(150, 350)]
+    compact(rltrace.open_run(run_path))
+    delete_segments(run_path)
+    assert rltrace.open_run(run_path).sql(given).fetchall() == [(150, 350)]
 
 
 def test_a_span_that_was_left_ends_whatever_part_the_one_around_is_in(tmp_path: Path) -> None:

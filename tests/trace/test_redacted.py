@@ -13,9 +13,9 @@ from rltrace.testing.inside.analysis import (
     forms,
     frameworks,
     given,
-    lag_priors,
     with_settings,
 )
+from rltrace.testing.inside.trace import texts
 from rltrace.testing.inside.trainer import OBJECTIVES, TASKS, TrainerConfig
 from rltrace.testing.inside.trainer import placement_PLACEMENTS as PLACEMENTS
 from rltrace.trace.redacted import REDACTED, redacted, redacted_facts, redacted_urls
@@ -95,7 +95,8 @@ def test_what_a_job_states_is_redacted_alike() -> None:
         assert kept(a=name) == {"a": name}
     told = {"--hub_token": "hf_x", "--lr": 0.1, "--odd": [1], "--0f3a9c17e2": 1, "--at": sys.prefix}
     assert kept(**told) == {"--hub_token": R, "--lr": 0.1, "--at": sys.prefix}
-    known = [word for entry in lag_priors._table() for word in entry["match"]]
+    priors = texts.packaged_toml("analysis/data/lag_priors.toml")["prior"]
+    known = [word for entry in priors for word in entry["match"]]
     for objective in (*known, "online dpo", "my loss"):
         shown = R if objective == "my loss" else objective
         assert redacted_facts({"objective": objective, "rank": 1}) == {

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import gc
-import json
 import os
-import random
 import shutil
 import subprocess
 import sys
 import weakref
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -24,6 +23,7 @@ from rltrace.testing.inside.trace import (
     delete_segments,
     update_run_json,
 )
+from tests.cli.conftest import invoke
 from tests.conftest import Record
 
 FIXTURE = Path(__file__).parent.parent / "fixtures" / "run-schema-1"
@@ -44,10 +44,11 @@ for n in range(20):
         for g in range(4):
             with rltrace.trajectory(f"t{n}-{g}", group=n, version=n // 2) as t:
                 with rltrace.span("rollout", tokens=g): pass
+                t.first_token()
                 t.finish("stop", response_tokens=g, version=n // 2)
             rltrace.reward(f"t{n}-{g}", g / 4)
             rltrace.use(f"t{n}-{g}", version=n, tokens=g)
-        with rltrace.weight_update(n, bytes=10): pass
+        with rltrace.span("train"), rltrace.weight_update(n, bytes=10): pass
         rltrace.counter("queue", n)
 """
 
@@ -64,31 +65,24 @@ QUESTIONS = (
 )
 
 
-def test_half_a_surrogate_pair_in_what_a_process_says_of_itself(
-    run_path: Path, record: Record
-) -> None:
-    record("with rltrace.span('rollout'): pass")
-    for file in (run_path / "process").glob("*.json"):
-        half = {"role": "\ud800lone", "adapter": "\ud800", "host": "\ud800"}
-        file.write_text(json.dumps(json.loads(file.read_text()) | half))
-    run = rltrace.open_run(run_path)
-    assert run.processes[0].role == "\\ud800lone"
-    assert ("\\ud800lone",) in run.sql("SELECT role FROM spans").fetchall()
-
-
 @pytest.mark.parametrize("remove", [False, True], ids=["beside its segments", "alone"])
 def test_a_compacted_run_answers_the_same(run_path: Path, record: Record, remove: bool) -> None:
+    """And is the same when it is compacted again."""
     record(BUSY)
     run = rltrace.open_run(run_path)
     before = [run.sql(question).fetchall() for question in QUESTIONS]
-    done = compact(run)
-    assert done.rows["uses"] == 80
+    with pytest.raises(RltraceError, match="not compacted"):
+        delete_segments(run_path)
+    assert compact(run).rows["uses"] == 80
     if remove:
         delete_segments(run_path)
         assert not list(run_path.glob("*/*.arrows"))
     compacted = rltrace.open_run(run_path)
     assert compacted.is_compacted
     assert [compacted.sql(question).fetchall() for question in QUESTIONS] == before
+    files = {path: path.read_bytes() for path in run_path.glob("parquet/*/*")}
+    assert compact(compacted).rows["uses"] == 80
+    assert {path: path.read_bytes() for path in run_path.glob("parquet/*/*")} == files != {}
 
 
 @pytest.mark.parametrize("remove", [False, True], ids=["beside its segments", "alone"])
@@ -104,7 +98,7 @@ def test_a_run_that_grew_after_compaction_is_read_whole(
     assert not run.is_compacted
     assert run.rows("uses") == 160
     each = "SELECT count(*), count(DISTINCT name), count(DISTINCT who) FROM spans"
-    assert run.sql(each).fetchall() == [(200, 2, 2)]
+    assert run.sql(each).fetchall() == [(240, 3, 2)]
     if remove:  # nothing is left of what was compacted but Parquet
         with pytest.raises(RltraceError, match="cannot be compacted again"):
             compact(rltrace.open_run(run_path))
@@ -114,20 +108,7 @@ def test_a_run_that_grew_after_compaction_is_read_whole(
         compact(run)
     again = rltrace.open_run(run_path)
     assert again.is_compacted is not remove
-    assert again.sql(each).fetchall() == [(200, 2, 2)]
-
-
-def test_compacting_twice_changes_nothing(run_path: Path, record: Record) -> None:
-    record(BUSY)
-    compact(rltrace.open_run(run_path))
-    delete_segments(run_path)
-    files = contents(run_path / "parquet")
-    assert compact(rltrace.open_run(run_path)).rows["uses"] == 80
-    assert contents(run_path / "parquet") == files
-
-
-def contents(folder: Path) -> dict[Path, bytes]:
-    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    assert again.sql(each).fetchall() == [(240, 3, 2)]
 
 
 def test_a_run_that_is_being_recorded_keeps_its_segments(run_path: Path, record: Record) -> None:
@@ -142,73 +123,6 @@ def test_a_run_that_is_being_recorded_keeps_its_segments(run_path: Path, record:
         assert compact(rltrace.open_run(run_path)).settled
         delete_segments(run_path)
         assert rltrace.open_run(run_path).rows("uses") == 80
-
-
-def test_segments_are_never_deleted_before_compaction(run_path: Path, record: Record) -> None:
-    record(BUSY)
-    with pytest.raises(RltraceError, match="not compacted"):
-        delete_segments(run_path)
-
-
-def test_a_file_cut_anywhere_gives_a_prefix_of_its_rows(run_path: Path, record: Record) -> None:
-    record("for i in range(700):\n    with rltrace.span('rollout', items=i): pass")
-    (path,) = (run_path / "spans").iterdir()
-    whole = path.read_bytes()
-    randomness = random.Random(5)
-    for size in [0, 1, 7, 100, *(randomness.randrange(len(whole)) for _ in range(60))]:
-        path.write_bytes(whole[:size])
-        run = rltrace.open_run(run_path)
-        items = [i for (i,) in run.sql("SELECT items FROM spans ORDER BY start_ns").fetchall()]
-        assert items == list(range(len(items)))
-        if len(items) < 700 and size not in _message_ends(whole):
-            assert [p["what"] for p in run.problems] == ["torn-file"]
-            assert path.name in run.problems[0]["target"]
-
-
-def _message_ends(stream: bytes) -> set[int]:
-    """Where a cut cannot be told from a stream that simply ends here."""
-    ends = set()
-    for at in range(0, len(stream), 8):
-        if stream[at : at + 4] == b"\xff\xff\xff\xff" and stream[at + 4 : at + 8] != b"\xff" * 4:
-            ends.add(at)
-    return ends
-
-
-def test_foreign_files_are_named_and_skipped(run_path: Path, record: Record) -> None:
-    record(BUSY)
-    (run_path / "spans" / "notes.txt").write_text("hello")
-    (run_path / "spans" / "garbage.0.arrows").write_bytes(random.Random(1).randbytes(5000))
-    (samples,) = (run_path / "samples").iterdir()
-    shutil.copy(samples, run_path / "spans" / "misplaced.0.arrows")
-    (run_path / "process" / "broken.json").write_text("{")
-    (run_path / "problems" / "broken.jsonl").write_text("no json\n")
-    run = rltrace.open_run(run_path)
-    assert run.sql("SELECT count(*) FROM spans").fetchall() == [(100,)]
-    named = " ".join(str(p["target"]) for p in run.problems)
-    for name in ("notes.txt", "garbage.0", "misplaced.0", "broken.json", "broken.jsonl"):
-        assert name in named
-
-
-def test_rows_without_their_process_file_are_kept(run_path: Path, record: Record) -> None:
-    record(BUSY)
-    for folder in ("process", "names"):
-        shutil.rmtree(run_path / folder)
-        (run_path / folder).mkdir()
-    run = rltrace.open_run(run_path)
-    assert run.sql("SELECT count(*), min(name) FROM spans").fetchall() == [(100, "?")]
-    assert "no-process-file" in [p["what"] for p in run.problems]
-    compact(run)
-    again = rltrace.open_run(run_path)
-    assert len(again.processes) == 1
-    assert "no-process-file" in [p["what"] for p in again.problems]
-
-
-def test_an_empty_run_has_empty_tables(run_path: Path) -> None:
-    run = rltrace.open_run(run_path)
-    for question in QUESTIONS:
-        assert run.sql(question).fetchall() == []
-    compact(run)
-    assert rltrace.open_run(run_path).sql("SELECT count(*) FROM spans").fetchall() == [(0,)]
 
 
 @pytest.mark.parametrize(
@@ -231,31 +145,21 @@ def test_what_is_no_run_is_said_in_one_sentence(
             read(tmp_path)
         assert caught.value.exit_code == UNREADABLE
         assert "\n" not in str(caught.value)
-
-
-def test_a_missing_directory_is_said(tmp_path: Path) -> None:
     with pytest.raises(RltraceError, match="does not exist"):
         rltrace.open_run(tmp_path / "nowhere")
-
-
-@pytest.mark.parametrize("query", ["SELEC 1", "SELECT x FROM nothing", "SELECT nope FROM spans"])
-def test_a_wrong_query_is_said_in_one_sentence(run_path: Path, query: str) -> None:
-    with pytest.raises(RltraceError, match="does not run") as caught:
-        rltrace.open_run(run_path).sql(query)
-    assert caught.value.exit_code == WRONG_USAGE
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
     ("query", "says"),
     [
-        ("SELECT nope FROM spans", "no column 'nope' (spans has start_ns, end_ns, name, stage, "),
-        ("SELECT s.nope FROM main.spans s", "no column 'nope' (spans has start_ns, "),
+        ("SELECT nope FROM spans", "'nope' (spans has start_ns, end_ns, name, stage, "),
+        ("SELECT s.nope FROM main.spans s", "'nope' (spans has start_ns, "),
         ("SELECT nope FROM spans JOIN uses USING (step)", "rank; uses has time_ns, trajectory, "),
         ("SELECT lag, nope FROM LAGS", "(lags has trajectory, step, "),
         ("SELECT * EXCLUDE (nope) FROM names, processes", "(names has id, text; processes has "),
-        ('SELECT 1 FROM spans WHERE stage = "train"', "text stands in single quotes)"),
+        ('SELECT 1 FROM spans WHERE stage = "train"', "single quotes)"),
         ("SELECT nope", "(tables: captured, captured_tokens, grouped_trajectories, "),
+        ("SELEC 1", "does not run"),
     ],
 )
 def test_a_query_for_a_column_that_is_not_there_is_told_those_that_are(
@@ -265,6 +169,7 @@ def test_a_query_for_a_column_that_is_not_there_is_told_those_that_are(
         rltrace.open_run(run_path).sql(query)
     assert says in str(caught.value)
     assert "\n" not in str(caught.value)
+    assert caught.value.exit_code == WRONG_USAGE
 
 
 def test_a_column_that_an_older_writer_did_not_have_is_unknown(
@@ -283,18 +188,14 @@ def test_a_column_that_an_older_writer_did_not_have_is_unknown(
     assert found == [("train", None, None)]
 
 
-def test_the_first_schema_stays_readable(tmp_path: Path) -> None:
-    """tests/fixtures/run-schema-1 was written when the schema was new, by two processes of which
-    one was killed; whatever changes, it must be read with these answers."""
-    path = tmp_path / "run"
-    shutil.copytree(FIXTURE, path)
-    run = rltrace.open_run(path)
-    expected = json.loads((FIXTURE.parent / "run-schema-1.json").read_text())
-    answers = {q: [list(row) for row in run.sql(q).fetchall()] for q in expected}
-    assert answers == expected
-    compact(run)
-    again = rltrace.open_run(path)
-    assert {q: [list(row) for row in again.sql(q).fetchall()] for q in expected} == expected
+def test_tables_in_one_file_are_the_run_while_its_segments_are_as_they_were(tmp_path: Path) -> None:
+    """So a run was compacted before there were parts."""
+    path = Path(shutil.copytree(f"{FIXTURE}-wrapped", tmp_path / "run"))
+    shutil.copytree(f"{FIXTURE}-compacted/parquet", path / "parquet")
+    assert rltrace.open_run(path).is_compacted
+    with min(path.glob("spans/*.arrows")).open("ab") as segment:
+        segment.write(b"more")
+    assert not rltrace.open_run(path).is_compacted
 
 
 def test_a_run_that_nobody_holds_is_gone_with_its_database(tmp_path: Path, record: Record) -> None:
@@ -308,3 +209,31 @@ def test_a_run_that_nobody_holds_is_gone_with_its_database(tmp_path: Path, recor
         assert held() is None
     finally:
         gc.enable()
+
+
+def _newer(parquet: Path) -> None:
+    manifest = parquet / "manifest.json"
+    said = manifest.read_text()
+    manifest.write_text(said.replace('"schema_version":1', '"schema_version":99'))
+    assert manifest.read_text() != said
+
+
+WHY_UNREADABLE: dict[str, Callable[[Path], object]] = {
+    "manifest.json is missing": lambda parquet: (parquet / "manifest.json").unlink(),
+    "manifest.json is damaged": lambda parquet: (parquet / "manifest.json").write_text('{"sch'),
+    "a later version of rltrace": _newer,
+    "files that manifest.json names are missing": lambda parquet: shutil.rmtree(parquet / "spans"),
+}
+
+
+@pytest.mark.parametrize("why", WHY_UNREADABLE)
+@pytest.mark.parametrize("command", ["report", "info", "compact", "top --once"])
+def test_of_the_only_copy_each_command_says_why_it_cannot_be_read_and_leaves_every_file(
+    kept: Path, why: str, command: str
+) -> None:
+    WHY_UNREADABLE[why](kept / "parquet")
+    before = {file: file.read_bytes() for file in kept.rglob("*") if file.is_file()}
+    done = invoke(*command.split(), kept)
+    assert done.exit_code == UNREADABLE
+    assert why in done.output
+    assert {file: file.read_bytes() for file in before} == before

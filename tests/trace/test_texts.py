@@ -1,4 +1,5 @@
-"""Texts in the formats that anybody writes: what would fill the memory is refused."""
+"""Texts that anybody writes: what a terminal would obey is written out, everything else is left as
+it is, and what would fill the memory is refused."""
 
 from __future__ import annotations
 
@@ -6,7 +7,34 @@ import gzip
 
 import pytest
 
+from rltrace.trace.printable import visible, visible_lines
 from rltrace.trace.texts import MOST_UNPACKED_VALUES, unpacked
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("plain, größer, 日本語, 🎉", "plain, größer, 日本語, 🎉"),
+        ("a\xa0b\u3000c", "a\xa0b\u3000c"),
+        ("\x1b[31mred", "\\x1b[31mred"),
+        ("bell\x07 C1\x9b line\n tab\t return\r", "bell\\x07 C1\\x9b line\\n tab\\t return\\r"),
+        ("\u202eturned", "\\u202eturned"),
+        ("two\u2028lines", "two\\u2028lines"),
+        ("half \ud800", "half \\ud800"),
+    ],
+)
+def test_what_cannot_be_printed_is_written_out(text: str, shown: str) -> None:
+    assert visible(text) == shown
+
+
+def test_a_long_text_keeps_its_ends() -> None:
+    assert visible("begin" + "x" * 5000 + "end", 12) == "begi…xxxxend"
+    assert visible("x" * 12, 12) == "x" * 12
+    assert len(visible("\x1b" * 5000, 12)) == 12
+
+
+def test_lines_stay_lines() -> None:
+    assert visible_lines("a\x1b\nb") == "a\\x1b\nb"
 
 
 def test_packed_json_of_more_values_than_there_is_memory_for_is_refused() -> None:

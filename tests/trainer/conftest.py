@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 
 import pytest
+import torch
 
 from rltrace.testing.inside.trainer import TrainerConfig, ray_session
 from tests.trainer.forked_workers import forked_workers
@@ -13,6 +14,12 @@ from tests.trainer.forked_workers import forked_workers
 SMALL = TrainerConfig(
     steps=3, prompts=4, samples=4, model_size=0.024, layers=2, heads=2, max_running=5, minibatches=2
 )
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread() -> None:
+    """As in the trainer: such small products are slower on several, and far slower on busy ones."""
+    torch.set_num_threads(1)
 
 
 @pytest.fixture

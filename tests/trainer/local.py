@@ -6,10 +6,10 @@ What Ray adds (processes, serialization, deaths) is for the tests that start it.
 from __future__ import annotations
 
 import asyncio
-import dataclasses
+import functools
 import inspect
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, ParamSpec, TypeVar, cast
 
 import numpy as np
 import torch
@@ -25,15 +25,49 @@ from rltrace.testing.inside.trainer import (
     Ledger,
     Pool,
     Reference,
+    Request,
     RewardWorker,
     RolloutWorker,
     StepRecord,
     TrainerConfig,
+    Trajectory,
     initial_weights,
     policy_of,
     train_with,
 )
 from tests.patience import PATIENCE_S
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """Nothing here takes long: what does, hangs."""
+    return asyncio.run(asyncio.wait_for(work, PATIENCE_S))
+
+
+def asynchronous(test: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
+    """A test that is a coroutine."""
+
+    @functools.wraps(test)
+    def in_a_loop(*arguments: P.args, **named: P.kwargs) -> T:
+        return run(test(*arguments, **named))
+
+    return in_a_loop
+
+
+def trajectory(
+    id: str = "0/0/0", prompt: Sequence[int] = (2, 3, 1), tokens: Sequence[int] = (), **facts: Any
+) -> Trajectory:
+    """One that a worker may have made."""
+    known = {
+        "generated": np.ones(len(tokens), dtype=np.bool_),
+        "log_probs": np.zeros(len(tokens), dtype=np.float32),
+        "first_version": 0, "last_version": 0, "finish": "stop", "turns": 1, "env_seconds": 0.0,
+        "preemptions": 0,
+    }  # fmt: skip
+    request = Request(id, id.rpartition("/")[0], 0, tuple(prompt))
+    return Trajectory(request, np.array(tokens, dtype=np.int64), **{**known, **facts})
 
 
 class InProcess:
@@ -59,8 +93,6 @@ class LocalPool:
         self.members = members
         self.busy = [0] * len(members)
         self.locks = [asyncio.Lock() for _ in members]
-        self.welcome: Any = None
-        self.on_loss: Any = None
 
     async def start(self) -> None:
         """They are there."""
@@ -92,13 +124,13 @@ def train_locally(
     on_step: Callable[[StepRecord], None] | None = None,
     reward: type[RewardWorker] = RewardWorker,
 ) -> Ledger:
-    """A whole run on the real roles, chains and placements. What takes four minutes, hangs."""
+    """A whole run on the real roles, chains and placements."""
     weights, transport = initial_weights(config), InProcess()
     rollout = [RolloutWorker(config, index, weights) for index in range(config.rollout_workers)]
     learner = Learner(config, 0, weights)
     learner.publisher = cast("Any", transport)
     for worker in rollout:
-        worker.subscriber = cast("Any", _Fetching(worker.subscriber, transport))
+        setattr(worker.subscriber, "fetch", transport.fetch)  # noqa: B010
     pools = (
         rollout,
         [reward(config, index) for index in range(config.reward_workers)],
@@ -107,20 +139,22 @@ def train_locally(
     )
     crew = Crew(*(cast("Pool", LocalPool(members)) for members in pools))
     ledger = Ledger(config, sum(p.numel() for p in policy_of(config).parameters()))
-    work = train_with(config, crew, ledger, Checkpoint(config), on_step or (lambda record: None))
-    asyncio.run(asyncio.wait_for(work, PATIENCE_S))
+    run(train_with(config, crew, ledger, Checkpoint(config), on_step or (lambda record: None)))
     return ledger
 
 
-@dataclasses.dataclass
-class _Fetching:
-    """A subscriber that loads as it always does and fetches from this process."""
+def accounted(ledger: Ledger) -> list[StepRecord]:
+    """All records of a run that made all its steps: every sample that ended is trained on, dropped
+    for a reason, or was left over."""
+    assert ledger.after is not None
+    assert [record.step for record in ledger.steps] == list(range(ledger.config.steps))
+    records = [*ledger.steps, ledger.after]
+    ended = sum(record.samples for record in records)
+    trained = sum(total(record.lags) for record in records)
+    dropped = sum(total(record.drops) for record in records)
+    assert ended == trained + dropped + ledger.unused
+    return records
 
-    subscriber: Any
-    transport: InProcess
 
-    def fetch(self, manifest: Manifest) -> NDArray[np.uint8]:
-        return self.transport.fetch(manifest)
-
-    def load(self, *arguments: Any) -> int:
-        return int(self.subscriber.load(*arguments))
+def total(counts: Mapping[Any, int]) -> int:
+    return sum(counts.values())

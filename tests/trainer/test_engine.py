@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,12 +21,11 @@ from rltrace.testing.inside.trainer import (
 )
 from rltrace.trainer.engine import Engine
 from rltrace.trainer.engine import Sequence as Sample
+from tests.trainer.local import asynchronous, run
 
 LONGEST_RESPONSE = 9
 SHAPE = ModelShape(vocabulary=6, context=6 + LONGEST_RESPONSE, width=32, layers=2, heads=2)
 CALL = 5
-
-T = TypeVar("T")
 
 
 def engine(max_running: int = 4, policy: int = 1, **settings: Any) -> Engine:
@@ -49,22 +48,22 @@ async def every(engine: Engine, asked: Iterable[Request], seed: str = "0") -> li
     return list(await asyncio.gather(*(one(engine, request, seed) for request in asked)))
 
 
-def run(work: Coroutine[Any, Any, T]) -> T:
-    """Nothing here takes long: what does, hangs."""
-    return asyncio.run(asyncio.wait_for(work, 240))
-
-
 def generate(engine: Engine, asked: Sequence[Request], seed: str = "0") -> list[Trajectory]:
     return run(every(engine, asked, seed))
 
 
-def never_ending(engine: Engine) -> Engine:
-    """The policy can neither end a response nor call."""
+def saying(tokens: Sequence[int], engine: Engine) -> Engine:
+    """The policy can say nothing but these tokens."""
     with torch.no_grad():
         engine.model.norm.bias[0] = 1e4
-        engine.model.head.weight[:, 0] = 0
-        engine.model.head.weight[END, 0] = engine.model.head.weight[CALL, 0] = -1
+        engine.model.head.weight[:, 0] = -1
+        engine.model.head.weight[tokens, 0] = 0
     return engine
+
+
+def never_ending(**settings: Any) -> Engine:
+    """It can neither end a response nor call."""
+    return saying([ASK, 2, 3, 4], engine(**settings))
 
 
 # --- what is sampled ---------------------------------------------------------------------------
@@ -82,14 +81,6 @@ def test_every_request_is_answered_and_ends_by_itself_or_at_the_limit() -> None:
         assert (trajectory.turns, trajectory.preemptions, trajectory.env_seconds) == (1, 0, 0)
         assert trajectory.faithful
     assert {t.finish for t in done} == {"stop", "length"}
-
-
-def test_returned_log_probs_are_those_of_the_policy() -> None:
-    sampler = engine()
-    done = generate(sampler, requests(20))
-    for trajectory, recomputed in zip(done, response_log_probs(sampler.model, done), strict=True):
-        assert trajectory.log_probs.shape == trajectory.tokens.shape
-        np.testing.assert_allclose(trajectory.log_probs, recomputed, atol=1e-5)
 
 
 def test_a_seed_and_a_request_decide_what_is_sampled_whatever_it_is_batched_with() -> None:
@@ -172,115 +163,85 @@ def test_a_call_ends_a_turn_and_generation_goes_on_behind_the_answer(answer: lis
         np.testing.assert_allclose(t.log_probs, log_probs, atol=1e-5)
 
 
-def test_a_sequence_that_waits_for_its_tool_takes_no_place_in_the_batch() -> None:
-    async def work() -> None:
-        sampler = engine(max_running=1, call_token=CALL)
-        with torch.no_grad():  # it calls at once
-            sampler.model.norm.bias[0] = 1e4
-            sampler.model.head.weight[:, 0] = torch.tensor([-1.0] * 5 + [0.0])
-        waits = sampler.submit(requests(2)[0], "0")
-        await sampler.extend(waits)
-        assert not waits.finish
-        other = sampler.submit(requests(2)[1], "0")
-        await sampler.extend(other)
-        assert other.tokens == waits.tokens == [CALL]
-
-    run(work())
+@asynchronous
+async def test_a_sequence_that_waits_for_its_tool_takes_no_place_in_the_batch() -> None:
+    sampler = saying([CALL], engine(max_running=1, call_token=CALL))
+    waits, other = (sampler.submit(request, "0") for request in requests(2))
+    await sampler.extend(waits)
+    assert not waits.finish
+    await sampler.extend(other)
+    assert other.tokens == waits.tokens == [CALL]
 
 
 # --- ended from outside --------------------------------------------------------------------------
 
 
-def test_an_abort_ends_what_runs_and_what_waits_and_nothing_else() -> None:
-    async def work() -> list[Trajectory]:
-        sampler = never_ending(engine(max_running=2, decode_floor=0.001))
-        tasks = [asyncio.create_task(one(sampler, r)) for r in requests(4)]
-        while not (sampler.running and len(sampler.running[0].tokens) >= 3):
-            await asyncio.sleep(0)
-        sampler.abort(["r0", "r3", "of another worker"])
-        done = list(await asyncio.gather(*tasks))
-        sampler.abort(["r0"])  # too late: it has ended
-        assert not sampler.open
-        return done
-
-    done = {t.id: t for t in run(work())}
-    assert {id: t.finish for id, t in done.items()} == {
-        "r0": "abort", "r1": "length", "r2": "length", "r3": "abort",
-    }  # fmt: skip
-    assert 3 <= len(done["r0"].tokens) < LONGEST_RESPONSE
-    assert len(done["r0"].log_probs) == len(done["r0"].tokens)
-    assert (len(done["r3"].tokens), done["r3"].first_version) == (0, -1)
+@asynchronous
+async def test_an_abort_ends_what_waits_at_once_and_what_runs_and_nothing_else() -> None:
+    sampler = never_ending(max_running=2, decode_floor=0.001)
+    tasks = [asyncio.create_task(one(sampler, r)) for r in requests(4)]
+    while not (sampler.running and len(sampler.running[0].tokens) >= 3):
+        await asyncio.sleep(0)
+    sampler.abort(["r3", "of another worker"])
+    waited = await tasks[3]  # no place has become free for it
+    assert not any(task.done() for task in tasks[:3])
+    sampler.abort(["r0"])
+    ran, *others, _ = await asyncio.gather(*tasks)
+    sampler.abort(["r0"])  # too late: it has ended
+    assert not sampler.open
+    assert [t.finish for t in (ran, *others, waited)] == ["abort", "length", "length", "abort"]
+    assert 3 <= len(ran.tokens) == len(ran.log_probs) < LONGEST_RESPONSE
+    assert (len(waited.tokens), waited.first_version) == (0, -1)
 
 
-def test_what_waits_is_released_by_an_abort_without_a_place_becoming_free() -> None:
-    async def work() -> None:
-        sampler = never_ending(engine(max_running=1, decode_floor=0.01))
-        first, second = requests(2)
-        running = asyncio.create_task(one(sampler, first))
-        waiting = asyncio.create_task(one(sampler, second))
-        await asyncio.sleep(0.02)
-        sampler.abort([second.id])
-        assert (await waiting).finish == "abort"
-        assert not running.done()
-        await running
-
-    run(work())
+@asynchronous
+async def test_a_token_is_given_out_when_its_step_is_over_not_before() -> None:
+    paced = engine(decode_floor=0.05)
+    (request,) = requests(1)
+    sequence = paced.submit(request, "0")
+    await paced.extend(sequence)
+    assert paced.loop is not None
+    for _ in range(2):  # the engine has nothing to wait for any more
+        await asyncio.sleep(0)
+    assert paced.loop.done()
 
 
-def test_a_token_is_given_out_when_its_step_is_over_not_before() -> None:
-    async def work() -> None:
-        paced = engine(decode_floor=0.05)
-        (request,) = requests(1)
-        sequence = paced.submit(request, "0")
-        await paced.extend(sequence)
-        assert paced.loop is not None
-        for _ in range(2):  # the engine has nothing to wait for any more
-            await asyncio.sleep(0)
-        assert paced.loop.done()
-
-    run(work())
-
-
-def test_weights_that_come_during_a_paced_step_do_not_touch_a_turn_that_has_ended() -> None:
-    async def work() -> None:
-        paced = engine(call_token=CALL, decode_floor=0.02)
-        sampled = [paced.submit(request, "7") for request in requests(12)]
-        turns = [asyncio.create_task(paced.extend(sequence)) for sequence in sampled]
-        version = 0
-        while not all(turn.done() for turn in turns):
-            await asyncio.sleep(0.005)
-            version += 1
-            paced.renew(version)
-        calls = [s for s in sampled if not s.finish]
-        assert calls
-        for sequence in calls:
-            assert sequence.tokens.index(CALL) == len(sequence.tokens) - 1
-
-    run(work())
+@asynchronous
+async def test_weights_that_come_during_a_paced_step_do_not_touch_a_turn_that_has_ended() -> None:
+    paced = engine(call_token=CALL, decode_floor=0.02)
+    sampled = [paced.submit(request, "7") for request in requests(12)]
+    turns = [asyncio.create_task(paced.extend(sequence)) for sequence in sampled]
+    version = 0
+    while not all(turn.done() for turn in turns):
+        await asyncio.sleep(0.005)
+        version += 1
+        paced.renew(version)
+    calls = [s for s in sampled if not s.finish]
+    assert calls
+    for sequence in calls:
+        assert sequence.tokens.index(CALL) == len(sequence.tokens) - 1
 
 
 def test_the_time_of_a_trajectory_counts_from_when_it_leaves_the_queue() -> None:
-    timed = never_ending(engine(max_running=1, timeout=0.1, decode_floor=0.03))
+    timed = never_ending(max_running=1, timeout=0.1, decode_floor=0.03)
     done = generate(timed, requests(4))
     assert {t.finish for t in done} == {"timeout"}
     assert all(1 <= len(t.tokens) < LONGEST_RESPONSE for t in done)
 
 
-def test_an_error_of_the_model_reaches_all_who_wait_and_later_ones_are_served(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("broken", ["prefill", "decode"])
+@asynchronous
+async def test_an_error_of_the_model_reaches_all_who_wait_and_later_ones_are_served(
+    monkeypatch: pytest.MonkeyPatch, broken: str
 ) -> None:
-    async def work(broken: str) -> None:
-        sampler = never_ending(engine(max_running=2))
-        with monkeypatch.context() as patch:
-            patch.setattr(Transformer, broken, lambda *_: 1 / 0)
-            found = await asyncio.gather(
-                *(one(sampler, r) for r in requests(5)), return_exceptions=True
-            )
-        assert [type(error) for error in found] == [ZeroDivisionError] * 5
-        assert len(await every(sampler, requests(5))) == 5
-
-    for broken in ("prefill", "decode"):
-        run(work(broken))
+    sampler = never_ending(max_running=2)
+    with monkeypatch.context() as patch:
+        patch.setattr(Transformer, broken, lambda *_: 1 / 0)
+        found = await asyncio.gather(
+            *(one(sampler, r) for r in requests(5)), return_exceptions=True
+        )
+    assert [type(error) for error in found] == [ZeroDivisionError] * 5
+    assert len(await every(sampler, requests(5))) == 5
 
 
 # --- new weights ---------------------------------------------------------------------------------
@@ -342,7 +303,7 @@ def test_new_weights_in_the_middle_are_exact_from_the_next_token_on(
 
 def test_what_runs_comes_before_what_waits_when_weights_are_renewed() -> None:
     async def work() -> list[str]:
-        sampler = never_ending(engine(max_running=2))
+        sampler = never_ending(max_running=2)
         ended: list[str] = []
 
         async def watched(request: Request) -> None:
@@ -358,47 +319,34 @@ def test_what_runs_comes_before_what_waits_when_weights_are_renewed() -> None:
     assert run(work()) == [f"r{i}" for i in range(6)]
 
 
-def test_a_drain_waits_for_what_runs_and_lets_nothing_begin() -> None:
-    async def work() -> None:
-        sampler = never_ending(engine(max_running=2))
-        tasks = [asyncio.create_task(one(sampler, r)) for r in requests(6)]
-        while not sampler.running:
-            await asyncio.sleep(0)
-        await sampler.drain()
-        assert not sampler.running
-        assert len(sampler.waiting) == 4
-        sampler.renew(1)
-        done = await asyncio.gather(*tasks)
-        assert [(t.first_version, t.last_version) for t in done] == [(0, 0)] * 2 + [(1, 1)] * 4
-        assert {t.preemptions for t in done} == {0}
-
-    run(work())
+@asynchronous
+async def test_a_drain_waits_for_what_runs_and_lets_nothing_begin() -> None:
+    sampler = never_ending(max_running=2)
+    tasks = [asyncio.create_task(one(sampler, r)) for r in requests(6)]
+    while not sampler.running:
+        await asyncio.sleep(0)
+    await sampler.drain()
+    assert not sampler.running
+    assert len(sampler.waiting) == 4
+    sampler.renew(1)
+    done = await asyncio.gather(*tasks)
+    assert [(t.first_version, t.last_version) for t in done] == [(0, 0)] * 2 + [(1, 1)] * 4
+    assert {t.preemptions for t in done} == {0}
 
 
-def test_drains_may_overlap_and_generation_goes_on_after_the_last() -> None:
-    async def work() -> None:
-        sampler = engine(max_running=2)
-        tasks = [asyncio.create_task(one(sampler, r)) for r in requests(12)]
-        for version in range(1, 4):
-            await asyncio.sleep(0)
+@asynchronous
+async def test_drains_may_overlap_and_generation_goes_on_after_the_last() -> None:
+    sampler = engine(max_running=2)
+    tasks = [asyncio.create_task(one(sampler, r)) for r in requests(12)]
+    for version in range(1, 4):
+        await asyncio.sleep(0)
 
-            async def renewed(version: int = version) -> None:
-                await sampler.drain()
-                assert not sampler.running
-                sampler.renew(version)
+        async def renewed(version: int = version) -> None:
+            await sampler.drain()
+            assert not sampler.running
+            sampler.renew(version)
 
-            tasks += [asyncio.create_task(renewed()), asyncio.create_task(renewed())]
-        done = [t for t in await asyncio.gather(*tasks) if t is not None]
-        assert len(done) == 12
-        assert all(t.first_version == t.last_version for t in done)
-
-    run(work())
-
-
-def test_a_drain_of_an_idle_engine_returns_at_once() -> None:
-    async def work() -> list[Trajectory]:
-        sampler = engine()
-        await sampler.drain()
-        return await every(sampler, requests(3))
-
-    assert len(run(work())) == 3
+        tasks += [asyncio.create_task(renewed()), asyncio.create_task(renewed())]
+    done = [t for t in await asyncio.gather(*tasks) if t is not None]
+    assert len(done) == 12
+    assert all(t.first_version == t.last_version for t in done)

@@ -12,7 +12,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,8 @@ from rltrace.trainer import Ledger, StepRecord, TrainerConfig, train
 from tests.hooks.conftest import clean_environment
 from tests.patience import PATIENCE_S
 from tests.trainer.conftest import SMALL
+from tests.trainer.local import accounted
+from tests.trainer.test_on_ray import until_nothing_is_left
 
 pytestmark = pytest.mark.slow
 
@@ -30,14 +31,6 @@ PY = sys.executable
 EXAMPLE = str(Path(__file__).parents[2] / "examples" / "train.py")
 SMALL_EXAMPLE = [EXAMPLE, "--prompts", "4", "--samples", "4", "--layers", "2", "--heads", "2",
                  "--model-size", "0.03"]  # fmt: skip
-# A script whose cluster's workers are forks: what matters is how often they are killed.
-FORKING = """
-import runpy, sys
-from tests.trainer.forked_workers import forked_workers
-del sys.argv[0]
-with forked_workers():
-    runpy.run_path(sys.argv[0], run_name="__main__")
-"""
 # Slow enough to be hit in the middle of something, and of a lag that must be held.
 SLOW = dataclasses.replace(
     SMALL, steps=5, checkpoint_every=2, max_lag=2, decode_floor=0.02, update_floor=0.05
@@ -49,6 +42,21 @@ KINDS = {
     "reference": "Reference",
     "learner": "Learner",
 }
+
+
+def started(*options: str, until: str, **how: Any) -> subprocess.Popen[str]:
+    """The example as a small job with these options, once it has said a line with those words."""
+    environment = {"RAY_memory_monitor_refresh_ms": "0", "PYTHONUNBUFFERED": "1"}
+    environment |= how.pop("env", {})
+    job = subprocess.Popen(
+        [PY, *SMALL_EXAMPLE, *options],
+        env=clean_environment(**environment),
+        text=True,
+        **{"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, **how},
+    )
+    assert job.stdout is not None
+    assert any(until in line for line in job.stdout)
+    return job
 
 
 def children(job: int) -> dict[int, str]:
@@ -116,16 +124,10 @@ def killing(plan: dict[int, tuple[str, ...]]) -> Callable[[StepRecord], None]:
 
 
 def check(ledger: Ledger, config: TrainerConfig) -> None:
-    """All steps were made, every sample is accounted for, and none is older than it may be."""
-    assert ledger.after is not None
-    records = [*ledger.steps, ledger.after]
-    assert [record.step for record in ledger.steps] == list(range(config.steps))
+    """All is in the books, and no sample is older than it may be."""
+    records = accounted(ledger)
     versions = [record.version for record in ledger.steps]
     assert versions == sorted(set(versions))
-    ended = sum(record.samples for record in records)
-    trained = sum(sum(record.lags.values()) for record in records)
-    dropped = sum(sum(record.drops.values()) for record in records)
-    assert ended == trained + dropped + ledger.unused
     assert max(lag for record in records for lag in record.lags) <= BOUND[config.placement]
 
 
@@ -147,7 +149,7 @@ def generated(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 @pytest.mark.usefixtures("cluster")
 @pytest.mark.parametrize("placement", BOUND)
 def test_any_actor_may_be_killed(placement: str, generated: list[str]) -> None:
-    config = dataclasses.replace(SLOW, placement=placement)
+    config = dataclasses.replace(SLOW, placement=placement, checkpoint_every=3)
     plan = {0: ("rollout",), 1: ("learner",), 2: ("reward", "reference")}
     # step 4 is the last one
     ledger = train(config, on_step=killing({**plan, 3: ("rollout", "learner")}))
@@ -156,17 +158,29 @@ def test_any_actor_may_be_killed(placement: str, generated: list[str]) -> None:
         died = [event for event in ledger.events if event.startswith(f"{role} worker")]
         assert len(died) >= deaths, ledger.events
         assert all("another is started in its place" in event for event in died)
-    again = [event for event in ledger.events if "is made again" in event]
-    assert again == [  # the last checkpoint of a run of five steps is that before step 4
-        "step 2 is made again, from the weights before step 2",
-        "step 4 is made again, from the weights before step 4",
+    assert [event for event in ledger.events if "is made again" in event] == [
+        "step 2 is made again, from the weights before step 0: the learning of steps 0 and 1 is"
+        " lost",
+        "step 4 is made again, from the weights before step 3: the learning of step 3 is lost",
     ]
     # what a dying worker took along was asked for again, under ids that nobody had before
     assert len(generated) == len(set(generated))
-    lost = sum(record.lost for record in [*ledger.steps, ledger.after])
+    lost = sum(record.lost for record in accounted(ledger))
     retried = [name for name in generated if "~" in name]
     assert lost >= len(retried)
     assert bool(lost) == bool(retried)
+
+
+@pytest.mark.usefixtures("cluster")
+@pytest.mark.parametrize("sync", ["bucketed", "delta"])
+def test_a_learner_may_be_killed_however_weights_travel(sync: str) -> None:
+    """Another one takes over its slots, and serves them where it is asked to."""
+    config = dataclasses.replace(SLOW, placement="async", sync=sync)
+    ledger = train(config, on_step=killing({1: ("learner",)}))
+    check(ledger, config)
+    assert [event for event in ledger.events if event.startswith("learner worker 0 died")]
+    assert "step 2 is made again, from the weights before step 2" in ledger.events
+    until_nothing_is_left()
 
 
 @pytest.mark.usefixtures("cluster")
@@ -181,45 +195,15 @@ def test_actors_that_are_killed_as_they_start() -> None:
 
 
 @pytest.mark.usefixtures("cluster")
-def test_a_role_that_never_starts_ends_the_run_with_a_sentence(
+def test_a_role_that_never_starts_ends_the_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def breaks(*_: Any) -> None:
         raise OSError("no such device")
 
     monkeypatch.setattr(crew, "RewardWorker", type("Broken", (), {"__init__": breaks}))
-    with pytest.raises(RunFailed, match=r"^no reward worker is left and none could be started$"):
+    with pytest.raises(RunFailed, match="no reward worker is left"):
         train(SLOW)
-
-
-def test_a_run_that_failed_exits_with_one_and_a_sentence_and_leaves_nothing() -> None:
-    job = subprocess.Popen(
-        [
-            *(PY, "-c", FORKING, *SMALL_EXAMPLE, "--steps", "1000", "--rollout-workers", "1"),
-            *("--decode-floor", "0.05"),
-        ],
-        cwd=Path(__file__).parents[2],
-        env=clean_environment(RAY_memory_monitor_refresh_ms="0", PYTHONUNBUFFERED="1"),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert job.stdout is not None
-    assert any("step   0" in line for line in job.stdout)
-    kept = folders(job.pid)
-    until = time.monotonic() + PATIENCE_S
-    while job.poll() is None and time.monotonic() < until:
-        for pid in actors(job.pid, "rollout"):
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        time.sleep(0.05)
-    out, err = job.communicate(timeout=PATIENCE_S)
-    assert job.returncode == 1, err
-    last = err.strip().splitlines()[-1]
-    assert last == "Error: no rollout worker is left and none could be started"
-    assert "Traceback" not in out + err
-    assert kept
-    assert not any(folder.exists() for folder in kept)
 
 
 @pytest.mark.parametrize("to_all", [False, True])
@@ -232,19 +216,13 @@ def test_a_run_that_is_ended_by_a_signal_leaves_nothing(
 ) -> None:
     """A signal to the job, or to its process group as from a terminal or a scheduler."""
     ledger = tmp_path / "ledger.json"
-    job = subprocess.Popen(
-        [
-            *(PY, *SMALL_EXAMPLE, "--steps", "1000", "--decode-floor", "0.02"),
-            *("--placement", "async", "--ledger", str(ledger)),
-        ],
-        env=clean_environment(RAY_memory_monitor_refresh_ms="0", PYTHONUNBUFFERED="1"),
-        stdout=subprocess.PIPE,
+    job = started(
+        *("--steps", "1000", "--decode-floor", "0.02", "--placement", "async"),
+        *("--ledger", str(ledger)),
+        until="step   0",
         stderr=subprocess.PIPE,
-        text=True,
         start_new_session=True,  # a process group that is not pytest's
     )
-    assert job.stdout is not None
-    assert any("step   0" in line for line in job.stdout)
     assert sum(len(actors(job.pid, role)) for role in KINDS) == 5
     known, kept = children(job.pid), folders(job.pid)
     (os.killpg if to_all else os.kill)(job.pid, number)
@@ -266,14 +244,3 @@ def left(known: dict[int, str]) -> list[str]:
         names = [name for pid, name in known.items() if Path(f"/proc/{pid}").exists()]
         time.sleep(0.1 if names else 0)
     return names
-
-
-@pytest.mark.usefixtures("cluster")
-def test_the_steps_whose_learning_died_with_the_learner_are_named() -> None:
-    config = dataclasses.replace(SLOW, checkpoint_every=10)
-    ledger = train(config, on_step=killing({1: ("learner",), 2: ("learner",)}))
-    assert [event for event in ledger.events if "is made again" in event] == [
-        "step 2 is made again, from the weights before step 0: the learning of steps 0 and 1 is"
-        " lost",
-        "step 3 is made again, from the weights before step 0: the learning of step 2 is lost",
-    ]

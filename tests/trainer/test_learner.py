@@ -7,6 +7,7 @@ import copy
 import dataclasses
 import math
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ import torch
 
 from rltrace.testing.inside.trainer import (
     OBJECTIVES,
+    Checkpoint,
     Request,
     RolloutWorker,
     Sample,
@@ -34,14 +36,17 @@ def trajectories(config: TrainerConfig, count: int) -> list[Trajectory]:
     return asyncio.run(worker.generate(requests))
 
 
-def samples(config: TrainerConfig, advantages: list[float]) -> list[Sample]:
+def scored(config: TrainerConfig, done: list[Trajectory], advantages: list[float]) -> list[Sample]:
     """With what the placements compute before they train."""
-    done = trajectories(config, len(advantages))
     reference = Reference(config, 0, initial_weights(config)).log_probs(done)
     return [
         Sample(trajectory, 0.5, advantage, log_probs, log_probs)
         for trajectory, advantage, log_probs in zip(done, advantages, reference, strict=True)
     ]
+
+
+def samples(config: TrainerConfig, advantages: list[float]) -> list[Sample]:
+    return scored(config, trajectories(config, len(advantages)), advantages)
 
 
 def learner(config: TrainerConfig) -> Learner:
@@ -56,9 +61,13 @@ def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
     return all(torch.equal(one[name], other[name]) for name in one)
 
 
-def test_every_sample_is_used_once_and_accounted_for(small: TrainerConfig) -> None:
-    batch = samples(small, [1.0, -0.5, -1.0, 0.25, 0.5])
-    report = learner(small).train(4, batch)
+@pytest.mark.parametrize(("minibatches", "updates"), [(2, 2), (10, 5)])
+def test_every_sample_is_used_once_and_accounted_for(
+    small: TrainerConfig, minibatches: int, updates: int
+) -> None:
+    config = dataclasses.replace(small, minibatches=minibatches)
+    batch = samples(config, [1.0, -0.5, -1.0, 0.25, 0.5])
+    report = learner(config).train(4, batch)
     uses = {use.trajectory: use for use in report.uses}
     assert sorted(uses) == sorted(s.trajectory.id for s in batch)
     assert len(report.uses) == 5
@@ -67,13 +76,7 @@ def test_every_sample_is_used_once_and_accounted_for(small: TrainerConfig) -> No
         assert (use.fate, use.lag, use.version) == ("trained", 0, 0)
         assert use.tokens == len(sample.trajectory.tokens)
     assert report.tokens == sum(use.tokens for use in report.uses)
-    assert (report.step, report.version, report.updates) == (4, 0, small.minibatches)
-
-
-def test_fewer_samples_than_minibatches_make_fewer_updates(small: TrainerConfig) -> None:
-    many = dataclasses.replace(small, minibatches=10)
-    report = learner(many).train(0, samples(many, [1.0, -1.0, 0.5]))
-    assert report.updates == len(report.uses) == 3
+    assert (report.step, report.version, report.updates) == (4, 0, updates)
 
 
 def test_nothing_to_train_on_changes_nothing(small: TrainerConfig) -> None:
@@ -83,15 +86,6 @@ def test_nothing_to_train_on_changes_nothing(small: TrainerConfig) -> None:
     assert (report.updates, report.uses, report.tokens) == (0, [], 0)
     assert math.isnan(report.loss)
     assert same(before, weights(trained))
-
-
-def test_on_policy_ratios_of_the_first_minibatch_are_one(small: TrainerConfig) -> None:
-    one_update = dataclasses.replace(small, minibatches=1)
-    for use in learner(one_update).train(0, samples(small, [1.0, -1.0, 2.0])).uses:
-        assert use.mean_log_ratio == pytest.approx(0, abs=1e-5)
-        assert use.clip_share == 0
-        assert use.sum_w == pytest.approx(use.tokens, rel=1e-4)
-        assert use.sum_w_squared == pytest.approx(use.tokens, rel=1e-4)
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)
@@ -109,16 +103,6 @@ def test_every_objective_makes_rewarded_samples_likelier_and_others_less_so(
         for s, new in zip(batch, after, strict=True)
     ]
     assert np.mean(gained) > 0.1
-
-
-@pytest.mark.parametrize("name", OBJECTIVES)
-def test_without_a_learning_rate_the_weights_stay(small: TrainerConfig, name: str) -> None:
-    still = dataclasses.replace(small, objective=name, learning_rate=0.0)
-    trained = learner(still)
-    before = weights(trained)
-    report = trained.train(0, samples(still, [1.0, -1.0, 0.5, 2.0]))
-    assert report.updates == small.minibatches
-    assert same(before, weights(trained))
 
 
 def test_the_kl_term_alone_pulls_the_policy_back_to_the_reference(small: TrainerConfig) -> None:
@@ -169,64 +153,42 @@ def test_of_text_only_samples_the_policy_before_the_step_stands_for_the_sampler(
 
 def test_a_tool_s_tokens_are_not_trained_on(small: TrainerConfig) -> None:
     settings = dataclasses.replace(small, kl_coefficient=0.0, minibatches=1)
-    batch = samples(settings, [1.0] * 6)
-    told: list[Sample] = []
-    for s in batch:
-        kept = np.arange(len(s.trajectory.tokens)) != 1
-        told.append(
-            dataclasses.replace(
-                s,
-                trajectory=dataclasses.replace(
-                    s.trajectory, generated=kept, log_probs=s.trajectory.log_probs[kept]
-                ),
-                reference=None if s.reference is None else s.reference[kept],
-                proximal=None if s.proximal is None else s.proximal[kept],
-            )
-        )
-    assert any(len(s.trajectory.tokens) > 1 for s in batch)
-    told = [s for s in told if s.trajectory.response_tokens]
-    report = learner(settings).train(0, told)
-    assert report.tokens == sum(s.trajectory.response_tokens for s in told)
-    assert report.tokens < sum(len(s.trajectory.tokens) for s in told)
-    for use in report.uses:
+    done = []
+    for t in trajectories(settings, 6):
+        own = np.arange(len(t.tokens)) != 1
+        done.append(dataclasses.replace(t, generated=own, log_probs=t.log_probs[own]))
+    report = learner(settings).train(0, scored(settings, done, [1.0] * 6))
+    assert report.tokens == sum(t.response_tokens for t in done) < sum(len(t.tokens) for t in done)
+    for use in report.uses:  # on policy, so ratios are one
+        assert use.mean_log_ratio == pytest.approx(0, abs=1e-5)
+        assert use.clip_share == 0
         assert use.sum_w == pytest.approx(use.tokens, rel=1e-4)
+        assert use.sum_w_squared == pytest.approx(use.tokens, rel=1e-4)
 
 
-def test_lag_counts_published_versions_since_the_first_token(small: TrainerConfig) -> None:
-    trained = learner(small)
-    trained.restore(None, version=5)
-    old = [
-        dataclasses.replace(
-            s, trajectory=dataclasses.replace(s.trajectory, first_version=2, last_version=4)
-        )
-        for s in samples(small, [1.0, -1.0])
-    ]
-    report = trained.train(0, old)
-    assert report.version == 5
-    assert [(use.lag, use.in_flight, use.in_queue) for use in report.uses] == [(3, 2, 1)] * 2
-
-
-def test_a_restored_learner_goes_on_bit_for_bit_with_its_optimizer(small: TrainerConfig) -> None:
+def test_a_learner_goes_on_from_a_checkpoint_bit_for_bit_with_its_optimizer(
+    small: TrainerConfig, tmp_path: Path
+) -> None:
     batches = [samples(small, [1.0, -1.0, 0.5, step - 1.0]) for step in range(4)]
-    straight = learner(small)
-    for step in range(2):
-        straight.train(step, batches[step])
-    state, version = copy.deepcopy(straight.state()), 2
 
     def finished(trained: Learner) -> tuple[dict[str, torch.Tensor], list[float]]:
         losses = [trained.train(step, batches[step]).loss for step in (2, 3)]
         return weights(trained), losses
 
+    kept = dataclasses.replace(small, checkpoint=str(tmp_path / "run.pt"))
+    straight, resumed, forgetful = learner(small), learner(small), learner(small)
+    for step in range(2):
+        straight.train(step, batches[step])
+    Checkpoint(kept).save(2, 7, straight.state())
     expected, losses = finished(straight)
-    resumed = learner(small)
-    resumed.restore(copy.deepcopy(state), version)
-    assert resumed.version == version
+    there = Checkpoint(dataclasses.replace(kept, resume=True))
+    assert there.state is not None
+    forgetful.model.load_state_dict(there.state["model"])  # the weights alone are not enough
+    resumed.restore(there.state, there.version)
+    assert (there.step, resumed.version) == (2, 7)
     found, found_losses = finished(resumed)
     assert found_losses == losses
     assert same(found, expected)
-
-    forgetful = learner(small)  # the weights alone are not enough
-    forgetful.model.load_state_dict(state["model"])
     assert not same(finished(forgetful)[0], expected)
 
 

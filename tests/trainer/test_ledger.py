@@ -18,6 +18,7 @@ from rltrace.testing.inside.trainer import (
     use_of,
 )
 from rltrace.trainer.ledger import Ledger, RatioRecord
+from tests.trainer import local
 
 RATIOS = {"mean_log_ratio": 0.0, "clip_share": 0.5, "sum_w": 3.0, "sum_w_squared": 3.0}
 
@@ -25,17 +26,15 @@ RATIOS = {"mean_log_ratio": 0.0, "clip_share": 0.5, "sum_w": 3.0, "sum_w_squared
 def trajectory(
     name: str, tokens: int = 3, first: int = 0, last: int = 0, finish: str = "stop"
 ) -> Trajectory:
-    return Trajectory(
-        request=Request(f"0/0/{name}", "0/0", 0, (2, 3, 1)),
-        tokens=np.full(tokens + 1, 2),
-        generated=np.array([True] * tokens + [False]),  # a tool said the last one
+    """A tool said its last token."""
+    return local.trajectory(
+        f"0/0/{name}",
+        tokens=[2] * (tokens + 1),
+        generated=np.array([True] * tokens + [False]),
         log_probs=np.zeros(tokens, dtype=np.float32),
         first_version=first,
         last_version=last,
         finish=finish,
-        turns=1,
-        env_seconds=0.0,
-        preemptions=0,
     )
 
 
@@ -81,7 +80,9 @@ def test_a_step_says_what_ended_what_was_trained_on_and_what_was_not(ledger: Led
     assert ledger.unused == 1
 
 
-def test_what_a_step_counts_is_not_counted_again_by_the_next(ledger: Ledger) -> None:
+def test_what_a_step_counts_is_not_counted_again_and_what_comes_after_the_last_is_apart(
+    ledger: Ledger,
+) -> None:
     ledger.generated([trajectory("a")])
     ledger.trained(report(trajectory("a"), version=0))
     ledger.close(0, 0)
@@ -89,20 +90,15 @@ def test_what_a_step_counts_is_not_counted_again_by_the_next(ledger: Ledger) -> 
     assert (empty.samples, empty.tokens_generated, empty.optimizer_updates) == (0, 0, 0)
     assert (empty.finish, empty.lags, empty.drops) == ({}, {}, {})
     assert (empty.reward, empty.loss, empty.kl, empty.ess, empty.clip_share) == (None,) * 5
-    assert [record.step for record in ledger.steps] == [0, 1]
     assert ledger.unused == 0
-
-
-def test_what_comes_in_after_the_last_step_is_written_down_apart(ledger: Ledger) -> None:
-    ledger.close(0, 0)
-    ledger.generated([trajectory("a", finish="abort"), trajectory("b")])
-    ledger.drop(trajectory("b"), "stale", 1)
+    ledger.generated([trajectory("b", finish="abort"), trajectory("c")])
+    ledger.drop(trajectory("c"), "stale", 1)
     seconds = ledger.seconds
     ledger.end(version=1)
     assert ledger.after is not None
     assert (ledger.after.step, ledger.after.samples, ledger.after.drops) == (-1, 2, {"stale": 1})
     assert ledger.unused == 1
-    assert len(ledger.steps) == 1
+    assert [record.step for record in ledger.steps] == [0, 1]
     assert ledger.seconds == seconds  # the run took as long as its steps
 
 
@@ -112,50 +108,38 @@ def test_a_sample_without_a_token_has_no_lag(ledger: Ledger) -> None:
     assert math.isnan(use.sum_w)
 
 
-def test_the_effective_sample_size_is_that_of_all_trained_tokens(ledger: Ledger) -> None:
-    """(Σw)² / (n Σw²): 1 on policy, less where weights differ."""
-    one, other = trajectory("a", tokens=2), trajectory("b", tokens=1)
+def test_ratios_are_booked_by_lag_and_weigh_all_trained_tokens_the_same(ledger: Ledger) -> None:
+    """The effective sample size is (Σw)² / (n Σw²): 1 on policy, less where weights differ."""
     uses = [
-        use_of(one, "trained", 0, mean_log_ratio=0, clip_share=0.5, sum_w=3.0, sum_w_squared=5.0),
-        use_of(other, "trained", 0, mean_log_ratio=0, clip_share=0, sum_w=1.0, sum_w_squared=1.0),
-    ]
-    ledger.trained(TrainReport(0, 0, uses, 1, 3, 0.0, 0.0))
-    record = ledger.close(0, 0)
-    assert record.ess == pytest.approx(4**2 / (3 * 6))
-    assert record.clip_share == pytest.approx(1 / 3)
-
-
-def test_ratios_are_booked_by_lag(ledger: Ledger) -> None:
-    uses = [
-        use_of(trajectory("a", tokens=2, first=first, last=first), "trained", 5, **ratio)
-        for first, ratio in (
-            (5, {"mean_log_ratio": 0.0, "clip_share": 0.0, "sum_w": 2.0, "sum_w_squared": 2.0}),
-            (3, {"mean_log_ratio": 0.1, "clip_share": 0.5, "sum_w": 3.0, "sum_w_squared": 5.0}),
-            (3, {"mean_log_ratio": 0.1, "clip_share": 1.0, "sum_w": 4.0, "sum_w_squared": 9.0}),
+        use_of(
+            trajectory("a", tokens=tokens, first=first, last=first),
+            "trained",
+            version=5,
+            mean_log_ratio=0.1,
+            clip_share=clipped,
+            sum_w=sum_w,
+            sum_w_squared=squares,
+        )
+        for tokens, first, clipped, sum_w, squares in (
+            (2, 5, 0.0, 2.0, 2.0),
+            (2, 3, 0.5, 3.0, 5.0),
+            (1, 3, 1.0, 4.0, 9.0),
         )
     ]
-    ledger.trained(TrainReport(0, 5, uses, 1, 6, 0.0, 0.0))
-    assert ledger.close(0, 5).ratios == {
+    ledger.trained(TrainReport(0, 5, uses, 1, 5, 0.0, 0.0))
+    record = ledger.close(0, 5)
+    assert record.ratios == {
         0: RatioRecord(tokens=2, clipped=0.0, sum_w=2.0, sum_w_squared=2.0),
-        2: RatioRecord(tokens=4, clipped=3.0, sum_w=7.0, sum_w_squared=14.0),
+        2: RatioRecord(tokens=3, clipped=2.0, sum_w=7.0, sum_w_squared=14.0),
     }
+    assert record.ess == pytest.approx(9**2 / (5 * 16))
+    assert record.clip_share == pytest.approx(2 / 5)
 
 
 def test_a_group_has_a_signal_where_its_verdicts_differ(ledger: Ledger) -> None:
-    def judged(group: str, *rewards: float) -> list[Sample]:
-        return [
-            Sample(
-                dataclasses.replace(
-                    trajectory("a"), request=Request(f"{group}/{i}", group, 0, (2,))
-                ),
-                reward=reward,
-            )
-            for i, reward in enumerate(rewards)
-        ]
-
-    nan = float("nan")
-    for samples in (judged("a", 1, 0), judged("b", 1, 1, nan), judged("c", 0, nan)):
-        ledger.scored(samples)
+    for group, rewards in {"a": (1, 0), "b": (1, 1, math.nan), "c": (0, math.nan)}.items():
+        one = dataclasses.replace(trajectory("a"), request=Request("a", group, 0, (2,)))
+        ledger.scored([Sample(one, reward) for reward in rewards])
     record = ledger.close(0, 0)
     assert (record.groups, record.groups_with_signal) == (2, 1)
 
@@ -170,29 +154,22 @@ def test_the_rise_compares_the_first_steps_with_the_last_that_had_verdicts(ledge
     assert ledger.reward_rise(window=50) == pytest.approx(0.6)  # half against half
 
 
-def test_the_ledger_is_json_with_every_step_and_setting(ledger: Ledger) -> None:
-    ledger.generated([trajectory("a", first=0, last=0)])
-    ledger.trained(report(trajectory("a"), version=2))
+def test_the_ledger_is_json_with_every_step_and_setting_even_if_the_run_diverged(
+    ledger: Ledger,
+) -> None:
+    one = trajectory("a")
+    ledger.generated([one])
+    diverged = dataclasses.replace(report(one, version=2), loss=math.nan, kl=math.inf)
+    ledger.trained(diverged)
     ledger.close(0, 2)
     ledger.end(3)
-    written = json.loads(ledger.to_json())
-    assert written["config"] == dataclasses.asdict(ledger.config)
-    assert written["steps"][0]["lags"] == {"2": 1}
-    assert written["after"]["step"] == -1
-    assert written["unused"] == 0
-
-
-def test_the_ledger_of_a_run_that_diverged_is_json_all_the_same(ledger: Ledger) -> None:
-    one = trajectory("0")
-    ledger.generated([one])
-    nan = float("nan")
-    ledger.trained(dataclasses.replace(report(one, version=0), loss=nan, kl=float("inf")))
-    ledger.close(0, 0)
 
     def refuse(constant: str) -> None:
         raise AssertionError(f"{constant} is no JSON")
 
-    (step,) = json.loads(ledger.to_json(), parse_constant=refuse)["steps"]
-    assert step["loss"] is None
-    assert step["kl"] is None
-    assert step["tokens_trained"] == 3
+    written = json.loads(ledger.to_json(), parse_constant=refuse)
+    assert written["config"] == dataclasses.asdict(ledger.config)
+    (step,) = written["steps"]
+    assert (step["loss"], step["kl"]) == (None, None)
+    assert (step["tokens_trained"], step["lags"]) == (3, {"2": 1})
+    assert (written["after"]["step"], written["unused"]) == (-1, 0)

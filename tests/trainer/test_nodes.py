@@ -21,7 +21,7 @@ import pytest
 
 from tests.hooks.conftest import clean_environment
 from tests.patience import PATIENCE_S
-from tests.trainer.test_faults import SMALL_EXAMPLE
+from tests.trainer.test_faults import started
 
 pytestmark = pytest.mark.slow
 
@@ -194,19 +194,11 @@ def check(ledger: dict[str, Any]) -> None:
     assert sum(record["samples"] for record in records) == used + ledger["unused"]
 
 
-def test_no_arrangement_and_nobody_there(nodes: Nodes) -> None:
+def test_no_arrangement(nodes: Nodes) -> None:
     nodes.tell("add 2")
     code, word = nodes.run(placement="colocated")
-    assert (code, word) == (
-        1,
-        "the Ray cluster has 5 CPUs but the job needs 5, one for each actor, in bundles of 5, and"
-        " no arrangement on nodes of 3, 2 holds them: start a larger cluster or ask for fewer"
-        " workers",
-    )
-    code, word = nodes.run(joined_cluster="127.0.0.1:1")
-    assert (code, word) == (
-        1, "no Ray cluster answers at 127.0.0.1:1: [Errno 111] Connection refused",
-    )  # fmt: skip
+    assert code == 1
+    assert re.search(r"has 5 CPUs .* needs 5, .* in bundles of 5, .* on nodes of 3, 2 ", word)
 
 
 def test_a_node_dies_and_the_run_goes_on_with_fewer_workers(nodes: Nodes) -> None:
@@ -220,15 +212,6 @@ def test_a_node_dies_and_the_run_goes_on_with_fewer_workers(nodes: Nodes) -> Non
     events = [re.sub(r"\d", "N", event) for event in ledger["events"]]
     assert events[0] == "rollout worker N died; another is started in its place"
     assert events[-1] == "rollout worker N could not be started: N left"
-    assert nodes.tell("left") == []
-
-
-def test_a_node_dies_with_a_role_that_has_nobody_left(nodes: Nodes) -> None:
-    nodes.tell("add 2")
-    # nodes of 3 and 2: whatever lies on the second, half of the job has no room without it
-    code, word = nodes.run(1.0, kill="2", placement="async", rollout_workers=1, reward_workers=2)
-    assert code == 1
-    assert re.fullmatch(r"no (learner|reference|reward) worker is left and none could be.*", word)
     assert nodes.tell("left") == []
 
 
@@ -248,15 +231,8 @@ def test_a_job_that_is_ended_leaves_nothing_in_the_cluster(
     nodes: Nodes, number: signal.Signals
 ) -> None:
     nodes.tell("add 5")
-    job = subprocess.Popen(
-        [PY, *SMALL_EXAMPLE, "--steps", "1000", "--joined-cluster", nodes.address],
-        env=clean_environment(**ENVIRONMENT),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
-    assert job.stdout is not None
-    assert any("step   0" in line for line in job.stdout)
+    words = ("--steps", "1000", "--joined-cluster", nodes.address)
+    job = started(*words, until="step   0", env=ENVIRONMENT)
     assert nodes.tell("left")
     job.send_signal(number)
     job.communicate(timeout=PATIENCE_S)

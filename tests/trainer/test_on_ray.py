@@ -10,10 +10,12 @@ import ray
 from ray.util import placement_group_table
 
 from rltrace.testing.inside.sync import shared_memory
-from rltrace.testing.inside.trainer import RewardWorker, crew
+from rltrace.testing.inside.trainer import crew
 from rltrace.trainer import Ledger, TrainerError, train
+from tests.patience import PATIENCE_S
+from tests.sync.relays import until
 from tests.trainer.conftest import SMALL
-from tests.trainer.test_placement import adds_up, lags, training
+from tests.trainer.test_placement import Broken, adds_up, lags, training
 
 pytestmark = pytest.mark.usefixtures("cluster")
 
@@ -35,38 +37,37 @@ def test_the_same_seed_gives_the_same_run_on_separate_devices(colocated: Ledger)
     assert training(run(placement="disaggregated", reference_side="learner")) == training(colocated)
 
 
-def test_the_first_step_of_a_job_one_step_off_is_that_of_a_strict_one(colocated: Ledger) -> None:
-    ledger = run(placement="one-step-off")
-    assert [set(record.lags) for record in ledger.steps] == [{0}, {1}, {1}]
-    one, other = ledger.steps[0], colocated.steps[0]  # beside it, the next batch is generated
-    assert (one.tokens_trained, one.lags) == (other.tokens_trained, other.lags)
-    assert one.loss == pytest.approx(other.loss, abs=1e-4)
+def until_nothing_is_left() -> None:
+    """A host's relay ends a moment after the last worker that used it."""
+    jobs = tuple(f"trainer-{group}" for group in placement_group_table())  # of this cluster
+    assert jobs
+    until(
+        lambda: not any(place.name.startswith(jobs) for place in shared_memory().glob("*")),
+        "the places of this cluster's jobs to be gone",
+        PATIENCE_S,
+    )
 
 
-@pytest.mark.parametrize("max_lag", [0, 2])
-def test_a_job_that_generates_all_the_time_keeps_its_bound(max_lag: int) -> None:
-    ledger = run(placement="async", max_lag=max_lag, steps=8, recompute_old=True, retokenize=True)
-    assert max(lags(ledger)) <= max_lag
-    assert all(record.optimizer_updates > 0 for record in ledger.steps)
-
-
-@pytest.mark.parametrize("placement", ["colocated", "async"])
-def test_weights_through_shared_memory_make_the_same_job(colocated: Ledger, placement: str) -> None:
-    ledger = run(sync="bucketed", placement=placement, max_lag=1)  # so that one has to arrive
+@pytest.mark.parametrize(
+    ("sync", "placement"),
+    [
+        ("bucketed", "colocated"),
+        ("bucketed", "one-step-off"),
+        ("bucketed", "async"),
+        pytest.param("delta", "colocated", marks=pytest.mark.slow),
+        pytest.param("relay", "one-step-off", marks=pytest.mark.slow),
+    ],
+)
+def test_the_job_is_the_same_however_weights_travel(
+    colocated: Ledger, sync: str, placement: str
+) -> None:
+    ledger = run(sync=sync, placement=placement, max_lag=1)  # so that one has to arrive
     if placement == "colocated":
         assert training(ledger) == training(colocated)
-    assert max(lags(ledger)) <= 1
-    assert sum(record.sync_bytes for record in ledger.steps) > 0
-    places = {f"trainer-{group}" for group in placement_group_table()}  # of this cluster's jobs
-    assert len(places) > 1
-    assert not places & {place.name for place in shared_memory().glob("*")}
-
-
-class Broken(RewardWorker):
-    """Breaks down as no verifier may: the run cannot go on."""
-
-    def verify(self, trajectory: Any) -> Any:
-        raise LookupError("a bug of the task")
+        sent = [sum(record.sync_bytes for record in one.steps) for one in (ledger, colocated)]
+        assert sent[0] == pytest.approx(sent[1], rel=0.05)  # as weights, whatever was sent of them
+    assert max(lags(ledger)) == (placement != "colocated")
+    until_nothing_is_left()
 
 
 def test_a_bug_in_a_worker_ends_the_job_and_leaves_the_cluster_free(
@@ -82,10 +83,6 @@ def test_a_bug_in_a_worker_ends_the_job_and_leaves_the_cluster_free(
 @pytest.mark.parametrize(("placement", "bundles"), [("colocated", "6"), ("async", "2, 1, 1, 1, 1")])
 def test_too_small_a_cluster_is_refused(placement: str, bundles: str) -> None:
     have = int(ray.cluster_resources()["CPU"])
-    sentence = (
-        f"the Ray cluster has {have} CPUs but the job needs {have + 1}, one for each actor, in"
-        f" bundles of {bundles}, and no arrangement on nodes of {have} holds them: start a larger"
-        " cluster or ask for fewer workers"
-    )
-    with pytest.raises(TrainerError, match=f"^{sentence}$"):
+    counted = rf"{have} CPUs .* {have + 1}, .* bundles of {bundles}, .* nodes of {have} "
+    with pytest.raises(TrainerError, match=counted):
         run(placement=placement, rollout_workers=have - 2)

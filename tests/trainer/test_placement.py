@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import gc
-import json
 import time
 import warnings
 from collections import Counter
@@ -14,17 +13,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rltrace.testing.inside.trainer import Reward, RewardWorker, policy_of, task_of
+from rltrace.testing.inside.trainer import Reward, RewardWorker, policy_of
 from rltrace.testing.inside.trainer import config_PLACEMENTS as PLACEMENTS
 from rltrace.trainer import Ledger, StepRecord, TrainerConfig
 from rltrace.trainer import placement as placement_module
 from rltrace.trainer.placement import Async
 from tests.trainer.conftest import SMALL
-from tests.trainer.local import train_locally
+from tests.trainer.local import accounted, total, train_locally
 
 pytestmark = pytest.mark.slow
 
 STRICT = ("colocated", "disaggregated")
+BATCH = SMALL.prompts * SMALL.samples
 
 
 def run(
@@ -38,18 +38,12 @@ def run(
 
 
 def adds_up(ledger: Ledger) -> None:
-    """Every sample that ended is trained on, dropped for a reason, or was left over."""
-    assert ledger.after is not None
+    """Nothing went wrong, and all is in the books."""
+    records = accounted(ledger)
     assert not ledger.events
-    records = [*ledger.steps, ledger.after]
-    assert [record.step for record in ledger.steps] == list(range(ledger.config.steps))
     assert [record.version for record in ledger.steps] == list(range(ledger.config.steps))
-    ended = sum(record.samples for record in records)
-    trained = sum(total(record.lags) for record in records)
-    dropped = sum(total(record.drops) for record in records)
-    assert ended == trained + dropped + ledger.unused
     assert ledger.unused >= 0
-    assert ledger.after.tokens_trained == 0
+    assert records[-1].tokens_trained == 0
     for record in records:
         assert total(record.finish) == record.samples
         assert total(record.lags_in_flight) == total(record.lags_in_queue) == total(record.lags)
@@ -67,10 +61,6 @@ def adds_up(ledger: Ledger) -> None:
     assert moved <= most
 
 
-def total(counts: Any) -> int:
-    return sum(counts.values())
-
-
 def lags(ledger: Ledger) -> Counter[int]:
     return sum((Counter(record.lags) for record in ledger.steps), Counter())
 
@@ -86,6 +76,7 @@ def training(ledger: Ledger) -> list[tuple[Any, ...]]:
         (
             pytest.approx(r.reward), r.samples, r.tokens_generated, r.tokens_trained, r.finish,
             r.lags, r.drops, pytest.approx(r.loss, abs=1e-4), pytest.approx(r.kl, abs=1e-5),
+            r.optimizer_updates, r.groups, r.groups_with_signal, pytest.approx(r.ess, rel=1e-3),
         )
         for r in ledger.steps
     ]  # fmt: skip
@@ -94,11 +85,19 @@ def training(ledger: Ledger) -> list[tuple[Any, ...]]:
 # --- the four placements -------------------------------------------------------------------------
 
 
+@pytest.fixture(scope="module")
+def colocated() -> Ledger:
+    return run()
+
+
 @pytest.mark.parametrize("placement", STRICT)
 def test_a_strict_placement_trains_on_what_the_newest_policy_just_sampled(placement: str) -> None:
-    ledger = run(placement=placement)
+    seen: list[StepRecord] = []
+    ledger = run(seen.append, placement=placement)
+    assert seen == ledger.steps
+    assert sum(record.seconds for record in seen) <= ledger.seconds
     for record in ledger.steps:
-        assert record.samples == SMALL.prompts * SMALL.samples
+        assert record.samples == BATCH
         assert set(record.lags) == {0}
         assert set(record.drops) <= {"zero-advantage"}
         assert record.optimizer_updates == SMALL.minibatches
@@ -109,58 +108,51 @@ def test_a_strict_placement_trains_on_what_the_newest_policy_just_sampled(placem
     assert ledger.unused == 0
 
 
-def test_one_step_off_trains_on_samples_of_exactly_one_version_ago() -> None:
+def test_one_step_off_trains_on_samples_of_exactly_one_version_ago(colocated: Ledger) -> None:
     ledger = run(placement="one-step-off", steps=5)
     assert [set(record.lags) for record in ledger.steps] == [{0}, {1}, {1}, {1}, {1}]
     assert lags(ledger)[1] == sum(total(r.lags_in_queue) for r in ledger.steps[1:])
     assert {lag for r in ledger.steps for lag in r.lags_in_flight} == {0}
     assert ledger.unused == 0  # no batch is generated for a step that does not come
-    assert sum(record.samples for record in ledger.steps) == 5 * SMALL.prompts * SMALL.samples
+    assert sum(record.samples for record in ledger.steps) == 5 * BATCH
+    one, strict = ledger.steps[0], colocated.steps[0]  # beside it, the next batch is generated
+    assert (one.tokens_trained, one.lags) == (strict.tokens_trained, strict.lags)
+    assert one.loss == pytest.approx(strict.loss, abs=1e-4)
+    # What it generates does not depend on how long the learner takes.
+    assert training(run(placement="one-step-off", steps=5)) == training(ledger)
 
 
 @pytest.mark.parametrize("partial", [True, False])
 @pytest.mark.parametrize("max_lag", [0, 1, 3])
 def test_async_never_trains_on_samples_above_its_bound(max_lag: int, partial: bool) -> None:
-    ledger = run(
-        placement="async", max_lag=max_lag, partial_rollout=partial, steps=8, decode_floor=0.002
-    )
+    settings = {"max_lag": max_lag, "partial_rollout": partial, "decode_floor": 0.01}
+    ledger = run(placement="async", steps=8, max_running=2, **settings)
     assert max(lags(ledger)) <= max_lag
     if max_lag:
         assert max(lags(ledger)) > 0  # it does overlap
     assert drops(ledger)["stale"] == 0 or max_lag > 0  # nothing begins that must come too late
-    if not partial:
-        assert {lag for r in ledger.steps for lag in r.lags_in_flight} == {0}
-
-
-def test_async_lets_sequences_go_on_under_new_weights() -> None:
-    ledger = run(placement="async", max_lag=3, steps=8, decode_floor=0.01, max_running=2)
-    assert max(lag for r in ledger.steps for lag in r.lags_in_flight) > 0
-
-
-def test_async_has_work_in_flight_when_it_ends_and_counts_it() -> None:
-    ledger = run(placement="async", max_lag=4, steps=3, update_floor=0.05)
-    assert ledger.unused + total(ledger.after.drops if ledger.after else {}) > 0
+    in_flight = {lag for r in ledger.steps for lag in r.lags_in_flight}
+    assert in_flight == {0} if not partial else max_lag < 3 or max(in_flight) > 0
 
 
 # --- the same seed -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("placement", [*STRICT, "one-step-off"])
-def test_the_same_seed_gives_the_same_run_and_another_seed_another(placement: str) -> None:
-    """One-step-off too: what it generates does not depend on how long the learner takes."""
-    first = run(placement=placement)
-    assert training(run(placement=placement)) == training(first)
-    other = run(placement=placement, seed=1, steps=1)
-    assert other.steps[0].reward != first.steps[0].reward
-
-
-def test_placements_and_numbers_of_workers_do_not_change_what_is_learned_on_policy() -> None:
-    expected = training(run())
-    assert training(run(placement="disaggregated")) == expected
-    assert training(run(rollout_workers=1, reward_workers=2, max_running=16)) == expected
-    assert training(run(reference_side="learner")) == expected
-    disaggregated = run(placement="disaggregated", reference_side="learner")
-    assert training(disaggregated) == expected
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"placement": "disaggregated"},
+        {"rollout_workers": 1, "reward_workers": 2, "max_running": 16},
+        {"reference_side": "learner"},
+        {"placement": "disaggregated", "reference_side": "learner"},
+    ],
+)
+def test_who_works_where_does_not_change_what_is_learned_on_policy_but_the_seed_does(
+    colocated: Ledger, settings: dict[str, Any]
+) -> None:
+    assert training(run(**settings)) == training(colocated)
+    assert run(**settings, seed=1, steps=1).steps[0].reward != colocated.steps[0].reward
 
 
 # --- what is left out ----------------------------------------------------------------------------
@@ -168,10 +160,11 @@ def test_placements_and_numbers_of_workers_do_not_change_what_is_learned_on_poli
 
 @pytest.mark.parametrize("placement", STRICT)
 def test_oversampling_cuts_the_groups_that_come_last(placement: str) -> None:
-    ledger = run(placement=placement, oversample=2.0, decode_floor=0.005, max_running=4)
+    """A share of a group is rounded up."""
+    ledger = run(placement=placement, oversample=1.9, decode_floor=0.005, max_running=4)
     for record in ledger.steps:
-        assert record.samples == 2 * SMALL.prompts * SMALL.samples
-        assert record.drops["filtered"] == SMALL.prompts * SMALL.samples
+        assert record.samples == 2 * BATCH
+        assert record.drops["filtered"] == BATCH
     finish = sum((Counter(r.finish) for r in ledger.steps), Counter())
     assert finish["abort"] > 0
     assert finish["abort"] <= drops(ledger)["filtered"]
@@ -187,28 +180,15 @@ class FailsFast(RewardWorker):
         return super().verify(trajectory)
 
 
-def test_a_group_that_fails_is_not_ready_while_others_may_succeed() -> None:
-    ledger = run(placement="disaggregated", oversample=2.0, reward=FailsFast)
+@pytest.mark.parametrize(("oversample", "filtered", "failed"), [(2.0, 4, 0), (1.5, 2, 1)])
+def test_a_group_that_fails_fills_up_only_where_too_few_succeed(
+    oversample: float, filtered: int, failed: int
+) -> None:
+    """Four groups are taken."""
+    ledger = run(placement="disaggregated", oversample=oversample, reward=FailsFast)
     for record in ledger.steps:
-        assert record.drops["filtered"] == SMALL.prompts * SMALL.samples
-        assert "failed" not in record.drops
-
-
-def test_where_too_few_groups_succeed_failed_ones_fill_up() -> None:
-    ledger = run(placement="disaggregated", oversample=1.5, reward=FailsFast)
-    for record in ledger.steps:  # 3 of 6 groups succeed, 4 are taken
-        assert record.drops["failed"] == SMALL.samples
-        assert record.drops["filtered"] == 2 * SMALL.samples
-
-
-def test_without_a_verifier_oversampling_ends_too() -> None:
-    ledger = run(
-        placement="colocated", oversample=2.0, reward=NoVerifier, task="expression", symbols=5
-    )
-    assert all(record.tokens_trained == 0 for record in ledger.steps)
-    ledger = run(oversample=2.0, timeout=0.005, decode_floor=0.03, steps=1)
-    assert ledger.steps[0].drops["filtered"] == SMALL.prompts * SMALL.samples
-    assert ledger.steps[0].drops["failed"] > 0  # none of them had the time to end
+        assert record.drops["filtered"] == filtered * SMALL.samples
+        assert record.drops.get("failed", 0) == failed * SMALL.samples
 
 
 class Judged(RewardWorker):
@@ -226,23 +206,9 @@ def test_async_does_not_wait_for_verdicts_at_its_end(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(Judged, "verdicts", 0)
     ledger = run(placement="async", max_lag=8, steps=2, reward=Judged)
     assert ledger.unused > 5 * SMALL.samples  # most of them are with the verifier
-    used = 2 * SMALL.prompts * SMALL.samples
+    used = 2 * BATCH
     # the group in work, and one more that was asked for before the last step was over
     assert Judged.verdicts <= used + ledger.unused // 2
-
-
-def test_prompts_of_a_batch_are_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    made: Counter[str] = Counter()
-    kind = type(task_of(SMALL))
-    make = kind.prompts
-
-    def also(task: Any, count: int, seed: str) -> list[tuple[int, ...]]:
-        made[seed] += 1
-        return make(task, count, seed)
-
-    monkeypatch.setattr(kind, "prompts", also)
-    run()
-    assert made == {f"{SMALL.seed}/{batch}": 1 for batch in range(SMALL.steps)}
 
 
 def test_a_run_whose_first_step_fails_leaves_no_work_behind() -> None:
@@ -258,11 +224,6 @@ def test_a_run_whose_first_step_fails_leaves_no_work_behind() -> None:
     assert not seen
 
 
-def test_a_share_of_a_group_is_rounded_up_when_oversampling() -> None:
-    ledger = run(oversample=1.1, steps=1)
-    assert ledger.steps[0].samples == (SMALL.prompts + 1) * SMALL.samples
-
-
 def test_responses_that_were_cut_off_are_judged_but_not_trained_on_if_that_is_asked_for() -> None:
     kept, dropped = (run(steps=1, max_response=7, drop_truncated=d) for d in (False, True))
     cut = kept.steps[0].finish["length"]
@@ -273,11 +234,15 @@ def test_responses_that_were_cut_off_are_judged_but_not_trained_on_if_that_is_as
     assert total(dropped.steps[0].lags) <= dropped.steps[0].samples - cut
 
 
-def test_samples_out_of_time_are_recorded_as_failed() -> None:
-    ledger = run(steps=1, timeout=0.02, decode_floor=0.03)
+@pytest.mark.parametrize(("oversample", "filtered"), [(1.0, 0), (2.0, BATCH)])
+def test_samples_out_of_time_are_recorded_as_failed(oversample: float, filtered: int) -> None:
+    ledger = run(steps=1, timeout=0.02, decode_floor=0.03, oversample=oversample)
     record = ledger.steps[0]
-    assert record.finish.keys() <= {"timeout", "stop"}
-    assert record.drops["failed"] == record.finish["timeout"] > 0
+    assert record.drops.get("filtered", 0) == filtered
+    assert record.drops["failed"] > 0
+    if not filtered:
+        assert record.finish.keys() <= {"timeout", "stop"}
+        assert record.drops["failed"] == record.finish["timeout"]
 
 
 class NoVerifier(RewardWorker):
@@ -288,28 +253,20 @@ class NoVerifier(RewardWorker):
         self.task.shell = "/nowhere/sh"  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("placement", PLACEMENTS)
+@pytest.mark.parametrize(
+    ("placement", "oversample"), [*((name, 1.0) for name in PLACEMENTS), ("colocated", 2.0)]
+)
 def test_a_verifier_that_breaks_down_is_recorded_and_the_run_goes_on(
-    placement: str,
+    placement: str, oversample: float
 ) -> None:
-    ledger = run(reward=NoVerifier, placement=placement, task="expression", symbols=5, steps=2)
+    settings = {"task": "expression", "symbols": 5, "steps": 2, "oversample": oversample}
+    ledger = run(reward=NoVerifier, placement=placement, **settings)
     for record in ledger.steps:
         assert (record.reward, record.loss, record.kl) == (None, None, None)
         assert (record.optimizer_updates, record.tokens_trained, record.lags) == (0, 0, {})
-        assert set(record.drops) <= {"failed", "stale"}
+        assert set(record.drops) <= {"failed", "filtered" if oversample > 1 else "stale"}
         assert record.drops["failed"] > 0
     assert np.isnan(ledger.reward_rise())
-
-
-def test_tools_that_fail_cost_their_samples_and_no_more() -> None:
-    ledger = run(
-        task="lookup", symbols=3, longest=2, max_response=12, warm_start=40, env_failure_rate=0.4,
-        placement="async", steps=3, env_latency=0.001, env_tail=1.0,
-    )  # fmt: skip
-    errors = sum(r.finish.get("error", 0) for r in ledger.steps)
-    assert errors > 0
-    assert drops(ledger)["failed"] > 0
-    assert sum(lags(ledger).values()) > 0
 
 
 # --- what is trained -----------------------------------------------------------------------------
@@ -346,27 +303,6 @@ def test_the_policy_learns_and_without_a_learning_rate_it_does_not() -> None:
 # --- the run as a whole --------------------------------------------------------------------------
 
 
-def test_every_step_is_reported_as_it_ends_and_the_ledger_is_written_as_json() -> None:
-    seen: list[StepRecord] = []
-    ledger = run(seen.append)
-    assert seen == ledger.steps
-    written = json.loads(ledger.to_json())
-    assert written["config"]["seed"] == SMALL.seed
-    assert [s["tokens_trained"] for s in written["steps"]] == [r.tokens_trained for r in seen]
-    assert written["steps"][0]["lags"] == {"0": seen[0].lags[0]}
-    assert sum(record.seconds for record in seen) <= ledger.seconds
-
-
-@pytest.mark.parametrize("placement", ["one-step-off", "async"])
-def test_an_error_in_the_middle_ends_the_run(placement: str) -> None:
-    def interrupt(record: StepRecord) -> None:
-        if record.step == 1:
-            raise KeyError("the caller's own")
-
-    with pytest.raises(KeyError, match="the caller's own"):
-        run(interrupt, placement=placement, steps=50)
-
-
 class Broken(RewardWorker):
     """Breaks down as no verifier may: the run cannot go on."""
 
@@ -374,9 +310,16 @@ class Broken(RewardWorker):
         raise LookupError("a bug of the task")
 
 
+def interrupt(record: StepRecord) -> None:
+    if record.step == 1:
+        raise KeyError("the caller's own")
+
+
 @pytest.mark.parametrize("placement", PLACEMENTS)
-def test_a_bug_in_a_worker_ends_the_run_instead_of_hanging_it(
+def test_a_bug_in_a_worker_or_in_the_caller_ends_the_run_instead_of_hanging_it(
     placement: str,
 ) -> None:
     with pytest.raises(LookupError, match="a bug of the task"):
         run(reward=Broken, placement=placement)
+    with pytest.raises(KeyError, match="the caller's own"):
+        run(interrupt, placement=placement, steps=50)

@@ -7,44 +7,26 @@ import dataclasses
 import json
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
-from rltrace.testing.inside.trainer import Checkpoint, Learner, Unreadable, initial_weights
-from rltrace.trainer import Ledger, StepRecord, TrainerConfig, TrainerError, train
-from tests.hooks.conftest import clean_environment
-from tests.patience import PATIENCE_S
+from rltrace.testing.inside.trainer import Checkpoint, Unreadable
+from rltrace.trainer import Ledger, StepRecord, TrainerConfig, TrainerError, run, train
+from tests.hooks.conftest import untraced
 from tests.trainer.conftest import SMALL
-from tests.trainer.test_faults import folders
-from tests.trainer.test_learner import same, samples, weights
+from tests.trainer.test_faults import SMALL_EXAMPLE, folders, started
+from tests.trainer.test_placement import training
 
 pytestmark = pytest.mark.slow
-
-PY = sys.executable
-EXAMPLE = str(Path(__file__).parents[2] / "examples" / "train.py")
 
 
 @pytest.fixture
 def kept(tmp_path: Path) -> TrainerConfig:
     """Settings of a run that keeps a checkpoint every other step."""
     return dataclasses.replace(SMALL, checkpoint=str(tmp_path / "run.pt"), checkpoint_every=2)
-
-
-def facts(record: StepRecord) -> dict[str, Any]:
-    """What a step did. Numbers are as near as they are when sequences are batched otherwise; what
-    workers read, and when, is no part of it."""
-    known = {**dataclasses.asdict(record), "seconds": 0.0, "sync_bytes": 0}
-    near = {name: _near(value) for name, value in known.items() if isinstance(value, float)}
-    return known | near | {"ratios": {lag: _near(one) for lag, one in known["ratios"].items()}}
-
-
-def _near(value: Any) -> Any:
-    return pytest.approx(value, rel=1e-3, abs=1e-5)
 
 
 @pytest.mark.usefixtures("cluster")
@@ -61,53 +43,22 @@ def test_a_resumed_run_makes_exactly_the_steps_that_were_left(
     rest = train(dataclasses.replace(kept, steps=6, checkpoint=early, resume=True))
     assert caplog.messages == [f"goes on from step 4, of {early}"]
     assert [record.step for record in rest.steps] == [4, 5]
-    assert [dataclasses.asdict(r) | {"seconds": 0.0, "sync_bytes": 0} for r in rest.steps] == [
-        facts(record) for record in whole.steps[4:]
-    ]
-
-
-def test_weights_and_optimizer_come_back_bit_by_bit(kept: TrainerConfig) -> None:
-    def learner() -> Learner:
-        return Learner(kept, 0, initial_weights(kept))
-
-    batch = samples(kept, [1.0, -0.5, -1.0, 0.25, 0.5])
-    first, second = learner(), learner()
-    first.train(0, batch)
-    Checkpoint(kept).save(1, 0, first.state())
-    second.restore(Checkpoint(dataclasses.replace(kept, resume=True)).state, 0)
-    assert same(weights(first), weights(second))
-    first.train(1, batch)
-    second.train(1, batch)
-    assert same(weights(first), weights(second))
-    assert not same(weights(first), weights(learner()))
+    assert [record.version for record in rest.steps] == [4, 5]
+    assert training(rest) == training(whole)[4:]
 
 
 def test_a_job_that_was_killed_resumes_and_makes_all_its_steps(tmp_path: Path) -> None:
-    job = [PY, EXAMPLE, "--steps", "12", "--prompts", "4", "--samples", "4", "--layers", "2"]
-    job += ["--heads", "2", "--model-size", "0.03", "--placement", "async", "--max-lag", "2"]
-    job += ["--update-floor", "0.05", "--checkpoint-every", "3"]
-    job += ["--checkpoint", str(tmp_path / "run.pt"), "--ledger", str(tmp_path / "ledger.json")]
-    environment = clean_environment(RAY_memory_monitor_refresh_ms="0", PYTHONUNBUFFERED="1")
-    first = subprocess.Popen(
-        job, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    )
-    assert first.stdout is not None
-    for line in first.stdout:
-        if line.startswith("step   7"):
-            break
+    job = ["--steps", "12", "--placement", "async", "--max-lag", "2", "--update-floor", "0.05"]
+    job += ["--checkpoint", str(tmp_path / "run.pt"), "--checkpoint-every", "3"]
+    job += ["--ledger", str(tmp_path / "ledger.json")]
+    first = started(*job, until="step   7")
     left = folders(first.pid)
     first.kill()
     first.wait()
     for folder in left:  # nobody else can: the job had no time to
         shutil.rmtree(folder, ignore_errors=True)
-    done = subprocess.run(
-        [*job, "--resume"],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
+    again = (sys.executable, *SMALL_EXAMPLE, *job, "--resume")
+    done = untraced(*again, RAY_memory_monitor_refresh_ms="0")
     assert done.returncode == 0, done.stderr
     steps = json.loads((tmp_path / "ledger.json").read_text())["steps"]
     assert [step["step"] for step in steps] in ([6, 7, 8, 9, 10, 11], [9, 10, 11])
@@ -166,27 +117,16 @@ def test_a_checkpoint_of_other_settings_is_refused(kept: TrainerConfig) -> None:
         Checkpoint(dataclasses.replace(longer, seed=1, layers=3))
 
 
+@pytest.mark.parametrize(
+    ("place", "why"), [(".", "Is a directory"), ("no/x", "No such file or directory")]
+)
 def test_a_place_that_takes_no_checkpoint_is_refused_before_anything_starts(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, why: str
 ) -> None:
-    for path, why in ((tmp_path, "Is a directory"), (tmp_path / "no" / "x", "No such file or dir")):
-        done = subprocess.run(
-            [PY, EXAMPLE, "--checkpoint", str(path)],
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_S,
-            check=False,
-        )
-        assert done.returncode == 2
-        last = done.stderr.strip().splitlines()[-1]
-        assert last.startswith(f"Error: no checkpoint can be kept in {path}: {why}")
-        assert "Ray" not in done.stderr
-    done = subprocess.run(
-        [PY, EXAMPLE, "--checkpoint", str(tmp_path / "x"), "--resume"],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
-    assert done.returncode == 4
+    monkeypatch.setattr(run, "ray_session", None)
+    path = tmp_path / place
+    with pytest.raises(TrainerError, match=f"^no checkpoint can be kept in {path}: {why}$"):
+        train(dataclasses.replace(SMALL, checkpoint=str(path)))
+    with pytest.raises(Unreadable):
+        train(dataclasses.replace(SMALL, checkpoint=str(tmp_path / "x"), resume=True))
     assert list(tmp_path.iterdir()) == []

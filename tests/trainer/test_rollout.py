@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Coroutine
-from typing import Any, TypeVar
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,20 +25,13 @@ from rltrace.testing.inside.trainer import (
 )
 from rltrace.trainer.environment import Environment, ToolFailed
 from rltrace.trainer.rollout import RolloutWorker
-from tests.trainer.local import InProcess
-
-T = TypeVar("T")
+from tests.trainer.local import InProcess, asynchronous, run
 
 SMALL = TrainerConfig(
     task="lookup", symbols=3, longest=3, max_response=14, model_size=0.024, layers=2, heads=2,
     warm_start=60, max_running=5,
 )  # fmt: skip
 """Mostly right: it calls the tool and ends."""
-
-
-def run(work: Coroutine[Any, Any, T]) -> T:
-    """Nothing here takes long: what does, hangs."""
-    return asyncio.run(asyncio.wait_for(work, 240))
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +102,8 @@ def test_calls_that_fail_end_the_sample_in_an_error_as_often_as_was_set(
     assert run(fails("7")) == run(fails("7"))
 
 
-def test_latencies_of_calls_have_the_mean_and_tail_that_were_set(
+@asynchronous
+async def test_latencies_of_calls_have_the_mean_and_tail_that_were_set(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     slept: list[float] = []
@@ -118,13 +112,10 @@ def test_latencies_of_calls_have_the_mean_and_tail_that_were_set(
         slept.append(seconds)
 
     environment = Environment(dataclasses.replace(SMALL, env_latency=2.0, env_tail=0.5))
-    monkeypatch.setattr("rltrace.trainer.environment.asyncio.sleep", sleep)
+    monkeypatch.setattr("asyncio.sleep", sleep)
 
-    async def calls() -> None:
-        for i in range(2000):
-            await environment.call(str(i), (), [2, task_of(SMALL).call_token or 0])
-
-    asyncio.run(calls())
+    for i in range(2000):
+        await environment.call(str(i), (), [2, task_of(SMALL).call_token or 0])
     assert np.mean(slept) == pytest.approx(2.0, rel=0.05)
     assert np.std(slept) / np.mean(slept) == pytest.approx(0.5, rel=0.15)
 
@@ -139,22 +130,27 @@ def test_a_sample_that_is_out_of_time_during_a_call_ends_there(weights: NDArray[
     assert any(t.env_seconds > 0 for t in late)
 
 
-def test_an_abort_reaches_a_sample_whose_tool_is_at_work(weights: NDArray[np.uint8]) -> None:
-    config = dataclasses.replace(SMALL, env_latency=3600.0)
-
-    async def work() -> list[Trajectory]:
-        worker = RolloutWorker(config, 0, weights)
-        asked = requests(config, 12)
-        ended = asyncio.create_task(worker.generate(asked))
+async def aborted(
+    config: TrainerConfig, weights: NDArray[np.uint8], ready: Callable[[list[Any]], bool]
+) -> list[Trajectory]:
+    """Twelve samples that are aborted once they are ready for it."""
+    worker = RolloutWorker(config, 0, weights)
+    asked = requests(config, 12)
+    ended = asyncio.create_task(worker.generate(asked))
+    await asyncio.sleep(0)
+    while not ready(list(worker.engine.open.values())):
         await asyncio.sleep(0)
-        while not all(s.turn and s.turn.done() for s in worker.engine.open.values()):
-            await asyncio.sleep(0)
-        assert any(s.call for s in worker.engine.open.values())
-        await worker.abort([request.id for request in asked])
-        return await ended
+    await worker.abort([request.id for request in asked])
+    return await ended
 
-    done = run(work())
-    assert "abort" in {t.finish for t in done}
+
+def test_an_abort_reaches_a_sample_whose_tool_is_at_work(weights: NDArray[np.uint8]) -> None:
+    def ready(samples: list[Any]) -> bool:
+        turns_are_over = all(s.turn and s.turn.done() for s in samples)
+        return turns_are_over and any(s.call for s in samples)
+
+    config = dataclasses.replace(SMALL, env_latency=3600.0)
+    assert "abort" in {t.finish for t in run(aborted(config, weights, ready))}
 
 
 def test_an_answer_that_does_not_fit_ends_the_sample_at_the_length_limit(
@@ -172,65 +168,49 @@ async def long_answer(*_: object) -> list[int]:
     return [2] * SMALL.max_response
 
 
-def test_the_same_seed_gives_the_same_episodes_with_other_neighbours(
-    weights: NDArray[np.uint8],
-) -> None:
-    config = dataclasses.replace(SMALL, env_failure_rate=0.3, env_latency=0.002, env_tail=1.0)
-    alone = dataclasses.replace(config, max_running=1)
-    one, other = generated(config, weights, 12), generated(alone, weights, 12)
-    assert [t.tokens.tolist() for t in one] == [t.tokens.tolist() for t in other]
-    assert [t.finish for t in one] == [t.finish for t in other]
-
-
 # --- text only -----------------------------------------------------------------------------------
 
 
-def test_text_only_rollout_says_that_tokens_and_log_probs_are_not_those_sampled() -> None:
-    config = TrainerConfig(merges=5, model_size=0.024, layers=2, heads=2, retokenize=True)
+@pytest.mark.parametrize(
+    "config",
+    [
+        TrainerConfig(merges=5, model_size=0.024, layers=2, heads=2),
+        dataclasses.replace(SMALL, merges=2),
+    ],
+)
+def test_text_only_rollout_has_the_same_text_in_other_tokens_and_no_log_probs(
+    config: TrainerConfig,
+) -> None:
     weights, task = initial_weights(config), task_of(config)
-    texts = generated(config, weights, 60)
-    sampled = generated(dataclasses.replace(config, retokenize=False), weights, 60)
-    drifted = 0
-    for text, truth in zip(texts, sampled, strict=True):
-        assert task.text(text.tokens.tolist()) == task.text(truth.tokens.tolist())
-        assert text.tokens.tolist() == task.tokenize(task.text(truth.tokens.tolist()))
-        assert (text.faithful, truth.faithful) == (False, True)
-        assert np.isnan(text.log_probs).all()
-        assert len(text.log_probs) == text.response_tokens == len(text.tokens)
-        drifted += len(text.tokens) != len(truth.tokens)
-        assert (text.finish, text.first_version) == (truth.finish, truth.first_version)
-    assert drifted > 0
-
-
-def test_text_only_rollout_keeps_apart_what_the_tool_said(weights: NDArray[np.uint8]) -> None:
-    config = dataclasses.replace(SMALL, merges=2, warm_start=60)
-    weights = initial_weights(config)
-    truths = generated(config, weights, 40)
-    texts = generated(dataclasses.replace(config, retokenize=True), weights, 40)
-    task = task_of(config)
-    assert max(t.turns for t in truths) > 1
+    truths = generated(config, weights, 60)
+    texts = generated(dataclasses.replace(config, retokenize=True), weights, 60)
     for text, truth in zip(texts, truths, strict=True):
-        for mark in (True, False):
+        assert text.tokens.tolist() == task.tokenize(task.text(truth.tokens.tolist()))
+        for mark in (True, False):  # what the tool said is kept apart
             said = truth.tokens[truth.generated == mark].tolist()
             assert task.text(text.tokens[text.generated == mark].tolist()) == task.text(said)
+        assert (text.faithful, truth.faithful) == (False, True)
+        assert np.isnan(text.log_probs).all()
         assert len(text.log_probs) == text.response_tokens
+        assert (text.finish, text.first_version) == (truth.finish, truth.first_version)
+    drifted = [len(text.tokens) != len(t.tokens) for text, t in zip(texts, truths, strict=True)]
+    assert any(drifted)
+    assert (max(t.turns for t in truths) > 1) == (task.call_token is not None)
 
 
 def test_an_aborted_sample_without_a_token_has_no_text_either() -> None:
     config = dataclasses.replace(SMALL, retokenize=True, max_running=1)
-
-    async def work() -> list[Trajectory]:
-        worker = RolloutWorker(config, 0, initial_weights(config))
-        asked = requests(config, 3)
-        ended = asyncio.create_task(worker.generate(asked))
-        await asyncio.sleep(0)
-        await worker.abort([request.id for request in asked])
-        return await ended
-
-    assert [len(t.tokens) for t in run(work())] == [0, 0, 0]
+    done = run(aborted(config, initial_weights(config), lambda _: True))
+    assert [len(t.tokens) for t in done] == [0] * 12
 
 
 # --- weights -------------------------------------------------------------------------------------
+
+
+def holds(worker: RolloutWorker, version: int, state: dict[str, torch.Tensor]) -> bool:
+    held = worker.engine.model.state_dict()
+    same = all(torch.equal(held[name], tensor) for name, tensor in state.items())
+    return same and worker.engine.version == version
 
 
 @pytest.mark.parametrize("partial", [True, False])
@@ -250,85 +230,51 @@ def test_weights_that_come_during_generation(
         while not worker.engine.running:
             await asyncio.sleep(0)
         assert await worker.receive(transport.publish(4, newer.state_dict())) > 0
-        assert worker.engine.version == 4
-        for name, tensor in newer.state_dict().items():
-            assert torch.equal(worker.engine.model.state_dict()[name], tensor)
+        assert holds(worker, 4, newer.state_dict())
         return await ended
 
     done = run(work())
     spans = {(t.first_version, t.last_version) for t in done}
-    if partial:
-        assert (0, 4) in spans
-        assert sum(t.preemptions for t in done) > 0
-    else:
-        assert (0, 4) not in spans
-        assert {t.preemptions for t in done} == {0}
-    assert {(0, 0), (4, 4)} <= spans | {(0, 0)}
+    assert ((0, 4) in spans) == partial
+    assert any(t.preemptions for t in done) == partial
     assert (4, 4) in spans
     whole = [t for t in done if t.first_version == 4]
     for t, log_probs in zip(whole, response_log_probs(newer, whole), strict=True):
         np.testing.assert_allclose(t.log_probs, log_probs, atol=1e-4)
 
 
-def test_a_manifest_that_was_overtaken_changes_nothing_and_waits_for_nobody(
+@asynchronous
+async def test_a_manifest_that_was_overtaken_changes_nothing_and_waits_for_nobody(
     weights: NDArray[np.uint8], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def work() -> None:
-        worker = RolloutWorker(dataclasses.replace(SMALL, partial_rollout=False), 0, weights)
-        transport = with_transport(worker, monkeypatch)
-        newest, old = (
-            Transformer(worker.engine.model.shape, 1),
-            Transformer(worker.engine.model.shape, 2),
-        )
-        assert await worker.receive(transport.publish(3, newest.state_dict())) > 0
-        assert await worker.receive(transport.publish(2, old.state_dict())) == 0
-        assert await worker.receive(transport.publish(3, old.state_dict())) == 0
-        assert worker.engine.version == 3
-        assert transport.fetched == 1
-        state = worker.engine.model.state_dict()
-        assert all(torch.equal(state[n], t) for n, t in newest.state_dict().items())
-
-    run(work())
+    worker = RolloutWorker(dataclasses.replace(SMALL, partial_rollout=False), 0, weights)
+    transport = with_transport(worker, monkeypatch)
+    newest, old = (Transformer(worker.engine.model.shape, seed).state_dict() for seed in (1, 2))
+    assert await worker.receive(transport.publish(3, newest)) > 0
+    assert await worker.receive(transport.publish(2, old)) == 0
+    assert await worker.receive(transport.publish(3, old)) == 0
+    assert transport.fetched == 1
+    assert holds(worker, 3, newest)
 
 
-def test_the_newer_of_two_versions_that_arrive_out_of_order_remains(
+@asynchronous
+async def test_the_newer_of_two_versions_that_arrive_out_of_order_remains(
     weights: NDArray[np.uint8], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def work() -> int:
-        worker = RolloutWorker(SMALL, 0, weights)
-        transport = InProcess()
-        models = {v: Transformer(worker.engine.model.shape, v) for v in (1, 2)}
-        second_is_there = asyncio.Event()
-        loop = asyncio.get_running_loop()
+    worker = RolloutWorker(SMALL, 0, weights)
+    transport = InProcess()
+    old, newest = (Transformer(worker.engine.model.shape, seed).state_dict() for seed in (1, 2))
+    second_is_there = asyncio.Event()
+    loop = asyncio.get_running_loop()
 
-        def fetch(manifest: Manifest) -> NDArray[np.uint8]:
-            if manifest.version == 1:  # in another thread, as a slow link would
-                asyncio.run_coroutine_threadsafe(second_is_there.wait(), loop).result(30)
-            return transport.fetch(manifest)
+    def fetch(manifest: Manifest) -> NDArray[np.uint8]:
+        if manifest.version == 1:  # in another thread, as a slow link would
+            asyncio.run_coroutine_threadsafe(second_is_there.wait(), loop).result(30)
+        return transport.fetch(manifest)
 
-        monkeypatch.setattr(worker.subscriber, "fetch", fetch)
-        slow = asyncio.create_task(worker.receive(transport.publish(1, models[1].state_dict())))
-        await worker.receive(transport.publish(2, models[2].state_dict()))
-        second_is_there.set()
-        await slow
-        state = worker.engine.model.state_dict()
-        assert all(torch.equal(state[n], t) for n, t in models[2].state_dict().items())
-        return worker.engine.version
-
-    assert run(work()) == 2
-
-
-def test_weights_of_another_shape_are_refused_and_generation_goes_on(
-    weights: NDArray[np.uint8], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def work() -> None:
-        worker = RolloutWorker(SMALL, 0, weights)
-        transport = with_transport(worker, monkeypatch)
-        shape = dataclasses.replace(worker.engine.model.shape, vocabulary=50)
-        with pytest.raises(ValueError, match="other names, shapes or types"):
-            await worker.receive(transport.publish(1, Transformer(shape).state_dict()))
-        assert worker.engine.version == 0
-        done = await worker.generate(requests(SMALL, 3))
-        assert {t.last_version for t in done} == {0}
-
-    run(work())
+    monkeypatch.setattr(worker.subscriber, "fetch", fetch)
+    slow = asyncio.create_task(worker.receive(transport.publish(1, old)))
+    await worker.receive(transport.publish(2, newest))
+    second_is_there.set()
+    await slow
+    assert holds(worker, 2, newest)

@@ -2,34 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import importlib.util
-import os
-from collections.abc import Callable
-from pathlib import Path
 
-import pytest
-
-from tests.trl.jobs import JOBS, QUICK, Finished, make_assets, train
+from tests.framework_jobs import fixtures_of
+from tests.trl.jobs import JOBS, QUICK, make_assets, train
 
 collect_ignore_glob = [] if importlib.util.find_spec("trl") else ["test_*.py"]
 """They run by `make test-trl`, where TRL is installed."""
 
-ASKED = QUICK if os.environ.get("QUICK") else tuple(JOBS)
-
-
-@pytest.fixture(scope="session")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Model and tokenizer."""
-    return make_assets(tmp_path_factory.mktemp("assets") / "model")
-
-
-@pytest.fixture(scope="session")
-def finished(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Finished]:
-    """The finished job of a name, traced unless asked otherwise; each is run once."""
-
-    @functools.cache
-    def job(name: str, traced: bool = True) -> Finished:
-        return train(JOBS[name], model, tmp_path_factory.mktemp(name), traced)
-
-    return job
+assets, finished, job = fixtures_of(JOBS, QUICK, make_assets, train)

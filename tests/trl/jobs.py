@@ -6,14 +6,14 @@ import json
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from tests.framework_jobs import Ended, free_port, made_by, run_job
-from tests.hooks.conftest import WRAP, clean_environment
+from tests.framework_jobs import PLUGIN, Ended, assets_of, free_port
 
 JOB = Path(__file__).with_name("job") / "train.py"
+make_assets = partial(assets_of, "trl")
 
 EACH = 4
 """Samples of a prompt."""
@@ -30,7 +30,6 @@ class Job:
     ranks: int = 1
 
     def option(self, name: str, default: int) -> int:
-        """A whole number among the options."""
         found = dict(option.split("=", 1) for option in self.options)
         return int(found.get(name, default))
 
@@ -58,42 +57,27 @@ FAILS = Job("grpo", options=("functions=['identity','fails']",))
 
 
 class Finished(Ended[Job]):
-    """A finished job, and what TRL logged."""
-
     @cached_property
     def metrics(self) -> dict[int, dict[str, Any]]:
-        """TRL's own figures by step."""
         state = json.loads((self.folder / "out/log.json").read_text())
         return {line["step"]: line for line in state["log_history"] if "train_runtime" not in line}
 
 
-def train(
-    job: Job, model: Path, folder: Path, traced: bool = True, code: int | None = 0
-) -> Finished:
-    """Runs a job in a folder, by default traced into `run` there, until it ends with `code` (None:
-    whatever it ends with)."""
-    for name in ("stamps", "out"):
-        (folder / name).mkdir(parents=True)
-    wrap = [*WRAP, "--out", str(folder / "run"), "--"] if traced else []
+def train(job: Job, assets: Path, folder: Path, traced: bool = True, **how: Any) -> Finished:
+    """Runs a job in a folder, by default traced; `how` as `Ended.of`."""
+    out = folder / "out"
+    out.mkdir(parents=True)
     launch = [sys.executable]
     if job.ranks > 1:
         launch += ["-m", "accelerate.commands.launch", "--multi_gpu", "--num_machines=1"]
         launch += [f"--num_processes={job.ranks}", "--mixed_precision=no", "--dynamo_backend=no"]
         launch += [f"--main_process_port={free_port()}"]
-    arguments = [job.kind, str(model), str(folder / "out"), f"max_steps={job.steps}", *job.options]
-    environment = clean_environment(
-        TRL_JOB_STAMPS=str(folder / "stamps"),
-        OMP_NUM_THREADS="1",  # a tiny model is fastest on one
-        HF_HUB_OFFLINE="1",
-        HF_HOME=str(folder / "hf"),
+    arguments = [job.kind, str(assets / "model"), str(out), f"max_steps={job.steps}", *job.options]
+    environment = {
+        "PYTHONPATH": str(PLUGIN),
+        "HF_HUB_OFFLINE": "1",
+        "HF_HOME": str(folder / "hf"),
         **dict(job.environment),
-    )
-    command = [*wrap, *launch, str(JOB), *arguments]
-    ended = Finished(job, folder, run_job(command, folder, environment))
-    ended.checked(code)
-    return ended
-
-
-def make_assets(folder: Path) -> Path:
-    """Model and tokenizer."""
-    return made_by(Path(__file__).with_name("make_assets.py"), folder)
+    }
+    command = [*launch, str(JOB), *arguments]
+    return Finished.of(job, folder, command, traced, **how, **environment)

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-import sys
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from tests.framework_jobs import RAY, ROOT, Ended, Meanwhile, made_by, run_job
-from tests.hooks import clusters
-from tests.hooks.conftest import WRAP, clean_environment
+from tests.framework_jobs import ROOT, Ended, assets_of
 
 LAUNCH = ROOT / "examples/verl/cpu.sh"
+make_assets = partial(assets_of, "verl")
 
 ROLLOUT = "actor_rollout_ref.rollout"
 SYNC_BYTES = 322_304
@@ -30,8 +27,6 @@ class Job:
     environment: tuple[tuple[str, str], ...] = ()
     steps: int = 3
     learners: int = 1
-    submitted: bool = False
-    """By `ray job submit`, to a cluster that is up and knows nothing of rltrace."""
 
 
 _SEPARATE = (
@@ -65,22 +60,7 @@ _TOOLS = (
     f"{ROLLOUT}.multi_turn.format=even",
     f"{ROLLOUT}.multi_turn.function_tool_path={ROOT}/tests/verl/plugin/verl_cpu/tools.py",
 )
-_WAVE = (("VERL_CPU_WAVE", "32"),)
-"""All requests of a step in one batch, so that two runs of a job draw the same tokens."""
-
-JOBS: Mapping[str, Job] = {
-    "sync": Job(environment=_WAVE),
-    "separate": Job(_SEPARATE, (("GPUS", "2"),)),
-    "colocate": Job(
-        ("trainer.v1.trainer_mode=colocate_async",), (("VERL_CPU_TOKEN_SECONDS", "0.04"),), steps=5
-    ),
-    "legacy": Job(("trainer.use_v1=False",)),
-    "critic": Job(_CRITIC),
-    "tools": Job(_TOOLS),
-    "dp2": Job(("trainer.n_gpus_per_node=2",), (("GPUS", "2"),), learners=2),
-    "submitted": Job(submitted=True),
-}
-QUICK = ("sync",)
+_SEPARATE_JOB = Job(_SEPARATE, (("GPUS", "2"),))
 
 
 def by_rltrace_sync(job: Job) -> Job:
@@ -89,61 +69,37 @@ def by_rltrace_sync(job: Job) -> Job:
     return replace(job, settings=(*others, f"{ROLLOUT}.checkpoint_engine.backend=rltrace"))
 
 
+JOBS: Mapping[str, Job] = {
+    "sync": Job(),
+    "separate": _SEPARATE_JOB,
+    "rltrace": by_rltrace_sync(_SEPARATE_JOB),
+    "colocate": Job(
+        ("trainer.v1.trainer_mode=colocate_async",), (("VERL_CPU_TOKEN_SECONDS", "0.04"),), steps=5
+    ),
+    "legacy": Job(("trainer.use_v1=False",)),
+    "critic": Job(_CRITIC),
+    "tools": Job(_TOOLS),
+    "dp2": Job(("trainer.n_gpus_per_node=2",), (("GPUS", "2"),), learners=2),
+}
+QUICK = ("sync", "rltrace")
+
+
 class Finished(Ended[Job]):
-    """A finished job, and what verl logged."""
+    @cached_property
+    def lines(self) -> list[dict[str, Any]]:
+        """What verl's own file logger has written."""
+        lines = (self.folder / "metrics.jsonl").read_text().splitlines()
+        return [json.loads(line) for line in lines]
 
     @cached_property
     def metrics(self) -> dict[int, dict[str, Any]]:
-        """verl's metrics by step, as its own file logger has them."""
-        lines = (self.folder / "metrics.jsonl").read_text().splitlines()
-        records = [json.loads(line) for line in lines]
-        return {record["step"]: record["data"] for record in records if record["step"] > 0}
+        """Its metrics by step."""
+        return {line["step"]: line["data"] for line in self.lines if line["step"] > 0}
 
 
-def train(
-    job: Job,
-    assets: Path,
-    folder: Path,
-    traced: bool = True,
-    code: int | None = 0,
-    meanwhile: Meanwhile = lambda process: None,
-) -> Finished:
-    """Runs a job in a folder, by default traced into `run` there, until it ends with `code`, or
-    with any for `None`."""
-    (folder / "stamps").mkdir(parents=True)
+def train(job: Job, assets: Path, folder: Path, traced: bool = True, **how: Any) -> Finished:
+    """Runs a job in a folder, by default traced; `how` as `Ended.of`."""
     settings = [setting.format(assets=assets) for setting in job.settings]
-    settings.append(f"trainer.total_training_steps={job.steps}")
-    command = [str(LAUNCH), str(assets), *settings]
-    wrap = [*WRAP, "--out", str(folder / "run"), "--"] if traced else []
-    own = {
-        "PYTHON": sys.executable,
-        "VERL_CPU_STAMPS": str(folder / "stamps"),
-        "VERL_FILE_LOGGER_PATH": str(folder / "metrics.jsonl"),
-        **dict(job.environment),
-    }
-    if job.submitted:
-        ended = _submit(wrap, command, folder, own)
-    else:
-        with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as ray_dir:
-            # A short path: sockets have theirs there.
-            environment = clean_environment(RAY_DIR=ray_dir, **RAY, **own)
-            ended = run_job([*wrap, *command], folder, environment, meanwhile)
-    finished = Finished(job, folder, ended)
-    finished.checked(code)
-    return finished
-
-
-def _submit(wrap: list[str], command: list[str], folder: Path, own: dict[str, str]) -> int:
-    """The variables that workers need travel with the job; those of the nodes are not ours."""
-    plugin = {"PYTHONPATH": str(ROOT / "tests/verl/plugin"), "VERL_PLATFORM": "cpu",
-              "VERL_USE_EXTERNAL_MODULES": "verl_cpu", "VERL_LOGGING_LEVEL": "WARN"}  # fmt: skip
-    travels = json.dumps({"env_vars": {**plugin, **own}})
-    with clusters.started_cluster("--num-cpus=8", "--num-gpus=1", **RAY) as cluster:
-        submit = [clusters.RAY, "job", "submit", "--address", cluster["dashboard"]]
-        submit += ["--runtime-env-json", travels, "--", *command]
-        return run_job([*wrap, *submit], folder, clean_environment(**clusters.ENVIRONMENT))
-
-
-def make_assets(folder: Path) -> Path:
-    """Model, tokenizer and prompts."""
-    return made_by(Path(__file__).with_name("make_assets.py"), folder)
+    command = [str(LAUNCH), str(assets), *settings, f"trainer.total_training_steps={job.steps}"]
+    environment = {"VERL_FILE_LOGGER_PATH": str(folder / "metrics.jsonl"), **dict(job.environment)}
+    return Finished.of(job, folder, command, traced, **how, **environment)

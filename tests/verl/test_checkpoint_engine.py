@@ -22,32 +22,22 @@ from rltrace.testing.inside.trace import RltraceError
 BASE = pytest.importorskip("verl.checkpoint_engine.base", reason="make test-verl installs verl")
 verl_engine = pytest.importorskip("rltrace.plugins.verl_engine")
 
-WEIGHTS = {
-    "embed": torch.arange(6000, dtype=torch.float32).view(60, 100),
-    "norm": torch.ones(7, dtype=torch.bfloat16),
-}
-TIED = "head"
 BYTES = 2 * 4 * 6000 + 2 * 7
 
 
+def weights(factor: float) -> dict[str, torch.Tensor]:
+    """A model's, of which one is tied: verl hands it out under both names."""
+    embed = factor * torch.arange(6000, dtype=torch.float32).view(60, 100)
+    norm = torch.full((7,), factor, dtype=torch.bfloat16)
+    return {"embed": embed, "norm": norm, "head": embed}
+
+
 def handed_out(factor: float) -> Iterator[tuple[str, torch.Tensor]]:
-    """As verl's engines do: one tensor after the other, the tied one under both names, gathered
-    into memory that is used again."""
+    """As verl's engines do: one tensor after the other, gathered into memory that is used again."""
     buffer = torch.empty(6000)
-    for tensor in WEIGHTS.values():
-        tensor.mul_(factor)
-    for name, tensor in expected().items():
+    for name, tensor in weights(factor).items():
         whole = buffer.view(tensor.dtype)[: tensor.numel()].view(tensor.shape)
         yield name, whole.copy_(tensor)
-
-
-@pytest.fixture
-def weights() -> Iterator[None]:
-    """What is changed is put back."""
-    kept = {name: tensor.clone() for name, tensor in WEIGHTS.items()}
-    yield
-    for name, tensor in WEIGHTS.items():
-        tensor.copy_(kept[name])
 
 
 class Group:
@@ -80,8 +70,8 @@ class Group:
             taking = [asyncio.create_task(self._take(engine, step)) for engine in self.rollouts]
             await asyncio.sleep(0)  # they wait for what is not there yet
             sent = [
-                await engine.send_weights(handed_out(factor if rank == 0 else 1), global_steps=step)
-                for rank, engine in enumerate(self.actors)
+                await engine.send_weights(handed_out(factor), global_steps=step)
+                for engine in self.actors
             ]
             return sent, [await task for task in taking]
 
@@ -92,60 +82,20 @@ class Group:
         return sent, taken
 
     def close(self) -> None:
-        """Lets go of the policy."""
         for engine in (*self.actors, *self.rollouts):
             engine.close()
 
     async def _take(self, engine: Any, step: int) -> dict[str, torch.Tensor]:
-        taken = {}
-        async for name, tensor in engine.receive_weights(global_steps=step):
-            taken[name] = tensor
+        taken = {name: each async for name, each in engine.receive_weights(global_steps=step)}
         return {name: tensor.clone() for name, tensor in taken.items()}
-
-
-def expected() -> dict[str, torch.Tensor]:
-    return {**WEIGHTS, TIED: WEIGHTS["embed"]}
 
 
 def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
     return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
 
-def test_it_is_registered_by_verls_own_way_of_plug_ins() -> None:
-    assert issubclass(BASE.CheckpointEngineRegistry.get("rltrace"), BASE.CheckpointEngineWithCache)
-
-
-@pytest.mark.usefixtures("weights")
-def test_every_rollout_worker_has_each_update_bit_for_bit() -> None:
-    group = Group()
-    for step, factor in enumerate((1.0, 0.5, 3.0)):
-        sent, taken = group.update(factor, step)
-        assert sent == [{"checkpoint_engine/payload_mbytes": BYTES / (1 << 20)}, {}]
-        assert [same(each, expected()) for each in taken] == [True, True]
-
-
-@pytest.mark.usefixtures("weights")
-def test_the_cache_has_the_latest_update_at_any_time() -> None:
-    group = Group()
-
-    async def cached() -> dict[str, torch.Tensor]:
-        return {n: tensor.clone() async for n, tensor in group.rollouts[0].get_weights()}
-
-    with pytest.raises(RltraceError, match="no weights have been sent yet"):
-        asyncio.run(cached())
-    group.update(2.0, step=7)
-    assert same(asyncio.run(cached()), expected())
-    assert same(asyncio.run(cached()), expected())
-
-
-@pytest.mark.usefixtures("weights")
-def test_a_tensor_that_the_first_update_lacked_is_named_and_nothing_is_sent() -> None:
-    group = Group()
-    group.update(1.0, step=0)
-    group.prepare()
-    other = iter([("embed", WEIGHTS["embed"]), ("new", torch.zeros(3))])
-    with pytest.raises(RltraceError, match="new is not in the layout"):
-        asyncio.run(group.actors[0].send_weights(other, global_steps=1))
+def place() -> str:
+    return f"shm://verl-{uuid.uuid4().hex[:8]}"
 
 
 @pytest.fixture
@@ -154,18 +104,54 @@ def far(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verl_engine, "is_seen", lambda where: False)
 
 
+def check_updates(group: Group) -> None:
+    for step, factor in enumerate((1.0, 0.5, 3.0)):
+        sent, taken = group.update(factor, step)
+        assert sent == [{"checkpoint_engine/payload_mbytes": BYTES / (1 << 20)}, {}]
+        assert [same(each, weights(factor)) for each in taken] == [True, True]
+    group.close()
+
+
+def test_every_rollout_worker_has_each_update_bit_for_bit() -> None:
+    check_updates(Group())
+
+
 @pytest.mark.usefixtures("far")
-def test_workers_of_another_host_need_an_address() -> None:
-    with pytest.raises(RltraceError, match="not in the memory that this worker sees"):
+def test_workers_of_another_host_have_the_weights_from_a_relay() -> None:
+    with pytest.raises(RltraceError, match=r"engine_kwargs\.rltrace\.address"):
         Group().prepare()
+    where = place()
+    with Relay.serve(where) as relay:
+        check_updates(Group(where=where, address=relay.address))
+
+
+def test_the_cache_has_the_latest_update_at_any_time() -> None:
+    group = Group()
+
+    async def cached() -> dict[str, torch.Tensor]:
+        return {n: tensor.clone() async for n, tensor in group.rollouts[0].get_weights()}
+
+    with pytest.raises(RltraceError):  # none yet
+        asyncio.run(cached())
+    group.update(2.0, step=7)
+    assert same(asyncio.run(cached()), weights(2.0))
+    assert same(asyncio.run(cached()), weights(2.0))
+
+
+def test_a_tensor_that_the_first_update_lacked_is_named_and_nothing_is_sent() -> None:
+    group = Group()
+    group.update(1.0, step=0)
+    group.prepare()
+    with pytest.raises(RltraceError, match="new is not in the layout"):
+        asyncio.run(group.actors[0].send_weights(iter([("new", torch.zeros(3))]), global_steps=1))
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root may mount memory of its own")
 def test_a_container_with_memory_of_its_own_is_another_host() -> None:
-    place = f"shm://verl-{uuid.uuid4().hex[:8]}"
-    asks = f"from rltrace.testing.inside.plugins import is_seen; print(is_seen({place!r}))"
+    where = place()
+    asks = f"from rltrace.testing.inside.plugins import is_seen; print(is_seen({where!r}))"
     own = f'mount -t tmpfs tmpfs /dev/shm && exec {sys.executable} -c "{asks}"'
-    group = Group(where=place)
+    group = Group(where=where)
     group.prepare()
     answers = [
         subprocess.run(words, capture_output=True, text=True, check=False)
@@ -177,23 +163,17 @@ def test_a_container_with_memory_of_its_own_is_another_host() -> None:
     assert [answer.stdout for answer in answers] == ["True\n", "False\n"]
 
 
-@pytest.mark.usefixtures("weights")
-def test_the_version_that_was_sent_is_taken_and_none_that_lay_there(tmp_path: Path) -> None:
+def test_the_version_that_was_sent_is_taken_and_none_that_lay_there() -> None:
     """Of a job before, by the same name: it is there until the trainer's first update."""
-    place = f"shm://{tmp_path.name}-{uuid.uuid4().hex[:8]}"
-    with Publisher.open(layout_of(list(expected().items())), place) as before:
-        old = {name: torch.zeros_like(tensor) for name, tensor in expected().items()}
+    where, old = place(), list(weights(0.0).items())
+    with Publisher.open(layout_of(old), where) as before:
         for _ in range(3):
-            before.publish(list(old.items()))
-        with Subscriber.connect(place):  # which keeps it
+            before.publish(old)
+        with Subscriber.connect(where):  # which keeps it
             before.close()
-            group = Group(where=place)
-            _, taken = group.update(2.0, 0)
-            assert [same(each, expected()) for each in taken] == [True, True]
-            group.close()
+            check_updates(Group(where=where))
 
 
-@pytest.mark.usefixtures("weights")
 def test_nothing_of_a_damaged_update_is_handed_over() -> None:
     group = Group()
     group.update(1.0, 0)
@@ -208,17 +188,6 @@ def test_nothing_of_a_damaged_update_is_handed_over() -> None:
     with pytest.raises(DamagedError):
         asyncio.run(damaged())
     group.close()
-
-
-@pytest.mark.usefixtures("weights", "far")
-def test_workers_of_another_host_have_the_weights_from_a_relay(tmp_path: Path) -> None:
-    place = f"shm://{tmp_path.name}-{uuid.uuid4().hex[:8]}"
-    with Relay.serve(place) as relay:
-        group = Group(where=place, address=relay.address)
-        for step, factor in enumerate((1.0, 0.5)):
-            _, taken = group.update(factor, step)
-            assert [same(each, expected()) for each in taken] == [True, True]
-        group.close()
 
 
 @pytest.mark.parametrize("version", ["0.7.1", "0.8.0", "0.9.1"])

@@ -7,34 +7,23 @@ depend on how busy a machine is.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from rltrace.testing.inside.analysis import break_down, find_steps, read_activity, summarize
+from rltrace.testing.inside.analysis import summarize
 from rltrace.testing.inside.report import figures_of
-from tests.verl.conftest import ASKED
+from tests.framework_jobs import CLOCKS_NS, lie_within
 from tests.verl.jobs import JOBS, SYNC_BYTES, Finished
 
 BATCH = 32  # 8 prompts, 4 samples each
-CLOCKS_NS = 1_000_000  # between the plug-in's clock and the trace's, which may drift in a run
 WORKERS = {
     "compute_log_prob": "old_log_prob",
     "compute_ref_log_prob": "ref",
     "update_actor": "update_actor",
 }
 """Method of verl's worker -> the timer in which the driver waits for it."""
-
-
-@pytest.fixture(params=JOBS)
-def job(request: pytest.FixtureRequest, finished: Callable[..., Finished]) -> Finished:
-    """Each of the jobs, traced."""
-    if request.param not in ASKED:
-        pytest.skip("QUICK=1 asks for one kind of job")
-    return finished(request.param)
 
 
 def is_legacy(job: Finished) -> bool:
@@ -64,7 +53,7 @@ def logged(metrics: dict[str, Any], name: str) -> Any:
 
 
 def test_every_hook_found_its_target_and_could_read(job: Finished) -> None:
-    assert [problem for problem in job.run.problems if problem["what"] != "no-gpu"] == []
+    assert job.problems == []
 
 
 def test_steps_are_verls_steps(job: Finished) -> None:
@@ -73,10 +62,9 @@ def test_steps_are_verls_steps(job: Finished) -> None:
 
 
 def test_all_numbers_that_verl_logs_are_counters_in_their_step(job: Finished) -> None:
-    lines = [json.loads(line) for line in (job.folder / "metrics.jsonl").read_text().splitlines()]
     logged = [
         (line["step"], name, value)
-        for line in lines
+        for line in job.lines
         for name, value in line["data"].items()
         if isinstance(value, int | float) and not isinstance(value, bool)
     ]
@@ -157,7 +145,10 @@ def test_lags_are_those_that_verl_logs(job: Finished) -> None:
 def test_asynchronous_runs_have_the_lags_that_make_them_so(job: Finished) -> None:
     assert (max(job.rows("SELECT lag FROM lags")) > 0) == is_async(job)
     mixed = job.rows("SELECT count(*) FROM trajectories WHERE first_version < last_version")[0]
-    assert (mixed > 0) == (job.job is JOBS["colocate"])
+    if job.job is JOBS["colocate"]:
+        assert mixed > 0
+    elif not is_async(job):  # elsewhere weights may come while a slow machine generates
+        assert mixed == 0
 
 
 def test_every_request_has_the_tokens_and_the_version_that_the_server_gave(job: Finished) -> None:
@@ -237,10 +228,11 @@ def test_weights_are_counted_to_the_byte(job: Finished) -> None:
     if not is_separate(job):
         assert sinks == []
         return
-    assert sinks == [(version, SYNC_BYTES, "gloo") for version in versions]
-    assert [(s["version"], s["bytes"]) for s in job.stamps("send")] == [
-        (version, SYNC_BYTES) for version in versions
-    ]
+    by_gloo = job.job is JOBS["separate"]
+    transport = "gloo" if by_gloo else "shared-memory"
+    assert sinks == [(version, SYNC_BYTES, transport) for version in versions]
+    sent = [(version, SYNC_BYTES) for version in versions] if by_gloo else []
+    assert [(s["version"], s["bytes"]) for s in job.stamps("send")] == sent
     wire = dict(job.rows("SELECT version, wire_bytes FROM syncs WHERE role = 'source'"))
     for step, metrics in job.metrics.items():
         assert wire[step] == metrics["checkpoint_engine/payload_mbytes"] * (1 << 20)
@@ -274,11 +266,7 @@ def test_what_the_job_says_of_itself_lies_within_the_span_that_watches_it(
     last_ns = job.rows("SELECT max(end_ns) FROM steps")[0]
     stamps = [stamp for stamp in job.stamps(what) if stamp["end_ns"] < last_ns]
     assert stamps or what in ("send", "tool")
-    for stamp in stamps:
-        assert any(
-            start_ns <= stamp["start_ns"] + CLOCKS_NS and stamp["end_ns"] <= end_ns + CLOCKS_NS
-            for start_ns, end_ns in around
-        )
+    assert lie_within(stamps, around)
 
 
 def test_timers_are_never_shorter_than_verl_says_and_lie_within_their_step(job: Finished) -> None:
@@ -298,22 +286,18 @@ def test_timers_are_never_shorter_than_verl_says_and_lie_within_their_step(job: 
 
 def test_a_worker_works_while_the_driver_waits_for_it(job: Finished) -> None:
     for method, timer in WORKERS.items():
-        waits = job.rows(
-            f"SELECT start_ns, end_ns FROM spans WHERE name = '{timer}' AND role = 'controller'"
-        )
-        for start_ns, end_ns in job.rows(
-            f"SELECT start_ns, end_ns FROM spans WHERE name = 'ActorRolloutRefWorker.{method}'"
-        ):
-            assert any(
-                start - CLOCKS_NS <= start_ns and end_ns <= end + CLOCKS_NS for start, end in waits
+        waits, works = (
+            job.rows(f"SELECT start_ns, end_ns FROM spans WHERE {where}")
+            for where in (
+                f"name = '{timer}' AND role = 'controller'",
+                f"name = 'ActorRolloutRefWorker.{method}'",
             )
+        )
+        assert lie_within([{"start_ns": start, "end_ns": end} for start, end in works], waits)
 
 
 def test_next_to_nothing_of_the_steps_after_the_first_is_unattributed(job: Finished) -> None:
-    activity = read_activity(job.run)
-    steps = find_steps(job.run, (activity.first_ns, activity.last_ns))
-    found = break_down(activity, steps)
-    assert sum(found.unattributed_s[1:]) <= 0.03 * sum(found.steps_s[1:])
+    assert job.unattributed <= 0.03
 
 
 def test_the_stages_of_the_run(job: Finished) -> None:

@@ -14,14 +14,15 @@ from rltrace.trace.vocabulary import Fate
 
 
 def sampled(call: Call) -> None:
-    """V1: the replay buffer has handed a batch out; tags say what each trajectory is."""
+    """V1: the replay buffer has handed a batch out. Tags say what each trajectory is, but not how
+    many of its tokens tools answered: only its own row does."""
     if call.argument("partition_id") == "val" or call.result is None:
         return
     batch = call.result[0] if isinstance(call.result, tuple) else call.result
     step = call.argument("global_steps")
     for key, tag in zip(batch.keys, batch.tags, strict=True):
         if not tag.get("is_padding", False):
-            used(call, key, step, step - 1, Fate.TRAINED, tag.get("response_len", -1))
+            used(call, key, step, step - 1, Fate.TRAINED)
 
 
 def evicted(call: Call) -> None:
@@ -32,11 +33,11 @@ def evicted(call: Call) -> None:
     if partition == "val" or not any(reasons.values()):
         return
     step = call.argument("global_steps")
-    for key, tag in buffer.partitions[partition].items():
+    for key in buffer.partitions[partition]:
         group = key.split("_")[0]
         fate = next((fate for fate, groups in reasons.items() if group in groups), None)
         if fate is not None:
-            used(call, key, step, step - 1, fate, tag.get("response_len", -1))
+            used(call, key, step, step - 1, fate)
 
 
 _batches: list[list[tuple[str, str]]] = []
@@ -102,16 +103,21 @@ def rows_trained(call: Call) -> None:
         _batches.remove(rows)
     elif uids and all(uid.startswith(ONE_WORKER) for uid in uids):
         rows = _numbered(uids, 0)
+    held = getattr(batch, "batch", None) if rows is None else None
+    mask = None if held is None else held.get("response_mask", None)
+    tokens = [-1] * len(batch) if mask is None else mask.sum(-1).tolist()
     for place in range(len(batch)):
         own_id = None if rows is None else rows[place][1]
-        used(call, own_id, step, version, Fate.TRAINED, -1)
+        used(call, own_id, step, version, Fate.TRAINED, tokens[place])
 
 
 def _uids(batch: Any) -> list[str]:
     return list(batch.non_tensor_batch.get("uid", ()))
 
 
-def used(call: Call, own_id: str | None, step: int, version: int, fate: Fate, tokens: int) -> None:
+def used(
+    call: Call, own_id: str | None, step: int, version: int, fate: Fate, tokens: int = -1
+) -> None:
     call.recorder.append(
         "uses",
         time_ns=call.end_ns if call.end_ns > 0 else call.start_ns,

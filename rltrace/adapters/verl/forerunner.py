@@ -39,4 +39,4 @@ def batch_padded(call: Call) -> None:
     batch = call.argument("batch")
     for key, tag in zip(batch.keys, batch.tags, strict=True):
         step = tag["global_steps"]
-        fates.used(call, key, step, step - 1, Fate.TRAINED, tag.get("response_len", -1))
+        fates.used(call, key, step, step - 1, Fate.TRAINED)

@@ -201,7 +201,7 @@ def _ends(call: Call, rollout: _Rollout, outputs: list[Any], end_ns: int) -> Non
         row.set(
             end_ns=end_ns,
             prompt_tokens=len(output.prompt_ids),
-            response_tokens=length,
+            response_tokens=sum(output.response_mask),  # without what tools answered
             turns=output.num_turns,
             env_ns=int(output.metrics.tool_calls * 1e9),
             logprobs=int(getattr(output, "response_logprobs", None) is not None),

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -21,16 +22,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rltrace.analysis.alarms import grave
-from rltrace.analysis.differing import Difference
+from rltrace.analysis.alarm import ALARM
+from rltrace.analysis.devices import AGENT, CORE, count_devices
+from rltrace.analysis.differing import Difference, current_settings, differing
+from rltrace.analysis.framework import framework_of
 from rltrace.analysis.gate.metrics import LAG, LENGTH, REWARD
 from rltrace.analysis.gate.series import RunSeries, series_of
-from rltrace.analysis.gate.workload import (
-    facts_that_differ,
-    framework_facts,
-    hardware_of,
-    settings_of,
-)
+from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.trace.errors import CANNOT_TELL, RltraceError, WrongUsage
 from rltrace.trace.given_files import text_given
 from rltrace.trace.written_files import written
@@ -44,6 +42,10 @@ MOST_RUNS = 40
 _MOST_BYTES = 64 << 20
 _LEAST, _MOST = 1e-12, 1e18
 """Of a figure that is not 0: what is beyond is nobody's seconds, tokens or bytes of a step."""
+VERSIONS = ("framework version", "python")
+"""What may be just the change that is judged: told, and no reason to refuse."""
+
+Facts = Mapping[str, Any]
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,9 +55,9 @@ class Baseline:
 
     created: str
     rltrace_version: str
-    hardware: Mapping[str, Any]
-    framework: Mapping[str, Any]
-    settings: Mapping[str, Any]
+    hardware: Facts
+    framework: Facts
+    settings: Facts
     runs: tuple[RunSeries, ...]
 
 
@@ -100,10 +102,6 @@ def differences(run: Run, baseline: Baseline) -> tuple[Difference, ...]:
 def told(differs: Sequence[Difference]) -> str:
     """The differences in a text of one line: `devices 8 and 4, placement 'async' and ...`."""
     return ", ".join(f"{d.name} {d.before!r} and {d.after!r}" for d in differs)
-
-
-def _facts(run: Run) -> dict[str, Any]:
-    return {**hardware_of(run), **framework_facts(run), **settings_of(run)}
 
 
 def write_baseline(baseline: Baseline, path: Path) -> None:
@@ -210,20 +208,92 @@ def _series(data: dict[str, Any]) -> RunSeries:
 # tests: the gate judges the lengths of steps by statistics, and a busy machine stalls a job that
 # is well.
 
-_JUDGED = "stall"
-
 
 def unwell(runs: Sequence[Run]) -> tuple[str, ...]:
     """A sentence for each of `runs` that is not well, without a full stop; the run is named where
     there are several."""
-    found = ((run, wrong_with(run)) for run in runs)
     return tuple(
         f"{'the run' if len(runs) == 1 else run.path.name} is not well: {says}"
-        for run, says in found
-        if says
+        for run in runs
+        if (says := wrong_with(run))
     )
 
 
 def wrong_with(run: Run) -> str:
     """What is wrong with `run`, in a text of one line; empty where it is well."""
-    return "; ".join(alarm.says for alarm in grave(run) if alarm.kind != _JUDGED)
+    alarms = RunAnalysis(run).health.alarms
+    return "; ".join(one.says for one in alarms if one.severity == ALARM and one.kind != "stall")
+
+
+# --- on what, with what and with which settings a run was done: what makes two runs comparable
+
+_STATED = ("placement", "objective", "updates_per_version")
+_NO_WORK = (
+    "seed", "dir", "path", "file", "logger", "logging", "log", "wandb", "tensorboard", "project",
+    "experiment", "run", "tracker", "port", "host", "address",
+    "cluster",
+)  # fmt: skip
+_LENGTH = (
+    "steps", "max_steps", "total_steps", "total_training_steps", "num_train_epochs", "epochs",
+    "total_epochs", "num_episodes", "max_epochs", "resume", "checkpoint", "checkpoint_every",
+)  # fmt: skip
+"""Settings with one of `_NO_WORK` among the words of their name say where things go or run, or
+which samples are drawn; those of `_LENGTH` how long the job goes on. Neither is the work of a
+step."""
+
+
+def hardware_of(run: Run) -> Facts:
+    """Devices (kind, name, count), nodes, and the cores and CPU models of the nodes; None where it
+    was not recorded."""
+    devices = count_devices(run)
+    agents = [process.facts for process in run.processes if process.role == AGENT]
+    cores = [facts["cores"] for facts in agents if isinstance(facts.get("cores"), int)]
+    cpus = sorted({str(facts["cpu"]) for facts in agents if facts.get("cpu")})
+    return {
+        "device": devices.name or devices.kind,
+        "devices": devices.count,
+        "nodes": len({process.node for process in run.processes}),
+        "cores": sum(cores) if cores else (devices.count if devices.kind == CORE else None),
+        "cpu": ", ".join(cpus) or None,
+    }
+
+
+def framework_facts(run: Run) -> Facts:
+    """The framework, its version and Python's (major and minor); None where it is not known."""
+    name, version = framework_of(run)
+    pythons = {".".join(str(p.facts.get("python") or "").split(".")[:2]) for p in run.processes}
+    return {
+        "framework": name or None,
+        "framework version": version or run.meta.get("framework_version"),
+        "python": ", ".join(sorted(pythons - {""})) or None,
+    }
+
+
+def settings_of(run: Run) -> Facts:
+    """What the job was told to do, as far as it states it, and its shape: processes by role and
+    parameters of its models."""
+    facts = [process.facts for process in run.processes]
+    roles = Counter(p.role for p in run.processes if p.role and p.role != AGENT)
+    sizes = [one["parameters"] for one in facts if isinstance(one.get("parameters"), int)]
+    settings = current_settings(run, *framework_of(run))
+    return {
+        **{name: value for name, value in sorted(settings.items()) if _is_work(name)},
+        **{name: one[name] for one in facts for name in _STATED if one.get(name) is not None},
+        "parameters": max(sizes, default=None),
+        **{f"{role} processes": n for role, n in sorted(roles.items())},
+    }
+
+
+def facts_that_differ(before: Facts, after: Facts) -> tuple[Difference, ...]:
+    """What both state and state differently: what one does not tell is no difference."""
+    return tuple(one for one in differing(before, after) if None not in (one.before, one.after))
+
+
+def _facts(run: Run) -> Facts:
+    return {**hardware_of(run), **framework_facts(run), **settings_of(run)}
+
+
+def _is_work(name: str) -> bool:
+    plain = name.lower().replace("-", "_").strip("_")
+    words = plain.replace(".", "_").split("_")
+    return plain.rpartition(".")[2] not in _LENGTH and not any(w in _NO_WORK for w in words)

@@ -96,17 +96,16 @@ def _limit(kind: str, name: str, text: str) -> float:
         value = math.nan
     if not math.isfinite(value):
         raise WrongUsage(f"{text!r} is no number to limit {name} by")
-    if kind != MAX_REGRESSION:
-        if percent:
-            raise WrongUsage(
-                f"--{kind} {name} takes a number in the metric's unit, and not {text!r}"
-            )
-        return value
-    if not percent:
-        raise WrongUsage(f"--{kind} {name} takes a percentage, as in {name}=3%, and not {text!r}")
-    if not 0 < value < 100:
-        raise WrongUsage(f"--{kind} {name} takes more than 0 and less than 100 %, and not {text!r}")
-    return value / 100
+    wanted = ""
+    if kind == MAX_REGRESSION and not percent:
+        wanted = f"a percentage, as in {name}=3%"
+    elif kind == MAX_REGRESSION and not 0 < value < 100:
+        wanted = "more than 0 and less than 100 %"
+    elif kind != MAX_REGRESSION and percent:
+        wanted = "a number in the metric's unit"
+    if wanted:
+        raise WrongUsage(f"--{kind} {name} takes {wanted}, and not {text!r}")
+    return value / 100 if percent else value
 
 
 def _wall(text: str) -> str:
@@ -119,10 +118,9 @@ def _wall(text: str) -> str:
 
 
 def _anti_pattern(text: str) -> str:
-    plain = text.strip().lower()
-    if plain in (ANY, ANY.replace("_", "-"), *ANTI_PATTERNS):
-        return ANY if plain == ANY.replace("_", "-") else plain
-    for short, name in ANTI_PATTERNS.items():
-        if name == plain:
-            return short
-    raise WrongUsage(f"{text!r} is no anti-pattern: {ANY}, {', '.join(ANTI_PATTERNS)}")
+    known = {ANY: ANY, ANY.replace("_", "-"): ANY, **{short: short for short in ANTI_PATTERNS}}
+    known |= {name: short for short, name in ANTI_PATTERNS.items()}
+    found = known.get(text.strip().lower())
+    if found is None:
+        raise WrongUsage(f"{text!r} is no anti-pattern: {ANY}, {', '.join(ANTI_PATTERNS)}")
+    return found

@@ -22,18 +22,20 @@ they run beside each other), so it is weak: 1 %, known as poorly as by two degre
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 
-from rltrace.analysis.bootstrap import UNKNOWN, Interval
 from rltrace.analysis.gate.panel import Figures, Panel
-from rltrace.analysis.gate.resampling import Floats
+from rltrace.analysis.stats.interval import UNKNOWN, Interval
+from rltrace.analysis.stats.resampling import Floats
+from rltrace.analysis.stats.student import quantile, tail
 
 TAU = 0.01
 """Standard deviation between starts of the same job, as a share of the figure."""
 FREEDOM = 2.0
+LEVEL = 0.95
 _EXACT = 1e-18  # a variance that is none but for rounding
 _MOST_FREEDOM = 4.0  # of the prior, however many steps say what chance does in one run
 
@@ -70,11 +72,17 @@ class Contrast:
         """What the difference does not exceed with this confidence."""
         return self.value + quantile(probability, self.freedom) * self.error
 
-    def interval(self, level: float) -> Interval:
+    def interval(self, level: float = LEVEL) -> Interval:
         """The two-sided interval."""
         if not self.known:
             return UNKNOWN
         return Interval(self.value, self.bound((1 - level) / 2), self.bound((1 + level) / 2))
+
+    def mapped(self, by: Callable[[float], float]) -> Interval:
+        """The interval in another unit, by a function that rises or falls."""
+        found = self.interval()
+        value, one, other = (by(x) for x in (found.value, found.low, found.high))
+        return Interval(value, min(one, other), max(one, other))
 
 
 def contrast(panel: Panel, figures: Figures, tau: float = TAU, logs: bool = True) -> Contrast:
@@ -123,48 +131,3 @@ def _chance(panel: Panel, draws: Floats) -> tuple[float, float]:
         return shared, shared
     each = known.var(axis=0) * correction
     return float(each[: panel.baseline].mean()), float(each[panel.baseline :].mean())
-
-
-# --- student's t for any degrees of freedom, by integration (no scipy at run time)
-# With t = sqrt(f) tan(a) the density is cos(a)^(f - 1), so a tail is a smooth integral of an angle.
-
-_POINTS = 4001  # odd, for Simpson's rule; the error is below 1e-6 for 1 degree of freedom and up
-
-
-def tail(t: float, freedom: float) -> float:
-    """The probability of a value above `t`; NaN for a NaN."""
-    if math.isnan(t):
-        return math.nan
-    part = _integral(math.atan(abs(t) / math.sqrt(freedom)), freedom)
-    upper = 0.5 * part / _integral(0.0, freedom)
-    return upper if t >= 0 else 1 - upper
-
-
-def quantile(probability: float, freedom: float) -> float:
-    """The value that is not exceeded with this probability."""
-    if probability < 0.5:
-        return -_upper(1 - probability, round(freedom, 2))
-    return _upper(probability, round(freedom, 2))
-
-
-@lru_cache(maxsize=1024)
-def _upper(probability: float, freedom: float) -> float:
-    low, high = 0.0, 1.0
-    while tail(high, freedom) > 1 - probability:
-        low, high = high, 2 * high
-    for _ in range(50):
-        middle = (low + high) / 2
-        if tail(middle, freedom) > 1 - probability:
-            low = middle
-        else:
-            high = middle
-    return (low + high) / 2
-
-
-def _integral(start: float, freedom: float) -> float:
-    """Of cos(a)^(f - 1) from `start` to a right angle, by Simpson's rule."""
-    angles = np.linspace(start, math.pi / 2, _POINTS)
-    values = np.power(np.maximum(np.cos(angles), 0.0), freedom - 1)
-    weights = np.ones(_POINTS)
-    weights[1:-1:2], weights[2:-1:2] = 4, 2
-    return float(values @ weights) * (math.pi / 2 - start) / (_POINTS - 1) / 3

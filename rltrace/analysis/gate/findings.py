@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
-from rltrace.analysis.bootstrap import Interval
 from rltrace.analysis.differing import Difference
 from rltrace.analysis.gate.conditions import Condition
+from rltrace.analysis.stats.interval import UNKNOWN, Interval
 from rltrace.trace.errors import ANSWER_IS_NO, CANNOT_TELL, OK
 
 PASS, REGRESSION, UNSURE = "pass", "regression", "cannot tell"
@@ -69,20 +70,20 @@ class Finding:
     condition: Condition
     outcome: str
     because: str
-    unit: str
-    value: float
-    baseline: float
-    ratio: Interval
-    worse: Interval
-    limit: float
-    p_value: float
-    p_adjusted: float
-    normalised: str
-    more_steps: int | None
-    more_runs: int | None
-    more_baselines: int | None
-    stage: StageChange | None
-    factor: FactorChange | None
+    unit: str = ""
+    value: float = math.nan
+    baseline: float = math.nan
+    ratio: Interval = UNKNOWN
+    worse: Interval = UNKNOWN
+    limit: float = math.nan
+    p_value: float = math.nan
+    p_adjusted: float = math.nan
+    normalised: str = ""
+    more_steps: int | None = None
+    more_runs: int | None = None
+    more_baselines: int | None = None
+    stage: StageChange | None = None
+    factor: FactorChange | None = None
 
 
 @dataclass(frozen=True)
@@ -117,10 +118,7 @@ class Judgement:
         if self.unwell:
             return REGRESSION
         outcomes = {finding.outcome for finding in self.findings}
-        for one in (REGRESSION, UNSURE):
-            if one in outcomes:
-                return one
-        return PASS
+        return next((one for one in (REGRESSION, UNSURE) if one in outcomes), PASS)
 
     @property
     def exit_code(self) -> int:

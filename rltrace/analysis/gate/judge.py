@@ -1,35 +1,40 @@
 """Judges runs by a baseline and by conditions.
 
 The statistics are in `regression` (which error rates), `contrast` (what differs between starts of
-the same job), `panel` (which steps), `stalls`, `settling` and `resampling`.
+the same job), `panel` (which steps count, and stalls) and `rltrace.analysis.stats.resampling`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from rltrace.analysis.bootstrap import Interval
 from rltrace.analysis.differing import Difference
 from rltrace.analysis.gate import metrics as m
-from rltrace.analysis.gate.absolute import Verdicts, find_absolute, finding
-from rltrace.analysis.gate.baseline import Baseline, differences, told, unwell, wrong_with
+from rltrace.analysis.gate.absolute import find_absolute
+from rltrace.analysis.gate.baseline import (
+    VERSIONS,
+    Baseline,
+    differences,
+    told,
+    unwell,
+    wrong_with,
+)
 from rltrace.analysis.gate.changes import (
-    LEVEL,
-    SIGNAL_SHARE,
-    TOKENS_OF_STEP,
+    View,
     drift_of,
     factor_changes,
     guilty_factor,
     guilty_stage,
-    rate,
     stage_changes,
+    view_of,
 )
-from rltrace.analysis.gate.conditions import MAX_REGRESSION, Condition
-from rltrace.analysis.gate.contrast import TAU, Contrast, contrast
+from rltrace.analysis.gate.conditions import FORBID, MAX_REGRESSION, WALL, Condition
+from rltrace.analysis.gate.contrast import TAU, contrast
 from rltrace.analysis.gate.findings import (
+    PASS,
     REGRESSION,
     UNSURE,
     Drift,
@@ -40,16 +45,10 @@ from rltrace.analysis.gate.findings import (
 )
 from rltrace.analysis.gate.metrics import Metric, find_metric
 from rltrace.analysis.gate.panel import Panel, panel_of
-from rltrace.analysis.gate.regression import (
-    Change,
-    change_of,
-    holm,
-    needed,
-    share_worse,
-)
+from rltrace.analysis.gate.regression import MISS, Change, change_of, holm, needed
 from rltrace.analysis.gate.series import RunSeries, series_of
-from rltrace.analysis.gate.words import Judged, because_of, enough, without_ratio
-from rltrace.analysis.gate.workload import VERSIONS
+from rltrace.analysis.run_analysis import RunAnalysis
+from rltrace.analysis.verdict import Verdict, verdict
 from rltrace.trace.errors import CANNOT_TELL, RltraceError, WrongUsage
 from rltrace.trace.sampled import only_some
 
@@ -57,6 +56,7 @@ if TYPE_CHECKING:
     from rltrace.trace.run import Run
 
 ALPHA = 0.05
+_SHARPER = 0.8  # another way to look at a figure is worth saying where it has a fifth less error
 
 
 def judge(
@@ -80,9 +80,11 @@ def judge(
     compared = [one for one in conditions if one.kind == MAX_REGRESSION]
     if compared and baseline is None:
         raise WrongUsage(f"{compared[0].text} needs a baseline to compare with")
-    found = () if baseline is None else _differences(runs, baseline)
-    versions = tuple(one for one in found if one.name in VERSIONS)
-    foreign = tuple(one for one in found if one not in versions)
+    found: dict[str, Difference] = {}
+    if baseline is not None:
+        found = {one.name: one for run in runs for one in differences(run, baseline)}
+    versions = [one for one in found.values() if one.name in VERSIONS]
+    foreign = tuple(one for one in found.values() if one.name not in VERSIONS)
     if foreign and not normalise:
         raise RltraceError(
             "the baseline is of other hardware, software or work (baseline and run: "
@@ -99,179 +101,161 @@ def judge(
     before = () if baseline is None else baseline.runs
     if any(one.is_same(two) for one in before for two in judged):
         raise WrongUsage("a run cannot be judged by a baseline that it is in")
-    judgement = judge_series(judged, before, conditions, Verdicts(runs), alpha, foreign)
-    return replace(
-        judgement,
-        notes=(*_of_versions(versions), *_of_samples(runs), *judgement.notes),
-        unwell=unwell(runs),
-    )
-
-
-def _of_samples(runs: Sequence[Run]) -> Iterator[str]:
-    """What a share of the samples does not tell of the judged runs."""
-    for some in dict.fromkeys(only_some(run.meta) for run in runs):
-        if some:
-            yield (
-                f"{some}: what counts tokens or samples is unknown; the step can be held to a limit"
-            )
-
-
-def _differences(runs: Sequence[Run], baseline: Baseline) -> tuple[Difference, ...]:
-    found = {one.name: one for run in runs for one in differences(run, baseline)}
-    return tuple(found.values())
+    judgement = judge_series(judged, before, conditions, runs, alpha, foreign)
+    partly = dict.fromkeys(some for run in runs if (some := only_some(run.meta)))
+    notes = (
+        *(f"{one.name} differs: {one.before} in the baseline, {one.after} in the run"
+          for one in versions),
+        *(f"{some}: what counts tokens or samples is unknown; the step can be held to a limit"
+          for some in partly),
+        *judgement.notes,
+    )  # fmt: skip
+    return replace(judgement, notes=notes, unwell=unwell(runs))
 
 
 def judge_series(
     judged: Sequence[RunSeries],
     before: Sequence[RunSeries],
     conditions: Sequence[Condition],
-    verdicts: Verdicts,
+    runs: Sequence[Run] = (),
     alpha: float = ALPHA,
     differs: tuple[Difference, ...] = (),
 ) -> Judgement:
-    """The judgement of series of steps; `judge` without reading runs."""
+    """The judgement of series of steps; of `runs`, the judged ones, only conditions on the verdict
+    ask."""
     alone = panel_of((), judged)
     panel = panel_of(before, judged) if before else alone
-    seen = _look(panel, bool(differs)) if before else _Seen(panel, (), (), (), False)
+    verdicts: tuple[Verdict, ...] = ()
+    if any(one.kind in (WALL, FORBID) for one in conditions):
+        verdicts = tuple(verdict(RunAnalysis(run), predict=False) for run in runs)
+    drift = drift_of(panel) if before else ()
+    stages = stage_changes(panel) if before else ()
+    factors = factor_changes(panel) if before else ()
     changes = {
-        i: _change(seen, one) for i, one in enumerate(conditions) if one.kind == MAX_REGRESSION
+        i: _compared(panel, one, view_of(find_metric(one.subject), drift, bool(differs)))
+        for i, one in enumerate(conditions)
+        if one.kind == MAX_REGRESSION
     }
-    adjusted = holm([_p_value(changes.get(i)) for i in range(len(conditions))])
-    findings = tuple(
-        _find(seen, one, changes[i], adjusted[i], alpha)
+    p_values = [changes[i].p_value if i in changes else math.nan for i in range(len(conditions))]
+    findings = [
+        _find(panel, one, changes[i], p_adjusted, alpha)
         if i in changes
         else find_absolute(one, alone, verdicts)
-        for i, one in enumerate(conditions)
-    )
+        for i, (one, p_adjusted) in enumerate(zip(conditions, holm(p_values), strict=True))
+    ]
     size = panel.baseline
-    step = contrast(panel, panel.figures(_STEP, usual=True)) if before else None
+    step = contrast(panel, panel.figures(find_metric("step"), usual=True)) if before else None
     return Judgement(
-        findings=findings,
+        findings=tuple(
+            _with_cause(one, stages, factors) if i in changes and one.outcome == REGRESSION else one
+            for i, one in enumerate(findings)
+        ),
         steps=panel.steps[size:],
         baseline_steps=panel.steps[:size],
         warmup=panel.warmup[size:],
         baseline_warmup=panel.warmup[:size],
         paired=bool(before) and panel.paired,
-        stages=seen.stages,
-        factors=seen.factors,
-        drift=seen.drift,
+        stages=stages,
+        factors=factors,
+        drift=drift,
         differs=differs,
         between_runs_sd=math.sqrt(step.of_starts) if step and step.known else math.nan,
-        notes=_notes(seen) if before else (),
+        notes=_notes(panel, drift) if before else (),
         alpha=alpha,
     )
 
 
-_STEP = find_metric("step")
-
-
 @dataclass(frozen=True)
-class _Seen:
-    """What the two sides are beside each other, whatever is asked of them."""
+class _Compared:
+    """A condition's figure as it is judged, and what has to have regressed with it."""
 
-    panel: Panel
-    stages: tuple[StageChange, ...]
-    factors: tuple[FactorChange, ...]
-    drift: tuple[Drift, ...]
-    scaled: bool
+    normalised: str
+    change: Change
+    and_also: Change | None
+
+    @property
+    def p_value(self) -> float:
+        """Of "no worse than the baseline" in all that has to have regressed; NaN: not known."""
+        if not self.change.known:
+            return math.nan
+        also = self.and_also.p_value if self.and_also and self.and_also.known else 0.0
+        return max(self.change.p_value, also)
 
 
-def _look(panel: Panel, scaled: bool) -> _Seen:
-    return _Seen(panel, stage_changes(panel), factor_changes(panel), drift_of(panel), scaled)
-
-
-def _change(seen: _Seen, condition: Condition) -> Judged:
-    metric = find_metric(condition.subject)
-    view = view_of(metric, seen.drift, seen.scaled)
-    change, normalised = change_of(seen.panel, view.judged, condition.limit), view.normalised
+def _compared(panel: Panel, condition: Condition, view: View) -> _Compared:
+    change = change_of(panel, view.judged, condition.limit)
     if view.or_else is not None and change.known:
-        other = change_of(seen.panel, view.or_else, condition.limit)
+        other = change_of(panel, view.or_else.judged, condition.limit)
         if other.known and other.usual.error < _SHARPER * change.usual.error:
-            change, normalised = other, view.or_normalised
+            view, change = view.or_else, other
     also = None
     if view.and_also is not None:
-        also = change_of(seen.panel, view.and_also, condition.limit)
-    return Judged(metric, normalised, change, also)
-
-
-def _p_value(judged: Judged | None) -> float:
-    return judged.p_value if judged is not None and judged.change.known else math.nan
+        also = change_of(panel, view.and_also, condition.limit)
+    return _Compared(view.normalised, change, also)
 
 
 def _find(
-    seen: _Seen, condition: Condition, judged: Judged, p_adjusted: float, alpha: float
+    panel: Panel, condition: Condition, judged: _Compared, p_adjusted: float, alpha: float
 ) -> Finding:
-    metric, change, panel = judged.metric, judged.change, seen.panel
+    metric, change = find_metric(condition.subject), judged.change
     values = panel.values(metric)
     base, value = (float(x.mean()) for x in (values[: panel.baseline], values[panel.baseline :]))
-    empty = replace(finding(condition, UNSURE, "", metric.unit, value), baseline=base)
     if not change.known:
-        outcome, because = without_ratio(metric, base, value)
-        return replace(empty, outcome=outcome, because=because)
+        outcome, because = _without_ratio(metric, base, value)
+        return Finding(condition, outcome, because, metric.unit, value, base, limit=condition.limit)
     outcome = change.outcome(p_adjusted, alpha)
-    also = judged.and_also
     by_token_only = (
-        also is not None
+        judged.and_also is not None
         and outcome != REGRESSION
         and change.outcome(change.p_value, alpha) == REGRESSION
     )
-    if by_token_only or not enough(panel):
+    if by_token_only or not panel.enough:
         outcome = UNSURE
-    shown = change.shown(alpha)
-    low_high = shown.interval(LEVEL)
-    ratio = Interval(*(math.exp(x) for x in (low_high.value, low_high.low, low_high.high)))
-    more = needed(change)
-    unsure = outcome == UNSURE and not by_token_only
-    regressed = outcome == REGRESSION
-    return replace(
-        empty,
+    shown, more = change.shown(alpha), needed(change)
+    would_tell = more if outcome == UNSURE and not by_token_only else {}
+    return Finding(
+        condition=condition,
         outcome=outcome,
-        because=because_of(judged, outcome, by_token_only, panel),
-        ratio=ratio,
-        worse=_worse(shown, change),
+        because=(
+            "each token takes longer, the steps do not: with other work in a step that may be "
+            "the part of it that tokens do not change"
+            if by_token_only
+            else _because(change, outcome, more, panel)
+        ),
+        unit=metric.unit,
+        value=value,
+        baseline=base,
+        ratio=shown.mapped(math.exp),
+        worse=shown.mapped(change.share),
+        limit=condition.limit,
         p_value=judged.p_value,
         p_adjusted=p_adjusted,
         normalised=judged.normalised,
-        more_steps=more.steps if unsure else None,
-        more_runs=more.runs if unsure else None,
-        more_baselines=more.baselines if unsure else None,
-        stage=_stage(seen, metric) if regressed else None,
-        factor=guilty_factor(seen.factors) if regressed and metric.per in _GOODPUT else None,
+        more_steps=would_tell.get("more_steps"),
+        more_runs=would_tell.get("more_runs"),
+        more_baselines=would_tell.get("more_baselines"),
     )
 
 
-_SHARPER = 0.8  # another way to look at a figure is worth saying where it has a fifth less error
-_GOODPUT = (m.LENGTH, m.DEVICES)
+def _with_cause(
+    found: Finding, stages: tuple[StageChange, ...], factors: tuple[FactorChange, ...]
+) -> Finding:
+    """With the stage that the metric is of, else the one that made the step longer; and the factor
+    of goodput that fell."""
+    metric = find_metric(found.condition.subject)
+    stage = None
+    family, _, name = metric.of.partition(".")
+    if f"{family}." in (m.BUSY, m.EXPOSED):
+        stage = next((one for one in stages if one.name == name), None)
+    elif m.LENGTH in (metric.of, metric.per) or metric.per == m.DEVICES:
+        stage = guilty_stage(stages)
+    goodput = metric.per in (m.LENGTH, m.DEVICES)
+    return replace(found, stage=stage, factor=guilty_factor(factors) if goodput else None)
 
 
-def _stage(seen: _Seen, metric: Metric) -> StageChange | None:
-    """The stage that a metric is of, else the one that made the step longer."""
-    for family in (m.BUSY, m.EXPOSED):
-        if metric.of.startswith(family):
-            named = [s for s in seen.stages if s.name == metric.of[len(family) :]]
-            return named[0] if named else None
-    if m.LENGTH in (metric.of, metric.per) or metric.per == m.DEVICES:
-        return guilty_stage(seen.stages)
-    return None
-
-
-def _worse(shown: Contrast, change: Change) -> Interval:
-    """The change for the worse as a share, with its interval."""
-    found = shown.interval(LEVEL)
-    ends = (change.sign * x for x in (found.value, found.low, found.high))
-    value, one, other = (share_worse(x, change.metric.better) for x in ends)
-    return Interval(value, min(one, other), max(one, other))
-
-
-def _of_versions(differs: Sequence[Difference]) -> Iterator[str]:
-    for one in differs:
-        yield f"{one.name} differs: {one.before} in the baseline, {one.after} in the run"
-
-
-def _notes(seen: _Seen) -> tuple[str, ...]:
-    panel = seen.panel
+def _notes(panel: Panel, drift: tuple[Drift, ...]) -> tuple[str, ...]:
     notes = [f"{one.name} differ: {one.before:.4g} in the baseline, {one.after:.4g} in the run"
-             for one in seen.drift if one.changed]  # fmt: skip
+             for one in drift if one.changed]  # fmt: skip
     if panel.baseline == 1:
         notes.append(
             f"one run in the baseline: that starts of the job differ by {100 * TAU:g} % (standard "
@@ -287,75 +271,47 @@ def _notes(seen: _Seen) -> tuple[str, ...]:
     return tuple(notes)
 
 
-# --- by which figures a metric is judged where the work of the two sides is not the same
-# Longer answers take longer, and that is no regression. So seconds are held against the tokens of
-# a step where these drifted, and goodput against all tokens trained on where the share that
-# carries a signal did (the policy learns, and more groups are all right or all wrong).
-#
-# A step has a part that no token changes. With fewer tokens a step each of them then takes longer
-# though nothing is slower, so what drifted is called a regression only where it is one in seconds
-# as well; a pass is one by token alone.
-#
-# Where nothing surely drifted, chance in the work still is noise in a figure. Of the two ways to
-# look at it the one with the smaller error is taken: which that is depends on the noise, and not
-# on what is found.
+def _because(change: Change, outcome: str, more: dict[str, int], panel: Panel) -> str:
+    """Why this is the outcome."""
+    limit, most = (change.share(change.sign * logs) for logs in (change.edge, change.most))
+    if outcome == REGRESSION:
+        stalled = change.shown(1.0) is change.plain and change.plain is not change.usual
+        where = "in steps that stall, not in the usual ones" if stalled else "surely worse"
+        return f"{where}, and by more than {100 * limit:g} %"
+    if outcome == PASS:
+        if most <= 0:
+            return f"no worse, with {100 * (1 - MISS):.0f} % confidence"
+        return f"at most {100 * most:.1f} % worse, with {100 * (1 - MISS):.0f} % confidence"
+    if not panel.enough:
+        return panel.too_few
+    if most < change.edge:  # only the stalls of the run stand against it
+        return "usual steps are not worse, but the run stalls more"
+    measured = change.share(change.usual.value)
+    towards = "worse" if measured >= 0 else "better"
+    beyond_noise = "" if more else ", and no number of runs that one makes would tell"
+    if measured > limit:
+        return (
+            f"{100 * measured:.1f} % worse is beyond {100 * limit:g} %, and may be chance: the "
+            f"noise is too large{beyond_noise}"
+        )
+    return (
+        f"measured {100 * abs(measured):.1f} % {towards}, and by chance it may be up to "
+        f"{100 * most:.1f} % worse: the noise is too large for a limit of {100 * limit:g} %"
+        f"{beyond_noise}"
+    )
 
 
-@dataclass(frozen=True)
-class View:
-    """`judged` is the figure that is held to the limit; `and_also` (None: none) has to have
-    regressed too. `normalised` says what was made equal (empty: nothing). `or_else` is another way
-    to look at it, of which the same says `or_normalised`, to take where it is sharper."""
-
-    judged: Metric
-    and_also: Metric | None = None
-    normalised: str = ""
-    or_else: Metric | None = None
-    or_normalised: str = ""
-
-
-def view_of(metric: Metric, drift: Sequence[Drift], scaled: bool) -> View:
-    """How to judge `metric` after this drift; `scaled`: across other hardware or settings, for each
-    device and token."""
-    changed = {one.name: one for one in drift if one.changed}
-    tokens, signal = changed.get(TOKENS_OF_STEP), changed.get(SIGNAL_SHARE)
-    if scaled:
-        says = "for each device and token"
-        if metric.of == m.USEFUL and signal is not None:
-            metric, says = replace(metric, of=m.TRAINED), f"{says}, {_counting(signal)}"
-        return View(_scaled(metric), None, says)
-    if metric.work and tokens is not None:
-        by_token = replace(metric, per=metric.work)
-        return View(by_token, metric, f"by token, as {_told(tokens)}")
-    if metric.of == m.USEFUL and signal is not None:
-        return View(replace(metric, of=m.TRAINED), _pace(tokens), _counting(signal))
-    if metric.of in (m.USEFUL, m.GENERATED) and tokens is not None:
-        return View(metric, _pace(tokens), f"by token, as {_told(tokens)}")
-    if metric.of == m.USEFUL:
-        says = "counting tokens without a signal, which is sharper"
-        return View(metric, or_else=replace(metric, of=m.TRAINED), or_normalised=says)
-    if metric.work:
-        by_token = replace(metric, per=metric.work)
-        return View(metric, or_else=by_token, or_normalised="by token, which is sharper")
-    return View(metric)
-
-
-def _pace(tokens: Drift | None) -> Metric | None:
-    return None if tokens is None else replace(rate("step", m.STEPS, m.LENGTH), name="steps")
-
-
-def _scaled(metric: Metric) -> Metric:
-    """Seconds become device-seconds a token, and tokens a second those of a device."""
-    if metric.per == m.LENGTH:
-        return replace(metric, per=m.DEVICES)
-    if metric.of == m.LENGTH:
-        return replace(metric, of=m.DEVICES, per=m.GENERATED)
-    return replace(metric, per=metric.work) if metric.work else metric
-
-
-def _counting(signal: Drift) -> str:
-    return f"counting tokens without a signal, as {_told(signal)}"
-
-
-def _told(drift: Drift) -> str:
-    return f"{drift.name} went from {drift.before:.4g} to {drift.after:.4g}"
+def _without_ratio(metric: Metric, base: float, value: float) -> tuple[str, str]:
+    """`(outcome, reason)` for a figure that has no ratio."""
+    unknown = [
+        side for side, known in (("the baseline", base), ("the run", value)) if math.isnan(known)
+    ]
+    if unknown:
+        says = f"{' and '.join(unknown)} did not record {metric.name} ({metric.says})"
+        return UNSURE, says
+    if base == value:
+        return PASS, f"{value:g} {metric.unit} in both"
+    return UNSURE, (
+        f"{base:g} {metric.unit} before and {value:g} now have no ratio: state a bound with --max "
+        "or --min"
+    )

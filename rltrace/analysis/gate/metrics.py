@@ -8,7 +8,7 @@ quantile: over the steps (`step.p95`), or over samples (`lag.p99`). The columns 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rltrace.trace.errors import WrongUsage
 from rltrace.trace.vocabulary import Stage, word
@@ -77,6 +77,14 @@ _FIXED = (
 )  # fmt: skip
 
 _QUANTILES = ("step", "lag")  # `stage.X` and `exposed.X` have them too
+_FAMILIES = {
+    "stage": (BUSY, "seconds a step in which the stage ran, hidden behind others or not"),
+    "exposed": (EXPOSED, "seconds a step in which the step waited for the stage"),
+}
+_PATTERNS = (
+    "step.pNN", "lag.pNN", "lag.max", "stage.X", "stage.X.pNN", "exposed.X", "exposed.X.pNN",
+)  # fmt: skip
+"""`X` stands for a stage, `pNN` for a percentile."""
 _STAGES = tuple(word(stage) for stage in Stage if stage not in (Stage.STEP, Stage.WAIT))
 
 
@@ -85,37 +93,21 @@ def is_seconds(column: str) -> bool:
     return column in (LENGTH, DEVICES) or column.startswith((BUSY, EXPOSED))
 
 
-def metric_names() -> tuple[str, ...]:
-    """All names as a user writes them; `X` stands for a stage, `pNN` for a percentile."""
-    return (
-        *(one.name for one in _FIXED),
-        *("step.pNN", "lag.pNN", "lag.max", "stage.X", "stage.X.pNN", "exposed.X", "exposed.X.pNN"),
-    )
-
-
 def find_metric(name: str) -> Metric:
     """The metric of that name. Errors: `RltraceError` (wrong usage) for one that is none."""
     base, quantile = _quantile(name)
-    for one in _FIXED:
-        if one.name == name:
-            return one
-        if one.name == base and base in _QUANTILES and quantile is not None:
-            return Metric(
-                name, one.unit, one.better, one.of, one.per,
-                f"{name.rpartition('.')[2]} of: {one.says}", quantile, work=one.work,
-            )  # fmt: skip
+    fixed = {one.name: one for one in _FIXED}
+    if name in fixed:
+        return fixed[name]
+    if base in _QUANTILES and quantile is not None:
+        says = f"{name.rpartition('.')[2]} of: {fixed[base].says}"
+        return replace(fixed[base], name=name, says=says, quantile=quantile)
     family, _, stage = base.partition(".")
-    if family in ("stage", "exposed") and stage in _STAGES:
-        column = BUSY if family == "stage" else EXPOSED
-        says = "seconds a step in which the stage ran, hidden behind others or not"
-        if family == "exposed":
-            says = "seconds a step in which the step waited for the stage"
-        return Metric(
-            name, "s", LOWER, column + stage, STEPS, says, quantile, work=GENERATED,
-        )  # fmt: skip
-    raise WrongUsage(
-        f"{name!r} is no metric: {', '.join(metric_names())} (X: {', '.join(_STAGES)})"
-    )
+    if family in _FAMILIES and stage in _STAGES:
+        column, says = _FAMILIES[family]
+        return Metric(name, "s", LOWER, column + stage, STEPS, says, quantile, work=GENERATED)
+    names = ", ".join((*fixed, *_PATTERNS))
+    raise WrongUsage(f"{name!r} is no metric: {names} (X: {', '.join(_STAGES)})")
 
 
 def _quantile(name: str) -> tuple[str, float | None]:

@@ -10,14 +10,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 
 import numpy as np
 
 from rltrace.analysis.gate import metrics as m
 from rltrace.analysis.gate.metrics import Metric
-from rltrace.analysis.gate.resampling import Floats, drawn_counts, mean_block
 from rltrace.analysis.gate.series import RunSeries
 from rltrace.analysis.intervals import Ints
+from rltrace.analysis.stats.resampling import Floats, drawn_counts, mean_block
 from rltrace.analysis.steps import warmup_by_margin
 
 FEWEST = 5
@@ -55,6 +56,17 @@ class Panel:
         """How many steps of each run count."""
         return tuple(len(rows) for rows in self.rows)
 
+    @property
+    def enough(self) -> bool:
+        """Whether each run has the steps to tell its own noise."""
+        return min(self.steps) >= FEWEST
+
+    @property
+    def too_few(self) -> str:
+        """How many steps the shortest run has, and how many are needed."""
+        n = min(self.steps)
+        return f"{n} settled step{'s' * (n != 1)}, and at least {FEWEST} are needed of each run"
+
     def values(self, metric: Metric) -> Floats:
         """The figure of each run, in the metric's unit."""
         none = tuple(counts[:0] for counts in self.counts)
@@ -70,14 +82,15 @@ class Panel:
             {name: run.columns[name][rows] for name in names if name in run.columns}
             for run, rows in zip(self.runs, self.rows, strict=True)
         ]
-        if usual and metric.quantile is None:
-            _cut(tables, names, self.paired)
-        one = [
-            _figure(table, counts, metric)
-            for table, counts in zip(tables, self.counts, strict=True)
-        ]
-        values = np.array([value for value, _ in one])
-        return Figures(values, np.stack([draws for _, draws in one], axis=1))
+        for name in names if usual and metric.quantile is None else ():
+            if m.is_seconds(name) and all(name in table for table in tables):
+                cut = without_stalls([table[name] for table in tables], self.paired)
+                for table, column in zip(tables, cut, strict=True):
+                    table[name] = column
+        found = np.stack(
+            [_figure(*one, metric) for one in zip(tables, self.counts, strict=True)], axis=1
+        )
+        return Figures(found[0], found[1:])
 
 
 def panel_of(baseline: Sequence[RunSeries], judged: Sequence[RunSeries]) -> Panel:
@@ -93,10 +106,7 @@ def panel_of(baseline: Sequence[RunSeries], judged: Sequence[RunSeries]) -> Pane
         left_out = [warmup_steps([one]) for one in lengths_s]
     rows = tuple(mine[k:] for mine, k in zip(rows, left_out, strict=True))
     warmup = tuple(int(mine[0]) for mine in rows)
-    logs = [
-        np.log(np.maximum(run.columns[m.LENGTH][mine], 1e-9))
-        for run, mine in zip(runs, rows, strict=True)
-    ]
+    logs = [_logs(one[k:]) for one, k in zip(lengths_s, left_out, strict=True)]
     if paired:
         table = np.stack(logs)
         logs = list(table - table.mean(axis=0))  # without what the runs share
@@ -105,6 +115,10 @@ def panel_of(baseline: Sequence[RunSeries], judged: Sequence[RunSeries]) -> Pane
     else:
         counts = tuple(drawn_counts(len(one), mean_block(one), i) for i, one in enumerate(logs))
     return Panel(runs, len(baseline), rows, warmup, counts, paired, _widening(logs, counts))
+
+
+def _logs(seconds: Floats) -> Floats:
+    return np.log(np.maximum(np.nan_to_num(seconds), 1e-9))
 
 
 def _widening(logs: Sequence[Floats], counts: Sequence[Floats]) -> float:
@@ -117,12 +131,18 @@ def _widening(logs: Sequence[Floats], counts: Sequence[Floats]) -> float:
         return 1.0
     r = float(np.mean([(one[1:] @ one[:-1]) / (one @ one) for one, _ in known]))
     n = float(np.mean([len(one) for one, _ in known]))
-    r = min(max(0.0, r + (1 + 3 * r) / n), 0.9)
-    asked = (1 + r) / (1 - r)
+    asked = _widened(r + (1 + 3 * r) / n)
     drawn = np.mean(
         [((w @ one) / len(one)).var() * len(one) ** 2 / (one @ one) for one, w in known]
     )
     return max(1.0, asked / float(drawn)) if drawn > 0 else 1.0
+
+
+def _widened(r: float) -> float:
+    """By how much neighbours that are alike, by the correlation `r`, widen the variance of a
+    mean."""
+    r = min(max(r, 0.0), 0.9)
+    return (1 + r) / (1 - r)
 
 
 def _shared(runs: Sequence[RunSeries]) -> tuple[Ints, ...] | None:
@@ -130,50 +150,28 @@ def _shared(runs: Sequence[RunSeries]) -> tuple[Ints, ...] | None:
     numbers = [run.steps for run in runs]
     if len(runs) < 2 or any(len(np.unique(n)) < len(n) or (n < 0).any() for n in numbers):
         return None
-    common = numbers[0]
-    for other in numbers[1:]:
-        common = np.intersect1d(common, other)
+    common = reduce(np.intersect1d, numbers)
     if len(common) < max(FEWEST, _SHARED * min(len(n) for n in numbers)):
         return None
     return tuple(np.flatnonzero(np.isin(n, common)) for n in numbers)
 
 
-def _cut(tables: list[dict[str, Floats]], names: set[str], paired: bool) -> None:
-    for name in names:
-        if m.is_seconds(name) and all(name in table for table in tables):
-            cut = without_stalls([table[name] for table in tables], paired)
-            for table, column in zip(tables, cut, strict=True):
-                table[name] = column
-
-
-def _figure(columns: dict[str, Floats], counts: Floats, metric: Metric) -> tuple[float, Floats]:
-    """`(the figure, the figure of each draw)`."""
-    unknown = math.nan, np.full(len(counts), math.nan)
-    size = counts.shape[1]
-    weights = np.vstack([np.ones((1, size)), counts])  # the run as it is, then the draws
+def _figure(columns: dict[str, Floats], counts: Floats, metric: Metric) -> Floats:
+    """The figure of a run as it is, then of each draw."""
+    weights = np.vstack([np.ones((1, counts.shape[1])), counts])
     if metric.of == m.LAG:
-        found = _lags(columns, weights, metric)
-    elif metric.of not in columns or metric.per not in columns:
-        return unknown
-    else:
-        of, per = columns[metric.of], columns[metric.per]
-        known = ~np.isnan(of) & ~np.isnan(per)
-        if not known.any():
-            return unknown
-        if metric.quantile is None:
-            found = _rate(of[known], per[known], weights[:, known])
-        else:
-            values = of[known] / np.maximum(per[known], 1e-9)
-            found = _quantile(values, weights[:, known], metric.quantile)
-    if found is None:
-        return unknown
-    return float(found[0]) * metric.scale, found[1:] * metric.scale
-
-
-def _rate(of: Floats, per: Floats, weights: Floats) -> Floats:
+        return _lags(columns, weights, metric.quantile)
+    if metric.of not in columns or metric.per not in columns:
+        return np.full(len(weights), math.nan)
+    of, per = columns[metric.of], columns[metric.per]
+    known = ~np.isnan(of) & ~np.isnan(per)
+    of, per, weights = of[known], per[known], weights[:, known]
+    if not len(of):
+        return np.full(len(weights), math.nan)
+    if metric.quantile is not None:
+        return _quantile(of / np.maximum(per, 1e-9), weights, metric.quantile) * metric.scale
     with np.errstate(all="ignore"):
-        rate: Floats = (weights @ of) / (weights @ per)
-    return rate
+        return np.asarray((weights @ of) / (weights @ per) * metric.scale, np.float64)
 
 
 def _quantile(values: Floats, weights: Floats, share: float) -> Floats:
@@ -203,25 +201,21 @@ def _beta(a: float, b: float) -> Floats:
     return np.append(0.0, np.cumsum(density) / density.sum())
 
 
-def _lags(columns: dict[str, Floats], weights: Floats, metric: Metric) -> Floats | None:
+def _lags(columns: dict[str, Floats], weights: Floats, quantile: float | None) -> Floats:
     """The mean or a quantile of the samples' lags."""
+    unknown = np.full(len(weights), math.nan)
     if not columns:
-        return None
-    table = sorted(
-        ((int(name[len(m.LAG) :]), column) for name, column in columns.items()),
-        key=lambda row: row[0],
-    )
-    lags = np.array([lag for lag, _ in table], np.float64)
-    samples = weights @ np.stack([column for _, column in table], axis=1)
-    total = samples.sum(axis=1, keepdims=True)
-    if not total[0, 0] > 0:
-        return None
+        return unknown
+    known = sorted((int(name[len(m.LAG) :]), name) for name in columns)
+    lags = np.array([lag for lag, _ in known], np.float64)
+    samples = weights @ np.stack([columns[name] for _, name in known], axis=1)
+    if not samples[0].sum() > 0:
+        return unknown
     with np.errstate(all="ignore"):
-        shares = np.cumsum(samples / total, axis=1)
-    if metric.quantile is None:
+        shares = np.cumsum(samples / samples.sum(axis=1, keepdims=True), axis=1)
+    if quantile is None:
         return np.asarray(np.diff(shares, axis=1, prepend=0.0) @ lags, np.float64)
-    reached = np.argmax(shares >= metric.quantile - 1e-9, axis=1)
-    return np.asarray(lags[reached], np.float64)
+    return np.asarray(lags[np.argmax(shares >= quantile - 1e-9, axis=1)], np.float64)
 
 
 # --- where a run has settled: its leading steps that are longer than the rest, by change-point
@@ -234,21 +228,20 @@ def _lags(columns: dict[str, Floats], weights: Floats, metric: Metric) -> Floats
 # to find, and the rule of the report (`rltrace.analysis.steps`) still tells single steps far
 # beyond all others: the longer of both counts.
 
-LARGEST_SHARE = 1 / 3
+_LARGEST_SHARE = 1 / 3
 """More leading steps than this are no warm-up but a trend, and count."""
 _SURE = 5.0  # of the statistic; 4 is 1 % over the places of 100 normal steps of a known spread
 _LONGER = math.log(1.05)  # less than this is not worth a step
-_FEWEST = 5
 
 
 def warmup_steps(lengths_s: Sequence[Floats]) -> int:
     """How many leading steps to leave out of runs of the same steps, or of one run. Runs are looked
     at together: what is chance in one of them is not in all."""
     size = min(len(one) for one in lengths_s)
-    logs = np.mean([np.log(np.maximum(one[:size], 1e-9)) for one in lengths_s], axis=0)
-    most = int(len(logs) * LARGEST_SHARE)
+    logs = np.mean([_logs(one[:size]) for one in lengths_s], axis=0)
+    most = int(len(logs) * _LARGEST_SHARE)
     left_out = warmup_by_margin(np.exp(logs).tolist())
-    while left_out < most and len(logs) - left_out >= _FEWEST:
+    while left_out < most and len(logs) - left_out >= FEWEST:
         found = _first_change(logs[left_out:], most - left_out)
         if not found:
             break
@@ -266,24 +259,18 @@ def _first_change(logs: Floats, most: int) -> int:
     for k in first.tolist():
         rest = logs[k:]
         level = float(np.median(rest))
-        robust = 1.4826 * float(np.median(np.abs(rest - level)))
-        spread = max(robust, float(rest.std()) / 2)  # of few different values the median tells 0
+        # Of few different values the median tells 0.
+        spread = max(_robust_deviation(rest - level), float(rest.std()) / 2)
         rises[k - 1] = min(before[k - 1], float(np.median(logs[:k]))) - level  # no single spike
-        likeness = _likeness(rest - level) if k > 1 else 1.0
+        alike = rest - level
+        power = float(alike @ alike)
+        likeness = _widened(float(alike[1:] @ alike[:-1]) / power) if k > 1 and power > 0 else 1.0
         error = max(spread, 1e-3) * math.sqrt(likeness * (1 / k + 1 / (n - k)))
         scores[k - 1] = rises[k - 1] / error
     scores[rises < _LONGER] = 0.0
     best = int(np.argmax(scores)) + 1
     goes_on = best == most > 1  # the level is longer than what was looked at
     return best if scores[best - 1] > _SURE and not goes_on else 0
-
-
-def _likeness(rest: Floats) -> float:
-    """By how much neighbours that are alike widen the error of a mean: (1 + r) / (1 - r)."""
-    power = float(rest @ rest)
-    r = float(rest[1:] @ rest[:-1]) / power if power > 0 else 0.0
-    r = min(max(r, 0.0), 0.9)
-    return (1 + r) / (1 - r)
 
 
 # --- single steps that stall, cut to what is usual
@@ -301,17 +288,22 @@ def without_stalls(seconds: Sequence[Floats], paired: bool) -> list[Floats]:
     columns are of the same steps: usual is then relative to what the runs share."""
     if any(not len(one) or (~(one > 0)).mean() > _MOST_ZEROS for one in seconds):
         return list(seconds)
-    logs = [np.log(np.maximum(np.nan_to_num(one), 1e-9)) for one in seconds]
+    logs = [_logs(one) for one in seconds]
     pattern = _pattern(np.stack(logs)) if paired else None
     rests = [one if pattern is None else one - pattern for one in logs]
     levels = [float(np.median(one)) for one in rests]
     off = np.concatenate([one - level for one, level in zip(rests, levels, strict=True)])
-    most = max(_BEYOND * 1.4826 * float(np.median(np.abs(off))), _LEAST)
+    most = max(_BEYOND * _robust_deviation(off), _LEAST)
     cut = []
     for values, rest, level in zip(seconds, rests, levels, strict=True):
         beyond = np.maximum(rest - level - most, 0.0)
         cut.append(values * np.exp(-beyond))
     return cut
+
+
+def _robust_deviation(centred: Floats) -> float:
+    """The standard deviation of normal values around 0, by their median."""
+    return 1.4826 * float(np.median(np.abs(centred)))
 
 
 def _pattern(logs: Floats) -> Floats:

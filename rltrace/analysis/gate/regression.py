@@ -21,20 +21,7 @@ Simulated (tests/analysis/gate/test_rates.py: 40 steps that differ by 3 % from t
 
 Where starts differ more, one run of the change is too little, whatever is done with its steps: with
 a known spread of 2 % and 5 runs in the baseline, a test at 5 % finds 72 % of these slowdowns (76 %
-with a baseline without end). More runs of the change do it, and they need not be made each time:
-where the first one does not pass, two more, all judged together (examples/ci/gate.sh). Simulated
-(figures of runs, normal, 0.5 % of chance in each; 5 runs in the baseline, 8,000 gates each; of 3 %
-spread neither is enough):
-
-    starts differ by            0.5 %           1 %             2 %             3 %
-    runs of the change          1      1 or 3   1      1 or 3   1      1 or 3   1      1 or 3
-    false alarms                0 %    0 %      1 %    0 %      5 %    2 %      8 %    5 %
-    5 % slower, found           99 %   100 %    93 %   99 %     67 %   87 %     47 %   68 %
-    unchanged, not told         2 %    0 %      14 %   1 %      36 %   14 %     47 %   28 %
-    worse by the limit, passes  4 %    7 %      9 %    14 %     14 %   20 %     15 %   23 %
-    runs made, unchanged        1      1.0      1      1.3      1      1.8      1      2.1
-
-A second look gives what is worse by the limit a second chance to pass, which is in the table.
+with a baseline without end). More runs of the change do it (docs/gate.md, "In a build").
 """
 
 from __future__ import annotations
@@ -42,10 +29,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from rltrace.analysis.gate.contrast import Contrast, contrast, quantile
+from rltrace.analysis.gate.contrast import Contrast, contrast
 from rltrace.analysis.gate.findings import PASS, REGRESSION, UNSURE
 from rltrace.analysis.gate.metrics import HIGHER, Metric
 from rltrace.analysis.gate.panel import FEWEST, Panel
+from rltrace.analysis.stats.student import quantile
 
 MISS = 0.1
 _FOR_USUAL = 0.8  # of alpha; the rest is for the run with its stalls
@@ -58,7 +46,6 @@ class Change:
     were (`plain`; the same where a figure knows no stalls). `sign` is 1 where more is worse, `edge`
     the limit in logarithms."""
 
-    metric: Metric
     usual: Contrast
     plain: Contrast
     sign: int
@@ -73,12 +60,13 @@ class Change:
     def p_value(self) -> float:
         """Of "no worse than the baseline": the smaller of both tests at their shares of alpha, of
         those first that measured more than the limit."""
-        tests = [
-            (self._beyond(one), min(1.0, one.chance_of_more(0.0, self.sign) / share))
-            for one, share in self._tests()
-        ]
-        found = [p for beyond, p in tests if beyond]
-        return min(found or [p for _, p in tests])
+        tests = [(self.usual, 1.0)]
+        if self.plain is not self.usual:
+            tests = [(self.usual, _FOR_USUAL), (self.plain, 1 - _FOR_USUAL)]
+        beyond = [(one, share) for one, share in tests if self._beyond(one)]
+        return min(
+            min(1.0, one.chance_of_more(0.0, self.sign) / share) for one, share in beyond or tests
+        )
 
     def shown(self, p_limit: float) -> Contrast:
         """The contrast that the outcome rests on: the usual one, unless only stalls regressed."""
@@ -98,68 +86,50 @@ class Change:
         usual = self.usual
         return self.sign * usual.value + quantile(1 - MISS, usual.freedom) * usual.error
 
-    def _tests(self) -> tuple[tuple[Contrast, float], ...]:
-        if self.usual is self.plain:
-            return ((self.usual, 1.0),)
-        return (self.usual, _FOR_USUAL), (self.plain, 1 - _FOR_USUAL)
+    def share(self, logs: float) -> float:
+        """A difference of logarithms as a share for the worse: of more seconds, or of less
+        goodput."""
+        return self.sign * (math.exp(logs) - 1)
 
     def _beyond(self, one: Contrast) -> bool:
         return self.sign * one.value > self.edge
 
 
-@dataclass(frozen=True)
-class Needed:
-    """What would tell, one of them (None: not that): steps in each judged run beyond those it has,
-    judged runs, or runs of the baseline beyond those there are."""
-
-    steps: int | None = None
-    runs: int | None = None
-    baselines: int | None = None
-
-
 def change_of(panel: Panel, metric: Metric, limit: float) -> Change:
     """The change of `metric` from the baseline's runs to the judged ones; `limit` is a share."""
     worse = -1 if metric.better == HIGHER else 1
-    edge = -math.log(1 - limit) if metric.better == HIGHER else math.log(1 + limit)
-    plain = contrast(panel, panel.figures(metric))
-    usual = plain
+    plain = usual = contrast(panel, panel.figures(metric))
     if metric.has_stalls:
         usual = contrast(panel, panel.figures(metric, usual=True))
-    return Change(metric, usual, plain, worse, edge)
+    return Change(usual, plain, worse, worse * math.log(1 + worse * limit))
 
 
-def needed(change: Change) -> Needed:
+def needed(change: Change) -> dict[str, int]:
     """What would bring the error down to where a run that is as measured, or unchanged, is told
-    from one at the limit."""
+    from one at the limit, one of them: `more_steps` in each judged run, `more_runs`, or
+    `more_baselines`, beside those there are; empty: no number that one makes."""
     usual = change.usual
     if usual.steps < FEWEST:
-        return Needed(steps=FEWEST - usual.steps)
+        return {"more_steps": FEWEST - usual.steps}
     apart = abs(change.edge - change.sign * usual.value)
-    unchanged = change.edge / (
-        quantile(1 - MISS, usual.freedom) + 0.84
-    )  # passes four times of five
-    aim = min(unchanged, max(apart, change.edge / 4) / quantile(1 - MISS, usual.freedom))
-    most = aim * aim
+    surely = quantile(1 - MISS, usual.freedom)
+    unchanged = change.edge / (surely + 0.84)  # passes four times of five
+    most = min(unchanged, max(apart, change.edge / 4) / surely) ** 2
     m, k = usual.baseline, usual.judged
     starts, chance = usual.of_starts, usual.chance
     left = most - starts * (1 / m + 1 / k)
     if left > 0:  # more steps alone do: chance falls with them, in the judged run and in the next
         times = chance * (1 / m + 1 / k) / left
         if 1 < times <= _MOST_TIMES:
-            return Needed(steps=math.ceil(usual.steps * (times - 1)))
+            return {"more_steps": math.ceil(usual.steps * (times - 1))}
     whole = starts + chance
     for count in range(m + 1, _MOST_TIMES * m):
         if whole * (1 / count + 1 / k) <= most:
-            return Needed(baselines=count - m)
+            return {"more_baselines": count - m}
     for count in range(1, _MOST_TIMES):
         if whole * (1 / (m + count) + 1 / (k + count)) <= most:
-            return Needed(runs=count, baselines=count)
-    return Needed()
-
-
-def share_worse(logs: float, better: str) -> float:
-    """A change for the worse in logarithms as a share: of more seconds, or of less goodput."""
-    return 1 - math.exp(-logs) if better == HIGHER else math.exp(logs) - 1
+            return {"more_runs": count, "more_baselines": count}
+    return {}
 
 
 def holm(p_values: list[float]) -> list[float]:

@@ -1,7 +1,7 @@
-"""What a gate keeps of a run: a column of figures for each quantity, a row for each step.
+"""What a gate keeps of a run: a column a quantity, a row a step.
 
 All complete steps are kept, warm-up too: which of them count is found when runs are compared
-(`settling`). Columns add up: `goodput` is the sum of `useful_tokens` over that of `length_s`.
+(`panel`). Columns add up: `goodput` is the sum of `useful_tokens` over that of `length_s`.
 """
 
 from __future__ import annotations
@@ -13,18 +13,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from rltrace.analysis.activity import read_activity
-from rltrace.analysis.busy import busy
 from rltrace.analysis.chains import Seconds
-from rltrace.analysis.cut_short import whole_steps
-from rltrace.analysis.devices import count_devices
 from rltrace.analysis.gate import metrics as m
 from rltrace.analysis.intervals import Ints
+from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.samples import TRAINED_USES
-from rltrace.analysis.stages import Breakdown, break_down
-from rltrace.analysis.step_figures import StepFigures, step_figures
-from rltrace.analysis.steps import Steps, find_steps
-from rltrace.analysis.syncs import updates_of
+from rltrace.analysis.stages import Breakdown
+from rltrace.analysis.step_figures import edges_of, placed, step_figures
+from rltrace.analysis.steps import Steps
+from rltrace.analysis.syncs import Update
 from rltrace.trace.vocabulary import Stage, word
 
 if TYPE_CHECKING:
@@ -66,35 +63,18 @@ class RunSeries:
 
 def series_of(run: Run) -> RunSeries:
     """The series of `run`; of no step where none was completed."""
-    run = whole_steps(run)
-    activity = read_activity(run)
-    steps = _all(find_steps(run, (activity.first_ns, activity.last_ns)))
+    analysis = RunAnalysis(run)
+    run, found = analysis.run, analysis.steps
+    windows = tuple(replace(window, warmup=False) for window in found.windows)  # all are steady
+    steps = replace(found, windows=windows, stalled=(), per_generation=0)
     started = run.meta.get("start_real_ns")
     name = str(run.meta.get("id") or run.path.name)
-    began = started if isinstance(started, int) else activity.first_ns
+    began = started if isinstance(started, int) else analysis.activity.first_ns
     if steps.whole_run or not steps.windows:
         return RunSeries(name, began, np.zeros(0, np.int64), {})
-    breakdown = break_down(activity, steps)
-    figures = step_figures(run, steps, breakdown, busy(run, activity, steps))
+    figures = step_figures(analysis, steps)
     assert figures is not None  # there are steps, and all count as steady
     numbers = np.array([window.step for window in steps.windows], np.int64)
-    columns = {
-        **_of_figures(figures, count_devices(run).count),
-        **_busy(breakdown),
-        **_lags(run, steps),
-        **_syncs(run, steps),
-        **_host(run, steps),
-    }
-    kept = {n: c[-MOST_STEPS:] for n, c in columns.items() if not np.isnan(c).all()}
-    return RunSeries(name, began, numbers[-MOST_STEPS:], kept)
-
-
-def _all(steps: Steps) -> Steps:
-    """The same steps, none of which counts as warm-up."""
-    return replace(steps, windows=tuple(replace(w, warmup=False) for w in steps.windows))
-
-
-def _of_figures(figures: StepFigures, devices: int) -> dict[str, Seconds]:
     columns = {
         m.LENGTH: figures.length_s,
         m.STEPS: np.ones(figures.steps),
@@ -106,10 +86,15 @@ def _of_figures(figures: StepFigures, devices: int) -> dict[str, Seconds]:
         m.REWARD: figures.reward,
         m.ESS: figures.ess,
         WORK: figures.work_s,
+        m.DEVICES: figures.device_s,
+        **{m.EXPOSED + name: seconds for name, seconds in figures.parts_s.items()},
+        **_busy(analysis.breakdown),
+        **_lags(run, steps),
+        **_syncs(analysis.updates, steps),
+        **_host(run, steps),
     }
-    if devices:
-        columns[m.DEVICES] = figures.length_s * devices
-    return columns | {m.EXPOSED + name: seconds for name, seconds in figures.parts_s.items()}
+    kept = {n: c[-MOST_STEPS:] for n, c in columns.items() if not np.isnan(c).all()}
+    return RunSeries(name, began, numbers[-MOST_STEPS:], kept)
 
 
 def _busy(breakdown: Breakdown) -> dict[str, Seconds]:
@@ -130,7 +115,7 @@ def _lags(run: Run, steps: Steps) -> dict[str, Seconds]:
         from trained where version >= 0 and first_version is not null
     """)
     times, lags = (np.asarray(rows[name], np.int64) for name in ("at", "lag"))
-    known, place = _placed(times, steps)
+    known, place = placed(times, edges_of(steps))
     found = {}
     for lag in np.unique(lags[known]).tolist():
         of_lag = place[lags[known] == lag]
@@ -138,11 +123,10 @@ def _lags(run: Run, steps: Steps) -> dict[str, Seconds]:
     return found
 
 
-def _syncs(run: Run, steps: Steps) -> dict[str, Seconds]:
-    updates = updates_of(run)
+def _syncs(updates: tuple[Update, ...], steps: Steps) -> dict[str, Seconds]:
     if not updates:
         return {}
-    known, place = _placed(np.array([u.start_ns for u in updates], np.int64), steps)
+    known, place = placed(np.array([u.start_ns for u in updates], np.int64), edges_of(steps))
     size = len(steps.windows)
     kept = [updates[i] for i in known]
     columns = {
@@ -162,7 +146,7 @@ def _host(run: Run, steps: Steps) -> dict[str, Seconds]:
         from raw_samples join names on names.id = counter join processes using (process)
         where text = 'host/cpu_busy_seconds' and time_ns > 0 and isfinite(value) order by time_ns
     """)
-    edges = np.array([*(w.start_ns for w in steps.windows), steps.windows[-1].end_ns], np.int64)
+    edges = np.append(*edges_of(steps))
     total = np.zeros(len(steps.windows))
     nodes = {node for node, _, _ in rows}
     for node in nodes:
@@ -171,10 +155,3 @@ def _host(run: Run, steps: Steps) -> dict[str, Seconds]:
             return {}
         total += np.diff(np.interp(edges.astype(np.float64), read[:, 0], read[:, 1]))
     return {HOST: total} if nodes else {}
-
-
-def _placed(times: Ints, steps: Steps) -> tuple[Ints, Ints]:
-    """The moments that lie in a step or before the next one, and the places of their steps."""
-    starts = np.array([window.start_ns for window in steps.windows], np.int64)
-    inside = np.flatnonzero((times >= starts[0]) & (times <= steps.windows[-1].end_ns))
-    return inside, np.searchsorted(starts, times[inside], side="right") - 1

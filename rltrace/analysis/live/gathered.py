@@ -8,14 +8,13 @@ from collections import deque
 import numpy as np
 
 from rltrace.analysis.codes import stage_of
+from rltrace.analysis.live.kept_tables import SAMPLE_TABLES, Kept
 from rltrace.analysis.live.roles import role_of
+from rltrace.analysis.live.sample_meter import SampleMeter
 from rltrace.analysis.live.snapshot import Reading, Totals
-from rltrace.analysis.meters.samples import SampleMeter
 from rltrace.trace.follow import Follower, Rows
-from rltrace.trace.schema import EVENT_TABLES, Table
+from rltrace.trace.schema import EVENT_TABLES
 from rltrace.trace.vocabulary import Fate, Outcome, Stage, word
-
-_SAMPLE_EVENT_TABLES = ("trajectories", "rewards", "uses")
 
 
 class Gathered:
@@ -26,9 +25,9 @@ class Gathered:
     `(step, start_ns, end_ns, process)`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, sparing: float) -> None:
         self.kept = {name: Kept(table) for name, table in EVENT_TABLES.items()}
-        self.counting = Counting()
+        self.counting = Counting(sparing)
         self.readings = Readings()
         self.spans_of: dict[tuple[Stage, int], int] = {}
         self.last_sign_ns: dict[int, int] = {}
@@ -54,9 +53,8 @@ class Gathered:
         """Drops spans and syncs that ended before a moment, and samples that did before another."""
         for name in ("spans", "syncs"):
             self.kept[name].drop_before(spans_ns)
-        for name in _SAMPLE_EVENT_TABLES:
+        for name in SAMPLE_TABLES:
             self.kept[name].drop_before(samples_ns)
-        self.counting.forget_waiting(samples_ns)
         self._forgotten_ns = max(self._forgotten_ns, spans_ns)
         self._samples_forgotten_ns = max(self._samples_forgotten_ns, samples_ns)
 
@@ -80,53 +78,6 @@ class Gathered:
         if len(done):
             columns = (done[c].tolist() for c in ("step", "start_ns", "end_ns", "process"))
             self.step_rows += zip(*columns, strict=True)
-
-
-# --- the latest rows of a table: as they came in, without those that are too old to matter
-
-_SMALL = 4096  # a part of fewer rows is dropped whole or not at all
-
-
-class Kept:
-    """Rows of `table`, of which those that ended before a moment can be dropped."""
-
-    def __init__(self, table: Table) -> None:
-        names = [column.name for column in table.columns]
-        self._end = "end_ns" if "end_ns" in names else names[0]
-        self._parts: list[tuple[int, Rows]] = []  # with the latest end in each
-        self._none = Rows(
-            {c.name: np.empty(0, np.dtype(c.kind)) for c in table.columns}
-            | {"process": np.empty(0, np.int64)}
-        )
-
-    def add(self, rows: Rows) -> None:
-        """Takes in rows that are complete."""
-        if len(rows):
-            self._parts.append((int(rows[self._end].max()), rows))
-
-    def since(self, moment_ns: int, *more: Rows) -> Rows:
-        """The rows that ended at `moment_ns` or later, and `more`."""
-        parts = [rows for latest, rows in self._parts if latest >= moment_ns]
-        parts = [rows.where(rows[self._end] >= moment_ns) for rows in parts]
-        return together([*parts, *more], self._none)
-
-    def drop_before(self, moment_ns: int) -> None:
-        """Forgets rows that ended before."""
-        kept = []
-        for latest, rows in self._parts:
-            if latest < moment_ns:
-                continue
-            large = len(rows) > _SMALL and bool((rows[self._end] < moment_ns).mean() > 1 / 2)
-            kept.append((latest, rows.where(rows[self._end] >= moment_ns) if large else rows))
-        self._parts = kept
-
-
-def together(parts: list[Rows], none: Rows) -> Rows:
-    """All rows of the parts; `none` where there are none."""
-    parts = [rows for rows in parts if len(rows)]
-    if len(parts) < 2:
-        return parts[0] if parts else none
-    return Rows({c: np.concatenate([rows[c] for rows in parts]) for c in none.columns})
 
 
 # --- the latest reading of each counter
@@ -184,43 +135,33 @@ _TRAINED = word(Fate.TRAINED)
 
 
 class Counting:
-    """Counts rows of all tables; samples as the meters do, but at once. `learner_tells` is whether
-    any learner says what it does with samples."""
+    """Counts rows of all tables. `learner_tells` is whether any learner says what it does with
+    samples, which are counted in `samples`."""
 
-    def __init__(self) -> None:
+    def __init__(self, sparing: float) -> None:
         self.learner_tells = False
-        self._samples = SampleMeter()
+        self.samples = SampleMeter(sparing=sparing)
         self._versions: set[int] = set()
         self._updates = self._spans = 0
 
     def add(self, new: dict[str, Rows]) -> None:
         """Takes in rows that have become complete."""
         self.learner_tells |= len(new["uses"]) > 0
-        self._samples.add(new, 0, final=True)
+        self.samples.add(new)
         self._spans += len(new["spans"])
         versions = new["syncs"]["version"]
         self._updates += int((versions < 0).sum())
         self._versions.update(versions[versions >= 0].tolist())
 
-    def waiting(self, since_ns: int) -> int:
-        """How many samples have ended since a moment that no learner has met."""
-        return sum(end >= since_ns for end in self._samples.waiting_since_ns.values())
-
-    def forget_waiting(self, before_ns: int) -> None:
-        """Drops samples that ended before, and that no learner will meet any more."""
-        waiting = self._samples.waiting_since_ns
-        for sample in [s for s, end in waiting.items() if end < before_ns]:
-            del waiting[sample]
-
     def totals(self, steps: int) -> Totals:
         """The counts; `steps` are the complete ones."""
-        samples = self._samples
+        samples = self.samples
         failed = (word(Outcome.TIMEOUT), word(Outcome.ERROR))
         return Totals(
             steps=steps,
-            generated_samples=samples.finishes.total(),
-            generated_tokens=samples.generated_tokens.total(),
-            trained_samples=samples.fates[_TRAINED],
+            generated_samples=sum(samples.finishes.values()),
+            generated_tokens=sum(samples.generated_tokens.values()),
+            trained_samples=samples.fates.get(_TRAINED, 0),
             trained_tokens=samples.trained_tokens,
             lost={why: n for why, n in samples.fates.items() if why != _TRAINED},
             verdicts=samples.outcomes.total(),

@@ -43,7 +43,8 @@ def job_of(
     if gone:
         state, sentence = DELETED, "the run's directory was deleted"
     elif isinstance(ended, int):
-        state, sentence = _ended(code, bool(meta.get("signals")))
+        wrapped = meta.get("wrap_pid") is not None
+        state, sentence = _ended(code, bool(meta.get("signals")), wrapped)
         until = ended
     elif alive is False:
         state = KILLED
@@ -79,10 +80,10 @@ def _is_silent(reach: Reach, last_sign_ns: int, now_ns: int) -> bool:
     return now_ns - last_sign_ns > SILENT_NS
 
 
-def _ended(code: int | None, signalled: bool) -> tuple[str, str]:
-    if code is None:
+def _ended(code: int | None, signalled: bool, wrapped: bool) -> tuple[str, str]:
+    if code is None and wrapped:
         return KILLED, "wrap was killed: nobody saw how the job ended"
-    if code == 0:
+    if not code:  # what is imported has none
         return ENDED, "ended"
     if code > 128:
         name = _signal(code - 128)

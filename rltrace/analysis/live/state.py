@@ -7,7 +7,10 @@ such figures need are kept.
 
 from __future__ import annotations
 
+from functools import cached_property
 from pathlib import Path
+from time import monotonic, thread_time
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,6 +19,7 @@ from rltrace.analysis.devices import AGENT, Devices, count_devices
 from rltrace.analysis.live import roles
 from rltrace.analysis.live.gathered import Gathered
 from rltrace.analysis.live.job import job_of
+from rltrace.analysis.live.kept_tables import database_beside_the_job
 from rltrace.analysis.live.snapshot import Job, Snapshot, StepNow, Window
 from rltrace.analysis.live.window import NEVER_NS, Recorded, window_of
 from rltrace.analysis.steps import Steps, steps_of
@@ -24,8 +28,10 @@ from rltrace.trace.follow import Follower, Rows
 from rltrace.trace.liveness import Liveness
 from rltrace.trace.reach import EVERYTHING
 from rltrace.trace.sampled import only_some
-from rltrace.trace.signals import weights_by_id
 from rltrace.trace.vocabulary import Stage
+
+if TYPE_CHECKING:
+    import duckdb
 
 LAST_STEPS = 10
 """How many steady steps the figures are of."""
@@ -41,19 +47,23 @@ _SLOWEST = 8
 
 class LiveState:
     """The run in `path`; figures are of the last `last` steady steps. Errors: `RltraceError` when
-    there is no run. Call `poll` now and then, and `snapshot` for what is known."""
+    there is no run. Call `poll` now and then, and `snapshot` for what is known. Who watches a job
+    for hours is `sparing`: once made, figures stay for that many times the CPU time that they took.
+    """
 
-    def __init__(self, path: Path, last: int = LAST_STEPS) -> None:
-        self._path = path
+    def __init__(self, path: Path, last: int = LAST_STEPS, sparing: float = 0.0) -> None:
+        self._path, self._sparing = path, sparing
         self._last = last
         self._liveness = Liveness(path)
         self._job_alive: bool | None = None
+        self._window_not_before_s = 0.0
         self._start(Follower(path))
 
-    def poll(self) -> None:
-        """Reads what is new. Where a step shows up that began before what was forgotten, the run
-        is read again: steps may be recorded when they are over, and rows in any order."""
-        self._read()
+    def poll(self, at_once: bool = False) -> None:
+        """Reads what is new; `at_once`: without sparing. Where a step shows up that began before
+        what was forgotten, the run is read again: steps may be recorded when they are over, and
+        rows in any order."""
+        self._read(at_once)
         if not self._gathered.reach_back(self._since(), self._samples_since()):
             try:
                 self._start(Follower(self._path))
@@ -65,7 +75,7 @@ class LiveState:
         """Reads all there is. Nothing is forgotten before it is: at the first look steps may be
         missing whose rows are there, or rows whose steps are."""
         self._follower = follower
-        self._gathered = Gathered()
+        self._gathered = Gathered(self._sparing)
         self._alive: dict[int, bool | None] = {}
         self._looked_at: tuple[int, list[tuple[int, int, int, int]]] = (-1, [])
         self._steps = Steps((), True, (), 0)
@@ -79,7 +89,7 @@ class LiveState:
         self._read()
         self._read()  # what ended a moment ago is known to be complete at the second look
 
-    def _read(self) -> None:
+    def _read(self, at_once: bool = False) -> None:
         self._look_for_life()
         over = self._job_alive is False or self._follower.meta.get("end_real_ns") is not None
         ended = frozenset(
@@ -98,17 +108,30 @@ class LiveState:
         self._gathered.add(new, self._follower.unfinished("spans"))
         self._job = self._job_now()
         self._find_steps()
+        starts = sorted(start_ns for _, start_ns, _, _ in self._gathered.step_rows)
+        self._gathered.counting.samples.count(
+            self._database, self._follower, starts, final=at_once or self._job.is_over
+        )
         if self._adds_to_the_window(new):
             self._stale = max(self._stale, 1)
-        if self._stale > 0:
+        at_once |= self._job.is_over or monotonic() >= self._window_not_before_s
+        if self._stale > 0 and at_once:
             self._stale -= 1
-            recorded = self._recorded(self._since(), self._samples_since())
-            steps = self._steps
-            self._window = (
-                None
-                if steps.whole_run and self._follower.lost_until_ns > 0
-                else window_of(recorded, steps, self._last, self._next_begins_ns())
-            )
+            self._find_window()
+
+    def _find_window(self) -> None:
+        began_s, steps = thread_time(), self._steps
+        if steps.whole_run and self._follower.lost_until_ns > 0:
+            self._window = None
+            return
+        recorded = self._recorded(self._since(), self._samples_since())
+        next_ns = self._next_begins_ns()
+        self._window = window_of(self._database, recorded, steps, self._last, next_ns)
+        self._window_not_before_s = monotonic() + self._sparing * (thread_time() - began_s)
+
+    @cached_property
+    def _database(self) -> duckdb.DuckDBPyConnection:
+        return database_beside_the_job()
 
     def snapshot(self) -> Snapshot:
         """What is known as of the last `poll`."""
@@ -246,7 +269,8 @@ class LiveState:
                 "uses": kept["uses"].since(samples_ns),
             },
             self._gathered.spans_of,
-            weights_by_id(self._follower),
+            self._follower.processes,
+            self._follower.names,
             bool(only_some(self._follower.meta)),
         )
 
@@ -306,10 +330,10 @@ class LiveState:
             return None
         windows, window = self._steps.windows, self._window
         if window is None or self._steps.whole_run:
-            return self._gathered.counting.waiting(window.since_ns if window else 0)
+            return self._gathered.counting.samples.waiting(window.since_ns if window else 0)
         lag = max(0, window.lags.largest) if window.lags else 1
         since_ns = windows[-min(lag, len(windows))].start_ns if lag else windows[-1].end_ns
-        return self._gathered.counting.waiting(since_ns)
+        return self._gathered.counting.samples.waiting(since_ns)
 
     def _forget(self) -> None:
         """Drops rows that no later window will need."""

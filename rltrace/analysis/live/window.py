@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rltrace.analysis.activity import TABLE_OF, Activity, activity_of
+from rltrace.analysis.goodput import trained_in
 from rltrace.analysis.intervals import Ints, of_spans, union
-from rltrace.analysis.live import joined
-from rltrace.analysis.live.snapshot import StageTime, StepDone, Updates, Window
+from rltrace.analysis.live.kept_tables import GENERATED, LAGS, KeptTables, columns_of
+from rltrace.analysis.live.snapshot import Lags, StageTime, StepDone, Updates, Window
+from rltrace.analysis.samples import TRAINED_SAMPLES
 from rltrace.analysis.stages import Breakdown, break_down
+from rltrace.analysis.stalls import without_stalls
 from rltrace.analysis.steps import Steps
 from rltrace.analysis.steps import Window as StepWindow
 from rltrace.analysis.untold_stages import ROWS_OF, untold_stages
 from rltrace.trace.follow import Rows
+from rltrace.trace.processes import Process
 from rltrace.trace.vocabulary import STAGE_SYMBOLS, Stage, SyncRole, word
 
+if TYPE_CHECKING:
+    import duckdb
+
 NEVER_NS = int(np.iinfo(np.int64).max)
+_TRAINED = f"{TRAINED_SAMPLES} select time_ns, coalesce(tokens, 0)::bigint as tokens from trained"
 
 
 @dataclass(frozen=True)
@@ -30,7 +40,8 @@ class Recorded:
 
     tables: Mapping[str, Rows]
     spans_of: Mapping[tuple[Stage, int], int]
-    weights: Mapping[int, float]
+    processes: Sequence[Process]
+    names: Sequence[str]
     sampled: bool = False
 
     def activity(self, since_ns: int) -> Activity:
@@ -70,28 +81,31 @@ def _starts(steps: Steps) -> list[int]:
 
 
 def window_of(
-    recorded: Recorded, steps: Steps, last: int, next_begins_ns: int = NEVER_NS
+    database: duckdb.DuckDBPyConnection,
+    recorded: Recorded,
+    steps: Steps,
+    last: int,
+    next_begins_ns: int = NEVER_NS,
 ) -> Window | None:
     """The figures of the last steady steps, at most `last`; of all of a run without steps. None
     where there is no complete step, or nothing at all. `next_begins_ns`: when the step after them,
     which is not complete, began (Unix ns)."""
     if steps.none_complete or not steps.windows:
         return None
-    # Warm-up steps are told among the last ones, but are not in the means.
+    # Steps of warm-up, and those that stalled, are told among the last ones, but in no mean.
     shown = steps.windows[-last:]
-    steady = [i for i, window in enumerate(shown) if not window.warmup]
+    of_shown = Steps(shown, steps.whole_run, (), 0)
+    breakdown = break_down(recorded.activity(shown[0].start_ns), of_shown)
+    steady = list(without_stalls(of_shown, breakdown).steady)
     since, until = shown[steady[0]].start_ns, shown[steady[-1]].end_ns
-    activity = recorded.activity(shown[0].start_ns)
-    breakdown = break_down(activity, Steps(shown, steps.whole_run, (), 0))
-    uses = recorded.tables["uses"]
-    samples = joined.regrouped(
-        joined.samples_of(recorded.tables["trajectories"]), uses, _starts(steps)
+    tables = KeptTables(
+        database, recorded.tables, recorded.processes, recorded.names, _starts(steps)
     )
-    fates = joined.fates_of(uses, samples)
-    trained = joined.trained_samples(samples, fates, recorded.tables["rewards"], recorded.weights)
-    lags = joined.trained_lags(samples, uses)
-    ended = (samples.end_ns >= since) & (samples.end_ns <= until)
-    seconds = (samples.end_ns[ended] - samples.start_ns[ended]) / 1e9
+    start_ns, end_ns, tokens = columns_of(tables, GENERATED, "start_ns", "end_ns", "tokens")
+    tokens = np.maximum(tokens, 0)
+    lags = columns_of(tables, LAGS, "time_ns", "lag", "known")
+    ended = (end_ns >= since) & (end_ns <= until)
+    seconds = (end_ns[ended] - start_ns[ended]) / 1e9
     p50, p95 = np.quantile(seconds, (0.5, 0.95)) if len(seconds) else (math.nan, math.nan)
     return Window(
         since_ns=since,
@@ -103,16 +117,23 @@ def window_of(
             math.nan if breakdown.untold else float(breakdown.unattributed_s[steady].mean())
         ),
         generated_samples=int(ended.sum()),
-        generated_tokens=int(np.maximum(samples.tokens[ended], 0).sum()),
+        generated_tokens=int(tokens[ended].sum()),
         latency_p50_s=float(p50),
         latency_p95_s=float(p95),
-        trained=joined.trained_between(trained, since, until) if len(fates.time_ns) else None,
-        lags=joined.lags_between(lags, since, until),
+        trained=trained_in(tables, since, until) if len(recorded.tables["uses"]) else None,
+        lags=_lags_between(lags, since, until),
         updates=updates_between(recorded.tables["syncs"], since, until),
         recent=(
             ()
             if steps.whole_run
-            else _recent(shown, next_begins_ns, breakdown, samples, trained, lags)
+            else _recent(
+                shown,
+                next_begins_ns,
+                breakdown,
+                (end_ns, tokens),
+                columns_of(tables, _TRAINED, "time_ns", "tokens"),
+                lags,
+            )
         ),
     )
 
@@ -142,20 +163,17 @@ def _recent(
     shown: tuple[StepWindow, ...],
     next_begins_ns: int,
     breakdown: Breakdown,
-    samples: joined.Samples,
-    trained: joined.TrainedSamples,
-    trained_at: joined.TrainedLags,
+    generated: Sequence[Ints],
+    trained: Sequence[Ints],
+    lags: Sequence[Ints],
 ) -> tuple[StepDone, ...]:
-    """A step has what was generated and trained on until the next one began."""
+    """A step has what was generated and trained on until the next one began. All three are when it
+    was, and how much."""
     begins = np.array([*(window.start_ns for window in shown), next_begins_ns], np.int64)
-    tokens = np.maximum(samples.tokens, 0)
-    generated = np.bincount(*_placed(samples.end_ns, begins, tokens))
-    taken = np.bincount(*_placed(trained.time_ns, begins, trained.tokens))
-    count = np.bincount(*_placed(trained.time_ns, begins, np.ones(len(trained.tokens), np.int64)))
-    known = trained_at.known
-    lags = np.bincount(*_placed(trained_at.time_ns[known], begins, trained_at.lag[known]))
-    ones = np.ones(int(known.sum()), np.int64)
-    of_known = np.bincount(*_placed(trained_at.time_ns[known], begins, ones))
+    lag_ns, lag, known = lags
+    made = _by_step(generated[0], generated[1], begins)
+    taken, count = (_by_step(trained[0], n, begins) for n in (trained[1], np.ones_like(trained[1])))
+    lag_sum, of_known = (_by_step(lag_ns, n, begins) for n in (lag * known, known))
     done = []
     stages = [stage for stage in Stage if stage not in breakdown.untold]
     for i, window in enumerate(shown):
@@ -166,18 +184,40 @@ def _recent(
                 end_ns=window.end_ns,
                 seconds=window.length_s,
                 tau_s=tau_s,
-                generated_tokens=int(generated[i + 1]),
+                generated_tokens=int(made[i + 1]),
                 trained_tokens=int(taken[i + 1]),
                 trained_samples=int(count[i + 1]),
-                mean_lag=float(lags[i + 1] / of_known[i + 1]) if of_known[i + 1] else math.nan,
+                mean_lag=float(lag_sum[i + 1] / of_known[i + 1]) if of_known[i + 1] else math.nan,
             )
         )
     return tuple(done)
 
 
-def _placed(times: Ints, begins: Ints, weights: Ints) -> tuple[Ints, Ints, int]:
-    """The arguments of `bincount` by step; place 0 is before the first one."""
-    return np.searchsorted(begins, times, side="right"), weights, len(begins) + 1
+def _by_step(times: Ints, weights: Ints, begins: Ints) -> NDArray[np.float64]:
+    """Sums by step; place 0 is before the first one."""
+    place = np.searchsorted(begins, times, side="right")
+    return np.bincount(place, weights, len(begins) + 1).astype(np.float64)
+
+
+def _lags_between(lags_of: Sequence[Ints], since_ns: int, until_ns: int) -> Lags | None:
+    """The lags between two moments, both included; None where nothing was trained on."""
+    time_ns, lag, known = lags_of
+    within = (time_ns >= since_ns) & (time_ns <= until_ns)
+    if not within.any():
+        return None
+    lags = np.sort(lag[within & (known == 1)])
+    values, counts = np.unique(lags, return_counts=True)
+    bars: list[tuple[int | None, int]] = [*zip(values.tolist(), counts.tolist(), strict=True)]
+    if len(lags) < within.sum():
+        bars.append((None, int(within.sum()) - len(lags)))
+    n = len(lags)
+    return Lags(
+        mean=float(lags.mean()) if n else math.nan,
+        # The smallest lag that at least 95 % do not exceed, as in the report.
+        p95=float(lags[max(math.ceil(0.95 * n) - 1, 0)]) if n else math.nan,
+        largest=int(lags[-1]) if n else -1,
+        by_lag=tuple(bars),
+    )
 
 
 # --- weight updates, over rows that were kept: as in the report's section on weight movement

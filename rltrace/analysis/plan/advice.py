@@ -1,4 +1,4 @@
-"""What follows from a plan: the first optimization, risks, when to move on, and the framework."""
+"""What follows from a plan: first optimization, risks, when to move on, framework."""
 
 from __future__ import annotations
 
@@ -6,37 +6,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rltrace.analysis.lag_priors import prior_for
-from rltrace.analysis.plan.catalogue import Choice, choose
-from rltrace.analysis.plan.engine import LIMIT
-from rltrace.analysis.plan.launch import IN_TURN, OVERLAP, Launch, launch
-from rltrace.analysis.plan.placements import (
-    COLOCATED,
-    PARTIAL,
-)
+from rltrace.analysis.plan.frameworks import IN_TURN, OVERLAP, Choice, Launch, choose, launch
+from rltrace.analysis.plan.generation import LIMIT
 from rltrace.analysis.plan.plan import Plan
+from rltrace.analysis.plan.triage import First, first_of
 from rltrace.analysis.playbook import Move, moves
 from rltrace.analysis.walls.rank import BINDS
 from rltrace.analysis.walls.wall import TAIL
-from rltrace.analysis.whatif.predict import NO_GAIN, SLOWER, Prediction, predictor
-from rltrace.trace.errors import RltraceError
 
 _NOTICED = 1.03  # times as fast
 _SEVERE = 1.5  # times as long with a barrier
 _PLACES = {OVERLAP, IN_TURN,
            "move weights beside generation", "lend idle trainer devices to generation"}  # fmt: skip
 """Moves that are the choice of a placement, which the plan has made."""
-
-
-@dataclass(frozen=True)
-class First:
-    """The first optimization: a move of the playbook against the first wall, and what the replay
-    predicts of it (None: nothing does)."""
-
-    wall: str
-    move: str
-    lever: str
-    found: Prediction | None
-    risk: str
 
 
 @dataclass(frozen=True)
@@ -55,60 +37,37 @@ def advise(found: Plan) -> Advice:
     """The advice on a plan."""
     # Where two chains are even, nothing binds: what would be first beside them counts.
     dearest = found.walls.binding or found.walls.walls[:2]
-    walls = tuple(wall.name for wall in dearest)
-    choice = choose(found.spec, found.best.name, (*walls, *_avoided(found)))
+    walls = [wall.name for wall in dearest]
+    # The tail, where the placement is the answer to it: the framework has to be one, too.
+    made = found.parts.rollout
+    severe = made.barrier_s > _SEVERE * made.throughput_s
+    avoided = [TAIL] if found.parts.kind.streams and severe else []
+    choice = choose(found.spec, found.best.name, (*walls, *avoided))
+    dear = [wall.name for wall in found.walls.walls if wall.share >= BINDS]
     return Advice(
         choice=choice,
-        first=_first(found, walls),
+        first=first_of(
+            _possible(found, dear), _possible(found, walls[:1]), lambda _: found.placed.load
+        ),
         risks=tuple(_risks(found)),
         move_on=tuple(_move_on(found)),
         launch=tuple(launch(found, choice.framework)),
     )
 
 
-def _avoided(found: Plan) -> tuple[str, ...]:
-    """The tail, where the placement is the answer to it: the framework has to be one, too."""
-    made = found.parts.rollout
-    streams = found.parts.kind.played == "async" or found.best.name == PARTIAL
-    severe = made.barrier_s > _SEVERE * made.throughput_s
-    return (TAIL,) if streams and severe else ()
-
-
-def _first(found: Plan, walls: tuple[str, ...]) -> First | None:
-    """The move with the largest predicted gain for its effort against a wall that costs a tenth of
-    the step; where none gains, one against the first wall that nothing predicts."""
-    dear = [wall.name for wall in found.walls.walls if wall.share >= BINDS]
-    stages = {cost.stage for cost in found.stages}
-    ask = predictor(lambda constants: found.placed.load)
-    best: tuple[float, First] | None = None
-    for move in _possible(found, dear, stages):
-        for value in move.values:
-            try:
-                one = ask([(move.lever, value)])
-            except RltraceError:
-                continue
-            if one.verdict in (SLOWER, NO_GAIN):
-                continue
-            gain = (one.goodput_gain.middle - 1) / move.effort
-            if gain > max(0.0, best[0] if best else 0.0):
-                lever = f"{move.lever}={value}"
-                best = gain, First(move.wall, move.move, lever, one, move.risk)
-    if best is not None:
-        return best[1]
-    unpredicted = (m for m in _possible(found, list(walls[:1]), stages) if not m.lever)
-    return next((First(m.wall, m.move, "", None, m.risk) for m in unpredicted), None)
-
-
-def _possible(found: Plan, walls: list[str], stages: set[str]) -> Iterator[Move]:
+def _possible(found: Plan, walls: list[str]) -> list[Move]:
     """Moves against these walls that are open here: not the choice of a placement, of a stage that
     there is, and with room in the engines' memory."""
-    full = found.parts.rollout.engine.because != LIMIT
-    for move in moves():
-        placed = move.move in _PLACES or move.lever in ("placement", "no_barrier")
-        if move.wall not in walls or placed or (move.stage and move.stage not in stages):
-            continue
-        if not (full and move.lever == "slots"):
-            yield move
+    stages = {"", *(cost.stage for cost in found.stages)}
+    placed = {"placement", "no_barrier"}
+    if found.parts.rollout.engine.because != LIMIT:
+        placed.add("slots")
+    return [
+        move
+        for move in moves()
+        if move.wall in walls and move.stage in stages
+        if move.move not in _PLACES and move.lever not in placed
+    ]
 
 
 def _risks(found: Plan) -> Iterator[str]:
@@ -164,10 +123,10 @@ def _move_on(found: Plan) -> Iterator[str]:
     for row in sorted(faster, key=lambda row: row.step_s)[:1]:
         gain = best.step_s / row.step_s
         yield f"to {row.name} when a trace shows the {gain:.2f} times that are predicted for it"
-    if best.name in (COLOCATED, PARTIAL):
+    if found.parts.kind.shared:
         yield "to pools of their own when a trace shows generation waiting for tail or tools"
-    if found.parts.sync is not None and found.parts.sync.mechanism in ("naive", "bucketed"):
-        share = found.parts.exposed_sync_s / best.step_s
+    if found.parts.moved.mechanism in ("naive", "bucketed"):
+        share = found.parts.moved.exposed_s / best.step_s
         yield (
             f"to relays, changes only or RDMA when moving weights takes over a tenth of a step "
             f"(here {100 * share:.1f} %)"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from functools import cache
 
-from rltrace.analysis.plan.constants import packaged
+from rltrace.analysis.plan.constants import check_limits, packaged
 from rltrace.trace.errors import WrongUsage
 
 _COUNTED = re.compile(r"(\d+)\s*[x×]\s*(.+)", re.IGNORECASE)
@@ -70,20 +70,6 @@ def gpu(name: str) -> Gpu:
     return found
 
 
-def changed(base: Gpu, values: dict[str, float]) -> Gpu:
-    """A GPU with other figures. Errors: `RltraceError` for what is none of them."""
-    known = [field.name for field in fields(Gpu) if field.name != "name"]
-    for key, value in values.items():
-        if key not in known:
-            raise WrongUsage(f"[gpu] has no {key}; known are {', '.join(known)}")
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise WrongUsage(f"[gpu] {key} must be a number, not {value!r}")
-        if key == "node" and value != round(value):
-            raise WrongUsage(f"[gpu] node must be a whole number, not {value!r}")
-        check_limits(f"gpu.{key}", value)
-    return replace(base, **values)  # type: ignore[arg-type]
-
-
 def _key(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", name.lower().removeprefix("nvidia"))
 
@@ -103,43 +89,18 @@ def powers_of_two(most: int) -> list[int]:
     return [2**i for i in range(most.bit_length())]
 
 
-# --- between which values a figure makes sense; beyond them it is refused before anything is
-# computed with it.
-
-
-def check_limits(figure: str, value: float, called: str = "", where: str = "") -> None:
-    """Whether `figure` ("lengths.mean_tokens") may be that; one without limits may be anything.
-    `called` is what its user knows it by.
-
-    Errors: `RltraceError`, one sentence, where it may not.
-    """
-    table, _, key = figure.rpartition(".")
-    tables = packaged("limits")
-    limits = (tables.get(table, {}) if table else tables).get(key)
-    if limits is None or limits[0] <= value <= limits[1]:
-        return
-    raise WrongUsage(
-        f"{where and f'{where}: '}{called or figure} must be from {limits[0]:,} to {limits[1]:,}, "
-        f"and is {value:.12g}"
-    )
-
-
 # --- collectives as latency plus bytes over bandwidth (nccl-tests, PERFORMANCE.md): seconds for
 # `size` bytes over `devices` GPUs of `bandwidth` bytes/s each, one way, and `latency_s` a round.
 
 
-def all_gather_s(size: float, devices: float, bandwidth: float, latency_s: float = 0.0) -> float:
+def all_gather_s(size: float, devices: float, bandwidth: float) -> float:
     """Everybody gets the whole, `size`, of which it holds a part; a reduce-scatter is the same."""
-    if devices <= 1:
-        return 0.0
-    return latency_s + size * (devices - 1) / (devices * bandwidth)
+    return size * max(0.0, devices - 1) / (devices * bandwidth)
 
 
 def all_reduce_s(size: float, devices: float, bandwidth: float, latency_s: float = 0.0) -> float:
     """A reduce-scatter and an all-gather."""
-    if devices <= 1:
-        return 0.0
-    return latency_s + 2 * size * (devices - 1) / (devices * bandwidth)
+    return latency_s + 2 * all_gather_s(size, devices, bandwidth) if devices > 1 else 0.0
 
 
 def broadcast_s(size: float, devices: float, bandwidth: float, latency_s: float = 0.0) -> float:

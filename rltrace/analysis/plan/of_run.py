@@ -10,18 +10,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rltrace.analysis.devices import count_devices
 from rltrace.analysis.order_statistics import Floats, split_log_variance, variation
 from rltrace.analysis.plan.constants import PlanConstants, packaged
-from rltrace.analysis.plan.costs import learner, rollout
+from rltrace.analysis.plan.generation import rollout
 from rltrace.analysis.plan.hardware import Gpu, gpu
+from rltrace.analysis.plan.learner import learner
 from rltrace.analysis.plan.reading import Tables
 from rltrace.analysis.plan.spec import Spec
+from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.whatif.constants import Constants
 from rltrace.analysis.whatif.of_run import workload_of
 from rltrace.analysis.whatif.replay import replay
 from rltrace.trace.errors import CANNOT_TELL, RltraceError
-from rltrace.trace.vocabulary import Stage
+from rltrace.trace.vocabulary import Stage, word
 
 if TYPE_CHECKING:
     from rltrace.trace.run import Run
@@ -56,12 +57,14 @@ class Measured:
 
 
 def measure(run: Run) -> Measured:
-    """What the steps of a run tell.
-
-    Errors: `RltraceError` where it has none, or no trajectory with a length.
-    """
-    load = workload_of(run)(Constants())
-    tokens = np.concatenate([batch.tokens for batch in load.batches])
+    """What the steps of a run tell. Errors: `RltraceError` where it has none, or no trajectory with
+    a length."""
+    analysis = RunAnalysis(run)
+    load = workload_of(analysis)(Constants())
+    tokens, verdicts, env = (
+        np.concatenate([getattr(batch, what) for batch in load.batches])
+        for what in ("tokens", "verdict_s", "env_s")
+    )
     groups = np.concatenate(
         [np.asarray(batch.group) + 1_000_000 * i for i, batch in enumerate(load.batches)]
     )
@@ -73,12 +76,8 @@ def measure(run: Run) -> Measured:
         )
     between, within = split_log_variance(tokens, groups)
     deviation, share = _deviation(tokens, between, within)
-    thin = load.engine.stands_for
-    per_step = len(load.batches[0].tokens) * thin
+    per_step = len(load.batches[0].tokens) * load.engine.stands_for
     in_group = len(tokens) / len(np.unique(groups))
-    played = replay(load)
-    verdicts = np.concatenate([batch.verdict_s for batch in load.batches])
-    env = np.concatenate([batch.env_s for batch in load.batches])
     return Measured(
         mean_tokens=float(tokens.mean()),
         longest_tokens=float(tokens.max()),
@@ -89,11 +88,11 @@ def measure(run: Run) -> Measured:
         env_s=float(env.mean()),
         reward_s=float(verdicts.mean()),
         judges=load.reward_workers,
-        rollout_s=played.stages_s.get(Stage.ROLLOUT, math.nan),
+        rollout_s=replay(load).stages_s.get(Stage.ROLLOUT, math.nan),
         learner_s={stage: load.mean_s(stage) for stage in load.serial_s},
         placement=load.placement,
         devices=dict(load.devices),
-        gpu=_gpu(count_devices(run).name),
+        gpu=_gpu(analysis.devices.name),
         steps=load.steps,
         reference_s=load.reference_s,
     )
@@ -105,7 +104,7 @@ def measured_tables(found: Measured) -> Tables:
         "batch": {"prompts": found.prompts, "group": found.group},
         "lengths": {
             "mean_tokens": found.mean_tokens,
-            "cap_tokens": max(_ABOVE * found.longest_tokens, _ABOVE * found.mean_tokens),
+            "cap_tokens": _ABOVE * found.longest_tokens,
             "variation": found.variation,
         },
         "passes": {
@@ -135,8 +134,7 @@ def calibrated(spec: Spec, found: Measured) -> Spec:
         return replace(spec, assumed=(*spec.assumed, f"{note}pace of stages is not calibrated"))
     own = replace(
         spec, gpu=found.gpu, prompts=found.prompts, group=found.group,
-        mean_tokens=found.mean_tokens,
-        cap_tokens=max(_ABOVE * found.longest_tokens, _ABOVE * found.mean_tokens),
+        mean_tokens=found.mean_tokens, cap_tokens=_ABOVE * found.longest_tokens,
     )  # fmt: skip
     generating = found.devices.get("rollout", found.devices.get("shared", 1.0))
     training = found.devices.get("train", found.devices.get("shared", 1.0))
@@ -144,13 +142,13 @@ def calibrated(spec: Spec, found: Measured) -> Spec:
     made = rollout(own, max(1, round(generating)), constants)
     said = made.throughput_s if found.placement == "async" else made.barrier_s
     learns = learner(own, training, constants).serial_s
-    scales: dict[str, float] = {}
-    if found.rollout_s > 0:
-        scales["rollout"] = found.rollout_s / said
-    for stage, name in ((Stage.TRAIN, "train"), (Stage.LOGPROB, "logprob")):
-        seconds = found.learner_s.get(stage, 0.0)
-        if seconds > 0 and stage in learns:
-            scales[name] = seconds / learns[stage]
+    took = {Stage.ROLLOUT: found.rollout_s, **found.learner_s}
+    model = {Stage.ROLLOUT: said, **learns}
+    scales = {
+        word(stage): took[stage] / model[stage]
+        for stage in (Stage.ROLLOUT, Stage.TRAIN, Stage.LOGPROB)
+        if stage in model and took.get(stage, 0.0) > 0
+    }
     says = ", ".join(f"{name} x {scale:.2f}" for name, scale in scales.items())
     note = f"calibrated with {steps} on {found.gpu.name}: {says} of what the cost models say"
     return replace(spec, calibrated=scales, assumed=(*spec.assumed, note))
@@ -167,9 +165,7 @@ def _deviation(tokens: Floats, between: float, within: float) -> tuple[float, fl
 
 def _gpu(name: str) -> Gpu | None:
     """The GPU of the table that a driver's name means; None: none is known."""
-    said = name.lower()
-    names = [entry["name"] for entry in packaged("hardware")["gpu"]]
-    for known in sorted(names, key=len, reverse=True):
-        if known.lower().split("-")[0] in said.replace(" ", ""):
-            return gpu(known)
-    return None
+    said = name.lower().replace(" ", "")
+    names = sorted((one["name"] for one in packaged("hardware")["gpu"]), key=len, reverse=True)
+    same = (one for one in names if one.lower().split("-")[0] in said)
+    return next(map(gpu, same), None)

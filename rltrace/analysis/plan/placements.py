@@ -1,29 +1,33 @@
-"""The placements of a workload, side by side: each is a workload of the what-if replay, on pools
-split as suits it best."""
+"""The placements of a workload, each replayed on the pools that suit it."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import TypeVar
 
 import numpy as np
 
 from rltrace.analysis.plan.constants import PlanConstants
-from rltrace.analysis.plan.costs import (
+from rltrace.analysis.plan.generation import Rollout, env_seconds, rollout
+from rltrace.analysis.plan.hardware import Gpu, broadcast_s
+from rltrace.analysis.plan.learner import (
     Learner,
-    Rollout,
+    TrainingMemory,
     beside_an_engine,
-    env_seconds,
     learner,
-    rollout,
+    training_memory,
 )
-from rltrace.analysis.plan.memory import TrainingMemory, training_memory
+from rltrace.analysis.plan.shapes import Shape
 from rltrace.analysis.plan.spec import Spec
-from rltrace.analysis.plan.weights import Movement, movement, switch_s
 from rltrace.analysis.whatif.replay import Replay, replay
 from rltrace.analysis.whatif.workload import Batch, Engine, Sync, Workload
-from rltrace.trace.errors import ANSWER_IS_NO, RltraceError
+from rltrace.trace.errors import ANSWER_IS_NO, RltraceError, WrongUsage
+
+_Choice = TypeVar("_Choice")
+_Made = TypeVar("_Made")
 
 COLOCATED, PARTIAL = "colocated", "colocated, partial rollout"
 DISAGGREGATED, ONE_STEP_OFF = "disaggregated", "one-step-off"
@@ -53,6 +57,16 @@ class Kind:
     least_lag: float
     says: str
 
+    @property
+    def streams(self) -> bool:
+        """Whether generation goes on without waiting for the longest of a batch."""
+        return self.played == "async" or self.name == PARTIAL
+
+    @property
+    def own_updates(self) -> bool:
+        """Whether engines take weights when it suits them, from a copy."""
+        return self.name in (TRAJECTORY, THREE_POOLS)
+
 
 KINDS = (
     Kind(COLOCATED, "colocated", True, 0, "all GPUs generate, then all train"),
@@ -69,21 +83,24 @@ KINDS = (
 
 @dataclass(frozen=True)
 class Parts:
-    """Costs of a placement on one split. `exposed_sync_s` is the part of an update that nothing
-    hides, `rest_s` the time of a step in no stage; `lag_bound` the lag that is planned with, in
-    policy versions."""
+    """Costs of a placement on one split. `moved` are the weights of an update, or shared devices
+    that change sides; `rest_s` is the time of a step in no stage, `lag_bound` the lag that is
+    planned with, in policy versions."""
 
     kind: Kind
     devices: dict[str, int]
     rollout: Rollout
     learner: Learner
     memory: TrainingMemory
-    sync: Movement | None
-    switch_s: float
-    switch_says: str
-    exposed_sync_s: float
+    moved: Movement
     rest_s: float
-    lag_bound: float = 0.0
+    lag_bound: float
+
+    @property
+    def decoding_s(self) -> float:
+        """Generation of a step, as the placement has to wait for it."""
+        made = self.rollout
+        return made.throughput_s if self.kind.streams else made.barrier_s
 
     @property
     def step_s(self) -> float:
@@ -96,13 +113,11 @@ class Parts:
             # No more than lag_bound + 1 batches are on their way, each as long as a group.
             on_its_way_s = self.rollout.decoding_s + self.rollout.env_group_s
             actors_s = max(actors_s, on_its_way_s / (1 + self.lag_bound))
-            return max(actors_s, learner_s) + self.exposed_sync_s
-        actors_s = self.rollout.reward_s
-        partial = self.kind.name == PARTIAL
-        actors_s += self.rollout.throughput_s if partial else self.rollout.barrier_s
+            return max(actors_s, learner_s) + self.moved.exposed_s
+        actors_s = self.rollout.reward_s + self.decoding_s
         if self.kind.played == "one-step-off":
-            return max(actors_s, learner_s) + self.exposed_sync_s
-        return actors_s + learner_s + self.exposed_sync_s + self.switch_s
+            return max(actors_s, learner_s) + self.moved.exposed_s
+        return actors_s + learner_s + self.moved.exposed_s
 
 
 @dataclass(frozen=True)
@@ -114,61 +129,45 @@ class Placed:
     played: Replay
 
     @property
-    def kind(self) -> Kind:
-        """Which placement it is."""
-        return self.parts.kind
-
-    @property
     def step_s(self) -> float:
         """Seconds of a step."""
         return self.played.step_s
 
 
 class Pools:
-    """Costs of pools of any size, each worked out once. Errors are kept and raised again."""
+    """Costs of pools of any size, each worked out once: `rollout` is generation on so many GPUs,
+    `learner` training and its memory. Errors: `RltraceError` where nothing fits."""
 
     def __init__(self, spec: Spec, constants: PlanConstants) -> None:
         self.spec, self.constants = spec, constants
-        self._known: dict[tuple[str, int], Rollout | Learner | TrainingMemory | RltraceError] = {}
+        self.rollout, self.learner = cache(self._rollout), cache(self._learner)
 
-    def rollout(self, devices: int) -> Rollout:
-        """Generation on so many GPUs. Errors: `RltraceError` where no engine fits."""
+    def _rollout(self, devices: int) -> Rollout:
         gpu = self.spec.rollout_gpu if devices < self.spec.gpus else None
-        found = self._once(
-            "rollout", devices, lambda: rollout(self.spec, devices, self.constants, gpu)
-        )
-        assert isinstance(found, Rollout)
-        return found
+        return rollout(self.spec, devices, self.constants, gpu)
 
-    def learner(self, devices: int) -> tuple[Learner, TrainingMemory]:
-        """Training on so many GPUs, and its memory. Errors: `RltraceError` where nothing fits."""
-        memory = self._once(
-            "memory", devices, lambda: training_memory(self.spec, devices, self.constants)
-        )
-        learns = self._once("learner", devices, lambda: learner(self.spec, devices, self.constants))
-        assert isinstance(learns, Learner)
-        assert isinstance(memory, TrainingMemory)
-        return learns, memory
+    def _learner(self, devices: int) -> tuple[Learner, TrainingMemory]:
+        memory = training_memory(self.spec, devices, self.constants)
+        return learner(self.spec, devices, self.constants), memory
 
-    def _once(
-        self, what: str, devices: int, work: Callable[[], Rollout | Learner | TrainingMemory]
-    ) -> Rollout | Learner | TrainingMemory:
-        if (what, devices) not in self._known:
-            try:
-                self._known[what, devices] = work()
-            except RltraceError as error:
-                self._known[what, devices] = error
-        found = self._known[what, devices]
-        if isinstance(found, RltraceError):
-            raise found
-        return found
+
+def that_fit(
+    choices: Iterable[_Choice], make: Callable[[_Choice], _Made]
+) -> tuple[list[_Made], list[RltraceError]]:
+    """What is made of those choices that fit, and why the others do not."""
+    found: list[_Made] = []
+    refused: list[RltraceError] = []
+    for choice in choices:
+        try:
+            found.append(make(choice))
+        except RltraceError as error:
+            refused.append(error)
+    return found, refused
 
 
 def place(pools: Pools, kind: Kind) -> Placed:
-    """The placement on its best split, replayed.
-
-    Errors: `RltraceError` where no split of the GPUs holds it.
-    """
+    """The placement on its best split, replayed. Errors: `RltraceError` where no split of the GPUs
+    holds it."""
     parts = best_parts(pools, kind)
     load = workload(pools.spec, parts)
     return Placed(parts, load, replay(load))
@@ -176,22 +175,12 @@ def place(pools: Pools, kind: Kind) -> Placed:
 
 def best_parts(pools: Pools, kind: Kind) -> Parts:
     """Costs on the best split, by the step in closed form."""
-    total = pools.spec.gpus
     if kind.shared:
-        return parts_of(pools, kind, total)
-    found: Parts | None = None
-    why: RltraceError | None = None
-    for generating in splits(pools.spec):
-        try:
-            one = parts_of(pools, kind, generating)
-        except RltraceError as error:
-            why = why or error
-            continue
-        if found is None or one.step_s < found.step_s:
-            found = one
-    if found is None:
-        raise why or RltraceError("one GPU cannot be split into two pools", ANSWER_IS_NO)
-    return found
+        return parts_of(pools, kind, pools.spec.gpus)
+    found, refused = that_fit(splits(pools.spec), lambda count: parts_of(pools, kind, count))
+    if not found:
+        raise (*refused, RltraceError("one GPU cannot be split into two pools", ANSWER_IS_NO))[0]
+    return min(found, key=lambda parts: parts.step_s)
 
 
 def splits(spec: Spec) -> list[int]:
@@ -212,29 +201,24 @@ def parts_of(pools: Pools, kind: Kind, generating: int) -> Parts:
     spec, constants = pools.spec, pools.constants
     made = pools.rollout(generating)
     rest_s = constants["step_overhead_s"]
+    lag = kind.least_lag
     if kind.shared:
         learns, memory = pools.learner(generating)
         learns = beside_an_engine(learns, constants)
         # Beside the engine's share there is little room: training's state moves out and in.
         room = (1 - constants["engine_memory_share"]) * spec.gpu.memory_bytes
-        seconds, says = switch_s(
-            spec.model, spec.gpu, generating, memory.state_bytes > room, constants
-        )
-        return Parts(
-            kind, {"shared": generating}, made, learns, memory, None, seconds, says, 0.0, rest_s,
-            kind.least_lag,
-        )  # fmt: skip
+        offloads = memory.state_bytes > room
+        moved = switch(spec.model, spec.gpu, generating, offloads, constants)
+        return Parts(kind, {"shared": generating}, made, learns, memory, moved, rest_s, lag)
     learns, memory = pools.learner(spec.gpus - generating)
-    streams = kind.name in (TRAJECTORY, THREE_POOLS)
-    mechanism = spec.sync or ("relay" if streams else "bucketed")
-    update = movement(mechanism, spec.model, constants, generating)
-    # Relays take a copy from the learner and do the rest beside it.
-    exposed_s = min(memory.stall_s, update.seconds) if streams else update.seconds
+    mechanism = spec.sync or ("relay" if kind.own_updates else "bucketed")
+    moved = movement(mechanism, spec.model, constants, generating)
+    if kind.own_updates:  # relays take a copy from the learner and do the rest beside it
+        moved = replace(moved, exposed_s=min(memory.stall_s, moved.seconds))
     devices = {"rollout": generating, "train": spec.gpus - generating}
-    lag = kind.least_lag
     if kind.played == "async":
         lag = max(lag, useful_lag(made, spec.samples, spec.lag_bound))
-    return Parts(kind, devices, made, learns, memory, update, 0.0, "", exposed_s, rest_s, lag)
+    return Parts(kind, devices, made, learns, memory, moved, rest_s, lag)
 
 
 def workload(spec: Spec, parts: Parts) -> Workload:
@@ -246,18 +230,27 @@ def workload(spec: Spec, parts: Parts) -> Workload:
     groups = max(1, min(spec.prompts, played // group))
     n = groups * group
     scale = spec.samples / n
-    engine = made.engine
-    batches = tuple(_batch(spec, made, groups, group, seed, kind) for seed in range(_BATCHES))
+    engine, env = made.engine, spec.environment
+    judges = max(1, round(env.judges / scale))
+    queued = 1.0 if kind.name == THREE_POOLS else max(1.0, spec.samples / env.workers)
+    batches = tuple(
+        Batch(
+            tokens=made.lengths.batch(groups, group, spec.samples, seed).ravel(),
+            env_s=env_seconds(env, n, seed) * queued,
+            # Fewer judges stand for all of them, at the same rate.
+            verdict_s=np.full(n, env.reward_s * judges * scale / env.judges),
+            group=tuple(np.repeat(np.arange(groups), group).tolist()),
+        )
+        for seed in range(_BATCHES)
+    )
     batches *= max(1, math.ceil(_EVEN * parts.lag_bound / _BATCHES))
     tokens = float(np.mean([batch.tokens.sum() for batch in batches]))
     prefill = engine.prefill_s * spec.prompts / made.engines
     slots = made.engines * engine.slots / scale
-    judges = max(1, round(spec.environment.judges / scale))
-    async_ = kind.played == "async"
-    sync = Sync()
-    if parts.sync is not None:
-        hidden = 1 - parts.exposed_sync_s / parts.sync.seconds if parts.sync.seconds else 0.0
-        sync = Sync(parts.sync.seconds, hidden, parts.sync.bytes, parts.sync.mechanism)
+    moved, sync = parts.moved, Sync()
+    if not kind.shared:
+        hidden = 1 - moved.exposed_s / moved.seconds if moved.seconds else 0.0
+        sync = Sync(moved.seconds, hidden, moved.bytes)
     return Workload(
         placement=kind.played,
         batches=batches,
@@ -271,10 +264,10 @@ def workload(spec: Spec, parts: Parts) -> Workload:
         ),
         serial_s={stage: (seconds,) for stage, seconds in parts.learner.serial_s.items()},
         rest_s=parts.rest_s,
-        switch_s=parts.switch_s,
+        switch_s=moved.seconds if kind.shared else 0.0,
         reward_workers=judges,
-        scoring="sample" if spec.environment.reward_s else "group",
-        chunks=_CHUNKS if async_ else 1,
+        scoring="sample" if env.reward_s else "group",
+        chunks=_CHUNKS if kind.played == "async" else 1,
         sync=sync,
         lag_bound=parts.lag_bound,
         in_flight=_IN_FLIGHT if kind.name == PARTIAL else 1.0,
@@ -282,33 +275,7 @@ def workload(spec: Spec, parts: Parts) -> Workload:
         devices={pool: float(count) for pool, count in parts.devices.items()},
         useful_tokens=spec.response_tokens * spec.keep_share,
         usd_per_device_hour=spec.usd_per_hour,
-        parameters=spec.model.parameters,
     )
-
-
-def _batch(spec: Spec, made: Rollout, groups: int, group: int, seed: int, kind: Kind) -> Batch:
-    n = groups * group
-    env = spec.environment
-    slower = 1.0
-    if math.isfinite(env.workers) and kind.name != THREE_POOLS:
-        slower = max(1.0, spec.samples / env.workers)
-    scale = spec.samples / n
-    judges = max(1, round(env.judges / scale))
-    return Batch(
-        tokens=made.lengths.batch(groups, group, spec.samples, seed).ravel(),
-        env_s=env_seconds(env, n, seed) * slower,
-        # Fewer judges stand for all of them, at the same rate.
-        verdict_s=np.full(n, env.reward_s * judges * scale / env.judges),
-        group=tuple(np.repeat(np.arange(groups), group).tolist()),
-    )
-
-
-def usd_per_hour(spec: Spec, devices: dict[str, int]) -> float:
-    """What the pools cost an hour; NaN where a price is not known."""
-    if spec.rollout_gpu is not None and "rollout" in devices:
-        of_rollout = devices["rollout"] * spec.rollout_usd_per_hour
-        return of_rollout + devices["train"] * spec.usd_per_hour
-    return sum(devices.values()) * spec.usd_per_hour
 
 
 # --- how much lag an asynchronous job has a use for, of what it may have
@@ -331,3 +298,70 @@ def useful_lag(made: Rollout, samples: int, asked: float) -> float:
     outside = made.env_s / made.decoding_s if made.decoding_s > 0 else 0.0
     on_their_way = made.engines * made.engine.slots * (1 + outside) / samples
     return min(asked, math.ceil(min(on_their_way, MOST_PLANNED)) + 1.0, MOST_PLANNED)
+
+
+# --- moving weights from learner to rollout, by mechanism: what a link could do says little
+# Published times of one mechanism follow a fixed cost, a cost for each tensor (which is why many
+# small experts are the worst), and bytes over a bandwidth of the mechanism's own.
+
+_MOVED_BY = {
+    "naive": ("sync_fixed_s", "tensor_s", "naive_link_gb_per_s"),
+    "bucketed": ("sync_latency_s", "bucketed_tensor_s", "bucketed_link_gb_per_s"),
+    "relay": ("sync_latency_s", "", "relay_link_gb_per_s"),
+    "delta": ("sync_fixed_s", "", "delta_link_gb_per_s"),
+    "direct": ("", "", "direct_gpu_gb_per_s"),
+}
+"""Constants of a mechanism: seconds of an update, of each tensor, and the bandwidth."""
+
+
+@dataclass(frozen=True)
+class Movement:
+    """An update: seconds, of which `exposed_s` are hidden by nothing, and the arithmetic in words.
+    Shared devices that change sides have no mechanism."""
+
+    mechanism: str
+    seconds: float
+    exposed_s: float
+    bytes: float
+    says: str
+
+
+def movement(
+    mechanism: str,
+    shape: Shape,
+    constants: PlanConstants,
+    receivers: float = 8.0,
+    bytes_each: float = 2.0,
+) -> Movement:
+    """One update of all weights to `receivers` GPUs. Errors: `RltraceError` for an unknown
+    mechanism."""
+    size = bytes_each * shape.parameters
+    giga = 1e9
+    if mechanism not in _MOVED_BY:
+        raise WrongUsage(f"--sync must be one of {', '.join(_MOVED_BY)}, not {mechanism!r}")
+    fixed, each, rate = (constants[name] if name else 0.0 for name in _MOVED_BY[mechanism])
+    rate *= giga
+    if mechanism == "direct":
+        rate *= max(1.0, receivers)
+    hop_s = constants["hop_latency_far_s"] if mechanism == "relay" else 0.0
+    moved_s = broadcast_s(size, 1 + receivers, rate, hop_s)
+    seconds = fixed + each * shape.tensors + moved_s
+    tensors = f" + {shape.tensors:,.0f} tensors x {1e3 * each:.2g} ms" if each else ""
+    says = f"{fixed:.2g} s{tensors} + {size / giga:,.0f} GB / {rate / giga:,.3g} GB/s"
+    return Movement(mechanism, seconds, seconds, size, says)
+
+
+def switch(
+    shape: Shape, gpu: Gpu, devices: float, offloads: bool, constants: PlanConstants
+) -> Movement:
+    """Shared devices that change sides, there and back: sleep and wake, training's state to the
+    host and back where it does not fit beside the engine, and weights in the engines' layout."""
+    fixed = constants["switch_fixed_s"]
+    state = 16 * shape.parameters / devices if offloads else 0.0
+    moved = 2 * state / (1e9 * gpu.host_gb_per_s)
+    # Tensor by tensor every GPU receives nearly all of them and keeps its part.
+    rate = gpu.link(devices) * constants["reshard_link_share"]
+    resharded = shape.weight_bytes / rate + constants["bucketed_tensor_s"] * shape.tensors
+    says = f"{fixed:.2g} s sleep and wake + {moved:.2g} s offload + {resharded:.2g} s reshard"
+    seconds = fixed + moved + resharded
+    return Movement("", seconds, seconds, shape.weight_bytes, says)

@@ -1,16 +1,21 @@
-"""The plan: stages with their arithmetic, memory, placements side by side, walls, pools, lags; then
-what follows from these."""
+"""The plan: the best placement of a workload, what it is made of, and sweeps."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
-from rltrace.analysis.plan.arithmetic import StageCost, stage_costs
-from rltrace.analysis.plan.constants import PlanConstants, constant
-from rltrace.analysis.plan.costed_walls import Walls, costed
-from rltrace.analysis.plan.costs import rollout
-from rltrace.analysis.plan.memory import zero_bytes
+from rltrace.analysis.plan.breakdown import (
+    MemoryUse,
+    StageCost,
+    Walls,
+    costed,
+    memory_use,
+    stage_costs,
+)
+from rltrace.analysis.plan.constants import PlanConstants, check_limits, table
+from rltrace.analysis.plan.generation import rollout
 from rltrace.analysis.plan.placements import (
     ASYNC,
     COLOCATED,
@@ -28,12 +33,11 @@ from rltrace.analysis.plan.placements import (
     parts_of,
     place,
     splits,
-    usd_per_hour,
+    that_fit,
 )
 from rltrace.analysis.plan.spec import Spec
-from rltrace.analysis.whatif.bound import walls as replayed_walls
-from rltrace.analysis.whatif.predict import Estimate
-from rltrace.trace.errors import ANSWER_IS_NO, RltraceError
+from rltrace.analysis.stats.estimate import Estimate
+from rltrace.trace.errors import ANSWER_IS_NO, RltraceError, WrongUsage
 
 _NEAR = 1.3
 WORTH = 1.1
@@ -50,16 +54,16 @@ class Row:
 
     name: str
     says: str
-    devices: dict[str, int]
-    step_s: float
-    tokens_per_gpu_s: float
-    tokens_per_usd: float
-    usd_per_hour: float
-    learner_waits_share: float
-    rollout_idle_share: float
-    mean_lag: float
-    lags: dict[int, float]
-    allowed: bool
+    devices: dict[str, int] = field(default_factory=dict)
+    step_s: float = math.nan
+    tokens_per_gpu_s: float = math.nan
+    tokens_per_usd: float = math.nan
+    usd_per_hour: float = math.nan
+    learner_waits_share: float = math.nan
+    rollout_idle_share: float = math.nan
+    mean_lag: float = math.nan
+    lags: dict[int, float] = field(default_factory=dict)
+    allowed: bool = True
     refused: str = ""
 
 
@@ -75,21 +79,6 @@ class SplitPoint:
 
 
 @dataclass(frozen=True)
-class MemoryUse:
-    """Bytes of a GPU by what they are for, and of how much they may be."""
-
-    where: str
-    parts: dict[str, float]
-    usable_bytes: float
-    notes: tuple[str, ...]
-
-    @property
-    def fits(self) -> bool:
-        """Whether they do."""
-        return sum(self.parts.values()) <= self.usable_bytes
-
-
-@dataclass(frozen=True)
 class Plan:
     """The answer in figures. `best` is the placement that is recommended, `step_s` its step with a
     range: each constant at its ends, alone, in quadrature. `split_curve` is that of the best
@@ -101,15 +90,18 @@ class Plan:
     memory: tuple[MemoryUse, ...]
     rows: tuple[Row, ...]
     best: Row
-    parts: Parts
     placed: Placed
     step_s: Estimate
     walls: Walls
-    replayed_walls: tuple[str, ...]
     split_curve: tuple[SplitPoint, ...]
     balanced_part: float
     env_places: float
     rests_on: tuple[str, ...]
+
+    @property
+    def parts(self) -> Parts:
+        """Costs of the best placement."""
+        return self.placed.parts
 
     @property
     def needs_lag(self) -> Row | None:
@@ -122,10 +114,8 @@ class Plan:
 
 
 def plan(spec: Spec) -> Plan:
-    """The plan of a workload.
-
-    Errors: `RltraceError` where no placement of it fits on its GPUs, with the number.
-    """
+    """The plan of a workload. Errors: `RltraceError` where no placement of it fits on its GPUs,
+    with the number."""
     constants = PlanConstants()
     pools = Pools(spec, constants)
     rows, placed = _placements(pools, _kinds(spec))
@@ -135,49 +125,17 @@ def plan(spec: Spec) -> Plan:
     return Plan(
         spec=spec,
         stages=stage_costs(spec, parts, constants),
-        memory=_memory(spec, parts, constants),
+        memory=memory_use(spec, parts, constants),
         rows=tuple(rows),
         best=best,
-        parts=parts,
         placed=chosen,
         step_s=_range(spec, parts, chosen.step_s, constants),
         walls=costed(parts),
-        replayed_walls=replayed_walls(chosen.load, chosen.played),
         split_curve=_curve(pools, placed, best),
         balanced_part=_balanced(pools),
         env_places=spec.samples / chosen.step_s * spec.environment.mean_s,
         rests_on=constants.sentences(),
     )
-
-
-def quick(spec: Spec) -> tuple[Row, Walls]:
-    """The best placement and its walls, without the rest: a point of a sweep.
-
-    Errors: as `plan`.
-    """
-    pools = Pools(spec, PlanConstants())
-    near = _near(pools)
-    rows, placed = _placements(pools, near)
-    best = _best(rows)
-    chosen = placed[best.name]
-    return best, costed(chosen.parts)
-
-
-def _near(pools: Pools) -> list[Kind]:
-    """Placements that may be the best: those that are allowed and, in closed form, nearly as fast
-    as the fastest. Errors: as `plan`."""
-    found: list[tuple[float, Kind]] = []
-    why: RltraceError | None = None
-    for kind in _kinds(pools.spec):
-        try:
-            found.append((best_parts(pools, kind).step_s, kind))
-        except RltraceError as error:
-            why = why or error
-    if not found:
-        raise why or RltraceError("there is no placement", ANSWER_IS_NO)
-    allowed = [(s, k) for s, k in found if k.least_lag <= pools.spec.lag_bound] or found
-    least = min(seconds for seconds, _ in allowed)
-    return [kind for seconds, kind in allowed if seconds <= _NEAR * least]
 
 
 def _kinds(spec: Spec) -> list[Kind]:
@@ -189,21 +147,25 @@ def _placements(pools: Pools, kinds: list[Kind]) -> tuple[list[Row], dict[str, P
     rows: list[Row] = []
     placed: dict[str, Placed] = {}
     for kind in kinds:
+        allowed = kind.least_lag <= pools.spec.lag_bound
         try:
             placed[kind.name] = place(pools, kind)
         except RltraceError as error:
-            rows.append(_refused(pools.spec, kind, str(error)))
+            rows.append(Row(kind.name, kind.says, allowed=allowed, refused=str(error)))
             continue
-        rows.append(_row(pools.spec, placed[kind.name]))
+        rows.append(_row(pools.spec, placed[kind.name], allowed))
     if not placed:
         raise RltraceError(rows[0].refused, ANSWER_IS_NO)
     return rows, placed
 
 
-def _row(spec: Spec, placed: Placed) -> Row:
+def _row(spec: Spec, placed: Placed, allowed: bool) -> Row:
     parts, played = placed.parts, placed.played
     useful = spec.response_tokens * spec.keep_share * (1 - played.stale_share)
-    usd = usd_per_hour(spec, parts.devices)
+    usd = sum(parts.devices.values()) * spec.usd_per_hour
+    if spec.rollout_gpu is not None and not parts.kind.shared:
+        usd = parts.devices["rollout"] * spec.rollout_usd_per_hour
+        usd += parts.devices["train"] * spec.usd_per_hour
     return Row(
         name=parts.kind.name,
         says=parts.kind.says,
@@ -216,14 +178,8 @@ def _row(spec: Spec, placed: Placed) -> Row:
         rollout_idle_share=played.rollout_idle_s / played.step_s,
         mean_lag=played.mean_lag,
         lags=dict(played.lags),
-        allowed=parts.kind.least_lag <= spec.lag_bound,
+        allowed=allowed,
     )
-
-
-def _refused(spec: Spec, kind: Kind, why: str) -> Row:
-    nan = math.nan
-    allowed = kind.least_lag <= spec.lag_bound
-    return Row(kind.name, kind.says, {}, nan, nan, nan, nan, nan, nan, nan, {}, allowed, why)
 
 
 def _best(rows: list[Row]) -> Row:
@@ -240,44 +196,12 @@ def _best(rows: list[Row]) -> Row:
     return min(near, key=lambda row: _SIMPLEST.index(row.name))
 
 
-def _memory(spec: Spec, parts: Parts, constants: PlanConstants) -> tuple[MemoryUse, ...]:
-    held, engine = parts.memory, parts.rollout.engine
-    stages = zero_bytes(spec.model.parameters, held.devices)
-    sharded = ", ".join(f"ZeRO-{s} {b / 1e9:,.1f} GB" for s, b in stages.items() if s != "0")
-    notes = [f"unsharded {stages['0'] / 1e9:,.0f} GB (16 bytes a parameter); {sharded}"]
-    if held.ways > 1:
-        notes.append(f"the longest sequence is split over {held.ways} GPUs")
-    if held.recompute:
-        notes.append("activations are computed again")
-    if held.offloads:
-        notes.append("the optimizer lives on the host")
-    train = MemoryUse(
-        f"training, {held.devices} GPUs, ZeRO-{held.stage}",
-        {"state": held.state_bytes, "activations": held.activation_bytes},
-        held.usable_bytes,
-        tuple(notes),
-    )
-    gpu = spec.rollout_gpu if spec.rollout_gpu and not parts.kind.shared else spec.gpu
-    usable = gpu.memory_bytes * constants["engine_memory_share"]
-    each = parts.rollout.running * engine.sequence_bytes / engine.ways
-    engines = MemoryUse(
-        f"engines, {parts.rollout.engines:g} of {engine.ways} GPU{'s' * (engine.ways > 1)}",
-        {"weights": engine.weight_bytes / engine.ways, "caches in use": each},
-        usable,
-        (
-            f"{engine.slots:,.0f} sequences fit an engine ({engine.because}); a sequence takes "
-            f"{engine.sequence_bytes / 1e9:,.3g} GB of cache on average",
-        ),
-    )
-    return train, engines
-
-
 def _range(spec: Spec, parts: Parts, replayed_s: float, constants: PlanConstants) -> Estimate:
     """The step with each constant at either end, on the same split."""
     generating = parts.devices.get("rollout", spec.gpus)
     down = up = 0.0
     for name in list(constants.used):
-        ends = constant(name)
+        ends = table()[name]
         for end in (ends.low, ends.high):
             other = Pools(spec, PlanConstants({name: end}))
             try:
@@ -291,25 +215,24 @@ def _range(spec: Spec, parts: Parts, replayed_s: float, constants: PlanConstants
 
 
 def _curve(pools: Pools, placed: dict[str, Placed], best: Row) -> tuple[SplitPoint, ...]:
-    spec = replace(pools.spec, split=math.nan)
-    apart = [one for one in placed.values() if not one.kind.shared]
+    apart = [one for one in placed.values() if not one.parts.kind.shared]
     if not apart:
         return ()
-    kind = next((p.kind for p in apart if p.kind.name == best.name), None)
-    kind = kind or min(apart, key=lambda one: one.step_s).kind
-    points = []
-    for generating in splits(spec):
-        try:
-            one = parts_of(pools, kind, generating)
-        except RltraceError:
-            continue
-        streams = kind.played == "async"
-        actors_s = one.rollout.throughput_s if streams else one.rollout.barrier_s
-        learner_s = one.learner.total_s + one.rest_s
-        points.append(
-            SplitPoint(generating, spec.gpus - generating, actors_s, learner_s, one.step_s)
+    chosen = placed[best.name]
+    if chosen.parts.kind.shared:
+        chosen = min(apart, key=lambda one: one.step_s)
+    kind = chosen.parts.kind
+    generating = splits(replace(pools.spec, split=math.nan))
+    return tuple(
+        SplitPoint(
+            one.devices["rollout"],
+            one.devices["train"],
+            one.decoding_s,
+            one.learner.total_s + one.rest_s,
+            one.step_s,
         )
-    return tuple(points)
+        for one in that_fit(generating, lambda count: parts_of(pools, kind, count))[0]
+    )
 
 
 def _balanced(pools: Pools) -> float:
@@ -322,3 +245,114 @@ def _balanced(pools: Pools) -> float:
     except RltraceError:
         return math.nan
     return made.throughput_s / (made.throughput_s + learns.total_s)
+
+
+# --- sweeps: a plan for each of many values of one figure of the workload
+
+_POINTS = 12
+_MOST = 1000
+_FIGURES = {
+    "gpus": "gpus.count",
+    "prompts": "batch.prompts",
+    "group": "batch.group",
+    "mean_tokens": "lengths.mean_tokens",
+    "cap_tokens": "lengths.cap_tokens",
+    "variation": "lengths.variation",
+    "lag": "staleness",
+    "split": "",
+    "env_latency": "environment.latency_s",
+}
+"""What can be swept, by its name in `--sweep`, and under which name its limits stand."""
+_WHOLE = ("gpus", "prompts", "group")
+
+
+@dataclass(frozen=True)
+class Point:
+    """A value, the best placement with it and the wall that binds then; or why there is none."""
+
+    value: float
+    row: Row | None
+    wall: str
+    refused: str
+
+
+def asked(text: str) -> tuple[str, list[float]]:
+    """`gpus=16..256` (a dozen values, evenly by their logarithm), `gpus=16..256:100` or
+    `gpus=16,32,64` -> what, and its values. Errors: `RltraceError` for what makes no sense."""
+    what, equals, given = text.partition("=")
+    if not equals or what not in _FIGURES:
+        raise WrongUsage(
+            f"--sweep must be like gpus=16..256, of one of {', '.join(_FIGURES)}, not {text!r}"
+        )
+    limits = _FIGURES[what]
+    whole = what in _WHOLE
+    try:
+        if ".." in given:
+            ends, _, count = given.partition(":")
+            low, high = (float(end) for end in ends.split(".."))
+            values = _between(low, high, int(count) if count else _POINTS)
+        else:
+            values = [float(value) for value in given.split(",")]
+        if whole:
+            values = list(dict.fromkeys(float(round(value)) for value in values))
+    except (ValueError, OverflowError):  # no numbers, or not finite
+        values = []
+    least = 1 if whole else 0
+    sensible = values and all(math.isfinite(v) and v >= least for v in values)
+    if not sensible or len(values) > _MOST:
+        raise WrongUsage(
+            f"--sweep {text!r} names no values: give {what}=LOW..HIGH, {what}=LOW..HIGH:COUNT or a "
+            f"list, of at most {_MOST:,}"
+        )
+    for value in values:
+        check_limits(limits, value, f"--sweep {what}")
+    return what, values
+
+
+def sweep(spec: Spec, what: str, values: list[float]) -> list[Point]:
+    """The best placement of the workload for each value of a figure."""
+    found = []
+    for value in values:
+        try:
+            row, walls = quick(_changed(spec, what, value))
+        except RltraceError as error:
+            found.append(Point(value, None, "", str(error)))
+            continue
+        names = [wall.name for wall in walls.binding]
+        found.append(Point(value, row, (*names, "nothing")[0], ""))
+    return found
+
+
+def quick(spec: Spec) -> tuple[Row, Walls]:
+    """The best placement and its walls, without the rest: a point of a sweep. Replayed are those
+    that are allowed and, in closed form, nearly as fast as the fastest. Errors: as `plan`."""
+    pools = Pools(spec, PlanConstants())
+    found, refused = that_fit(_kinds(spec), lambda kind: best_parts(pools, kind))
+    if not found:
+        raise refused[0]
+    allowed = [parts for parts in found if parts.kind.least_lag <= spec.lag_bound] or found
+    least = min(parts.step_s for parts in allowed)
+    near = [parts.kind for parts in allowed if parts.step_s <= _NEAR * least]
+    rows, placed = _placements(pools, near)
+    best = _best(rows)
+    return best, costed(placed[best.name].parts)
+
+
+def _changed(spec: Spec, what: str, value: float) -> Spec:
+    if what == "split" and not 0 < value < 1:
+        raise RltraceError(f"a split is the part that generates, between 0 and 1, not {value:g}")
+    if what == "env_latency":
+        env = spec.environment
+        env = replace(env, latency_s=value, calls=max(1.0, env.calls))
+        return replace(spec, environment=env)
+    figure: dict[str, Any] = {"lag_bound" if what == "lag" else what: value}
+    if what in _WHOLE:
+        figure = {what: round(value)}
+    return replace(spec, **figure)
+
+
+def _between(low: float, high: float, count: int) -> list[float]:
+    if not (0 < low <= high and 2 <= count <= _MOST):
+        return []
+    step = (high / low) ** (1 / (count - 1))
+    return [low * step**i for i in range(count - 1)] + [high]

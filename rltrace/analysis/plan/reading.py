@@ -6,17 +6,17 @@ import math
 import re
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
 from rltrace.analysis.plan import shapes
-from rltrace.analysis.plan.hardware import Gpu, changed, check_limits, counted, gpu
+from rltrace.analysis.plan.constants import check_limits
+from rltrace.analysis.plan.hardware import Gpu, counted, gpu
 from rltrace.analysis.plan.shapes import Shape
-from rltrace.analysis.plan.spec import STALENESS, Environment, Spec
-from rltrace.analysis.plan.training import Layout
+from rltrace.analysis.plan.spec import STALENESS, Environment, Layout, Spec
 from rltrace.analysis.prices import table_price
-from rltrace.analysis.whatif.physics import MECHANISMS
+from rltrace.analysis.whatif.constants import MECHANISMS
 from rltrace.trace.errors import RltraceError, WrongUsage
 from rltrace.trace.given_files import text_given
 from rltrace.trace.texts import parsed_toml
@@ -25,13 +25,11 @@ STACKS = ("hf", "fsdp", "megatron", "nvidia")
 Tables = dict[str, dict[str, Any]]
 
 _SHAPE = ("layers", "hidden", "heads", "kv_heads", "head_dim", "experts", "chosen", "latent")
-_GPU = ("tflops", "memory_gb", "memory_tb_per_s", "near_gb_per_s", "far_gb_per_s",
-        "host_gb_per_s", "node")  # fmt: skip
 KEYS: dict[str, tuple[str, ...]] = {
     "": ("name", "note", "staleness"),
     "model": ("name", "parameters", "active", *_SHAPE),
     "gpus": ("kind", "usd_per_hour", "split", "rollout_kind", "rollout_usd_per_hour"),
-    "gpu": _GPU,
+    "gpu": tuple(figure.name for figure in fields(Gpu) if figure.name != "name"),
     "batch": ("prompts", "group", "updates", "epochs", "keep_share"),
     "lengths": ("prompt_tokens", "mean_tokens", "cap_tokens", "variation", "within_share"),
     "environment": ("calls", "latency_s", "variation", "failures", "timeout_s", "workers"),
@@ -49,6 +47,7 @@ _TEXTS = {"name", "note", "kind", "rollout_kind", "mechanism", "stack", "split",
 _FLAGS = {"reference", "logprob", "critic", "multimodal", "own_agent"}
 _WHOLE = {"prompts", "group", "updates", "workers", "tensor", "pipeline", "expert", *_SHAPE}
 _MAY_BE_NONE = {"experts", "chosen", "latent"}  # 0: the model has none
+_WORDS = {"mechanism": MECHANISMS, "stack": STACKS}
 _TIME = re.compile(r"([0-9]*\.?[0-9]+)\s*(ms|s|min|m|h)?")
 _SECONDS = {"ms": 1e-3, "s": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0, None: 1.0}
 
@@ -87,10 +86,8 @@ def seconds(text: str, what: str) -> float:
 
 
 def spec_of(tables: Tables, where: str) -> Spec:
-    """The workload that tables state. `where` names them in errors.
-
-    Errors: `RltraceError`, one sentence, for what makes no sense.
-    """
+    """The workload that tables state. `where` names them in errors. Errors: `RltraceError`, one
+    sentence, for what makes no sense."""
     for table, values in tables.items():
         _check(table, values, where)
     assumed: list[str] = []
@@ -101,36 +98,37 @@ def spec_of(tables: Tables, where: str) -> Spec:
             assumed.append(says)
         return otherwise if value is None else float(value)
 
-    def flag(key: str, table: str = "passes", otherwise: bool = False) -> bool:
-        return bool(tables.get(table, {}).get(key, otherwise))
-
     model = _model(tables.get("model", {}), where)
     count, kind = _gpus(tables, where)
+    gpus = tables["gpus"]
     mean = number("lengths", "mean_tokens", math.nan)
     if math.isnan(mean):
         _refuse(where, "how long are responses? Give --mean-tokens (lengths.mean_tokens)")
-    cap = number("lengths", "cap_tokens", math.nan)
-    if math.isnan(cap):
-        cap = 4 * mean
-        assumed.append(f"responses are cut at {cap:,.0f} tokens, four times their mean")
+    says = f"responses are cut at {4 * mean:,.0f} tokens, four times their mean"
+    cap = number("lengths", "cap_tokens", 4 * mean, says)
     if not cap > mean:
         _refuse(where, f"the cap of {cap:,.0f} tokens is not above the mean of {mean:,.0f}")
     prompts = int(number("batch", "prompts", 128, "128 prompts a step"))
     group = int(number("batch", "group", 8, "8 samples of each prompt"))
     updates = int(number("batch", "updates", 1, "one optimizer update a step"))
     lag = _lag(tables.get("", {}).get("staleness"), where, assumed)
-    price, priced = _price(tables.get("gpus", {}), kind, "usd_per_hour")
-    other = tables.get("gpus", {}).get("rollout_kind")
-    rollout_gpu = gpu(str(other)) if other else None
-    rollout_usd = math.nan
-    if rollout_gpu is not None:
-        rollout_usd, more = _price(tables["gpus"], rollout_gpu, "rollout_usd_per_hour")
+    price, priced = _price(gpus, kind, "usd_per_hour")
+    rollout_gpu, rollout_usd = None, math.nan
+    if gpus.get("rollout_kind"):
+        rollout_gpu = gpu(str(gpus["rollout_kind"]))
+        rollout_usd, more = _price(gpus, rollout_gpu, "rollout_usd_per_hour")
         priced = f"{priced}; {more}"
     if updates > prompts * group:
         _refuse(where, f"{updates} optimizer updates cannot share {prompts * group} samples")
-    for key, ways in _ways(tables).items():
+    layout = Layout(**{key: int(ways) for key, ways in tables.get("training", {}).items()})
+    engine_ways = int(number("engine", "tensor", 0))
+    for what, ways in (
+        ("an engine", engine_ways),
+        ("training.tensor x pipeline", max(1, layout.tensor) * layout.pipeline),
+        ("training.expert", layout.expert),
+    ):
         if ways > count:
-            _refuse(where, f"{key} over {ways} GPUs cannot be on {count}")
+            _refuse(where, f"{what} over {ways} GPUs cannot be on {count}")
     return Spec(
         name=str(tables.get("", {}).get("name", model.name)),
         model=model,
@@ -145,27 +143,19 @@ def spec_of(tables: Tables, where: str) -> Spec:
         within_share=number("lengths", "within_share", math.nan),
         updates=updates,
         epochs=number("batch", "epochs", 1),
-        reference=flag("reference"),
-        logprob=flag("logprob", otherwise=True),
-        critic=flag("critic"),
+        **tables.get("passes", {}),
         lag_bound=lag,
         sync=str(tables.get("sync", {}).get("mechanism", "")),
-        split=_split(tables.get("gpus", {}).get("split"), count, where),
+        split=_split(gpus.get("split"), count, where),
         slots=number("engine", "sequences", math.nan),
-        rollout_ways=int(number("engine", "tensor", 0)),
-        layout=Layout(
-            int(number("training", "tensor", 0)),
-            int(number("training", "pipeline", 1)),
-            int(number("training", "expert", 1)),
-        ),
+        rollout_ways=engine_ways,
+        layout=layout,
         environment=_environment(tables),
         usd_per_hour=price,
         priced=priced,
         rollout_gpu=rollout_gpu,
         rollout_usd_per_hour=rollout_usd,
-        stack=str(tables.get("prefers", {}).get("stack", "")),
-        multimodal=flag("multimodal", "prefers"),
-        own_agent=flag("own_agent", "prefers"),
+        **tables.get("prefers", {}),
         keep_share=number("batch", "keep_share", 1),
         assumed=tuple(assumed),
     )
@@ -199,18 +189,11 @@ def _gpus(tables: Tables, where: str) -> tuple[int, Gpu]:
     if "kind" not in values:
         _refuse(where, "how many GPUs of which kind? Give --gpus, like 32xH100")
     count, kind = counted(str(values["kind"]))
-    return count, changed(kind, tables.get("gpu", {}))
-
-
-def _ways(tables: Tables) -> dict[str, int]:
-    """Over how many GPUs the stated layouts split an engine and a copy of what is trained."""
-    training = tables.get("training", {})
-    copy = int(training.get("tensor", 1)) * int(training.get("pipeline", 1))
-    return {
-        "an engine": int(tables.get("engine", {}).get("tensor", 1)),
-        "training.tensor x pipeline": copy,
-        "training.expert": int(training.get("expert", 1)),
-    }
+    figures = tables.get("gpu", {})
+    node = figures.get("node", 1)
+    if node != round(node):
+        raise WrongUsage(f"[gpu] node must be a whole number, not {node!r}")
+    return count, replace(kind, **figures)
 
 
 def _split(value: object, count: int, where: str) -> float:
@@ -257,15 +240,8 @@ def _price(values: Mapping[str, Any], kind: Gpu, key: str) -> tuple[float, str]:
 
 def _environment(tables: Tables) -> Environment:
     env, reward = tables.get("environment", {}), tables.get("reward", {})
-    latency = float(env.get("latency_s", 0))
-    calls = float(env.get("calls", 1 if latency else 0))
     return Environment(
-        calls=calls if latency else 0.0,
-        latency_s=latency,
-        variation=float(env.get("variation", 1)),
-        failures=float(env.get("failures", 0)),
-        timeout_s=float(env.get("timeout_s", math.nan)),
-        workers=float(env.get("workers", math.inf)),
+        **{**env, "calls": env.get("calls", 1) if env.get("latency_s") else 0},
         reward_s=float(reward.get("latency_s", 0)),
         judges=int(reward.get("workers", 64)),
     )
@@ -278,11 +254,11 @@ def _check(table: str, values: Mapping[str, Any], where: str) -> None:
         name = f"{table}.{key}" if table else key
         if key not in KEYS[table]:
             _refuse(where, f"there is no {name}; known are {', '.join(KEYS[table])}")
-        if key in _TEXTS:
-            continue
-        if key in _FLAGS:
-            if not isinstance(value, bool):
-                _refuse(where, f"{name} must be true or false, not {value!r}")
+        if key in _WORDS and value not in _WORDS[key]:
+            _refuse(where, f"{name} must be one of {', '.join(_WORDS[key])}, not {value!r}")
+        if key in _FLAGS and not isinstance(value, bool):
+            _refuse(where, f"{name} must be true or false, not {value!r}")
+        if key in _TEXTS or key in _FLAGS:
             continue
         if isinstance(value, bool) or not isinstance(value, int | float):
             _refuse(where, f"{name} must be a number, not {value!r}")
@@ -292,12 +268,6 @@ def _check(table: str, values: Mapping[str, Any], where: str) -> None:
         if key in _WHOLE and (value < least or value != round(value)):
             _refuse(where, f"{name} must be a whole number, {least} or more, not {value:g}")
         check_limits(name, value, where=where)
-    mechanism = values.get("mechanism") if table == "sync" else None
-    if mechanism is not None and mechanism not in MECHANISMS:
-        _refuse(where, f"sync.mechanism must be one of {', '.join(MECHANISMS)}, not {mechanism!r}")
-    stack = values.get("stack") if table == "prefers" else None
-    if stack is not None and stack not in STACKS:
-        _refuse(where, f"prefers.stack must be one of {', '.join(STACKS)}, not {stack!r}")
 
 
 def _refuse(where: str, why: str) -> NoReturn:

@@ -88,9 +88,7 @@ class Shape:
 
 def by_name(name: str) -> Shape:
     """The shape of a model by its name, or of a local config.json or the folder that holds one.
-
-    Errors: `RltraceError` where neither is known, with what comes near.
-    """
+    Errors: `RltraceError` where neither is known, with what comes near."""
     path = Path(name)
     # os.path: pathlib raises for a name that is longer than any file's.
     if path.name == "config.json" or os.path.isfile(path / "config.json"):
@@ -125,9 +123,7 @@ def by_size(parameters: float, active: float = math.nan) -> Shape:
 
 def from_config(path: Path) -> Shape:
     """The shape that a config.json of the usual kind (Llama, Qwen, Mixtral, DeepSeek) tells.
-
-    Errors: `RltraceError` where it cannot be read or lacks what is needed.
-    """
+    Errors: `RltraceError` where it cannot be read or lacks what is needed."""
     try:
         data = json.loads(text_given(path))
     except OSError as error:
@@ -239,8 +235,3 @@ def _known() -> dict[str, Shape]:
         for name in (entry["name"], *entry.get("also", ())):
             found[_key(name)] = shape
     return found
-
-
-def names() -> tuple[str, ...]:
-    """All models of the table."""
-    return tuple(entry["name"] for entry in packaged("models")["model"])

@@ -1,5 +1,4 @@
-"""Triage: rough seconds of the stages of a step in, the step of each placement, what binds and the
-first fix out. For a first look and an interview; a trace says what these seconds hide.
+"""Triage before there is a run: of rough seconds of stages, or of words.
 
 The step is composed as elsewhere here: stages that take turns add up; where actors and learner run
 beside each other the longer chain counts, and the part of weight movement that is not hidden. A
@@ -11,14 +10,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field
+from itertools import compress
 
-from rltrace.analysis.binding import ALIKE, RESOURCE_OF
-from rltrace.analysis.plan.hardware import check_limits
+from rltrace.analysis.binding import RESOURCE_OF
+from rltrace.analysis.plan.breakdown import how_many_bind
+from rltrace.analysis.plan.constants import check_limits
+from rltrace.analysis.plan.frameworks import Choice, choose
+from rltrace.analysis.plan.hardware import gpu
+from rltrace.analysis.plan.placements import ASYNC, COLOCATED, ONE_STEP_OFF, THREE_POOLS
+from rltrace.analysis.plan.shapes import by_size
+from rltrace.analysis.plan.spec import STALENESS, Environment, Spec
 from rltrace.analysis.playbook import Move, moves
-from rltrace.analysis.walls.rank import BINDS
-from rltrace.analysis.walls.wall import TAIL
-from rltrace.analysis.whatif.predict import NO_GAIN, SLOWER, Prediction, predictor
+from rltrace.analysis.walls.wall import ENV_REWARD, ROLLOUT, TAIL, WEIGHTS
+from rltrace.analysis.whatif.predict import NO_GAIN, SLOWER, Prediction, Source, predictor
 from rltrace.analysis.whatif.stated import stated
 from rltrace.trace.errors import RltraceError, WrongUsage
 from rltrace.trace.vocabulary import Stage, word
@@ -50,23 +55,6 @@ class Stages:
         """Generation without waiting for the longest sample."""
         return self.rollout if math.isnan(self.throughput) else self.throughput
 
-    def checked(self) -> Stages:
-        """Itself. Errors: `RltraceError` for what makes no sense."""
-        for one in fields(self):
-            value = getattr(self, one.name)
-            same = one.name == "throughput" and math.isnan(value)
-            if not isinstance(value, str) and not (same or 0 <= value < math.inf):
-                raise WrongUsage(f"{one.name} must not be negative or infinite, and is {value:g}")
-            if not isinstance(value, str) and not same:
-                check_limits("triage.seconds", value, one.name)
-        if not 0 <= self.overlap <= 1:
-            raise WrongUsage(f"overlap is a part of the update, 0 to 1, not {self.overlap:g}")
-        if self.work_s > self.rollout:
-            raise WrongUsage("throughput is generation without its tail: it cannot exceed rollout")
-        if self.rollout + self.train <= 0:
-            raise WrongUsage("give at least --rollout or --train, in seconds")
-        return self
-
 
 @dataclass(frozen=True)
 class Step:
@@ -89,19 +77,20 @@ class WallCost:
 
 
 @dataclass(frozen=True)
-class Fix:
-    """A move against a wall and what the replay predicts of it (None: nothing does)."""
+class First:
+    """The first thing to do: a move of the playbook against a wall, and what the replay predicts of
+    it (None: nothing does)."""
 
     wall: str
     move: str
     lever: str
     found: Prediction | None
+    risk: str = field(metadata={"json": False})
 
 
 @dataclass(frozen=True)
 class Triage:
-    """`steps` by placement; `walls` of the one that was asked for, the dearest first; `binding` are
-    the first and those that cost as much within 5 points (none: balanced)."""
+    """`steps` by placement; `walls` of the one that was asked for, the dearest first."""
 
     stages: Stages
     placement: str
@@ -110,11 +99,8 @@ class Triage:
 
     @property
     def binding(self) -> tuple[WallCost, ...]:
-        """What binds."""
-        first = self.walls[0] if self.walls else None
-        if first is None or first.share < BINDS:
-            return ()
-        return tuple(w for w in self.walls if w.share >= max(BINDS, first.share - ALIKE))
+        """What binds; nothing where it is balanced."""
+        return self.walls[: how_many_bind(wall.share for wall in self.walls)]
 
     @property
     def gain(self) -> float:
@@ -126,7 +112,7 @@ class Triage:
 
 def triage(stages: Stages, placement: str = "colocated") -> Triage:
     """The answer. Errors: `RltraceError` for seconds or a placement that make no sense."""
-    stages.checked()
+    _check(stages)
     if placement not in PLACEMENTS:
         raise WrongUsage(f"placement must be one of {', '.join(PLACEMENTS)}, not {placement!r}")
     steps = tuple(composed(stages, one) for one in PLACEMENTS)
@@ -156,6 +142,21 @@ def composed(stages: Stages, placement: str, without: Mapping[str, float] | None
     return Step(placement, formula, actors, learner, weights, max(actors, learner) + weights)
 
 
+def _check(stages: Stages) -> None:
+    for name, value in vars(stages).items():
+        if name == "reference_side" or (name == "throughput" and math.isnan(value)):
+            continue
+        if not 0 <= value < math.inf:
+            raise WrongUsage(f"{name} must not be negative or infinite, and is {value:g}")
+        check_limits("triage.seconds", value, name)
+    if not 0 <= stages.overlap <= 1:
+        raise WrongUsage(f"overlap is a part of the update, 0 to 1, not {stages.overlap:g}")
+    if stages.work_s > stages.rollout:
+        raise WrongUsage("throughput is generation without its tail: it cannot exceed rollout")
+    if stages.rollout + stages.train <= 0:
+        raise WrongUsage("give at least --rollout or --train, in seconds")
+
+
 def _walls(stages: Stages, placement: str) -> tuple[WallCost, ...]:
     whole = composed(stages, placement).step_s
     tail_s = 0.0 if placement == "async" else stages.rollout - stages.work_s
@@ -174,41 +175,142 @@ def _walls(stages: Stages, placement: str) -> tuple[WallCost, ...]:
     return tuple(sorted(found, key=lambda one: -one.share))
 
 
-def first_fix(of: Triage) -> Fix | None:
+def first_fix(of: Triage) -> First | None:
     """The move against what binds with the largest predicted gain for its effort; None where
     nothing binds."""
-    stages, placement = of.stages, of.placement
-    walls = [wall.wall for wall in of.binding]
+    walls, stages = [wall.wall for wall in of.binding], of.stages
     if not walls:
         return None
-    names = {one.name for one in fields(stages)}
-    seconds = {
-        word(stage): getattr(stages, word(stage))
-        for stage in Stage
-        if word(stage) in names and getattr(stages, word(stage)) > 0
-    }
+    seconds = {word(one): s for one in Stage if (s := getattr(stages, word(one), 0.0)) > 0}
     tables: dict[str, object] = {
-        "placement": placement,
+        "placement": of.placement,
         "stages": seconds,
         "sync": {"overlap": stages.overlap},
     }
     if not math.isnan(stages.throughput):
         tables["rollout"] = {"throughput_s": stages.throughput}
-        if placement == "async":
+        if of.placement == "async":
             tables["stages"] = {**seconds, "rollout": stages.throughput}
-    ask = predictor(stated(tables, "the stages").workload)
-    best: tuple[float, Fix] | None = None
-    open_moves = [m for m in moves() if m.wall in walls and (not m.stage or m.stage in seconds)]
-    for move in open_moves:
-        for value in move.values:
-            try:
-                found = ask([(move.lever, value)])
-            except RltraceError:
-                continue
-            gain = (found.goodput_gain.middle - 1) / move.effort
-            if found.verdict not in (SLOWER, NO_GAIN) and gain > (best[0] if best else 0.0):
-                best = gain, Fix(move.wall, move.move, f"{move.lever}={value}", found)
+    possible = [m for m in moves() if m.wall in walls and (not m.stage or m.stage in seconds)]
+    return first_of(possible, possible, stated(tables, "the stages").workload)
+
+
+def first_of(predicted: list[Move], others: list[Move], source: Source) -> First | None:
+    """The move with the largest predicted gain for its effort; where none gains, the first of the
+    others that nothing predicts."""
+    ask = predictor(source)
+    most = 0.0
+    best: First | None = None
+    for move, value in ((one, value) for one in predicted for value in one.values):
+        try:
+            found = ask([(move.lever, value)])
+        except RltraceError:
+            continue
+        gain = (found.goodput_gain.middle - 1) / move.effort
+        if found.verdict not in (SLOWER, NO_GAIN) and gain > most:
+            lever = f"{move.lever}={value}"
+            most, best = gain, First(move.wall, move.move, lever, found, move.risk)
     if best is not None:
-        return best[1]
-    other: Move | None = next((m for m in open_moves if not m.lever), None)
-    return Fix(other.wall, other.move, "", None) if other else None
+        return best
+    unknown = (move for move in others if not move.lever)
+    return next((First(m.wall, m.move, "", None, m.risk) for m in unknown), None)
+
+
+# --- a design from four words on a workload: size, output, environment, staleness
+# Every wall that these point at is kept, ranked: a large model with agents has both of its walls.
+
+OUTPUTS = ("short", "cot", "agent")
+ENVIRONMENTS = ("low", "medium", "high")
+_LARGE, _GIANT = 70e9, 405e9
+_BYTES_EACH = 48.0  # of GPU memory for each parameter: three times its training state
+
+
+@dataclass(frozen=True)
+class Aspect:
+    """One wall that a workload points at: the architecture for it, what to do first, the risk."""
+
+    wall: str
+    architecture: str
+    first: str
+    risk: str
+
+
+@dataclass(frozen=True)
+class Design:
+    """All of them, the dearest first, the placement that serves the first, and a framework."""
+
+    aspects: tuple[Aspect, ...]
+    placement: str
+    choice: Choice
+
+
+def select(
+    parameters: float, output: str, environment: str, staleness: str, stack: str = ""
+) -> Design:
+    """The design. Errors: `RltraceError` for a word that is none of those known."""
+    for what, given, known in (
+        ("output", output, OUTPUTS),
+        ("environment", environment, ENVIRONMENTS),
+        ("staleness", staleness, tuple(STALENESS)),
+    ):
+        if given not in known:
+            raise WrongUsage(f"--{what} must be one of {', '.join(known)}, not {given!r}")
+    strict = staleness == "strict"
+    agentic = output == "agent" or environment == "high"
+    pointed_at = (
+        agentic,
+        parameters >= _GIANT,
+        output == "cot",
+        _LARGE <= parameters < _GIANT,
+    )
+    aspects = (
+        Aspect(
+            ENV_REWARD,
+            "a service graph: environments in a pool of their own",
+            "isolate environments; log tokens where the engine makes them",
+            "transcripts that drift from what was sampled; failures scored as wrong answers",
+        ),
+        Aspect(
+            WEIGHTS,
+            "resharding in place on shared devices" if strict else "async with relays",
+            "weights in buckets, by RDMA or through relays; never a full copy to each",
+            "memory of shared devices" if strict else "stale weights",
+        ),
+        Aspect(
+            TAIL,
+            "pipelined within a step" if strict else "bounded async",
+            "control the tail: partial rollout, length limits that are logged",
+            "length bias: what is dropped is what is long",
+        ),
+        Aspect(
+            WEIGHTS,
+            "roles on devices of their own",
+            "trace a weight update by its phases",
+            "updates that take longer than steps",
+        ),
+        Aspect(
+            ROLLOUT,
+            "synchronous and colocated",
+            "validate reward and loss; trace where the step goes",
+            "tuning before measuring",
+        ),
+    )
+    found = tuple(compress(aspects, (*pointed_at, not any(pointed_at))))
+    walls = tuple(aspect.wall for aspect in found)
+    if strict:
+        placement = COLOCATED
+    elif agentic:
+        placement = THREE_POOLS
+    elif TAIL in walls:
+        placement = ASYNC
+    else:
+        placement = ONE_STEP_OFF if WEIGHTS in walls else COLOCATED
+    # A workload of that size on as many H100 as it needs about.
+    h100 = gpu("H100")
+    count = max(1, math.ceil(_BYTES_EACH * parameters / h100.memory_bytes))
+    spec = Spec(
+        name="", model=by_size(parameters), gpu=h100, gpus=count, prompts=128, group=8,
+        mean_tokens=1000, cap_tokens=8000, lag_bound=STALENESS[staleness], stack=stack,
+        environment=Environment(calls=1, latency_s=10) if agentic else Environment(),
+    )  # fmt: skip
+    return Design(found, placement, choose(spec, placement, walls))

@@ -10,18 +10,17 @@ from __future__ import annotations
 import math
 
 from rltrace.analysis.freshness import CLIP_LIMIT, ESS_LIMIT
-from rltrace.analysis.lag_curve import LagPoint
+from rltrace.analysis.run_analysis import RunAnalysis
+from rltrace.analysis.stats.interval import within
 from rltrace.analysis.walls.wall import (
-    CANNOT_TELL,
     FRESHNESS,
     LIKELY,
     NONE,
-    UNKNOWN,
     WEAK,
     Cost,
     Figure,
-    Seen,
     Wall,
+    cannot_tell,
 )
 
 SYMPTOM = "samples lag, and fewer of their tokens count (ESS)"
@@ -29,13 +28,12 @@ _VERSIONS = "the policy version of each sample: a hook where samples are made an
 _RATIOS = "ratio statistics by sample (sum w, sum w², clip share): a hook on the policy loss"
 
 
-def freshness(seen: Seen) -> Wall:
-    """The test."""
-    lags, fresh = seen.staleness, seen.freshness
-    evidence = _evidence(seen)
+def freshness(analysis: RunAnalysis) -> Wall:
+    lags, fresh = analysis.staleness, analysis.freshness
+    evidence = _evidence(analysis)
 
     def unknown(why: str, *missing: str) -> Wall:
-        return Wall(FRESHNESS, CANNOT_TELL, UNKNOWN, SYMPTOM, why, evidence, missing)
+        return cannot_tell(FRESHNESS, SYMPTOM, why, *missing, evidence=evidence)
 
     if not lags.trajectories:
         return unknown("nobody recorded which samples were trained on", _VERSIONS, _RATIOS)
@@ -46,48 +44,35 @@ def freshness(seen: Seen) -> Wall:
         return Wall(FRESHNESS, LIKELY, NONE, SYMPTOM, because, evidence, ())
     if fresh.overall is None:
         return unknown("samples lag, and no learner gave ratio statistics", _RATIOS)
-    kept = seen.kept
+    kept = analysis.kept
     if kept.lost_tokens > kept.tokens / 2:
         return unknown(
             "ratios rest on log-probs that were computed anew under later weights, and read 1",
             "the sampler's own token ids and log-probs, kept where it generated them",
         )
-    base = _without_lag(fresh.curve)
-    cost = Cost(
-        max(0.0, 1 - fresh.weight / base),
-        max(0.0, 1 - fresh.weight_high / base),
-        min(1.0, max(0.0, 1 - fresh.weight_low / base)),
-        fresh.ess_share_of_steps.n,
-    )
+    same = next((p.ess_share for p in fresh.curve if p.lag == 0 and p.enough), 1.0)
+    base = same if same > 0 else 1.0  # where there is too little of lag 0, too
+    weights = fresh.weight, fresh.weight_high, fresh.weight_low
+    share, low, high = (within(1 - weight / base) for weight in weights)
+    cost = Cost(share, low, high, fresh.ess_share_of_steps.n)
     sure = fresh.overall.enough and cost.half_width <= max(0.1, cost.share / 2)
     missing = () if lags.known == lags.trajectories else (_VERSIONS,)
     because = "what lag takes from the effective sample size of the tokens that are trained on"
     return Wall(FRESHNESS, LIKELY if sure else WEAK, cost, SYMPTOM, because, evidence, missing)
 
 
-def _without_lag(curve: tuple[LagPoint, ...]) -> float:
-    """ESS / N at lag 0, 1 where there is too little of it."""
-    same = next((p for p in curve if p.lag == 0 and p.enough), None)
-    return 1.0 if same is None or not same.ess_share > 0 else same.ess_share
-
-
-def _evidence(seen: Seen) -> tuple[Figure, ...]:
-    lags, fresh = seen.staleness, seen.freshness
+def _evidence(analysis: RunAnalysis) -> tuple[Figure, ...]:
+    lags, fresh = analysis.staleness, analysis.freshness
     found = []
     if lags.known:
         found.append(Figure("lag, mean", lags.mean_lag, "policy versions", lags.known_uses))
         found.append(Figure("lag, p95", lags.p95_lag, "policy versions", lags.known_uses))
     overall = fresh.overall
     if overall is not None:
-        steps = fresh.ess_share_of_steps
-        found.append(
-            Figure("tokens that count (ESS)", fresh.weight, "share", steps.n,
-                   fresh.weight_low, fresh.weight_high)
-        )  # fmt: skip
-        found.append(
-            Figure("tokens clipped", overall.clip_share, "share", overall.tokens,
-                   overall.clip_low, overall.clip_high)
-        )  # fmt: skip
+        n, tokens = fresh.ess_share_of_steps.n, overall.tokens
+        ess = Cost(fresh.weight, fresh.weight_low, fresh.weight_high, n)
+        clipped = Cost(overall.clip_share, overall.clip_low, overall.clip_high, tokens)
+        found += [ess.as_figure("tokens that count (ESS)"), clipped.as_figure("tokens clipped")]
     if fresh.bound.told:
         what = f"lag that keeps ESS over {ESS_LIMIT:g} and clipping under {CLIP_LIMIT:g}, surely"
         found.append(Figure(what, fresh.bound.sure, "policy versions", len(fresh.curve)))

@@ -1,30 +1,28 @@
 """Long-tail skew: slots that stand idle while a batch drains and its longest samples end.
 
-Generation of a batch takes as long as its last sample. From the moment at which the last one has
-begun, slots fall free and nothing fills them. That is time the tail takes from exposed generation;
-the rest of it is decoding's. A slot that falls idle costs nothing where the others then decode
-faster: so idle time counts by the part of a token's time that does not depend on how many sequences
-run beside it (reading the weights), which is found from the run's own sequences.
+From the moment at which the last sample of a batch has begun, slots fall free and nothing fills
+them. That is time the tail takes from exposed generation; the rest of it is decoding's. A slot that
+falls idle costs nothing where the others then decode faster: so idle time counts by the part of a
+token's time that does not depend on how many sequences run beside it (reading the weights).
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import replace
 
+from rltrace.analysis.run_analysis import RunAnalysis
+from rltrace.analysis.stats.interval import within
 from rltrace.analysis.walls.beside import beside_tools
-from rltrace.analysis.walls.cost import relief_s
 from rltrace.analysis.walls.stage_wall import stage_wall
 from rltrace.analysis.walls.wall import (
-    CANNOT_TELL,
     LIKELY,
     NONE,
     TAIL,
-    UNKNOWN,
     WEAK,
     Figure,
-    Seen,
     Wall,
+    cannot_tell,
     figure,
 )
 from rltrace.trace.vocabulary import Stage
@@ -33,69 +31,56 @@ SYMPTOM = "few samples run for most of a batch, and everyone waits for its longe
 _TRAJECTORIES = "the trajectories' begin and end: a hook on the engine's requests records them"
 
 
-@dataclass(frozen=True)
-class Drain:
-    """`share` is the part of a batch's generation that draining costs; NaN: unknown, `why` says
-    what is missing (or that there is no barrier, where it is 0)."""
-
-    share: float
-    why: str
-
-
-def drain(seen: Seen) -> Drain:
-    """What draining costs of generation."""
-    slots = seen.tail.slots
-    placement = "" if seen.composition is None else seen.composition.placement
+def drain(analysis: RunAnalysis) -> tuple[float, str]:
+    """`(the part of a batch's generation that draining costs, what is missing)`: NaN where it is
+    unknown, and 0 where there is no barrier."""
+    slots = analysis.tail.slots
     if slots is None:
-        return Drain(math.nan, "no trajectory with a length was recorded")
+        return math.nan, "no trajectory with a length was recorded"
     if not slots.batches:
-        if placement == "async":
-            return Drain(0.0, "generation never stops for a batch to end")
-        return Drain(math.nan, "trajectories and steps do not tell what was one batch")
+        if analysis.placement == "async":
+            return 0.0, "generation never stops for a batch to end"
+        return math.nan, "trajectories and steps do not tell what was one batch"
     if not slots.span_s.mean > 0:
-        return Drain(math.nan, "no batch took any time")
-    alone_s, beside_s = _token_s(seen)
-    parts = len(slots.draining_at_s)
+        return math.nan, "no batch took any time"
+    alone_s, beside_s = _token_s(analysis)
     lost_s = 0.0
-    for place, seconds in enumerate(slots.draining_at_s):
-        used = (place + 0.5) / parts
+    for seconds, used in zip(slots.draining_at_s, slots.draining_used, strict=True):
         rate = used * (alone_s + beside_s) / (alone_s + beside_s * used)  # of that with full slots
         lost_s += seconds * (1 - rate)
-    return Drain(min(1.0, lost_s / slots.span_s.mean), "")
+    return within(lost_s / slots.span_s.mean), ""
 
 
-def _token_s(seen: Seen) -> tuple[float, float]:
+def _token_s(analysis: RunAnalysis) -> tuple[float, float]:
     """`(alone, beside)`: a token of a sequence takes the first and, where all slots are used, the
     second on top. Where nobody knows, the others cost nothing."""
-    slots, load = seen.tail.slots, seen.workload
-    if load is None or slots is None or not load.engine.token_s > 0:
+    slots, load = analysis.tail.slots, analysis.workload
+    engine = None if load is None else load.engine
+    # Where it stands for no number of samples, its own are not those of the run.
+    if engine is None or slots is None or not engine.token_s > 0 or math.isnan(engine.stands_for):
         return 1.0, 0.0
-    engine = load.engine
     sequences = slots.slots.mean / engine.workers / engine.stands_for
     return engine.token_s, engine.shared_token_s * sequences
 
 
-def long_tail(seen: Seen) -> Wall:
-    """The test."""
-    found = drain(seen)
-    if math.isnan(found.share):
-        return Wall(TAIL, CANNOT_TELL, UNKNOWN, SYMPTOM, found.why, (), (_TRAJECTORIES,))
-    evidence = _evidence(seen)
-    if not found.share:
-        return Wall(TAIL, LIKELY, NONE, SYMPTOM, found.why or "no slot stood idle", evidence, ())
-    stages = (Stage.ROLLOUT,)
-    seconds = relief_s(seen, stages) * found.share
+def long_tail(analysis: RunAnalysis) -> Wall:
+    share, why = drain(analysis)
+    if math.isnan(share):
+        return cannot_tell(TAIL, SYMPTOM, why, _TRAJECTORIES)
+    evidence = _evidence(analysis)
+    if not share:
+        return Wall(TAIL, LIKELY, NONE, SYMPTOM, why or "no slot stood idle", evidence, ())
     because = "the part of the step in which slots stand idle while a batch drains"
-    unsure = beside_tools(seen)  # a slot that is not idle, as its sample has gone to its tools
-    within = (0.0, found.share) if unsure else None
+    unsure = beside_tools(analysis)  # a slot that is not idle, as its sample has gone to its tools
     wall = stage_wall(
-        seen, TAIL, SYMPTOM, stages, seconds, evidence, (), because, found.share, part_within=within
-    )
-    return wall.but(WEAK) if unsure and wall.confidence == LIKELY else wall
+        analysis, TAIL, SYMPTOM, (Stage.ROLLOUT,), evidence, because=because, part=share,
+        part_within=(0.0, share) if unsure else None,
+    )  # fmt: skip
+    return replace(wall, confidence=WEAK) if unsure and wall.confidence == LIKELY else wall
 
 
-def _evidence(seen: Seen) -> tuple[Figure, ...]:
-    tail, slots = seen.tail, seen.tail.slots
+def _evidence(analysis: RunAnalysis) -> tuple[Figure, ...]:
+    tail, slots = analysis.tail, analysis.tail.slots
     found = []
     if slots is not None and slots.batches:
         found += [

@@ -9,23 +9,25 @@ or the time of the pass that stands in, where that is all.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from rltrace.analysis.walls.captured import Captured
+from rltrace.analysis.run_analysis import RunAnalysis
+from rltrace.analysis.samples import TRAINED_SAMPLES
 from rltrace.analysis.walls.cost import relief_s
 from rltrace.analysis.walls.wall import (
-    CANNOT_TELL,
     LIKELY,
     OBSERVABILITY,
-    UNKNOWN,
     WEAK,
     Cost,
     Figure,
-    Seen,
     Wall,
+    cannot_tell,
     proportion,
     share_of_steps,
 )
+from rltrace.trace.run import Run
 from rltrace.trace.vocabulary import Stage
 
 SYMPTOM = "token ids or log-probs have to be made anew"
@@ -33,53 +35,104 @@ _VERSIONS = "the policy version of each sample: a hook where samples are made an
 _FLAGS = "whether the server's token ids and log-probs are kept: a hook where an episode ends"
 
 
-def stands_in(seen: Seen) -> bool:
+def stands_in(analysis: RunAnalysis) -> bool:
     """Whether the log-prob pass replaces what generation computed and nobody kept."""
-    kept = seen.kept
+    kept = analysis.kept
     return kept.logprobs_known > 0 and kept.logprobs_kept < kept.logprobs_known / 2
 
 
-def observability(seen: Seen) -> Wall:
-    """The test."""
-    kept = seen.kept
-    evidence = _evidence(seen, kept)
+def observability(analysis: RunAnalysis) -> Wall:
+    kept = analysis.kept
+    evidence = _evidence(analysis, kept)
     if not kept.trajectories or not (kept.ids_known or kept.logprobs_known):
         why = "nobody recorded what was kept of the samples that were trained on"
-        return Wall(OBSERVABILITY, CANNOT_TELL, UNKNOWN, SYMPTOM, why, evidence, (_FLAGS,))
+        return cannot_tell(OBSERVABILITY, SYMPTOM, why, _FLAGS, evidence=evidence)
     if kept.unsure_tokens > kept.tokens / 2:
         why = "log-probs are made anew, and whether that hides a lag is unknown"
-        return Wall(OBSERVABILITY, CANNOT_TELL, UNKNOWN, SYMPTOM, why, evidence, (_VERSIONS,))
-    lost = proportion(kept.lost_tokens / kept.tokens if kept.tokens else 0.0, kept.trajectories)
+        return cannot_tell(OBSERVABILITY, SYMPTOM, why, _VERSIONS, evidence=evidence)
+    cost = proportion(kept.lost_tokens / kept.tokens if kept.tokens else 0.0, kept.trajectories)
     because = "tokens whose ratio nobody can trust: what was sampled, or how likely, was lost"
-    cost = lost
     if not kept.lost_tokens:
         because = "nothing was lost that is needed"
-        cost = Cost(0.0, 0.0, lost.high, kept.trajectories)
-    if stands_in(seen) and not kept.lost_tokens:
-        passes = share_of_steps(relief_s(seen, (Stage.LOGPROB,)), seen.steps_s)
+        cost = Cost(0.0, 0.0, cost.high, kept.trajectories)
+    if stands_in(analysis) and not kept.lost_tokens:
+        passes = share_of_steps(relief_s(analysis, (Stage.LOGPROB,)), analysis.steps_s)
         if passes.known:
-            cost = passes
             because = "the pass that stands in for log-probs which generation did not keep"
+            cost = passes
     known = min(kept.ids_known, kept.logprobs_known) == kept.trajectories
     missing = () if known else (_FLAGS,)
     confidence = LIKELY if known else WEAK
     return Wall(OBSERVABILITY, confidence, cost, SYMPTOM, because, evidence, missing)
 
 
-def _evidence(seen: Seen, kept: Captured) -> tuple[Figure, ...]:
-    found = []
-    for name, n, of in (
+def _evidence(analysis: RunAnalysis, kept: Captured) -> tuple[Figure, ...]:
+    counts = (
         ("trajectories with the server's token ids", kept.ids_kept, kept.ids_known),
         ("trajectories with the server's log-probs", kept.logprobs_kept, kept.logprobs_known),
         ("tokens whose ratio cannot be trusted", kept.lost_tokens, kept.tokens),
-    ):
-        if of:
-            found.append(Figure(name, n / of, "share", of))
-    if stands_in(seen):
-        exposed = seen.breakdown.exposed_s[seen.steady, Stage.LOGPROB]
-        if len(exposed):
-            found.append(
-                Figure("exposed pass that stands in", float(np.mean(exposed)), "s a step",
-                       len(exposed))
-            )  # fmt: skip
+    )
+    found = [Figure(name, n / of, "share", of) for name, n, of in counts if of]
+    exposed_s = analysis.breakdown.exposed_s[analysis.steady, Stage.LOGPROB]
+    if stands_in(analysis) and len(exposed_s):
+        name, mean_s = "exposed pass that stands in", float(np.mean(exposed_s))
+        found.append(Figure(name, mean_s, "s a step", len(exposed_s)))
     return tuple(found)
+
+
+# --- what was kept of the samples that were trained on: token ids and log-probs of the server
+# A pass over samples under the very weights that sampled them, before any update (TRL's with
+# `num_iterations` or `steps_per_generation` above what one update takes), hides no lag.
+
+_RENEWED = f"""
+        passes as (
+            select start_ns, version from raw_spans
+            where start_ns > 0 and stage = {int(Stage.LOGPROB)}),
+        renewed as (
+            select distinct t.trajectory
+            from (select * from trained where end_ns is not null and logprobs = 0) t
+            asof join passes p on t.time_ns >= p.start_ns
+            where p.version = t.first_version and p.start_ns >= t.end_ns)"""
+"""Samples whose log-probs were made anew under the weights that sampled them. Nothing says which
+samples a pass was over: the last before the first use has the latest weights that the sample's own
+can have had, so others can only make it count as lost."""
+
+
+@dataclass(frozen=True)
+class Captured:
+    """Trajectories that were trained on: all, of how many each is known, and of these how many kept
+    the server's own. `lost_tokens` of `tokens` have no ratio that could be trusted: log-probs lost
+    and made anew under later weights, or token ids lost; of `unsure_tokens` the log-probs are lost
+    and the lag is unknown.
+    """
+
+    trajectories: int
+    ids_known: int
+    ids_kept: int
+    logprobs_known: int
+    logprobs_kept: int
+    tokens: int
+    lost_tokens: int
+    unsure_tokens: int
+
+
+def captured(run: Run) -> Captured:
+    """Counts them over the whole run."""
+    row = run.ask(f"""
+        {TRAINED_SAMPLES},
+        {_RENEWED},
+        judged as (
+            select coalesce(tokens, 0) as tokens, token_ids as ids, logprobs as probs,
+                   coalesce(ids = 0, false) or coalesce(
+                       probs = 0 and version >= 0 and version > first_version
+                       and trajectory not in (select trajectory from renewed), false) as lost,
+                   coalesce(probs = 0, false)
+                       and (version < 0 or first_version is null) as unsure
+            from trained)
+        select count(*), count(ids), count(*) filter (ids = 1), count(probs),
+               count(*) filter (probs = 1), coalesce(sum(tokens), 0)::bigint,
+               coalesce(sum(tokens) filter (lost), 0)::bigint,
+               coalesce(sum(tokens) filter (unsure and not lost), 0)::bigint
+        from judged
+    """)[0]
+    return Captured(*(int(value) for value in row))

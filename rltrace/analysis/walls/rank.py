@@ -3,33 +3,29 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from rltrace.analysis.binding import ALIKE, RESOURCE_OF, find_binding, too_few
+from rltrace.analysis.binding import ALIKE, RESOURCE_OF, idle_share, too_few
 from rltrace.analysis.coverage import NOT_LOGGED
+from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.waits import waits
 from rltrace.analysis.walls.beside import beside
-from rltrace.analysis.walls.cost import stages_of
-from rltrace.analysis.walls.env_reward import env_reward
+from rltrace.analysis.walls.cost import Measured, is_measured, measured, stages_of
 from rltrace.analysis.walls.freshness import freshness
-from rltrace.analysis.walls.held_up import Measured, is_measured, measured
-from rltrace.analysis.walls.learner import learner
 from rltrace.analysis.walls.long_tail import long_tail
 from rltrace.analysis.walls.observability import observability
-from rltrace.analysis.walls.rollout import rollout
 from rltrace.analysis.walls.sparse_reward import sparse_reward
+from rltrace.analysis.walls.stage_walls import env_reward, learner, rollout, weights
 from rltrace.analysis.walls.wall import (
     CANNOT_TELL,
     LIKELY,
     ROLLOUT,
     SAY_STEPS,
     TAIL,
-    UNKNOWN,
     WEAK,
-    Seen,
     Wall,
+    cannot_tell,
 )
-from rltrace.analysis.walls.weights import weights
 from rltrace.trace.sampled import only_some
 from rltrace.trace.vocabulary import Stage, word
 
@@ -73,16 +69,15 @@ class Ranking:
         return () if self.first is None else (self.first, *self.co_walls)
 
 
-def rank(seen: Seen) -> Ranking:
-    """Runs all tests."""
-    some = only_some(seen.run.meta)
-    found = [test(seen) for test in TESTS]
-    if some:
-        found = [_not_of_all(wall, some) for wall in found]
-    known = sorted((w for w in found if w.cost.known), key=lambda w: _order(seen, w))
+def rank(analysis: RunAnalysis) -> Ranking:
+    some = only_some(analysis.run.meta)
+    found = [test(analysis) for test in TESTS]
+    if some:  # what costs are made of was not recorded of all samples
+        found = [cannot_tell(wall.name, wall.symptom, some, _ALL_SAMPLES) for wall in found]
+    known = sorted((w for w in found if w.cost.known), key=lambda w: _order(analysis, w))
     unknown = [wall for wall in found if not wall.cost.known]
-    uncovered = _uncovered(seen)
-    delayed = () if some else measured(seen)
+    uncovered = idle_share(analysis.breakdown, analysis.steady)
+    delayed = () if some else measured(analysis)
     walls = (*known, *unknown)
 
     def nothing(because: str, *would_tell: str) -> Ranking:
@@ -90,39 +85,45 @@ def rank(seen: Seen) -> Ranking:
 
     if some:
         return nothing(some, _ALL_SAMPLES)
-    n = len(seen.steady)
-    if seen.steps.whole_run and seen.run.dropped is not None:
+    steps, run = analysis.steps, analysis.run
+    if steps.whole_run and run.dropped is not None:
         return nothing("details of all whole steps were dropped to keep the run small")
-    if not seen.stages:
-        imported = bool(seen.run.meta.get("imported"))  # it had no hooks
+    if not analysis.stages:
+        imported = bool(analysis.run.meta.get("imported"))  # it had no hooks
         return nothing("no stage was seen", _TRACED if imported else _HOOKS)
-    if seen.steps.none_complete:
-        number = seen.steps.in_progress[-1][0]
+    if steps.none_complete:
+        number = steps.in_progress[-1][0]
         because = f"no complete step was recorded: step {number} was begun and has no end"
         return nothing(because, "a longer run, where that step still works; else why it does not")
-    if seen.steps.whole_run and seen.run.cut_short and seen.run.step_rows():
+    if steps.whole_run and run.cut_short and run.step_rows():
         return nothing("no step was whole when a process stopped recording", _ROOM)
-    if seen.steps.whole_run:
+    if steps.whole_run:
         return nothing("no step was recorded", f"saying what a step is, with {SAY_STEPS}")
-    if few := too_few(n):
-        if seen.run.cut_short:
+    if few := too_few(len(analysis.steady)):
+        if run.cut_short:
             return nothing(f"a process stopped recording then: {few}", _ROOM)
         return nothing(few, "more steps")
-    if not seen.steps_s.sum() > 0:
+    if not analysis.steps_s.sum() > 0:
         return nothing("the steps have no length", f"steps that last, with {SAY_STEPS}")
     first = known[0] if known else None
     cost = first.cost.share if first else 0.0
     if uncovered > max(cost, BINDS):
-        where, would_tell = _idle(seen, uncovered, unknown)
+        where, would_tell = _idle(analysis, uncovered, unknown)
         return nothing(f"{where}, more than any wall costs", would_tell)
-    other, beside = _of_no_wall(seen)
+    other, beside = _of_no_wall(analysis)
     if beside > max(cost, BINDS):
         where = f"{100 * beside:.0f} % of the step is {word(other)}, which is none of the walls"
-        return nothing(f"{where} and more than any of them costs", _told_by(other))
+        would_tell = f"the same without {word(other)}, or with less of it"
+        if other is Stage.OTHER:
+            would_tell = "stages for these spans, with `--hook module:function=STAGE`"
+        return nothing(f"{where} and more than any of them costs", would_tell)
     if first is None or cost < BINDS:
         why = f"no wall costs {100 * BINDS:.0f} % of the goodput"
-        return Ranking(walls, None, (), _worst(known), True, why, (), uncovered, delayed)
-    if first.name == ROLLOUT and _scored_within(seen):
+        # Balance is likely where no wall's interval reaches far beyond the limit.
+        surely = all(w.cost.share + w.cost.half_width < 2 * BINDS for w in known)
+        confidence = LIKELY if surely else WEAK
+        return Ranking(walls, None, (), confidence, True, why, (), uncovered, delayed)
+    if first.name == ROLLOUT and _scored_within(analysis):
         share = f"{100 * cost:.0f} % of the step is generation or scoring"
         return nothing(f"{share}, which the log has in one figure", _OVERLAP)
     near = tuple(w for w in known[1:] if w.cost.share >= max(BINDS, cost - ALIKE))
@@ -130,53 +131,36 @@ def rank(seen: Seen) -> Ranking:
         walls=walls,
         first=first,
         co_walls=near,
-        confidence=_confidence(seen, first, near, known),
+        confidence=_confidence(analysis, first, near, known),
         balanced=False,
         because=first.because,
-        would_tell=(*first.missing, *(() if seen.overlap_known else (_OVERLAP,))),
+        would_tell=(*first.missing, *(() if analysis.overlap_known else (_OVERLAP,))),
         uncovered_share=uncovered,
         measured=delayed,
     )
 
 
-def _not_of_all(wall: Wall, because: str) -> Wall:
-    """The wall where not all samples were recorded, which is what its cost is made of."""
-    return replace(
-        wall,
-        confidence=CANNOT_TELL,
-        cost=UNKNOWN,
-        because=because,
-        evidence=(),
-        missing=(_ALL_SAMPLES,),
-    )
-
-
-def _order(seen: Seen, wall: Wall) -> tuple[float, float]:
+def _order(analysis: RunAnalysis, wall: Wall) -> tuple[float, float]:
     """The dearest first; of those that cost the same, that of the stages which take longest."""
-    stages = list(stages_of(wall.name))
-    return -round(wall.cost.share, 3), -float(seen.breakdown.tau_s[seen.steady][:, stages].sum())
+    tau_s = analysis.breakdown.tau_s[analysis.steady][:, list(stages_of(wall.name))]
+    return -round(wall.cost.share, 3), -float(tau_s.sum())
 
 
-def _of_no_wall(seen: Seen) -> tuple[Stage, float]:
+def _of_no_wall(analysis: RunAnalysis) -> tuple[Stage, float]:
     """The stage that stands for no wall (evaluation, checkpoints, spans of stage `other`) which has
     the most exposed time, and its share of the steps."""
-    exposed_s = seen.breakdown.exposed_s[seen.steady].sum(axis=0)
+    exposed_s = analysis.breakdown.exposed_s[analysis.steady].sum(axis=0)
     work = [s for s in Stage if s not in RESOURCE_OF and s not in (Stage.WAIT, Stage.STEP)]
     most = max(work, key=lambda stage: float(exposed_s[stage]))
-    return most, float(exposed_s[most] / seen.steps_s.sum())
+    return most, float(exposed_s[most] / analysis.steps_s.sum())
 
 
-def _told_by(stage: Stage) -> str:
-    if stage is Stage.OTHER:
-        return "stages for these spans, with `--hook module:function=STAGE`"
-    return f"the same without {word(stage)}, or with less of it"
-
-
-def _idle(seen: Seen, uncovered: float, unknown: list[Wall]) -> tuple[str, str]:
+def _idle(analysis: RunAnalysis, uncovered: float, unknown: list[Wall]) -> tuple[str, str]:
     """Where the time is that no stage explains, and what would tell more of it."""
-    waited = float(seen.breakdown.exposed_s[seen.steady, Stage.WAIT].sum() / seen.steps_s.sum())
+    waited_s = analysis.breakdown.exposed_s[analysis.steady, Stage.WAIT]
+    waited = float(waited_s.sum() / analysis.steps_s.sum())
     if waited > uncovered / 2:
-        names = [wait.name for wait in waits(seen.run, seen.steps) if wait.in_step][:1]
+        names = [wait.name for wait in waits(analysis.run, analysis.steps) if wait.in_step][:1]
         of = f" (“{names[0]}”)" if names else ""
         share = f"{100 * waited:.0f} % of the step is wait{of} beside which nothing ran"
         return share, "what it waits for: work that no hook sees, or a poll that looks too rarely"
@@ -185,46 +169,36 @@ def _idle(seen: Seen, uncovered: float, unknown: list[Wall]) -> tuple[str, str]:
     return share, f"spans for that time{unseen}"
 
 
-def _scored_within(seen: Seen) -> bool:
+def _scored_within(analysis: RunAnalysis) -> bool:
     """Whether a log's figure for generation holds scoring too, which has none of its own."""
     reward = word(Stage.REWARD)
-    return any(p.get("what") == NOT_LOGGED and p.get("stage") == reward for p in seen.run.problems)
+    return any(
+        p.get("what") == NOT_LOGGED and p.get("stage") == reward for p in analysis.run.problems
+    )
 
 
-def _confidence(seen: Seen, first: Wall, near: tuple[Wall, ...], known: list[Wall]) -> str:
+def _confidence(
+    analysis: RunAnalysis, first: Wall, near: tuple[Wall, ...], known: list[Wall]
+) -> str:
     """Likely where the first is surely ahead of those that do not bind with it, and surely level
     with those that do. Among walls of stages, the stage that leads in the mean has to lead in the
     steps as well, unless a probe measured it."""
     if first.name in RESOURCE_OF.values() or first.name == TAIL:
-        if not seen.overlap_known:
+        if not analysis.overlap_known:
             return WEAK
         # What exposed time says of queues, and of many samples' stages beside each other, is no
         # evidence; there costs have wide intervals instead.
         stages = stages_of(first.name)
-        by_exposed = seen.pace is None and beside(seen, stages) is None
-        if by_exposed and not is_measured(seen, stages):
-            binding = find_binding(seen.steps, seen.breakdown, seen.stages)
-            if binding.confidence != LIKELY:
-                return WEAK
+        by_exposed = analysis.pace is None and beside(analysis, stages) is None
+        unmeasured = by_exposed and not is_measured(analysis, stages)
+        if unmeasured and analysis.binding.confidence != LIKELY:
+            return WEAK
     if any(math.hypot(first.cost.half_width, w.cost.half_width) > 2 * ALIKE for w in near):
         return WEAK
     behind = [wall for wall in known[1:] if wall not in near]
+    cost = first.cost
     ahead = all(
-        first.cost.share - wall.cost.share > math.hypot(first.cost.half_width, wall.cost.half_width)
+        cost.share - wall.cost.share > math.hypot(cost.half_width, wall.cost.half_width)
         for wall in behind
     )
     return LIKELY if ahead and first.confidence == LIKELY else WEAK
-
-
-def _worst(known: list[Wall]) -> str:
-    """Balance is likely where no wall's interval reaches far beyond the limit."""
-    return LIKELY if all(w.cost.share + w.cost.half_width < 2 * BINDS for w in known) else WEAK
-
-
-def _uncovered(seen: Seen) -> float:
-    steady = seen.steady
-    whole = float(seen.steps_s.sum())
-    if not whole:
-        return math.nan
-    idle = seen.breakdown.unattributed_s[steady] + seen.breakdown.exposed_s[steady, Stage.WAIT]
-    return float(idle.sum()) / whole

@@ -7,20 +7,19 @@ from collections.abc import Sequence
 
 from rltrace.analysis.binding import ALIKE, FEWEST_STEPS
 from rltrace.analysis.chains import Seconds
+from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.stages import StageRow
 from rltrace.analysis.walls.beside import beside
-from rltrace.analysis.walls.held_up import corrections, is_measured
-from rltrace.analysis.walls.paced import if_stopped, paced
+from rltrace.analysis.walls.cost import corrections, if_stopped, is_measured, paced, relief_s
 from rltrace.analysis.walls.wall import (
-    CANNOT_TELL,
     LIKELY,
     SAY_STEPS,
-    UNKNOWN,
     WEAK,
     Cost,
     Figure,
-    Seen,
     Wall,
+    cannot_tell,
+    figure,
     share_of_steps,
 )
 from rltrace.trace.vocabulary import Stage, word
@@ -36,73 +35,73 @@ _WORTH_A_WORD = 0.05
 
 
 def stage_wall(
-    seen: Seen,
+    analysis: RunAnalysis,
     name: str,
     symptom: str,
     stages: tuple[Stage, ...],
-    relief_s: Seconds,
-    evidence: tuple[Figure, ...],
-    missing: tuple[str, ...] = (),
+    evidence: Sequence[Figure],
+    missing: Sequence[str] = (),
+    relief: Seconds | None = None,
     because: str = "",
     part: float = 1.0,
     but: str = "",
     part_within: tuple[float, float] | None = None,
 ) -> Wall:
-    """The wall `name`, which takes `relief_s` seconds of each steady step through `stages`, a
-    `part` of what these take: all `but` that; `part_within`: where only its bounds are known."""
-    present = [row for row in seen.stages if row.stage in stages]
-    words = " and ".join(word(stage) for stage in stages)
-    n = len(relief_s)
+    """The wall `name`, which takes a `part` of what `stages` do, all `but` that; `part_within`:
+    where only its bounds are known. `relief`: seconds by steady step, where they are not that."""
+    present = [row for row in analysis.stages if row.stage in stages]
+    words = [word(stage) for stage in stages]
+    evidence, n = tuple(evidence), len(analysis.steady)
     if not present:
         # A stage that leaves no gap may not exist; whoever ranks sees how much time is in no stage.
-        why = f"no {words} was recorded: the job may have no such stage"
-        return Wall(name, CANNOT_TELL, UNKNOWN, symptom, why, (), (*missing, _hook_for(stages)))
+        why = f"no {' and '.join(words)} was recorded: the job may have no such stage"
+        hook = f"spans of stage {', '.join(words)}: `rltrace doctor` says which hook would record"
+        return cannot_tell(name, symptom, why, *missing, f"{hook} them")
     if not n:
         why = "no complete step was recorded, so nothing is known of what a step waits for"
         steps = "spans of stage step"
-        if not seen.steps.none_complete:
+        if not analysis.steps.none_complete:
             steps = f"{steps} ({SAY_STEPS})"
-        return Wall(name, CANNOT_TELL, UNKNOWN, symptom, why, evidence, (steps,))
-    if any(row.stage in _IN_EVERY_STEP for row in present) and not any(
-        row.tau_s.mean > 0 for row in present
-    ):
+        return cannot_tell(name, symptom, why, steps, evidence=evidence)
+    needed = any(row.stage in _IN_EVERY_STEP for row in present)
+    if needed and not any(row.tau_s.mean > 0 for row in present):
         outside = " and ".join(row.name for row in present)
         why = f"{outside} was recorded, but never within a steady step"
-        missing = (*missing, f"why {outside} lies outside of the steps: clocks out of order?")
-        return Wall(name, CANNOT_TELL, UNKNOWN, symptom, why, evidence, missing)
-    put_right = [one for stage, one in corrections(seen).items() if stage in stages]
+        clocks = f"why {outside} lies outside of the steps: clocks out of order?"
+        return cannot_tell(name, symptom, why, *missing, clocks, evidence=evidence)
+    put_right = [one for stage, one in corrections(analysis).items() if stage in stages]
     noise = math.hypot(*(one.share.half_width * part for one in put_right))
-    cost = _widened(share_of_steps(relief_s, seen.steps_s), noise)
-    by_pace = paced(seen, stages)
+    relief = relief_s(analysis, stages) * part if relief is None else relief
+    cost = _widened(share_of_steps(relief, analysis.steps_s), noise)
+    by_pace, by_replay = paced(analysis, stages), beside(analysis, stages)
     if by_pace is not None:
-        low, high = min(cost.low, by_pace.low * part), max(cost.high, by_pace.high * part)
-        cost = Cost(cost.share, low, high, cost.n)
-    by_replay = beside(seen, stages)
+        cost = _held(cost, by_pace.low * part, by_pace.high * part)
     if by_replay is not None:
         least, most = part_within or (part, part)
         cost = _held(cost, by_replay.low * least, by_replay.high * most)
     because = because or (
         "the part of the step that would fall away if "
         f"{' and '.join(row.name for row in that_count(present))} took no time"
-        f"{_how(seen, f', but {but}' if but else '', by_replay is not None)}"
+        f"{_how(analysis, f', but {but}' if but else '', by_replay is not None)}"
     )
     if put_right:
         delayed = " and ".join(one.name for one in put_right)
         because += f"; {delayed} as measured by delaying {'it' if len(put_right) == 1 else 'them'}"
-    confirmed = by_pace is None and not put_right and is_measured(seen, stages)
-    confidence = _confidence(cost, n, confirmed)
+    confirmed = by_pace is None and not put_right and is_measured(analysis, stages)
+    sharp = confirmed or cost.half_width <= max(0.1, cost.share / 2)
     if by_replay is not None and cost.half_width > max(ALIKE, cost.share / 2):
-        confidence = WEAK
-    wall = Wall(name, confidence, cost, symptom, because, evidence, missing)
-    return if_stopped(seen, wall, stages)
+        sharp = False
+    confidence = LIKELY if sharp and n >= FEWEST_STEPS else WEAK
+    wall = Wall(name, confidence, cost, symptom, because, evidence, tuple(missing))
+    return if_stopped(analysis, wall, stages)
 
 
-def _how(seen: Seen, but: str, by_replay: bool) -> str:
+def _how(analysis: RunAnalysis, but: str, by_replay: bool) -> str:
     if by_replay:
         return f"{but}{_BY_REPLAY}"
-    if seen.pace is not None:
+    if analysis.pace is not None:
         return f", by the pace of the roles that are left{but}"
-    return f"{', by the critical path' if seen.followed else ''}{but}"
+    return f"{', by the critical path' if analysis.followed else ''}{but}"
 
 
 def _held(cost: Cost, low: float, high: float) -> Cost:
@@ -120,33 +119,16 @@ def _widened(cost: Cost, noise: float) -> Cost:
     return Cost(cost.share, max(0.0, cost.share - half), min(1.0, cost.share + half), cost.n)
 
 
-def _confidence(cost: Cost, n: int, confirmed: bool) -> str:
-    if n < FEWEST_STEPS:
-        return WEAK
-    if confirmed:
-        return LIKELY
-    return LIKELY if cost.half_width <= max(0.1, cost.share / 2) else WEAK
-
-
-def _hook_for(stages: tuple[Stage, ...]) -> str:
-    names = ", ".join(word(stage) for stage in stages)
-    return f"spans of stage {names}: `rltrace doctor` says which hook would record them"
-
-
-def exposed_figures(seen: Seen, stages: tuple[Stage, ...]) -> tuple[Figure, ...]:
+def exposed_figures(analysis: RunAnalysis, stages: tuple[Stage, ...]) -> list[Figure]:
     """Seconds a step of each of the stages that were seen: those on the critical path where costs
     rest on it, else those exposed."""
-    shown = [row for row in seen.stages if row.stage in stages and row.exposed_s.n]
-    of = {row.name: row.exposed_s for row in shown}
-    kind = "exposed {}"
-    if seen.followed is not None:
-        on_path = {share.stage: share.seconds for share in seen.followed.shares}
-        of = {name: on_path[name] for name in of if name in on_path}
-        kind = "{} on the critical path"
-    return tuple(
-        Figure(kind.format(name), one.mean, "s a step", one.n, one.low, one.high)
-        for name, one in of.items()
-    )
+    shown = [row for row in analysis.stages if row.stage in stages and row.exposed_s.n]
+    of = {f"exposed {row.name}": row.exposed_s for row in shown}
+    if analysis.followed is not None:
+        on_path = {share.stage: share.seconds for share in analysis.followed.shares}
+        names = [row.name for row in shown if row.name in on_path]
+        of = {f"{name} on the critical path": on_path[name] for name in names}
+    return [figure(name, seconds, "s a step") for name, seconds in of.items()]
 
 
 def that_count(rows: Sequence[StageRow]) -> list[StageRow]:

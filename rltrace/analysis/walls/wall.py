@@ -3,28 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 from rltrace.analysis.chains import Seconds
-from rltrace.analysis.spread import Spread, spread
-
-if TYPE_CHECKING:
-    from rltrace.analysis.composition import Composition
-    from rltrace.analysis.critical_path import CriticalPath
-    from rltrace.analysis.devices import Devices
-    from rltrace.analysis.freshness import Freshness
-    from rltrace.analysis.goodput import Goodput
-    from rltrace.analysis.pace import Pace
-    from rltrace.analysis.probe import Probe
-    from rltrace.analysis.stages import Breakdown, StageRow
-    from rltrace.analysis.staleness import Staleness
-    from rltrace.analysis.steps import Steps
-    from rltrace.analysis.syncs import Syncs
-    from rltrace.analysis.tail import Tail
-    from rltrace.analysis.walls.captured import Captured
-    from rltrace.analysis.whatif.workload import Workload
-    from rltrace.trace.run import Run
+from rltrace.analysis.stats import interval
+from rltrace.analysis.stats.spread import Spread, spread
 
 ROLLOUT = "rollout decode"
 ENV_REWARD = "env/reward latency"
@@ -67,6 +50,10 @@ class Cost:
         half = (self.high - self.low) / 2
         return 0.0 if math.isnan(half) else half
 
+    def as_figure(self, name: str) -> Figure:
+        """The share as evidence."""
+        return Figure(name, self.share, "share", self.n, self.low, self.high)
+
 
 UNKNOWN = Cost(math.nan, math.nan, math.nan, 0)
 NONE = Cost(0.0, 0.0, 0.0, 0)
@@ -100,59 +87,20 @@ class Wall:
     evidence: tuple[Figure, ...]
     missing: tuple[str, ...]
 
-    def but(self, confidence: str) -> Wall:
-        """The same with another confidence."""
-        return replace(self, confidence=confidence)
 
-
-@dataclass(frozen=True)
-class Seen:
-    """What the tests look at: the run and what the other parts of the analysis say of it. `kept` is
-    what was captured of the samples that were trained on; `workload` is None where it cannot be
-    told; `overlap_known` is not the case of a log that tells durations only, `followed` is
-    the critical path where it tells more than exposed time, `path` wherever it is known,
-    `overlap_s` how long the chains ran beside each other by step, as far as that bounds a cost,
-    `probe` is None where no stage was delayed, and `pace` where no queues lie between the roles."""
-
-    run: Run
-    steps: Steps
-    breakdown: Breakdown
-    stages: tuple[StageRow, ...]
-    composition: Composition | None
-    tail: Tail
-    staleness: Staleness
-    freshness: Freshness
-    syncs: Syncs | None
-    goodput: Goodput | None
-    devices: Devices
-    kept: Captured
-    workload: Workload | None
-    overlap_known: bool
-    followed: CriticalPath | None
-    path: CriticalPath | None
-    overlap_s: Seconds
-    probe: Probe | None
-    pace: Pace | None
-
-    @property
-    def steady(self) -> list[int]:
-        """Places of the steady steps; none where the run has no steps."""
-        return [] if self.steps.whole_run else list(self.steps.steady)
-
-    @property
-    def steps_s(self) -> Seconds:
-        """Lengths of the steady steps."""
-        lengths: Seconds = self.breakdown.steps_s[self.steady]
-        return lengths
+def cannot_tell(
+    name: str, symptom: str, because: str, *missing: str, evidence: tuple[Figure, ...] = ()
+) -> Wall:
+    """A wall of unknown cost; `missing` is what would tell it."""
+    return Wall(name, CANNOT_TELL, UNKNOWN, symptom, because, evidence, missing)
 
 
 def share_of_steps(seconds: Seconds, steps_s: Seconds) -> Cost:
     """Seconds of each step as a share of all of them."""
     whole = float(steps_s.sum())
-    if not len(steps_s) or not whole:
+    if not whole:
         return UNKNOWN
-    mean_s = whole / len(steps_s)
-    of = spread(seconds / mean_s)
+    of = spread(seconds / (whole / len(steps_s)))
     return Cost(float(seconds.sum()) / whole, max(0.0, of.low), min(1.0, of.high), of.n)
 
 
@@ -162,10 +110,6 @@ def figure(name: str, of: Spread, unit: str) -> Figure:
 
 
 def proportion(part: float, n: int) -> Cost:
-    """A share that was found in `n` independent cases, with Wilson's 95 % interval."""
-    if n <= 0 or math.isnan(part):
-        return UNKNOWN
-    z = 1.96
-    middle = (part + z * z / (2 * n)) / (1 + z * z / n)
-    half = z / (1 + z * z / n) * math.sqrt(part * (1 - part) / n + z * z / (4 * n * n))
-    return Cost(part, max(0.0, middle - half), min(1.0, middle + half), n)
+    """A share that was found in `n` independent cases, with its interval."""
+    found = interval.proportion(part, n)
+    return Cost(found.value, found.low, found.high, n if found.known else 0)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from rltrace.analysis.whatif.events import Clock, LeastBusy, Meter, Servers, Worker
-from rltrace.analysis.whatif.workload import AT_ONCE, BETWEEN, Batch, Workload
+from rltrace.analysis.whatif.workload import Batch, Workload
 from rltrace.trace.vocabulary import Stage
 
 
@@ -24,22 +24,16 @@ class Group:
 class Actors:
     """Workers that generate, servers that judge, and the pass of the reference behind them.
 
-    `complete` is called with each group that has all its verdicts. `streams`: groups come one by
-    one and not in batches. `visible` is the policy version at the workers, `begun` how many groups
-    have begun, `per_step` how many a learner step takes.
+    `complete` is called with each group that has all its verdicts. `visible` is the policy version
+    at the workers, `begun` how many groups have begun, `per_step` how many a learner step takes.
     """
 
-    def __init__(
-        self, workload: Workload, clock: Clock, streams: bool, complete: Callable[[Group], None]
-    ) -> None:
+    def __init__(self, workload: Workload, clock: Clock, complete: Callable[[Group], None]) -> None:
         self.load, self.clock, self._complete = workload, clock, complete
         self.meter = Meter(clock)
         engine = workload.engine
-        if engine.pooled:
-            self.workers = [Worker(clock, engine, engine.workers, self.meter)]
-        else:
-            number = round(engine.workers)
-            self.workers = [Worker(clock, engine, 1.0, self.meter) for _ in range(number)]
+        widths = [engine.workers] if engine.pooled else [1.0] * round(engine.workers)
+        self.workers = [Worker(clock, engine, width, self.meter) for width in widths]
         self._order = LeastBusy(self.workers)
         self.rewards = Servers(clock, workload.reward_workers, self.meter, Stage.REWARD)
         self.reference = Servers(clock, 1, self.meter, Stage.REFERENCE)
@@ -49,7 +43,7 @@ class Actors:
         self.begun = 0
         self.generated: list[Group] = []  # whose verdicts wait for the rest of the batch
         self.generating = 0  # groups
-        one_by_one = streams and not workload.in_batches
+        one_by_one = workload.streams and not workload.in_batches
         by_batch = workload.scoring == "batch"
         self.scoring = "group" if by_batch and one_by_one else workload.scoring
 
@@ -69,12 +63,9 @@ class Actors:
             self._begin_sample(worker, group, tokens, env_s, verdict_s)
 
     def stop(self, how: str) -> None:
-        """Generation goes on, stands still, or begins no other sample (`Workload.weights_stop`)."""
+        """What generation does while weights travel (`Workload.weights_stop`)."""
         for worker in self.workers:
-            if how == AT_ONCE:
-                worker.pause()
-            elif how == BETWEEN:
-                worker.close()
+            worker.stop(how)
 
     def go_on(self) -> None:
         """It goes on where it stood."""
@@ -110,14 +101,12 @@ class Actors:
         group.left -= 1
         group.verdicts_s.append(verdict_s)
         self.generating -= group.left == 0
-        if self.scoring == "sample" or (self.scoring == "group" and not group.left):
-            self._judge(group)
-        elif self.scoring == "batch" and not group.left:
+        if self.scoring == "sample" or not group.left:
             self.generated.append(group)
-            if not self.generating:
-                complete, self.generated = self.generated, []
-                for one in complete:
-                    self._judge(one)
+        if self.scoring != "batch" or not self.generating:
+            complete, self.generated = self.generated, []
+            for one in complete:
+                self._judge(one)
 
     def _judge(self, group: Group) -> None:
         def done() -> None:
@@ -134,11 +123,7 @@ class Actors:
 def _groups(batch: Batch) -> list[list[tuple[float, float, float]]]:
     """The samples of each group: tokens, seconds of tools, seconds of the verdict."""
     groups: dict[int, list[tuple[float, float, float]]] = {}
-    for group, sample in zip(batch.group, _samples(batch), strict=True):
+    columns = batch.tokens.tolist(), batch.env_s.tolist(), batch.verdict_s.tolist()
+    for group, sample in zip(batch.group, zip(*columns, strict=True), strict=True):
         groups.setdefault(group, []).append(sample)
     return list(groups.values())
-
-
-def _samples(batch: Batch) -> Iterator[tuple[float, float, float]]:
-    columns = (batch.tokens.tolist(), batch.env_s.tolist(), batch.verdict_s.tolist())
-    yield from zip(*columns, strict=True)

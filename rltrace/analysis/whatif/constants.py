@@ -1,11 +1,8 @@
-"""What predictions rest on beyond the workload: packaged constants, each with range and source.
-
-`Constants` hands out values and keeps which were asked for, so that a prediction moves exactly
-those over their range and names them.
-"""
+"""What predictions rest on beyond the workload: packaged constants, and limits of devices."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -42,7 +39,8 @@ def table() -> dict[str, Constant]:
 
 @dataclass
 class Constants:
-    """The middle of each constant, but for those in `moved`; `used` are those that were read."""
+    """The middle of each constant, but for those in `moved`; `used` are those that were read: a
+    prediction moves exactly these over their range, and names them."""
 
     moved: dict[str, float] = field(default_factory=dict)
     used: dict[str, None] = field(default_factory=dict)
@@ -50,3 +48,42 @@ class Constants:
     def __getitem__(self, name: str) -> float:
         self.used[name] = None
         return self.moved.get(name, table()[name].middle)
+
+
+# --- what devices can do, and what it takes to move weights
+
+PEAK_TFLOPS = {"A100": 312.0, "H100": 989.0, "H200": 989.0, "H800": 989.0, "H20": 148.0}
+"""Dense bf16 peak by device name: the vendors' data sheets."""
+
+MEMORY_TB_PER_S = {"A100": 2.0, "H100": 3.35, "H200": 4.8, "H800": 3.35, "H20": 4.0}
+"""Memory bandwidth by device name (of the 80 GB A100): the vendors' data sheets."""
+
+TRAIN_FLOP = 6.0  # for each parameter and token: forward 2, backward 4
+
+
+def train_mfu(
+    parameters: float, tokens: float, seconds: float, devices: float, peak_tflops: float
+) -> float:
+    """Part of the devices' peak that training on `tokens` tokens in `seconds` takes; of a mixture
+    of experts the active parameters count. Attention is left out, so it is a lower bound."""
+    return TRAIN_FLOP * parameters * tokens / (seconds * devices * peak_tflops * 1e12)
+
+
+MECHANISMS = ("naive", "bucketed", "relay", "delta", "direct")
+"""Tensor by tensor; in buckets by NCCL; pipelined through relays; changes only; RDMA from shard to
+sink. The link says little: published figures of one mechanism lie within a factor of a few, those
+of all over three orders of magnitude."""
+
+
+def weight_bytes(parameters: float) -> float:
+    """Bytes of one copy of the weights, in bf16; of a mixture of experts all parameters count."""
+    return 2.0 * parameters
+
+
+def transfer_s(
+    mechanism: str, bytes: float, constants: Constants, most_fixed_s: float = math.inf
+) -> float:
+    """Seconds of one update that moves `bytes`, however many receive it. `most_fixed_s` is what the
+    job's own updates take beside the transfer: another mechanism adds no more to it."""
+    bandwidth = 1e9 * constants[f"{mechanism}_gb_per_s"]
+    return min(constants["sync_latency_s"], most_fixed_s) + bytes / bandwidth

@@ -7,14 +7,12 @@ import math
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from operator import attrgetter
 
-from rltrace.analysis.whatif.workload import Engine
+from rltrace.analysis.whatif.workload import AT_ONCE, BETWEEN, Engine
 from rltrace.trace.vocabulary import Stage
 
 Action = Callable[[], None]
 
-_FEW = 32  # workers all of which are looked at in less time than their order is kept
 _DRAFT_ALONE, _DRAFT_LIMIT, _DRAFT_AT_LIMIT = 3.62, 32.0, 1.70
 # Speculative decoding by running sequences: TLT (arXiv 2511.16665), as reported by others.
 
@@ -58,7 +56,6 @@ class Meter:
         self.clock = clock
         self.since = 0.0
         self.working: Counter[Stage] = Counter()
-        self._kinds: list[Stage] = []  # those that somebody works at
         self.total_s: dict[Stage, float] = defaultdict(float)
         self._alone_s: dict[Stage, float] = defaultdict(float)
         self._beside_s: dict[Stage, float] = defaultdict(float)
@@ -66,10 +63,9 @@ class Meter:
     def change(self, kind: Stage, by: int) -> None:
         """So many more workers do this kind of work from now on."""
         working = self.working[kind] + by
-        self.working[kind] = working
         if not working or working == by:  # else it goes on as it did
             self._until_now()
-            self._kinds = [kind for kind, workers in self.working.items() if workers]
+        self.working[kind] = working
 
     def busy_s(self, kind: Stage) -> float:
         """Seconds until now."""
@@ -85,17 +81,14 @@ class Meter:
     def beside(self) -> dict[Stage, float]:
         """The part of each kind's time during which another kind went on."""
         self._until_now()
-        found = {}
-        for kind in self.total_s:
-            alone_s, beside_s = self._alone_s[kind], self._beside_s[kind]
-            if alone_s + beside_s > 0:
-                found[kind] = beside_s / (alone_s + beside_s)
-        return found
+        times_s = ((kind, self._alone_s[kind], self._beside_s[kind]) for kind in self.total_s)
+        return {kind: both / (alone + both) for kind, alone, both in times_s if alone + both > 0}
 
     def _until_now(self) -> None:
         passed, self.since = self.clock.now - self.since, self.clock.now
-        company = self._beside_s if len(self._kinds) > 1 else self._alone_s
-        for kind in self._kinds:
+        kinds = [kind for kind, workers in self.working.items() if workers]
+        company = self._beside_s if len(kinds) > 1 else self._alone_s
+        for kind in kinds:
             self.total_s[kind] += passed
             company[kind] += passed
 
@@ -110,15 +103,12 @@ class Worker:
     be served in its turn."""
 
     def __init__(self, clock: Clock, engine: Engine, width: float, meter: Meter) -> None:
-        self.clock = clock
-        self.meter = meter
+        self.clock, self.engine, self.width, self.meter = clock, engine, width, meter
         self.works = False
-        self.engine = engine
-        self.width = width
         self.slots = max(1.0, engine.slots * width)
         self.running: list[tuple[float, int, Action, bool]] = []  # by the token at which they end
         self.waiting: deque[tuple[float, Action, Action, bool]] = deque()
-        self.going_on: deque[tuple[float, Action, bool]] = deque()
+        self.going_on: deque[tuple[float, Action, Action, bool]] = deque()
         self.held = 0  # slots of sequences whose tools work
         self.known = 0  # sequences that run, hold a slot or wait
         self.token = 0.0  # tokens that a sequence which began with the clock would have
@@ -141,32 +131,28 @@ class Worker:
     def go_on(self, tokens: float, ended: Action, calls: bool = False) -> None:
         """A sequence that has begun before has so many more tokens."""
         self._advance()
-        self.held -= self.engine.tools_hold
-        self.known += not self.engine.tools_hold
         engine = self.engine
-        if engine.turn_tokens and not (engine.tools_hold or engine.returns_first):
-            self.waiting.append((tokens, lambda: None, ended, calls))
-        else:
-            self.going_on.append((tokens, ended, calls))
+        self.held -= engine.tools_hold
+        self.known += not engine.tools_hold
+        in_turn = engine.turn_tokens and not (engine.tools_hold or engine.returns_first)
+        queue = self.waiting if in_turn else self.going_on
+        queue.append((tokens, lambda: None, ended, calls))
         self._fill()
 
-    def pause(self) -> None:
-        """Everything stands still; nothing is lost."""
-        self._advance()
-        self.paused = True
-        self._changed()
-
-    def close(self) -> None:
-        """Nothing begins; what has begun goes on."""
-        self.closed = True
+    def stop(self, how: str) -> None:
+        """It goes on, stands still, or begins nothing new (`Workload.weights_stop`)."""
+        self.closed = how == BETWEEN
+        if how == AT_ONCE:
+            self._advance()
+            self.paused = True
+            self._changed()
 
     def resume(self) -> None:
         """Goes on where it stood."""
-        if not (self.paused or self.closed):
-            return
-        self._advance()
-        self.paused = self.closed = False
-        self._fill()
+        if self.paused or self.closed:
+            self._advance()
+            self.paused = self.closed = False
+            self._fill()
 
     def _advance(self) -> None:
         now = self.clock.now
@@ -178,19 +164,14 @@ class Worker:
     def _fill(self) -> None:
         """Begins what there is room for."""
         while not self.paused and len(self.running) + self.held < self.slots:
-            if self.going_on:
-                self._run(*self.going_on.popleft())
-            elif self.waiting and not self.closed:
-                tokens, begun, ended, calls = self.waiting.popleft()
-                self._run(tokens, ended, calls)
-                begun()
-            else:
+            queue = self.going_on if self.going_on or self.closed else self.waiting
+            if not queue:
                 break
+            tokens, begun, ended, calls = queue.popleft()
+            self._number += 1
+            heapq.heappush(self.running, (self.token + tokens, self._number, ended, calls))
+            begun()
         self._changed()
-
-    def _run(self, tokens: float, ended: Action, calls: bool) -> None:
-        self._number += 1
-        heapq.heappush(self.running, (self.token + tokens, self._number, ended, calls))
 
     def _changed(self) -> None:
         if not self._unplanned:  # one action begins and ends many sequences
@@ -244,9 +225,6 @@ class LeastBusy:
 
     def __init__(self, workers: Sequence[Worker]) -> None:
         self._workers = workers
-        self._are_few = len(workers) <= _FEW
-        if self._are_few:
-            return
         self._listed = [worker.known for worker in workers]  # never more than the worker knows
         self._order = [(known, number) for number, known in enumerate(self._listed)]
         heapq.heapify(self._order)
@@ -255,8 +233,6 @@ class LeastBusy:
 
     def find(self) -> Worker:
         """The worker."""
-        if self._are_few:
-            return min(self._workers, key=attrgetter("known"))
         while True:
             listed, number = self._order[0]
             worker = self._workers[number]
@@ -279,9 +255,7 @@ class Servers:
     """A pool of equal servers, first come first served; `kind` of work goes to the meter."""
 
     def __init__(self, clock: Clock, size: float, meter: Meter, kind: Stage) -> None:
-        self.clock = clock
-        self.meter = meter
-        self.kind = kind
+        self.clock, self.meter, self.kind = clock, meter, kind
         self.free = size
         self.busy_s = 0.0
         self.waiting: deque[tuple[float, Action]] = deque()
@@ -300,7 +274,7 @@ class Servers:
             self.free -= 1
             self.busy_s += seconds
             self.meter.change(self.kind, 1)
-            self.clock.after(seconds, lambda done=done: self._done(done))  # type: ignore[misc]
+            self.clock.after(seconds, partial(self._done, done))
 
     def _done(self, done: Action) -> None:
         self.free += 1

@@ -2,76 +2,76 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
-from rltrace.analysis.whatif import learner_levers as learner
-from rltrace.analysis.whatif import placement_levers as placing
-from rltrace.analysis.whatif import sample_levers as samples
-from rltrace.analysis.whatif.lever import ON, Lever
-from rltrace.analysis.whatif.physics import MECHANISMS
-from rltrace.analysis.whatif.workload import PLACEMENTS
+from rltrace.analysis.whatif import lever_changes as changes
+from rltrace.analysis.whatif.constants import Constants
+from rltrace.analysis.whatif.lever_changes import check, number
+from rltrace.analysis.whatif.workload import PLACEMENTS, Workload
 from rltrace.trace.errors import WrongUsage
 from rltrace.trace.vocabulary import Stage
 
-_NAMED = (
-    Lever("placement", "who runs when", placing.placement, PLACEMENTS, 0, worded=True),
-    Lever("split", "devices of rollout : training, at the same total", placing.split, (), 0,
-          worded=True),
-    Lever("devices", "all devices, a number or a factor like x2", placing.devices, ("x2",)),
-    Lever("rollout_workers", "rollout workers (devices), a number or a factor like x2",
-          placing.rollout_workers, ("x2",)),
-    Lever("learner_workers", "training devices, a number or a factor like x2",
-          placing.learner_workers, ("x2",)),
-    Lever("samples", "samples of each prompt, a number or a factor like x2", samples.samples, ()),
-    Lever("slots", "sequences that a worker runs at once", samples.slots, ("x2",)),
-    Lever("chunks", "parts in which the learner takes a batch as it comes", placing.chunks, ("4",)),
-    Lever("no_barrier", "generation never waits for its longest sample", placing.no_barrier, ON),
-    Lever("tail_cap", "responses are cut at so many tokens, or at a quantile like p95",
-          samples.tail_cap, ("p95",), worded=True),
-    Lever("repack", "the last sequences of a batch are moved together", samples.repack, ON),
-    Lever("partial_rollout", "groups begun for each one needed; unfinished ones are kept",
-          placing.partial_rollout, ("1.5",)),
-    Lever("reward_parallel", "workers that judge, a number or a factor",
-          samples.reward_parallel, ("x4",)),
-    Lever("reward_cache", "part of the verdicts that a cache gives",
-          samples.reward_cache, ("0.5",)),
-    Lever("reward_async", "a verdict begins as its sample ends", samples.reward_async, ON),
-    Lever("reward_latency", "factor on the time of a verdict", samples.reward_latency, ("0.5",)),
-    Lever("env_latency", "factor on the time of tools", samples.env_latency, ("0.5",)),
-    Lever("env_failures", "share of samples that still fail", samples.env_failures, ("0",)),
-    Lever("sync", "how weights travel: " + ", ".join(MECHANISMS) + ", then :part hidden",
-          learner.sync, ("bucketed", "relay", "delta", "direct"), worded=True),
-    Lever("sync_speed", "how many times faster weights travel", learner.sync_speed, ()),
-    Lever("train_speed", "how many times faster the training stage is",
-          learner.train_speed, ("1.5",)),
-    Lever("drop_logprob", "rollout's own log-probs, not a pass of their own",
-          learner.drop_logprob, ON),
-    Lever("drop_reference", "no reference pass", learner.drop_reference, ON),
-    Lever("reference_side", "the reference pass in the actors' chain", learner.reference_side,
-          ("actor",), worded=True),
-    Lever("no_switch", "no sleep, wake and offload", learner.no_switch, ON),
-    Lever("speculative", "speculative decoding, by how many sequences run",
-          samples.speculative, ON),
-    Lever("lag_bound", "versions that a sample may be late",
-          placing.lag_bound, ("0", "1", "2", "4")),
-)  # fmt: skip
+ON = ("1",)
 
-_WITHIN = {
-    Stage.ROLLOUT: ("rollout_workers", "slots", "tail_cap", "repack", "speculative"),
-    Stage.REWARD: ("reward_parallel", "reward_cache", "reward_async", "reward_latency"),
-    Stage.ENV: ("env_latency",),
-    Stage.TRAIN: ("learner_workers", "train_speed"),
-    Stage.LOGPROB: ("drop_logprob",),
-    Stage.REFERENCE: ("drop_reference",),
-    Stage.SYNC: ("sync", "sync_speed"),
-    Stage.SWITCH: ("no_switch",),
-}
-_STAGE_OF = {name: stage for stage, names in _WITHIN.items() for name in names}
 
-LEVERS: Mapping[str, Lever] = {
-    lever.name: replace(lever, within=_STAGE_OF.get(lever.name)) for lever in _NAMED
-}
+@dataclass(frozen=True)
+class Lever:
+    """`tries` are the values of the ranked table; those of order 0 are moved before all others. A
+    lever whose `tries` are `ON` is there or is not; the values of one that is `worded` are not one
+    number. One that is `within` a stage shortens that and changes nothing else: it cannot gain more
+    than the stage costs."""
+
+    name: str
+    change: Callable[[Workload, str, Constants], Workload]
+    tries: tuple[str, ...]
+    within: Stage | None = None
+    order: int = 1
+    worded: bool = False
+
+    def moved(self, load: Workload, value: str, constants: Constants) -> Workload:
+        """The workload with the lever moved. Errors: `NotApplicable`; `RltraceError` for a value
+        that makes no sense."""
+        if self.tries == ON:
+            on = value.lower() in ("", "1", "yes", "true", "on")
+            rule = "yes (1, true, on or nothing): leave it out to keep what is"
+            check(on, self.name, value, rule)
+        elif not self.worded:  # before anything is said of what the workload lacks
+            number(self.name, value.removeprefix("x"))
+        return self.change(load, value, constants)
+
+
+_ALL = (
+    Lever("placement", changes.placement, PLACEMENTS, order=0, worded=True),
+    Lever("split", changes.split, (), order=0, worded=True),
+    Lever("devices", changes.devices, ("x2",)),
+    Lever("rollout_workers", changes.rollout_workers, ("x2",), Stage.ROLLOUT),
+    Lever("learner_workers", changes.learner_workers, ("x2",), Stage.TRAIN),
+    Lever("samples", changes.samples, ()),
+    Lever("slots", changes.slots, ("x2",), Stage.ROLLOUT),
+    Lever("chunks", changes.chunks, ("4",)),
+    Lever("no_barrier", changes.no_barrier, ON),
+    Lever("tail_cap", changes.tail_cap, ("p95",), Stage.ROLLOUT, worded=True),
+    Lever("repack", changes.repack, ON, Stage.ROLLOUT),
+    Lever("partial_rollout", changes.partial_rollout, ("1.5",)),
+    Lever("reward_parallel", changes.reward_parallel, ("x4",), Stage.REWARD),
+    Lever("reward_cache", changes.reward_cache, ("0.5",), Stage.REWARD),
+    Lever("reward_async", changes.reward_async, ON, Stage.REWARD),
+    Lever("reward_latency", changes.reward_latency, ("0.5",), Stage.REWARD),
+    Lever("env_latency", changes.env_latency, ("0.5",), Stage.ENV),
+    Lever("env_failures", changes.env_failures, ("0",)),
+    Lever("sync", changes.sync, ("bucketed", "relay", "delta", "direct"), Stage.SYNC, worded=True),
+    Lever("sync_speed", changes.sync_speed, (), Stage.SYNC),
+    Lever("train_speed", changes.train_speed, ("1.5",), Stage.TRAIN),
+    Lever("drop_logprob", changes.drop_logprob, ON, Stage.LOGPROB),
+    Lever("drop_reference", changes.drop_reference, ON, Stage.REFERENCE),
+    Lever("reference_side", changes.reference_side, ("actor",), worded=True),
+    Lever("no_switch", changes.no_switch, ON, Stage.SWITCH),
+    Lever("speculative", changes.speculative, ON, Stage.ROLLOUT),
+    Lever("lag_bound", changes.lag_bound, ("0", "1", "2", "4")),
+)
+
+LEVERS: Mapping[str, Lever] = {lever.name: lever for lever in _ALL}
 """All levers by the name that they have on the command line."""
 
 

@@ -1,4 +1,4 @@
-"""More or fewer devices for a chain, and a pool split in two at the same number of devices.
+"""More or fewer devices for a chain, a pool split in two, and shared cores.
 
 If every stage scaled perfectly, splitting could gain nothing: with a part x of the devices
 generation takes g / x and training t / (1 - x), and the longer of the two is never below g + t.
@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from rltrace.analysis.whatif.constants import Constants
-from rltrace.analysis.whatif.physics import transfer_s
+from rltrace.analysis.whatif.constants import Constants, transfer_s
+from rltrace.analysis.whatif.replay import Replay, replay
 from rltrace.analysis.whatif.workload import Sync, Workload
 from rltrace.trace.vocabulary import Stage
 
@@ -22,11 +22,8 @@ def scaled_rollout(load: Workload, factor: float, constants: Constants) -> Workl
     """`factor` times the devices for generation. On a part of one device, which an engine shares
     with somebody, a token takes as much longer as the part is smaller."""
     engine, known = load.engine, not load.engine.pooled
-    workers = engine.workers * factor
-    if engine.pooled:
-        workers = engine.workers * factor ** constants["rollout_exponent"]
-    pooled = engine.pooled or not workers.is_integer()
-    engine = replace(engine, workers=workers, pooled=pooled)
+    workers = engine.workers * (factor if known else factor ** constants["rollout_exponent"])
+    engine = replace(engine, workers=workers, pooled=not known or not workers.is_integer())
     devices = {**load.devices}
     if "rollout" in devices:
         before, devices["rollout"] = devices["rollout"], devices["rollout"] * factor
@@ -41,8 +38,7 @@ def scaled_learner(load: Workload, factor: float, constants: Constants) -> Workl
     devices = {**load.devices}
     if "train" in devices:
         devices["train"] *= factor
-    time = factor ** -constants["train_exponent"]
-    return replace(_learner_times(load, time), devices=devices)
+    return replace(_scaling(load, factor ** -constants["train_exponent"]), devices=devices)
 
 
 def grown(load: Workload, factor: float, constants: Constants) -> Workload:
@@ -55,40 +51,71 @@ def grown(load: Workload, factor: float, constants: Constants) -> Workload:
 def resplit(load: Workload, rollout: float, train: float, constants: Constants) -> Workload:
     """So many devices for generation and for training, at the same total."""
     if not load.shared:
-        load = scaled_rollout(load, rollout / load.devices["rollout"], constants)
-        return scaled_learner(load, train / load.devices["train"], constants)
-    total = load.devices["shared"]
-    load = replace(load, devices={"rollout": total, "train": total})
-    load = scaled_rollout(load, rollout / total, constants)
-    load = scaled_learner(load, train / total, constants)
-    alone = constants["own_devices"] if load.device_kind == "GPU" else 1.0
-    load = _learner_times(load, alone)
-    rest_s = load.rest_s
-    if rest_s and load.device_kind == "GPU":
-        rest_s *= constants["rest_kept"]
-    sync, rests = load.sync, load.rests_on
+        return _resized(load, rollout, train, constants)
+    whole = dict.fromkeys(("rollout", "train"), load.total_devices)
+    load = _resized(replace(load, devices=whole), rollout, train, constants)
+    if load.device_kind == "GPU":
+        load = _scaling(load, constants["own_devices"])
+        if load.rest_s:
+            load = replace(load, rest_s=load.rest_s * constants["rest_kept"])
+    sync = load.sync
     if not sync.seconds and sync.bytes > 0:
-        sync = Sync(transfer_s("bucketed", sync.bytes, constants), 0.0, sync.bytes, "bucketed")
+        sync = Sync(transfer_s("bucketed", sync.bytes, constants), bytes=sync.bytes)
     elif not sync.seconds:
-        rests = (*rests, "weights are taken to reach the other devices in no time")
-    return replace(load, rest_s=rest_s, switch_s=0.0, sync=sync, rests_on=rests)
+        load = load.noted("weights are taken to reach the other devices in no time")
+    return replace(load, switch_s=0.0, sync=sync)
 
 
 def merged(load: Workload, constants: Constants) -> Workload:
-    """Generation and training on the same devices, in turn."""
+    """Generation and training on the same GPUs, in turn."""
     total = load.total_devices
-    load = scaled_rollout(load, total / load.devices["rollout"], constants)
-    load = scaled_learner(load, total / load.devices["train"], constants)
-    alone = constants["own_devices"] if load.device_kind == "GPU" else 1.0
-    load = _learner_times(load, 1 / alone)
+    load = _resized(load, total, total, constants)
+    load = _scaling(load, 1 / constants["own_devices"])
     step_s = sum(load.mean_s(stage) for stage in load.serial_s)
-    switch_s = constants["switch_share"] * step_s if load.device_kind == "GPU" else 0.0
-    return replace(load, devices={"shared": total}, switch_s=load.switch_s + switch_s)
+    switch_s = load.switch_s + constants["switch_share"] * step_s
+    return replace(load, devices={"shared": total}, switch_s=switch_s)
 
 
-def _learner_times(load: Workload, factor: float) -> Workload:
-    serial = {
-        stage: tuple(seconds * (factor if stage in _SCALING else 1.0) for seconds in series)
-        for stage, series in load.serial_s.items()
-    }
-    return replace(load, serial_s=serial)
+def _resized(load: Workload, rollout: float, train: float, constants: Constants) -> Workload:
+    load = scaled_rollout(load, rollout / load.devices["rollout"], constants)
+    return scaled_learner(load, train / load.devices["train"], constants)
+
+
+def _scaling(load: Workload, factor: float) -> Workload:
+    return load.paced(lambda stage: factor if stage in _SCALING else 1.0)
+
+
+# --- stages without a GPU that come to share the cores with each other
+#
+# A stage takes longer while another one works beside it: there are fewer cores than threads, or
+# cores share caches, memory and clock rate. Where work of others takes the cores in turns with the
+# job's, one more thread makes what only computes wait longer (`one_more`): the learner's stages and
+# the reference pass. What a run measured has that already for the time that its stages ran beside
+# others, so a change slows a stage only by what more of its time it then spends in company.
+
+_ROUNDS = 2  # slower stages overlap in another way, by so little that more rounds tell nothing
+
+
+def crowded(before: Workload, base: Replay, after: Workload, constants: Constants) -> Workload:
+    """`after`, with its stages as slow as their company then makes them; `base` is the replay of
+    `before`. Where nothing runs at another time than before, it stays as it is."""
+
+    def when(load: Workload) -> tuple[object, ...]:
+        return load.placement, load.keeps_unfinished, load.chunks, *sorted(load.serial_s)
+
+    if not before.shares_cores or when(before) == when(after):
+        return after
+    slower, made = constants["shared_cores"], after
+
+    def factor(stage: Stage) -> float:
+        more = slower * (before.one_more if stage is not Stage.ROLLOUT else 1.0) - 1
+        return (1 + more * now.get(stage, 0.0)) / (1 + more * base.beside.get(stage, 0.0))
+
+    for _ in range(_ROUNDS):
+        now = replay(made).beside
+        made = replace(
+            after.paced(factor),
+            engine=after.engine.paced(factor(Stage.ROLLOUT)),
+            reference_s=after.reference_s * factor(Stage.REFERENCE),
+        )
+    return made

@@ -10,28 +10,33 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from rltrace.analysis.whatif.basis import measured, otherwise, rest, rests_on, sentences
-from rltrace.analysis.whatif.bound import walls
+import numpy as np
+
+from rltrace.analysis.binding import RESOURCE_OF
+from rltrace.analysis.roles import MOVES
+from rltrace.analysis.stats.estimate import Estimate
+from rltrace.analysis.stats.student import Z95
 from rltrace.analysis.whatif.constants import Constants, table
-from rltrace.analysis.whatif.cores import crowded
-from rltrace.analysis.whatif.lever import Lever, NotApplicable
-from rltrace.analysis.whatif.levers import LEVERS, lever
-from rltrace.analysis.whatif.pools import merged
+from rltrace.analysis.whatif.lever_changes import NotApplicable
+from rltrace.analysis.whatif.levers import LEVERS, Lever, lever
+from rltrace.analysis.whatif.pools import crowded, merged
 from rltrace.analysis.whatif.replay import Replay, replay
-from rltrace.analysis.whatif.trust import OffTheRun, is_off, replay_error
-from rltrace.analysis.whatif.workload import Workload
+from rltrace.analysis.whatif.trust import OffTheRun, is_off, otherwise, replay_error, rests_on
+from rltrace.analysis.whatif.workload import OVERLAPPING, Sync, Workload
 from rltrace.trace.errors import CANNOT_TELL, RltraceError
+from rltrace.trace.vocabulary import Stage
 
 Source = Callable[[Constants], Workload]
 """A workload under given constants; measured ones ignore them."""
 
 FASTER, SLOWER, NO_GAIN, UNSURE = "faster", "slower", "no gain", "may be either"
 _ALIKE = 0.02  # gains of less are none
-_Z95 = 1.96
 _SPLITS = 24
 _EITHER = (
     "whether generation stands still while weights are sent is unknown, and the range has both: "
@@ -40,40 +45,6 @@ _EITHER = (
 _LEAST_ERROR = 0.11
 """What a prediction errs by, as a logarithm, even where the replay of the run as it was fits: 95 %
 of what ten predictions missed by, of pairs of runs of the built-in trainer (examples/walls)."""
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A figure and the ends of its range."""
-
-    low: float
-    middle: float
-    high: float
-
-    @property
-    def is_no_gain(self) -> bool:
-        """Whether a gain is none, to the percent."""
-        return round(100 * (self.middle - 1)) <= 0
-
-    def times(self, factor: float) -> Estimate:
-        """The same in another unit; the factor is positive."""
-        return Estimate(self.low * factor, self.middle * factor, self.high * factor)
-
-    def at_most(self, most: float) -> Estimate:
-        """The same, where more cannot be."""
-        return Estimate(min(self.low, most), min(self.middle, most), min(self.high, most))
-
-    def joined(self, other: Estimate) -> Estimate:
-        """What may be either: both ranges, and what is in the middle of both."""
-        middle = math.sqrt(self.middle * other.middle)
-        return Estimate(min(self.low, other.low), middle, max(self.high, other.high))
-
-    def and_then(self, other: Estimate) -> Estimate:
-        """The product of two gains that know nothing of each other: half-widths in quadrature."""
-        middle = self.middle * other.middle
-        down = math.hypot(math.log(self.middle / self.low), math.log(other.middle / other.low))
-        up = math.hypot(math.log(self.high / self.middle), math.log(other.high / other.middle))
-        return Estimate(middle * math.exp(-down), middle, middle * math.exp(up))
 
 
 @dataclass(frozen=True)
@@ -115,25 +86,20 @@ class Baseline:
     rests_on: tuple[str, ...]
     unfitted_error: float = math.nan
 
-    @property
-    def replay_error(self) -> float:
-        """Replayed over measured, minus 1."""
-        return self.replayed_s / self.step_s - 1
 
-
-class _Cases:
+class _Asked:
     """A source and its replays as they are, each worked out once: a constant at either end of its
-    range serves all levers."""
+    range serves all levers. `binds`: whether predictions say what then binds."""
 
-    def __init__(self, source: Source) -> None:
-        self.source = source
+    def __init__(self, source: Source, binds: bool = True) -> None:
+        self.source, self.binds = source, binds
         self._known: dict[tuple[tuple[str, float], ...], tuple[Workload, Replay, list[str]]] = {}
 
     @cached_property
-    def instead(self) -> _Cases | None:
-        """Those of the other run that it may have been."""
+    def instead(self) -> _Asked | None:
+        """The same of the other run that it may have been."""
         other = self.at(Constants())[0].instead
-        return _Cases(lambda constants: other) if other is not None else None
+        return _Asked(lambda constants: other, self.binds) if other is not None else None
 
     def at(self, constants: Constants) -> tuple[Workload, Replay]:
         """The workload under these constants, and its replay. It notes which constants it used."""
@@ -145,16 +111,37 @@ class _Cases:
         constants.used.update(dict.fromkeys(used))
         return load, played
 
+    def answer(self, moves: Sequence[tuple[str, str]]) -> Prediction:
+        """As of `predict`."""
+        try:
+            return self.either(moves)
+        except NotApplicable as error:
+            names = " and ".join(name for name, _ in moves)
+            raise RltraceError(f"{names} cannot be moved here: {error}", CANNOT_TELL) from None
+
+    def either(self, moves: Sequence[tuple[str, str]]) -> Prediction:
+        """What the moves do; where the run may have been one of two, both answers in one. A replay
+        that is off the run is none of them. Errors: `NotApplicable`, too."""
+        other = self.instead
+        if other is None:
+            return _of_one(self, moves)
+        try:
+            found = _of_one(self, moves)
+        except OffTheRun:
+            return _of_one(other, moves)
+        try:
+            return _joined(found, _of_one(other, moves))
+        except OffTheRun:
+            return found
+
 
 def baseline(source: Source) -> Baseline:
     """The replay of the job as it is, against its measured step where there is one."""
     constants = Constants()
-    load, played = _Cases(source).at(constants)
-    step_s = played.step_s if math.isnan(load.measured_step_s) else load.measured_step_s
+    load, played = _Asked(source).at(constants)
     return Baseline(
-        step_s, played.step_s, load.placement, load.devices, walls(load, played), played.lags,
-        (*load.rests_on, *measured(load), *rest(load, load), *sentences(constants)),
-        replay_error(load),
+        _step_s(load, played), played.step_s, load.placement, load.devices, walls(load, played),
+        played.lags, rests_on(load, load, constants), replay_error(load),
     )  # fmt: skip
 
 
@@ -164,117 +151,67 @@ def predict(source: Source, moves: Sequence[tuple[str, str]]) -> Prediction:
     Errors: `RltraceError` for an unknown lever, a value without sense, or a lever that does not
     apply to the workload; `OffTheRun` where the replay of the run as it was is not near it.
     """
-    return _answered(_Cases(source), moves, binds=True)
+    return _Asked(source).answer(moves)
 
 
 def predictor(source: Source) -> Callable[[Sequence[tuple[str, str]]], Prediction]:
     """`predict` for one source, which replays it as it is only once for all questions. What then
     binds it leaves out (`walls` is empty): that would take a replay of the actors alone."""
-    cases = _Cases(source)
-    return lambda moves: _answered(cases, moves, binds=False)
-
-
-def _answered(cases: _Cases, moves: Sequence[tuple[str, str]], binds: bool) -> Prediction:
-    try:
-        return _predict(cases, moves, binds)
-    except NotApplicable as error:
-        names = " and ".join(name for name, _ in moves)
-        raise RltraceError(f"{names} cannot be moved here: {error}", CANNOT_TELL) from None
+    return _Asked(source, binds=False).answer
 
 
 def ranked(source: Source) -> tuple[Prediction, ...]:
     """All levers that apply, one at a time, the largest gain in goodput first. Errors: `OffTheRun`
     as for `predict`."""
-    found = []
-    cases = _Cases(source)
-    for one in LEVERS.values():
-        for value in one.tries:
-            try:
-                found.append(_predict(cases, [(one.name, value)], binds=True))
-            except NotApplicable:
-                continue
+    found, asked = [], _Asked(source)
+    for name, value in ((one.name, value) for one in LEVERS.values() for value in one.tries):
+        with suppress(NotApplicable):
+            found.append(asked.either([(name, value)]))
     # What differs by rounding only stays in the order of the levers.
     return tuple(sorted(found, key=lambda p: -round(p.goodput_gain.middle, 9)))
 
 
-def _predict(cases: _Cases, moves: Sequence[tuple[str, str]], binds: bool) -> Prediction:
-    """What the moves do; where the run may have been one of two, both answers in one. A replay that
-    is off the run is none of them."""
-    other = cases.instead
-    if other is None:
-        return _of_one(cases, moves, binds)
-    try:
-        found = _of_one(cases, moves, binds)
-    except OffTheRun:
-        return _of_one(other, moves, binds)
-    try:
-        return _either(found, _of_one(other, moves, binds))
-    except OffTheRun:
-        return found
-
-
-def _either(one: Prediction, other: Prediction) -> Prediction:
+def _joined(one: Prediction, other: Prediction) -> Prediction:
     """A range that has both, and what is in the middle of both."""
-    goodput = one.goodput_gain.joined(other.goodput_gain)
+    ranges = ("step_s", "gain", "goodput_gain", "useful_tokens_per_device_s",
+              "useful_tokens_per_usd")  # fmt: skip
+    joined = {name: getattr(one, name).joined(getattr(other, name)) for name in ranges}
     return replace(
         one,
-        step_s=one.step_s.joined(other.step_s),
-        gain=one.gain.joined(other.gain),
-        goodput_gain=goodput,
-        useful_tokens_per_device_s=one.useful_tokens_per_device_s.joined(
-            other.useful_tokens_per_device_s
-        ),
-        useful_tokens_per_usd=one.useful_tokens_per_usd.joined(other.useful_tokens_per_usd),
-        verdict=verdict_of(goodput),
+        **joined,
+        verdict=verdict_of(joined["goodput_gain"]),
         walls=tuple(dict.fromkeys((*one.walls, *other.walls))),
         rests_on=tuple(dict.fromkeys((*one.rests_on, *other.rests_on, _EITHER))),
     )
 
 
-def _of_one(cases: _Cases, moves: Sequence[tuple[str, str]], binds: bool) -> Prediction:
+def _of_one(asked: _Asked, moves: Sequence[tuple[str, str]]) -> Prediction:
     chosen = sorted(((lever(name), value) for name, value in moves), key=lambda m: m[0].order)
     constants = Constants()
-    before, base = cases.at(constants)
+    before, base = asked.at(constants)
     chosen = _with_split(before, base, chosen)
     after = _moved(before, base, chosen, constants)
     if is_off(before):
         raise OffTheRun(before)
     played = replay(after)
-    step_s = base.step_s if math.isnan(before.measured_step_s) else before.measured_step_s
-    middle = _gains(before, base, after, played)
-    down = up = [0.0, 0.0]
+    own = _gains(before, base, after, played)
+    at_ends = []  # with each constant at either end of its range
     for name in constants.used:
         for end in (table()[name].low, table()[name].high):
             other = Constants({name: end})
-            load, as_it_was = cases.at(other)
+            load, as_it_was = asked.at(other)
             changed = _moved(load, as_it_was, chosen, other)
-            gains = _gains(load, as_it_was, changed, replay(changed))
-            moves_by = [math.log(g / m) for g, m in zip(gains, middle, strict=True)]
-            down = [d + min(0.0, by) ** 2 for d, by in zip(down, moves_by, strict=True)]
-            up = [u + max(0.0, by) ** 2 for u, by in zip(up, moves_by, strict=True)]
-    gains = middle  # of the answer before any other
-    for instead, then in otherwise(before, after):
-        ends = _gains(before, base, instead, then)
-        moved_by = [math.log(g / m) / 2 for g, m in zip(ends, gains, strict=True)]
-        middle = (middle[0] * math.exp(moved_by[0]), middle[1] * math.exp(moved_by[1]))
-        down = [d + by * by for d, by in zip(down, moved_by, strict=True)]
-        up = [u + by * by for u, by in zip(up, moved_by, strict=True)]
-    noise = _noise(before)
-    remains = _remains(base, played)
-    changes = []
-    for g, d, u in zip(middle, down, up, strict=True):
-        # What is not changed errs before and after alike: the gain of no change is exactly 1.
-        part = min(1.0, abs(math.log(g)) / math.log(2))
-        known = 0.0 if math.isnan(before.model_error) else abs(before.model_error)
-        error = max(known, _LEAST_ERROR) if before.steps else 0.0
-        # What scatters and stays is a larger part of a shorter step.
-        scatter = noise * max(1.0, remains * g - 1)
-        own = (part * math.hypot(scatter, error)) ** 2
-        lower, upper = math.sqrt(d + own), math.sqrt(u + own)
-        changes.append(Estimate(g * math.exp(-lower), g, g * math.exp(upper)))
-    gain, goodput_gain = changes
+            at_ends.append(_gains(load, as_it_was, changed, replay(changed)))
+    others = list(otherwise(before, after))
+    instead = [_gains(before, base, after, then) for _, then in others]
+    noise, remains = _noise(before), _remains(base, played)
+    gain, goodput_gain = (
+        _ranged(own[i], [g[i] for g in at_ends], [g[i] for g in instead], before, noise, remains)
+        for i in range(2)
+    )
     slower = math.exp(math.hypot(math.log(gain.middle / gain.low), noise))
     faster = math.exp(math.hypot(math.log(gain.high / gain.middle), noise))
+    step_s = _step_s(before, base)
     new_s = step_s / gain.middle
     rate = before.useful_tokens / (step_s * before.total_devices)
     price = before.usd_per_device_hour
@@ -293,8 +230,8 @@ def _of_one(cases: _Cases, moves: Sequence[tuple[str, str]], binds: bool) -> Pre
         lags=played.lags,
         mean_lag=played.mean_lag,
         stale_share=played.stale_share,
-        walls=walls(after, played) if binds else (),
-        rests_on=rests_on(before, after, constants),
+        walls=walls(after, played) if asked.binds else (),
+        rests_on=rests_on(before, after, constants, [says for says, _ in others]),
     )
 
 
@@ -317,25 +254,27 @@ def _with_split(
     load: Workload, base: Replay, chosen: list[tuple[Lever, str]]
 ) -> list[tuple[Lever, str]]:
     """A placement with pools of its own needs a split: the best one, where none is given."""
-    names = [one.name for one, _ in chosen]
-    placement = next((value for one, value in chosen if one.name == "placement"), "")
-    if not load.shared or placement in ("", "colocated") or "split" in names:
+    values = {one.name: value for one, value in chosen}
+    if not load.shared or values.get("placement", "colocated") == "colocated" or "split" in values:
         return chosen
     total = load.total_devices
     parts = [total * i / _SPLITS for i in range(1, _SPLITS)]
     counts = parts if total < 2 else [max(1.0, round(part)) for part in parts]
     constants = Constants()
-    first = 1 + names.index("placement")
 
     def with_split(count: float) -> list[tuple[Lever, str]]:
         text = f"{count:.4g}:{total - count:.4g}"
-        return [*chosen[:first], (lever("split"), text), *chosen[first:]]
+        return [chosen[0], (lever("split"), text), *chosen[1:]]  # the placement is the first
 
-    sensible = [count for count in dict.fromkeys(counts) if 0 < count < total]
     return min(
-        map(with_split, sensible),
+        (with_split(count) for count in dict.fromkeys(counts) if 0 < count < total),
         key=lambda moves: replay(_moved(load, base, moves, constants)).step_s,
     )
+
+
+def _step_s(load: Workload, played: Replay) -> float:
+    """The step as it is: measured where it was, else replayed."""
+    return played.step_s if math.isnan(load.measured_step_s) else load.measured_step_s
 
 
 def _gains(before: Workload, base: Replay, after: Workload, played: Replay) -> tuple[float, float]:
@@ -347,11 +286,34 @@ def _gains(before: Workload, base: Replay, after: Workload, played: Replay) -> t
     return gain, gain * useful / more
 
 
+def _ranged(
+    gain: float, at_ends: list[float], instead: list[float], before: Workload, noise: float,
+    remains: float,
+) -> Estimate:  # fmt: skip
+    """The range of a gain, from the gains with constants at their ends and those that it may be
+    instead, in the middle of which it then is."""
+    moved = [math.log(g / gain) for g in at_ends]
+    half = [math.log(g / gain) / 2 for g in instead]
+    middle = math.prod(map(math.exp, half), start=gain)
+    # What is not changed errs before and after alike: the gain of no change is exactly 1.
+    part = min(1.0, abs(math.log(middle)) / math.log(2))
+    known = 0.0 if math.isnan(before.model_error) else abs(before.model_error)
+    error = max(known, _LEAST_ERROR) if before.steps else 0.0
+    # What scatters and stays is a larger part of a shorter step.
+    scatter = noise * max(1.0, remains * middle - 1)
+    own = (part * math.hypot(scatter, error)) ** 2
+    down, up = (
+        math.sqrt(sum([*(way(0.0, x) ** 2 for x in moved), *(x * x for x in half)]) + own)
+        for way in (min, max)
+    )
+    return Estimate(middle * math.exp(-down), middle, middle * math.exp(up))
+
+
 def _noise(load: Workload) -> float:
     """Logarithm of the factor within which the mean of the measured steps is known."""
     if not load.steps:
         return 0.0
-    return _Z95 * load.step_deviation / math.sqrt(load.steps) if load.steps > 1 else 0.1
+    return Z95 * load.step_deviation / math.sqrt(load.steps) if load.steps > 1 else 0.1
 
 
 def _remains(base: Replay, played: Replay) -> float:
@@ -369,3 +331,62 @@ def verdict_of(gain: Estimate) -> str:
     if abs(gain.middle - 1) <= _ALIKE:
         return NO_GAIN
     return UNSURE if gain.low < 1 < gain.high else FASTER if gain.middle > 1 else SLOWER
+
+
+# --- which resource binds a workload in its placement
+
+_ACTORS = (Stage.ROLLOUT, Stage.REWARD)
+_BALANCED = 0.9  # what takes at least this part of the longest binds with it
+
+
+def walls(workload: Workload, played: Replay) -> tuple[str, ...]:
+    """The resources that bind, the first the most. Where stages take turns it is the largest of
+    them. Where chains overlap it is the slower one (how fast the actors would be if the learner
+    took no time, against the learner on its own), and both where they are nearly as slow."""
+    stages = played.stages_s
+    actors = {s: stages[s] for s in _ACTORS if s in stages}
+    weights = {s: stages[s] for s in MOVES if s in stages}
+    learner = {s: x for s, x in stages.items() if s not in (*_ACTORS, *MOVES)}
+    if _tools_bind(workload):
+        actors.pop(Stage.ROLLOUT, None)  # which runs here and there meanwhile
+        actors[Stage.ENV] = played.learner_waits_s - actors.get(Stage.REWARD, 0.0)
+    if workload.placement not in OVERLAPPING:
+        return _near(_by_resource({**actors, **learner, **weights}))
+    alone = replay(replace(workload, serial_s={}, rest_s=0.0, sync=Sync()))
+    weights_s = sum(weights.values()) * (1 - workload.sync.overlap)
+    chain_s = {
+        _largest(actors): alone.step_s,
+        _largest(learner): played.step_s - played.learner_waits_s - weights_s,
+        RESOURCE_OF[Stage.SYNC]: weights_s,
+    }
+    chain_s.pop("", None)
+    return _near(chain_s)
+
+
+def _tools_bind(workload: Workload) -> bool:
+    """Whether a sample waits for its tools longer than it decodes."""
+    env_s = float(np.mean([batch.env_s.mean() for batch in workload.batches]))
+    tokens = float(np.mean([batch.tokens.mean() for batch in workload.batches]))
+    engine = workload.engine
+    running = min(engine.slots, len(workload.batches[0].tokens) / engine.workers)
+    return env_s > tokens * (engine.token_s + engine.shared_token_s * running)
+
+
+def _by_resource(stages: dict[Stage, float]) -> dict[str, float]:
+    found: dict[str, float] = defaultdict(float)
+    for stage, seconds in stages.items():
+        found[RESOURCE_OF.get(stage, "")] += seconds
+    found.pop("", None)
+    return found
+
+
+def _largest(stages: dict[Stage, float]) -> str:
+    found = _by_resource(stages)
+    return max(found, key=found.__getitem__, default="")
+
+
+def _near(found: dict[str, float]) -> tuple[str, ...]:
+    """The names of the largest value and of those that are nearly as large."""
+    most = max(found.values(), default=0.0)
+    near = [name for name, seconds in found.items() if seconds and seconds >= _BALANCED * most]
+    return tuple(sorted(near, key=lambda name: -found[name]))

@@ -15,21 +15,22 @@ a group is the version that trains on it minus the one with which its first toke
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields
-from functools import lru_cache
-from hashlib import blake2b
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache, partial
 from operator import attrgetter
 
 import numpy as np
 
+from rltrace.analysis.order_statistics import Floats
 from rltrace.analysis.whatif.actors import Actors, Group
 from rltrace.analysis.whatif.events import Clock
-from rltrace.analysis.whatif.tally import Tally
-from rltrace.analysis.whatif.workload import AT_ONCE, Batch, Workload
+from rltrace.analysis.whatif.workload import AT_ONCE, Played, Workload, played
 from rltrace.trace.vocabulary import Stage
 
 _STEPS = 5
+_Process = Iterator[float | None]
 _FURTHEST = 32  # steps that generation may be ahead; room for more makes no step faster
 
 
@@ -73,237 +74,184 @@ def _replayed(job: Played) -> Replay:
 
 
 class Play:
+    """The learner's chain and the placement are processes: they yield how many seconds they wait,
+    or None where they wait for groups."""
+
     def __init__(self, workload: Workload) -> None:
         self.load = workload
         self.lag_bound = min(workload.lag_bound, _FURTHEST)
         self.clock = Clock()
-        streams = workload.placement == "async" or workload.keeps_unfinished
         batches = len(workload.batches)
         ahead = math.ceil(self.lag_bound) + 1
         if any(batch.env_s.any() for batch in workload.batches):
             ahead *= 2  # tools that answer together part slowly
-        least = max(_STEPS, ahead) if streams else 2
+        least = max(_STEPS, ahead) if workload.streams else 2
         stretch = batches * math.ceil(least / batches)  # steps: the same work in each
-        self.actors = Actors(workload, self.clock, streams, self._complete)
+        self.actors = Actors(workload, self.clock, self._complete)
         self.per_step = self.actors.per_step
-        self.tally = Tally(stretch, streams, self.per_step)
+        self.tally = Tally(stretch, workload.streams, self.per_step)
         self.version = 0
         self.sent = 0  # in async: the version that arrived last, or is on its way
         self.ready: list[Group] = []
-        self.fresh = 0, 0  # under this version so many of them, the first, are not too late
         self.stale = 0
         self.on_way = 0  # groups, where they come in batches
-        self.wanted: tuple[int, Callable[[], None], bool] | None = None
-        self.asked_at = 0.0
+        self.wanted = 0  # groups for which the learner waits
         self.waited_s = 0.0
         self.ends: list[float] = []
+        self.learner = self._steps()
+
+    def _go_on(self, process: _Process) -> None:
+        """Until it waits."""
+        for seconds in process:
+            if seconds is not None:
+                self.clock.after(seconds, partial(self._go_on, process))
+            break
 
     # --- the learner's chain ---
 
     def _complete(self, group: Group) -> None:
         self.ready.append(group)
         self.on_way -= 1
-        self._give()
+        if self.wanted and self._are_there():
+            self._go_on(self.learner)
         if self.load.in_batches and not self.on_way:
             self._admit()
 
-    def take(self, groups: int, then: Callable[[], None], keep: bool = False) -> None:
-        """Waits for so many groups, and goes on with the oldest; or leaves them there (`keep`)."""
-        self.wanted, self.asked_at = (groups, then, keep), self.clock.now
-        self._give()
-
-    def _give(self) -> None:
-        if self.wanted is None:
-            return
+    def _are_there(self) -> bool:
         if self.load.drops_stale:
             self._drop_stale()
-        if len(self.ready) < self.wanted[0]:
-            return
-        groups, then, keep = self.wanted
-        self.wanted = None
-        self.waited_s += self.clock.now - self.asked_at
-        if not keep:
-            oldest = sorted(self.ready, key=attrgetter("version"))
-            self.tally.lags[-1].update(self.version - group.version for group in oldest[:groups])
-            left = {id(group) for group in oldest[groups:]}
-            self.ready = [group for group in self.ready if id(group) in left]
-            self.fresh = self.version, len(self.ready)
-        then()
+        return len(self.ready) >= self.wanted
+
+    def _wait_for(self, groups: int) -> _Process:
+        self.wanted, asked_at = groups, self.clock.now
+        if not self._are_there():
+            yield None
+        self.wanted = 0
+        self.waited_s += self.clock.now - asked_at
+
+    def _take(self, groups: int) -> _Process:
+        """Waits for so many groups, and takes the oldest."""
+        yield from self._wait_for(groups)
+        oldest = sorted(self.ready, key=attrgetter("version"))
+        self.tally.lags[-1].update(self.version - group.version for group in oldest[:groups])
+        left = {id(group) for group in oldest[groups:]}
+        self.ready = [group for group in self.ready if id(group) in left]
 
     def _drop_stale(self) -> None:
-        """Groups that come too late are lost: those that do so now, and those that a new version
-        makes so."""
+        """Groups that come too late are lost."""
         oldest = self.version - math.ceil(self.lag_bound)
-        version, known = self.fresh
-        looked_at = self.ready[known if version == self.version else 0 :]
-        late = sum(group.version < oldest for group in looked_at)
+        kept = [group for group in self.ready if group.version >= oldest]
+        late = len(self.ready) - len(kept)
         if late:
-            self.ready = [group for group in self.ready if group.version >= oldest]
+            self.ready = kept
             self.actors.begun -= late
             self.stale += late
             self._admit()
-        self.fresh = self.version, len(self.ready)
 
-    def learn(self, then: Callable[[], None]) -> None:
+    def _learn(self) -> _Process:
         """A step: parts of the batch as they come, each with its part of the learner's stages."""
         load = self.load
         chunks = load.chunks if load.placement in ("disaggregated", "async") else 1
         stages = self._stages()
-        sizes = [self.per_step // chunks] * (chunks - 1)
-        sizes.append(self.per_step - sum(sizes))
-
-        def work(part: int) -> None:
-            if part == chunks:
-                self.version += 1
-                then()
-                return
-            share = sizes[part] / self.per_step
-            mine = [(stage, seconds * share) for stage, seconds in stages]
-            self.take(sizes[part], lambda: self._train(mine, lambda: work(part + 1)))
-
-        work(0)
+        size = self.per_step // chunks
+        for groups in (*[size] * (chunks - 1), self.per_step - size * (chunks - 1)):
+            yield from self._take(groups)
+            share = groups / self.per_step
+            yield from self._train([(stage, seconds * share) for stage, seconds in stages])
+        self.version += 1
 
     def _stages(self) -> list[tuple[Stage, float]]:
         """What the learner does in a step, and for how long."""
-        load, step = self.load, len(self.ends)
+        load, seconds = self.load, self.load.learner_s(len(self.ends))
         if not load.shares_cores:
-            return [(Stage.TRAIN, load.learner_s(step) + load.rest_s)]
-        return [*load.learner_stages(step), (Stage.TRAIN, load.rest_s)]
+            return [(Stage.TRAIN, sum(seconds.values()) + load.rest_s)]
+        return [*sorted(seconds.items()), (Stage.TRAIN, load.rest_s)]
 
-    def _train(self, stages: Sequence[tuple[Stage, float]], then: Callable[[], None]) -> None:
+    def _train(self, stages: list[tuple[Stage, float]]) -> _Process:
         """The learner works at these, one after the other."""
-        meter = self.actors.meter
-        (stage, seconds), *others = stages
-        meter.change(stage, 1)
+        for stage, seconds in stages:
+            self.actors.meter.change(stage, 1)
+            yield seconds
+            self.actors.meter.change(stage, -1)
 
-        def over() -> None:
-            meter.change(stage, -1)
-            if others:
-                self._train(others, then)
-            else:
-                then()
-
-        self.clock.after(seconds, over)
-
-    def step_ends(self) -> None:
+    def _step_ends(self) -> None:
         self.ends.append(self.clock.now)
         actors = self.actors
         generated_s = actors.meter.busy_s(Stage.ROLLOUT)
         now = (self.clock.now, generated_s, self.waited_s, actors.rewards.busy_s, self.stale)
-        self.tally.step_ends(now, len(self.ready))
-        if self.tally.stretch_ends:
+        if self.tally.step_ends(now, len(self.ready)):
             self.clock.stopped = self.tally.is_over()
             if not self.clock.stopped:
                 actors.meter.warm()
 
     # --- placements ---
 
-    def run(self) -> None:
-        placement = self.load.placement
-        if placement == "async":
-            self._admit()
-            self._async_step()
-        elif self.load.keeps_unfinished:
-            self._top_up()
-            self._kept_step()
-        else:
-            self._begin_batch()
-            self._batch_step()
-        self.clock.run()
+    def _steps(self) -> _Process:
+        if self.load.placement == "async":
+            return self._async()
+        if self.load.keeps_unfinished:
+            return self._kept()
+        return self._one_step_off() if self.load.placement == "one-step-off" else self._in_turn()
 
     def _begin_batch(self) -> None:
         for _ in range(self.per_step):
             self.actors.begin_group()
 
-    def _batch_step(self) -> None:
-        ahead = self.load.placement == "one-step-off"
+    def _update(self) -> _Process:
+        """Weights travel, and the step ends."""
+        yield self.load.sync.seconds + self.load.switch_s
+        self.actors.visible = self.version
+        self._step_ends()
 
-        def learned() -> None:
-            if ahead:  # the weights wait for both: nothing may be half generated under them
-                self.take(self.per_step, moved, keep=True)
-            else:
-                moved()
-
-        def moved() -> None:
-            self.clock.after(self.load.sync.seconds + self.load.switch_s, visible)
-
-        def visible() -> None:
-            self.actors.visible = self.version
-            self.step_ends()
-            if not ahead:
-                self._begin_batch()
-            start()
-
-        def start() -> None:
-            if not ahead:
-                self.learn(learned)
-                return
-            self.take(self.per_step, begin)
-
-        def begin() -> None:
+    def _in_turn(self) -> _Process:
+        while True:
             self._begin_batch()
-            self._train(self._stages(), advanced)
+            yield from self._learn()
+            yield from self._update()
 
-        def advanced() -> None:
+    def _one_step_off(self) -> _Process:
+        self._begin_batch()
+        while True:
+            yield from self._take(self.per_step)
+            self._begin_batch()
+            yield from self._train(self._stages())
             self.version += 1
-            learned()
+            # The weights wait for both: nothing may be half generated under them.
+            yield from self._wait_for(self.per_step)
+            yield from self._update()
 
-        start()
-
-    def _kept_step(self) -> None:
+    def _kept(self) -> _Process:
         """A batch is full with the first groups that end; the others stand still while the learner
         works, and go on under its weights."""
-
-        def full() -> None:
-            self.actors.stop(AT_ONCE)
-            self._train(self._stages(), trained)
-
-        def trained() -> None:
-            self.clock.after(self.load.sync.seconds + self.load.switch_s, over)
-
-        def over() -> None:
-            self.version += 1
-            self.actors.visible = self.version
-            self.step_ends()
-            self.actors.go_on()
-            self._top_up()
-            self._kept_step()
-
-        self.take(self.per_step, full)
-
-    def _top_up(self) -> None:
         wanted = math.ceil(self.load.in_flight * self.per_step)
-        while self.actors.begun - len(self.ends) * self.per_step < wanted:
-            self.actors.begin_group()
+        while True:
+            while self.actors.begun - len(self.ends) * self.per_step < wanted:
+                self.actors.begin_group()
+            yield from self._take(self.per_step)
+            self.actors.stop(AT_ONCE)
+            yield from self._train(self._stages())
+            self.version += 1
+            yield from self._update()
+            self.actors.go_on()
 
-    def _async_step(self) -> None:
-        sync = self.load.sync
+    def _async(self) -> _Process:
+        self._admit()
+        while True:
+            yield from self._learn()
+            self._go_on(self._sends())
+            yield self.load.sync.seconds * (1 - self.load.sync.overlap)
+            self._step_ends()
 
-        def learned() -> None:
-            self._send()
-            self.clock.after(sync.seconds * (1 - sync.overlap), ended)
-
-        def ended() -> None:
-            self.step_ends()
-            self.learn(learned)
-
-        self.learn(learned)
-
-    def _send(self) -> None:
+    def _sends(self) -> _Process:
         """The newest version goes to the actors, once the one before has arrived: two that travel
         beside each other would share the link."""
-        if self.sent > self.actors.visible or self.sent == self.version:
-            return
-        self.sent = self.version
-        self.actors.stop(self.load.weights_stop)
-
-        def arrived() -> None:
+        while self.sent == self.actors.visible != self.version:
+            self.sent = self.version
+            self.actors.stop(self.load.weights_stop)
+            yield self.load.sync.seconds
             self.actors.visible = self.sent
             self.actors.go_on()
             self._admit()
-            self._send()
-
-        self.clock.after(self.load.sync.seconds, arrived)
 
     def _admit(self) -> None:
         room = (self.actors.visible + self.lag_bound + 1) * self.per_step
@@ -318,65 +266,102 @@ class Play:
     # --- what came of it ---
 
     def result(self) -> Replay:
-        self.run()
+        self._go_on(self.learner)
+        self.clock.run()
         load = self.load
         counted, lags = self.tally.counted()
-        steps = len(counted) - 1
-        lengths = np.diff([mark[0] for mark in counted])
-        step_s, rollout_s, waits_s, reward_s, stale = (
-            (b - a) / steps for a, b in zip(counted[0], counted[-1], strict=True)
-        )
+        means = (counted[-1] - counted[0]) / (len(counted) - 1)
+        step_s, rollout_s, waits_s, reward_s, stale = means.tolist()
         stages = {stage: load.mean_s(stage) for stage in load.serial_s}
         stages[Stage.ROLLOUT] = rollout_s
         stages[Stage.REWARD] = reward_s / load.reward_workers
         stages[Stage.REFERENCE] = stages.get(Stage.REFERENCE, 0.0) + load.reference_s
         stages[Stage.SYNC], stages[Stage.SWITCH] = load.sync.seconds, load.switch_s
-        idle_s = max(0.0, step_s - rollout_s)
         total = lags.total()
         return Replay(
             step_s=step_s,
-            steps_s=tuple(float(x) for x in lengths),
+            steps_s=tuple(np.diff(counted[:, 0]).tolist()),
             stages_s={stage: seconds for stage, seconds in stages.items() if seconds > 0},
             learner_waits_s=waits_s,
-            rollout_idle_s=idle_s,
+            rollout_idle_s=max(0.0, step_s - rollout_s),
             stale_share=stale / (stale + self.per_step) if stale else 0.0,
             lags={lag: n / total for lag, n in sorted(lags.items())} if total else {},
             beside=self.actors.meter.beside(),
         )
 
 
-# --- which workloads are the same to a replay: levers, constants and walls ask for many that are
+# --- whether the job runs evenly
 
-NOT_PLAYED = frozenset({
-    "devices", "device_kind", "one_more", "useful_tokens", "useful_share",
-    "usd_per_device_hour", "measured_step_s", "steps", "step_deviation", "model_error",
-    "failed_share", "parameters", "rests_on", "instead",
-    "bound_stated",
-})  # fmt: skip
-"""Figures of a workload that no replay reads. One that is not here makes workloads differ."""
-
-_PLAYED = tuple(
-    one.name for one in fields(Workload) if one.name not in {*NOT_PLAYED, "batches", "serial_s"}
-)
+_WARM = 3  # the first steps, which count for nothing
+_ALIKE = 3  # stretches in a row that are alike in a job that runs evenly
+_EVEN = 0.02  # by which they may differ
+_SAME = 1e-11  # of all that was counted: what rounding leaves
+_MOST_STRETCHES = 30
 
 
-@dataclass(frozen=True)
-class Played:
-    """A workload that equals all of which a replay plays the same."""
+class Tally:
+    """Counts of the steps of a replay. A stretch is so many steps that have the same work in each
+    of them; `streams`: generation runs ahead of the learner. `marks` are sums up to the end of each
+    step, the time first; `queued` is how many groups wait for the learner then, of `per_step` that
+    it takes, and `lags` those that it took in each step, by lag; the last goes on."""
 
-    what: tuple[object, ...]
-    load: Workload = field(compare=False, repr=False)
+    def __init__(self, stretch: int, streams: bool, per_step: int) -> None:
+        self.stretch, self.streams, self.per_step = stretch, streams, per_step
+        self.marks: list[Floats] = []
+        self.queued: list[int] = []
+        self.lags: list[Counter[int]] = [Counter()]
 
+    def step_ends(self, mark: tuple[float, ...], queued: int) -> bool:
+        """A step has ended; whether it was the last of a stretch, or of those before the first."""
+        self.marks.append(np.array(mark, np.float64))
+        self.queued.append(queued)
+        self.lags.append(Counter())
+        steps = len(self.marks) - _WARM
+        return steps >= 0 and steps % self.stretch == 0
 
-def played(load: Workload) -> Played:
-    """The workload as what is played of it."""
-    figures = (getattr(load, name) for name in _PLAYED)
-    return Played((*figures, *load.serial_s.items(), *map(_content, load.batches)), load)
+    def is_over(self) -> bool:
+        """Whether the steps that count have been played, as a stretch ends. Where stages take turns
+        that is a stretch after the first steps. Where generation runs ahead the job begins with
+        nothing ready and all that may begin on its way, and it lasts until both sides run at one
+        rate: until three stretches take as long, and as much waits for the learner in each. Where
+        two are the same step by step the third is, too: it is counted, and not played."""
+        stretches = (len(self.marks) - _WARM) // self.stretch
+        if not self.streams:
+            return stretches == 1
+        if stretches >= _ALIKE and (self._is_even() or stretches == _MOST_STRETCHES):
+            return True
+        if stretches < _ALIKE - 1 or not self._repeats():
+            return False
+        self._repeat()
+        return True
 
+    def counted(self) -> tuple[Floats, Counter[int]]:
+        """The marks of the steps that count, the one before them first, and their lags."""
+        steps = self.stretch * (_ALIKE if self.streams else 1)
+        return np.array(self.marks[-1 - steps :]), sum(self.lags[-1 - steps : -1], Counter())
 
-def _content(batch: Batch) -> tuple[bytes, tuple[int, ...]]:
-    """Equal for batches of equal samples, whichever arrays hold them."""
-    digest = blake2b(digest_size=16)
-    for column in (batch.tokens, batch.env_s, batch.verdict_s):
-        digest.update(column.tobytes())
-    return digest.digest(), batch.group
+    def _is_even(self) -> bool:
+        n = self.stretch
+        lasts = np.diff([mark[0] for mark in self.marks[-1 - _ALIKE * n :: n]])
+        queued = np.reshape(self.queued[-_ALIKE * n :], (_ALIKE, n)).mean(axis=1)
+        even = np.ptp(lasts) <= _EVEN * lasts.mean()
+        return bool(even and np.ptp(queued) <= _EVEN * n * self.per_step)
+
+    def _repeats(self) -> bool:
+        """Whether the last two stretches are the same, step by step, in all that is counted."""
+        n = self.stretch
+        counted = np.array(self.marks[-2 * n - 1 :])
+        grown = np.diff(counted, axis=0).reshape(2, n, -1)
+        same = np.abs(grown[1] - grown[0]) <= _SAME * counted[-1]
+        return bool(
+            same.all()
+            and self.queued[-2 * n : -n] == self.queued[-n:]
+            and self.lags[-2 * n - 1 : -n - 1] == self.lags[-n - 1 : -1]
+        )
+
+    def _repeat(self) -> None:
+        """Counts the last stretch once more."""
+        n = self.stretch
+        passed = self.marks[-1] - self.marks[-n - 1]
+        self.marks += [mark + passed for mark in self.marks[-n:]]
+        self.lags[-1:-1] = self.lags[-n - 1 : -1]

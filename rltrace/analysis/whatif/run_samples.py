@@ -14,8 +14,10 @@ import numpy as np
 
 from rltrace.analysis.columns import alike, columns, numbered
 from rltrace.analysis.intervals import Bools, Ints
+from rltrace.analysis.lanes import levels
 from rltrace.analysis.order_statistics import Floats
 from rltrace.analysis.steps import Steps
+from rltrace.analysis.whatif.engine_fit import Sequences
 from rltrace.analysis.whatif.workload import Batch
 from rltrace.trace.vocabulary import Fate, Finish
 
@@ -32,19 +34,12 @@ _EARLY = 0.1  # part of a batch's generation before whose end a verdict begins w
 
 
 @dataclass(frozen=True, eq=False)
-class Samples:
+class Samples(Sequences):
     """Samples that ended within the steady steps, in the order of their start; times in seconds.
-    `batch` is the step in which a sample began, `worker` which engine ran it, `group` a number from
-    0 on."""
+    `batch` is the step in which a sample began, `group` a number from 0 on."""
 
-    batch: Ints
-    worker: Ints
     group: Ints
-    start_s: Floats
-    end_s: Floats
-    tokens: Floats
     first: Bools  # whether its time begins with its first token, and not before it
-    env_s: Floats
     verdict_s: Floats
     judged_s: Floats  # when the verdict began; NaN: unknown
     failed: Bools
@@ -54,10 +49,7 @@ class Samples:
     @property
     def spread(self) -> bool:
         """Whether the samples of a group run on several engines."""
-        _, first = numbered(self.group, self.worker)
-        engines, members = np.bincount(self.group[first]), np.bincount(self.group)
-        several = members > 1
-        return bool(several.any() and (engines[several] > 1).mean() > 0.5)
+        return _apart(self.group, self.worker) > 0.5
 
     def last_ready_s(self, starts_s: Floats) -> Floats:
         """When the last of the samples that are used in each step was generated and judged, by when
@@ -68,11 +60,6 @@ class Samples:
         last_s = np.full(len(starts_s), -np.inf)
         np.maximum.at(last_s, step[mine], ready_s[mine])
         return np.where(np.isinf(last_s), np.inf, last_s)
-
-    def used_later(self, starts_s: Floats) -> bool:
-        """Whether most samples are used in a later step than they began in."""
-        later = self.steps_until_used(starts_s)
-        return bool(len(later) and (later > 0).mean() > 0.5)
 
     def steps_until_used(self, starts_s: Floats) -> Ints:
         """From the step in which a sample began to that which used it, of each that was used."""
@@ -85,13 +72,13 @@ class Samples:
         """Whether the samples of a step begin together, as soon as all before are generated and
         judged. Where they begin later something else holds them up, as a lag bound does."""
         ready_s = np.maximum.accumulate(self._ready_s())[:-1]
-        first = np.flatnonzero(self.start_s[1:] >= ready_s) + 1
-        members = np.diff([0, *first, len(self.start_s)])
+        first = np.flatnonzero(self.begin_s[1:] >= ready_s) + 1
+        members = np.diff([0, *first, len(self.begin_s)])
         usual = float(np.median(members))
         if usual < 2 or not self.used / _SPARED < usual < self.used * _SPARED:
             return False
-        between_s = float((self.start_s[first] - ready_s[first - 1]).sum())
-        return between_s < _PAUSES * float(ready_s[-1] - self.start_s[0])
+        between_s = float((self.begin_s[first] - ready_s[first - 1]).sum())
+        return between_s < _PAUSES * float(ready_s[-1] - self.begin_s[0])
 
     def _ready_s(self) -> Floats:
         """When each was generated and judged."""
@@ -133,7 +120,8 @@ def samples_of(run: Run, steps: Steps, placement: str) -> Samples | None:
     starts = np.array([window.start_ns for window in steady], np.int64)
     batch = np.searchsorted(starts, start, side="right") - 1
     group, _ = numbered(group) if placement == "async" else numbered(batch, group)
-    if _split(group, used, np.searchsorted(starts, used, side="right")):
+    known = used > 0
+    if _apart(group[known], np.searchsorted(starts, used[known], side="right")) > _SPLIT:
         group = np.arange(len(group))
     del start
     found = [used, failed, judged, verdict, env, first, tokens, end, begin, process]
@@ -142,7 +130,7 @@ def samples_of(run: Run, steps: Steps, placement: str) -> Samples | None:
         batch=batch,
         worker=np.unique(found.pop(), return_inverse=True)[1],
         group=group,
-        start_s=(found.pop() - origin) / 1e9,
+        begin_s=(found.pop() - origin) / 1e9,
         end_s=(found.pop() - origin) / 1e9,
         tokens=found.pop().astype(np.float64),
         first=found.pop().astype(np.bool_),
@@ -169,14 +157,12 @@ def _used(run: Run, since_ns: int, until_ns: int) -> float:
     return float(count) or np.nan
 
 
-def _split(group: Ints, used: Ints, step: Ints) -> bool:
-    """Whether the samples of a group (0, 1, ...) are used in several steps."""
-    known = used > 0
-    group, step = group[known], step[known]
-    _, first = numbered(group, step)
-    steps, members = np.bincount(group[first]), np.bincount(group)
+def _apart(group: Ints, place: Ints) -> float:
+    """The part of the groups (0, 1, ...) of several samples that have them in several places."""
+    _, first = numbered(group, place)
+    places, members = np.bincount(group[first]), np.bincount(group)
     several = members > 1
-    return bool(several.any() and (steps[several] > 1).mean() > _SPLIT)
+    return float((places[several] > 1).mean()) if several.any() else 0.0
 
 
 def batches_of(samples: Samples, steps: int, placement: str) -> tuple[tuple[Batch, ...], float]:
@@ -184,9 +170,7 @@ def batches_of(samples: Samples, steps: int, placement: str) -> tuple[tuple[Batc
     Without barriers the groups are dealt out evenly, in the order in which they began."""
     _, first, group = np.unique(samples.group, return_index=True, return_inverse=True)
     order = np.argsort(first, kind="stable")
-    rank = np.empty(len(order), np.int64)
-    rank[order] = np.arange(len(order))
-    number = rank[group]  # of the group, in the order of their beginning
+    number = np.argsort(order)[group]  # of the group, in the order of their beginning
     members = len(samples.group) / len(order)
     of_group = samples.batch[first[order]]
     if placement == "async":
@@ -221,11 +205,10 @@ def _dealt(members: Ints, used: float, steps: int) -> Ints:
     groups that an end of the run cuts off."""
     begun = members.sum() / steps
     per_step = used if begun / _SPARED < used < begun * _SPARED else begun
-    usual = float(np.median(members))
-    whole = np.flatnonzero(members >= usual)
-    each = max(1, round(per_step / members[whole[0] : whole[-1] + 1].mean()))
-    batch = np.full(len(members), -1, np.int64)
+    whole = np.flatnonzero(members >= np.median(members))
     inside = slice(whole[0], whole[-1] + 1)
+    batch = np.full(len(members), -1, np.int64)
+    each = max(1, round(per_step / members[inside].mean()))
     batch[inside] = np.arange(whole[-1] + 1 - whole[0]) // each
     return batch
 
@@ -241,7 +224,7 @@ def scoring_of(samples: Samples, placement: str, in_batches: bool) -> str:
         for _, mine in alike(samples.batch):
             if known[mine].any():
                 last_s = end[mine].max()
-                early_s = _EARLY * (last_s - samples.start_s[mine].min())
+                early_s = _EARLY * (last_s - samples.begin_s[mine].min())
                 streams.append(np.nanmin(judged[mine]) < last_s - early_s)
         if np.mean(streams) < 0.5:
             return "batch"
@@ -258,8 +241,7 @@ def judged_at_once(samples: Samples) -> int:
     known = ~np.isnan(samples.judged_s) & (samples.verdict_s > 0)
     begin = samples.judged_s[known]
     # In whole ns: the sum of two floats may be later than a verdict that begins just then.
-    times = np.concatenate([begin + samples.verdict_s[known], begin])
-    times = np.round(1e9 * times).astype(np.int64)
-    order = np.argsort(times, kind="stable")  # one that ends makes room for one that begins
-    change = np.repeat([-1, 1], len(begin))[order]
-    return max(1, int(np.cumsum(change).max(initial=1)))
+    begin_ns, end_ns = (
+        np.round(1e9 * one).astype(np.int64) for one in (begin, begin + samples.verdict_s[known])
+    )
+    return int(levels(begin_ns, end_ns)[1].max(initial=1))

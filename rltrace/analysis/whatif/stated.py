@@ -13,11 +13,11 @@ import numpy as np
 
 from rltrace.analysis import order_statistics as orders
 from rltrace.analysis.order_statistics import Floats
-from rltrace.analysis.whatif.constants import Constants
-from rltrace.analysis.whatif.physics import (
+from rltrace.analysis.whatif.constants import (
     MECHANISMS,
     PEAK_TFLOPS,
-    refuse_impossible,
+    Constants,
+    train_mfu,
     transfer_s,
     weight_bytes,
 )
@@ -28,7 +28,7 @@ from rltrace.trace.given_files import text_given
 from rltrace.trace.texts import parsed_toml
 from rltrace.trace.vocabulary import Stage
 
-_GROUPS, _GROUP = 24, 4  # samples that are played for a batch of any size
+_SAMPLES, _GROUP = 96, 4  # that are played for a batch of any size, and of each group
 _HALVINGS = 8
 _BATCHES = 6  # orders in which the same lengths come
 
@@ -52,7 +52,6 @@ _KEYS: dict[str, dict[str, type]] = {
 class Stated:
     """A stages file: its tables as they stand, checked. `workload` completes them."""
 
-    name: str
     placement: str
     tables: Mapping[str, Mapping[str, Any]] = field(repr=False)
 
@@ -60,84 +59,84 @@ class Stated:
         """A number of a table."""
         return float(self.tables.get(table, {}).get(key, otherwise))
 
+    def text(self, table: str, key: str, otherwise: str = "") -> str:
+        """A text of a table."""
+        return str(self.tables.get(table, {}).get(key, otherwise))
+
     def workload(self, constants: Constants) -> Workload:
         """The workload: where the file says nothing, a constant does, and is named."""
         stage_s = {stage: self.number("stages", stage, 0.0) for stage in _STAGES}
         rests: list[str] = []
         tail_s, work_s = self._tail(stage_s["rollout"], constants, rests)
         lengths = self._lengths(constants)
-        samples = len(lengths)
-        useful = self.number("", "useful_tokens")
-        if math.isnan(useful):
-            useful = self._samples * self.number("rollout", "mean_tokens")
+        useful = self.useful_tokens
         order = np.random.default_rng(0)
-        batches = []
-        for _ in range(_BATCHES):
-            batches.append(
-                Batch(
-                    tokens=order.permutation(lengths),
-                    env_s=np.full(samples, stage_s["env"]),
-                    verdict_s=np.full(samples, stage_s["reward"] / samples),
-                    group=tuple(i // _GROUP for i in range(samples)),
-                )
+        batches = tuple(
+            Batch(
+                tokens=order.permutation(lengths),
+                env_s=np.full(_SAMPLES, stage_s["env"]),
+                verdict_s=np.full(_SAMPLES, stage_s["reward"] / _SAMPLES),
+                group=tuple(i // _GROUP for i in range(_SAMPLES)),
             )
-        devices = {k: self.number("devices", k) for k in ("shared", "rollout", "train")}
-        devices = {pool: count for pool, count in devices.items() if count > 0}
+            for _ in range(_BATCHES)
+        )
+        counts = {pool: self.number("devices", pool) for pool in ("shared", "rollout", "train")}
+        devices = {pool: count for pool, count in counts.items() if count > 0}
         if not devices and self.placement == "colocated":
             devices = {"shared": 1.0}
             useful = math.nan
             rests.append("devices are not stated: they are one pool, of which parts are given away")
-        on_engine = (
-            self._samples / samples / devices.get("rollout", devices.get("shared", math.nan))
-        )
+        engines = devices.get("rollout", devices.get("shared", math.nan))
         made = Workload(
             placement=self.placement,
-            batches=tuple(batches),
+            batches=batches,
             engine=Engine(
                 workers=1.0,
                 slots=math.inf,
                 token_s=tail_s / float(lengths.max()),
                 shared_token_s=work_s / float(lengths.sum()),
                 pooled=True,
-                stands_for=on_engine,
+                stands_for=self.samples / _SAMPLES / engines,
             ),
             serial_s={Stage[s.upper()]: (stage_s[s],) for s in _LEARNER if stage_s[s]},
             switch_s=stage_s["switch"],
             reward_workers=1,
-            scoring=str(self.tables.get("reward", {}).get("scoring", "batch")),
+            scoring=self.text("reward", "scoring", "batch"),
             chunks=int(self.number("", "chunks", 1)),
             sync=self._sync(stage_s["sync"], constants),
             lag_bound=self.number("", "lag_bound", 1.0),
             devices=devices,
             useful_tokens=useful,
             usd_per_device_hour=self.number("devices", "usd_per_hour"),
-            parameters=self.number("model", "parameters"),
             rests_on=tuple(rests),
         )
-        return self._with_rest(made)
-
-    @property
-    def _samples(self) -> float:
-        return self.number("rollout", "prompts") * self.number("rollout", "samples", 1.0)
-
-    def _with_rest(self, made: Workload) -> Workload:
-        """The step as it was measured: what the stages do not explain is there, too."""
         step_s = self.number("", "step_s")
         if math.isnan(step_s):
             return made
         made = replace(made, measured_step_s=step_s)
         if made.placement == "async":
             made = _tail_that_fits(made)
+        # What the stages do not explain is there, too.
         return replace(made, rest_s=max(0.0, step_s - replay(made).step_s))
+
+    @property
+    def samples(self) -> float:
+        """Of a step; NaN where that is not stated."""
+        return self.number("rollout", "prompts") * self.number("rollout", "samples", 1.0)
+
+    @property
+    def useful_tokens(self) -> float:
+        """Of a step; NaN where that is not stated."""
+        of_samples = self.samples * self.number("rollout", "mean_tokens")
+        return self.number("", "useful_tokens", of_samples)
 
     def _lengths(self, constants: Constants) -> Floats:
         """Lengths in tokens where the file tells their scale, else with 1 for the longest."""
         mean, cap = self.number("rollout", "mean_tokens"), self.number("rollout", "cap_tokens")
         deviation = self._log_deviation(constants)
-        n = _GROUPS * _GROUP
         if not math.isnan(mean):
-            return orders.lognormal_values(n, mean, deviation, cap if cap > 0 else math.inf)
-        lengths = orders.lognormal_values(n, 1.0, deviation)
+            return orders.lognormal_values(_SAMPLES, mean, deviation, cap if cap > 0 else math.inf)
+        lengths = orders.lognormal_values(_SAMPLES, 1.0, deviation)
         longest = cap if cap > 0 else 1.0
         return lengths * (longest / float(lengths.max()))
 
@@ -169,7 +168,7 @@ class Stated:
         """How long the longest sample runs on while the batch drains; NaN: nothing tells."""
         mean, cap = self.number("rollout", "mean_tokens"), self.number("rollout", "cap_tokens")
         cap = cap if cap > 0 else math.inf
-        slots, n = self.number("rollout", "slots"), self._samples
+        slots, n = self.number("rollout", "slots"), self.samples
         if n > 0 and mean > 0 and slots > 0:
             lengths = orders.lognormal_values(
                 min(int(n), 4096), mean, self._log_deviation(constants)
@@ -195,10 +194,10 @@ class Stated:
 
     def _sync(self, seconds: float, constants: Constants) -> Sync:
         bytes = weight_bytes(self.number("model", "parameters"))
-        mechanism = str(self.tables.get("sync", {}).get("mechanism", ""))
+        mechanism = self.text("sync", "mechanism")
         if not seconds and mechanism and not math.isnan(bytes):
             seconds = transfer_s(mechanism, bytes, constants)
-        return Sync(seconds, self.number("sync", "overlap", 0.0), bytes, mechanism)
+        return Sync(seconds, self.number("sync", "overlap", 0.0), bytes)
 
 
 def _tail_that_fits(made: Workload) -> Workload:
@@ -207,14 +206,15 @@ def _tail_that_fits(made: Workload) -> Workload:
     def with_part(part: float) -> Workload:
         return replace(made, engine=replace(made.engine, token_s=made.engine.token_s * part))
 
-    low, high = 0.0, 1.0
-    if replay(made).step_s <= made.measured_step_s:
+    def fits(part: float) -> bool:
+        return replay(with_part(part)).step_s <= made.measured_step_s
+
+    if fits(1.0):
         return made
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        fits = replay(with_part(middle)).step_s <= made.measured_step_s
-        low, high = (middle, high) if fits else (low, middle)
-    return with_part(low)
+    longest = 0.0
+    for halving in range(1, _HALVINGS + 1):
+        longest += 0.5**halving * fits(longest + 0.5**halving)
+    return with_part(longest)
 
 
 def read_stages(path: Path) -> Stated:
@@ -245,7 +245,7 @@ def stated(tables: Mapping[str, Any], where: str) -> Stated:
         _refuse(where, f"placement must be one of {', '.join(PLACEMENTS)}, not {placement!r}")
     if not any(checked.get("stages", {}).values()):
         _refuse(where, "[stages] must name at least one stage that takes time")
-    found = Stated(str(checked[""].get("name", Path(where).stem)), placement, checked)
+    found = Stated(placement, checked)
     _check_sense(found, where)
     return found
 
@@ -269,7 +269,7 @@ def _checked(table: str, values: Mapping[str, Any], where: str) -> dict[str, Any
 
 
 def _check_sense(found: Stated, where: str) -> None:
-    sync = found.tables.get("sync", {}).get("mechanism", "bucketed")
+    sync = found.text("sync", "mechanism", "bucketed")
     if sync not in MECHANISMS:
         _refuse(where, f"sync.mechanism must be one of {', '.join(MECHANISMS)}, not {sync!r}")
     if found.number("sync", "overlap", 0.0) > 1:
@@ -288,14 +288,20 @@ def _check_sense(found: Stated, where: str) -> None:
     if found.number("", "step_s") < max(rollout_s, train_s) * (found.placement != "async"):
         _refuse(where, "step_s is shorter than one of its stages")
     active = found.number("model", "active", found.number("model", "parameters"))
-    tokens = found.number("", "useful_tokens")
-    if math.isnan(tokens):
-        prompts, samples = found.number("rollout", "prompts"), found.number("rollout", "samples", 1)
-        tokens = prompts * samples * found.number("rollout", "mean_tokens")
+    tokens = found.useful_tokens
     devices = found.number("devices", "shared", found.number("devices", "train"))
-    name = str(found.tables.get("devices", {}).get("name", ""))
-    if name in PEAK_TFLOPS and not math.isnan(active * tokens * devices):
-        refuse_impossible(active, tokens, train_s, devices, name)
+    device = found.text("devices", "name")
+    if device not in PEAK_TFLOPS or not train_s * devices:
+        return
+    mfu = train_mfu(active, tokens, train_s, devices, PEAK_TFLOPS[device])
+    most = Constants()["highest_mfu"]
+    if mfu > most:
+        raise WrongUsage(
+            f"a learner step of {train_s:g} s is refused: {tokens:,.0f} tokens through "
+            f"{active / 1e9:g}B parameters on {devices:g} {device} would be "
+            f"{100 * mfu:.0f} % MFU; above {100 * most:.0f} % nothing runs, so it takes at least "
+            f"{mfu * train_s / most:.1f} s"
+        )
 
 
 def _refuse(where: str, why: str) -> None:

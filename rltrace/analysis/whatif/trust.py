@@ -1,10 +1,14 @@
-"""Whether the replay of a run is near enough to it to tell what a change would gain."""
+"""What a prediction rests on, and whether the replay is near enough to its run."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
-from rltrace.analysis.whatif.workload import Workload
+from rltrace.analysis.whatif.constants import Constants, table
+from rltrace.analysis.whatif.replay import Replay, replay
+from rltrace.analysis.whatif.workload import OVERLAPPING, Workload, played
 from rltrace.trace.errors import CANNOT_TELL, RltraceError
 
 MOST_ERROR = 0.3
@@ -12,12 +16,20 @@ MOST_ERROR = 0.3
 whom than the job had: a fit would hide that, and no range was ever held against such a one. Those
 that were (docs/whatif.md) missed by 8 % at the most, with ranges of 11 % and more."""
 
+_SOME_REST = 0.01  # of the step in no span; less is not worth a sentence
+_MUCH_REST = 0.05
+
 
 class OffTheRun(RltraceError):
     """The replay is not the run's: it predicts nothing."""
 
     def __init__(self, load: Workload) -> None:
-        why = f"the replay of this run is off {_by(load)}"
+        factor = math.exp(abs(load.model_error))
+        way = "long" if load.model_error > 0 else "short"
+        by = f"a factor of {factor:.2g} (its steps are too {way})"
+        if factor < 2:
+            by = f"{100 * replay_error(load):+.0f} %"
+        why = f"the replay of this run is off by {by}"
         if not load.engine.sure:
             why = "whether a sample keeps its place at its worker while its tool works is not known"
         super().__init__(
@@ -28,19 +40,103 @@ class OffTheRun(RltraceError):
 def is_off(load: Workload) -> bool:
     """Whether the replay of the run as it was, before any fit, misses its steps by too much, or
     nobody knows for what its samples waited."""
-    missed = abs(math.expm1(load.model_error)) > MOST_ERROR
-    return bool(load.steps) and (missed or not load.engine.sure)
+    return abs(replay_error(load)) > MOST_ERROR or not load.engine.sure
 
 
 def replay_error(load: Workload) -> float:
     """Replayed over measured step before any fit, minus 1; NaN where no step was measured, or only
     the stage seconds that the replay is made of."""
-    return math.expm1(load.model_error) if load.steps else math.nan
+    return math.expm1(load.model_error)
 
 
-def _by(load: Workload) -> str:
-    factor = math.exp(abs(load.model_error))
-    way = "long" if load.model_error > 0 else "short"
-    if factor < 2:
-        return f"by {100 * math.expm1(load.model_error):+.0f} %"
-    return f"by a factor of {factor:.2g} (its steps are too {way})"
+def otherwise(before: Workload, after: Workload) -> Iterator[tuple[str, Replay]]:
+    """What else may come of the levers where the run does not tell, and a sentence on it. The
+    answer is in the middle of both, and its range has both."""
+    if not before.steps:
+        return
+    # A job that becomes asynchronous does not say what it then does with what comes too late. (A
+    # tail that was stated as a shape does not tell how many come too late.)
+    if after.placement == "async" != before.placement and before.drops_stale is None:
+        yield (
+            "samples that come too late are dropped, or trained on: the range has both",
+            replay(replace(after, drops_stale=True)),
+        )
+    changes = played(before) != played(after)
+    # Batches that ran all at once, or a stream, come to have more on the way than there ever was:
+    # no limit of the engines was seen, and one may be near.
+    seen = before.engine.seen_at_once
+    may = math.isfinite(seen) if before.streams else after.streams
+    if may and changes and math.isinf(after.engine.slots):
+        if math.isinf(seen):
+            seen = max(len(batch.tokens) for batch in before.batches) / before.engine.workers
+        yield (
+            "more sequences than a worker was seen to run at once are run, or wait: the range has "
+            "both",
+            replay(replace(after, engine=replace(after.engine, slots=seen))),
+        )
+    # That samples of a job that states no bound on their lag did not need to be later is not what
+    # held them up. Where nobody knows how many a worker has room for, the lag that came stands for
+    # that.
+    stays = before.placement == after.placement == "async" and before.lag_bound == after.lag_bound
+    if stays and changes and not before.bound_stated and before.places_told:
+        later = replay(replace(after, lag_bound=2 * before.lag_bound + 1))
+        first_s = replay(after).step_s
+        if first_s - later.step_s > _SOME_REST * first_s:
+            yield (
+                f"no sample was more than {before.lag_bound:g} versions late, and the job states "
+                "no bound: they may come to be later, and the range has both",
+                later,
+            )
+    if _rest_may_hold_up(before, after):
+        found = replay(replace(after, rest_s=0.0))
+        yield "", replace(found, step_s=found.step_s + after.rest_s)
+
+
+def rests_on(
+    before: Workload, after: Workload, constants: Constants, more: Sequence[str] = ()
+) -> tuple[str, ...]:
+    """What an answer rests on, in sentences; `more` are those of `otherwise`."""
+    said = list(dict.fromkeys((*before.rests_on, *after.rests_on)))
+    said += [*_measured(before), *_rest(before, after)]
+    if before.shared and not after.shared:
+        own = " : ".join(f"{after.devices[pool]:g}" for pool in ("rollout", "train"))
+        said.append(f"devices are split {own} (rollout : training)")
+    said += filter(None, more)
+    if before.one_more > 1 and "shared_cores" in constants.used:
+        said.append(
+            "other work keeps the cores busy: beside one more thread of the job each takes "
+            f"{before.one_more:.2f} times as long again"
+        )
+    return (*said, *(table()[name].sentence() for name in constants.used))
+
+
+def _measured(load: Workload) -> list[str]:
+    """How many steps were measured, and how near to them the replay is."""
+    if not load.steps:
+        return []
+    error = replay_error(load)
+    steps = f"{load.steps} measured step{'s' * (load.steps != 1)}"
+    if math.isnan(error):
+        return [
+            f"{steps}, of which the stage seconds are known and no samples: "
+            "the replay is made of these, and was held against nothing else"
+        ]
+    return [f"{steps}; replayed as they were, before any fit, they take {100 * error:+.1f} %"]
+
+
+def _rest(before: Workload, after: Workload) -> list[str]:
+    """What becomes of the time in no span."""
+    share = before.rest_s / before.measured_step_s if before.measured_step_s else math.nan
+    if not share > _SOME_REST:
+        return []
+    says = f"{100 * share:.0f} % of the step is in no stage that was seen, and stays as it is"
+    if _rest_may_hold_up(before, after):
+        return [f"{says}: beside generation, or holding it up, and the range has both"]
+    return [says if after.rest_s >= before.rest_s else f"{says}, in part"]
+
+
+def _rest_may_hold_up(before: Workload, after: Workload) -> bool:
+    """Whether what takes turns comes to run at once, and much of the measured step is in no span:
+    of that nobody knows whether generation goes on beside it."""
+    begins = after.placement in OVERLAPPING and before.placement not in OVERLAPPING
+    return before.steps > 0 and begins and after.rest_s > _MUCH_REST * before.measured_step_s

@@ -8,8 +8,8 @@ description. Seconds are wall-clock of one stage in one step.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
 
 from rltrace.analysis.order_statistics import Floats
 from rltrace.trace.vocabulary import Stage
@@ -52,6 +52,11 @@ class Engine:
     sure: bool = True  # of that
     seen_at_once: float = math.inf  # of a stream without a limit, the most that a worker ever had
 
+    def paced(self, factor: float) -> Engine:
+        """The same, on which a token takes so many times as long."""
+        pace = self.token_s * factor, self.shared_token_s * factor
+        return replace(self, token_s=pace[0], shared_token_s=pace[1])
+
 
 @dataclass(frozen=True)
 class Sync:
@@ -62,7 +67,6 @@ class Sync:
     seconds: float = 0.0
     overlap: float = 0.0
     bytes: float = math.nan
-    mechanism: str = ""
     fixed_s: float = math.inf
 
 
@@ -111,7 +115,6 @@ class Workload:
     # of stage seconds, and would be held against itself (unless it is off even so).
     model_error: float = math.nan
     failed_share: float = 0.0
-    parameters: float = math.nan
     rests_on: tuple[str, ...] = ()
     instead: Workload | None = None  # the run may as well have been this one
 
@@ -128,6 +131,11 @@ class Workload:
         return told or not in_tools or not self.steps
 
     @property
+    def streams(self) -> bool:
+        """Whether groups are begun one by one, and not in batches."""
+        return self.placement == "async" or self.keeps_unfinished
+
+    @property
     def shared(self) -> bool:
         """Whether generation and training take turns on the same devices."""
         return "shared" in self.devices
@@ -137,16 +145,63 @@ class Workload:
         """All devices; NaN where unknown."""
         return sum(self.devices.values()) if self.devices else math.nan
 
-    def learner_s(self, step: int) -> float:
+    def learner_s(self, step: int) -> dict[Stage, float]:
         """Seconds of the learner's stages in a step; measured steps come again in turn."""
-        return sum(series[step % len(series)] for series in self.serial_s.values() if series)
+        return {stage: one[step % len(one)] for stage, one in self.serial_s.items() if one}
 
-    def learner_stages(self, step: int) -> list[tuple[Stage, float]]:
-        """The same by stage, in their order."""
-        known = [(stage, series) for stage, series in self.serial_s.items() if series]
-        return [(stage, series[step % len(series)]) for stage, series in sorted(known)]
+    def paced(self, factor: Callable[[Stage], float]) -> Workload:
+        """The same, whose learner takes so many times as long for each of its stages."""
+        serial_s = {
+            stage: tuple(seconds * factor(stage) for seconds in series)
+            for stage, series in self.serial_s.items()
+        }
+        return replace(self, serial_s=serial_s)
+
+    def with_batches(self, change: Callable[[Batch], Batch]) -> Workload:
+        """The same, with each batch changed."""
+        return replace(self, batches=tuple(map(change, self.batches)))
+
+    def noted(self, note: str) -> Workload:
+        """The same, which rests on one thing more."""
+        return replace(self, rests_on=(*self.rests_on, note))
+
+    def without(self, stage: Stage) -> Workload:
+        """The same, whose learner has no such stage."""
+        return replace(self, serial_s={s: one for s, one in self.serial_s.items() if s != stage})
 
     def mean_s(self, stage: Stage) -> float:
         """Mean seconds a step of one of the learner's stages."""
         series = self.serial_s.get(stage, ())
         return sum(series) / len(series) if series else 0.0
+
+
+# --- which workloads are the same to a replay: levers, constants and walls ask for many that are
+
+NOT_PLAYED = frozenset({
+    "devices", "device_kind", "one_more", "useful_tokens", "useful_share",
+    "usd_per_device_hour", "measured_step_s", "steps", "step_deviation", "model_error",
+    "failed_share", "rests_on", "instead", "bound_stated",
+})  # fmt: skip
+"""Figures of a workload that no replay reads. One that is not here makes workloads differ."""
+
+_PLAYED = tuple(
+    one.name for one in fields(Workload) if one.name not in {*NOT_PLAYED, "batches", "serial_s"}
+)
+
+
+@dataclass(frozen=True)
+class Played:
+    """A workload that equals all of which a replay plays the same."""
+
+    what: tuple[object, ...]
+    load: Workload = field(compare=False, repr=False)
+
+
+def played(load: Workload) -> Played:
+    """The workload as what is played of it."""
+    figures = (getattr(load, name) for name in _PLAYED)
+    samples = (
+        (b.tokens.tobytes(), b.env_s.tobytes(), b.verdict_s.tobytes(), b.group)
+        for b in load.batches
+    )
+    return Played((*figures, *load.serial_s.items(), *samples), load)

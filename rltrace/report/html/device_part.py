@@ -2,32 +2,31 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 
-from rltrace.analysis.device_load import DeviceLoad
+from rltrace.analysis.device_load import DeviceLoad, device_load
+from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.summary import Summary
 from rltrace.report import units
 from rltrace.report.html import drawing as draw
+from rltrace.report.html import parts
 from rltrace.report.html.markup import tag
-from rltrace.report.html.material import TIME_PARTS, Material
-from rltrace.report.html.parts import Part, Picture, legend, missing, notes, part, picture
 
 _LEVELS = 10
 _MOST = 64
 
 
-def device_part(material: Material) -> Part:
-    """The strip of the GPUs."""
-    if not material.loads:
-        why = missing(_why(material.summary))
-        return part("gpus", "GPUs", "GPUs", why, notes(_pools(material.summary)))
-    picture_ = picture(_strip(material.loads[:_MOST], material))
-    more = len(material.loads) - _MOST
+def device_part(analysis: RunAnalysis, summary: Summary) -> parts.Part:
+    since_ns, until_ns = analysis.drawn_ns
+    loads = device_load(analysis.run, since_ns, until_ns, parts.TIME_PARTS)
+    if not loads:
+        why = parts.missing(_why(summary))
+        return parts.part("gpus", "GPUs", "GPUs", why, parts.notes(_pools(summary)))
+    picture_ = parts.picture(_strip(loads[:_MOST], (until_ns - since_ns) / 1e9))
+    more = len(loads) - _MOST
     said = [f"{units.plural(more, 'more GPU')} not drawn."] if more > 0 else []
     said.append("NVML counts a GPU as busy while any kernel runs on it, however small.")
-    return part("gpus", "GPUs", "GPUs", picture_, notes([*_pools(material.summary), *said]))
+    return parts.part("gpus", "GPUs", "GPUs", picture_, parts.notes([*_pools(summary), *said]))
 
 
 def _why(summary: Summary) -> str:
@@ -39,43 +38,37 @@ def _why(summary: Summary) -> str:
 
 
 def _pools(summary: Summary) -> list[str]:
-    cascade = summary.cascade
-    if cascade is None or not cascade.pools:
-        return []
-    told = [f"{' + '.join(pool.roles)} {units.share(pool.busy_share)}" for pool in cascade.pools]
-    return [f"At work in the steps, as the spans tell: {', '.join(told)}."]
+    pools = summary.cascade.pools if summary.cascade is not None else ()
+    told = [f"{' + '.join(pool.roles)} {units.share(pool.busy_share)}" for pool in pools]
+    return [f"At work in the steps, as the spans tell: {', '.join(told)}."] if told else []
 
 
-def _strip(loads: tuple[DeviceLoad, ...], material: Material) -> Picture:
-    length = (material.until_ns - material.since_ns) / 1e9
+def _strip(loads: tuple[DeviceLoad, ...], length: float) -> parts.Picture:
     row = 20.0 if len(loads) <= 16 else 12.0
     left, right, top = 130.0, draw.WIDTH - 70, 18.0
     bottom = top + row * len(loads)
-    wide = (right - left) / TIME_PARTS
-    cells: dict[int, list[tuple[float, float, float, float]]] = {}
-    blank: list[tuple[float, float, float, float]] = []
+    wide = (right - left) / parts.TIME_PARTS
+    cells: dict[int, list[tuple[float, float, float, float]]] = {}  # by degree; -1: no sample
     several = len({load.host for load in loads}) > 1
     names = [f"{load.host} " * several + f"GPU {load.device}" for load in loads]
     hits = []
     for n, load in enumerate(loads):
         y = top + n * row
         degrees = np.where(np.isnan(load.busy), -1, np.rint(load.busy * _LEVELS)).astype(int)
-        cuts = [0, *(np.flatnonzero(np.diff(degrees)) + 1).tolist(), TIME_PARTS]
-        for a, b in itertools.pairwise(cuts):
+        for a, b, degree in draw.stretches(degrees):
             place = (left + a * wide, y + 1, (b - a) * wide, row - 2)
-            if degrees[a] < 0:
-                blank.append(place)
-            elif degrees[a]:
-                cells.setdefault(int(min(degrees[a], _LEVELS)), []).append(place)
+            if degree:
+                cells.setdefault(min(degree, _LEVELS), []).append(place)
         hits.append(draw.box(0, y, draw.WIDTH, row, "hit", data_row=n))
+    blank = cells.pop(-1, [])
     times = draw.ticks(0, length)
     axis, show = draw.Axis(0, length, left, right), draw.seconds_of(times)
-    return Picture(
+    return parts.Picture(
         key="gpu-strip",
         title="How busy each GPU was",
-        says=f"Over the whole run, in parts of {units.seconds(length / TIME_PARTS)}; on the right "
-        "the mean.",
-        around=legend([*((f"heat d{d}", f"{10 * d} %") for d in (1, 4, 7, 10)),
+        says=f"Over the whole run, in parts of {units.seconds(length / parts.TIME_PARTS)}; on the "
+        "right the mean.",
+        around=parts.legend([*((f"heat d{d}", f"{10 * d} %") for d in (1, 4, 7, 10)),
                        *([("unknown", "no sample")] if blank else [])]),
         drawing=draw.drawing(
             bottom + 22,

@@ -1,14 +1,14 @@
-"""What the pictures of a report are drawn with: scales, axes and bars, as SVG.
-
-Colours come from classes that the page's style sheet defines, so that one picture serves both
-themes and paper.
-"""
+"""Scales, axes and bars as SVG; the page's style sheet has the colours."""
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
 
 from rltrace.report import units
 from rltrace.report.html.markup import NOTHING, Child, Html, join, tag
@@ -27,7 +27,6 @@ class Axis:
     end: float
 
     def __call__(self, value: float) -> float:
-        """The pixel of a value."""
         span = self.high - self.low
         share = (value - self.low) / span if span else 0.0
         return self.start + share * (self.end - self.start)
@@ -42,7 +41,6 @@ class LogAxis(Axis):
     """The same on a logarithmic scale; values at or below 0 lie at the start."""
 
     def __call__(self, value: float) -> float:
-        """The pixel of a value."""
         if value <= self.low or self.high <= self.low:
             return self.start
         share = math.log(value / self.low) / math.log(self.high / self.low)
@@ -69,13 +67,11 @@ def log_ticks(low: float, high: float) -> list[float]:
 
 
 def label(x: float, y: float, said: str, anchor: str = "start", css: str = "") -> Html:
-    """A line of text."""
-    return tag("text", said, x=x, y=y, text_anchor=None if anchor == "start" else anchor,
-               class_=css or None)  # fmt: skip
+    anchored = None if anchor == "start" else anchor
+    return tag("text", said, x=x, y=y, text_anchor=anchored, class_=css or None)
 
 
 def line(x1: float, y1: float, x2: float, y2: float, css: str) -> Html:
-    """A straight line."""
     return tag("line", x1=x1, y1=y1, x2=x2, y2=y2, class_=css)
 
 
@@ -101,7 +97,6 @@ def boxes(parts: Iterable[tuple[float, float, float, float]], css: str) -> Html:
 
 
 def polyline(points: Iterable[tuple[float, float]], css: str) -> Html:
-    """A line through points."""
     told = "L".join(f"{_short(x)} {_short(y)}" for x, y in points)
     return tag("path", d=f"M{told}", class_=css) if told else NOTHING
 
@@ -130,8 +125,26 @@ def y_axis(axis: Axis, left: float, right: float, values: Sequence[float],
 
 
 def percent(value: float) -> str:
-    """A tick of a share."""
     return f"{100 * value:.3g} %"
+
+
+def stretches(degrees: NDArray[np.int64]) -> Iterator[tuple[int, int, int]]:
+    """`(first, end, degree)` of each stretch of one degree."""
+    cuts = [0, *(np.flatnonzero(np.diff(degrees)) + 1).tolist(), len(degrees)]
+    for first, end in itertools.pairwise(cuts):
+        yield first, end, int(degrees[first])
+
+
+def some(names: Sequence[str], left: float, width: float, y: float) -> Html:
+    """The names of ten or so of the columns of a `width`, in the middle of each."""
+    every = max(1, len(names) // 10)
+    return join(
+        *(
+            label(left + (n + 0.5) * width, y, names[n], "middle", "tick")
+            for n in range(0, len(names), every)
+            if names[n]
+        )
+    )
 
 
 def seconds_of(values: Sequence[float]) -> Callable[[float], str]:
@@ -144,6 +157,12 @@ def drawing(height: float, *children: Child, title: str, width: float = WIDTH) -
     """The picture as a whole. `title` is what a screen reader says of it."""
     return tag("svg", *children, viewBox=f"0 0 {width:g} {height:g}", role="img", class_="drawing",
                aria_label=title, preserveAspectRatio="xMinYMin meet")  # fmt: skip
+
+
+def in_cell(width: float, height: float, *children: Child) -> Html:
+    """A small drawing beside the text of a cell, which says the same."""
+    return tag("svg", *children, viewBox=f"0 0 {width:g} {height:g}", width=f"{width:g}",
+               height=f"{height:g}", class_="in-cell", aria_hidden="true")  # fmt: skip
 
 
 FEWEST_BARS = 12

@@ -7,51 +7,39 @@ from collections.abc import Sequence
 
 from rltrace.analysis.cascade import USEFUL, Cascade, Factor
 from rltrace.analysis.summary import Summary
-from rltrace.analysis.wall_clock import SecondsOf
 from rltrace.report import units
-from rltrace.report.cascade_section import cascade_section
-from rltrace.report.goodput_section import goodput_section
+from rltrace.report.goodput_section import cascade_section, goodput_section
+from rltrace.report.html import parts
 from rltrace.report.html.drawing import WIDTH, Axis, box, drawing, label, line
 from rltrace.report.html.markup import Html, tag
-from rltrace.report.html.parts import (
-    COLOURED,
-    Part,
-    Picture,
-    css,
-    legend,
-    missing,
-    part,
-    picture,
-    told,
-    under,
-)
 
 _PEAK = "peak rate"
-_KINDS = {USEFUL: "goodput"}
 _NAME, _END, _LOST = 190.0, 660.0, 830.0
 _ROW = 38.0
 _LEAST_SHARE = 0.005
 _LETTER = 6.3  # pixels
 
 
-def goodput_part(summary: Summary) -> Part:
-    """Goodput and everything that it is made of."""
+def goodput_part(summary: Summary) -> parts.Part:
     section, cascade = goodput_section(summary), summary.cascade
     if cascade is None:
         why = "an imported log tells no wall-clock" if summary.run.imported else "no step was begun"
-        below = missing(f"What goodput is made of is not known: {why}.")
+        below = parts.missing(f"What goodput is made of is not known: {why}.")
     else:
         pictures = [_cascade(cascade), _wall_clock(cascade), _tokens(cascade)]
-        below = under(cascade_section(cascade), *(picture(one) for one in pictures if one))
-    return part("goodput", "Goodput", section.title, told(section), below)
+        below = parts.under(
+            cascade_section(cascade), *(parts.picture(one) for one in pictures if one)
+        )
+    return parts.part("goodput", "Goodput", section.title, parts.told(section), below)
 
 
-def _cascade(cascade: Cascade) -> Picture | None:
+def _cascade(cascade: Cascade) -> parts.Picture | None:
     """From the rate while at work down to what was useful and fresh, factor by factor."""
     peak = next(one for one in cascade.factors if one.name == _PEAK)
     if math.isnan(peak.value) or not peak.value:
         return None
-    unit = f"/{cascade.device or 'device'}-s"
+    device = cascade.device or "device"
+    unit = f"/{device}-s"
     axis = Axis(0, peak.value, _NAME, _END)
     rows = [_row(0, "generated while at work", 0.0, peak.value, axis, units.count(peak.value))]
     numbers: list[tuple[str, ...]] = [(_PEAK, "", f"{units.count(peak.value)} {unit}", "")]
@@ -70,12 +58,12 @@ def _cascade(cascade: Cascade) -> Picture | None:
     else:
         rows.append(_row(len(rows), "goodput", 0.0, level, axis, units.count(level), "goodput"))
         numbers.append(("goodput", "", f"{units.count(level)} {unit}", ""))
-    return Picture(
+    return parts.Picture(
         key="cascade",
         title="From what was generated to what was useful and fresh",
-        says=f"Tokens per {cascade.device or 'device'}-second of the whole run: each factor leaves "
+        says=f"Tokens per {device}-second of the whole run: each factor leaves "
         "the solid part of what was there before.",
-        around=legend([("bar", "left"), ("lost", "lost to this factor")]),
+        around=parts.legend([("bar", "left"), ("lost", "lost to this factor")]),
         drawing=drawing(_ROW * len(rows) + 6, *rows, title="Goodput as a cascade of its factors"),
         columns=("factor", "value", "left", "lost"),
         rows=numbers,
@@ -85,7 +73,7 @@ def _cascade(cascade: Cascade) -> Picture | None:
 def _row(n: int, name: str, before: float, left: float, axis: Axis, said: str,
          kind: str = "bar") -> Html:  # fmt: skip
     y = n * _ROW + 4
-    drawn: list[Html] = [label(_NAME - 10, y + 19, name, "end", "name")]
+    drawn = [label(_NAME - 10, y + 19, name, "end", "name")]
     if not math.isnan(left):
         drawn.append(box(axis(0), y, axis.length(left), _ROW - 12, kind))
     if before and not math.isnan(left) and before > left:
@@ -104,45 +92,43 @@ def _numbers(factor: Factor, before: float, left: float, unit: str) -> tuple[str
     return factor.name, units.share(factor.value), kept, lost
 
 
-def _wall_clock(cascade: Cascade) -> Picture | None:
-    parts = [(p.reason, p.seconds, p.share, _colour(p)) for p in cascade.seconds]
-    if not parts or not cascade.wall_s:
+def _wall_clock(cascade: Cascade) -> parts.Picture | None:
+    if not cascade.seconds or not cascade.wall_s:
         return None
-    return Picture(
+    spent = []
+    for p in cascade.seconds:
+        colour = "lost" if p.lost or p.reason not in parts.COLOURED else parts.css(p.reason)
+        spent.append((p.reason, p.seconds, p.share, colour))
+    return parts.Picture(
         key="wall-clock",
         title=f"Where {units.seconds(cascade.wall_s)} of wall-clock went",
         says="Every second of the run has one reason; grey: no work of a stage held it up then.",
-        drawing=_stacked([(name, share, kind) for name, _, share, kind in parts],
+        drawing=_stacked([(name, share, kind) for name, _, share, kind in spent],
                          "Wall-clock of the run by reason"),
         columns=("reason", "time", "share"),
-        rows=[(name, units.seconds(s), units.share(share)) for name, s, share, _ in parts],
+        rows=[(name, units.seconds(s), units.share(share)) for name, s, share, _ in spent],
     )  # fmt: skip
 
 
-def _colour(part: SecondsOf) -> str:
-    return "lost" if part.lost or part.reason not in COLOURED else css(part.reason)
-
-
-def _tokens(cascade: Cascade) -> Picture | None:
+def _tokens(cascade: Cascade) -> parts.Picture | None:
     if not cascade.tokens or not cascade.generated_tokens:
         return None
-    return Picture(
+    kinds = {USEFUL: "goodput"}
+    fates = [(one.reason, one.share, kinds.get(one.reason, "lost")) for one in cascade.tokens]
+    return parts.Picture(
         key="tokens",
         title=f"What became of {units.count(cascade.generated_tokens)} generated tokens",
-        drawing=_stacked(
-            [(one.reason, one.share, _KINDS.get(one.reason, "lost")) for one in cascade.tokens],
-            "Generated tokens by fate",
-        ),
+        drawing=_stacked(fates, "Generated tokens by fate"),
         columns=("fate", "tokens", "share"),
         rows=[(t.reason, units.count(t.tokens), units.share(t.share)) for t in cascade.tokens],
     )
 
 
-def _stacked(parts: Sequence[tuple[str, float, str]], title: str) -> Html:
+def _stacked(shares: Sequence[tuple[str, float, str]], title: str) -> Html:
     """One bar of shares, with the names of those that have room for them on two lines below it."""
     axis = Axis(0, 1, 0, WIDTH)
     drawn, names, at, free = [], [], 0.0, [0.0, 0.0]
-    for n, (name, share, kind) in enumerate(parts):
+    for n, (name, share, kind) in enumerate(shares):
         if math.isnan(share) or share <= 0:
             continue
         x, wide = axis(at), axis.length(share)

@@ -4,42 +4,30 @@ from __future__ import annotations
 
 import math
 
-from rltrace.analysis.freshness import Freshness
-from rltrace.analysis.lag_curve import LagPoint
-from rltrace.analysis.lag_history import LagHistory
+from rltrace.analysis.freshness import Freshness, LagPoint
+from rltrace.analysis.run_analysis import RunAnalysis
+from rltrace.analysis.staleness import LagHistory, lag_history
+from rltrace.analysis.summary import Summary
 from rltrace.report import units
 from rltrace.report.freshness_section import curve_section, staleness_section
+from rltrace.report.html import drawing as draw
 from rltrace.report.html import parts
-from rltrace.report.html.drawing import (
-    FEWEST_BARS,
-    WIDTH,
-    Axis,
-    boxes,
-    drawing,
-    hits,
-    label,
-    line,
-    numbered,
-    percent,
-    y_axis,
-)  # fmt: skip
 from rltrace.report.html.markup import NOTHING, Html, join, tag
-from rltrace.report.html.material import Material
 
 _LEVELS = 10
+_MOST_LAGS = 12
 _UNKNOWN = "unknown"
 
 
-def lag_part(material: Material) -> parts.Part:
-    """Lags, their history, and their price."""
-    summary = material.summary
+def lag_part(analysis: RunAnalysis, summary: Summary) -> parts.Part:
     lags, fresh = summary.staleness, summary.freshness
     if not lags.trajectories:
         why = "Nobody recorded which samples the learner trained on, hence no lag is known."
         return parts.part("lag", "Staleness", "Staleness", parts.missing(why))
     handed_only = summary.goodput is not None and summary.goodput.handed_only
     section = staleness_section(lags, fresh, handed_only)
-    shown = parts.picture(_history(material.lags)) if material.lags else None
+    history = lag_history(analysis.run, analysis.steps, parts.MOST_BARS // 2, _MOST_LAGS)
+    shown = parts.picture(_history(history)) if history else None
     if lags.largest_lag == 0:
         return parts.of_section(section, "lag", "Staleness", shown)
     points = [p for p in fresh.curve if p.lag is not None and p.enough]
@@ -50,78 +38,61 @@ def lag_part(material: Material) -> parts.Part:
 
 def _history(history: LagHistory) -> parts.Picture:
     """A column for each step, stronger where more of its trajectories have that lag."""
-    rows = [_range(low, high) for low, high in history.lags]
     has_unknown = any(step.unknown for step in history.steps)
-    names = [*rows, *([_UNKNOWN] if has_unknown else [])]
-    left, right, top = 100.0, WIDTH - 10, 6.0
+    names = [f"lag {units.between(str(low), str(high))}" for low, high in history.lags]
+    names += [_UNKNOWN] * has_unknown
+    counts = [[*step.counts, *[step.unknown] * has_unknown] for step in history.steps]
+    left, right, top = 100.0, draw.WIDTH - 10, 6.0
     row = 22.0
     bottom = top + row * len(names)
-    wide = (right - left) / max(FEWEST_BARS, len(history.steps))
+    wide = (right - left) / max(draw.FEWEST_BARS, len(history.steps))
     cells: dict[tuple[str, int], list[tuple[float, float, float, float]]] = {}
     for n, step in enumerate(history.steps):
-        for m, count in enumerate([*step.counts, *([step.unknown] if has_unknown else [])]):
+        for m, count in enumerate(counts[n]):
             if not count:
                 continue
             degree = max(1, round(_LEVELS * count / step.trajectories))
-            kind = "unknown" if m == len(rows) else "heat"
+            kind = _UNKNOWN if names[m] == _UNKNOWN else "heat"
             y = bottom - row * (m + 1)
             place = (left + n * wide, y + 1, max(0.6, wide - min(1.0, wide / 8)), row - 2)
             cells.setdefault((kind, degree), []).append(place)
-    every = max(1, len(history.steps) // 10)
-    steps = [numbered([step.first, step.last]) for step in history.steps]
+    steps = [
+        draw.numbered([step.first, step.last]) if step.first >= 0 else "" for step in history.steps
+    ]
     return parts.Picture(
         key="lags",
         title="Lag of what each step trained on",
         says="Stronger: more of the step's trajectories. Lag in policy versions, from the first "
         "token.",
-        around=parts.legend([(f"heat d{d}", f"{10 * d} %") for d in (1, 4, 7, 10)]
-                      + ([("unknown", "unknown lag")] if has_unknown else [])),
-        drawing=drawing(
+        around=parts.legend(
+            [*((f"heat d{d}", f"{10 * d} %") for d in (1, 4, 7, 10)),
+             *[(_UNKNOWN, "unknown lag")] * has_unknown]
+        ),
+        drawing=draw.drawing(
             bottom + 34,
-            *(
-                label(left - 10, bottom - row * m - row / 2 + 4, f"lag {name}" if name != _UNKNOWN
-                      else name, "end", "name")
-                for m, name in enumerate(names)
-            ),
-            *(
-                tag("g", boxes(places, kind if kind == "unknown" else "heat"), class_=f"d{degree}")
-                for (kind, degree), places in sorted(cells.items())
-            ),
-            line(left, bottom, right, bottom, "base"),
-            *(
-                label(left + (n + 0.5) * wide, bottom + 15, steps[n], "middle", "tick")
-                for n in range(0, len(steps), every)
-                if history.steps[n].first >= 0
-            ),
-            label((left + right) / 2, bottom + 31, "step", "middle", "tick"),
-            hits(left, wide, len(history.steps), top, bottom),
+            *(draw.label(left - 10, bottom - row * m - row / 2 + 4, name, "end", "name")
+              for m, name in enumerate(names)),
+            *(tag("g", draw.boxes(places, kind), class_=f"d{degree}")
+              for (kind, degree), places in sorted(cells.items())),
+            draw.line(left, bottom, right, bottom, "base"),
+            draw.some(steps, left, wide, bottom + 15),
+            draw.label((left + right) / 2, bottom + 31, "step", "middle", "tick"),
+            draw.hits(left, wide, len(history.steps), top, bottom),
             title="Share of trajectories by lag and step",
         ),
-        columns=("step", "trajectories", *(f"lag {name}" if name != _UNKNOWN else name
-                                           for name in names)),
+        columns=("step", "trajectories", *names),
         rows=[
-            (
-                steps[n] if step.first >= 0 else "the run",
-                units.count(step.trajectories),
-                *(
-                    units.count(count)
-                    for count in [*step.counts, *([step.unknown] if has_unknown else [])]
-                ),
-            )
-            for n, step in enumerate(history.steps)
+            (named or "the run", units.count(step.trajectories), *map(units.count, of))
+            for named, step, of in zip(steps, history.steps, counts, strict=True)
         ],
     )  # fmt: skip
 
 
-def _range(low: int, high: int) -> str:
-    return str(low) if low == high else f"{low} to {high}"
-
-
 def _curve(points: list[LagPoint], fresh: Freshness) -> parts.Picture:
     """ESS and clip share at each lag, with their intervals and limits."""
-    left, right, top, bottom, height = 62.0, WIDTH - 10, 10.0, 170.0, 206.0
+    left, right, top, bottom, height = 62.0, draw.WIDTH - 10, 10.0, 170.0, 206.0
     wide = (right - left) / len(points)
-    y = Axis(0, 1, bottom, top)
+    y = draw.Axis(0, 1, bottom, top)
     drawn = []
     for n, point in enumerate(points):
         x = left + (n + 0.5) * wide
@@ -129,7 +100,7 @@ def _curve(points: list[LagPoint], fresh: Freshness) -> parts.Picture:
         drawn.append(
             _estimate(x + 6, y, point.clip_share, point.clip_low, point.clip_high, "s-sync")
         )
-        drawn.append(label(x, bottom + 16, str(point.lag), "middle", "tick"))
+        drawn.append(draw.label(x, bottom + 16, str(point.lag), "middle", "tick"))
     bound = fresh.bound
     return parts.Picture(
         key="lag-cost",
@@ -139,14 +110,14 @@ def _curve(points: list[LagPoint], fresh: Freshness) -> parts.Picture:
         around=parts.legend(
             [("s-train", "ESS: part of the tokens that counts"), ("s-sync", "clipped")]
         ),
-        drawing=drawing(
+        drawing=draw.drawing(
             height,
-            y_axis(y, left, right, (0, 0.25, 0.5, 0.75, 1), percent),
-            line(left, y(bound.ess_limit), right, y(bound.ess_limit), "limit s-train"),
-            line(left, y(bound.clip_limit), right, y(bound.clip_limit), "limit s-sync"),
+            draw.y_axis(y, left, right, (0, 0.25, 0.5, 0.75, 1), draw.percent),
+            draw.line(left, y(bound.ess_limit), right, y(bound.ess_limit), "limit s-train"),
+            draw.line(left, y(bound.clip_limit), right, y(bound.clip_limit), "limit s-sync"),
             *drawn,
-            label((left + right) / 2, height - 2, "lag, policy versions", "middle", "tick"),
-            hits(left, wide, len(points), top, bottom),
+            draw.label((left + right) / 2, height - 2, "lag, policy versions", "middle", "tick"),
+            draw.hits(left, wide, len(points), top, bottom),
             title="Effective sample size and clip share by lag",
         ),
         columns=("lag", "ESS", "ESS 95 %", "clipped", "clipped 95 %", "n"),
@@ -164,8 +135,8 @@ def _curve(points: list[LagPoint], fresh: Freshness) -> parts.Picture:
     )
 
 
-def _estimate(x: float, y: Axis, value: float, low: float, high: float, css: str) -> Html:
+def _estimate(x: float, y: draw.Axis, value: float, low: float, high: float, css: str) -> Html:
     if math.isnan(value):
         return NOTHING
-    interval = NOTHING if math.isnan(low) else line(x, y(low), x, y(high), f"{css} interval")
+    interval = NOTHING if math.isnan(low) else draw.line(x, y(low), x, y(high), f"{css} interval")
     return join(interval, tag("circle", cx=x, cy=y(value), r=4, class_=css))

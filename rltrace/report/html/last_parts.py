@@ -1,5 +1,4 @@
-"""What is mostly words: the probe, the framework's own figures, the reward, checks, what was not
-seen."""
+"""The parts of a page that are mostly words."""
 
 from __future__ import annotations
 
@@ -9,12 +8,11 @@ from rltrace.analysis.readiness import CANNOT_TELL, SEEN
 from rltrace.analysis.reward_curve import RewardCurve
 from rltrace.analysis.summary import Summary
 from rltrace.report import units
-from rltrace.report.cascade_section import reward_section
 from rltrace.report.coverage_section import coverage_section
+from rltrace.report.goodput_section import reward_section
 from rltrace.report.html import drawing as draw
 from rltrace.report.html.markup import Child, tag
-from rltrace.report.html.material import MOST_BARS
-from rltrace.report.html.parts import Part, Picture, missing, of_section, part, picture
+from rltrace.report.html.parts import MOST_BARS, Part, Picture, missing, of_section, part, picture
 from rltrace.report.own_figures_section import own_figures_section
 from rltrace.report.probe_section import probe_section
 from rltrace.report.walls_section import checks_section
@@ -35,7 +33,6 @@ def own_figures_part(summary: Summary) -> Part | None:
 
 
 def reward_part(summary: Summary) -> Part:
-    """What the compute bought."""
     reward = summary.reward
     if reward is None:
         why = "No verdict was recorded in a step, hence nothing of the reward is known."
@@ -56,7 +53,6 @@ def _reward(reward: RewardCurve) -> Picture:
     x = draw.Axis(0, len(bars), left, right)
     y = draw.Axis(low, high + 0.05 * (high - low) if high > low else low + 1, bottom, top)
     wide = x(1) - left
-    every = max(1, len(bars) // 10)
     steps = [draw.numbered([p.step for p in of]) for of in points]
     placed = [(x(n + 0.5), y(value)) for n, value in enumerate(values)]
     shown = draw.ticks(y.low, y.high, 4)
@@ -73,27 +69,21 @@ def _reward(reward: RewardCurve) -> Picture:
                 tag("circle", cx=px, cy=py, r=2.2, class_="dot") for px, py in placed
                 if len(placed) <= 60
             ),
-            *(draw.label(placed[n][0], bottom + 16, steps[n], "middle", "tick")
-              for n in range(0, len(bars), every)),
+            draw.some(steps, left, wide, bottom + 16),
             draw.label((left + right) / 2, height - 2, "step", "middle", "tick"),
             draw.hits(left, wide, len(bars), top, bottom),
             title="Mean reward of each step",
         ),
         columns=("step", "reward", "verdicts", f"{reward.device or 'device'}-hours until then"),
         rows=[
-            (
-                step,
-                units.number(value),
-                units.count(sum(p.verdicts for p in of)),
-                units.number(of[-1].device_hours),
-            )
+            (step, units.number(value), units.count(sum(p.verdicts for p in of)),
+             units.number(of[-1].device_hours))
             for step, value, of in zip(steps, values, points, strict=True)
         ],
     )  # fmt: skip
 
 
 def checks_part(summary: Summary) -> Part:
-    """Anti-patterns and controls."""
 
     def cell(row: int, column: int, said: str) -> Child:
         if column != 1:
@@ -105,5 +95,4 @@ def checks_part(summary: Summary) -> Part:
 
 
 def coverage_part(summary: Summary) -> Part:
-    """What the trace does not show, and what tracing cost."""
     return of_section(coverage_section(summary), "unseen", "Not seen")

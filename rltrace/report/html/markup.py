@@ -1,8 +1,4 @@
-"""HTML and SVG without a way to forget escaping: a plain string is text, never markup.
-
-Names, commands and settings in a report are somebody else's words. Everything that is put into a
-tag is escaped unless it is `Html`, which only this module makes.
-"""
+"""HTML and SVG without a way to forget escaping: only `Html`, made here, is markup."""
 
 from __future__ import annotations
 
@@ -52,7 +48,6 @@ def sentence(value: str) -> Html:
 
 
 def join(*children: Child) -> Html:
-    """Texts and markup, one after the other."""
     return Html("".join(map(text, children)))
 
 

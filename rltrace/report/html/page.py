@@ -1,5 +1,4 @@
-"""The page as one file: parts in order, style, script and data, and a policy that lets nothing else
-in."""
+"""The page as one file, with a policy that lets nothing else in."""
 
 from __future__ import annotations
 
@@ -8,36 +7,33 @@ import hashlib
 import re
 from pathlib import Path
 from string import Template
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rltrace import dashboards
+from rltrace.analysis.run_analysis import RunAnalysis
+from rltrace.analysis.step_shapes import step_shapes
 from rltrace.analysis.summary import Summary
 from rltrace.report.html import last_parts
-from rltrace.report.html.advice import fixes_part, walls_part
 from rltrace.report.html.device_part import device_part
 from rltrace.report.html.goodput_part import goodput_part
-from rltrace.report.html.head import head_part
+from rltrace.report.html.head import fixes_part, head_part, walls_part
 from rltrace.report.html.lag_part import lag_part
-from rltrace.report.html.markup import Html, embedded_json, join, tag, text
-from rltrace.report.html.material import Material, gather
+from rltrace.report.html.markup import embedded_json, join, tag, text
 from rltrace.report.html.packing import Columns, pack
 from rltrace.report.html.parts import Part
-from rltrace.report.html.step_parts import shapes_data, step_part
+from rltrace.report.html.step_parts import MOST_SHAPES, shapes_data, step_part
 from rltrace.report.html.sync_part import sync_part
 from rltrace.report.html.tail_part import tail_part
 from rltrace.report.html.timeline_part import timeline_part
-
-if TYPE_CHECKING:
-    from rltrace.trace.run import Run
+from rltrace.report.whole_file import write_file
 
 _SCRIPTS = ("pictures.js", "waterfall.js", "timeline_data.js", "timeline_drawing.js",
             "timeline.js", "page.js")  # fmt: skip
 
 
-def render(run: Run, summary: Summary, own_figures: bool = False) -> str:
+def render(analysis: RunAnalysis, summary: Summary, own_figures: bool = False) -> str:
     """The page; `own_figures` as in `sections`."""
-    material = gather(run, summary)
-    parts, about, columns = _parts(material, own_figures)
+    parts, about, columns = _parts(analysis, summary, own_figures)
     contents, packed = pack(columns)
     script = "".join(_asset(name) for name in _SCRIPTS)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -48,7 +44,7 @@ def render(run: Run, summary: Summary, own_figures: bool = False) -> str:
         title=text(title),
         style=_compact(_asset("page.css")),
         run=text(summary.run.id),
-        contents=_contents(parts),
+        contents=tag("ul", *(tag("li", tag("a", p.short, href=f"#{p.key}")) for p in parts)),
         parts=join(*(one.body for one in parts)),
         about=embedded_json({**about, "columns": contents}),
         data=packed,
@@ -56,34 +52,39 @@ def render(run: Run, summary: Summary, own_figures: bool = False) -> str:
     )
 
 
-def _parts(material: Material, own_figures: bool) -> tuple[list[Part], dict[str, Any], Columns]:
-    summary = material.summary
-    timeline, about, columns = timeline_part(material)
-    shapes, shape_columns = shapes_data(material)
+def write(analysis: RunAnalysis, summary: Summary, path: Path, own_figures: bool = False) -> int:
+    """Writes the page; its size in bytes. `own_figures` as in `sections`. Errors: `RltraceError`
+    when the file cannot be written."""
+    page = render(analysis, summary, own_figures).encode("utf-8", errors="replace")
+    write_file(path, page)
+    return len(page)
+
+
+def _parts(
+    analysis: RunAnalysis, summary: Summary, own_figures: bool
+) -> tuple[list[Part], dict[str, Any], Columns]:
+    timeline, about, columns = timeline_part(analysis)
+    shapes = step_shapes(analysis.activity, analysis.steps, MOST_SHAPES)
+    of_shapes, shape_columns = shapes_data(shapes, summary)
     parts = [
         head_part(summary),
         fixes_part(summary.verdict),
         walls_part(summary.verdict),
-        step_part(material),
+        step_part(shapes, summary),
         last_parts.probe_part(summary),
         last_parts.own_figures_part(summary) if own_figures else None,
         goodput_part(summary),
-        tail_part(material),
-        lag_part(material),
-        sync_part(material),
-        device_part(material),
+        tail_part(analysis, summary),
+        lag_part(analysis, summary),
+        sync_part(analysis, summary),
+        device_part(analysis, summary),
         last_parts.reward_part(summary),
         timeline,
         last_parts.checks_part(summary),
         last_parts.coverage_part(summary),
     ]
     found = [one for one in parts if one is not None]
-    return found, {"timeline": about or None, "shapes": shapes}, columns | shape_columns
-
-
-def _contents(parts: list[Part]) -> Html:
-    entries = (tag("li", tag("a", one.short, href=f"#{one.key}")) for one in parts)
-    return tag("ul", *entries)
+    return found, {"timeline": about or None, "shapes": of_shapes}, columns | shape_columns
 
 
 def _asset(name: str) -> str:

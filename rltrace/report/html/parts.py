@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from rltrace.report.html.markup import NOTHING, Child, Html, join, prose, sentence, tag
@@ -12,6 +12,12 @@ from rltrace.report.units import UNKNOWN
 _BLOCK = 8.0  # pixels of a character in a bar
 _SHORT = 14
 """A table of numbers with at most so many rows is printed; longer ones only where opened."""
+
+MOST_BARS = 240
+"""More steps than this are drawn in groups."""
+
+TIME_PARTS = 200
+"""Equal parts of the run's time in a strip or curve over it."""
 
 LAID_OUT = " Laid out from a log of durations: what ran when within a step is not known."
 """Said of pictures of an imported run."""
@@ -70,13 +76,11 @@ def told(section: Section, *pictures: Child, cell: Cell | None = None) -> Html:
 
 
 def under(section: Section, *pictures: Child, cell: Cell | None = None) -> Html:
-    """A section as a part of another."""
     return tag("div", tag("h3", prose(section.title)), told(section, *pictures, cell=cell),
                class_="under")  # fmt: skip
 
 
 def lines(sentences: Sequence[str]) -> Html:
-    """Paragraphs."""
     return join(*(tag("p", sentence(one)) for one in sentences))
 
 
@@ -86,7 +90,6 @@ def notes(sentences: Sequence[str]) -> Html:
 
 
 def missing(why: str) -> Html:
-    """What cannot be told, and why."""
     return tag("p", tag("span", "cannot tell", class_="chip"), " ", prose(why),
                class_="missing")  # fmt: skip
 
@@ -105,10 +108,9 @@ def table(grid: Grid, cell: Cell | None = None) -> Html:
             if shown is None:
                 shown = tag("code", said) if column.copied and said != UNKNOWN else _shown(said)
             kind = "right" if column.right else "copied" if column.copied else None
+            first = m == 0
             cells.append(
-                tag("th", shown, scope="row", class_=kind)
-                if m == 0
-                else tag("td", shown, class_=kind)
+                tag("th" if first else "td", shown, scope="row" if first else None, class_=kind)
             )
         body.append(tag("tr", *cells))
     return _scrolling(tag("table", tag("thead", tag("tr", *head)), tag("tbody", *body)))
@@ -126,9 +128,7 @@ def _shown(said: str) -> Html:
 
 def picture(of: Picture) -> Html:
     """A picture with its caption, and its numbers below it to be opened."""
-    caption = [tag("h3", prose(of.title))]
-    if of.says:
-        caption.append(tag("p", prose(of.says)))
+    caption = (tag("h3", prose(of.title)), tag("p", prose(of.says)) if of.says else None)
     head = tag("tr", *(tag("th", prose(column), scope="col") for column in of.columns))
     body = (
         tag("tr", tag("th", prose(row[0]), scope="row"), *(tag("td", prose(c)) for c in row[1:]))
@@ -172,7 +172,6 @@ def css(stage: str) -> str:
     return f"s-{stage if stage in COLOURED else 'other'}"
 
 
-def stage_legend(stages: Iterable[str]) -> Html:
+def stage_legend(stages: Collection[str]) -> Html:
     """A legend of these stages in the order of stacking."""
-    shown = set(stages)
-    return legend([(css(stage), stage) for stage in COLOURED if stage in shown])
+    return legend([(css(stage), stage) for stage in COLOURED if stage in stages])

@@ -3,7 +3,7 @@ many for a page."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -108,11 +108,6 @@ _MERGED = """
 
 def _read(run: Run, query: str, width: int, of: int) -> Slices:
     found: dict[str, Any] = run.ask_columns(query)
-
-    def column(name: str) -> Ints:
-        return np.asarray(found[name]).astype(np.int64)
-
-    names = ("process", "kind", "lane", "name", "stage", "start_ns", "end_ns", "step", "version",
-             "tokens", "count", "busy_ns", "is_open")  # fmt: skip
-    columns = {name: column(name) for name in names}
+    names = [one.name for one in fields(Slices) if one.name in found]
+    columns = {name: np.asarray(found[name]).astype(np.int64) for name in names}
     return Slices(**columns, merged_below_ns=width, of=of)

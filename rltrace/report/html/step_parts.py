@@ -2,39 +2,26 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rltrace.analysis.stages import StageRow
 from rltrace.analysis.step_shapes import PARTS, StepShapes
 from rltrace.analysis.summary import StepTimes, Summary
 from rltrace.report import units
 from rltrace.report.html import drawing as draw
+from rltrace.report.html import parts
 from rltrace.report.html.markup import NOTHING, Child, Html, join, prose, tag
-from rltrace.report.html.material import MOST_BARS, Material
 from rltrace.report.html.packing import Columns
-from rltrace.report.html.parts import (
-    COLOURED,
-    LAID_OUT,
-    UNATTRIBUTED,
-    Cell,
-    Part,
-    Picture,
-    css,
-    missing,
-    of_section,
-    part,
-    picture,
-    stage_legend,
-)
 from rltrace.report.own_figures_section import pointer
 from rltrace.report.sections import stages_section
 from rltrace.trace.vocabulary import word
 
+MOST_SHAPES = 240
 _LEFT, _RIGHT = 100.0, draw.WIDTH - 10
 _ROW, _TOP = 24.0, 8.0
 LEVELS = 20
@@ -43,22 +30,22 @@ _SEAM = 0.5  # by which neighbours overlap, or the ground would shine through
 _FAR = 1.6
 
 
-def step_part(material: Material) -> Part:
-    """The waterfall, all steps, and the table of stages."""
-    summary = material.summary
+def step_part(shapes: StepShapes | None, summary: Summary) -> parts.Part:
     section = stages_section(summary, pointer(summary))
     pictures: list[Child] = []
-    if material.shapes is not None and len(material.shapes.stages):
-        pictures.append(picture(_waterfall(material.shapes, summary)))
+    if shapes is not None and len(shapes.stages):
+        pictures.append(parts.picture(_waterfall(shapes, summary)))
     known = not summary.steps.exposed_unknown
     if not summary.steps.whole_run and summary.steps.times and known:
-        pictures.append(picture(_each_step(summary.steps.times)))
+        pictures.append(parts.picture(_each_step(summary.steps.times)))
     if section.grid is None:
-        return part("step", "Where the step goes", section.title, missing(section.lines[0]))
-    return of_section(section, "step", "Where the step goes", *pictures, cell=_cells(summary))
+        return parts.part(
+            "step", "Where the step goes", section.title, parts.missing(section.lines[0])
+        )
+    return parts.of_section(section, "step", "Where the step goes", *pictures, cell=_cells(summary))
 
 
-def _waterfall(shapes: StepShapes, summary: Summary) -> Picture:
+def _waterfall(shapes: StepShapes, summary: Summary) -> parts.Picture:
     steps, whole_run = summary.steps, summary.steps.whole_run
     mean = _waterfall_rows(shapes)
     height = _TOP + _ROW * len(shapes.stages) + 44
@@ -72,30 +59,23 @@ def _waterfall(shapes: StepShapes, summary: Summary) -> Picture:
     ]
     n = sum(steps.times[i].steady for i in shapes.places) if steps.times else 0
     of = "the whole run" if whole_run else f"the mean of {units.plural(n, 'steady step')}"
-    return Picture(
+    return parts.Picture(
         key="waterfall",
         title="When each stage runs in a step" if not whole_run else "When each stage runs",
         says="The stronger, the more of that moment any process is in the stage."
-        + (LAID_OUT if summary.run.laid_out else ""),
+        + (parts.LAID_OUT if summary.run.laid_out else ""),
         around=_step_chooser(shapes, summary),
         drawing=draw.drawing(
             height,
             draw.x_axis(axis, height - 40, (0, 0.2, 0.4, 0.6, 0.8, 1), draw.percent, _TOP),
             tag("g", *mean, id="waterfall-rows"),
-            tag(
-                "text",
-                f"of {of}: {length}",
-                x=(_LEFT + _RIGHT) / 2,
-                y=height - 6,
-                text_anchor="middle",
-                class_="tick",
-                id="waterfall-of",
-            ),
+            tag("text", f"of {of}: {length}", x=(_LEFT + _RIGHT) / 2, y=height - 6,
+                text_anchor="middle", class_="tick", id="waterfall-of"),
             title="For each stage, when in a step it runs",
         ),
         columns=("stage", *(f"{10 * i} to {10 * i + 10} % of it" for i in range(10))),
         rows=rows,
-    )
+    )  # fmt: skip
 
 
 def _waterfall_rows(shapes: StepShapes) -> list[Html]:
@@ -104,18 +84,20 @@ def _waterfall_rows(shapes: StepShapes) -> list[Html]:
     rows = []
     for n, (stage, busy) in enumerate(zip(shapes.stages, shapes.mean_busy, strict=True)):
         y = _TOP + n * _ROW
-        # What ran at all is seen.
-        degrees = np.where(busy > 0, np.maximum(1, np.rint(busy * LEVELS)), 0).astype(int)
-        cuts = [0, *(np.flatnonzero(np.diff(degrees)) + 1).tolist(), PARTS]
         shades = [
             draw.box(_LEFT + a * width, y + 3, (b - a) * width + _SEAM, _ROW - 6,
-                f"{css(word(stage))} m{degrees[a]}")
-            for a, b in itertools.pairwise(cuts)
-            if degrees[a]
+                f"{parts.css(word(stage))} m{degree}")
+            for a, b, degree in draw.stretches(_degrees(busy))
+            if degree
         ]  # fmt: skip
         name = draw.label(_LEFT - 8, y + _ROW / 2 + 4, word(stage), "end", "name")
         rows.append(tag("g", name, *shades, data_row=n))
     return rows
+
+
+def _degrees(busy: NDArray[Any]) -> NDArray[np.int64]:
+    """How busy stages were, from 0 to `LEVELS`; what ran at all is seen."""
+    return np.where(busy > 0, np.maximum(1, np.rint(busy * LEVELS)), 0).astype(np.int64)
 
 
 def _step_chooser(shapes: StepShapes, summary: Summary) -> Html:
@@ -138,23 +120,21 @@ def _step_chooser(shapes: StepShapes, summary: Summary) -> Html:
                id="step-chooser")  # fmt: skip
 
 
-def _each_step(times: Sequence[StepTimes]) -> Picture:
+def _each_step(times: Sequence[StepTimes]) -> parts.Picture:
     stages = [
         name
-        for name in COLOURED
-        if name == UNATTRIBUTED or any(time.exposed_s.get(name) for time in times)
+        for name in parts.COLOURED
+        if name == parts.UNATTRIBUTED or any(time.exposed_s.get(name) for time in times)
     ]
-    bars = draw.groups(len(times), MOST_BARS)
+    bars = draw.groups(len(times), parts.MOST_BARS)
     means = [_means([times[i] for i in bar], stages) for bar in bars]
     totals = [sum(values) for values in means]
     top = _height_of(totals, [not any(times[i].steady for i in bar) for bar in bars])
     height, bottom, left = 230.0, 196.0, 62.0
-    x, y = (
-        draw.Axis(0, max(draw.FEWEST_BARS, len(bars)), left, _RIGHT),
-        draw.Axis(0, top, bottom, 14),
-    )
+    x = draw.Axis(0, max(draw.FEWEST_BARS, len(bars)), left, _RIGHT)
+    y = draw.Axis(0, top, bottom, 14)
     gap = min(1.5, 0.15 * (x(1) - left))
-    parts: dict[str, list[tuple[float, float, float, float]]] = {name: [] for name in stages}
+    drawn: dict[str, list[tuple[float, float, float, float]]] = {name: [] for name in stages}
     cut = []
     for n, values in enumerate(means):
         at, wide = x(n) + gap / 2, x(1) - left - gap
@@ -162,53 +142,48 @@ def _each_step(times: Sequence[StepTimes]) -> Picture:
         for name, value in zip(stages, values, strict=True):
             high = min(base + value, top)
             if value > 0 and base < top:
-                parts[name].append((at, y(high), wide, y(base) - y(high)))
+                drawn[name].append((at, y(high), wide, y(base) - y(high)))
             base += value
         if base > top * 1.0001:
             cut.append(draw.label(at + wide / 2, 10, "▲", "middle", "tick"))
     seconds = draw.ticks(0, top, 5)
-    every = max(1, len(bars) // 10)
     slow = sum(time.warmup for time in times)
     grouped = f" Each bar is the mean of up to {len(bars[0])} steps." if len(bars[0]) > 1 else ""
     above = " ▲: longer than the scale." if cut else ""
     warm = f" The first {slow} (left of the line) are warm-up." if slow else ""
     edge = x(slow / len(bars[0])) if slow else 0.0
-    return Picture(
+    steps = [draw.numbered([times[i].step for i in bar]) for bar in bars]
+    return parts.Picture(
         key="each-step",
         title="What held each step up",
         says=f"Exposed time by stage; a bar's height is the step's length.{warm}{grouped}{above} "
         "Click on a step to see it above.",
-        around=stage_legend(stages),
+        around=parts.stage_legend(stages),
         drawing=draw.drawing(
             height,
             draw.y_axis(y, left, _RIGHT, seconds, draw.seconds_of(seconds)),
-            *(draw.boxes(parts[name], css(name)) for name in stages),
+            *(draw.boxes(drawn[name], parts.css(name)) for name in stages),
             *cut,
             draw.line(edge, 14, edge, bottom, "edge") if slow else None,
-            *(
-                draw.label(x(n + 0.5), bottom + 16, draw.numbered([times[i].step for i in bars[n]]),
-                      "middle", "tick")
-                for n in range(0, len(bars), every)
-            ),
+            draw.some(steps, left, x(1) - left, bottom + 16),
             draw.label((left + _RIGHT) / 2, height - 2, "step", "middle", "tick"),
             draw.hits(left, x(1) - left, len(bars), 0, bottom),
             title="Length of each step by the stage that held it up",
         ),
         columns=("step", "seconds", *stages),
         rows=[
-            (
-                draw.numbered([times[i].step for i in bar]),
-                units.seconds(total),
-                *map(units.seconds, values),
-            )
-            for bar, total, values in zip(bars, totals, means, strict=True)
+            (step, units.seconds(total), *map(units.seconds, values))
+            for step, total, values in zip(steps, totals, means, strict=True)
         ],
     )  # fmt: skip
 
 
 def _means(times: Sequence[StepTimes], stages: Sequence[str]) -> list[float]:
     return [
-        sum(t.unattributed_s if name == UNATTRIBUTED else t.exposed_s.get(name, 0.0) for t in times)
+        sum(
+            t.unattributed_s if name == parts.UNATTRIBUTED else t.exposed_s.get(name, 0.0)
+            for t in times
+        )
         / len(times)
         for name in stages
     ]
@@ -221,7 +196,7 @@ def _height_of(totals: Sequence[float], warm: Sequence[bool]) -> float:
     return min(max(totals), cap) * 1.04 or 1.0
 
 
-def _cells(summary: Summary) -> Cell:
+def _cells(summary: Summary) -> parts.Cell:
     """Draws into the table of stages how much of each was exposed, and how much hidden."""
     step_s = summary.steps.step_s.mean
     longest = (row.tau_s.mean for row in summary.stages if row.tau_s.n)
@@ -231,9 +206,8 @@ def _cells(summary: Summary) -> Cell:
         stages = summary.stages
         if column == 0:
             name = stages[row].name if row < len(stages) else said
-            return (
-                join(tag("i", class_=f"key {css(name)}"), prose(said)) if name != "step" else None
-            )
+            key = tag("i", class_=f"key {parts.css(name)}")
+            return None if name == "step" else join(key, prose(said))
         if column == 7 and row < len(stages) and not summary.steps.exposed_unknown:
             return tag("span", _bar(stages[row], axis), prose(said), class_="drawn")
         return None
@@ -245,22 +219,22 @@ def _bar(row: StageRow, axis: draw.Axis) -> Html:
     exposed, tau = row.exposed_s.mean, row.tau_s.mean
     if math.isnan(exposed) or math.isnan(tau):
         return NOTHING
-    return tag(
-        "svg",
-        draw.box(0, 5, axis.length(tau), 12, f"{css(row.name)} hidden-part"),
-        draw.box(0, 5, axis.length(exposed), 12, css(row.name)) if exposed else None,
-        viewBox="0 0 162 22", width="162", height="22", class_="in-cell", aria_hidden="true",
-    )  # fmt: skip
+    return draw.in_cell(
+        162,
+        22,
+        draw.box(0, 5, axis.length(tau), 12, f"{parts.css(row.name)} hidden-part"),
+        draw.box(0, 5, axis.length(exposed), 12, parts.css(row.name)) if exposed else None,
+    )
 
 
-def shapes_data(material: Material) -> tuple[dict[str, Any] | None, Columns]:
+def shapes_data(
+    shapes: StepShapes | None, summary: Summary
+) -> tuple[dict[str, Any] | None, Columns]:
     """`(what the page has to know of the shapes of steps, how busy each stage was in degrees)`."""
-    shapes, times = material.shapes, material.summary.steps.times
-    if shapes is None or material.summary.steps.whole_run or not times:
+    times = summary.steps.times
+    if shapes is None or summary.steps.whole_run or not times:
         return None, {}
     shown = [times[i] for i in shapes.places]
-    degrees = np.rint(shapes.busy * LEVELS)
-    degrees = np.where(shapes.busy > 0, np.maximum(1, degrees), 0).astype(np.uint8)
     about = {
         "levels": LEVELS,
         "parts": PARTS,
@@ -269,10 +243,10 @@ def shapes_data(material: Material) -> tuple[dict[str, Any] | None, Columns]:
         "top": _TOP,
         "row": _ROW,
         "seam": _SEAM,
-        "stages": [css(word(stage)) for stage in shapes.stages],
+        "stages": [parts.css(word(stage)) for stage in shapes.stages],
         "places": list(shapes.places),
         "steps": [time.step for time in shown],
         "lengths": [units.seconds(time.seconds) for time in shown],
-        "barSize": len(draw.groups(len(times), MOST_BARS)[0]),
+        "barSize": len(draw.groups(len(times), parts.MOST_BARS)[0]),
     }
-    return about, {"shapes": degrees}
+    return about, {"shapes": _degrees(shapes.busy).astype(np.uint8)}

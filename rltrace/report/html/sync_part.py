@@ -4,47 +4,42 @@ from __future__ import annotations
 
 import numpy as np
 
+from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.summary import Summary
 from rltrace.analysis.syncs import Syncs, Update
 from rltrace.report import units
 from rltrace.report.html import drawing as draw
-from rltrace.report.html.material import MOST_BARS, Material
-from rltrace.report.html.parts import Part, Picture, legend, missing, of_section, part, picture
+from rltrace.report.html import parts
 from rltrace.report.sections import syncs_section
 
 _SMALL = 0.01
 _REST = "in no phase"
 
 
-def sync_part(material: Material) -> Part:
-    """Weight movement."""
-    summary = material.summary
+def sync_part(analysis: RunAnalysis, summary: Summary) -> parts.Part:
     if summary.syncs is None:
-        return part("sync", "Weight movement", "Weight movement", missing(_why(summary)))
+        why = "No weight update was recorded."
+        if any(row.name == "sync" for row in summary.stages):
+            why = "Only spans of syncs were recorded: how long, and not how many bytes or by what."
+        return parts.part("sync", "Weight movement", "Weight movement", parts.missing(why))
     pictures = []
     if summary.syncs.phases and summary.syncs.updates:
         pictures.append(_phases(summary.syncs))
-    if material.updates:
-        pictures.append(_each(material.updates))
+    if analysis.updates:
+        pictures.append(_each(analysis.updates))
     section = syncs_section(summary)
-    return of_section(section, "sync", "Weight movement", *map(picture, pictures))
+    return parts.of_section(section, "sync", "Weight movement", *map(parts.picture, pictures))
 
 
-def _why(summary: Summary) -> str:
-    if any(row.name == "sync" for row in summary.stages):
-        return "Only spans of syncs were recorded: how long, and not how many bytes or by what."
-    return "No weight update was recorded."
-
-
-def _phases(syncs: Syncs) -> Picture:
+def _phases(syncs: Syncs) -> parts.Picture:
     whole = syncs.update_s.mean
-    parts = [(name, spent.mean, spent.p95) for name, spent in syncs.phases]
-    rest = whole - sum(mean for _, mean, _ in parts)
+    spent = [(name, taken.mean, taken.p95) for name, taken in syncs.phases]
+    rest = whole - sum(mean for _, mean, _ in spent)
     if rest > _SMALL * whole:
-        parts.append((_REST, rest, float("nan")))
+        spent.append((_REST, rest, float("nan")))
     axis = draw.Axis(0, whole or 1, 0, draw.WIDTH)
     drawn, at = [], 0.0
-    for n, (name, mean, _) in enumerate(parts):
+    for n, (name, mean, _) in enumerate(spent):
         x, wide = axis(at), axis.length(mean)
         drawn.append(draw.box(x, 2, max(0.5, wide - 1), 30, f"p-{name.replace(' ', '-')}"))
         said = f"{name} {units.seconds(mean)}"
@@ -54,37 +49,34 @@ def _phases(syncs: Syncs) -> Picture:
         at += mean
     size = syncs.bytes_per_update
     bytes_ = f", {units.size(size.mean)} at {units.number(syncs.gb_per_s)} GB/s" if size.n else ""
-    return Picture(
+    return parts.Picture(
         key="phases",
         title="What an update is made of",
         says=f"The mean of {units.plural(syncs.updates, 'update')}: "
         f"{units.seconds(whole)}{bytes_}.",
-        around=legend([(f"p-{name.replace(' ', '-')}", name) for name, _, _ in parts]),
+        around=parts.legend([(f"p-{name.replace(' ', '-')}", name) for name, _, _ in spent]),
         drawing=draw.drawing(56, *drawn, title="Phases of a weight update"),
         columns=("phase", "mean", "share", "p95"),
         rows=[
             (name, units.seconds(mean), units.share(mean / whole), units.seconds(p95))
-            for name, mean, p95 in parts
+            for name, mean, p95 in spent
         ],
     )
 
 
-def _each(updates: tuple[Update, ...]) -> Picture:
-    bars = draw.groups(len(updates), MOST_BARS)
+def _each(updates: tuple[Update, ...]) -> parts.Picture:
+    bars = draw.groups(len(updates), parts.MOST_BARS)
     means = [float(np.mean([updates[i].seconds for i in bar])) for bar in bars]
     top = min(max(means), 3 * float(np.quantile(means, 0.98))) * 1.05 or 1.0
     left, right, high, bottom, height = 62.0, draw.WIDTH - 10, 12.0, 120.0, 152.0
-    x, y = (
-        draw.Axis(0, max(draw.FEWEST_BARS, len(bars)), left, right),
-        draw.Axis(0, top, bottom, high),
-    )
+    x = draw.Axis(0, max(draw.FEWEST_BARS, len(bars)), left, right)
+    y = draw.Axis(0, top, bottom, high)
     wide = x(1) - left
     gap = min(1.5, 0.15 * wide)
     seconds = draw.ticks(0, top, 3)
-    every = max(1, len(bars) // 10)
     named = [_versions([updates[i] for i in bar]) for bar in bars]
     grouped = f" Each bar is the mean of up to {len(bars[0])}." if len(bars[0]) > 1 else ""
-    return Picture(
+    return parts.Picture(
         key="updates",
         title="How long each update took",
         says=f"All {units.count(len(updates))} of the run; the time in which any process was at "
@@ -92,18 +84,12 @@ def _each(updates: tuple[Update, ...]) -> Picture:
         drawing=draw.drawing(
             height,
             draw.y_axis(y, left, right, seconds, draw.seconds_of(seconds)),
-            draw.boxes(
-                (
-                    (x(n) + gap / 2, y(min(s, top)), wide - gap, bottom - y(min(s, top)))
-                    for n, s in enumerate(means)
-                ),
-                "s-sync",
-            ),
+            draw.boxes(((x(n) + gap / 2, y(min(s, top)), wide - gap, bottom - y(min(s, top)))
+                        for n, s in enumerate(means)), "s-sync"),
             *(draw.label(x(n) + wide / 2, 10, "▲", "middle", "tick")
               for n, s in enumerate(means) if s > top),
             draw.line(left, bottom, right, bottom, "base"),
-            *(draw.label(x(n) + wide / 2, bottom + 15, named[n], "middle", "tick")
-              for n in range(0, len(bars), every)),
+            draw.some(named, left, wide, bottom + 15),
             draw.label((left + right) / 2, height - 2, "policy version", "middle", "tick"),
             draw.hits(left, wide, len(bars), high, bottom),
             title="Seconds of each weight update",

@@ -3,35 +3,39 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 
 import numpy as np
+from numpy.typing import NDArray
 
+from rltrace.analysis.device_load import in_flight
+from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.slots import Slots
-from rltrace.analysis.tail import SHARES, Distribution
+from rltrace.analysis.summary import Summary
+from rltrace.analysis.tail import SHARES, Distribution, distributions
 from rltrace.report import units
 from rltrace.report.html import drawing as draw
 from rltrace.report.html.markup import Html, join, tag
-from rltrace.report.html.material import TIME_PARTS, Material
-from rltrace.report.html.parts import Part, Picture, missing, of_section, part, picture
+from rltrace.report.html.parts import TIME_PARTS, Part, Picture, missing, of_section, part, picture
 from rltrace.report.tail_section import has_tail, tail_section
 
 _LOG_FROM = 8.0  # largest over median
 _MARKED = (0.5, 0.95, 0.99)
 
 
-def tail_part(material: Material) -> Part:
-    """The tail, with its distributions."""
-    tail = material.summary.tail
+def tail_part(analysis: RunAnalysis, summary: Summary) -> Part:
+    tail = summary.tail
     if not has_tail(tail):
         why = "No trajectory and no verdict was recorded, hence no lengths and no latencies."
         return part("tail", "Tail", "Tail", missing(why))
     pictures = []
-    if material.distributions:
-        pictures.append(_distributions(material.distributions))
+    if found := distributions(analysis.run, analysis.steps):
+        pictures.append(_distributions(found))
     if tail.slots is not None and tail.slots.batches and any(tail.slots.draining_at_s):
         pictures.append(_draining(tail.slots))
-    if len(material.flying):
-        pictures.append(_flying(material))
+    flying = in_flight(analysis.run, *analysis.drawn_ns, TIME_PARTS)
+    if len(flying):
+        pictures.append(_flying(flying, analysis.drawn_ns))
     return of_section(tail_section(tail), "tail", "Tail", *map(picture, pictures))
 
 
@@ -74,14 +78,11 @@ def _panel(of: Distribution, left: float, wide: float, bottom: float, first: boo
     else:
         x = draw.Axis(0, high or 1, left, left + wide - 14)
         values = draw.ticks(0, high or 1, 4)
-    show = draw.seconds_of(values) if of.unit == "s" else units.count
-    if of.unit == "s" and logarithmic:
-        show = _round_seconds
+    show: Callable[[float], str] = units.count
+    if of.unit == "s":  # on a logarithmic scale each tick has a unit of its own
+        show = (lambda v: draw.seconds_of([v])(v)) if logarithmic else draw.seconds_of(values)
     points = [(x(v), y(s)) for v, s in zip(of.values, SHARES, strict=True)]
-    marks = []
-    for share in _MARKED:
-        px, py = points[SHARES.index(share)]
-        marks.append(tag("circle", cx=px, cy=py, r=3.5, class_="dot"))
+    marked = [points[SHARES.index(share)] for share in _MARKED]
     end = left + wide - 14
     told = ", ".join(f"p{100 * s:.0f} {_shown(of, of.values[SHARES.index(s)])}" for s in _MARKED)
     edges = [left, *((a[0] + b[0]) / 2 for a, b in itertools.pairwise(points)), end]
@@ -95,15 +96,10 @@ def _panel(of: Distribution, left: float, wide: float, bottom: float, first: boo
         draw.x_axis(x, bottom, values, show, top),
         draw.y_axis(y, left, end, (0, 0.25, 0.5, 0.75, 1), draw.percent if first else lambda _: ""),
         draw.polyline(points, "curve"),
-        *marks,
+        *(tag("circle", cx=px, cy=py, r=3.5, class_="dot") for px, py in marked),
         tag("g", *hits, class_="hits"),
         draw.label(end, bottom + 30, "logarithmic scale", "end", "tick") if logarithmic else None,
     )
-
-
-def _round_seconds(value: float) -> str:
-    """A tick of a logarithmic scale, each in a unit of its own."""
-    return draw.seconds_of([value])(value)
 
 
 def _draining(slots: Slots) -> Picture:
@@ -153,9 +149,8 @@ def _draining(slots: Slots) -> Picture:
     )
 
 
-def _flying(material: Material) -> Picture:
-    """Trajectories in flight over the run."""
-    flying, length = material.flying, (material.until_ns - material.since_ns) / 1e9
+def _flying(flying: NDArray[np.float64], drawn_ns: tuple[int, int]) -> Picture:
+    length = (drawn_ns[1] - drawn_ns[0]) / 1e9
     left, right, bottom, top, height = 62.0, draw.WIDTH - 10, 120.0, 12.0, 150.0
     most = float(flying.max()) or 1.0
     x, y = draw.Axis(0, length, left, right), draw.Axis(0, most * 1.05, bottom, top)
@@ -163,9 +158,6 @@ def _flying(material: Material) -> Picture:
     points = [(x((i + 0.5) * part_s), y(float(v))) for i, v in enumerate(flying)]
     area = "".join(f"L{px:.1f} {py:.1f}" for px, py in points)
     times, counts = draw.ticks(0, length), draw.ticks(0, most, 3)
-    wide = (right - left) / TIME_PARTS
-    hits = [draw.box(left + i * wide, top, wide, bottom - top, "hit", data_row=i)
-            for i in range(TIME_PARTS)]  # fmt: skip
     return Picture(
         key="flying",
         title="Trajectories in flight",
@@ -177,7 +169,7 @@ def _flying(material: Material) -> Picture:
             tag("path", d=f"M{left} {bottom}{area}L{right} {bottom}z", class_="area"),
             draw.polyline(points, "curve thin"),
             draw.line(left, bottom, right, bottom, "base"),
-            tag("g", *hits, class_="hits"),
+            draw.hits(left, (right - left) / TIME_PARTS, TIME_PARTS, top, bottom),
             title="Number of trajectories in flight over the run",
         ),
         columns=("from", "in flight"),

@@ -4,32 +4,22 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rltrace.analysis.critical_path import PathSegment, find_path
+from rltrace.analysis.critical_path import PathSegment
 from rltrace.analysis.devices import AGENT
-from rltrace.analysis.stages import break_down
+from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.report import units
+from rltrace.report.html import parts
 from rltrace.report.html.markup import tag
-from rltrace.report.html.material import Material
 from rltrace.report.html.packing import Columns, narrow
-from rltrace.report.html.parts import (
-    COLOURED,
-    LAID_OUT,
-    Part,
-    Picture,
-    missing,
-    notes,
-    part,
-    picture,
-    stage_legend,
-)
 from rltrace.report.html.slices import KINDS, SPAN, Ints, Slices, read_slices
+from rltrace.report.layout import of_rank
 from rltrace.trace.vocabulary import Stage, word
 
 if TYPE_CHECKING:
@@ -46,50 +36,56 @@ _ORDER = ("", "driver", "controller", "trainer", "learner")
 _LATE = 9
 
 
-def timeline_part(material: Material) -> tuple[Part, dict[str, Any], Columns]:
+def timeline_part(analysis: RunAnalysis) -> tuple[parts.Part, dict[str, Any], Columns]:
     """`(the part, what the page has to know of it, its columns)`."""
     title = "Timeline"
-    if material.until_ns <= material.since_ns:
-        why = missing("Nothing that lasts was recorded.")
-        return part("timeline", title, title, why), {}, {}
-    slices = read_slices(material.run, material.since_ns, material.until_ns)
-    slices = _in_order_of_roles(slices, material.run)
+    since_ns, until_ns = analysis.drawn_ns
+    if until_ns <= since_ns:
+        why = parts.missing("Nothing that lasts was recorded.")
+        return parts.part("timeline", title, title, why), {}, {}
+    slices = read_slices(analysis.run, since_ns, until_ns)
+    slices = _in_order_of_roles(slices, analysis.run)
     rows = lay_out(slices)
-    about, columns = _data(material, slices, rows)
-    stretches = _path(material)
+    about, columns = _data(analysis, slices, rows)
+    stretches = analysis.drawn_path
     path = thinned(stretches, MOST_PATH)
     if path:
-        columns |= _path_columns(path, material.since_ns, about["tick_ns"])
-    shown = picture(_picture(material, slices, bool(path)))
+        columns |= _path_columns(path, since_ns, about["tick_ns"])
+    shown = parts.picture(_picture(analysis, slices, bool(path)))
     said = [
         "Click on it, then turn the wheel to zoom and drag to move; or hold Ctrl and turn the "
         "wheel. Keys: arrows move, + and − zoom, 0 shows all, [ and ] go to the step before and "
         "the next, Esc leaves.",
-        *_merged(slices),
-        *_thinned(stretches, path),
+        *_less(slices, stretches, path),
         "`rltrace timeline` writes all of it for ui.perfetto.dev, with arrows between samples.",
     ]
-    return part("timeline", title, title, shown, notes(said)), about, columns
+    return parts.part("timeline", title, title, shown, parts.notes(said)), about, columns
 
 
-def _merged(slices: Slices) -> list[str]:
-    if not slices.merged_below_ns:
-        return []
-    below = units.seconds(slices.merged_below_ns / 1e9)
-    kept, all_ = units.count(len(slices)), units.count(slices.of)
-    return [
-        f"Slices shorter than {below} are merged with neighbours of the same stage: {kept} are "
-        f"drawn for {all_}. All other figures of this page are of all of them."
-    ]
+def _less(
+    slices: Slices, path: Sequence[PathSegment], drawn: Sequence[PathSegment]
+) -> Iterator[str]:
+    """What is not drawn one by one, of the slices and of the critical path."""
+    if slices.merged_below_ns:
+        below = units.seconds(slices.merged_below_ns / 1e9)
+        kept, all_ = units.count(len(slices)), units.count(slices.of)
+        yield (
+            f"Slices shorter than {below} are merged with neighbours of the same stage: {kept} are "
+            f"drawn for {all_}. All other figures of this page are of all of them."
+        )
+    if len(drawn) < len(path):
+        yield (
+            f"The critical path has {units.count(len(path))} stretches and "
+            f"{units.count(len(drawn))} are drawn: of neighbours the longest one stands for all."
+        )
 
 
 def _in_order_of_roles(slices: Slices, run: Run) -> Slices:
     """Processes numbered in the order in which they are shown."""
-    ranked = sorted(run.processes, key=_place)
     number = np.zeros(1 + max((p.number for p in run.processes), default=0), np.int64)
-    for place, process in enumerate(ranked):
+    for place, process in enumerate(sorted(run.processes, key=_place)):
         number[process.number] = place
-    return Slices(**{**slices.__dict__, "process": number[slices.process]})
+    return replace(slices, process=number[slices.process])
 
 
 def _place(process: Process) -> tuple[int, str, int, int]:
@@ -100,50 +96,49 @@ def _place(process: Process) -> tuple[int, str, int, int]:
     return first, role, process.rank if process.rank is not None else -1, process.number
 
 
-def _data(material: Material, slices: Slices, rows: Rows) -> tuple[dict[str, Any], Columns]:
+def _data(analysis: RunAnalysis, slices: Slices, rows: Rows) -> tuple[dict[str, Any], Columns]:
     """Times are counted in ticks since the first moment; a row's slices come one after the other,
     so that only the gap before each has to be told."""
-    length = material.until_ns - material.since_ns
+    since_ns, until_ns = analysis.drawn_ns
+    length = until_ns - since_ns
     tick = max(1000, length // _TICKS)
-    start = (slices.start_ns[rows.order] - material.since_ns).clip(0) // tick
-    end = np.maximum(start, (slices.end_ns[rows.order] - material.since_ns).clip(0) // tick)
+    start = (slices.start_ns[rows.order] - since_ns).clip(0) // tick
+    end = np.maximum(start, (slices.end_ns[rows.order] - since_ns).clip(0) // tick)
     before = np.concatenate([[0], end[:-1]])
     before[rows.first[:-1]] = 0
     gap = (start - before).clip(0)
     ids, name = _named(slices.name[rows.order])
-    texts = _texts(material.run, ids)
-    ranked = sorted(material.run.processes, key=_place)
-    columns: Columns = {
-        "gap": narrow(gap),
-        "length": narrow(end - start),
-        "name": narrow(name),
-        "stage": narrow(slices.stage[rows.order]),
-        "count": narrow(slices.count[rows.order]),
-        "busy": narrow(np.where(slices.count > 1, slices.busy_ns // tick, 0)[rows.order]),
-        "step": narrow(slices.step[rows.order] + 1),
-        "version": narrow(slices.version[rows.order] + 1),
-        "tokens": narrow(slices.tokens[rows.order] + 1),
-        "open": narrow(slices.is_open[rows.order]),
-    }
-    steps = material.steps.windows if not material.steps.whole_run else ()
-    columns |= {
-        "stepStart": narrow(_ticks([w.start_ns for w in steps], material.since_ns, tick)),
-        "stepEnd": narrow(_ticks([w.end_ns for w in steps], material.since_ns, tick)),
-        "stepNumber": narrow(np.array([w.step + 1 for w in steps], np.int64)),
+    texts = dict(analysis.run.ask("select id, text from names"))
+    ranked = sorted(analysis.run.processes, key=_place)
+    steps = analysis.steps.windows if not analysis.steps.whole_run else ()
+    columns = {
+        "gap": gap,
+        "length": end - start,
+        "name": name,
+        "stage": slices.stage[rows.order],
+        "count": slices.count[rows.order],
+        "busy": np.where(slices.count > 1, slices.busy_ns // tick, 0)[rows.order],
+        "step": slices.step[rows.order] + 1,
+        "version": slices.version[rows.order] + 1,
+        "tokens": slices.tokens[rows.order] + 1,
+        "open": slices.is_open[rows.order],
+        "stepStart": _ticks([w.start_ns for w in steps], since_ns, tick),
+        "stepEnd": _ticks([w.end_ns for w in steps], since_ns, tick),
+        "stepNumber": np.array([w.step + 1 for w in steps], np.int64),
     }
     about = {
         "tick_ns": int(tick),
         "ticks": int(length // tick),
         "stages": [word(stage) for stage in Stage],
         "kinds": list(KINDS),
-        "names": ["", *texts],
+        "names": ["", *(str(texts.get(one, "?")) for one in ids)],
         "processes": [_title(process) for process in ranked],
         "rows": [
             [int(p), int(k), int(n)]
             for p, k, n in zip(rows.process, rows.kind, np.diff(rows.first), strict=True)
         ],
     }
-    return about, columns
+    return about, {column: narrow(values) for column, values in columns.items()}
 
 
 def _ticks(moments: list[int], since_ns: int, tick: int) -> NDArray[np.int64]:
@@ -160,25 +155,9 @@ def _named(name: NDArray[np.int64]) -> tuple[list[int], NDArray[np.int64]]:
     return [int(ids[i]) for i in frequent], place[where.reshape(-1)]
 
 
-def _texts(run: Run, ids: list[int]) -> list[str]:
-    known = dict(run.ask("select id, text from names"))
-    return [str(known.get(one, "?")) for one in ids]
-
-
 def _title(process: Process) -> str:
     role = process.role or (f"child of {process.child_of}" if process.child_of else "process")
-    rank = "" if process.rank is None else f" {process.rank}"
-    return f"{role}{rank}"
-
-
-def _path(material: Material) -> tuple[PathSegment, ...]:
-    """The critical path, where it can be followed."""
-    path = material.summary.critical_path
-    if path is None or not path.is_traced:
-        return ()
-    breakdown = break_down(material.activity, material.steps)
-    found = find_path(material.run, material.activity, material.steps, breakdown)
-    return () if isinstance(found, str) else found
+    return of_rank(role, process.rank)
 
 
 def thinned(path: Sequence[PathSegment], most: int) -> list[PathSegment]:
@@ -197,15 +176,6 @@ def thinned(path: Sequence[PathSegment], most: int) -> list[PathSegment]:
     return thin
 
 
-def _thinned(path: Sequence[PathSegment], drawn: Sequence[PathSegment]) -> list[str]:
-    if len(drawn) == len(path):
-        return []
-    return [
-        f"The critical path has {units.count(len(path))} stretches and {units.count(len(drawn))} "
-        "are drawn: of neighbours the longest one stands for all."
-    ]
-
-
 def _path_columns(path: Sequence[PathSegment], since_ns: int, tick: int) -> Columns:
     stage = [_PATH_UNKNOWN if s.stage is None else int(s.stage) for s in path]
     return {
@@ -215,11 +185,11 @@ def _path_columns(path: Sequence[PathSegment], since_ns: int, tick: int) -> Colu
     }
 
 
-def _picture(material: Material, slices: Slices, has_path: bool) -> Picture:
+def _picture(analysis: RunAnalysis, slices: Slices, has_path: bool) -> parts.Picture:
     stages = [word(Stage(code)) for code in np.unique(slices.stage) if code in set(Stage)]
-    seen = [stage for stage in COLOURED if stage in stages]
+    seen = [stage for stage in parts.COLOURED if stage in stages]
     rows = []
-    for place, process in enumerate(sorted(material.run.processes, key=_place)):
+    for place, process in enumerate(sorted(analysis.run.processes, key=_place)):
         mine = slices.process == place
         if not mine.any():
             continue
@@ -237,13 +207,13 @@ def _picture(material: Material, slices: Slices, has_path: bool) -> Picture:
             )
         )
     what = "steps, the critical path, and " if has_path else "steps and "
-    return Picture(
+    return parts.Picture(
         key="timeline-picture",
         title="Every process",
         says=f"From above: {what}a group of rows for each process: its spans by lane, then its "
         "trajectories, verdicts and weight updates."
-        + (LAID_OUT if material.summary.run.laid_out else ""),
-        around=stage_legend(seen),
+        + ("" if analysis.overlap_known else parts.LAID_OUT),
+        around=parts.stage_legend(seen),
         drawing=_frame(),
         is_tool=True,
         columns=("process", *KINDS, *(f"{stage}, added up" for stage in seen)),

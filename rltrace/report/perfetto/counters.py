@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import count
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rltrace.report.perfetto.numbering import factor
 from rltrace.report.perfetto.scene import Points, Scene
 from rltrace.report.perfetto.slices import COUNTERS
-from rltrace.report.perfetto.tracks import OPEN, Ints
+from rltrace.report.perfetto.tracks import OPEN, Ints, factor
 from rltrace.trace.run import Run
 from rltrace.trace.vocabulary import Fate
 
@@ -46,7 +47,6 @@ class Series:
 
 
 def readings(scene: Scene, run: Run, texts: dict[int, str]) -> Points:
-    """What was read during the run."""
     columns = run.ask_columns(
         "SELECT process, counter, device, time_ns, value FROM raw_samples WHERE NOT isnan(value)"
     )
@@ -64,17 +64,13 @@ def readings(scene: Scene, run: Run, texts: dict[int, str]) -> Points:
     )
 
 
-def derived(scene: Scene, run: Run) -> Points:
-    """What follows from the samples."""
-    series = [*_in_flight(run), *_waiting(run), *_lags(run), *_rate(run)]
-    tracks = [scene.counter(s.process, s.name, s.unit, COUNTERS) for s in series if len(s.time)]
-    series = [s for s in series if len(s.time)]
-    nothing = [np.zeros(0, np.int64)]
-    return Points(
-        track=np.repeat(np.array(tracks, np.int64), [len(s.time) for s in series]),
-        time=np.concatenate([s.time for s in series] or nothing),
-        value=np.concatenate([s.value for s in series] or [np.zeros(0)]),
-    )
+def derived(scene: Scene, run: Run) -> list[Points]:
+    series = (*_in_flight(run), *_waiting(run), *_lags(run), *_rate(run))
+    found = []
+    for s in (s for s in series if len(s.time)):
+        track = scene.counter(s.process, s.name, s.unit, COUNTERS)
+        found.append(Points(np.full(len(s.time), track), s.time, s.value))
+    return found
 
 
 def _in_flight(run: Run) -> list[Series]:
@@ -109,7 +105,7 @@ def _level(start: Ints, end: Ints) -> tuple[Ints, NDArray[np.float64]]:
     change = np.concatenate([np.ones(len(start), np.int64), np.full(len(ended), -1, np.int64)])
     order = np.argsort(time, kind="stable")
     time, level = time[order], np.cumsum(change[order])
-    last = np.append(time[1:] != time[:-1], True) if len(time) else np.zeros(0, np.bool_)
+    last = np.append(time[1:] != time[:-1], True)[: len(time)]
     return time[last], level[last].astype(np.float64)
 
 
@@ -151,12 +147,8 @@ def _rate(run: Run) -> list[Series]:
 
 def _width(length: int) -> int:
     """The shortest of 1, 2, 5, 10, ... ms that cuts a time into no more than the most parts, ns."""
-    width = _SECOND // 1000
-    while True:
-        for factor_ in (1, 2, 5):
-            if width * factor_ * _MOST_BINS >= length:
-                return width * factor_
-        width *= 10
+    widths: Iterator[int] = (digit * 10**power for power in count(6) for digit in (1, 2, 5))
+    return next(width for width in widths if width * _MOST_BINS >= length)
 
 
 def _before(

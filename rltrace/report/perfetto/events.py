@@ -20,9 +20,11 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
 )
 
 from rltrace.report.perfetto import wire
-from rltrace.report.perfetto.numbering import factor
 from rltrace.report.perfetto.scene import Note, Points, Slices
-from rltrace.report.perfetto.tracks import OPEN, Ints, outer_first
+from rltrace.report.perfetto.tracks import OPEN, Ints, factor, outer_first
+
+Shapes = list[list[wire.Part]]
+"""The shapes that events have: each is the fields of a TrackEvent."""
 
 SEQUENCE = 1
 """Id of the one sequence that all packets belong to: what they intern is its state."""
@@ -33,7 +35,7 @@ _AT_ONCE = 1 << 17  # events: enough for numpy to be quick, few enough to need o
 def in_time_order(slices: Sequence[Slices], points: Points) -> Iterator[wire.Bytes]:
     """All events as encoded packets; writing the chunks one after the other makes the trace. The
     timestamp of each says how long after the one before it, the first says 0."""
-    shapes = _Shapes()
+    shapes: Shapes = []
     events = _events(shapes, slices, points)
     time = np.concatenate([e.time for e in events])
     order = np.argsort(time, kind="stable")
@@ -42,7 +44,7 @@ def in_time_order(slices: Sequence[Slices], points: Points) -> Iterator[wire.Byt
     time[:1] = 0
     since = wire.Varints(time)
     del time
-    records = [_packet(event, since) for event in shapes.events]
+    records = [_packet(event, since) for event in shapes]
     row_of = np.concatenate([e.row for e in events])
     shape_of = np.concatenate([e.shape for e in events])
     if len(records) < 1 << 16:
@@ -73,19 +75,12 @@ class _Events:
     shape: NDArray[np.int32]
 
 
-class _Shapes:
-    """The shapes that events have: each is the fields of a TrackEvent."""
-
-    def __init__(self) -> None:
-        self.events: list[list[wire.Part]] = []
-
-    def add(self, event: list[wire.Part]) -> int:
-        """The number of a new shape."""
-        self.events.append(event)
-        return len(self.events) - 1
+def _added(shapes: Shapes, event: list[wire.Part]) -> int:
+    shapes.append(event)
+    return len(shapes) - 1
 
 
-def _events(shapes: _Shapes, slices: Sequence[Slices], points: Points) -> list[_Events]:
+def _events(shapes: Shapes, slices: Sequence[Slices], points: Points) -> list[_Events]:
     """Everything to write. A stable sort by time keeps the order of this list at equal times."""
     ends: list[_Events] = []
     begins: list[_Events] = []
@@ -97,7 +92,7 @@ def _events(shapes: _Shapes, slices: Sequence[Slices], points: Points) -> list[_
             begins.append(_Events(s.start, rows, shape))
             continue
         shape = known.shapes(shapes, TrackEvent.TYPE_SLICE_BEGIN)
-        end = shapes.add(known.where(TrackEvent.TYPE_SLICE_END))
+        end = _added(shapes, known.where(TrackEvent.TYPE_SLICE_END))
         flat = s.end == s.start
         ended = rows[~flat & (s.end != OPEN)]
         ends.append(_Events(s.end[ended], ended, np.full(len(ended), end, np.int32)))
@@ -108,7 +103,7 @@ def _events(shapes: _Shapes, slices: Sequence[Slices], points: Points) -> list[_
         begun = begun[outer_first(s.start[begun], s.end[begun])]
         begins.append(_Events(s.start[begun], begun, shape[begun]))
     count = len(points.time)
-    reading = shapes.add(_reading(points))
+    reading = _added(shapes, _reading(points))
     every = np.arange(count, dtype=np.int32)
     return [*ends, *begins, _Events(points.time, every, np.full(count, reading, np.int32))]
 
@@ -121,14 +116,14 @@ class _Known:
         self._track = wire.Varints(slices.track)
         self._category = wire.Varints(slices.category)
         self._name = wire.Varints(slices.name)
-        self._notes = [_values(note) for note in slices.notes]
+        self._notes = [_annotation(note) for note in slices.notes]
 
     def where(self, kind: int) -> list[wire.Part]:
         """The fields of an end, which says only of which track."""
         track = wire.integer(TrackEvent, "track_uuid", self._track)
         return [*wire.integer(TrackEvent, "type", kind), *track]
 
-    def shapes(self, shapes: _Shapes, kind: int) -> NDArray[np.int32]:
+    def shapes(self, shapes: Shapes, kind: int) -> NDArray[np.int32]:
         """The shape of the begin of each slice."""
         notes = self._slices.notes
         known = self._slices.known.astype(np.int64)
@@ -136,7 +131,8 @@ class _Known:
             known |= self._slices.flows.count << len(notes)
         patterns, pattern = factor(known)
         numbers = [
-            shapes.add(self._begin(kind, what, what >> len(notes))) for what in patterns.tolist()
+            _added(shapes, self._begin(kind, what, what >> len(notes)))
+            for what in patterns.tolist()
         ]
         return np.array(numbers, np.int32)[pattern]
 
@@ -144,31 +140,21 @@ class _Known:
         event = self.where(kind)
         event += wire.integer(TrackEvent, "category_iids", self._category)
         event += wire.integer(TrackEvent, "name_iid", self._name)
-        for bit, (note, values) in enumerate(zip(self._slices.notes, self._notes, strict=True)):
+        for bit, note in enumerate(self._notes):
             if known >> bit & 1:
-                event += wire.nested(TrackEvent, "debug_annotations", _annotation(note, values))
+                event += wire.nested(TrackEvent, "debug_annotations", note)
         flows = self._slices.flows
         if arrows and flows is not None:
             event += wire.fixed64s(TrackEvent, "flow_ids", flows.ids, flows.first, arrows)
         return event
 
 
-def _values(note: Note) -> wire.Column:
-    return (
-        wire.Fixed64(note.values)
-        if note.kind == "double"
-        else wire.Varints(note.values, note.known)
-    )
-
-
-_VALUE_FIELDS = {"integer": "int_value", "word": "string_value_iid"}
-
-
-def _annotation(note: Note, values: wire.Column) -> list[wire.Part]:
+def _annotation(note: Note) -> list[wire.Part]:
     title = wire.integer(DebugAnnotation, "name_iid", note.title)
     if note.kind == "double":
-        return title + wire.fixed64(DebugAnnotation, "double_value", values)
-    return title + wire.integer(DebugAnnotation, _VALUE_FIELDS[note.kind], values)
+        return title + wire.fixed64(DebugAnnotation, "double_value", wire.Fixed64(note.values))
+    field = {"integer": "int_value", "word": "string_value_iid"}[note.kind]
+    return title + wire.integer(DebugAnnotation, field, wire.Varints(note.values, note.known))
 
 
 def _reading(points: Points) -> list[wire.Part]:

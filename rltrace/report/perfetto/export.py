@@ -1,12 +1,8 @@
-"""Writing a run as native protobuf: everything becomes columns of slices and counter readings.
-
-Times are Unix ns. The few packets that describe tracks and texts are made by the official protobufs
-(`header`); the events, millions of them, are laid down column by column (`wire`) in time order.
-"""
+"""A run as native protobuf: few packets made by the official classes, millions by `wire`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,7 +22,7 @@ from rltrace.report.perfetto.events import SEQUENCE, in_time_order
 from rltrace.report.perfetto.findings import Findings
 from rltrace.report.perfetto.links import linked
 from rltrace.report.perfetto.profiles import merged
-from rltrace.report.perfetto.scene import Interned, Points, Scene, Slices, Track
+from rltrace.report.perfetto.scene import Points, Scene, Slices, Track
 from rltrace.report.perfetto.torch_profile import Profile
 from rltrace.report.perfetto.tracks import OPEN
 from rltrace.report.whole_file import whole_file
@@ -68,12 +64,8 @@ def write(
     run: Run, path: Path, findings: Findings | None = None, profiles: Sequence[Profile] = ()
 ) -> TimelineCounts:
     """Writes the timeline of a run to `path`, gzipped where the name ends in `.gz`; `findings` put
-    the verdict on the steps and the critical path beside them, `profiles` are shown in the
-    processes that they are of.
-
-    Errors: `RltraceError` where nothing can be written there, or a profile is of another time; an
-    existing file is then left as is.
-    """
+    the verdict on the steps and the critical path beside them. Errors: `RltraceError` where nothing
+    can be written there, or a profile is of another time; an existing file is then left as is."""
     scene = Scene()
     _add_processes(scene, run)
     # All tables are loaded by now: only then are all names known.
@@ -94,7 +86,13 @@ def write(
     derived = counters.derived(scene, run)
     profiled, more_arrows = merged(scene, run, profiles, arrows)
     everything = [steps, critical, spans, *followed, phases, *profiled]
-    size = _write(scene, path, everything, _joined(readings, derived))
+    points = [readings, *derived]
+    joined = Points(
+        np.concatenate([p.track for p in points]),
+        np.concatenate([p.time for p in points]),
+        np.concatenate([p.value for p in points]),
+    )
+    size = _write(scene, path, everything, joined)
     return TimelineCounts(
         processes=len(scene.processes),
         tracks=len(scene.tracks) - len(scene.processes),
@@ -108,7 +106,7 @@ def write(
         arrows=arrows + more_arrows,
         profiled=sum(len(s) for s in profiled),
         samples=len(readings.time),
-        derived=len(derived.time),
+        derived=sum(len(p.time) for p in derived),
         unended=sum(int((s.end == OPEN).sum()) for s in everything),
         bytes=size,
     )
@@ -130,15 +128,6 @@ def _add_processes(scene: Scene, run: Run) -> None:
     for process, host, pid, role, rank in run.ask(query):
         title = " ".join(str(x) for x in (role or "process", rank) if x not in (None, -1))
         scene.process(process, f"{title} ({host}:{pid})", (f"host {host}", f"pid {pid}"))
-
-
-def _joined(one: Points, other: Points) -> Points:
-    return Points(
-        *(
-            np.concatenate([getattr(one, column), getattr(other, column)])
-            for column in ("track", "time", "value")
-        )
-    )
 
 
 # --- the packets before the events: the clock, the interned texts, the tracks
@@ -164,9 +153,13 @@ def header(scene: Scene, start: int) -> bytes:
     )
     state.trace_packet_defaults.timestamp_clock_id = _SINCE_LAST
     texts = state.interned_data
-    _intern(scene.categories, texts.event_categories.add)
-    _intern(scene.names, texts.event_names.add)
-    _intern(scene.titles, texts.debug_annotation_names.add)
+    for interned, named in (
+        (scene.categories, texts.event_categories),
+        (scene.names, texts.event_names),
+        (scene.titles, texts.debug_annotation_names),
+    ):
+        for text, iid in interned.ids.items():
+            named.add(iid=iid, name=text)
     for text, iid in scene.words.ids.items():
         texts.debug_annotation_string_values.add(iid=iid, str=text.encode())
 
@@ -180,11 +173,6 @@ def header(scene: Scene, start: int) -> bytes:
 def _place(track: Track) -> tuple[int, int, int]:
     """The engine puts a thread into the last process of its id, so that has to stand before it."""
     return (track.parent or (track.pid and track.uuid), track.order, track.uuid)
-
-
-def _intern(interned: Interned, add: Callable[..., object]) -> None:
-    for text, iid in interned.ids.items():
-        add(iid=iid, name=text)
 
 
 def _describe(packet: TracePacket, track: Track) -> None:

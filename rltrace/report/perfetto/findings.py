@@ -9,13 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rltrace.analysis.activity import read_activity
-from rltrace.analysis.critical_path import PathSegment, find_path
-from rltrace.analysis.cut_short import whole_steps
-from rltrace.analysis.goodput import step_goodput
-from rltrace.analysis.stages import break_down
-from rltrace.analysis.steps import find_steps
-from rltrace.analysis.summary import Summary, summarize
+from rltrace.analysis.critical_path import PathSegment
+from rltrace.analysis.run_analysis import RunAnalysis
+from rltrace.analysis.summary import Summary, summary_of
 from rltrace.report.perfetto.scene import Note, Scene
 from rltrace.report.perfetto.tracks import Ints
 from rltrace.trace.run import Run
@@ -43,22 +39,15 @@ class Findings:
             notes.append(Note(scene.titles.id(title), "word", ids[place], found & (ids[place] > 0)))
         for title, values in self.figures.items():
             value = values[place] if len(values) else np.full(len(place), np.nan)
-            notes.append(Note(scene.titles.id(title), "double", value, found & ~np.isnan(value)))
+            notes.append(Note(scene.titles.id(title), "double", value, found & np.isfinite(value)))
         return tuple(notes)
 
 
 def find(run: Run) -> Findings:
     """Analyses a run: of one that stopped recording its whole steps."""
-    run = whole_steps(run)
-    summary = summarize(run, predict=False)
-    activity = read_activity(run)
-    steps = find_steps(run, (activity.first_ns, activity.last_ns))
+    analysis = RunAnalysis(run)
+    summary, steps = summary_of(analysis, predict=False), analysis.steps
     windows = () if steps.whole_run else steps.windows
-    path: tuple[PathSegment, ...] = ()
-    if windows and not run.meta.get("imported"):
-        found = find_path(run, activity, steps, break_down(activity, steps))
-        path = () if isinstance(found, str) else found
-    goodput = step_goodput(run, steps)
     times = summary.steps.times if windows else ()
     known = [{k: s for k, s in t.exposed_s.items() if not math.isnan(s)} for t in times]
     exposed = [
@@ -66,13 +55,11 @@ def find(run: Run) -> Findings:
         for t, of in zip(times, known, strict=True)
     ]
     leaders = [max(shares, key=lambda name: shares[name], default=None) for shares in exposed]
-    figures = {
-        "goodput.useful_tokens_per_device_s": [g.useful_tokens_per_device_s for g in goodput],
-        "goodput.useful_tokens": [float(g.useful_tokens) for g in goodput],
-        "goodput.trained_tokens": [float(g.trained_tokens) for g in goodput],
-    }
-    if summary.goodput is None:
-        figures = {}
+    figures: dict[str, list[float]] = {}
+    if summary.goodput is not None:
+        for name in ("useful_tokens_per_device_s", "useful_tokens", "trained_tokens"):
+            goodput = [float(getattr(step, name)) for step in analysis.goodput_of_steps]
+            figures[f"goodput.{name}"] = goodput
     for row in summary.stages if not summary.steps.exposed_unknown else ():
         figures[f"exposed_share.{row.name}"] = [shares.get(row.name, 0.0) for shares in exposed]
     on_path = summary.critical_path
@@ -89,8 +76,10 @@ def find(run: Run) -> Findings:
             "most_exposed": leaders,
             "warmup": ["yes" if window.warmup else None for window in windows],
         },
-        figures={k: _known(v) for k, v in figures.items()} if count else {},
-        path=path,
+        figures={name: np.array(values, np.float64) for name, values in figures.items()}
+        if count
+        else {},
+        path=analysis.drawn_path,
     )
 
 
@@ -101,7 +90,3 @@ def _wall(summary: Summary) -> str:
     if verdict.first is None:
         return "nothing binds" if verdict.balanced else "cannot tell"
     return ", ".join(wall.name for wall in verdict.binding)
-
-
-def _known(values: list[float]) -> NDArray[np.float64]:
-    return np.array([v if math.isfinite(v) else math.nan for v in values], np.float64)

@@ -1,5 +1,4 @@
-"""Arrows: from a sample's generation over its verdict and its use to the version that was made of
-it, and from there to everyone who took that version in.
+"""Arrows from samples over verdicts and uses to policy versions and who took them in.
 
 An arrow stands between two slices of which the first starts no later than the second; the engine
 turns it round otherwise, and it would tell of an effect before its cause.
@@ -14,10 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rltrace.report.perfetto.numbering import factor
 from rltrace.report.perfetto.samples import OfSamples, Uses
 from rltrace.report.perfetto.scene import Flows, Slices
-from rltrace.report.perfetto.tracks import OPEN, Ints
+from rltrace.report.perfetto.tracks import OPEN, Ints, factor
 from rltrace.report.perfetto.updates import Parts, Versions
 from rltrace.trace.vocabulary import Fate
 

@@ -103,18 +103,11 @@ def _note(scene: Scene, argument: Argument) -> Note:
 
 
 def _check_time(run: Run, profile: Profile, slices: Slices) -> None:
-    starts = [process.start_ns for process in run.processes if process.start_ns > 0]
-    begin = min(starts, default=0)
-    ended = run.meta.get("end_real_ns")
-    end = ended if isinstance(ended, int) else int(slices.end.max())
-    if int(slices.end.max()) < begin or int(slices.start.min()) > end:
-        raise WrongUsage(
-            f"{profile.path} was not recorded during this run: its times lie "
-            f"{_apart(int(slices.start.min()), begin, end)}"
-        )
-
-
-def _apart(start: int, begin: int, end: int) -> str:
-    if start > end:
-        return f"{(start - end) / 1e9:,.0f} s after its end"
-    return f"{(begin - start) / 1e9:,.0f} s before its start"
+    begin = min((p.start_ns for p in run.processes if p.start_ns > 0), default=0)
+    start, last, ended = int(slices.start.min()), int(slices.end.max()), run.meta.get("end_real_ns")
+    end = ended if isinstance(ended, int) else last
+    if last < begin or start > end:
+        where = f"{(begin - start) / 1e9:,.0f} s before its start"
+        if start > end:
+            where = f"{(start - end) / 1e9:,.0f} s after its end"
+        raise WrongUsage(f"{profile.path} was not recorded during this run: its times lie {where}")

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import IntEnum
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rltrace.report.perfetto.numbering import factor
 from rltrace.report.perfetto.scene import Note, Scene
-from rltrace.report.perfetto.tracks import OPEN, Ints, pack
+from rltrace.report.perfetto.tracks import OPEN, Ints, factor, pack
 from rltrace.trace.run import Run
 from rltrace.trace.vocabulary import word
 
@@ -30,7 +31,6 @@ class Rows:
         return np.ma.getdata(self._columns[column])
 
     def all(self, value: int) -> NDArray[np.int32]:
-        """One value for every row."""
         return np.full(len(self.start), value, np.int32)
 
     def packed(self) -> Ints:
@@ -39,11 +39,8 @@ class Rows:
 
     def on_rows(self, name: str, order: int) -> NDArray[np.int32]:
         """Tracks of one name in each process, as many as hold the slices without overlap."""
-        return self._scene.each(
-            lambda process, _row: self._scene.row(process, name, order),
-            self["process"],
-            self.packed(),
-        )
+        keys = self["process"], self.packed()
+        return self._scene.each(lambda process, _row: self._scene.row(process, name, order), *keys)
 
     def integers(self, *columns: str) -> tuple[Note, ...]:
         """Notes of integers, where they are known (not -1)."""
@@ -62,15 +59,14 @@ class Rows:
         known = ~np.isnan(values) & ~np.ma.getmaskarray(self._columns[column])
         return self._note(column, "double", values, known)
 
-    def code(self, column: str, codes: type[IntEnum]) -> Note:
-        """Notes of the vocabulary's words."""
-        ids = self._scene.words.column(self[column], lambda code: word_of(codes, code))
+    def words(self, column: str, text: Callable[[int], str]) -> Note:
+        """Notes of what codes or names stand for, where they are known (not -1)."""
+        ids = self._scene.words.column(self[column], text)
         return self._note(column, "word", ids, self[column] != -1)
 
-    def text(self, column: str, texts: dict[int, str]) -> Note:
-        """Notes of names."""
-        ids = self._scene.words.column(self[column], lambda name: texts.get(name, "?"))
-        return self._note(column, "word", ids, self[column] != -1)
+    def code(self, column: str, codes: type[IntEnum]) -> Note:
+        """Notes of the vocabulary's words."""
+        return self.words(column, partial(word_of, codes))
 
     def _note(self, title: str, kind: str, values: NDArray[Any], known: NDArray[np.bool_]) -> Note:
         return Note(self._scene.titles.id(title), kind, values, known)

@@ -7,10 +7,10 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from rltrace.report.perfetto.numbering import number
 from rltrace.report.perfetto.rows import Rows, word_of
 from rltrace.report.perfetto.scene import Scene, Slices
 from rltrace.report.perfetto.slices import REWARDS, TRAJECTORIES, USES
+from rltrace.report.perfetto.tracks import number
 from rltrace.trace.run import Run
 from rltrace.trace.vocabulary import Fate, Finish, Outcome
 
@@ -83,23 +83,15 @@ def _version_name(first: int, last: int) -> str:
 
 
 def rewards(scene: Scene, run: Run, texts: dict[int, str]) -> OfSamples:
-    """Verdicts being reached."""
-    rows = Rows(
-        scene,
-        run,
-        "SELECT process, start_ns, end_ns, trajectory, component, value, outcome FROM raw_rewards",
-    )
+    columns = "process, start_ns, end_ns, trajectory, component, value, outcome"
+    rows = Rows(scene, run, f"SELECT {columns} FROM raw_rewards")
     slices = Slices(
         track=rows.on_rows("rewards", REWARDS),
         start=rows.start,
         end=rows.end,
         name=scene.names.column(rows["component"], lambda n: texts.get(n, "reward")),
         category=rows.all(scene.categories.id("verdict")),
-        notes=(
-            *rows.integers("trajectory"),
-            rows.double("value"),
-            rows.code("outcome", Outcome),
-        ),
+        notes=(*rows.integers("trajectory"), rows.double("value"), rows.code("outcome", Outcome)),
     )
     return OfSamples(slices, rows["trajectory"])
 

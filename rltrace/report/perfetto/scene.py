@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rltrace.report.perfetto.numbering import factor, number
-from rltrace.report.perfetto.tracks import Ints
+from rltrace.report.perfetto.tracks import Ints, factor, number
 
 
 class Interned:
@@ -92,8 +91,6 @@ class Slices:
 
 @dataclass(frozen=True)
 class Points:
-    """Counter readings, a row each."""
-
     track: NDArray[Any]
     time: Ints  # Unix ns
     value: NDArray[np.float64]
@@ -111,7 +108,6 @@ class Scene:
     words: Interned = field(default_factory=Interned)
 
     def process(self, process: int, name: str, labels: tuple[str, ...]) -> None:
-        """Adds the track of a traced process."""
         pid = len(self.processes) + 1
         self.processes[process] = self._add(0, name, pid=pid, labels=labels)
 

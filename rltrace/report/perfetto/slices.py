@@ -8,10 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rltrace.report.perfetto.findings import Findings
-from rltrace.report.perfetto.numbering import number
 from rltrace.report.perfetto.rows import Rows, pack_each, word_of
 from rltrace.report.perfetto.scene import Note, Scene, Slices
-from rltrace.report.perfetto.tracks import Ints, nest, outer_first
+from rltrace.report.perfetto.tracks import Ints, nest, number, outer_first
 from rltrace.trace.run import Run
 from rltrace.trace.vocabulary import Phase, Stage
 
@@ -23,9 +22,8 @@ TITLES = ("steps", "critical path", "policy versions")
 
 TRAJECTORIES, REWARDS, USES, UPDATES, PHASES, PROFILES = range(6)
 
-_COLUMNS = (
-    "process, lane, start_ns, end_ns, name, stage, phase, step, version, tokens, bytes, items"
-)
+_NOTED = ("step", "version", "tokens", "bytes", "items")
+_COLUMNS = f"process, lane, start_ns, end_ns, name, stage, phase, {', '.join(_NOTED)}"
 _IS_PHASE = f"(stage = {Stage.SYNC:d} AND phase <> -1)"
 
 
@@ -38,7 +36,7 @@ def steps(scene: Scene, run: Run, findings: Findings | None) -> Slices:
         name = f"steps of {scene.processes[process].name}" if several else TITLES[STEPS]
         return scene.row(None, name, STEPS)
 
-    notes = rows.integers("step", "version", "tokens", "bytes", "items")
+    notes = rows.integers(*_NOTED)
     if findings is not None:
         notes += findings.notes(scene, rows["process"], rows.start)
     return Slices(
@@ -77,11 +75,8 @@ def path(scene: Scene, findings: Findings | None) -> Slices:
 def spans(scene: Scene, run: Run, texts: dict[int, str]) -> Slices:
     """All other spans but the phases of weight updates: a track for each lane, and more for those
     that cross on it."""
-    rows = Rows(
-        scene,
-        run,
-        f"SELECT {_COLUMNS} FROM raw_spans WHERE stage <> {Stage.STEP:d} AND NOT {_IS_PHASE}",
-    )
+    others = f"stage <> {Stage.STEP:d} AND NOT {_IS_PHASE}"
+    rows = Rows(scene, run, f"SELECT {_COLUMNS} FROM raw_spans WHERE {others}")
     lane, first = number(rows["process"], rows["lane"])
     order = outer_first(rows.start, rows.end, lane)
     process = rows["process"][first]
@@ -90,22 +85,16 @@ def spans(scene: Scene, run: Run, texts: dict[int, str]) -> Slices:
     track = of_lane[lane]
     extra = nest(lane, rows.start, rows.end, order)
     crossing = np.flatnonzero(extra)
-    track[crossing] = scene.each(
-        lambda p, k, _: scene.row(p, f"lane {k + 1}, crossing"),
-        process[lane[crossing]],
-        place[lane[crossing]],
-        extra[crossing],
-    )
+    of_crossing = lane[crossing]
+    keys = process[of_crossing], place[of_crossing], extra[crossing]
+    track[crossing] = scene.each(lambda p, k, _: scene.row(p, f"lane {k + 1}, crossing"), *keys)
     return Slices(
         track=track,
         start=rows.start,
         end=rows.end,
         name=scene.names.column(rows["name"], lambda n: texts.get(n, "?")),
         category=scene.categories.column(rows["stage"], lambda code: word_of(Stage, code)),
-        notes=(
-            *rows.integers("step", "version", "tokens", "bytes", "items"),
-            rows.code("phase", Phase),
-        ),
+        notes=(*rows.integers(*_NOTED), rows.code("phase", Phase)),
     )
 
 
@@ -118,10 +107,7 @@ def phases(scene: Scene, run: Run, texts: dict[int, str]) -> Slices:
         end=rows.end,
         name=scene.names.column(rows["phase"], lambda code: word_of(Phase, code)),
         category=rows.all(scene.categories.id("sync")),
-        notes=(
-            *rows.integers("step", "version", "tokens", "bytes", "items"),
-            rows.text("name", texts),
-        ),
+        notes=(*rows.integers(*_NOTED), rows.words("name", lambda n: texts.get(n, "?"))),
     )
 
 

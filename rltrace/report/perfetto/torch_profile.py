@@ -112,11 +112,9 @@ def read(path: Path) -> Profile:
 
 def _document(path: Path) -> dict[str, Any]:
     try:
-        data = read_given(path)
+        text = unpacked(read_given(path))
     except OSError as error:
         raise RltraceError(f"cannot read {path}: {error.strerror or error}") from error
-    try:
-        text = unpacked(data)
     except ValueError as error:
         raise _foreign(path, str(error)) from error
     try:
@@ -195,21 +193,16 @@ def _argument(title: str, timed: list[dict[str, Any]], places: list[int]) -> Arg
     given = [timed[place]["args"][title] for place in places]
     known = np.zeros(len(timed), np.bool_)
     known[places] = True
-    kinds = {type(value) for value in given}
-    if kinds == {int} and all(-_LARGEST <= value < _LARGEST for value in given):
-        return Argument(title, _spread(given, places, len(timed), np.int64), None, known)
-    if kinds <= {int, float} and all(-_LARGEST <= v < _LARGEST for v in given if type(v) is int):
-        return Argument(title, _spread(given, places, len(timed), np.float64), None, known)
-    texts = [v if isinstance(v, str) else json.dumps(v, ensure_ascii=False) for v in given]
-    numbers = {text: number for number, text in enumerate(dict.fromkeys(texts))}
-    codes = _spread([numbers[text] for text in texts], places, len(timed), np.int64)
-    return Argument(title, codes, list(numbers), known)
-
-
-def _spread(values: list[Any], places: list[int], size: int, kind: Any) -> NDArray[Any]:
-    column = np.zeros(size, kind)
-    column[places] = values
-    return column
+    kinds, words = {type(value) for value in given}, None
+    if not kinds <= {int, float} or not all(
+        -_LARGEST <= v < _LARGEST for v in given if type(v) is int
+    ):
+        texts = [v if isinstance(v, str) else json.dumps(v, ensure_ascii=False) for v in given]
+        numbers = {text: number for number, text in enumerate(dict.fromkeys(texts))}
+        given, words = [numbers[text] for text in texts], list(numbers)
+    values = np.zeros(len(timed), np.float64 if words is None and float in kinds else np.int64)
+    values[places] = given
+    return Argument(title, values, words, known)
 
 
 def _arrows(

@@ -1,8 +1,7 @@
-"""Which track a slice is drawn on: Perfetto closes the slices of one track like a stack.
+"""Which track a slice is drawn on.
 
-Two slices that overlap without nesting would silently get wrong durations on one track. So slices
-are laid out first: `nest` finds those that cannot stay on the track of their lane, `pack` puts
-intervals on as few tracks as hold them without overlap.
+Perfetto closes the slices of one track like a stack: two that overlap without nesting would
+silently get wrong durations.
 """
 
 from __future__ import annotations
@@ -21,11 +20,8 @@ _AT_ONCE = 1 << 16  # slices
 
 
 def pack(start: Ints, end: Ints) -> Ints:
-    """A row number for each interval such that intervals of one row do not overlap; rows are few.
-
-    Takes them in order of start and reuses the row that fell free first. An interval may begin
-    where another ends.
-    """
+    """A row number for each interval such that intervals of one row do not overlap; rows are few:
+    in order of start each takes the row that fell free first. One may begin where another ends."""
     # An interval of no length still takes its instant, or a thousand at one time would share a row.
     until = np.maximum(end, start + 1)
     order = np.argsort(start, kind="stable")
@@ -48,14 +44,11 @@ def pack(start: Ints, end: Ints) -> Ints:
 
 
 def nest(lane: Ints, start: Ints, end: Ints, order: Ints | None = None) -> Ints:
-    """Where each slice goes: 0 stays on its lane's own track, k is the lane's k-th extra track.
-
-    On each track the slices nest properly. Slices of no length never cross others and stay.
-    `order` is that of `outer_first`, where it is known.
-    """
+    """Where each slice goes, so that those of a track nest: 0 is its lane's own track, k the lane's
+    k-th extra one. `order` is that of `outer_first`, where it is known."""
     extra = np.zeros(len(lane), np.int64)
     order = outer_first(start, end, lane) if order is None else order
-    order = order[end[order] > start[order]]
+    order = order[end[order] > start[order]]  # those of no length never cross others
     ordered = lane[order]
     wrong = order[np.isin(ordered, _lanes_with_crossings(ordered, start[order], end[order]))]
     for members in np.split(wrong, np.flatnonzero(np.diff(lane[wrong])) + 1):
@@ -139,3 +132,39 @@ def _off_the_stack(start: Ints, end: Ints) -> NDArray[Any]:
         else:
             open_until.append(ends)
     return outside
+
+
+# --- distinct values, numbered: sorting a million rows to find ten values would be dear
+
+_DENSE = 4  # values a row: up to this a table of all values in between is cheaper than a sort
+
+
+def factor(values: NDArray[Any]) -> tuple[NDArray[Any], Ints]:
+    """The distinct values of a column of integers, in order, and the place of each row's value."""
+    if not len(values):
+        return values, np.zeros(0, np.int64)
+    low, high = int(values.min()), int(values.max())
+    if high - low < _DENSE * len(values) + 1024:
+        moved = np.subtract(values, low, dtype=np.int64)
+        there = np.zeros(high - low + 1, np.bool_)
+        there[moved] = True
+        distinct = np.flatnonzero(there) + low
+        return distinct, (np.cumsum(there) - 1)[moved]
+    # Rows come in runs of one value, such as the spans of one lane.
+    begins = np.append(0, np.flatnonzero(values[1:] != values[:-1]) + 1)
+    heads = values[begins]
+    distinct = np.unique(heads)
+    lengths = np.diff(np.append(begins, len(values)))
+    return distinct, np.repeat(np.searchsorted(distinct, heads), lengths)
+
+
+def number(*keys: NDArray[Any]) -> tuple[Ints, Ints]:
+    """The number of every row and the first row of every number: 0, 1, ... for the distinct
+    combinations of keys, in sorted order."""
+    distinct, dense = factor(keys[0])
+    for key in keys[1:]:
+        values, code = factor(key)
+        distinct, dense = factor(dense * len(values) + code)
+    first = np.zeros(len(distinct), np.int64)
+    first[dense[::-1]] = np.arange(len(dense))[::-1]
+    return dense, first

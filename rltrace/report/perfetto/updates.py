@@ -36,14 +36,9 @@ class Versions:
 
 
 def parts(scene: Scene, run: Run) -> Parts:
-    """Every participant's part in every weight update."""
-    rows = Rows(
-        scene,
-        run,
-        "SELECT process, start_ns, end_ns, version, role, stall_ns, bytes, wire_bytes, buckets, "
-        "transport, CASE WHEN bytes >= 0 AND end_ns > start_ns "
-        "THEN bytes / (end_ns - start_ns) END AS gb_per_s FROM raw_syncs",
-    )
+    rate = "CASE WHEN bytes >= 0 AND end_ns > start_ns THEN bytes / (end_ns - start_ns) END"
+    columns = "process, start_ns, end_ns, version, role, stall_ns, bytes, wire_bytes, buckets"
+    rows = Rows(scene, run, f"SELECT {columns}, transport, {rate} AS gb_per_s FROM raw_syncs")
     slices = Slices(
         track=rows.on_rows("weight updates", UPDATES),
         start=rows.start,
@@ -73,23 +68,16 @@ def versions(scene: Scene, parts: Parts, facts: dict[str, NDArray[Any]]) -> Vers
     version = np.zeros(count, np.int64)
     version[place] = parts.version[known]
     rows = pack(start, end)
-    tracks = [scene.row(None, TITLES[VERSIONS], VERSIONS) for _ in range(_count(rows))]
-    number = scene.titles.id("version")
-    everywhere = np.ones(count, np.bool_)
+    everywhere, participants = np.ones(count, np.bool_), np.bincount(place, minlength=count)
     slices = Slices(
-        track=np.array(tracks, np.int64)[rows] if count else rows,
+        track=scene.each(lambda _row: scene.row(None, TITLES[VERSIONS], VERSIONS), rows),
         start=start,
         end=end,
         name=scene.names.column(version, lambda n: f"v{n} on its way"),
         category=np.full(count, scene.categories.id("policy version"), np.int64),
         notes=(
-            Note(number, "integer", version, everywhere),
-            Note(
-                scene.titles.id("participants"),
-                "integer",
-                np.bincount(place, minlength=count),
-                everywhere,
-            ),
+            Note(scene.titles.id("version"), "integer", version, everywhere),
+            Note(scene.titles.id("participants"), "integer", participants, everywhere),
             *_made_of(scene, version, facts),
         ),
     )
@@ -124,7 +112,6 @@ def _place(parts: Parts) -> Ints:
 
 
 def _made_of(scene: Scene, version: Ints, facts: dict[str, NDArray[Any]]) -> list[Note]:
-    """What is known of the samples that made each version."""
     row_of = {int(v): row for row, v in enumerate(facts["version"])}
     rows = np.array([row_of.get(int(v), -1) for v in version], np.int64)
     notes = []
@@ -136,10 +123,6 @@ def _made_of(scene: Scene, version: Ints, facts: dict[str, NDArray[Any]]) -> lis
         kind = "double" if values.dtype.kind == "f" else "integer"
         notes.append(Note(scene.titles.id(title), kind, values, known))
     return notes
-
-
-def _count(rows: Ints) -> int:
-    return int(rows.max()) + 1 if len(rows) else 0
 
 
 MADE_OF = f"""

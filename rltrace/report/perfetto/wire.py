@@ -53,7 +53,6 @@ class Varints:
                 )
 
     def store(self, into: Bytes, at: int, rows: NDArray[Any]) -> None:
-        """See `Column`."""
         _place(into, at, self._words.dtype)[:] = self._words[rows]
         if self.width == 10:
             _place(into, at + 8, self._last.dtype)[:] = self._last[rows]
@@ -69,7 +68,6 @@ class Fixed64:
         self._kind = values.dtype.newbyteorder("<")
 
     def store(self, into: Bytes, at: int, rows: NDArray[Any]) -> None:
-        """See `Column`."""
         _place(into, at, self._kind)[:] = self._values[rows]
 
 
@@ -81,7 +79,6 @@ class Repeated64:
         self.width = count * (len(tag) + 8)
 
     def store(self, into: Bytes, at: int, rows: NDArray[Any]) -> None:
-        """See `Column`."""
         step = len(self._tag) + 8
         into[:, at : at + self.width] = np.frombuffer(self._tag.ljust(step) * self._count, np.uint8)
         first = self._first[rows]
@@ -119,7 +116,6 @@ def integer(message: Any, field: str, values: int | Column) -> list[Part]:
 
 
 def fixed64(message: Any, field: str, values: Column) -> list[Part]:
-    """A fixed64 or double field."""
     return [_tag(message, field, _FIXED64), values]
 
 
@@ -133,7 +129,8 @@ def fixed64s(
 def nested(message: Any, field: str, parts: Sequence[Part]) -> list[Part]:
     """A field that holds a message made of parts."""
     tag = _tag(message, field, _LENGTH)
-    return [tag + varint(sum(map(_width, parts))), *parts]
+    width = sum(len(part) if isinstance(part, bytes) else part.width for part in parts)
+    return [tag + varint(width), *parts]
 
 
 class Record:
@@ -161,10 +158,8 @@ class Record:
 
 
 def merge(messages: Sequence[tuple[NDArray[np.int64], Bytes]], count: int) -> Bytes:
-    """Messages of different widths in one order: `(places, rows)` puts `rows[i]` at `places[i]`.
-
-    The places of all together are 0 .. count-1, each once. Returns a flat array of bytes.
-    """
+    """Messages of different widths as flat bytes in one order: `(places, rows)` puts `rows[i]` at
+    `places[i]`; the places of all together are 0 .. count-1, each once."""
     widths = np.zeros(count, np.int64)
     for places, rows in messages:
         widths[places] = rows.shape[1]
@@ -208,7 +203,3 @@ def _place(into: Bytes, at: int, kind: np.dtype[Any]) -> NDArray[Any]:
     """Byte `at` of each row, and the next, as one number."""
     words: NDArray[Any] = np.ndarray(len(into), kind, into.data, at, into.strides[:1])
     return words
-
-
-def _width(part: Part) -> int:
-    return len(part) if isinstance(part, bytes) else part.width

@@ -52,24 +52,25 @@ def ship(run_dir: Path, runs_url: str | None, tell: Tell = lambda done, left: No
     is_apart = (run_dir / APART_FILE).exists()
     with ExitStack() as stack:
         nodes = _nodes(run_dir)
-        for name in {node_id(), *nodes}:
-            if not stack.enter_context(kept.held(run_dir, f"{name}")):
+        for node in {node_id(), *nodes}:
+            if not stack.enter_context(kept.held(run_dir, node)):
                 raise RltraceError(
                     f"{run_dir} is being shipped by the agent of its node: wait until it has ended"
                 )
-        shipper = Shipper(run_dir, _name(run_dir, is_apart, nodes), url, everything)
+        # A node's own directory has the name that its agent gave it.
+        name = next(iter(nodes), run_dir.name) if is_apart else node_id()
+        shipper = Shipper(run_dir, name, url, everything)
         try:
             store = Store(url)
             if not (is_known and store.is_local):
                 store.create()
             if not is_apart:
-                run = json.dumps(read_described(str(run_dir))).encode()
-                store.put(RUN_FILE, run)
+                store.put(RUN_FILE, json.dumps(read_described(str(run_dir))).encode())
             shipper.look()
             shipper.ship(store, True, lambda: tell(shipper.shipped_bytes, shipper.left_bytes))
-            for name, told in nodes.items():
+            for node, told in nodes.items():
                 whole = {**told, "directory": str(run_dir), SHIPPED: True}
-                store.put(f"{NODES}/{name}.json", json.dumps(whole).encode())
+                store.put(f"{NODES}/{node}.json", json.dumps(whole).encode())
         except OSError as error:
             there = f"{shipper.packs} packs are there and are not shipped again"
             raise RltraceError(f"{unreached(url, error)}; {there}") from None
@@ -112,8 +113,3 @@ def _nodes(run_dir: Path) -> dict[str, dict[str, Any]]:
         if isinstance(told, dict) and SHIPPED not in told:
             found[path.stem] = told
     return found
-
-
-def _name(run_dir: Path, is_apart: bool, nodes: dict[str, dict[str, Any]]) -> str:
-    """Under which the packs go. A node's own directory has the name that its agent gave it."""
-    return next(iter(nodes), run_dir.name) if is_apart else node_id()

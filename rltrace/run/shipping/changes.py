@@ -13,7 +13,7 @@ import errno
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from rltrace.trace.clock import monotonic_ns
@@ -34,19 +34,6 @@ _FOLLOWED_ROUNDS, _SELDOM_ROUNDS = 4, 16
 _TOLD = (NAMES, PROBLEMS, ENDS, CLOCKS, DROPPED, PROCESS)
 
 
-@dataclass
-class Shipped:
-    """What is known to be shipped of a file: the digests of its pages, one behind the other."""
-
-    digests: bytearray = field(default_factory=bytearray)
-
-    def take(self, page: int, digests: bytes) -> None:
-        """Notes that pages from number `page` on are shipped."""
-        at, end = page * DIGEST_BYTES, page * DIGEST_BYTES + len(digests)
-        self.digests.extend(bytes(max(0, end - len(self.digests))))
-        self.digests[at:end] = digests
-
-
 @dataclass(frozen=True)
 class Change:
     """A piece of a file that is not shipped, with the digests of its pages."""
@@ -57,12 +44,13 @@ class Change:
 
 class Changes:
     """Finds what changed in the run in `run_dir`; `is_ours` says of a file (its folder and name)
-    whether it is this node's to ship."""
+    whether it is this node's to ship. `shipped` has the digests of the pages of each file that are
+    shipped, one behind the other."""
 
     def __init__(self, run_dir: Path, is_ours: Callable[[str, str], bool]) -> None:
         self._run_dir = run_dir
         self._is_ours = is_ours
-        self.shipped: dict[str, Shipped] = {}
+        self.shipped: dict[str, bytearray] = {}
         self._told: dict[str, tuple[int, int, int]] = {}  # files whose mark tells of a change
         self._same: dict[str, int] = {}  # for how many rounds the rows of a file did not change
         self._looked_ns: dict[str, int] = {}  # when the rows of a file were looked at last
@@ -98,11 +86,14 @@ class Changes:
         """Notes that these are shipped."""
         for change in changes:
             piece = change.piece
-            known = self.shipped.setdefault(piece.path, Shipped())
             if piece.replaced:
-                known.digests = bytearray(change.digests)
-            else:
-                known.take(piece.offset // PAGE_BYTES, change.digests)
+                self.shipped[piece.path] = bytearray(change.digests)
+                continue
+            known = self.shipped.setdefault(piece.path, bytearray())
+            at = piece.offset // PAGE_BYTES * DIGEST_BYTES
+            end = at + len(change.digests)
+            known.extend(bytes(max(0, end - len(known))))
+            known[at:end] = change.digests
 
     def all_looked_ns(self) -> int | None:
         """Since when the rows of every file have been looked at (ns of the monotonic clock); None
@@ -146,9 +137,8 @@ class Changes:
                         return
 
     def _of_file(self, path: str) -> Iterator[Change]:
-        """Pages of a file that differ from those that are shipped, those beside each other as one
-        piece."""
-        known = bytes(self.shipped.get(path, Shipped()).digests)
+        """Pages of a file that differ from those that are shipped, neighbours as one piece."""
+        known = bytes(self.shipped.get(path, b""))
         try:
             file, _ = open_own(self._run_dir / path)
         except OSError as error:

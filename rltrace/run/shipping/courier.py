@@ -1,9 +1,7 @@
-"""The courier of a node: a thread of its agent that ships what the node recorded and brings what
-other nodes say.
+"""The courier of a node: ships what the node recorded and brings what other nodes say.
 
-Where nodes share no disk, the store is how they hear of each other: the first node's description
-of the run goes there, every agent's own file goes there, and each brings the others' into its
-directory, where whoever waits for them looks. The job is never waited for and never waits.
+Where nodes share no disk, the store is how they hear of each other. The job is never waited for and
+never waits.
 """
 
 from __future__ import annotations
@@ -11,10 +9,12 @@ from __future__ import annotations
 import json
 import threading
 import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from rltrace.run.lifetime import told_in
 from rltrace.run.shipping import kept
 from rltrace.run.shipping.kept import Progress
 from rltrace.run.shipping.shipper import Shipper
@@ -41,7 +41,6 @@ class Courier:
 
     def __init__(self, run_dir: Path, node: str, name: str, url: str, is_first: bool, apart: bool):
         self._run_dir = run_dir
-        self._node = node
         self._name = name
         self._url = url
         self._is_first = is_first
@@ -62,7 +61,6 @@ class Courier:
         self._thread = threading.Thread(target=self._work, name="rltrace-courier", daemon=True)
 
     def start(self) -> None:
-        """Begins to ship."""
         self._thread.start()
 
     def hurry(self) -> None:
@@ -87,10 +85,6 @@ class Courier:
         self._thread.join(within_s)
         self._tell(over=True)
 
-    @property
-    def _finishing(self) -> bool:
-        return self._finish_by < float("inf")
-
     def _work(self) -> None:
         while self._run_dir.is_dir() and time.monotonic() < self._finish_by:
             try:
@@ -106,7 +100,7 @@ class Courier:
         patience_s = 1.0
         while self._run_dir.is_dir() and time.monotonic() < self._finish_by:
             self._wake.clear()
-            finishing = self._finishing
+            finishing = self._finish_by < float("inf")
             try:
                 if self._round(finishing):
                     return
@@ -144,7 +138,9 @@ class Courier:
         if not finishing:
             return False
         self._send_described(self._store)
-        waits_for = self._waits_for() if self._is_first else ()
+        # The hosts whose agents have not said that all of theirs is there.
+        left = [told for told in self._others.values() if not told.get(SHIPPED)]
+        waits_for = tuple(sorted(str(told.get("host")) for told in left if self._is_first))
         self._tell(waits_for=waits_for)
         return not waits_for
 
@@ -174,9 +170,8 @@ class Courier:
 
     def _send_node(self, store: Store) -> None:
         """Sends what describes this node, and until when all that it recorded is there."""
-        try:
-            node = json.loads((self._run_dir / NODES / f"{self._name}.json").read_text("utf-8"))
-        except (OSError, ValueError):
+        node = told_in(self._run_dir / NODES / f"{self._name}.json")
+        if not node:
             return  # the agent is about to introduce itself
         kept_there = {"directory": str(self._run_dir), SHIPPED: self._progress.done}
         if not self._progress.done and self._shipper.looked_ns:
@@ -216,11 +211,6 @@ class Courier:
             write_json(f"{self._run_dir}/{NODES}/{name}.json", told)
         self._others[name] = told
 
-    def _waits_for(self) -> tuple[str, ...]:
-        """The hosts whose agents have not said that all of theirs is there."""
-        left = [told for told in self._others.values() if not told.get(SHIPPED)]
-        return tuple(sorted(str(told.get("host")) for told in left))
-
     def _tell(self, **changed: Any) -> None:
         told = replace(
             self._progress,
@@ -231,18 +221,15 @@ class Courier:
         )
         if told != self._progress:
             self._progress = told
-            try:
+            with suppress(OSError):  # the disk is full, or the directory is gone
                 kept.write_progress(self._run_dir, self._name, told)
-            except OSError:
-                pass  # the disk is full, or the directory is gone
 
 
 # --- whose a file of a run is, where several nodes share its directory: each ships its own
 
 
 class Owner:
-    """Tells the files of the node `name`. The first node has those, too, of which nobody can tell
-    whose they are."""
+    """Tells the files of the node `name`; the first node has those, too, that may be anybody's."""
 
     def __init__(self, run_dir: Path, name: str, is_first: bool) -> None:
         self._run_dir = run_dir

@@ -1,9 +1,8 @@
-"""What is kept in a run's directory of its shipping, in `shipping/`: who does it, how far it is,
-and what was shipped, so that whoever goes on later need not begin anew.
+"""What is kept in a run's directory of its shipping, in `shipping/`.
 
-    shipping/<name>.lock     held by whoever ships what `<name>`'s processes wrote
-    shipping/<name>.json     how far it is, for people (`Progress`)
-    shipping/<name>.pages    the digests of the pages that are shipped
+<name>.lock     held by whoever ships what `<name>`'s processes wrote
+<name>.json     how far it is, for people (`Progress`)
+<name>.pages    the digests of the pages that are shipped
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
-from rltrace.run.shipping.changes import Shipped
 from rltrace.trace.opened import opened, opener
 from rltrace.trace.own_files import is_elsewhere, open_own, own_files, read_own
 from rltrace.trace.run_dir import write_json
@@ -62,7 +60,7 @@ def read_progress(run_dir: Path, name: str) -> Progress:
         return Progress()
 
 
-def save(run_dir: Path, name: str, url: str, shipped: dict[str, Shipped]) -> None:
+def save(run_dir: Path, name: str, url: str, shipped: dict[str, bytearray]) -> None:
     """Keeps what is shipped to a URL. Errors: OSError."""
     folder = run_dir / SHIPPING
     folder.mkdir(exist_ok=True)
@@ -71,7 +69,7 @@ def save(run_dir: Path, name: str, url: str, shipped: dict[str, Shipped]) -> Non
         with open(written, "w", encoding="utf-8", opener=opener) as file:
             file.write(json.dumps({"url": url}) + "\n")
             for path, known in shipped.items():
-                digests = base64.b64encode(known.digests).decode()
+                digests = base64.b64encode(known).decode()
                 file.write(json.dumps([path, digests]) + "\n")
         written.replace(folder / f"{name}{_PAGES}")
     except OSError:
@@ -79,10 +77,10 @@ def save(run_dir: Path, name: str, url: str, shipped: dict[str, Shipped]) -> Non
         raise
 
 
-def load(run_dir: Path, url: str) -> dict[str, Shipped]:
+def load(run_dir: Path, url: str) -> dict[str, bytearray]:
     """What is known to be shipped to a URL, by whomever. A file that cannot be read tells of
     nothing: then more is shipped than needs to be."""
-    found: dict[str, Shipped] = {}
+    found: dict[str, bytearray] = {}
     for path in own_files(run_dir / SHIPPING, _PAGES)[0]:
         try:
             with open(open_own(path)[0], encoding="utf-8") as file:
@@ -90,7 +88,7 @@ def load(run_dir: Path, url: str) -> dict[str, Shipped]:
                     continue
                 for line in file:
                     name, digests = parsed(line)
-                    found[name] = Shipped(bytearray(base64.b64decode(digests)))
+                    found[name] = bytearray(base64.b64decode(digests))
         except (OSError, ValueError, TypeError, AttributeError, binascii.Error):
             continue
     return found

@@ -38,8 +38,6 @@ class _Taken:
 
 
 class Merger:
-    """Merges the packs of one stream, in the order in which it is told of them."""
-
     def __init__(self) -> None:
         self._packs: list[_Taken] = []
         self._due: list[_Taken] = []
@@ -48,7 +46,6 @@ class Merger:
     def note(
         self, stream: str, number: int, after: int, stored_bytes: int, held_bytes: int
     ) -> None:
-        """Takes a pack into account that the store has taken."""
         if sum(one.held_bytes for one in self._packs) + held_bytes > _MOST_BYTES:
             self._begin_anew()
         self._packs.append(_Taken(stream, number, after, stored_bytes, held_bytes))

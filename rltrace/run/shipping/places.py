@@ -19,7 +19,7 @@ _FOR_READING = {
     *("zip", "tar", "libarchive"),
 }
 _BEFORE_ANOTHER = {"dir", "simplecache", "filecache", "blockcache", "cached"}
-_SUCH_AS = "such as s3://bucket/runs or file:///mnt/runs"
+_GIVE_ANOTHER = "give a folder that can be written to, such as s3://bucket/runs or file:///mnt/runs"
 _NEVER = {
     *(errno.ENOENT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST),
     *(errno.ELOOP, errno.ENAMETOOLONG, errno.EINVAL),
@@ -34,12 +34,10 @@ def check_ship(url: str) -> str:
     if url.startswith(_OWN_MEMORY):
         raise WrongUsage("what is shipped to memory:// ends with its process")
     protocol = urlsplit(url).scheme
-    if protocol in _FOR_READING:
-        said = f"{url} cannot be shipped to, {protocol}:// is for reading"
-        raise WrongUsage(f"{said}: give a folder that can be written to, {_SUCH_AS}")
-    if protocol in _BEFORE_ANOTHER:
-        said = f"{url} cannot be shipped to, {protocol}:// is no place of its own"
-        raise WrongUsage(f"{said}: give a folder that can be written to, {_SUCH_AS}")
+    for others, why in ((_FOR_READING, "for reading"), (_BEFORE_ANOTHER, "no place of its own")):
+        if protocol in others:
+            said = f"{url} cannot be shipped to, {protocol}:// is {why}"
+            raise WrongUsage(f"{said}: {_GIVE_ANOTHER}")
     return check_url(url)
 
 
@@ -53,8 +51,7 @@ def make_folder(runs_url: str) -> None:
     except OSError as error:
         if error.errno in _NEVER:
             said = f"{runs_url} cannot be shipped to ({error.strerror})"
-            message = f"{said}: give a folder that can be written to, {_SUCH_AS}"
-            raise WrongUsage(message) from None
+            raise WrongUsage(f"{said}: {_GIVE_ANOTHER}") from None
 
 
 def url_of_run(runs_url: str, name: str) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from rltrace.run.killed_agent import agent_is_gone
+from rltrace.run.closing import agent_is_gone
 from rltrace.run.shipping.kept import Progress, read_progress
 from rltrace.trace.clock import node_id
 from rltrace.trace.run_dir import NODES
@@ -65,7 +65,6 @@ def nodes_apart(run_dir: Path) -> int:
 
 
 def megabytes(size_bytes: int) -> str:
-    """A size for people."""
     return f"{size_bytes / 1e6:,.1f} MB"
 
 

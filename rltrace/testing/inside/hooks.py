@@ -12,6 +12,7 @@ from rltrace.hooks.launch import launch
 from rltrace.hooks.observing import Observer
 from rltrace.hooks.recorder import MOST_PROBLEMS, Recorder
 from rltrace.hooks.span_api import span
+from rltrace.hooks.spans import watch_asyncio
 from rltrace.hooks.versions import satisfies
 from rltrace.hooks.wandb_rows import FILE
 from rltrace.hooks.wrapping import Patch, observers, replacement, wrap

@@ -15,12 +15,12 @@ from rltrace.report import (
     units,
     verdict,
 )
-from rltrace.report.cascade_section import reward_section
 from rltrace.report.coverage_section import coverage_section
 from rltrace.report.event_file import EventFile
 from rltrace.report.experiment_section import section
 from rltrace.report.freshness_section import staleness_section
-from rltrace.report.html.advice import fixes_part
+from rltrace.report.goodput_section import reward_section
+from rltrace.report.html.head import fixes_part
 from rltrace.report.inventory import inventory
 from rltrace.report.layout import Column, Grid, Section, bar
 from rltrace.report.listing import entries

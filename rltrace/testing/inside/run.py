@@ -2,8 +2,7 @@
 
 from rltrace.run import experiment, exporter, gate_settings, otlp_sender, wrap
 from rltrace.run.agent import NO_DEVICE, memory_room_bytes, read_host
-from rltrace.run.change import Change, change_of_fix, change_of_words, stated_settings
-from rltrace.run.child import GRACE_S
+from rltrace.run.change import Change, change_of_fix, change_of_words
 from rltrace.run.closing import close_run, job_processes
 from rltrace.run.doctor import examine
 from rltrace.run.gate_settings import FILE, read_settings
@@ -14,8 +13,7 @@ from rltrace.run.opening import agent_lock, make_run, start_agent
 from rltrace.run.otlp_sender import send
 from rltrace.run.shipping import by_hand, kept
 from rltrace.run.shipping.courier import Courier, everything
-from rltrace.run.shipping.merging import TOGETHER
 from rltrace.run.shipping.shipper import Shipper
 from rltrace.run.step_log import log_steps
 from rltrace.run.top import INTERVAL_S
-from rltrace.run.wrap import AgentKeeper
+from rltrace.run.wrap import AgentKeeper, EachStep

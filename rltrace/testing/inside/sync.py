@@ -1,6 +1,17 @@
 """What tests ask of `rltrace.sync`."""
 
-from rltrace.sync import arena, changes, copying, frames, holders, joined_files, place, relay, wire
+from rltrace.sync import (
+    arena,
+    beside,
+    changes,
+    copying,
+    frames,
+    holders,
+    joined_files,
+    place,
+    relay,
+    wire,
+)
 from rltrace.sync.bench import measuring
 from rltrace.sync.bench.measuring import OWN, PEERS, Round, Row, measure
 from rltrace.sync.bench.models import Memory, Model, Weights, model_of, seconds
@@ -16,12 +27,11 @@ from rltrace.sync.delta import DENSE, BadBlocks, Delta, Encoded, apply, encode, 
 from rltrace.sync.encodings import Encoder, Encoding
 from rltrace.sync.fetching import Fetch
 from rltrace.sync.filling import Filler
-from rltrace.sync.flat import ALIGNMENT_BYTES, pack, unpack
 from rltrace.sync.flat import layout_of as flat_layout_of
+from rltrace.sync.flat import pack, unpack
 from rltrace.sync.following import Elsewhere, Follower, Received, checked
 from rltrace.sync.frames import Kind
 from rltrace.sync.interface import Manifest as interface_Manifest
-from rltrace.sync.interface import Publisher, Subscriber
 from rltrace.sync.joined_files import JoinedFiles, sweep
 from rltrace.sync.joining import place_of
 from rltrace.sync.kernel import compiled

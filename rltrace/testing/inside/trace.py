@@ -7,9 +7,9 @@ from rltrace.trace import (
     manifest,
     packs,
     parquet,
-    run,
     segment,
     store,
+    tables,
     texts,
     vocabulary,
 )
@@ -21,7 +21,6 @@ from rltrace.trace.ends import End, read_ends
 from rltrace.trace.errors import (
     ANSWER_IS_NO,
     CANNOT_TELL,
-    INTERRUPTED,
     OK,
     UNREADABLE,
     WRONG_USAGE,
@@ -40,7 +39,6 @@ from rltrace.trace.outside import from_outside
 from rltrace.trace.own_files import FOLLOW_VARIABLE, open_own
 from rltrace.trace.packs import MOST_PACKED_BYTES, NotAPack, Piece, apply, pack, unpack
 from rltrace.trace.parquet import compact, delete_segments
-from rltrace.trace.printable import visible
 from rltrace.trace.questions import only_asks
 from rltrace.trace.reach import AGAIN, ALL_LOOKED, LOOKED, SHIPPED
 from rltrace.trace.redacted import REDACTED, redacted, redacted_facts
@@ -56,7 +54,6 @@ from rltrace.trace.run_dir import (
     RECORDING_STOPPED,
     RUN_FILE,
     RUN_VARIABLE,
-    RunExistsError,
     create_run,
     dumps,
     holds_run,

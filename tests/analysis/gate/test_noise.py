@@ -7,9 +7,14 @@ import math
 import numpy as np
 import pytest
 
-from rltrace.analysis.gate.contrast import quantile, tail
-from rltrace.analysis.gate.resampling import drawn_counts, mean_block
-from rltrace.testing.inside.analysis import warmup_steps, without_stalls
+from rltrace.testing.inside.analysis import (
+    drawn_counts,
+    mean_block,
+    quantile,
+    student_tail,
+    warmup_steps,
+    without_stalls,
+)
 from tests.analysis.gate.simulated import correlated
 
 
@@ -20,12 +25,9 @@ from tests.analysis.gate.simulated import correlated
 def test_the_quantiles_of_student_are_those_of_the_tables(freedom: float, value: float) -> None:
     assert quantile(0.975, freedom) == pytest.approx(value, abs=2e-3)
     assert quantile(0.025, freedom) == pytest.approx(-value, abs=2e-3)
-    assert tail(value, freedom) == pytest.approx(0.025, abs=1e-4)
-    assert tail(-value, freedom) == pytest.approx(0.975, abs=1e-4)
-
-
-def test_a_tail_of_an_unknown_value_is_unknown() -> None:
-    assert math.isnan(tail(math.nan, 3))
+    assert student_tail(value, freedom) == pytest.approx(0.025, abs=1e-4)
+    assert student_tail(-value, freedom) == pytest.approx(0.975, abs=1e-4)
+    assert math.isnan(student_tail(math.nan, freedom))
 
 
 def test_neighbours_that_are_alike_are_drawn_in_longer_blocks() -> None:
@@ -87,11 +89,7 @@ def test_a_stall_is_cut_to_what_is_usual_and_a_slow_run_is_not() -> None:
     assert cut[1][7] < 1.15
     assert cut[2].mean() == pytest.approx(runs[2].mean())
     assert (cut[0] == runs[0]).all()
-
-
-def test_the_work_that_runs_share_is_no_stall() -> None:
-    random = np.random.default_rng(6)
-    work = np.where(np.arange(40) % 10 == 3, 4.0, 1.0)
-    runs = [work * np.exp(0.02 * random.normal(size=40)) for _ in range(3)]
+    shared = np.where(np.arange(40) % 10 == 3, 4.0, 1.0)  # work of all runs is no stall
+    runs = [shared * np.exp(0.02 * random.normal(size=40)) for _ in range(3)]
     for before, after in zip(runs, without_stalls(runs, paired=True), strict=True):
         assert after == pytest.approx(before)

@@ -1,4 +1,4 @@
-"""How a job ended, and which of its steps and processes did not live to see it."""
+"""How a job ended, which of its steps did not live to see it, and steps that hang."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from rltrace.testing.inside.analysis import ALARM, NOTE, summarize
 from rltrace.testing.inside.trace import Stage
 from rltrace.testing.made import at, process, run_of
 from tests.analysis.health.jobs import health_of, kinds, steps
+from tests.analysis.walls.walled import in_steps
 
 
 @pytest.mark.parametrize(
@@ -35,24 +36,19 @@ def test_a_job_that_failed_is_no_job_that_somebody_ended(
     assert found.well == (("crash", ALARM) not in expected)
 
 
-def test_a_job_that_died_in_its_first_step(tmp_path: Path) -> None:
-    driver = process("driver", (("step", 0), 0, -1), (Stage.ROLLOUT, 0, 3))
-    found = health_of(run_of(tmp_path, driver, exit_code=1))
-    assert "before its first step was complete" in found.alarms[0].says
-    assert not found.well
-
-
 @pytest.mark.parametrize(
     ("code", "words"),
     [
         (3, "the job failed (exit code 3) in step 0, before its first step was complete"),
-        (137, "the job failed (exit code 137, SIGKILL) in step 0, before its first"),
-        (-9, "the job failed (signal 9, SIGKILL) in step 0, before its first"),
+        (137, "the job failed (exit code 137, SIGKILL) in step 0"),
+        (-9, "the job failed (signal 9, SIGKILL) in step 0"),
     ],
 )
 def test_how_a_job_ended_is_named(tmp_path: Path, code: int, words: str) -> None:
     driver = process("driver", (("step", 0), 0, -1), (Stage.ROLLOUT, 0, 3))
-    assert health_of(run_of(tmp_path, driver, exit_code=code)).alarms[0].says.startswith(words)
+    found = health_of(run_of(tmp_path, driver, exit_code=code))
+    assert found.alarms[0].says.startswith(words)
+    assert not found.well
 
 
 @pytest.mark.parametrize(
@@ -72,11 +68,9 @@ def test_a_job_that_nobody_saw_end(
 
 def failing(*failed: int, of: int) -> list[tuple[Any, ...]]:
     """Steps of 10 s, some of which an exception left."""
-    spans: list[tuple[Any, ...]] = []
-    for n in range(of):
-        end = -1 if n in failed else 10 * n + 10
-        spans += [(("step", n), 10 * n, end), (Stage.TRAIN, 10 * n, 10 * n + 5)]
-    return spans
+    spans = in_steps(10, (("step", 0), 0, 10), (Stage.TRAIN, 0, 5), count=of)
+    return [(what, begin, -1 if what in [("step", n) for n in failed] else end)
+            for what, begin, end in spans]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -127,29 +121,122 @@ def test_a_process_that_fell_silent_while_the_job_went_on(
     assert found.alarms[0].says.startswith(says)
 
 
-def test_restarts(tmp_path: Path) -> None:
-    first = process("learner", *steps(*[10] * 6))
-    again = process("learner", (("step", 4), 80, 90), (("step", 5), 90, 100), rank=1)
-    found = health_of(run_of(tmp_path, first, again))
-    assert ("restart", ALARM) in kinds(found)
-
-
 def test_one_step_and_nothing_at_all_are_no_reason_for_an_alarm(tmp_path: Path) -> None:
     assert health_of(run_of(tmp_path / "one", process("driver", *steps(10)))).alarms == ()
     assert health_of(run_of(tmp_path / "none")).alarms == ()
 
 
-def test_numbers_that_come_again_are_a_restart_or_a_count_that_began_anew(tmp_path: Path) -> None:
-    def numbered(begin_s: int, rank: int, *numbers: int) -> Any:
-        windows = [
-            (("step", n), begin_s + 10 * i, begin_s + 10 * i + 10) for i, n in enumerate(numbers)
-        ]
-        return process("driver", *windows, rank=rank)
+@pytest.mark.parametrize(
+    ("again", "says"),
+    [
+        ([(0, 0, 1, 2), (40, 1, 2, 3)], "2 steps were done again after a restart"),
+        ([(0, 0, 1, 2, 0, 1, 2)], "the numbers of 3 steps came again in one process"),
+    ],
+    ids=["a restart", "a count that began anew"],
+)
+def test_numbers_that_come_again_are_a_restart_or_a_count_that_began_anew(
+    tmp_path: Path, again: list[tuple[int, ...]], says: str
+) -> None:
+    made = [
+        process("driver", *((("step", n), begin + 10 * i, begin + 10 * i + 10)
+                            for i, n in enumerate(numbers)), rank=rank)
+        for rank, (begin, *numbers) in enumerate(again)
+    ]  # fmt: skip
+    found = health_of(run_of(tmp_path, *made))
+    assert ("restart", ALARM) in kinds(found)
+    (alarm,) = (one for one in found.alarms if one.kind == "restart")
+    assert says in alarm.says
 
-    restarted = run_of(tmp_path / "a", numbered(0, 0, 0, 1, 2), numbered(40, 1, 1, 2, 3))
-    (alarm,) = (one for one in health_of(restarted).alarms if one.kind == "restart")
-    assert alarm.says == "2 steps were done again after a restart"
-    anew = run_of(tmp_path / "b", numbered(0, 0, 0, 1, 2, 0, 1, 2))
-    (alarm,) = (one for one in health_of(anew).alarms if one.kind == "restart")
-    assert "the numbers of 3 steps came again in one process" in alarm.says
-    assert "number steps through" in alarm.says
+
+def test_a_step_that_never_ends_is_a_hang_by_the_measure_of_the_usual_ones(tmp_path: Path) -> None:
+    driver = process("driver", *steps(*[10] * 6), (("step", 6), 60, -1), (Stage.WAIT, 60, -1))
+    hung = health_of(run_of(tmp_path, driver, end_real_ns=at(160)))
+    assert kinds(hung) == [("hang", ALARM)]
+    assert health_of(run_of(tmp_path / "on", driver, end_real_ns=at(75))).well
+    few = process("driver", *steps(30, 10), (("step", 2), 40, -1))  # they tell it by the longest
+    found = health_of(run_of(tmp_path / "few", few, end_real_ns=at(131)))
+    assert kinds(found) == [("hang", ALARM)]
+    assert health_of(run_of(tmp_path / "few on", few, end_real_ns=at(129))).well
+
+
+SIGNALLED: dict[str, Any] = {"exit_code": 130, "signals": [2]}
+
+
+@pytest.mark.parametrize(
+    ("meta", "spans"),
+    [
+        (SIGNALLED, [(Stage.REWARD, 60, 185)]),  # Ctrl-C has ended it
+        ({"exit_code": 124}, [(Stage.REWARD, 60, 185)]),  # `timeout -s INT`
+        ({"exit_code": 137}, [(Stage.REWARD, 60, -1)]),
+        ({"exit_code": 143}, [(Stage.REWARD, 60, -1)]),
+        ({"exit_code": 137}, []),
+    ],
+)
+def test_a_hang_is_one_however_it_was_ended(
+    tmp_path: Path, meta: dict[str, Any], spans: list[tuple[Any, ...]]
+) -> None:
+    driver = process("driver", *steps(*[10] * 6), (("step", 6), 60, -1), *spans)
+    found = health_of(run_of(tmp_path, driver, end_real_ns=at(187), **meta)).alarms
+    (hang,) = (alarm for alarm in found if alarm.kind == "hang")
+    assert hang.severity == ALARM
+    assert "step 6 had been in progress for 13 times the usual step" in hang.says
+    assert ("of it in “reward”" in hang.says) == bool(spans)
+
+
+def test_a_short_hang_that_ctrl_c_ended_is_seen_and_a_short_end_is_none(tmp_path: Path) -> None:
+    usual, begun = [0.1] * 8, (("step", 8), 0.8, -1)
+    hung = process("driver", *steps(*usual), begun, (Stage.REWARD, 0.8, 8))
+    found = health_of(run_of(tmp_path, hung, end_real_ns=at(8.2), **SIGNALLED))
+    assert kinds(found)[0] == ("hang", ALARM)
+    assert "7.2 s of it in “reward”" in found.alarms[0].says
+    for n, stage in enumerate([Stage.REWARD, Stage.EVAL]):  # at work, or at what takes long
+        ends_s = 1 if stage is Stage.REWARD else 8
+        driver = process("driver", *steps(*usual), begun, (stage, 0.8, ends_s))
+        assert health_of(run_of(tmp_path / str(n), driver, end_real_ns=at(9), **SIGNALLED)).well
+
+
+@pytest.mark.parametrize(("code", "asked"), [(137, []), (130, [2]), (0, [])])
+@pytest.mark.parametrize(("open_s", "stuck"), [(0.8, False), (4, False), (40, True)])
+def test_a_job_of_short_steps_hangs_by_seconds_too(
+    tmp_path: Path, open_s: float, stuck: bool, code: int, asked: list[int]
+) -> None:
+    spans = (("step", 8), 0.4, -1), (Stage.REWARD, 0.4, -1)
+    driver = process("driver", *steps(*[0.05] * 8), *spans)
+    ended = {"end_real_ns": at(0.4 + open_s), "exit_code": code, "signals": asked}
+    found = health_of(run_of(tmp_path, driver, **ended))
+    assert (("hang", ALARM) in kinds(found)) == stuck
+
+
+@pytest.mark.parametrize(("until_s", "stuck"), [(20, False), (60, True)])
+def test_a_first_step_that_ctrl_c_ended_while_stuck(
+    tmp_path: Path, until_s: float, stuck: bool
+) -> None:
+    spans = [(("step", 0), 0, -1), (Stage.DATA, 0, 5), (Stage.ROLLOUT, 5, until_s)]
+    driver = process("driver", *spans)
+    found = health_of(run_of(tmp_path, driver, end_real_ns=at(until_s + 1), **SIGNALLED))
+    assert (("hang", ALARM) in kinds(found)) == stuck
+    if stuck:
+        assert "stuck in “rollout”" in found.alarms[0].says
+
+
+@pytest.mark.parametrize(
+    ("worked_s", "until_s", "stuck"),
+    [
+        (5, 25, False),  # nothing for 20 s may be anything
+        (5, 40, True),
+        (20, 79, False),
+        (20, 81, True),
+    ],
+)
+def test_a_first_step_in_which_nothing_happens_any_more_is_stuck(
+    tmp_path: Path, worked_s: float, until_s: float, stuck: bool
+) -> None:
+    spans = [(("step", 0), 0, -1), (Stage.DATA, 0, worked_s), (Stage.ROLLOUT, worked_s, -1)]
+    run = run_of(tmp_path, process("driver", *spans), end_real_ns=at(until_s))
+    found = summarize(run, predict=False)
+    assert kinds(found.health) == ([("hang", ALARM)] if stuck else [])
+    if stuck:
+        says = f"had not ended after {until_s} s, and for the last {until_s - worked_s} s"
+        assert says in found.health.alarms[0].says
+        assert "stuck in “rollout”" in found.health.alarms[0].says
+    assert "step 0 was begun and has no end" in found.verdict.because

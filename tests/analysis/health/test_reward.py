@@ -1,15 +1,17 @@
-"""A reward that collapses alarms, noise alone never does; what a gain in reward has cost."""
+"""A reward that collapses alarms, and so do NaN and infinity in what a job learns from; noise
+alone never does, nor do unknown figures. What a gain in reward has cost."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from rltrace.testing.inside.analysis import ALARM, summarize
+from rltrace.testing.inside.analysis import ALARM, NOTE, summarize
 from rltrace.testing.inside.report import reward_section
-from rltrace.testing.inside.trace import Outcome, Run
+from rltrace.testing.inside.trace import Fate, Outcome, Run
 from rltrace.testing.made import process, rows, run_of
 from tests.analysis.health.jobs import health_of, kinds, steps
 
@@ -47,13 +49,10 @@ def test_a_collapse_is_a_large_fall_that_stays(
     found = summarize(rewarded(tmp_path, by_step, noise=0.05), predict=False)
     assert found.reward is not None
     collapse = found.reward.collapse
-    if fell_at is None:
-        assert collapse is None
-        assert found.health.well
-    else:
-        assert collapse is not None
-        assert abs(collapse.step - fell_at) <= 1
-        assert kinds(found.health) == [("reward", ALARM)]
+    assert found.health.well == (fell_at is None)
+    assert kinds(found.health) == [("reward", ALARM)] * (fell_at is not None)
+    assert (collapse is None) == (fell_at is None)
+    assert collapse is None or fell_at is None or abs(collapse.step - fell_at) <= 1
 
 
 def test_noise_alone_never_alarms(tmp_path: Path) -> None:
@@ -97,3 +96,83 @@ def test_rewards_whose_sum_no_number_holds_are_shown(tmp_path: Path, of_step: li
     first, *_ = reward_section(summary.reward, summary.signal).lines
     told = first.removeprefix("Mean verdict ").split(" at first")[0]
     assert told in ("not finite", "–", "0.500")
+
+
+def test_figures_that_are_not_finite(tmp_path: Path) -> None:
+    driver = process("driver", *steps(*[10] * 6))
+    rows(driver, "rewards", start_s=[1, 1], end_s=[2, 2], value=[np.inf, np.nan], outcome=[0, 0])
+    rows(driver, "uses", time_s=[3], trajectory=[1], fate=[Fate.TRAINED], tokens=[5],
+         sum_w=[np.inf], sum_w_squared=[np.inf])  # fmt: skip
+    rows(driver, "samples", time_s=[3, 4], counter=["actor/loss", "queue"], value=[np.nan, np.nan])
+    says = " ".join(alarm.says for alarm in health_of(run_of(tmp_path, driver)).alarms)
+    assert "samples with infinite importance ratios: 1" in says
+    assert "infinite rewards: 1" in says
+    assert "actor/loss was NaN or infinite in 1 of 1 reading, first in step 0" in says
+    assert "queue" not in says
+
+
+UNKNOWN = np.array([-1], np.int64).view(np.float64)[0]
+
+
+@pytest.mark.parametrize(
+    ("bad", "value", "outcome", "expected"),
+    [
+        (range(6, 12), np.nan, Outcome.OK, [("not finite", ALARM)]),
+        ([11], np.nan, Outcome.OK, [("not finite", ALARM)]),
+        ([3], np.nan, Outcome.OK, [("not finite", NOTE)]),  # it has come back
+        (range(6, 12), UNKNOWN, Outcome.OK, []),  # nobody said what the verdict was
+        (range(8, 12), np.nan, Outcome.ERROR, []),  # a verdict that failed is none
+    ],
+)
+def test_rewards_that_are_given_as_nan_are_no_unknown_ones(
+    tmp_path: Path, bad: Any, value: float, outcome: int, expected: list[tuple[str, str]]
+) -> None:
+    driver = process("driver", *steps(*[10] * 6))
+    places = range(12)
+    rows(driver, "rewards", start_s=[5 * n + 1 for n in places], end_s=[5 * n + 2 for n in places],
+         trajectory=list(places), value=[value if n in bad else n % 2 for n in places],
+         outcome=[outcome if n in bad else Outcome.OK for n in places])  # fmt: skip
+    found = health_of(run_of(tmp_path, driver)).alarms
+    assert [(alarm.kind, alarm.severity) for alarm in found] == expected
+    if expected and len(bad) > 1:
+        assert found[0].says == "the reward was NaN in 6 of 12 verdicts, first in step 3"
+
+
+def logged(path: Path, **by_counter: list[float]) -> Run:
+    """A run that logs these figures at the end of its steps, one a step."""
+    driver = process("driver", *steps(*[10] * max(map(len, by_counter.values()))))
+    for counter, values in by_counter.items():
+        rows(driver, "samples", time_s=[10 * n + 10 for n in range(len(values))],
+             counter=[counter] * len(values), value=values)  # fmt: skip
+    return run_of(path, driver)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([0.5] * 20, []),
+        ([0.5] * 15 + [np.nan] * 5, [("not finite", ALARM)]),
+        ([0.5] * 10 + [np.inf] + [0.5] * 10, [("not finite", NOTE)]),  # one update was skipped
+        ([np.nan, 0.5, 0.5], [("not finite", NOTE)]),  # not known yet
+        ([0.5, np.nan] * 10 + [0.5], [("not finite", ALARM)]),
+    ],
+)
+def test_a_loss_that_stays_no_number_forbids_advice_and_one_that_came_back_does_not(
+    tmp_path: Path, values: list[float], expected: list[tuple[str, str]]
+) -> None:
+    found = health_of(logged(tmp_path, **{"actor/pg_loss": values}))
+    assert kinds(found) == expected
+    assert found.well == (("not finite", ALARM) not in expected)
+
+
+LEARNED_FROM = ("reward", "critic/rewards/mean", "policy_loss", "actor/grad_norm", "critic/score")
+OTHER = ("val-core/math/reward/mean@1", "critic/rewards/std", "response_length", "eval_reward")
+
+
+@pytest.mark.parametrize("counter", LEARNED_FROM + OTHER)
+def test_what_the_job_learns_from_is_watched_and_what_may_be_no_number_is_not(
+    tmp_path: Path, counter: str
+) -> None:
+    found = health_of(logged(tmp_path, **{counter: [1.0, 1.0, np.nan]}))
+    says = f"{counter} was NaN or infinite in 1 of 3 readings, first in step 2"
+    assert [alarm.says for alarm in found.alarms] == [says] * (counter in LEARNED_FROM)

@@ -17,26 +17,28 @@ from rltrace.testing.inside.analysis import (
     NOTE,
     ROLLOUT,
     Constants,
+    RunAnalysis,
     Summary,
-    alarms,
     summarize,
     workload_of,
 )
 from rltrace.testing.inside.report import evidence, headline, warnings
 from rltrace.testing.inside.trace import Run, Stage
-from rltrace.testing.made import at, process, run_of
+from rltrace.testing.made import process, run_of
 from tests.analysis.health.jobs import health_of, kinds, steps
+from tests.analysis.walls.walled import first
 
 
-def test_noise_and_evaluations_are_no_stalls(tmp_path: Path) -> None:
+def test_noise_and_evaluations_and_slow_first_steps_are_no_stalls(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
-    driver = process("driver", *steps(*rng.uniform(8, 14, 20)))
-    end = max(span[1] for span in driver.spans) / 1e9 - at(0) / 1e9
-    driver.spans += process(
-        "driver", (("step", 20), end, end + 90), (Stage.TRAIN, end, end + 10),
-        (Stage.EVAL, end + 10, end + 90),
-    ).spans  # fmt: skip
-    assert health_of(run_of(tmp_path, driver)).alarms == ()
+    spans = steps(*rng.uniform(8, 14, 20))
+    end = max(span[2] for span in spans)
+    spans += [(("step", 20), end, end + 90), (Stage.TRAIN, end, end + 10)]
+    spans.append((Stage.EVAL, end + 10, end + 90))
+    assert health_of(run_of(tmp_path, process("driver", *spans))).alarms == ()
+    # Below five steps none is left out as warm-up, and the first is slow all the same.
+    few = run_of(tmp_path / "few", process("driver", *steps(60, 10, 10, 10)))
+    assert health_of(few).alarms == ()
 
 
 @pytest.mark.parametrize(("longest_s", "severity"), [(35, NOTE), (200, ALARM)])
@@ -50,34 +52,12 @@ def test_a_stall_says_when_where_and_what_it_cost(
     assert "in train" in found.alarms[0].says
 
 
-def test_steps_that_generate_for_several_updates_are_no_stalls(tmp_path: Path) -> None:
-    """Every fourth step generates, and takes four times as long; one of them as long again."""
-    spans, now = [], 0
-    for n in range(40):
-        rollout = 0 if n % 4 else 130 if n == 20 else 30
-        spans += [
-            (("step", n), now, now + rollout + 10),
-            (Stage.TRAIN, now + rollout, now + rollout + 10),
-        ]
-        spans += [(Stage.ROLLOUT, now, now + rollout)] if rollout else []
-        now += rollout + 10
-    found = health_of(run_of(tmp_path, process("driver", *spans)))
-    assert kinds(found) == [("stall", ALARM)]
-    assert "1 step (20)" in found.alarms[0].says
-    assert "in rollout" in found.alarms[0].says
-
-
 @pytest.mark.parametrize(("longer_s", "stalls"), [(0.09, []), (0.11, [("stall", ALARM)])])
 def test_what_the_scheduler_takes_from_very_short_steps_is_no_stall(
     tmp_path: Path, longer_s: float, stalls: list[tuple[str, str]]
 ) -> None:
     lengths = [0.002] * 12 + [0.002 + longer_s] + [0.002] * 12
     assert kinds(health_of(run_of(tmp_path, process("driver", *steps(*lengths))))) == stalls
-
-
-def test_slow_first_steps_of_a_short_run_are_no_stall(tmp_path: Path) -> None:
-    """Below five steps none is left out as warm-up, and the first is slow all the same."""
-    assert health_of(run_of(tmp_path, process("driver", *steps(60, 10, 10, 10)))).alarms == ()
 
 
 STEP = (6.0, 1.0, 3.0)
@@ -108,7 +88,7 @@ UPDATE = (0.0, 0.0, 1.0)
 def test_of_a_short_run_no_step_that_generates_is_held_against_those_that_do_not(
     tmp_path: Path, generated_for: int
 ) -> None:
-    """Six steps, of which every second, third or fifth generates: too few to tell their usual."""
+    """Six steps: too few to tell the usual one that generates."""
     lengths = [STEP if n % generated_for == 0 else UPDATE for n in range(6)]
     assert health_of(in_turns(tmp_path, *lengths)).alarms == ()
 
@@ -122,12 +102,25 @@ def test_a_step_that_only_updates_is_held_against_those_that_generate_where_few_
     assert "1 step (5) stalled: 90 s where 10 s is usual" in found.alarms[0].says
 
 
-def test_what_stalled_a_step_is_told_by_steps_of_its_kind(tmp_path: Path) -> None:
-    """Every fourth step generates; one is longer by its verdicts more than by what it generates."""
-    lengths = [(12.0, 1.0, 3.0) if n % 4 == 0 else UPDATE for n in range(40)]
-    lengths[20] = (30.0, 25.0, 3.0)
+@pytest.mark.parametrize(
+    ("usual", "other", "says"),
+    [
+        # Every fourth step generates, and takes longer; one of them by what it generates.
+        ((30.0, 0.0, 10.0), (130.0, 0.0, 10.0),
+         "140 s where 40 s is usual, most of the difference in rollout"),
+        # One is longer by its verdicts more than by what it generates.
+        ((12.0, 1.0, 3.0), (30.0, 25.0, 3.0),
+         "58 s where 16 s is usual, most of the difference in reward"),
+    ],
+)  # fmt: skip
+def test_what_stalled_a_step_is_told_by_steps_of_its_kind(
+    tmp_path: Path, usual: tuple[float, float, float], other: tuple[float, float, float], says: str
+) -> None:
+    lengths = [usual if n % 4 == 0 else (0.0, 0.0, usual[2]) for n in range(40)]
+    lengths[20] = other
     found = health_of(in_turns(tmp_path, *lengths))
-    assert "58 s where 16 s is usual, most of the difference in reward" in found.alarms[0].says
+    assert kinds(found) == [("stall", ALARM)]
+    assert found.alarms[0].says.startswith(f"1 step (20) stalled: {says}")
 
 
 def test_of_several_stalls_the_mean_is_held_against_one_usual_step(tmp_path: Path) -> None:
@@ -175,12 +168,11 @@ def test_a_step_that_stalled_changes_neither_the_verdict_nor_the_advice(
     assert kinds(found.health) == [("stall", ALARM)]
     assert found.health.well
     assert found.steps.stalled == (place,)
-    assert found.verdict.first is not None
-    assert (found.verdict.first.name, found.verdict.confidence) == (ROLLOUT, LIKELY)
-    assert found.verdict.first.cost.share == pytest.approx(0.6)
+    assert (first(found), found.verdict.confidence) == (ROLLOUT, LIKELY)
+    assert found.verdict.walls[0].cost.share == pytest.approx(0.6)
     assert headline(found) == headline(well)
     assert advice(found) == advice(well) != []
-    assert alarms(run) == ()
+    assert RunAnalysis(run).health.forbids == ()
     assert workload_of(run)(Constants()).measured_step_s == pytest.approx(10)
 
 
@@ -188,45 +180,35 @@ def test_many_stalls_in_one_half_of_a_run_leave_the_other_half(tmp_path: Path) -
     lengths = [STEP, STALLED, STEP, STALLED, *[STEP] * 9]
     found = summarize(in_turns(tmp_path / "early", *lengths), predict=False)
     assert (found.steps.stalled, found.steps.steady) == ((1, 3), 9)
-    assert found.verdict.first is not None
-    assert found.verdict.first.name == ROLLOUT
-    assert summarize(in_turns(tmp_path / "late", *lengths[::-1]), predict=False).steps.stalled == (
-        9,
-        11,
-    )
+    assert first(found) == ROLLOUT
+    late = summarize(in_turns(tmp_path / "late", *lengths[::-1]), predict=False)
+    assert late.steps.stalled == (9, 11)
 
 
-def test_the_report_says_what_stalled_and_what_it_is_judged_by(tmp_path: Path) -> None:
-    found = summarize(
-        in_turns(tmp_path, *[STEP] * 5, (6.0, 101.0, 3.0), *[STEP] * 8), predict=False
-    )
-    assert next(iter(evidence(found))) == (
-        "of steps 6 to 13, the longest stretch without a stall; what stalled stands below"
-    )
-    said = next(says for says in warnings(found) if "stalled" in says)
-    assert said.startswith("1 step (5) stalled: 110 s where 10 s is usual, most of the difference")
-    assert "in reward" in said
+def test_the_report_and_every_command_say_the_stall_and_answer_all_the_same(
+    tmp_path: Path,
+) -> None:
+    run = in_turns(tmp_path, *[STEP] * 5, (6.0, 101.0, 3.0), *[STEP] * 8)
+    found = summarize(run, predict=False)
+    assert next(iter(evidence(found))).startswith("of steps 6 to 13, the longest stretch")
+    says = "1 step (5) stalled: 110 s where 10 s is usual"
+    assert any(one.startswith(says) and "in reward" in one for one in warnings(found))
     assert found.cascade is not None
     lost = {one.reason: one.seconds for one in found.cascade.seconds}
     assert lost["stalls, beyond a usual step"] == pytest.approx(100)
-
-
-def test_every_command_says_the_stall_and_answers_all_the_same(tmp_path: Path) -> None:
-    path = in_turns(tmp_path, *[STEP] * 5, (6.0, 101.0, 3.0), *[STEP] * 8).path
-    says = "1 step (5) stalled: 110 s where 10 s is usual"
-    told = json.loads(asked("report", path, "--json"))
+    told = json.loads(asked("report", run.path, "--json"))
     assert (told["health"]["well"], told["health"]["alarms"][0]["beside"]) == (True, True)
     assert told["verdict"]["alarms"] == []
     assert told["verdict"]["fixes"]
     assert (told["steps"]["stalled"], told["steps"]["steady"]) == ([5], 8)
     assert [time["steady"] for time in told["steps"]["times"]] == [False] * 6 + [True] * 8
-    answer = json.loads(asked("whatif", path, "--json"))
+    answer = json.loads(asked("whatif", run.path, "--json"))
     assert answer["alarms"] == []
     assert answer["beside"][0].startswith(says)
     assert answer["predictions"]
     assert answer["before"]["step_s"] == pytest.approx(10)
-    assert f"Left out: {says}" in " ".join(asked("whatif", path).split())
-    assert says in " ".join(asked("doctor", path).split())
+    for command in ("whatif", "doctor"):
+        assert says in " ".join(asked(command, run.path).split())
 
 
 def asked(*words: object) -> str:
@@ -253,7 +235,7 @@ def test_where_the_others_are_not_what_the_run_is_the_alarm_stands_in_place_of_t
     assert headline(found).startswith("The run is not well: steps stalled")
     assert found.steps.stalled == ()
     assert found.verdict.fixes == ()
-    assert len(alarms(run)) == 1
+    assert len(RunAnalysis(run).health.forbids) == 1
 
 
 def test_stalls_that_cost_little_are_counted(tmp_path: Path) -> None:

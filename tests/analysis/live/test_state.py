@@ -159,50 +159,34 @@ def test_what_the_next_step_trained_on_is_not_the_one_befores(
     assert [(one.step, one.trained_tokens) for one in window.recent] == [(0, 50)]
 
 
-def test_without_steps_the_figures_are_of_the_last_minute(folder: Path, learner: Recorder) -> None:
-    now = up_for_days(learner)
-    for second in range(200, -3600, -10):
-        span = begin(learner, Stage.ROLLOUT)
-        span.set(end_ns=now - second * SECOND + SECOND, start_ns=now - second * SECOND)
-    window = seen(folder).window
+@pytest.mark.parametrize("ago_s", [0, 3600], ids=["it goes on", "it ended an hour ago"])
+def test_without_steps_the_figures_are_of_the_last_minute_of_the_run(
+    folder: Path, learner: Recorder, ago_s: int
+) -> None:
+    now = up_for_days(learner) - ago_s * SECOND
+    for second in range(200, -1 if ago_s else -3600, -10):
+        start_ns = now - second * SECOND
+        begin(learner, Stage.ROLLOUT).set(end_ns=start_ns + SECOND, start_ns=start_ns)
+    if ago_s:
+        end_ns = time.time_ns() - ago_s * SECOND
+        begun = {"start_real_ns": end_ns - 200 * SECOND, "end_real_ns": end_ns}
+        update_run_json(str(folder), exit_code=0, **begun)
+    shown = seen(folder)
+    window = shown.window
     assert window is not None
     assert window.steps == 0
     assert window.seconds == pytest.approx(60, abs=1)
-    [row] = window.stages
-    assert row.tau_s == pytest.approx(6, abs=1.1)
-
-
-def test_of_a_run_without_steps_that_has_ended_it_is_its_own_last_minute(
-    folder: Path, learner: Recorder
-) -> None:
-    ago = 3600  # seconds since the job ended
-    now = up_for_days(learner)
-    for second in range(200, -1, -10):
-        span = begin(learner, Stage.ROLLOUT)
-        start_ns = now - (ago + second) * SECOND
-        span.set(end_ns=start_ns + SECOND, start_ns=start_ns)
-    end_ns = time.time_ns() - ago * SECOND
-    update_run_json(
-        str(folder), start_real_ns=end_ns - 200 * SECOND, end_real_ns=end_ns, exit_code=0
-    )
-    shown = seen(folder)
-    assert shown.window is not None
-    assert shown.window.seconds == pytest.approx(60, abs=1)
-    assert [row.tau_s for row in shown.window.stages] == [pytest.approx(6, abs=1.1)]
-    assert shown.roles[0].busy == {"rollout": pytest.approx(0.1, abs=0.02)}
+    assert [row.tau_s for row in window.stages] == [pytest.approx(6, abs=1.1)]
+    if ago_s:
+        assert shown.roles[0].busy == {"rollout": pytest.approx(0.1, abs=0.02)}
 
 
 def test_counters_and_their_rates(folder: Path, learner: Recorder) -> None:
     now = time.monotonic_ns()
     for second in range(3):
         for name, value in (("host/cpu_busy_seconds", 2.0 * second), ("gpu/power_watts", 300.0)):
-            learner.append(
-                "samples",
-                counter=learner.name(name),
-                value=value,
-                device=0,
-                time_ns=now + second * SECOND,
-            )
+            at = {"device": 0, "time_ns": now + second * SECOND}
+            learner.append("samples", counter=learner.name(name), value=value, **at)
     read = {reading.counter: reading for reading in seen(folder).readings}
     assert read["host/cpu_busy_seconds"].per_s == pytest.approx(2.0)
     assert read["gpu/power_watts"].value == 300.0
@@ -240,30 +224,30 @@ def test_the_jobs_command_is_killed(folder: Path, learner: Recorder) -> None:
     assert shown.step.step == 4
 
 
-def test_while_wrap_lives_it_is_waited_for_to_say_how_the_job_ended(folder: Path) -> None:
-    update_run_json(str(folder), command_pid=-1)  # this process made the run: it is `wrap`
-    assert not seen(folder).job.is_over
+HOUR_NS = 3600 * SECOND
+GONE = 2**30
 
 
-def test_a_pid_that_is_somebody_elses_by_now_is_not_the_job(folder: Path) -> None:
-    begun = time.monotonic_ns() - 3600 * SECOND
-    update_run_json(str(folder), command_pid=os.getpid(), start_monotonic_ns=begun)
-    assert seen(folder).job.state == "killed"
-
-
-def test_a_clock_that_was_set_ends_no_job(folder: Path) -> None:
-    """Real time was an hour behind when the run began."""
-    begun = time.time_ns() - 3600 * SECOND
-    update_run_json(str(folder), command_pid=os.getpid(), start_real_ns=begun)
-    assert not seen(folder).job.is_over
-
-
-def test_of_another_container_nobody_here_can_tell(folder: Path) -> None:
-    """Containers of a machine share its boot id, and see other pids."""
-    update_run_json(str(folder), command_pid=2**30, wrap_pid=2**30)
-    assert seen(folder).job.state == "killed"
-    update_run_json(str(folder), host="another-container")
-    assert not seen(folder).job.is_over
+@pytest.mark.parametrize(
+    ("meta", "killed"),
+    [
+        ({}, False),  # nothing is recorded yet
+        ({"command_pid": -1}, False),  # this process made the run: it is `wrap`, and will say how
+        ({"command_pid": os.getpid(), "start_monotonic_ns": time.monotonic_ns() - HOUR_NS}, True),
+        ({"command_pid": os.getpid(), "start_real_ns": time.time_ns() - HOUR_NS}, False),
+        ({"command_pid": GONE, "wrap_pid": GONE}, True),
+        ({"command_pid": GONE, "wrap_pid": GONE, "host": "another-container"}, False),
+    ],
+    ids=["nothing yet", "wrap lives", "a pid of somebody else", "the clock was set", "gone",
+         "containers of a machine share its boot id, and see other pids"],
+)  # fmt: skip
+def test_whether_a_job_of_which_nobody_said_how_it_ended_is_there(
+    folder: Path, meta: dict[str, Any], killed: bool
+) -> None:
+    update_run_json(str(folder), **meta)
+    job = seen(folder).job
+    assert (job.state == "killed", job.is_over) == (killed, killed)
+    assert meta or job.state == "starting"
 
 
 def test_a_run_that_is_deleted_meanwhile(folder: Path, learner: Recorder) -> None:
@@ -272,11 +256,8 @@ def test_a_run_that_is_deleted_meanwhile(folder: Path, learner: Recorder) -> Non
     shutil.rmtree(folder)
     state.poll()
     assert state.snapshot().job.state == "deleted"
-
-
-def test_no_run(tmp_path: Path) -> None:
     with pytest.raises(RltraceError, match="is no run"):
-        LiveState(tmp_path)
+        LiveState(folder.parent)
 
 
 @pytest.mark.parametrize(
@@ -287,12 +268,8 @@ def test_no_run(tmp_path: Path) -> None:
         ({"end_real_ns": 9, "exit_code": 128 + 9}, False, "killed", "SIGKILL (kill -9)"),
         ({"end_real_ns": 9, "exit_code": 128 + 11}, False, "killed", "SIGSEGV"),
         ({"end_real_ns": 9, "exit_code": 130, "signals": [2]}, False, "ended", "from outside"),
-        (
-            {"end_real_ns": 9, "exit_code": None},
-            False,
-            "killed",
-            "nobody saw how the job ended",
-        ),
+        ({"end_real_ns": 9, "exit_code": None, "wrap_pid": 7}, False, "killed", "nobody saw how"),
+        ({"end_real_ns": 9, "exit_code": None, "wrap_pid": None}, False, "ended", "ended"),
         ({}, True, "running", "running"),
         ({}, False, "killed", "is gone"),
         ({}, None, "silent", "no sign of life for 40 s"),
@@ -328,7 +305,3 @@ def test_what_was_shipped_is_shown_as_of_when_it_was_looked_at(
     told[LOOKED] = now - 1000 * SECOND
     write_json(str(folder / NODES / f"{UP_FOR_DAYS}.json"), told)
     assert seen(folder).job.state == "silent"
-
-
-def test_nothing_is_recorded_yet(folder: Path) -> None:
-    assert seen(folder).job.state == "starting"

@@ -1,27 +1,44 @@
-"""Cost models: decoding, training, memory, collectives, weights, environments; what is refused."""
+"""Cost models, lengths and shapes: decoding, training, memory, collectives, weights, tools."""
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
-from rltrace.analysis.plan.costs import env_seconds, learner, rollout
-from rltrace.analysis.plan.engine import decoding
-from rltrace.analysis.plan.memory import activation_bytes, training_memory, zero_bytes
-from rltrace.analysis.plan.training import Layout, refuse_bandwidth, refuse_mfu, training
+from rltrace.analysis.plan import shapes
+from rltrace.analysis.plan.generation import Decoding, decoding, env_seconds, rollout
+from rltrace.analysis.plan.learner import (
+    activation_bytes,
+    learner,
+    refuse_bandwidth,
+    refuse_mfu,
+    training_memory,
+    zero_bytes,
+)
+from rltrace.analysis.plan.spec import lengths
 from rltrace.testing.inside.analysis import (
     MECHANISMS,
+    MEMORY_TB_PER_S,
+    PEAK_TFLOPS,
     Environment,
     PlanConstants,
     all_gather_s,
     all_reduce_s,
     broadcast_s,
     gpu,
+    hardware,
+    log_deviation,
     movement,
-    shapes,
+    packaged,
 )
+from rltrace.testing.inside.analysis import plan_constants_table as plan_constants
+from rltrace.testing.inside.analysis import whatif_constants_table as whatif_constants
 from rltrace.testing.inside.trace import RltraceError, Stage
 from tests.analysis.plan.made import spec
 
@@ -29,53 +46,46 @@ H100 = gpu("H100")
 SEVEN = shapes.by_name("Qwen2.5-7B")
 
 
-def engine(pool: int = 8, **options: float):  # type: ignore[no-untyped-def]
-    return decoding(SEVEN, H100, PlanConstants(), 1000, 200, 8, 512, pool, **options)
+def engine(
+    mean: float = 1000, prompt: float = 200, share: int = 8, pool: int = 8, **tables: Any
+) -> Decoding:
+    """Engines of H100 and sequences of a mean length, at whose end they are twice as long."""
+    size = {"mean_tokens": 2 * (mean - prompt), "cap_tokens": 4 * mean, "prompt_tokens": prompt}
+    batch = {"prompts": 512 // share, "group": share}
+    one = spec(batch=batch, lengths={**size, "variation": 0}, **tables)
+    return decoding(one, pool, PlanConstants(), H100)
 
 
-def test_an_iteration_is_never_faster_than_its_roofline() -> None:
+def test_an_iteration_is_never_faster_than_its_roofline_and_many_are_fast_together() -> None:
     found = engine()
     for running in (1, 16, found.slots):
         read = SEVEN.weight_bytes + running * 1000 * SEVEN.kv_bytes
         assert found.iteration_s(running) > read / (found.ways * H100.bandwidth)
-
-
-def test_a_lone_sequence_is_slow_and_many_are_fast_together() -> None:
-    found = engine()
     assert 50 < found.tokens_per_s(1) < 250
     assert found.tokens_per_s(64) > 20 * found.tokens_per_s(1)
 
 
 def test_slots_are_what_memory_holds_up_to_the_engines_limit() -> None:
-    long = decoding(SEVEN, H100, PlanConstants(), 60_000, 200, 8, 512, 8)
+    long = engine(60_000)
     assert long.because == "memory for caches"
-    assert long.slots * long.sequence_bytes <= long.cache_bytes
-    assert engine(most=32.0).slots == 32
+    room = long.ways * H100.memory_bytes * PlanConstants()["engine_memory_share"]
+    assert long.slots * long.sequence_bytes <= room - SEVEN.weight_bytes
+    assert engine(engine={"sequences": 32}).slots == 32
 
 
 def test_a_shared_prompt_is_held_once_for_its_samples() -> None:
-    alone, shared = (
-        decoding(SEVEN, H100, PlanConstants(), 2000, 1600, share, 512, 8).sequence_bytes
-        for share in (1, 16)
-    )
-    assert alone == pytest.approx(2000 * SEVEN.kv_bytes)
+    assert engine(2000, 1600, 1).sequence_bytes == pytest.approx(2000 * SEVEN.kv_bytes)
+    shared = engine(2000, 1600, 16).sequence_bytes
     assert shared == pytest.approx((400 + 1600 / 16) * SEVEN.kv_bytes)
 
 
-def test_a_model_that_one_gpu_cannot_hold_gets_engines_of_several() -> None:
-    found = decoding(shapes.by_name("Llama-3.1-70B"), H100, PlanConstants(), 1000, 0, 8, 512, 16)
-    assert found.ways >= 4
-
-
 @pytest.mark.parametrize("pool", [1, 8])
-def test_a_model_that_no_engine_holds_is_refused_with_its_bytes(pool: int) -> None:
+def test_what_no_engine_holds_is_refused_with_its_bytes(pool: int) -> None:
+    assert engine(prompt=0, model={"name": "Llama-3.1-70B"}, pool=16).ways >= 4
     with pytest.raises(RltraceError, match=r"weights are 812 GB.*at least 12 are needed"):
-        decoding(shapes.by_name("Llama-3.1-405B"), H100, PlanConstants(), 1000, 0, 8, 512, pool)
-
-
-def test_a_sequence_that_no_slot_can_hold_is_refused_with_its_bytes() -> None:
+        engine(prompt=0, model={"name": "Llama-3.1-405B"}, pool=pool)
     with pytest.raises(RltraceError, match="no slot can hold a sequence"):
-        decoding(SEVEN, H100, PlanConstants(), 2e7, 0, 1, 512, 8)
+        engine(2e7, 0, 1, pool=pool)
 
 
 def test_without_a_barrier_a_batch_takes_what_full_engines_take() -> None:
@@ -86,32 +96,26 @@ def test_without_a_barrier_a_batch_takes_what_full_engines_take() -> None:
     decoded = one.response_tokens / rate + found.engine.prefill_s * one.prompts / found.engines
     assert found.throughput_s == pytest.approx(decoded)
     assert found.throughput_s < found.barrier_s < 1.5 * found.throughput_s
-
-
-def test_the_tail_is_large_where_all_samples_run_at_once() -> None:
     few = rollout(spec(batch={"prompts": 8, "group": 8}), 8, PlanConstants())
     assert few.waves <= 1
-    assert few.barrier_s > 2.5 * few.throughput_s
+    assert few.barrier_s > 2.5 * few.throughput_s  # the tail
 
 
 def test_training_costs_six_flop_a_parameter_and_token_and_attention() -> None:
-    found = training(SEVEN, H100, 8, PlanConstants(), 1e6, 0.0, 1000, 1)
-    assert found.flop == pytest.approx(6 * SEVEN.active * 1e6)
-    longer = training(SEVEN, H100, 8, PlanConstants(), 1e6, 32e3**2, 1000, 1)
-    assert longer.flop > 1.5 * found.flop
+    one, far = spec(), spec(lengths={"mean_tokens": 32e3, "cap_tokens": 64e3})
+    found, longer = (learner(each, 8, PlanConstants()) for each in (one, far))
+    attention = SEVEN.attention_flop(one.square(one.lengths(PlanConstants()))) * one.samples
+    assert found.flop == pytest.approx(6 * SEVEN.active * one.trained_tokens + 3 * attention)
+    assert longer.flop > 1.5 * 6 * SEVEN.active * far.trained_tokens
     assert found.mfu < 0.5
-
-
-def test_a_forward_pass_is_cheaper_than_training_but_more_than_a_fifth_of_it() -> None:
-    found = training(SEVEN, H100, 8, PlanConstants(), 1e6, 1e6, 1000, 1)
-    assert 0.2 * found.train_s < found.forward_s < 0.6 * found.train_s
+    assert 0.2 < longer.serial_s[Stage.LOGPROB] / longer.serial_s[Stage.TRAIN] < 0.6
 
 
 def test_a_pipeline_of_few_micro_batches_has_a_bubble() -> None:
-    layouts = (Layout(2, 1), Layout(2, 8))
+    few = {"prompts": 8}
     flat, deep = (
-        training(SEVEN, H100, 64, PlanConstants(), 1e6, 1e6, 128, 1, layout=layout)
-        for layout in layouts
+        learner(spec(training={"tensor": 2, "pipeline": n}, batch=few), 64, PlanConstants())
+        for n in (1, 8)
     )
     assert flat.bubble_s == 0
     assert deep.bubble_s > 0.1 * deep.arithmetic_s
@@ -123,49 +127,33 @@ def test_more_gpus_help_training_by_less_than_their_number() -> None:
     assert times[0] / times[2] < 4
 
 
-def test_the_learner_of_the_seven_billion_example_is_refused() -> None:
-    tokens = 64 * 16 * 1024
+def test_rates_beyond_arithmetic_and_memory_are_refused() -> None:
+    flop = 6 * 7e9 * 64 * 16 * 1024
     with pytest.raises(RltraceError, match="139 % MFU"):
-        refuse_mfu("training", 6 * 7e9 * tokens, 4, H100, 8, PlanConstants())
-    refuse_mfu("training", 6 * 7e9 * tokens, 4, H100, 35, PlanConstants())
-
-
-def test_a_rate_beyond_the_memory_bandwidth_is_refused() -> None:
+        refuse_mfu(flop, 4, H100, 8)
+    refuse_mfu(flop, 4, H100, 35)
     with pytest.raises(RltraceError, match="tokens/s are the most"):
         refuse_bandwidth(1e6, SEVEN, H100, 4, 256, 768)
     refuse_bandwidth(4 * 12_000, SEVEN, H100, 4, 256, 768)
 
 
-@pytest.mark.parametrize(
-    ("stage", "bytes_each"), [("0", 16), ("1", 4 + 12 / 8), ("2", 2 + 14 / 8), ("3", 2)]
-)
-def test_zero_stages_shard_what_they_should(stage: str, bytes_each: float) -> None:
-    assert zero_bytes(70e9, 8)[stage] == pytest.approx(70e9 * bytes_each)
+def test_zero_stages_shard_what_they_should() -> None:
+    bytes_each = {"0": 16, "1": 4 + 12 / 8, "2": 2 + 14 / 8, "3": 2}
+    for stage, each in bytes_each.items():
+        assert zero_bytes(70e9, 8)[stage] == pytest.approx(70e9 * each)
 
 
-def test_the_state_of_70b_is_that_of_the_published_arithmetic() -> None:
-    assert zero_bytes(70e9, 64)["0"] == 1.12e12
-    assert zero_bytes(405e9, 64)["0"] == 6.48e12
+def test_recompute_saves_activations() -> None:
+    assert activation_bytes(32, 4096, 4096, False) > 5 * activation_bytes(32, 4096, 4096, True)
 
 
-def test_recompute_and_flash_attention_save_activations() -> None:
-    full = activation_bytes(32, 4096, 4096, False, heads=32)
-    flash = activation_bytes(32, 4096, 4096, False)
-    again = activation_bytes(32, 4096, 4096, True)
-    assert full > flash > 5 * again
-
-
-def test_training_that_does_not_fit_is_refused_with_the_number() -> None:
+def test_training_takes_the_least_effort_that_fits_and_is_refused_with_the_number() -> None:
+    stages = [training_memory(spec(), n, PlanConstants()).stage for n in (1, 2, 16)]
+    assert stages[:2] == ["3 + offload", "3"]
+    assert stages[2] in ("1", "2")
     big = spec(model={"name": "Llama-3.1-70B"}, gpus={"kind": "2xH100"})
     with pytest.raises(RltraceError, match=r"state is 1,129 GB \(16 bytes a parameter\)"):
         training_memory(big, 2, PlanConstants())
-
-
-def test_training_takes_the_least_effort_that_fits() -> None:
-    stages = [training_memory(spec(), n, PlanConstants()).stage for n in (1, 2, 16)]
-    assert stages[0] == "3 + offload"
-    assert stages[1] == "3"
-    assert stages[2] in ("1", "2")
 
 
 def test_collectives_follow_their_formulas() -> None:
@@ -182,15 +170,8 @@ def test_mechanisms_differ_as_published_and_many_tensors_hurt_the_naive_one() ->
     assert seconds["naive"] > seconds["delta"] > seconds["bucketed"]
     assert seconds["bucketed"] > seconds["relay"] > seconds["direct"]
     assert seconds["naive"] > movement("naive", dense, PlanConstants()).seconds
-
-
-def test_more_receivers_cost_a_relay_next_to_nothing() -> None:
-    shape = shapes.by_name("DeepSeek-V3")
-    few, many = (movement("relay", shape, PlanConstants(), n).seconds for n in (16, 256))
-    assert few == pytest.approx(many, rel=1e-3)
-
-
-def test_an_unknown_mechanism_is_refused() -> None:
+    few, many = (movement("relay", mixture, PlanConstants(), n).seconds for n in (16, 256))
+    assert few == pytest.approx(many, rel=1e-3)  # more receivers cost a relay next to nothing
     with pytest.raises(RltraceError, match="naive, bucketed, relay, delta, direct"):
         movement("pigeon", SEVEN, PlanConstants())
 
@@ -203,14 +184,10 @@ def test_failures_of_tools_cost_a_timeout_and_another_call() -> None:
     drawn = env_seconds(fails, 4000)
     assert drawn.mean() == pytest.approx(fails.mean_s)
     assert drawn.max() > 3 * drawn.mean()
-
-
-def test_very_many_calls_are_drawn_by_a_few_with_their_mean_and_deviation() -> None:
-    calls, each = 2000, 3.0
-    many = Environment(calls=calls, latency_s=each, variation=2.0)
+    many = Environment(calls=2000, latency_s=3.0, variation=2.0)  # drawn by a few
     drawn = env_seconds(many, 4000)
-    assert drawn.mean() == pytest.approx(calls * each)
-    assert drawn.std() == pytest.approx(math.sqrt(calls) * each * 2.0, rel=0.1)
+    assert drawn.mean() == pytest.approx(2000 * 3)
+    assert drawn.std() == pytest.approx(math.sqrt(2000) * 3 * 2.0, rel=0.1)
     assert drawn.min() > 0
 
 
@@ -223,3 +200,181 @@ def test_a_critic_doubles_training_and_adds_a_pass() -> None:
     assert Stage.VALUE in with_one
     assert Stage.VALUE not in without
     assert not math.isnan(sum(with_one.values()))
+
+
+@pytest.mark.parametrize(("n", "c", "exact"), [(2, 0.5, 1.26), (16, 1, 3.44), (256, 2, 18.59)])
+def test_the_longest_is_the_exact_order_statistic(n: int, c: float, exact: float) -> None:
+    of = lengths(1000, math.inf, log_deviation(c), 0.3)
+    assert of.longest(n) / 1000 == pytest.approx(exact, rel=0.01)
+
+
+@pytest.mark.parametrize(("mean", "cap", "s"), [(6000, 32768, 1.0), (3000, 4000, 0.8), (9, 10, 2)])
+def test_moments_of_cut_lengths_are_those_of_many_drawn_ones(
+    mean: float, cap: float, s: float
+) -> None:
+    of = lengths(mean, cap, s, 0.3)
+    drawn = of.uncut * np.exp(s * np.random.default_rng(1).standard_normal(400_000) - s * s / 2)
+    cut = np.minimum(drawn, cap)
+    assert cut.mean() == pytest.approx(mean, rel=0.01)
+    assert (cut**2).mean() == pytest.approx(of.square, rel=0.01)
+    assert (drawn >= cap).mean() == pytest.approx(of.cut_share, abs=0.005)
+
+
+def test_lengths_that_do_not_vary_are_their_mean() -> None:
+    of = lengths(500, 1000, 0.0, 0.3)
+    assert (of.square, of.longest(999), of.cut_share) == (500**2, 500, 0)
+
+
+def test_a_batch_has_the_mean_and_the_longest_of_the_one_it_stands_for() -> None:
+    of = lengths(2000, 16000, 1.0, 0.3)
+    batch = of.batch(8, 8, 8192)
+    assert batch.shape == (8, 8)
+    assert batch.mean() == pytest.approx(2000, rel=0.01)
+    assert batch.max() == pytest.approx(of.longest(8192))
+
+
+def test_groups_are_as_alike_inside_as_is_stated() -> None:
+    def spread(within: float) -> float:
+        logs = np.log(lengths(2000, math.inf, 1.0, within).batch(64, 16, 1024))
+        return float(logs.std(axis=1).mean())
+
+    assert spread(0.1) < spread(0.5) < spread(1.0)
+    assert spread(0.1) == pytest.approx(math.sqrt(0.1), rel=0.15)
+
+
+def test_the_longest_of_a_group_follows_what_varies_within_it() -> None:
+    of = lengths(2000, math.inf, 1.0, 0.05)
+    assert of.longest_of_group(16) < of.longest(16)
+
+
+@pytest.mark.parametrize("cap", [1000, 999, 0])
+def test_a_cap_that_is_not_above_the_mean_is_refused(cap: float) -> None:
+    with pytest.raises(RltraceError, match="not above the mean"):
+        lengths(1000, cap, 1.0, 0.3)
+
+
+QWEN_7B = {
+    "hidden_size": 3584, "num_hidden_layers": 28, "num_attention_heads": 28,
+    "num_key_value_heads": 4, "intermediate_size": 18944, "vocab_size": 152064,
+    "tie_word_embeddings": False,
+}  # fmt: skip
+QWEN_30B_A3B = {
+    "hidden_size": 2048, "num_hidden_layers": 48, "num_attention_heads": 32,
+    "num_key_value_heads": 4, "head_dim": 128, "intermediate_size": 6144,
+    "moe_intermediate_size": 768, "num_experts": 128, "num_experts_per_tok": 8,
+    "vocab_size": 151936,
+}  # fmt: skip
+DEEPSEEK_V3 = {
+    "hidden_size": 7168, "num_hidden_layers": 61, "num_attention_heads": 128,
+    "num_key_value_heads": 128, "intermediate_size": 18432, "moe_intermediate_size": 2048,
+    "n_routed_experts": 256, "n_shared_experts": 1, "num_experts_per_tok": 8,
+    "first_k_dense_replace": 3, "vocab_size": 129280, "kv_lora_rank": 512, "q_lora_rank": 1536,
+    "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("size", "gigabytes"), [("70B", 140), ("405B", 810), ("7B", 14)])
+def test_a_copy_of_the_weights_takes_two_bytes_a_parameter(size: str, gigabytes: float) -> None:
+    assert shapes.by_size(shapes.parameters(size)).weight_bytes == gigabytes * 1e9
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["Qwen/Qwen2.5-32B", "qwen2.5-32b-instruct", "DeepSeek-R1-Distill-Qwen-32B", "QwQ-32B"],
+)
+def test_names_are_found_without_organisation_case_and_variant(name: str) -> None:
+    assert shapes.by_name(name).name == "Qwen2.5-32B"
+
+
+def test_the_cache_of_a_token_is_that_of_the_published_example() -> None:
+    assert shapes.by_name("Llama-3-70B").kv_bytes == 320 * 1024
+    assert shapes.by_name("DeepSeek-V3").kv_bytes == 2 * 576 * 61
+
+
+def test_an_unknown_model_is_refused_with_what_comes_near() -> None:
+    with pytest.raises(RltraceError, match=r"near it: Qwen2\.5-7B"):
+        shapes.by_name("Qwen2.5-7C")
+
+
+@pytest.mark.parametrize(
+    ("config", "name", "tolerance"),
+    [(QWEN_7B, "Qwen2.5-7B", 0.01), (QWEN_30B_A3B, "Qwen3-30B-A3B", 0.01),
+     (DEEPSEEK_V3, "DeepSeek-V3", 0.02)],
+    ids=["dense", "mixture", "latent"],
+)  # fmt: skip
+def test_a_config_tells_what_the_table_has(
+    tmp_path: Path, config: dict[str, object], name: str, tolerance: float
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    known = shapes.by_name(name)
+    for path in (tmp_path, tmp_path / "config.json"):
+        found = shapes.by_name(str(path))
+        assert found.parameters == pytest.approx(known.parameters, rel=tolerance)
+        assert found.active == pytest.approx(known.active, rel=tolerance)
+        assert found.kv_bytes == known.kv_bytes
+        assert (found.experts, found.chosen) == (known.experts, known.chosen)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("{}", "hidden_size is missing"),
+        ("[1]", "holds no configuration"),
+        ("no json", "no JSON"),
+        ("[" * 100_000, "no JSON"),
+        ('{"hidden_size": "wide"}', "hidden_size cannot be 'wide'"),
+        (json.dumps({**QWEN_7B, "hidden_size": math.inf}), "hidden_size cannot be inf"),
+        (json.dumps({**QWEN_7B, "num_attention_heads": 0}), "num_attention_heads cannot be 0"),
+        (json.dumps({**QWEN_7B, "num_experts": 8, "num_experts_per_tok": 9}), "9 of 8 experts"),
+    ],
+)
+def test_a_config_without_a_shape_is_refused_in_a_sentence(
+    tmp_path: Path, text: str, says: str
+) -> None:
+    (tmp_path / "config.json").write_text(text)
+    with pytest.raises(RltraceError, match=rf"config\.json.*{says}"):
+        shapes.by_name(str(tmp_path / "config.json"))
+
+
+def test_a_pass_of_one_token_reads_the_active_weights_and_one_of_many_all() -> None:
+    mixture = shapes.by_name("Qwen3-30B-A3B")
+    assert mixture.read_bytes(1) == pytest.approx(2 * mixture.active)
+    assert mixture.read_bytes(1000) == pytest.approx(2 * mixture.parameters)
+    assert mixture.read_bytes(1) < mixture.read_bytes(16) < mixture.read_bytes(256)
+    dense = shapes.by_name("Qwen2.5-7B")
+    assert dense.read_bytes(1) == dense.read_bytes(256) == dense.weight_bytes
+
+
+def test_attention_is_a_small_part_of_short_and_a_large_part_of_long_sequences() -> None:
+    shape = shapes.by_name("Llama-3.1-8B")
+    part = [shape.attention_flop(n * n) / (2 * shape.active * n) for n in (1024, 131072)]
+    assert part[0] < 0.05
+    assert part[1] > 1
+
+
+@pytest.mark.parametrize("text", ["0xH100", "H100", "4xH999", "-2xH100"])
+def test_gpus_are_counted_and_those_that_are_none_are_refused(text: str) -> None:
+    with pytest.raises(RltraceError):
+        hardware.counted(text)
+    count, gpu = hardware.counted("32 x h100")
+    assert (count, gpu.name, gpu.node) == (32, "H100", 8)
+    assert (gpu.link(8), gpu.link(9)) == (450e9, 50e9)
+
+
+def test_the_data_sheets_are_those_of_the_replay() -> None:
+    for name, tflops in PEAK_TFLOPS.items():
+        gpu = hardware.gpu(name)
+        assert (gpu.tflops, gpu.memory_tb_per_s) == (tflops, MEMORY_TB_PER_S[name])
+
+
+def test_the_tables_are_dated_and_tell_their_source() -> None:
+    for constant in (*plan_constants().values(), *whatif_constants().values()):
+        assert constant.low <= constant.middle <= constant.high, constant
+        assert constant.meaning, constant
+        assert constant.source, constant
+    for name in ("models", "hardware"):
+        assert packaged(name)["date"] >= "2026"
+        assert packaged(name)["source"]
+    for entry in packaged("models")["model"]:
+        assert entry.get("active", entry["total"]) <= entry["total"], entry["name"]
+        assert ("active" in entry) == ("experts" in entry["shape"]), entry["name"]

@@ -4,11 +4,14 @@ make no sense."""
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from rltrace.analysis.plan.advice import advise
+from rltrace.analysis.plan.of_run import Measured, calibrated, measured_tables
 from rltrace.analysis.plan.plan import Plan, plan, quick
 from rltrace.testing.inside.analysis import (
     ASYNC,
@@ -24,14 +27,18 @@ from rltrace.testing.inside.analysis import (
     Kind,
     PlanConstants,
     Pools,
+    gpu,
+    learner,
     merged,
+    packaged,
     parts_of,
     place,
     replay,
+    rollout,
     seconds,
     spec_of,
 )
-from rltrace.testing.inside.trace import RltraceError
+from rltrace.testing.inside.trace import WRONG_USAGE, RltraceError, Stage
 from tests.analysis.plan.made import SHORT, spec
 
 KIND = {kind.name: kind for kind in KINDS}
@@ -48,6 +55,8 @@ def test_all_placements_are_compared_at_equal_gpus(bounded: Plan) -> None:
         assert sum(row.devices.values()) == 16
         assert row.tokens_per_gpu_s == pytest.approx(64 * 16 * 1000 / (row.step_s * 16), rel=1e-6)
         assert row.tokens_per_usd == pytest.approx(row.tokens_per_gpu_s * 3600 / 2.5)
+    assert bounded.step_s.low < bounded.best.step_s < bounded.step_s.high
+    assert any("train_mfu" in line for line in bounded.rests_on)
 
 
 def test_the_replay_takes_as_long_as_the_closed_form_says(bounded: Plan) -> None:
@@ -88,6 +97,8 @@ def test_no_more_lag_is_planned_with_than_keeps_the_engines_full() -> None:
         assert rows[row.name].step_s == row.step_s
         assert rows[row.name].lags == row.lags
     assert any_.placed.load.lag_bound <= 4
+    few = plan(spec(top={"staleness": 8}, batch={"prompts": 4, "group": 8}))
+    assert few.placed.load.lag_bound == 8  # an engine that holds many batches has a use for it
 
 
 def test_what_is_played_is_how_the_job_goes_on_and_not_how_it_begins() -> None:
@@ -97,11 +108,6 @@ def test_what_is_played_is_how_the_job_goes_on_and_not_how_it_begins() -> None:
         longer = replay(replace(load.load, batches=load.load.batches * 8))
         assert load.step_s == pytest.approx(longer.step_s, rel=0.05)
         assert load.played.mean_lag == pytest.approx(longer.mean_lag, rel=0.15)
-
-
-def test_an_engine_that_holds_many_batches_has_a_use_for_more_lag() -> None:
-    few = plan(spec(top={"staleness": 8}, batch={"prompts": 4, "group": 8}))
-    assert few.placed.load.lag_bound == 8
 
 
 def test_splitting_a_pool_gains_nothing_where_all_scales() -> None:
@@ -127,17 +133,14 @@ def test_splitting_a_pool_gains_nothing_where_all_scales() -> None:
         assert split.step_s >= whole * 0.995
 
 
-def test_a_range_holds_the_step(bounded: Plan) -> None:
-    assert bounded.step_s.low < bounded.best.step_s < bounded.step_s.high
-    assert any("train_mfu" in line for line in bounded.rests_on)
-
-
 def test_walls_are_all_named_and_those_that_a_shape_cannot_tell_come_last(bounded: Plan) -> None:
     assert {wall.name for wall in bounded.walls.walls} == set(NAMES)
     shares = [wall.share for wall in bounded.walls.walls]
     known = [share for share in shares if not math.isnan(share)]
     assert known == sorted(known, reverse=True)
     assert all(math.isnan(share) for share in shares[len(known) :])
+    row, walls = quick(bounded.spec)  # a point of a sweep is the plan
+    assert (row, walls.walls[0].name) == (bounded.best, bounded.walls.walls[0].name)
 
 
 @pytest.mark.parametrize(
@@ -173,23 +176,15 @@ def test_a_batch_that_waits_for_nobody_has_no_tail() -> None:
     assert found.best.name != COLOCATED
 
 
-def test_tools_bring_a_third_pool_and_say_how_large_it_is() -> None:
-    found = plan(spec(environment={"latency_s": 30, "calls": 10, "workers": 64}))
+def test_tools_bring_a_third_pool_and_are_the_wall_of_an_asynchronous_job_too() -> None:
+    tools = {"latency_s": 30, "calls": 10}
+    found = plan(spec(environment={**tools, "workers": 64}))
     rows = {row.name: row for row in found.rows}
     assert rows[THREE_POOLS].step_s < rows["trajectory-level async"].step_s
     assert found.env_places == pytest.approx(64 * 16 * 300 / found.best.step_s)
-
-
-def test_tools_that_all_samples_wait_for_are_the_wall_of_an_asynchronous_job_too() -> None:
-    found = plan(spec(top={"staleness": "bounded"}, environment={"latency_s": 30, "calls": 10}))
+    found = plan(spec(top={"staleness": "bounded"}, environment=tools))
     assert found.best.name == ASYNC
-    assert found.walls.binding[0].name == ENV_REWARD == found.replayed_walls[0]
-
-
-def test_a_point_of_a_sweep_is_the_plan(bounded: Plan) -> None:
-    row, walls = quick(bounded.spec)
-    assert row == bounded.best
-    assert walls.walls[0].name == bounded.walls.walls[0].name
+    assert found.walls.binding[0].name == ENV_REWARD
 
 
 def test_a_plan_that_fits_nowhere_says_why() -> None:
@@ -205,53 +200,50 @@ def test_a_single_gpu_has_nothing_to_split() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "says"),
+    ("changes", "names"),
     [
-        ({"gpus": {"kind": "0xH100"}}, "at least one is needed"),
-        ({"lengths": {"cap_tokens": 500}}, "not above the mean"),
-        ({"model": {"name": "gpt-9"}}, "is not in the table"),
-        ({"batch": {"prompts": 0}}, "whole number, 1 or more"),
-        ({"batch": {"prompts": 1.5}}, "whole number"),
-        ({"batch": {"prompts": 10**400}}, "infinite"),
-        ({"model": {"name": "Qwen2.5-7B", "experts": 8, "chosen": 9}}, "cannot pass 9 of 8"),
-        ({"lengths": {"mean_tokens": -1}}, "negative"),
-        ({"lengths": {"mean_tokens": "long"}}, "must be a number"),
+        ({"gpus": {"kind": "0xH100"}}, "0xH100"),
+        ({"lengths": {"cap_tokens": 500}}, "cap of 500"),
+        ({"model": {"name": "gpt-9"}}, "gpt-9"),
+        ({"batch": {"prompts": 0}}, "batch.prompts must be a whole number, 1 or more"),
+        ({"batch": {"prompts": 1.5}}, "batch.prompts must be a whole number"),
+        ({"batch": {"prompts": 10**400}}, "batch.prompts must not be negative or infinite"),
+        ({"model": {"name": "Qwen2.5-7B", "experts": 8, "chosen": 9}}, "9 of 8"),
+        ({"lengths": {"mean_tokens": -1}}, "lengths.mean_tokens must not be negative"),
+        ({"lengths": {"mean_tokens": "long"}}, "lengths.mean_tokens must be a number"),
         ({"": {"staleness": "some"}}, "strict, bounded, loose"),
         ({"sync": {"mechanism": "pigeon"}}, "naive, bucketed"),
         ({"prefers": {"stack": "tf"}}, "megatron"),
-        ({"environment": {"latency_s": 1, "failures": 1}}, "from 0 to 0.999"),
         ({"gpus": {"split": "9:9"}}, "add up to 16"),
-        ({"batch": {"updates": 5000}}, "cannot share"),
-        ({"lengths": {"max": 3}}, "there is no lengths.max"),
-        ({"colour": {"x": 1}}, r"there is no table \[colour\]"),
-        ({"passes": {"critic": 1}}, "true or false"),
+        ({"batch": {"updates": 5000}}, "5000 optimizer updates"),
+        ({"lengths": {"max": 3}}, "lengths.max"),
+        ({"colour": {"x": 1}}, r"\[colour\]"),
+        ({"passes": {"critic": 1}}, "passes.critic must be true or false"),
         ({"model": {"parameters": "big", "name": ""}}, "a number like 7B"),
-        ({"model": {"parameters": "7B", "active": "9B", "name": ""}}, "more than all"),
-        ({"gpu": {"tflops": 0}}, "from 0.001 to"),
-        ({"gpu": {"tflops": 1e300}}, "from 0.001 to 1,000,000"),
-        ({"gpu": {"node": 1.5}}, "whole number"),
-        ({"gpus": {"kind": "2000000xH100"}}, "--gpus must be from 1 to 1,000,000"),
-        ({"lengths": {"mean_tokens": 1e-300}}, "from 1 to"),
-        ({"lengths": {"cap_tokens": 1e300}}, "from 1 to"),
-        ({"lengths": {"variation": 1e154}}, "from 0 to 1,000"),
-        ({"batch": {"epochs": 1e300}}, "from 0.001 to"),
-        ({"environment": {"latency_s": 1, "calls": 1e300}}, "from 0 to 1,000,000"),
-        ({"model": {"name": "Qwen2.5-7B", "layers": 2.5}}, "whole number"),
-        ({"model": {"name": "Qwen2.5-7B", "experts": 1e308}}, "from 0 to"),
-        ({"": {"staleness": 1e300}}, "from 0 to 1,000,000"),
+        ({"model": {"parameters": "7B", "active": "9B", "name": ""}}, "9B"),
+        ({"gpu": {"node": 1.5}}, r"\[gpu\] node must be a whole number"),
+        ({"model": {"name": "Qwen2.5-7B", "layers": 2.5}}, "model.layers must be a whole number"),
         ({"engine": {"tensor": 32}}, "over 32 GPUs cannot be on 16"),
         ({"training": {"tensor": 8, "pipeline": 4}}, "over 32 GPUs cannot be on 16"),
+        ({"": {"staleness": 1e300}}, "staleness must be from 0 to 1,000,000"),
+        ({"gpus": {"kind": "2000000xH100"}}, "--gpus must be from 1 to 1,000,000"),
+        *(({table: {key: value}}, f"{table}.{key} must ")
+          for table, limits in packaged("limits").items() if table in ("lengths", "batch", "gpu")
+          for key, (least, most) in limits.items() if key != "count"
+          for value in (2 * most, *([least / 2] if least else ()))),
     ],
-)
-def test_nonsense_is_refused_in_one_sentence(changes: dict[str, Any], says: str) -> None:
-    with pytest.raises(RltraceError, match=says) as error:
+)  # fmt: skip
+def test_nonsense_is_refused_in_one_sentence(changes: dict[str, Any], names: str) -> None:
+    with pytest.raises(RltraceError, match=names) as error:
         spec_of(merged(SHORT, changes), "")
-    assert "\n" not in str(error.value)
+    assert (error.value.exit_code, "\n" in str(error.value)) == (WRONG_USAGE, False)
 
 
-@pytest.mark.parametrize("text", [("8s", 8.0), ("250ms", 0.25), ("2min", 120.0), ("3", 3.0)])
-def test_times_are_read(text: tuple[str, float]) -> None:
-    assert seconds(text[0], "--env-latency") == text[1]
+@pytest.mark.parametrize(
+    ("text", "value"), [("8s", 8.0), ("250ms", 0.25), ("2min", 120.0), ("3", 3.0)]
+)
+def test_times_are_read(text: str, value: float) -> None:
+    assert seconds(text, "--env-latency") == value
 
 
 @pytest.mark.parametrize(
@@ -282,3 +274,66 @@ def test_defaults_are_said() -> None:
     says = " ".join(spec_of(bare, "").assumed)
     for word in ("4,000 tokens", "128 prompts", "8 samples", "512 tokens", "2 versions"):
         assert word in says
+
+
+def test_the_longest_of_a_prompt_is_cut_at_the_cap_as_that_of_a_batch_is() -> None:
+    lengths = {"mean_tokens": 1000, "cap_tokens": 5500, "variation": 20}
+    advice = advise(plan(spec(top={"staleness": "strict"}, lengths=lengths)))
+    (risk,) = (one for one in advice.risks if one.startswith("the longest of a batch"))
+    batch, group = map(float, re.findall(r"[0-9]+\.[0-9]", risk))
+    assert 1 < group < batch <= 5.5
+
+
+RUN = Measured(
+    mean_tokens=800, longest_tokens=4000, variation=1.0, within_share=0.3, prompts=64, group=8,
+    env_s=0.0, reward_s=0.5, judges=16, rollout_s=90.0,
+    learner_s={Stage.TRAIN: 60.0, Stage.LOGPROB: 15.0}, placement="disaggregated",
+    devices={"rollout": 8.0, "train": 8.0}, gpu=gpu("H100"), steps=12,
+)  # fmt: skip
+MODEL = {"model": {"name": "Qwen2.5-7B"}}
+
+
+def test_the_models_are_scaled_to_what_the_runs_own_devices_took() -> None:
+    found = calibrated(spec_of(merged(measured_tables(RUN), MODEL), ""), RUN)
+    again = rollout(found, 8, PlanConstants())
+    assert again.barrier_s == pytest.approx(RUN.rollout_s, rel=1e-6)
+    stages = learner(found, 8, PlanConstants()).serial_s
+    assert stages == pytest.approx(RUN.learner_s)
+    assert any("12 measured steps on H100" in line for line in found.assumed)
+
+
+def test_flags_say_what_is_planned_for_and_the_run_how_fast_it_goes() -> None:
+    tables = merged(merged(measured_tables(RUN), MODEL), {"gpus": {"kind": "32xH100"}})
+    measured = plan(calibrated(spec_of(tables, ""), RUN))
+    stated = plan(spec_of(tables, ""))
+    assert measured.spec.gpus == 32
+    assert measured.spec.prompts == RUN.prompts
+    assert measured.best.step_s != pytest.approx(stated.best.step_s, rel=0.02)
+
+
+def test_a_reference_pass_on_the_actors_side_is_planned_for_too() -> None:
+    assert not spec_of(merged(measured_tables(RUN), MODEL), "").reference
+    beside = replace(RUN, reference_s=3.0)
+    assert spec_of(merged(measured_tables(beside), MODEL), "").reference
+
+
+def test_without_known_gpus_only_lengths_and_latencies_count() -> None:
+    cpu = replace(RUN, gpu=None)
+    assert "gpus" not in measured_tables(cpu)
+    tables = merged(merged(measured_tables(cpu), MODEL), {"gpus": {"kind": "16xH100"}})
+    found = calibrated(spec_of(tables, ""), cpu)
+    assert found.calibrated == {}
+    assert found.mean_tokens == RUN.mean_tokens
+    assert any("no known GPUs" in line for line in found.assumed)
+
+
+def test_another_kind_of_gpu_for_generation_is_priced_on_its_own() -> None:
+    tables = merged(
+        merged(measured_tables(RUN), MODEL),
+        {"gpus": {"kind": "16xH100", "usd_per_hour": 2.5, "rollout_kind": "H20",
+                  "rollout_usd_per_hour": 1.0}},
+    )  # fmt: skip
+    rows = {row.name: row for row in plan(spec_of(tables, "")).rows}
+    apart = rows["async"]
+    assert apart.usd_per_hour == apart.devices["rollout"] * 1.0 + apart.devices["train"] * 2.5
+    assert rows["colocated"].usd_per_hour == 16 * 2.5

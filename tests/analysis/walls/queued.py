@@ -1,8 +1,11 @@
-"""An asynchronous job with queues between its processes, played out: generators put samples into a
-queue with so much room, judges take them out and put them into another, a learner takes batches out
-of that and sends its weights before it takes the next one. Who finds a queue full or empty waits.
+"""A job with queues between its processes, played out: generators put samples into a queue with so
+much room, judges take them out and put them into another, a learner takes batches out of that and
+sends its weights before it takes the next one. Who finds a queue full or empty waits.
 
-What a stage costs is known by playing the same job without it.
+A sample may call a tool. While that works the sample keeps its place at the generator, or gives it
+to another one and takes the next free place once the tool has answered.
+
+What a stage costs, and what a change gains, is known by playing the same job without or with it.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,22 +21,28 @@ from typing import Any
 import numpy as np
 
 import rltrace
-from benchmarks.synthetic.events import Activity, Simulation, Then
+from benchmarks.synthetic.events import Simulation, Then
 from rltrace.testing.inside.trace import Fate, Finish, Outcome, Run, Stage, SyncRole
 from rltrace.testing.made import rows, run_of
 from rltrace.testing.played import SECOND, START_NS, Interval, Process
 
 FILLING = 8
 """Steps in which the queues may still fill up."""
+ENDLESS = 10**9
 
 
 @dataclass(frozen=True)
 class Queued:
-    """The knobs, in seconds: what a sample takes a generator and a judge (evenly spread by
-    `jitter`), and a step the learner. Each generator has so many samples at once. `pauses`: they
-    stand still while weights are sent, with their samples open."""
+    """The knobs, in seconds: what a sample takes a generator, its tool and a judge (evenly spread
+    by `jitter`, or one of their own), and a step the learner. Each generator has so many samples
+    at once. The tool is called after the part `before` of the decoding. `ahead` are the batches
+    that may begin before the weights that the learner makes of the one it waits for; 0: the batch
+    of a step begins with the step. `pauses`: generators stand still while weights are sent, with
+    their samples open. Nobody records any version without `versions`. Samples that begin `early` do
+    so with the step, and wait for a place in their own time; their turns are recorded."""
 
     generate_s: float = 0.5
+    tool_s: float = 0.0
     judge_s: float = 0.1
     train_s: float = 0.5
     sync_s: float = 0.05
@@ -42,21 +51,50 @@ class Queued:
     judges: int = 2
     room: int = 16
     batch: int = 8
+    ahead: int = ENDLESS
     steps: int = 24
     jitter: float = 0.3
+    tool_jitter: float = 0.0
+    judge_jitter: float | None = None
+    before: float = 0.5
+    keeps: bool = True
     pauses: bool = False
+    versions: bool = True
+    early: bool = False
     seed: int = 0
 
     def without(self, *stages: Stage) -> Queued:
         """The same, where these stages take next to no time."""
-        name = {
-            Stage.ROLLOUT: "generate_s",
-            Stage.REWARD: "judge_s",
-            Stage.TRAIN: "train_s",
-            Stage.SYNC: "sync_s",
-        }
-        none: dict[str, Any] = {name[stage]: 1e-5 for stage in stages}
+        none: dict[str, Any] = {_SECONDS[stage]: 1e-5 for stage in stages}
         return replace(self, **none)
+
+
+_SECONDS = {Stage.ROLLOUT: "generate_s", Stage.ENV: "tool_s", Stage.REWARD: "judge_s",
+            Stage.TRAIN: "train_s", Stage.SYNC: "sync_s"}  # fmt: skip
+
+
+@dataclass
+class _Sample:
+    """What a sample did, in ns."""
+
+    number: int
+    generator: int
+    version: int
+    issued: int
+    start: int
+    decodes: int
+    turns: list[Interval] = field(default_factory=list)
+    tools: list[Interval] = field(default_factory=list)
+    judge: int = -1
+    judged: Interval = (0, 0)
+
+    @property
+    def end(self) -> int:
+        return self.turns[-1][1]
+
+    @property
+    def lane(self) -> int:
+        return self.number % 256 + 3
 
 
 class _Queue:
@@ -64,16 +102,16 @@ class _Queue:
 
     def __init__(self, room: int) -> None:
         self.room = room
-        self.held: deque[int] = deque()
-        self.putting: deque[tuple[int, Then]] = deque()
-        self.taking: deque[Callable[[int], None]] = deque()
+        self.held: deque[_Sample] = deque()
+        self.putting: deque[tuple[_Sample, Then]] = deque()
+        self.taking: deque[Callable[[_Sample], None]] = deque()
 
-    def put(self, sample: int, then: Then) -> None:
+    def put(self, sample: _Sample, then: Then) -> None:
         """Goes on once there is room."""
         self.putting.append((sample, then))
         self._move()
 
-    def take(self, then: Callable[[int], None]) -> None:
+    def take(self, then: Callable[[_Sample], None]) -> None:
         """Goes on once there is something."""
         self.taking.append(then)
         self._move()
@@ -94,64 +132,95 @@ class _Play:
     def __init__(self, job: Queued) -> None:
         self.job, self.sim = job, Simulation(START_NS + SECOND)
         self.made, self.judged = _Queue(job.room), _Queue(job.room)
-        self.begun = self.version = 0
-        self.versions: dict[int, int] = {}
-        self.generated: dict[int, tuple[int, int, Activity]] = {}  # generator, place
-        self.verdicts: dict[int, tuple[int, Activity]] = {}
+        self.free = [job.at_once] * job.generators
+        self.back: list[deque[Then]] = [deque() for _ in self.free]
+        self.issued = self.since = 0
+        self.samples: list[_Sample] = []
         self.steps: list[Interval] = []
+        self.trains: list[Interval] = []
         self.sends: list[Interval] = []
-        self.used: list[tuple[int, int]] = []  # step, sample
-        self.learner: list[Activity] = []
-        self.waits: list[tuple[str, int, int, Interval]] = []  # whose: role, rank, lane
-
-    def run(self) -> None:
-        for generator in range(self.job.generators):
-            for place in range(self.job.at_once):
-                self.generate(generator, place)
-        for judge in range(self.job.judges):
+        self.used: list[tuple[int, _Sample]] = []  # step, sample
+        self.waits: dict[tuple[str, int], list[Interval]] = {}  # whose: role, rank
+        for judge in range(job.judges):
             self.judge(judge)
         self.learn()
         self.sim.run()
 
-    def over(self) -> bool:
-        return len(self.steps) == self.job.steps
-
-    def length(self, seconds: float, *key: int) -> int:
-        spread = np.random.default_rng([self.job.seed, *key]).uniform(-1, 1) * self.job.jitter
+    def length(self, seconds: float, jitter: float, *key: int) -> int:
+        spread = np.random.default_rng([self.job.seed, *key]).uniform(-1, 1) * jitter
         return max(1, round(seconds * (1 + spread) * SECOND))
 
-    def waited(self, role: str, rank: int, lane: int, since: int) -> None:
+    def after(self, length: int, then: Then) -> None:
+        self.sim.work(None, "", length, lambda _: then())
+
+    def waited(self, role: str, rank: int, since: int) -> None:
         if self.sim.now > since:
-            self.waits.append((role, rank, lane, (since, self.sim.now)))
+            self.waits.setdefault((role, rank), []).append((since, self.sim.now))
 
-    def generate(self, generator: int, place: int) -> None:
-        if self.over():
-            return
-        sample, self.begun = self.begun, self.begun + 1
-        self.versions[sample] = self.version
+    def fill(self) -> None:
+        """All free places are taken by who is back from its tool, or begins."""
+        for generator, back in enumerate(self.back):
+            while back and self.free[generator]:
+                self.free[generator] -= 1
+                back.popleft()()
+        while max(self.free) and len(self.samples) < self.issued:
+            if len(self.steps) == self.job.steps:
+                return
+            generator = self.free.index(max(self.free))
+            self.free[generator] -= 1
+            self.generate(generator)
 
-        def made(activity: Activity) -> None:
-            self.generated[sample] = generator, place, activity
-            since = self.sim.now
+    def generate(self, generator: int) -> None:
+        job, number = self.job, len(self.samples)
+        decodes = self.length(job.generate_s, job.jitter, 1, number)
+        one = _Sample(number, generator, len(self.steps), self.since, self.sim.now, decodes)
+        self.samples.append(one)
 
+        def called() -> None:
+            begun = self.sim.now
+            self.leave(generator, not job.keeps)
+
+            def answered() -> None:
+                one.tools.append((begun, self.sim.now))
+                if job.keeps:
+                    ends()
+                else:
+                    self.back[generator].append(ends)
+                    self.fill()
+
+            self.after(self.length(job.tool_s, job.tool_jitter, 5, number), answered)
+
+        def ends() -> None:
+            self.decode(one, decodes - sum(end - begin for begin, end in one.turns), ended)
+
+        def ended() -> None:
             def put() -> None:
-                self.waited("generator", generator, place, since)
-                self.generate(generator, place)
+                self.waited("generator", generator, one.end)
+                self.leave(generator)
 
-            self.made.put(sample, put)
+            self.made.put(one, put)
 
+        if job.tool_s:
+            self.decode(one, round(job.before * decodes), called)
+        else:
+            ends()
+
+    def leave(self, generator: int, leaves: bool = True) -> None:
+        self.free[generator] += leaves
+        self.fill()
+
+    def decode(self, one: _Sample, length: int, then: Then) -> None:
         begun = self.sim.now
-        length = self.length(self.job.generate_s, 1, sample)
 
-        def go_on(activity: Activity) -> None:
+        def go_on() -> None:
             left = length - (self.sim.now - begun) + self.stopped(begun)
-            if left > 0:
-                left += self.standing()  # it is not looked at again before it can be made
-                self.sim.work(Stage.ROLLOUT, activity.process, left, go_on)
+            if left > 0:  # it is not looked at again before it can be made
+                self.after(left + self.standing(), go_on)
             else:
-                made(replace(activity, start=begun))
+                one.turns.append((begun, self.sim.now))
+                then()
 
-        self.sim.work(Stage.ROLLOUT, f"generator/{generator}", length, go_on)
+        self.after(max(1, length), go_on)
 
     def stopped(self, since: int) -> int:
         """How long generation has stood still since then."""
@@ -166,58 +235,58 @@ class _Play:
         return max(0, max(ends, default=0) - self.sim.now) if self.job.pauses else 0
 
     def judge(self, judge: int) -> None:
-        since = self.sim.now
+        job, since = self.job, self.sim.now
+        jitter = job.jitter if job.judge_jitter is None else job.judge_jitter
 
-        def begin(sample: int) -> None:
-            self.waited("judge", judge, 0, since)
+        def begin(one: _Sample) -> None:
+            self.waited("judge", judge, since)
+            begun = self.sim.now
 
-            def judged(activity: Activity) -> None:
-                self.verdicts[sample] = judge, activity
-                self.judged.put(sample, lambda: self.judge(judge))
+            def judged() -> None:
+                one.judge, one.judged = judge, (begun, self.sim.now)
+                self.judged.put(one, lambda: self.judge(judge))
 
-            length = self.length(self.job.judge_s, 2, sample)
-            self.sim.work(Stage.REWARD, f"judge/{judge}", length, judged)
+            self.after(self.length(job.judge_s, jitter, 2, one.number), judged)
 
-        if not self.over():
-            self.made.take(begin)
+        self.made.take(begin)
 
     def learn(self) -> None:
-        since = self.sim.now
-        batch: list[int] = []
+        job, step = self.job, len(self.steps)
+        if step == job.steps:
+            return
+        self.since = since = self.sim.now
+        self.issued = (step + 1 + job.ahead) * job.batch
+        batch: list[_Sample] = []
 
-        def taken(sample: int) -> None:
+        def taken(sample: _Sample) -> None:
             batch.append(sample)
-            if len(batch) < self.job.batch:
+            if len(batch) < job.batch:
                 self.judged.take(taken)
                 return
-            self.waited("learner", 0, 0, since)
-            step = len(self.steps)
+            self.waited("learner", 0, since)
             self.used.extend((step, sample) for sample in batch)
-            length = self.length(self.job.train_s, 3, step)
-            self.sim.work(Stage.TRAIN, "learner/0", length, trained)
+            self.after(self.length(job.train_s, job.jitter, 3, step), trained)
+            self.trains.append((self.sim.now, -1))
 
-        def trained(activity: Activity) -> None:
-            self.learner.append(activity)
-            length = self.length(self.job.sync_s, 4, len(self.steps))
-            self.sends.append((self.sim.now, self.sim.now + length))
-            self.sim.work(Stage.SYNC, "learner/0", length, sent)
+        def trained() -> None:
+            now = self.sim.now
+            length = self.length(job.sync_s, job.jitter, 4, step)
+            self.trains[-1] = self.trains[-1][0], now
+            self.sends.append((now, now + length))
+            self.after(length, sent)
 
-        def sent(activity: Activity) -> None:
-            self.learner.append(activity)
-            self.version += 1
+        def sent() -> None:
             self.steps.append((since, self.sim.now))
-            if not self.over():
-                self.learn()
+            self.learn()
 
+        self.fill()
         self.judged.take(taken)
 
 
 @cache
 def step_s(job: Queued) -> float:
     """Seconds a step, once the queues are as full as they get."""
-    play = _Play(job)
-    play.run()
-    lengths = [end - start for start, end in play.steps[FILLING:]]
+    lengths = [end - start for start, end in _Play(job).steps[FILLING:]]
     return float(np.mean(lengths)) / SECOND
 
 
@@ -226,43 +295,25 @@ def cost(job: Queued, *stages: Stage) -> float:
     return 1 - step_s(job.without(*stages)) / step_s(job)
 
 
+def gain(job: Queued, **changes: Any) -> float:
+    """The step of the job over that of the job with these changes."""
+    return step_s(job) / step_s(replace(job, **changes))
+
+
 def processes(job: Queued) -> list[Process]:
     """What the processes of the job record."""
     play = _Play(job)
-    play.run()
-    learner = Process("learner", 0, 0)
     generators = [Process("generator", i, 0) for i in range(job.generators)]
     judges = [Process("judge", i, 0) for i in range(job.judges)]
+    learner = _learner(play)
     of = {"learner": [learner], "generator": generators, "judge": judges}
-    for n, window in enumerate(play.steps):
-        learner.span(window, "step", Stage.STEP, n)
-    for role, rank, lane, when in play.waits:
-        of[role][rank].span(when, f"{role} waits", Stage.WAIT, -1, lane=lane + 1)
-    for activity in play.learner:
-        stage = Stage(activity.stage or 0)
-        when = (activity.start, activity.end)
-        learner.span(when, stage.name.lower(), stage, -1)
-    _samples(play, generators)
-    _verdicts(play, judges)
-    sends = [activity for activity in play.learner if activity.stage is Stage.SYNC]
-    rows(
-        learner,
-        "syncs",
-        start_s=[_at(activity.start) for activity in sends],
-        end_s=[_at(activity.end) for activity in sends],
-        version=[n + 1 for n in range(len(sends))],
-        role=[int(SyncRole.SOURCE)] * len(sends),
-    )
-    rows(
-        learner,
-        "uses",
-        time_s=[_at(play.steps[step][1]) - 1e-3 for step, _ in play.used],
-        trajectory=[sample + 1 for _, sample in play.used],
-        step=[step for step, _ in play.used],
-        version=[step for step, _ in play.used],
-        fate=[int(Fate.TRAINED)] * len(play.used),
-        tokens=[50] * len(play.used),
-    )
+    for (role, rank), waits in play.waits.items():
+        for when in waits:
+            of[role][rank].span(when, f"{role} waits", Stage.WAIT, -1, lane=2)
+    for made in generators:
+        _samples(made, job, [one for one in play.samples if one.generator == made.rank])
+    for made in judges:
+        _verdicts(made, [one for one in play.samples if one.judge == made.rank])
     return [learner, *generators, *judges]
 
 
@@ -270,41 +321,57 @@ def _at(moment: int) -> float:
     return (moment - START_NS) / SECOND
 
 
-def _samples(play: _Play, generators: list[Process]) -> None:
-    for rank, process in enumerate(generators):
-        mine = {n: one for n, one in play.generated.items() if one[0] == rank}
-        for _, place, activity in mine.values():
-            when = (activity.start, activity.end)
-            process.span(when, "rollout", Stage.ROLLOUT, -1, lane=place + 1)
-        ended = [activity for _, _, activity in mine.values()]
-        rows(
-            process,
-            "trajectories",
-            start_s=[_at(activity.start) for activity in ended],
-            end_s=[_at(activity.end) for activity in ended],
-            trajectory=[n + 1 for n in mine],
-            group=[n // 4 + 1 for n in mine],
-            first_version=[play.versions[n] for n in mine],
-            last_version=[play.versions[n] for n in mine],
-            response_tokens=[50] * len(mine),
-            finish=[int(Finish.STOP)] * len(mine),
-        )
+def _learner(play: _Play) -> Process:
+    made, used = Process("learner", 0, 0), play.used
+    for n, window in enumerate(play.steps):
+        made.span(window, "step", Stage.STEP, n)
+        made.span(play.trains[n], "train", Stage.TRAIN, -1)
+        made.span(play.sends[n], "sync", Stage.SYNC, -1)
+    rows(
+        made, "syncs", start_s=[_at(begin) for begin, _ in play.sends],
+        end_s=[_at(end) for _, end in play.sends],
+        version=[n + 1 for n in range(len(play.sends))],
+        role=[int(SyncRole.SOURCE)] * len(play.sends),
+    )  # fmt: skip
+    return rows(
+        made, "uses", time_s=[_at(play.steps[step][1]) - 1e-3 for step, _ in used],
+        trajectory=[one.number + 1 for _, one in used], step=[step for step, _ in used],
+        version=[step if play.job.versions else -1 for step, _ in used],
+        fate=[int(Fate.TRAINED)] * len(used), tokens=[one.decodes // 10**6 for _, one in used],
+    )  # fmt: skip
 
 
-def _verdicts(play: _Play, judges: list[Process]) -> None:
-    for rank, process in enumerate(judges):
-        mine = {n: one for n, (judge, one) in play.verdicts.items() if judge == rank}
-        for activity in mine.values():
-            process.span((activity.start, activity.end), "reward", Stage.REWARD, -1)
-        rows(
-            process,
-            "rewards",
-            start_s=[_at(activity.start) for activity in mine.values()],
-            end_s=[_at(activity.end) for activity in mine.values()],
-            trajectory=[n + 1 for n in mine],
-            value=[float(n % 2) for n in mine],
-            outcome=[int(Outcome.OK)] * len(mine),
-        )
+def _samples(made: Process, job: Queued, mine: list[_Sample]) -> None:
+    versions = [one.version if job.versions else -1 for one in mine]
+    for one in mine:
+        for when in one.turns if job.early else [(one.start, one.end)]:
+            made.span(when, "rollout", Stage.ROLLOUT, -1, lane=one.lane)
+        for when in one.tools:
+            made.span(when, "env", Stage.ENV, -1, lane=one.lane)
+    rows(
+        made, "trajectories", start_s=[_at(one.issued if job.early else one.start) for one in mine],
+        end_s=[_at(one.end) for one in mine], trajectory=[one.number + 1 for one in mine],
+        group=[one.number // 4 + 1 for one in mine], first_version=versions, last_version=versions,
+        response_tokens=[one.decodes // 10**6 for one in mine],
+        env_ns=[sum(end - begin for begin, end in one.tools) for one in mine],
+        finish=[int(Finish.STOP)] * len(mine),
+    )  # fmt: skip
+
+
+def _verdicts(made: Process, mine: list[_Sample]) -> None:
+    for one in mine:
+        made.span(one.judged, "reward", Stage.REWARD, -1, lane=one.lane)
+    rows(
+        made, "rewards", start_s=[_at(one.judged[0]) for one in mine],
+        end_s=[_at(one.judged[1]) for one in mine], trajectory=[one.number + 1 for one in mine],
+        value=[float(one.number % 2) for one in mine], outcome=[int(Outcome.OK)] * len(mine),
+    )  # fmt: skip
+
+
+def traced(path: Path, job: Queued) -> Run:
+    """The run of the job, which states how it is placed."""
+    placement = "async" if job.ahead else "disaggregated"
+    return run_of(path, *processes(job), settings={"placement": placement})
 
 
 def of_own_loop(path: Path, *made: Process) -> Run:

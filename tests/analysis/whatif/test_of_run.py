@@ -1,16 +1,30 @@
-"""Workloads of traces: of runs with all that is recorded, replayed and predicted."""
+"""Workloads of runs with all that is recorded, and of stage seconds where nothing is known of
+samples, replayed and predicted; and what is refused."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rltrace.analysis.whatif.of_run import workload_of
-from rltrace.testing.inside.analysis import LEVERS, Constants, baseline, predict, ranked, replay
-from rltrace.testing.inside.trace import Run, Stage
+from rltrace.analysis.whatif.of_run import one_more
+from rltrace.testing.inside.analysis import (
+    LEVERS,
+    Constants,
+    OffTheRun,
+    RunAnalysis,
+    baseline,
+    predict,
+    ranked,
+    replay,
+    workload_of,
+)
+from rltrace.testing.inside.trace import CANNOT_TELL, RltraceError, Run, Stage
+from rltrace.testing.made import process, run_of, turns
+from tests.analysis.walls.walled import in_steps
 from tests.analysis.whatif.played import of
 
 Made = Callable[..., tuple[Run, Any]]
@@ -24,6 +38,7 @@ def test_a_run_whose_stages_take_turns_is_replayed_as_it_was(synthetic: Made) ->
     assert load.engine.token_s == pytest.approx(0.002, rel=0.05)
     assert load.engine.slots > 32  # one slot for each sample: no limit
     assert load.scoring == "batch"
+    assert of(synthetic(placement="colocated", reward_streamed=True)[0]).scoring == "sample"
     assert load.devices == {"shared": 8.0}
     assert abs(load.model_error) < 0.03
     assert replay(load).step_s == pytest.approx(load.measured_step_s, rel=0.01)
@@ -39,19 +54,7 @@ def test_generation_of_the_next_batch_is_replayed_beside_the_learner(synthetic: 
     assert load.devices == {"rollout": 4.0, "train": 4.0}
 
 
-def test_verdicts_that_did_not_wait_are_found(synthetic: Made) -> None:
-    run, _ = synthetic(placement="colocated", reward_streamed=True)
-    assert of(run).scoring == "sample"
-
-
-def test_the_same_work_in_another_placement(synthetic: Made) -> None:
-    """What one trace predicts of a placement, another trace of that placement shows."""
-    before, _ = synthetic(placement="colocated", gpus=0, switch_s=0.0)
-    after, _ = synthetic(placement="one-step-off", gpus=0, switch_s=0.0)
-    found = predict(workload_of(before), [("placement", "one-step-off")])
-    step_s = baseline(workload_of(after)).step_s
-    assert found.step_s.middle == pytest.approx(step_s, rel=0.1)
-    assert found.step_s.low < step_s < found.step_s.high
+APART = {"gpus": 0, "switch_s": 0.0}
 
 
 def test_a_part_of_one_device_decodes_as_much_slower(synthetic: Made) -> None:
@@ -67,18 +70,22 @@ def test_a_part_of_one_device_decodes_as_much_slower(synthetic: Made) -> None:
         assert replay(split).step_s > replay(load).step_s
 
 
-def test_a_stage_that_is_gone_is_gone(synthetic: Made) -> None:
-    before, _ = synthetic(placement="colocated")
-    after, _ = synthetic(placement="colocated", logprob_s=0.0)
-    found = predict(workload_of(before), [("drop_logprob", "1")])
-    assert found.step_s.middle == pytest.approx(baseline(workload_of(after)).step_s, rel=0.02)
-
-
-def test_faster_verdicts(synthetic: Made) -> None:
-    before, _ = synthetic(placement="colocated", reward_s=1.0)
-    after, _ = synthetic(placement="colocated", reward_s=0.5)
-    found = predict(workload_of(before), [("reward_latency", "0.5")])
-    assert found.step_s.middle == pytest.approx(baseline(workload_of(after)).step_s, rel=0.03)
+@pytest.mark.parametrize(
+    ("before", "after", "move", "rel"),
+    [
+        ({}, {"logprob_s": 0.0}, ("drop_logprob", "1"), 0.02),
+        ({"reward_s": 1.0}, {"reward_s": 0.5}, ("reward_latency", "0.5"), 0.03),
+        (APART, {**APART, "placement": "one-step-off"}, ("placement", "one-step-off"), 0.1),
+    ],
+)
+def test_what_one_trace_predicts_another_shows(
+    synthetic: Made, before: dict[str, Any], after: dict[str, Any], move: Any, rel: float
+) -> None:
+    one, other = (synthetic(**{"placement": "colocated", **knobs})[0] for knobs in (before, after))
+    found = predict(workload_of(one), [move])
+    step_s = baseline(workload_of(other)).step_s
+    assert found.step_s.middle == pytest.approx(step_s, rel=rel)
+    assert rel < 0.1 or found.step_s.low < step_s < found.step_s.high
 
 
 def test_all_levers_that_apply_are_ranked(synthetic: Made) -> None:
@@ -129,3 +136,136 @@ def test_batches_that_wait_for_each_other_are_replayed_so_with_versions_or_witho
         assert (load.placement, load.in_batches) == ("async", True)
         assert load.model_error == pytest.approx(0, abs=0.05)
         assert predict(workload_of(run), [("no_barrier", "1")]).gain.middle > 1.1
+
+
+@pytest.mark.parametrize("steps", [1, 4])
+def test_without_trajectories_the_stages_are_taken_as_stated(tmp_path: Path, steps: int) -> None:
+    run = run_of(tmp_path, process("driver", *turns(*[6] * steps)))
+    load = of(run)
+    assert load.steps == steps
+    assert replay(load).step_s == pytest.approx(10)
+    found = predict(workload_of(run), [("train_speed", "2")])
+    assert found.step_s.middle == pytest.approx(8)
+    assert (found.step_s.high / found.step_s.low > 1.1) == (steps == 1)
+    assert any(note.startswith(f"{steps} measured step") for note in found.rests_on)
+    tails = predict(workload_of(run), [("placement", "async")])
+    assert any(note.startswith("tail_share") for note in tails.rests_on)
+
+
+def ahead(path: Path, rollout_s: float, train_s: float, begins_s: float = 0.0) -> Run:
+    """A thread generates the next batch beside the learner, so long after its step began; weights
+    move for 1 s at the end of a step."""
+    step_s = max(begins_s + rollout_s, train_s) + 1
+    steps = in_steps(
+        step_s, (("step", 0), 0, step_s, 0), (Stage.TRAIN, 0, train_s, 0),
+        (Stage.SYNC, step_s - 1, step_s, 0), (Stage.ROLLOUT, begins_s, begins_s + rollout_s, 1),
+    )  # fmt: skip
+    return run_of(path, process("driver", *steps))
+
+
+def test_stages_that_run_beside_each_other_are_replayed_so(tmp_path: Path) -> None:
+    source = workload_of(ahead(tmp_path, rollout_s=3, train_s=6))
+    found = baseline(source)
+    assert found.placement == "one-step-off"
+    assert found.replayed_s == pytest.approx(7)
+    # 4 s of training, 1 s of weights: the learner's speed counts in full.
+    assert predict(source, [("train_speed", "1.5")]).step_s.middle == pytest.approx(5)
+    levers = {one.levers[0]: one for one in ranked(source) if one.goodput_gain.middle > 1.02}
+    assert list(levers) == ["train_speed=1.5"]
+    with pytest.raises(RltraceError, match="goes on beside training already") as error:
+        predict(source, [("placement", "async")])
+    assert error.value.exit_code == CANNOT_TELL
+
+
+def test_training_that_is_hidden_gains_nothing(tmp_path: Path) -> None:
+    source = workload_of(ahead(tmp_path, rollout_s=6, train_s=3))
+    assert predict(source, [("train_speed", "1.5")]).gain.middle == pytest.approx(1)
+
+
+def test_stages_that_overlap_in_part_or_do_not_add_up_predict_nothing(tmp_path: Path) -> None:
+    with pytest.raises(RltraceError, match=r"overlap in part \(50 % of the shorter\)") as error:
+        workload_of(ahead(tmp_path / "part", rollout_s=4, train_s=6, begins_s=4))
+    assert error.value.exit_code == CANNOT_TELL
+    in_turns = process("driver", *turns(5, 5, 5, 5))
+    run = run_of(tmp_path, in_turns, settings={"placement": "one-step-off"})
+    with pytest.raises(OffTheRun, match="off by a factor of 2"):
+        predict(workload_of(run), [("train_speed", "2")])
+
+
+@pytest.mark.parametrize(
+    "move", [("no_barrier", "1"), ("partial_rollout", "1.5"), ("tail_cap", "p95")]
+)
+def test_a_tail_that_nobody_saw_is_not_taken_away(tmp_path: Path, move: tuple[str, str]) -> None:
+    source = workload_of(run_of(tmp_path, process("driver", *turns(6, 6, 6, 6))))
+    with pytest.raises(RltraceError, match="no trajectory was recorded") as error:
+        predict(source, [move])
+    assert error.value.exit_code == CANNOT_TELL
+
+
+def one_process(path: Path, rest_s: float = 0.0) -> Run:
+    """A plain loop: 6 s of generation, 4 s of training, and so much that is in no span."""
+    step_s = 10 + rest_s
+    steps = in_steps(step_s, (("step", 0), 0, step_s), (Stage.ROLLOUT, 0, 6), (Stage.TRAIN, 6, 10))
+    return run_of(path, process("driver", *steps))
+
+
+@pytest.mark.parametrize(
+    "move",
+    [
+        ("placement", "one-step-off"),
+        ("placement", "async"),
+        ("placement", "disaggregated"),
+        ("train_speed", "1000"),
+        ("devices", "x1000"),
+    ],
+)
+def test_time_in_no_span_does_not_go_away(tmp_path: Path, move: tuple[str, str]) -> None:
+    run = one_process(tmp_path, rest_s=5.0)
+    found = predict(workload_of(run), [move])
+    assert found.step_s.high > 5
+    same = predict(workload_of(one_process(tmp_path / "without")), [move])
+    assert move[0] == "devices" or sum(same.devices.values()) == pytest.approx(1)  # one pool
+    assert found.step_s.middle >= same.step_s.middle + (0 if "placement" in move else 4.9)
+    assert "33 % of the step is in no stage that was seen, and stays" in " ".join(found.rests_on)
+    if move[1] in ("one-step-off", "async"):  # held up by it, or not: the range has both
+        assert found.step_s.high >= same.step_s.middle + 5
+
+
+@pytest.mark.parametrize(
+    ("spans", "says"),
+    [
+        ([], "no complete step"),
+        ([(Stage.ROLLOUT, 0, 5)], "no complete step"),
+        ([(("step", 0), 0, 5), (Stage.TRAIN, 0, 5)], "placement is not known|no generation"),
+        ([(("step", 0), 0, -1), (Stage.ROLLOUT, 0, -1)], "no complete step"),
+    ],
+)
+def test_what_cannot_be_replayed_is_said(tmp_path: Path, spans: Any, says: str) -> None:
+    with pytest.raises(RltraceError, match=says) as error:
+        workload_of(run_of(tmp_path, process("driver", *spans)))
+    assert error.value.exit_code == CANNOT_TELL
+
+
+@pytest.mark.parametrize(
+    ("threads", "factor"),
+    [
+        (-1, 1.0),  # nobody read them
+        (1, 1.0),  # the job's own
+        (2, 1.0),
+        (4, 5 / 4),  # the job's, and three of others: one more makes five take turns
+        (9, 10 / 9),
+    ],
+)
+def test_more_threads_than_cores_take_turns(synthetic: Made, threads: int, factor: float) -> None:
+    run, _ = synthetic(
+        placement="colocated", gpus=0, cores_per_node=2, runnable_threads=threads, gap_s=0.0,
+        switch_s=0.0, reward_s=0.01,
+    )  # fmt: skip
+    found = one_more(RunAnalysis(run))
+    assert found == pytest.approx(factor, rel=0.02)
+    assert of(run).one_more == found
+
+
+def test_several_nodes_do_not_tell(synthetic: Made) -> None:
+    run, _ = synthetic(gpus=0, nodes=2, cores_per_node=2, runnable_threads=9)
+    assert one_more(RunAnalysis(run)) == 1

@@ -1,8 +1,9 @@
-"""Workloads of samples: who waited for whom, and what is found of engines, judges and tools."""
+"""Workloads of samples: who waited for whom, and what is found of engines, judges and tools; and
+predictions held against the same jobs played with the change: jobs whose samples call tools, and
+jobs that send weights while they generate."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,32 +11,63 @@ from typing import Any
 import numpy as np
 import pytest
 
-import rltrace
-from rltrace.testing.inside.analysis import Constants, predict, replay, room_of, workload_of
+from rltrace.testing.inside.analysis import (
+    AT_ONCE,
+    GOES_ON,
+    Constants,
+    Engine,
+    OffTheRun,
+    Prediction,
+    places_of,
+    predict,
+    replay,
+    room_of,
+    workload_of,
+)
 from rltrace.testing.inside.analysis import levers_moves as moves
 from rltrace.testing.inside.trace import RltraceError, Run, Stage
-from rltrace.testing.made import process, rows, run_of, turns
-from tests.analysis.whatif.played import of
-from tests.analysis.whatif.tooled import Tooled, gain, traced
+from rltrace.testing.made import process, rows, run_of, stating, turns
+from rltrace.testing.played import Process
+from tests.analysis.walls.queued import ENDLESS, Queued, gain, of_own_loop, processes, traced
+from tests.analysis.walls.walled import in_steps
+from tests.analysis.whatif.played import batch, of, workload
+
+COLOCATED = {"placement": "colocated"}
+
+
+def sampled(made: Process, begin_s: list[float], length_s: Any, **columns: Any) -> Process:
+    """Samples that begin then, and take so long; a column is a list, or one value for all."""
+    count = len(begin_s)
+    ids = list(range(1, count + 1))
+    columns = {"trajectory": ids, "group": ids, "length_s": length_s, **columns}
+    many = {name: one if isinstance(one, list) else [one] * count for name, one in columns.items()}
+    lengths_s = many.pop("length_s")
+    end_s = [begin + length for begin, length in zip(begin_s, lengths_s, strict=True)]
+    return rows(made, "trajectories", start_s=begin_s, end_s=end_s, **many)
+
+
+def judged(made: Process, begin_s: list[float], length_s: float) -> Process:
+    """Verdicts on samples 1, 2, ... that begin then, and take so long."""
+    end_s = [begin + length_s for begin in begin_s]
+    ids = list(range(1, len(begin_s) + 1))
+    return rows(
+        made, "rewards", start_s=begin_s, end_s=end_s, trajectory=ids, value=[1.0] * len(ids)
+    )
+
+
+def driver(train: tuple[float, float], count: int, *more: tuple[Any, ...]) -> Process:
+    """Steps of 10 s with training from then to then."""
+    steps = in_steps(10, (("step", 0), 0, 10), (Stage.TRAIN, *train), *more, count=count)
+    return process("driver", *steps)
 
 
 def test_slots_and_judges_are_found(tmp_path: Path) -> None:
     """Eight samples on two slots, 1 s each, judged one after the other for 0.25 s."""
     begin = [10.0 * step + i // 2 for step in range(4) for i in range(8)]
-    judged = [10.0 * step + 4 + 0.25 * i for step in range(4) for i in range(8)]
-    ids = list(range(1, 33))
-    driver = process("driver", *[(("step", n), 10 * n, 10 * n + 10) for n in range(4)],
-                     *[(Stage.TRAIN, 10 * n + 6, 10 * n + 10) for n in range(4)])  # fmt: skip
-    engine = rows(
-        process("rollout"), "trajectories", start_s=begin, end_s=[b + 1 for b in begin],
-        trajectory=ids, group=ids, response_tokens=[5] * 32, first_version=[0] * 32,
-    )  # fmt: skip
-    judge = rows(
-        process("reward"), "rewards", start_s=judged, end_s=[j + 0.25 for j in judged],
-        trajectory=ids, value=[1.0] * 32,
-    )  # fmt: skip
-    run = run_of(tmp_path, driver, engine, judge, settings={"placement": "colocated"})
-    load = of(run)
+    verdicts = [10.0 * step + 4 + 0.25 * i for step in range(4) for i in range(8)]
+    engine = sampled(process("rollout"), begin, 1.0, response_tokens=5, first_version=0)
+    judge = judged(process("reward"), verdicts, 0.25)
+    load = of(run_of(tmp_path, driver((6, 10), 4), engine, judge, settings=COLOCATED))
     assert load.engine.slots == pytest.approx(2, rel=0.01)
     assert load.reward_workers == 1
     assert replay(load).step_s == pytest.approx(10, rel=0.02)
@@ -52,33 +84,27 @@ def of_queue(path: Path, steps: int = 16) -> Run:
     verdict. Three samples after each other have one group number."""
     count = 4 * steps + 6  # the last six are never judged
     begin = [2.0 * n for n in range(count)]
-    judged = [2.0 * n + 14 for n in range(count - 6)]
+    verdicts = [2.0 * n + 14 for n in range(count - 6)]
     used = [8.0 * (n // 4) + 24 for n in range(4 * steps)]
-    spans: list[tuple[Any, ...]] = []
-    for n in range(steps):
-        ready = 8.0 * n + 24
-        spans += [(("step", n), ready - 5, ready + 3), (Stage.TRAIN, ready, ready + 1)]
-        spans.append((Stage.SYNC, ready + 1, ready + 3))
+    own = in_steps(
+        8, (("step", 0), 19, 27), (Stage.TRAIN, 24, 25), (Stage.SYNC, 25, 27), count=steps
+    )
     learner = rows(
-        process("learner", *spans), "uses", time_s=[u + 0.5 for u in used],
+        process("learner", *own), "uses", time_s=[u + 0.5 for u in used],
         trajectory=list(range(1, 4 * steps + 1)), fate=[0] * 4 * steps,
         version=[n // 4 for n in range(4 * steps)],
     )  # fmt: skip
     engines = []
     for which in (0, 1):
         mine = list(range(which, count, 2))
-        engines.append(rows(
-            process("rollout", *[(Stage.ROLLOUT, begin[n], begin[n] + 2) for n in mine],
-                    rank=which),
-            "trajectories", start_s=[begin[n] for n in mine], end_s=[begin[n] + 2 for n in mine],
-            trajectory=[n + 1 for n in mine], group=[n // 3 for n in mine],
-            response_tokens=[20] * len(mine), first_version=[max(0, n // 4 - 2) for n in mine],
+        spans = [(Stage.ROLLOUT, begin[n], begin[n] + 2) for n in mine]
+        engines.append(sampled(
+            process("rollout", *spans, rank=which), [begin[n] for n in mine], 2.0,
+            trajectory=[n + 1 for n in mine], group=[n // 3 for n in mine], response_tokens=20,
+            first_version=[max(0, n // 4 - 2) for n in mine],
         ))  # fmt: skip
-    judge = rows(
-        process("reward", *[(Stage.REWARD, j, j + 4, i % 2) for i, j in enumerate(judged)]),
-        "rewards", start_s=judged, end_s=[j + 4 for j in judged],
-        trajectory=list(range(1, len(judged) + 1)), value=[1.0] * len(judged),
-    )  # fmt: skip
+    spans = [(Stage.REWARD, j, j + 4, i % 2) for i, j in enumerate(verdicts)]
+    judge = judged(process("reward", *spans), verdicts, 4)
     return run_of(path, learner, *engines, judge, settings={"placement": "async"})
 
 
@@ -106,81 +132,66 @@ def test_what_binds_a_queue_next_is_found(tmp_path: Path, moves: Any, step_s: fl
     assert found.step_s.middle == pytest.approx(step_s, rel=0.03)
 
 
-JUDGED_LATE = Tooled(
-    decode_s=0.3, tool_s=0, verdict_s=0.12, train_s=0.15, workers=1, batch=8, room=8, ahead=4
-)
+JUDGED_LATE = Queued(
+    generate_s=0.3, judge_s=0.12, train_s=0.15, sync_s=0.01, generators=1, at_once=4, judges=1,
+    room=8, ahead=4, steps=30, jitter=0.5,
+)  # fmt: skip
 
 
-@pytest.mark.parametrize(("decode_s", "versions"), [(0.3, True), (0.3, False), (0.22, True)])
+@pytest.mark.parametrize(("generate_s", "versions"), [(0.3, True), (0.3, False), (0.22, True)])
 @pytest.mark.parametrize("lever", ["reward_parallel=x4", "slots=x2"])
 def test_generators_that_wait_for_room_are_no_more_once_they_do_not(
-    tmp_path: Path, lever: str, decode_s: float, versions: bool
+    tmp_path: Path, lever: str, generate_s: float, versions: bool
 ) -> None:
     """Four samples at once in one process, which wait for the judge. Where decoding takes little of
     that time all four seldom run at once, and nobody can tell whether more would."""
-    job = replace(JUDGED_LATE, decode_s=decode_s, versions=versions)
-    told = decode_s == 0.3
+    job = replace(JUDGED_LATE, generate_s=generate_s, versions=versions)
+    told = generate_s == 0.3
     source = workload_of(traced(tmp_path, job))
-    assert source(Constants()).engine.slots == (4 if told else np.inf)
+    load = source(Constants())
+    assert load.engine.slots == (4 if told else np.inf)
+    assert 2 <= load.lag_bound <= job.ahead + 1  # versions that nobody tells bind no samples
     if not told and lever == "slots=x2":
         with pytest.raises(RltraceError, match="no limit of sequences at once was seen"):
             predict(source, moves([lever]))
         return
     more = lever == "slots=x2"
-    true = gain(job, replace(job, places=8) if more else replace(job, judges=4))
+    true = gain(job, at_once=8) if more else gain(job, judges=4)
     found = predict(source, moves([lever]))
     assert found.gain.low - 0.01 <= true <= found.gain.high + 0.01
     if told:
         assert found.gain.middle == pytest.approx(true, rel=0.04)
 
 
-def test_versions_that_nobody_tells_bind_no_samples(tmp_path: Path) -> None:
-    """With eight places and a learner that takes as long as the judge, the room for samples is what
-    keeps both at work."""
-    job = replace(JUDGED_LATE, versions=False)
-    bound = workload_of(traced(tmp_path, job))(Constants()).lag_bound
-    assert 2 <= bound <= job.ahead + 1
-
-
-def test_samples_that_begin_with_an_update_tell_no_room() -> None:
+def test_samples_that_begin_with_an_update_or_as_they_come_tell_no_room() -> None:
     """Eight begin with each of forty updates; nobody knows whether a ninth would have waited."""
     begin_s = np.repeat(10.0 * np.arange(40), 8)
     end_s = begin_s + np.tile([8.0, 8.1, 8.2, 8.3, 8.4, 8.5, 8.6, 8.7], 40)
     assert room_of(np.zeros(320, np.int64), begin_s, end_s) == np.inf
+    draw = np.random.default_rng(0)  # however many are on their way already
+    begin_s = np.cumsum(draw.exponential(1.0, 4000))
+    end_s = begin_s + draw.uniform(2, 4, 4000)
+    assert room_of(np.zeros(4000, np.int64), begin_s, end_s) == np.inf
 
 
 def test_a_group_number_that_comes_again_in_each_step_is_another_group(tmp_path: Path) -> None:
     """Two prompts, the same in each step, two samples each, one after the other for 1 s."""
     begin = [10.0 * step + i for step in range(6) for i in range(4)]
-    ids = list(range(1, 25))
-    driver = process("driver", *[(("step", n), 10 * n, 10 * n + 10) for n in range(6)],
-                     *[(Stage.TRAIN, 10 * n + 4, 10 * n + 10) for n in range(6)])  # fmt: skip
-    engine = rows(
-        process("rollout"), "trajectories", start_s=begin, end_s=[b + 1 for b in begin],
-        trajectory=ids, group=[0, 0, 1, 1] * 6, response_tokens=[5] * 24, first_version=[0] * 24,
-    )  # fmt: skip
-    load = of(run_of(tmp_path, driver, engine, settings={"placement": "colocated"}))
+    engine = sampled(
+        process("rollout"), begin, 1.0, group=[0, 0, 1, 1] * 6, response_tokens=5, first_version=0
+    )
+    load = of(run_of(tmp_path, driver((4, 10), 6), engine, settings=COLOCATED))
     assert [len(one.tokens) for one in load.batches] == [4] * 6
     assert abs(load.model_error) < 0.03
 
 
 def test_verdicts_without_a_length_take_the_time_of_their_stage(tmp_path: Path) -> None:
     """Two samples a step, 4 s of generation, 4 s of a reward stage that ends with both verdicts."""
-    ids, places = list(range(1, 13)), [n // 2 for n in range(12)]
-    spans: list[tuple[Any, ...]] = []
-    for n in range(6):
-        spans += [(("step", n), 10 * n, 10 * n + 10), (Stage.ROLLOUT, 10 * n, 10 * n + 4)]
-        spans += [(Stage.REWARD, 10 * n + 4, 10 * n + 8), (Stage.TRAIN, 10 * n + 8, 10 * n + 10)]
-    made = rows(
-        process("driver", *spans), "trajectories", start_s=[10.0 * n for n in places],
-        end_s=[10.0 * n + 4 for n in places], trajectory=ids, group=places,
-        response_tokens=[5] * 12, first_version=places,
-    )  # fmt: skip
-    made = rows(
-        made, "rewards", start_s=[10.0 * n + 8 for n in places],
-        end_s=[10.0 * n + 8 for n in places], trajectory=ids, value=[1.0] * 12,
-    )  # fmt: skip
-    run = run_of(tmp_path, made, settings={"placement": "colocated"})
+    places = [n // 2 for n in range(12)]
+    made = driver((8, 10), 6, (Stage.ROLLOUT, 0, 4), (Stage.REWARD, 4, 8))
+    sampled(made, [10.0 * n for n in places], 4.0, group=places, response_tokens=5,
+            first_version=places)  # fmt: skip
+    run = run_of(tmp_path, judged(made, [10.0 * n + 8 for n in places], 0), settings=COLOCATED)
     assert of(run).model_error == pytest.approx(0, abs=0.01)
     found = predict(workload_of(run), [("reward_latency", "0.5")])
     assert found.step_s.middle == pytest.approx(8, rel=0.01)
@@ -189,17 +200,16 @@ def test_verdicts_without_a_length_take_the_time_of_their_stage(tmp_path: Path) 
 def test_samples_of_one_process_that_took_turns_take_turns_with_their_tools(tmp_path: Path) -> None:
     """Three samples a step, one after the other: 1 s of generation, 4 s of a tool, 1 s more."""
     begin = [20.0 * n + 6 * i for n in range(6) for i in range(3)]
-    spans: list[tuple[Any, ...]] = [(Stage.ENV, b + 1, b + 5) for b in begin]
-    for n in range(6):
-        spans += [(("step", n), 20 * n, 20 * n + 20), (Stage.ROLLOUT, 20 * n, 20 * n + 18)]
-        spans.append((Stage.TRAIN, 20 * n + 18, 20 * n + 20))
-    made = rows(
-        process("driver", *spans), "trajectories", start_s=begin, end_s=[b + 6 for b in begin],
-        trajectory=list(range(1, 19)), group=[n // 3 for n in range(18)],
-        response_tokens=[10] * 18, env_ns=[4 * 10**9] * 18,
-        first_version=[n // 3 for n in range(18)],
+    steps = in_steps(
+        20, (("step", 0), 0, 20), (Stage.ROLLOUT, 0, 18), (Stage.TRAIN, 18, 20),
+        *((Stage.ENV, 6 * i + 1, 6 * i + 5) for i in range(3)), count=6,
     )  # fmt: skip
-    run = run_of(tmp_path, made, settings={"placement": "colocated"})
+    places = [n // 3 for n in range(18)]
+    made = sampled(
+        process("driver", *steps), begin, 6.0, group=places, response_tokens=10,
+        env_ns=4 * 10**9, first_version=places,
+    )  # fmt: skip
+    run = run_of(tmp_path, made, settings=COLOCATED)
     assert of(run).model_error == pytest.approx(0, abs=0.01)
     found = predict(workload_of(run), [("env_latency", "0.5")])
     assert found.step_s.middle == pytest.approx(14, rel=0.01)
@@ -209,19 +219,17 @@ def test_a_learner_that_stands_still_with_its_samples_there_is_not_faster_in_a_r
     tmp_path: Path,
 ) -> None:
     """A step of 10 s trains for 6 s, on two samples that ended long before, in 2 s."""
-    ids, places = list(range(1, 25)), [n // 2 for n in range(24)]
-    learner = process("learner", *[(("step", n), 10 * n, 10 * n + 10) for n in range(12)],
-                      *[(Stage.TRAIN, 10 * n + 4, 10 * n + 10) for n in range(12)])  # fmt: skip
+    places = [n // 2 for n in range(24)]
     used = [n for n in places if n + 2 < 12]
+    steps = [n + 2 for n in used]
     learner = rows(
-        learner, "uses", time_s=[10.0 * n + 25 for n in used],
-        trajectory=ids[: len(used)], step=[n + 2 for n in used], version=[n + 2 for n in used],
+        driver((4, 10), 12), "uses", time_s=[10.0 * n + 25 for n in used],
+        trajectory=list(range(1, len(used) + 1)), step=steps, version=steps,
         fate=[0] * len(used), tokens=[20] * len(used),
     )  # fmt: skip
-    engine = rows(
-        process("rollout", *[(Stage.ROLLOUT, 10 * n, 10 * n + 2) for n in range(12)]),
-        "trajectories", start_s=[10.0 * n for n in places], end_s=[10.0 * n + 2 for n in places],
-        trajectory=ids, group=places, response_tokens=[20] * 24, first_version=places,
+    engine = sampled(
+        process("rollout", *in_steps(10, (Stage.ROLLOUT, 0, 2), count=12)),
+        [10.0 * n for n in places], 2.0, group=places, response_tokens=20, first_version=places,
     )  # fmt: skip
     run = run_of(tmp_path, learner, engine, settings={"placement": "async"})
     assert of(run).model_error == pytest.approx(0, abs=0.01)
@@ -234,29 +242,18 @@ def test_a_stated_bound_is_the_bound_though_no_sample_was_so_late(
     tmp_path: Path, placement: str, bound: float
 ) -> None:
     """Of a job in which no sample may be late it bounds nothing."""
-    driver = process("driver", *turns(6, 6, 6))
-    ids = [1, 2, 3]
-    made = rows(
-        driver, "trajectories", start_s=[0.0, 10.0, 20.0], end_s=[6.0, 16.0, 26.0],
-        trajectory=ids, group=ids, response_tokens=[5] * 3, first_version=[0] * 3,
-    )  # fmt: skip
-    run_of(tmp_path, made, settings={"placement": placement})
-    facts_file = next((tmp_path / "run/process").glob("*.json"))
-    facts = json.loads(facts_file.read_text()) | {"settings": {"max_lag": 5}}
-    facts_file.write_text(json.dumps(facts))
-    assert of(rltrace.open_run(tmp_path / "run")).lag_bound == bound
+    made = sampled(process("driver", *turns(6, 6, 6)), [0.0, 10.0, 20.0], 6.0, response_tokens=5,
+                   first_version=0)  # fmt: skip
+    run = run_of(tmp_path, made, settings={"placement": placement})
+    assert of(stating(run, {"settings": {"max_lag": 5}})).lag_bound == bound
 
 
 def test_the_first_token_of_a_response_ends_its_prefill(tmp_path: Path) -> None:
     """Tokens come every 0.5 s, the first 0.5 s after the start."""
-    begin, ids = [10.0 * step for step in range(4)], [1, 2, 3, 4]
-    driver = process("driver", *[(("step", n), 10 * n, 10 * n + 10) for n in range(4)],
-                     *[(Stage.TRAIN, 10 * n + 6, 10 * n + 10) for n in range(4)])  # fmt: skip
-    engine = rows(
-        process("rollout"), "trajectories", start_s=begin, first_token_s=[b + 0.5 for b in begin],
-        end_s=[b + 5 for b in begin], trajectory=ids, group=ids, response_tokens=[10] * 4,
-    )  # fmt: skip
-    load = of(run_of(tmp_path, driver, engine, settings={"placement": "colocated"}))
+    begin = [10.0 * step for step in range(4)]
+    first = {"first_token_s": [b + 0.5 for b in begin]}
+    engine = sampled(process("rollout"), begin, 5.0, response_tokens=10, **first)
+    load = of(run_of(tmp_path, driver((6, 10), 4), engine, settings=COLOCATED))
     assert load.engine.token_s == pytest.approx(0.5)
     assert load.model_error == pytest.approx(0, abs=1e-3)
 
@@ -265,15 +262,133 @@ def test_lengths_that_change_as_the_policy_learns_are_all_played(tmp_path: Path)
     steps, each = 40, 4
     tokens = [10 + step for step in range(steps) for _ in range(each)]
     begin = [10.0 * step for step in range(steps) for _ in range(each)]
-    ids = list(range(1, len(tokens) + 1))
-    driver = process("driver", *[(("step", n), 10 * n, 10 * n + 10) for n in range(steps)],
-                     *[(Stage.TRAIN, 10 * n + 6, 10 * n + 10) for n in range(steps)])  # fmt: skip
-    engine = rows(
-        process("rollout"), "trajectories", start_s=begin, trajectory=ids, group=ids,
-        end_s=[b + 0.1 * n for b, n in zip(begin, tokens, strict=True)], response_tokens=tokens,
-    )  # fmt: skip
-    load = of(run_of(tmp_path, driver, engine, settings={"placement": "colocated"}))
+    lengths_s = [0.1 * n for n in tokens]
+    engine = sampled(process("rollout"), begin, lengths_s, response_tokens=tokens)
+    load = of(run_of(tmp_path, driver((6, 10), steps), engine, settings=COLOCATED))
     assert len(load.batches) == steps
     played = sum(batch.tokens.mean() for batch in load.batches) / len(load.batches)
     assert played == pytest.approx(sum(tokens) / len(tokens), rel=0.02)
     assert load.engine.token_s == pytest.approx(0.1, rel=0.01)
+
+
+KEEPS = Queued(
+    generate_s=0.2, tool_s=0.6, judge_s=0.01, train_s=0.2, sync_s=0.01, at_once=4, judges=1,
+    room=ENDLESS, batch=16, ahead=2, steps=30, jitter=0.5,
+)  # fmt: skip
+GIVES = replace(KEEPS, keeps=False)
+KEEPING = {
+    "several places": KEEPS,
+    "one place": replace(KEEPS, at_once=1, generators=8),
+    "one worker of many places": replace(KEEPS, at_once=8, generators=1),
+    "tools at the end, of all lengths": replace(KEEPS, before=1.0, tool_jitter=0.9),
+    "short tools": replace(KEEPS, tool_s=0.1),
+    "verdicts bind": replace(KEEPS, judge_s=0.12),
+    "the learner binds": replace(KEEPS, train_s=2.0),
+    "on policy": replace(KEEPS, ahead=0, at_once=3),
+}
+GIVING = {
+    "several places": GIVES,
+    "one place": replace(GIVES, at_once=1),
+    "tools at the end": replace(GIVES, before=1.0),
+    "on policy": replace(GIVES, at_once=2, ahead=0),
+    "no limit": replace(GIVES, at_once=1000),
+    "on policy, no limit": replace(GIVES, at_once=1000, ahead=0),
+}
+
+
+def holds(found: Prediction, true: float) -> None:
+    """The range has the true gain, to what a short run scatters by."""
+    assert found.gain.low - 0.02 <= true <= found.gain.high + 0.02, (found.gain, true)
+
+
+@pytest.mark.parametrize("name", KEEPING)
+def test_samples_that_keep_their_places_are_replayed_so(tmp_path: Path, name: str) -> None:
+    job = KEEPING[name]
+    source = workload_of(traced(tmp_path, job))
+    load = source(Constants())
+    assert (load.engine.slots, load.engine.tools_hold) == (job.at_once, True)
+    assert load.model_error == pytest.approx(0, abs=0.03)
+    true = gain(job, tool_s=job.tool_s / 2)
+    found = predict(source, [("env_latency", "0.5")])
+    holds(found, true)
+    assert found.gain.middle == pytest.approx(true, rel=0.05)
+    fastest = gain(job, generate_s=1e-6)
+    assert predict(source, [("speculative", "1")]).gain.middle <= fastest + 0.02
+
+
+@pytest.mark.parametrize("name", GIVING)
+def test_places_that_others_have_meanwhile_are_not_taken_to_be_kept(
+    tmp_path: Path, name: str
+) -> None:
+    """Of which only those that run have one: which wait after their tool looks the same."""
+    job = GIVING[name]
+    source = workload_of(traced(tmp_path, job))
+    assert not source(Constants()).engine.tools_hold
+    for lever in ("rollout_workers", "slots") if job.at_once < 1000 and job.ahead else ():
+        with pytest.raises(RltraceError, match=f"{lever} cannot be moved here"):
+            predict(source, [(lever, "x2")])
+    try:
+        found = predict(source, [("env_latency", "0.5")])
+    except OffTheRun:
+        return
+    holds(found, gain(job, tool_s=job.tool_s / 2))
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_samples_that_wait_for_a_place_in_their_own_time_are_replayed_by_their_turns(
+    tmp_path: Path, keeps: bool
+) -> None:
+    """Their rows begin with the step, whoever has a place."""
+    job = replace(KEEPS, keeps=keeps, early=True, ahead=0, at_once=3, generators=1, generate_s=0.4)
+    source = workload_of(traced(tmp_path, job))
+    load = source(Constants())
+    assert (load.engine.slots, load.engine.tools_hold) == (3, keeps)
+    assert load.model_error == pytest.approx(0, abs=0.08)
+    holds(predict(source, [("env_latency", "0.5")]), gain(job, tool_s=job.tool_s / 2))
+    holds(predict(source, [("slots", "x2")]), gain(job, at_once=6))
+
+
+def test_more_places_gain_what_samples_that_keep_them_waited_for(tmp_path: Path) -> None:
+    job = replace(KEEPS, ahead=0)
+    found = predict(workload_of(traced(tmp_path, job)), [("slots", "x2")])
+    holds(found, gain(job, at_once=2 * job.at_once))
+    assert any("keep their places" in one for one in found.rests_on)
+
+
+def test_where_it_cannot_be_told_whether_places_are_kept_nothing_is_predicted() -> None:
+    """A worker that has two samples at once, and then four: each begins as another one ends, though
+    four were there at once."""
+    begin_s = np.concatenate([np.arange(60) / 2, 30 + np.arange(90) / 4])
+    found = places_of(np.zeros(150, np.int64), begin_s, begin_s + 1)
+    assert not found.sure
+    unsure = workload(
+        batch([4.0] * 4, env_s=9), engine=Engine(1.0, np.inf, 1.0, 0.0, sure=False), steps=9
+    )
+    with pytest.raises(OffTheRun, match="whether a sample keeps its place"):
+        predict(lambda constants: unsure, [("env_latency", "0.5")])
+
+
+TOLD = Queued(generate_s=1.5, sync_s=3, at_once=2)
+UNTOLD = Queued(generate_s=6, generators=1, at_once=2, sync_s=1.5, batch=1, room=4, steps=14)
+
+
+@pytest.mark.parametrize("pauses", [False, True], ids=["goes on", "stands still"])
+@pytest.mark.parametrize("job", [TOLD, UNTOLD], ids=["told", "untold"])
+def test_weights_for_which_generation_stands_still_are_replayed_so(
+    tmp_path: Path, job: Queued, pauses: bool
+) -> None:
+    told = job is TOLD
+    job = replace(job, pauses=pauses)
+    source = workload_of(of_own_loop(tmp_path, *processes(job)))
+    load = source(Constants())
+    if told:
+        assert load.weights_stop == (AT_ONCE if pauses else GOES_ON)
+    assert (load.instead is None) == told
+    for lever, value, true in (
+        ("sync_speed", "4", gain(job, sync_s=job.sync_s / 4)),
+        ("rollout_workers", "x2", gain(job, generators=2 * job.generators)),
+        ("train_speed", "1.5", gain(job, train_s=job.train_s / 1.5)),
+    ):
+        found = predict(source, [(lever, value)])
+        assert found.gain.low - 0.03 <= true <= found.gain.high + 0.03, (lever, found.gain, true)
+        assert any("the range has both" in one for one in found.rests_on) or told

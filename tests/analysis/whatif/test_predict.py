@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,41 +12,47 @@ import pytest
 from click.testing import CliRunner
 
 from benchmarks.published import MEDIAN_ERROR, WORST_ERROR, rows
-from rltrace.analysis.whatif.lever import NotApplicable
-from rltrace.analysis.whatif.predict import Estimate, Source, predict, ranked
+from rltrace.analysis.stats.estimate import Estimate
+from rltrace.analysis.whatif.lever_changes import NotApplicable
+from rltrace.analysis.whatif.predict import Prediction, Source, predict, ranked
 from rltrace.cli import main
-from rltrace.testing.inside.analysis import LEVERS, Constants, Engine, Sync, replay
+from rltrace.testing.inside.analysis import (
+    LEVERS,
+    Constants,
+    Engine,
+    Sync,
+    Workload,
+    replay,
+)
 from rltrace.testing.inside.trace import WRONG_USAGE, RltraceError, Stage
 from tests.analysis.whatif.played import ALIKE, batch, told, workload
 
 
-def scaling(source: Source) -> Source:
-    """The same in a world where everything scales perfectly and no batch has a tail."""
-    return lambda constants: source(Constants(ALIKE))
+def sole(load: Workload) -> Source:
+    """A workload that no constant changes."""
+    return lambda constants: load
+
+
+def says(found: Prediction, word: str) -> bool:
+    return any(word in sentence for sentence in found.rests_on)
 
 
 @pytest.mark.parametrize(("rollout_s", "train_s"), [(60, 30), (30, 60), (50, 50), (90, 10)])
 @pytest.mark.parametrize("part", [0.25, 0.5, 0.75])
+@pytest.mark.parametrize("counted", [False, True])
 def test_splitting_what_scales_perfectly_gains_nothing(
-    rollout_s: float, train_s: float, part: float
+    rollout_s: float, train_s: float, part: float, counted: bool
 ) -> None:
     file = told(stages={"rollout": rollout_s, "train": train_s}, devices={"shared": 16})
     constants = Constants(ALIKE)
-    before = file.workload(constants)
-    after = LEVERS["split"].change(before, str(part), constants)
+    value = f"{16 * part:g}:{16 - 16 * part:g}" if counted else str(part)
+    after = LEVERS["split"].change(file.workload(constants), value, constants)
     assert sum(after.devices.values()) == 16
     step_s = replay(after).step_s
     assert step_s == pytest.approx(max(rollout_s / part, train_s / (1 - part)))
     assert step_s >= rollout_s + train_s - 1e-6
     if part == rollout_s / (rollout_s + train_s):
         assert step_s == pytest.approx(rollout_s + train_s)
-
-
-def test_the_best_split_of_what_scales_perfectly_is_no_gain() -> None:
-    file = told(stages={"rollout": 40, "train": 40}, devices={"shared": 8})
-    constants = Constants(ALIKE)
-    load = LEVERS["split"].change(file.workload(constants), "4:4", constants)
-    assert replay(load).step_s == pytest.approx(80)
 
 
 def test_what_does_not_scale_is_what_a_split_gains() -> None:
@@ -55,7 +62,7 @@ def test_what_does_not_scale_is_what_a_split_gains() -> None:
     assert found.gain.low < found.gain.middle < found.gain.high
     assert sum(found.devices.values()) == 16  # equal devices, so both gains are the same
     assert found.goodput_gain.middle == pytest.approx(found.gain.middle)
-    assert any("own_devices" in sentence for sentence in found.rests_on)
+    assert says(found, "own_devices")
 
 
 def test_a_split_can_be_slower_and_says_so() -> None:
@@ -76,54 +83,41 @@ def test_more_devices_must_pay_for_themselves() -> None:
     assert found.devices == {"rollout": 16, "train": 8}
 
 
-def test_a_hidden_stage_gains_nothing() -> None:
-    load = workload(batch([10, 10]), train_s=4, placement="one-step-off", steps=0)
-    found = predict(lambda constants: load, [("train_speed", "2")])
-    assert found.verdict == "no gain"
-    assert found.gain.middle == pytest.approx(1)
-
-
-def test_the_only_stage_that_binds_gains_all() -> None:
-    load = workload(batch([1, 1]), train_s=9, placement="one-step-off")
-    found = predict(lambda constants: load, [("train_speed", "3")])
-    assert found.gain.middle == pytest.approx(3)
-
-
 def test_measured_steps_scatter_into_the_range_but_no_change_is_no_gain() -> None:
     load = workload(batch([6, 6]), train_s=3, steps=16, step_deviation=0.2, measured_step_s=9.0)
-    halved = predict(lambda constants: load, [("train_speed", "3")])
+    halved = predict(sole(load), [("train_speed", "3")])
     assert halved.gain.low < 9 / 7 < halved.gain.high
-    same = predict(lambda constants: load, [("train_speed", "1")])
+    same = predict(sole(load), [("train_speed", "1")])
     assert same.gain.low == same.gain.high == 1
     assert same.step_s.low < 9 < same.step_s.high
-    assert any("16 measured steps" in sentence for sentence in same.rests_on)
+    assert says(same, "16 measured steps")
 
 
 def test_a_job_that_says_what_it_does_with_late_samples_is_predicted_more_sharply() -> None:
     load = workload(batch([1, 1, 1, 9]), train_s=2, steps=20, step_deviation=0.01)
     unsaid, dropped, kept = (
-        predict(lambda _, d=drops: replace(load, drops_stale=d), [("placement", "async")])
+        predict(sole(replace(load, drops_stale=drops)), [("placement", "async")])
         for drops in (None, True, False)
     )
     assert dropped.stale_share > 0 == kept.stale_share
     assert dropped.goodput_gain.middle < unsaid.goodput_gain.middle < kept.goodput_gain.middle
     widths = [math.log(p.goodput_gain.high / p.goodput_gain.low) for p in (unsaid, dropped, kept)]
     assert widths[0] > max(widths[1:])
-    assert any("too late" in sentence for sentence in unsaid.rests_on)
-    assert not any("too late" in sentence for sentence in dropped.rests_on)
+    assert says(unsaid, "too late")
+    assert not says(dropped, "too late")
 
 
 def test_without_gpus_what_runs_at_once_shares_the_cores() -> None:
     load = workload(batch([6, 6]), train_s=6, placement="disaggregated", device_kind="worker")
     shared, apart = (
-        predict(lambda _, s=few: replace(load, shares_cores=s), [("placement", "one-step-off")])
+        predict(sole(replace(load, shares_cores=few)), [("placement", "one-step-off")])
         for few in (True, False)
     )
     assert apart.gain.middle == pytest.approx(2)
     assert shared.gain.low < shared.gain.middle < shared.gain.high <= apart.gain.high
     assert shared.gain.middle == pytest.approx(2 / 1.25)  # all of the time in company
-    assert any("shared_cores" in sentence for sentence in shared.rests_on)
-    assert not any("shared_cores" in sentence for sentence in apart.rests_on)
+    assert says(shared, "shared_cores")
+    assert not says(apart, "shared_cores")
 
 
 def test_without_gpus_a_pass_that_is_gone_leaves_others_more_company() -> None:
@@ -131,7 +125,7 @@ def test_without_gpus_a_pass_that_is_gone_leaves_others_more_company() -> None:
     load = workload(batch([2, 2]), placement="one-step-off", device_kind="worker",
                     serial_s={Stage.LOGPROB: (2.0,), Stage.TRAIN: (4.0,)})  # fmt: skip
     apart, own, busy = (
-        predict(lambda _, one=one: one, [("drop_logprob", "")])
+        predict(sole(one), [("drop_logprob", "")])
         for one in (
             load, replace(load, shares_cores=True),
             replace(load, shares_cores=True, one_more=4 / 3),
@@ -142,28 +136,18 @@ def test_without_gpus_a_pass_that_is_gone_leaves_others_more_company() -> None:
     # Where others keep the cores busy company costs a turn more.
     assert busy.step_s.middle == pytest.approx(4 * (1 + (1.25 * 4 / 3 - 1) * 2 / 5.33), rel=0.01)
     said = "beside one more thread of the job each takes 1.33 times as long again"
-    assert any(said in sentence for sentence in busy.rests_on)
-    assert not any("each takes" in sentence for sentence in own.rests_on)
-
-
-def test_without_gpus_a_stage_is_slower_only_while_another_works() -> None:
-    load = workload(batch([6, 6]), train_s=1, placement="disaggregated", device_kind="worker",
-                    shares_cores=True)  # fmt: skip
-    found = predict(lambda _: load, [("placement", "one-step-off")])
-    # The learner takes 1.25 s beside generation, which goes on alone for about 5 s.
-    assert found.step_s.middle == pytest.approx(6 * (1 + 0.25 * 1.25 / 6.3), rel=0.01)
+    assert says(busy, said)
+    assert not says(own, "each takes")
 
 
 def test_more_at_once_than_was_seen_may_wait_for_a_place() -> None:
     load = workload(batch([1, 1, 1, 9]), train_s=2, steps=20, step_deviation=0.01,
                     drops_stale=False, model_error=0.0)  # fmt: skip
     limited = replace(load, engine=replace(load.engine, slots=8.0))
-    unsure, sure = (
-        predict(lambda _, one=one: one, [("no_barrier", "")]) for one in (load, limited)
-    )
+    unsure, sure = (predict(sole(one), [("no_barrier", "")]) for one in (load, limited))
     assert unsure.gain.high / unsure.gain.low > sure.gain.high / sure.gain.low
-    assert any("seen to run at once" in sentence for sentence in unsure.rests_on)
-    assert not any("seen to run at once" in sentence for sentence in sure.rests_on)
+    assert says(unsure, "seen to run at once")
+    assert not says(sure, "seen to run at once")
 
 
 def test_what_scatters_and_stays_is_more_of_a_shorter_step() -> None:
@@ -171,30 +155,10 @@ def test_what_scatters_and_stays_is_more_of_a_shorter_step() -> None:
                        sync=Sync(10.0), step_deviation=0.5)  # fmt: skip
     tools = workload(batch([1], env_s=9), batch([1], env_s=11), train_s=3, steps=25,
                      step_deviation=0.5)  # fmt: skip
-    stays = predict(lambda _: learner, [("sync_speed", "100")]).gain
-    goes = predict(lambda _: tools, [("env_latency", "0.01")]).gain
+    stays = predict(sole(learner), [("sync_speed", "100")]).gain
+    goes = predict(sole(tools), [("env_latency", "0.01")]).gain
     assert stays.middle == pytest.approx(goes.middle, rel=0.01)
     assert math.log(stays.high / stays.low) > 1.5 * math.log(goes.high / goes.low)
-
-
-def test_without_gpus_a_pass_beside_training_takes_cores_from_it() -> None:
-    load = workload(batch([1, 1]), placement="one-step-off", device_kind="worker",
-                    serial_s={Stage.REFERENCE: (2.0,), Stage.TRAIN: (6.0,)})  # fmt: skip
-    shared, apart = (
-        predict(lambda _, s=few: replace(load, shares_cores=s), [("reference_side", "actor")])
-        for few in (True, False)
-    )
-    assert apart.gain.middle == pytest.approx(8 / 6)
-    assert 1 < shared.gain.low < shared.gain.middle < apart.gain.middle
-    assert any("shared_cores" in sentence for sentence in shared.rests_on)
-
-
-def test_more_samples_of_a_prompt_cost_what_those_there_are_cost() -> None:
-    load = workload(batch([1, 3, 2, 2]), train_s=4, rest_s=1)
-    found = predict(lambda constants: load, [("samples", "x2")])
-    before, after = 3 + 4 + 1, 3 + 8 + 1  # sequences run at once, and the rest stays
-    assert found.gain.middle == pytest.approx(before / after)
-    assert found.goodput_gain.middle == pytest.approx(2 * before / after)
 
 
 def test_gains_that_know_nothing_of_each_other_multiply() -> None:
@@ -207,49 +171,47 @@ def test_gains_that_know_nothing_of_each_other_multiply() -> None:
 def test_processes_that_are_no_gpus_do_not_take_over_each_others_work() -> None:
     load = workload(batch([6, 6]), train_s=3, placement="one-step-off", device_kind="worker",
                     devices={"rollout": 1.0, "train": 1.0})  # fmt: skip
-    found = predict(lambda constants: load, [("placement", "colocated")])
+    found = predict(sole(load), [("placement", "colocated")])
     assert found.step_s.middle == pytest.approx(9)
     assert found.verdict == "slower"
-    on_gpus = predict(
-        lambda constants: replace(load, device_kind="GPU"), [("placement", "colocated")]
-    )
+    on_gpus = predict(sole(replace(load, device_kind="GPU")), [("placement", "colocated")])
     assert on_gpus.devices == {"shared": 2.0}
 
 
-def test_a_cap_costs_the_tokens_that_it_cuts() -> None:
-    load = workload(batch([2, 2, 2, 10]), train_s=1, useful_tokens=16.0)
-    found = predict(lambda constants: load, [("tail_cap", "4")])
-    assert found.gain.middle == pytest.approx(11 / 5)
-    assert found.goodput_gain.middle == pytest.approx(11 / 5 * 10 / 16)
+SHORT, JUDGED = batch([2, 2]), batch([2, 2], verdict_s=4)
 
 
 @pytest.mark.parametrize(
-    ("lever", "value", "more", "gain"),
+    ("load", "moves", "gain", "goodput"),
     [
-        ("reward_parallel", "x2", {"scoring": "batch"}, (2 + 8 + 2) / (2 + 4 + 2)),
-        ("reward_latency", "0", {"scoring": "batch"}, 12 / 4),
-        ("reward_cache", "0.5", {"scoring": "batch"}, 12 / 8),
-        ("no_switch", "1", {"switch_s": 3.0}, 15 / 12),
+        (workload(batch([10, 10]), train_s=4, placement="one-step-off"),  # hidden
+         [("train_speed", "2")], 1, 1),
+        (workload(batch([1, 1]), train_s=9, placement="one-step-off"),  # all that binds
+         [("train_speed", "3")], 3, 3),
+        (workload(JUDGED, scoring="batch"), [("reward_parallel", "x2")], 12 / 8, 12 / 8),
+        (workload(JUDGED, scoring="batch"), [("reward_latency", "0")], 12 / 4, 12 / 4),
+        (workload(JUDGED, scoring="batch"), [("reward_cache", "0.5")], 12 / 8, 12 / 8),
+        (workload(JUDGED, switch_s=3.0), [("no_switch", "1")], 15 / 12, 15 / 12),
+        (workload(batch([4, 4], verdict_s=2), train_s=4),
+         [("train_speed", "2"), ("reward_latency", "0")], 12 / 6, 12 / 6),
+        (workload(SHORT, useful_tokens=80.0, failed_share=0.2),  # no time
+         [("env_failures", "0")], 1, 1.25),
+        (workload(batch([1, 1]), placement="one-step-off",
+                  serial_s={Stage.REFERENCE: (2.0,), Stage.TRAIN: (6.0,)}),
+         [("reference_side", "actor")], 8 / 6, 8 / 6),
+        (workload(batch([2, 2, 2, 10]), train_s=1, useful_tokens=16.0),  # tokens are cut
+         [("tail_cap", "4")], 11 / 5, 11 / 5 * 10 / 16),
+        (workload(batch([1, 3, 2, 2]), train_s=4, rest_s=1),  # sequences run at once
+         [("samples", "x2")], 8 / 12, 2 * 8 / 12),
     ],
-)
+)  # fmt: skip
 def test_a_lever_moves_its_own_part(
-    lever: str, value: str, more: dict[str, Any], gain: float
+    load: Workload, moves: list[tuple[str, str]], gain: float, goodput: float
 ) -> None:
-    load = workload(batch([2, 2], verdict_s=4), train_s=2, **more)
-    assert predict(lambda constants: load, [(lever, value)]).gain.middle == pytest.approx(gain)
-
-
-def test_levers_move_together() -> None:
-    load = workload(batch([4, 4], verdict_s=2), train_s=4)
-    moves = [("train_speed", "2"), ("reward_latency", "0")]
-    assert predict(lambda constants: load, moves).gain.middle == pytest.approx(12 / 6)
-
-
-def test_failures_cost_tokens_and_no_time() -> None:
-    load = workload(batch([4, 4]), useful_tokens=80.0, failed_share=0.2)
-    found = predict(lambda constants: load, [("env_failures", "0")])
-    assert found.gain.middle == pytest.approx(1)
-    assert found.goodput_gain.middle == pytest.approx(1.25)
+    found = predict(sole(load), moves)
+    assert found.gain.middle == pytest.approx(gain)
+    assert found.goodput_gain.middle == pytest.approx(goodput)
+    assert found.verdict == ("no gain" if goodput == 1 else "faster")
 
 
 def test_rates_are_for_a_device_second_and_a_dollar() -> None:
@@ -301,7 +263,7 @@ def test_the_ranked_table_has_the_best_first_and_only_what_applies() -> None:
 
 
 @pytest.mark.parametrize(
-    ("lever", "value", "says"),
+    ("lever", "value", "why"),
     [
         ("speed", "2", "there is no lever 'speed'"),
         ("placement", "moon", "placement must be one of"),
@@ -309,7 +271,6 @@ def test_the_ranked_table_has_the_best_first_and_only_what_applies() -> None:
         ("split", "3:4", "add up to 16"),
         ("split", "0", "between 0 and 1"),
         ("tail_cap", "-4", "tail_cap must be"),
-        ("tail_cap", "many", "tail_cap must be a number"),
         ("train_speed", "-1", "above 0"),
         ("slots", "2", "no limit of sequences at once was seen"),
         ("reward_cache", "0.5", "verdicts take no time"),
@@ -319,39 +280,24 @@ def test_the_ranked_table_has_the_best_first_and_only_what_applies() -> None:
         ("sync", "bird", "sync must be one of"),
         ("repack", "1", "not known which worker"),
         ("no_barrier", "0", "no_barrier must be yes"),
-        ("drop_logprob", "no", "leave it out to keep what is"),
-        ("speculative", "maybe", "speculative must be yes"),
+        *(("slots", value, "slots must be a number") for value in ("nan", "inf", "xnan", "many")),
+        ("devices", "x-1", "devices must be above 0"),
+        ("devices", "x0", "devices must be above 0"),
+        ("devices", "1e308", "devices must be at most 10,000 times what there is"),
+        ("split", "nan:nan", "split must be a number"),
+        ("tail_cap", "pnan", "tail_cap must be a number"),
     ],
 )
 def test_nonsense_and_what_does_not_apply_are_one_sentence(
-    lever: str, value: str, says: str
+    lever: str, value: str, why: str
 ) -> None:
+    """What a lever needs is told of values that make sense: no limit of slots is known here."""
     file = told(stages={"rollout": 60, "train": 30}, devices={"shared": 16})
-    with pytest.raises(RltraceError, match=says) as error:
+    with pytest.raises(RltraceError, match=why) as error:
         predict(file.workload, [(lever, value)])
     assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("lever", "value", "rule"),
-    [
-        *(("slots", value, "a number") for value in ("nan", "inf", "xnan", "many")),
-        ("devices", "-inf", "a number"),
-        ("devices", "x-1", "above 0"),
-        ("devices", "x0", "above 0"),
-        ("devices", "1e308", "at most 10,000 times what there is"),
-        ("split", "nan:nan", "a number"),
-        ("tail_cap", "pnan", "a number"),
-    ],
-)
-def test_a_value_that_makes_no_sense_is_wrong_usage_of_any_workload(
-    lever: str, value: str, rule: str
-) -> None:
-    """No limit of slots is known here: what a lever needs is told of values that make sense."""
-    file = told(stages={"rollout": 60, "train": 30}, devices={"shared": 16})
-    with pytest.raises(RltraceError, match=f"^{lever} must be {rule}, not '") as error:
-        predict(file.workload, [(lever, value)])
-    assert error.value.exit_code == WRONG_USAGE
+    if " must be " in why:
+        assert error.value.exit_code == WRONG_USAGE
 
 
 @pytest.mark.parametrize("value", ["", "1", "yes", "True"])
@@ -365,6 +311,13 @@ def test_a_lever_says_what_is_missing(name: str) -> None:
     bare = workload(batch([0.5, 0.5]), serial_s={}, engine=Engine(1.0, math.inf, 1.0, 0.0, True, 0))
     with pytest.raises(NotApplicable, match=r"seen|known"):
         LEVERS[name].change(bare, LEVERS[name].tries[0], Constants())
+
+
+def test_the_page_lists_every_lever_and_no_other() -> None:
+    page = Path(__file__).parents[3] / "docs" / "whatif.md"
+    section = page.read_text("utf-8").partition("## Levers\n")[2].partition("\n## ")[0]
+    names = re.findall(r"^\| (`.*?) \|", section, re.MULTILINE)
+    assert sorted(re.findall(r"`(\w+)`", " ".join(names))) == sorted(LEVERS)
 
 
 def test_published_breakdowns_are_predicted() -> None:
@@ -381,21 +334,21 @@ def test_published_breakdowns_are_predicted() -> None:
 def test_the_command_answers_in_words_and_in_json(tmp_path: Path) -> None:
     path = tmp_path / "stages.toml"
     path.write_text("[stages]\nrollout = 60\ntrain = 30\n[devices]\nshared = 8\n")
-    run = CliRunner().invoke
-    told_all = run(main, ["whatif", "--stages", str(path)])
-    assert told_all.exit_code == 0
-    assert "placement=async" in told_all.output
-    one = run(main, ["whatif", "--stages", str(path), "--lever", "placement=async", "--json"])
-    assert one.exit_code == 0
-    assert '"gain"' in one.output
-    words = run(main, ["whatif", "--stages", str(path), "--lever", "train_speed=2"])
-    assert "Then:" in words.output
-    assert "It rests on" in words.output
-    wrong = run(main, ["whatif", "--stages", str(path), "--lever", "speed"])
-    assert wrong.exit_code == 2
-    ways = ["--lever", "placement=async", "--lever", "placement=colocated"]
-    twice = run(main, ["whatif", "--stages", str(path), *ways])
-    assert (twice.exit_code, "placement is there twice" in twice.output) == (2, True)
-    bare = run(main, ["whatif", "--stages", str(path), "--lever", "placement"])
-    assert (bare.exit_code, "must be placement=VALUE" in bare.output) == (2, True)
-    assert run(main, ["whatif", "x", "--stages", str(path)]).exit_code == 2
+
+    def asked(*words: str) -> tuple[int, str]:
+        result = CliRunner().invoke(main, ["whatif", "--stages", str(path), *words])
+        return result.exit_code, result.output
+
+    code, text = asked()
+    assert (code, "placement=async" in text) == (0, True)
+    code, text = asked("--lever", "placement=async", "--json")
+    assert (code, '"gain"' in text) == (0, True)
+    assert asked("--lever", "train_speed=2")[0] == 0
+    for words, says in (
+        (("--lever", "speed"), "speed"),
+        (("--lever", "placement=async", "--lever", "placement=colocated"), "is there twice"),
+        (("--lever", "placement"), "must be placement=VALUE"),
+        (("x",), ""),
+    ):
+        code, text = asked(*words)
+        assert (code, says in text) == (2, True)

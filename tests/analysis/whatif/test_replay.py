@@ -1,16 +1,30 @@
-"""The replay, against jobs whose steps can be worked out by hand."""
+"""The replay, its parts and its engines, against jobs whose steps can be worked out by hand."""
 
 from __future__ import annotations
 
 import math
+import random
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from operator import attrgetter
+from typing import Any, cast
 
+import numpy as np
 import pytest
 
-from rltrace.analysis.whatif.replay import Play, replay
-from rltrace.analysis.whatif.tally import Tally
-from rltrace.testing.inside.analysis import Engine, Sync, draft_speed, walls
+from rltrace.analysis.whatif.engine_fit import Sequences, fit_engine
+from rltrace.analysis.whatif.events import Clock, LeastBusy, Meter, Worker
+from rltrace.analysis.whatif.replay import Play, Tally, replay
+from rltrace.testing.inside.analysis import (
+    NOT_PLAYED,
+    PLACEMENTS,
+    Engine,
+    Sync,
+    Workload,
+    draft_speed,
+    played,
+    walls,
+)
 from rltrace.testing.inside.trace import Stage
 from tests.analysis.whatif.played import batch, workload
 
@@ -42,57 +56,59 @@ def test_what_ran_beside_what_is_told() -> None:
     assert together == pytest.approx({Stage.ROLLOUT: 1 / 4, Stage.TRAIN: 1.0})
 
 
-def test_waves_through_slots_are_list_scheduling() -> None:
-    load = workload(batch([4, 1, 1, 2]), train_s=0, engine=Engine(1.0, 2.0, 1.0, 0.0))
-    assert replay(load).step_s == pytest.approx(4)
-    long_last = workload(batch([1, 1, 2, 4]), train_s=0, engine=Engine(1.0, 2.0, 1.0, 0.0))
-    assert replay(long_last).step_s == pytest.approx(5)
+def slots(workers: float, each: float) -> Engine:
+    """So many workers, on each of which so many run at once, a token a second."""
+    return Engine(workers, each, 1.0, 0.0)
 
 
-def test_sequences_share_an_engine_and_the_last_one_has_it_alone() -> None:
-    # Two run at 1 + 2 * 0.5 = 2 s a token; then one at 1.5.
-    load = workload(batch([2, 4]), train_s=0, engine=Engine(1.0, math.inf, 1.0, 0.5))
-    assert replay(load).step_s == pytest.approx(2 * 2 + 2 * 1.5)
-
-
-def test_workers_take_groups_and_evening_out_moves_them() -> None:
-    groups = batch([4, 4, 1, 1], group=2)
-    apart = workload(groups, train_s=0, engine=Engine(2.0, 1.0, 1.0, 0.0))
-    assert replay(apart).step_s == pytest.approx(8)
-    together = replace(apart, engine=replace(apart.engine, pooled=True))
-    assert replay(together).step_s == pytest.approx(5)
-
-
-def test_a_tool_holds_its_sample_up_but_no_slot() -> None:
-    load = workload(batch([2, 2], env_s=10), train_s=0, engine=Engine(1.0, 1.0, 1.0, 0.0))
-    assert replay(load).step_s == pytest.approx(2 + 10 + 1)
+ONE, TWO = slots(1.0, 1.0), slots(1.0, 2.0)
+SAMPLES = batch([1, 1, 3, 4], group=2, verdict_s=2)
+PARTS = batch([1, 1, 1, 5])
 
 
 @pytest.mark.parametrize(
-    ("scoring", "step_s"),
-    # One server, 2 s a verdict: all at 4; from 1 on (group of the first two); from 1 on.
-    [("batch", 4 + 8), ("group", 1 + 8), ("sample", 1 + 8)],
-)
-def test_verdicts_begin_when_the_placement_lets_them(scoring: str, step_s: float) -> None:
-    samples = batch([1, 1, 3, 4], group=2, verdict_s=2)
-    assert replay(workload(samples, train_s=0, scoring=scoring)).step_s == pytest.approx(step_s)
-
-
-def test_more_judges_work_side_by_side() -> None:
-    samples = batch([1, 1, 1, 1], verdict_s=2)
-    assert replay(workload(samples, train_s=0, reward_workers=4)).step_s == pytest.approx(3)
-
-
-def test_async_runs_at_the_rate_of_the_slower_side() -> None:
-    # Work of a batch: 8 tokens on 2 slots, 4 s without a barrier; with one it takes 5.
-    slots = Engine(1.0, 2.0, 1.0, 0.0)
-    load = workload(batch([1, 1, 2, 4]), placement="async", engine=slots, lag_bound=4)
-    assert replay(replace(load, serial_s={Stage.TRAIN: (1.0,)})).step_s == pytest.approx(
-        4, rel=0.03
-    )
-    slow = replay(replace(load, serial_s={Stage.TRAIN: (9.0,)}))
-    assert slow.step_s == pytest.approx(9)
-    assert slow.mean_lag > 3  # what is ready waits in the queue until the bound stops generation
+    ("load", "step_s"),
+    [
+        # Waves through slots are list scheduling: the last one may be the longest.
+        (workload(batch([4, 1, 1, 2]), train_s=0, engine=TWO), 4),
+        (workload(batch([1, 1, 2, 4]), train_s=0, engine=TWO), 5),
+        # Two run at 1 + 2 * 0.5 = 2 s a token; then one has the engine alone, at 1.5.
+        (workload(batch([2, 4]), train_s=0, engine=Engine(1.0, math.inf, 1.0, 0.5)), 4 + 3),
+        # Workers take groups, and evening out moves them; spread, samples run where there is room.
+        (workload(batch([4, 4, 1, 1], group=2), train_s=0, engine=slots(2.0, 1.0)), 8),
+        (workload(batch([4, 4, 1, 1], group=2), train_s=0,
+                  engine=replace(slots(2.0, 1.0), pooled=True)), 5),
+        (workload(batch([4, 4], group=2), train_s=0, engine=slots(2.0, 1.0)), 8),
+        (workload(batch([4, 4], group=2), train_s=0, engine=slots(2.0, 1.0), spread=True), 4),
+        # A tool holds its sample up but no slot.
+        (workload(batch([2, 2], env_s=10), train_s=0, engine=ONE), 2 + 10 + 1),
+        # One slot. 1 calls its tool at 1 s, 2 runs until 6, then 1 goes on before 3, which waited
+        # all along, and ends at 7: from then on the learner works, 10 s for each of three parts.
+        (workload(batch([2, 10, 10], env_s=0.5), train_s=30, chunks=3, scoring="sample",
+                  engine=ONE), 7 + 30),
+        # One judge, 2 s a verdict: all at 4; from 1 on (the first two are a group). Or four.
+        (workload(SAMPLES, train_s=0, scoring="batch"), 4 + 8),
+        (workload(SAMPLES, train_s=0, scoring="group"), 1 + 8),
+        (workload(SAMPLES, train_s=0, scoring="sample"), 1 + 8),
+        (workload(batch([1] * 4, verdict_s=2), train_s=0, reward_workers=4), 3),
+        # A learner that takes parts: three of them run under the last sample.
+        (workload(PARTS, train_s=4, chunks=4, scoring="group"), 5 + 1),
+        (workload(PARTS, train_s=4, scoring="group"), 5 + 4),
+        # Weights travel beside the learner as far as they are hidden.
+        (workload(batch([1, 1]), train_s=4, placement="async", lag_bound=3, sync=Sync(1.0)), 5),
+        (workload(batch([1, 1]), train_s=4, placement="async", lag_bound=3, sync=Sync(1.0, 1.0)),
+         4),
+        # A full engine takes 4 s; a learner of 9 s is the slower side.
+        (workload(batch([1, 1, 2, 4]), train_s=9, placement="async", engine=TWO, lag_bound=4), 9),
+        # A version takes 6 s to arrive, a step of the learner 2 s. A bound of one lets in a batch
+        # for each version that arrives; with room enough three steps pass in the meantime, and of
+        # their versions the newest is sent.
+        (workload(batch([1, 1]), placement="async", lag_bound=1, sync=Sync(6.0, overlap=1.0)), 6),
+        (workload(batch([1, 1]), placement="async", lag_bound=8, sync=Sync(6.0, overlap=1.0)), 2),
+    ],
+)  # fmt: skip
+def test_a_step_is_as_long_as_by_hand(load: Workload, step_s: float) -> None:
+    assert replay(load).step_s == pytest.approx(step_s)
 
 
 def test_the_lag_bound_holds_generation_back() -> None:
@@ -110,8 +126,7 @@ def test_a_full_engine_sets_the_pace_at_any_lag_bound(bound: int, env_s: float) 
     """All groups that the bound admits are begun at once; what that gives is soon used up."""
     lengths = [3, 1, 4, 1, 5, 9, 2, 6]
     batches = [batch(lengths[n:] + lengths[:n], group=2, env_s=env_s) for n in range(4)]
-    slots = Engine(1.0, 2.0, 1.0, 0.0)
-    load = workload(*batches, train_s=4, placement="async", engine=slots, lag_bound=bound)
+    load = workload(*batches, train_s=4, placement="async", engine=TWO, lag_bound=bound)
     step_s = replay(load).step_s
     if bound > 1:
         assert step_s == pytest.approx(sum(lengths) / 2, rel=0.02)
@@ -123,7 +138,7 @@ def test_a_full_engine_sets_the_pace_at_any_lag_bound(bound: int, env_s: float) 
 def test_a_bound_that_binds_nobody_is_played_as_a_far_one(train_s: float) -> None:
     """Some jobs state one of thousands, and some count versions by the sample."""
     load = workload(batch([1, 1, 2, 4]), train_s=train_s, placement="async",
-                    engine=Engine(1.0, 2.0, 1.0, 0.0), drops_stale=True)  # fmt: skip
+                    engine=TWO, drops_stale=True)  # fmt: skip
     far, any_age = (replay(replace(load, lag_bound=bound)) for bound in (32.0, 1e15))
     assert any_age.step_s == pytest.approx(max(4, train_s), rel=0.03)
     assert any_age == far
@@ -131,39 +146,10 @@ def test_a_bound_that_binds_nobody_is_played_as_a_far_one(train_s: float) -> Non
 
 def test_a_queue_that_still_fills_is_waited_for() -> None:
     load = workload(batch([1] * 4), train_s=4.2, placement="async", lag_bound=8,
-                    engine=Engine(1.0, 1.0, 1.0, 0.0))  # fmt: skip
+                    engine=ONE)  # fmt: skip
     played = replay(load)  # 4 s to make a batch, 4.2 to train on it
     assert played.step_s == pytest.approx(4.2)
     assert played.mean_lag > 7
-
-
-def test_a_sample_goes_on_after_its_tool_before_others_begin() -> None:
-    # One slot. 1 calls its tool at 1 s, 2 runs until 6, then 1 goes on and ends at 7: from then on
-    # the learner works, 10 s for each of three parts. 3, which waited all along, begins at 7.
-    slot = Engine(1.0, 1.0, 1.0, 0.0)
-    load = workload(batch([2, 10, 10], env_s=0.5), train_s=30, chunks=3, scoring="sample",
-                    engine=slot)  # fmt: skip
-    assert replay(load).step_s == pytest.approx(7 + 30)
-
-
-def test_the_samples_of_a_group_run_where_there_is_room_if_they_are_spread() -> None:
-    load = workload(batch([4, 4], group=2), train_s=0, engine=Engine(2.0, 1.0, 1.0, 0.0))
-    assert replay(load).step_s == pytest.approx(8)
-    assert replay(replace(load, spread=True)).step_s == pytest.approx(4)
-
-
-def test_weights_that_the_learner_waits_for_bind_before_its_own_work() -> None:
-    load = workload(batch([1, 1]), train_s=2, placement="async", lag_bound=3, sync=Sync(5.0))
-    assert walls(load, replay(load)) == ("weight movement",)
-
-
-@pytest.mark.parametrize(("bound", "step_s"), [(1, 6), (8, 2)])
-def test_versions_travel_one_after_the_other_beside_the_learner(bound: int, step_s: float) -> None:
-    """A version takes 6 s to arrive, a step of the learner 2 s. A bound of one lets in a batch for
-    each version that arrives; with room enough three steps pass in the meantime, and of their
-    versions the newest is sent."""
-    load = workload(batch([1, 1]), placement="async", lag_bound=bound, sync=Sync(6.0, overlap=1.0))
-    assert replay(load).step_s == pytest.approx(step_s)
 
 
 def test_what_comes_too_late_is_dropped_where_the_job_drops_it() -> None:
@@ -175,12 +161,6 @@ def test_what_comes_too_late_is_dropped_where_the_job_drops_it() -> None:
     assert max(dropped.lags) <= 1
 
 
-def test_a_learner_that_takes_parts_begins_before_the_batch_is_complete() -> None:
-    load = workload(batch([1, 1, 1, 5]), train_s=4, chunks=4, scoring="group")
-    assert replay(load).step_s == pytest.approx(5 + 1)  # three parts ran under the last sample
-    assert replay(replace(load, chunks=1)).step_s == pytest.approx(5 + 4)
-
-
 def test_unfinished_groups_are_kept_and_end_later() -> None:
     load = workload(batch([1, 1, 1, 5]), train_s=2, placement="colocated")
     waits = replay(load)
@@ -190,26 +170,24 @@ def test_unfinished_groups_are_kept_and_end_later() -> None:
     assert max(kept.lags) > 0
 
 
-def test_weights_travel_beside_the_learner_as_far_as_they_are_hidden() -> None:
-    load = workload(batch([1, 1]), train_s=4, placement="async", lag_bound=3)
-    assert replay(replace(load, sync=Sync(1.0, 0.0))).step_s == pytest.approx(5)
-    assert replay(replace(load, sync=Sync(1.0, 1.0))).step_s == pytest.approx(4)
+BOTH = workload(batch([100], verdict_s=100), train_s=150, placement="one-step-off")
 
 
-def test_the_wall_is_the_slower_chain_and_not_the_longest_stage() -> None:
-    # Actors 100 + 100, learner 150: the largest single stage is the learner's, yet it waits.
-    samples = batch([100], verdict_s=100)
-    load = workload(samples, train_s=150, placement="one-step-off")
-    assert walls(load, replay(load))[0] in (ROLLOUT, REWARD)
-    turns = replace(load, placement="colocated")
-    assert walls(turns, replay(turns)) == (LEARNER,)
-
-
-def test_chains_that_are_as_long_bind_together() -> None:
-    load = workload(batch([100]), train_s=97, placement="one-step-off")
-    assert set(walls(load, replay(load))) == {ROLLOUT, LEARNER}
-    tools = workload(batch([2], env_s=50), train_s=3)
-    assert walls(tools, replay(tools)) == (REWARD,)
+@pytest.mark.parametrize(
+    ("load", "binding"),
+    [
+        # Actors 100 + 100, learner 150: the largest single stage is the learner's, yet it waits.
+        (BOTH, (ROLLOUT,)),
+        (replace(BOTH, placement="colocated"), (LEARNER,)),
+        (workload(batch([100]), train_s=97, placement="one-step-off"), (ROLLOUT, LEARNER)),
+        (workload(batch([2], env_s=50), train_s=3), (REWARD,)),
+        (workload(batch([1, 1]), train_s=2, placement="async", lag_bound=3, sync=Sync(5.0)),
+         ("weight movement",)),
+    ],
+    ids=["slower chain", "largest stage", "as long", "tools", "weights"],
+)  # fmt: skip
+def test_the_walls_are_of_the_slower_chain(load: Workload, binding: tuple[str, ...]) -> None:
+    assert set(walls(load, replay(load))) == set(binding)
 
 
 def test_drafts_help_few_sequences_and_none_of_many() -> None:
@@ -242,3 +220,123 @@ def test_what_comes_again_is_counted_as_if_it_had_been_played(
     assert found.lags == pytest.approx(expected.lags)
     assert found.learner_waits_s == pytest.approx(expected.learner_waits_s)
     assert found.beside == pytest.approx(expected.beside)
+
+
+@pytest.mark.parametrize("count", [1, 3, 200])
+@pytest.mark.parametrize("tools", [False, True])
+def test_the_worker_with_the_least_to_do_is_the_first_of_those(count: int, tools: bool) -> None:
+    """Whatever has begun and ended, as looking at all of them says."""
+    draw = random.Random(count + tools)
+    clock = Clock()
+    engine = Engine(count, slots=2, token_s=0.01, shared_token_s=0.001)
+    workers = [Worker(clock, engine, 1.0, Meter(clock)) for _ in range(count)]
+    least = LeastBusy(workers)
+    found = []
+
+    def begin(left: int) -> None:
+        worker = least.find()
+        assert worker is min(workers, key=attrgetter("known"))
+        found.append(worker)
+        for _ in range(draw.randint(1, 3)):
+            tokens, then = draw.uniform(1, 40), draw.uniform(0, 1)
+            if tools and draw.random() < 0.5:
+
+                def answered(worker: Worker = worker, tokens: float = tokens) -> None:
+                    worker.go_on(tokens, lambda: None)
+
+                def called(then: float = then, answered: object = answered) -> None:
+                    clock.after(then, answered)  # type: ignore[arg-type]
+
+                worker.submit(tokens, lambda: None, called, calls=True)
+            else:
+                worker.submit(tokens, lambda: None, lambda: None)
+        if left:
+            clock.after(draw.uniform(0, 0.5 / count), lambda: begin(left - 1))
+
+    begin(2000)
+    clock.run()
+    assert len(found) == 2001
+    assert len({id(worker) for worker in found}) == count
+    assert all(worker.known == 0 for worker in workers)
+    assert least.find() is workers[0]
+
+
+LENGTHS = [3.0, 5.0, 2.0, 9.0]
+
+
+def job(lengths: Sequence[float] = LENGTHS, group: int = 2, **more: Any) -> Workload:
+    return workload(batch(lengths, group=group, env_s=1.0, verdict_s=0.5), **more)
+
+
+class Read:
+    """A workload that knows which of its figures were read."""
+
+    def __init__(self, load: Workload) -> None:
+        self.load, self.names = load, set[str]()
+
+    def __getattr__(self, name: str) -> Any:
+        self.names.add(name)
+        return getattr(self.load, name)
+
+
+def test_a_job_of_equal_samples_is_played_once() -> None:
+    assert replay(job(rests_on=("one",))) is replay(job(rests_on=("another",), steps=7))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"lengths": [*LENGTHS[:3], 8.0]}, {"group": 4}, {"rest_s": 1.0}, {"train_s": 3.0},
+        {"reward_workers": 2}, {"placement": "async"}, {"sync": Sync(1.0)},
+    ],
+)  # fmt: skip
+def test_a_job_with_anything_else_in_it_is_played_anew(change: dict[str, Any]) -> None:
+    assert played(job(**change)) != played(job())
+
+
+@pytest.mark.parametrize("keeps", [False, True])
+@pytest.mark.parametrize("placement", PLACEMENTS)
+def test_what_does_not_tell_workloads_apart_is_never_read(placement: str, keeps: bool) -> None:
+    kept = keeps and placement in ("colocated", "disaggregated")
+    load = Read(job(placement=placement, keeps_unfinished=kept, drops_stale=True))
+    Play(cast(Workload, load)).result()
+    assert "batches" in load.names
+    assert not load.names & NOT_PLAYED
+
+
+def test_a_sequence_that_waits_for_its_tool_runs_with_nobody() -> None:
+    """Batches of 2 and of 8 sequences, at 1 + n / 2 seconds a token; all wait for a tool of 100 s
+    after the second of four tokens."""
+    count = np.repeat([2, 8], [2, 8])
+    batch = np.repeat([0, 1], [2, 8])
+    begin_s = 1000.0 * batch
+    engine, notes = fit_engine(
+        Sequences(
+            worker=np.zeros(10, np.int64),
+            batch=batch,
+            begin_s=begin_s,
+            end_s=begin_s + 4 * (1 + count / 2) + 100,
+            tokens=np.full(10, 4.0),
+            env_s=np.full(10, 100.0),
+        )
+    )
+    assert not notes
+    assert (engine.token_s, engine.shared_token_s) == pytest.approx((1.0, 0.5))
+
+
+def test_a_worker_that_never_ran_two_at_once_runs_one_at_a_time() -> None:
+    """Two workers, a sequence after the other on each, with pauses between them."""
+    begin_s = np.repeat(5.0 * np.arange(12), 2)
+    sequences = Sequences(
+        worker=np.tile([0, 1], 12),
+        batch=np.arange(24) // 6,
+        begin_s=begin_s,
+        end_s=begin_s + 2,
+        tokens=np.full(24, 20.0),
+        env_s=np.zeros(24),
+    )
+    engine, notes = fit_engine(sequences)
+    assert engine.slots == 1
+    assert "one at a time" in " ".join(notes)
+    one_each = replace(sequences, batch=np.arange(24) // 2)  # no second one was there to run
+    assert fit_engine(one_each)[0].slots == np.inf

@@ -15,7 +15,6 @@ from rltrace.testing.inside.analysis import (
     predict,
     replay,
     train_mfu,
-    walls,
     weight_bytes,
 )
 from rltrace.testing.inside.analysis import whatif_constants_table as table
@@ -37,17 +36,8 @@ def test_the_triage_of_a_step_and_what_overlap_makes_of_it() -> None:
     assert 595 / step_s == pytest.approx(1.31, abs=0.01)
 
 
-def test_the_longer_chain_binds_where_the_widget_names_the_largest_stage() -> None:
-    load = told("one-step-off", stages={"rollout": 100, "reward": 100, "train": 150})
-    made = load.workload(Constants(ALIKE))
-    played = replay(made)
-    assert played.step_s == pytest.approx(200)
-    assert "learner FLOPs + memory" not in walls(made, played)
-
-
 def test_weights_have_two_bytes_a_parameter() -> None:
     assert weight_bytes(70e9) == 140e9
-    assert weight_bytes(405e9) == 810e9
 
 
 def test_resharding_moves_what_a_device_lacks() -> None:
@@ -56,15 +46,6 @@ def test_resharding_moves_what_a_device_lacks() -> None:
     assert reshard_bytes("grouped", 128, 8, 2, 8, 4) == 24
     with pytest.raises(ValueError, match="no scheme"):
         reshard_bytes("by pigeon", 1, 1, 1, 1)
-
-
-def test_the_async_planner() -> None:
-    # Its synchronous side is the plain sum. For the other it finds 368 s, with constants that have
-    # no source and on more devices; the work alone would let engines of their own take 240 s.
-    stages = {"rollout": 240 * 2.5, "reward": 90, "train": 120, "other": 30}
-    assert baseline(told(stages=stages).workload).step_s == pytest.approx(840)
-    beside = told("async", stages={**stages, "rollout": 240}, lag_bound=3)
-    assert baseline(beside.workload).step_s == pytest.approx(240, rel=0.15)
 
 
 def test_a_shared_pool_of_unknown_size_is_still_split_at_its_size() -> None:
@@ -81,22 +62,14 @@ def test_an_async_step_that_was_measured_bounds_the_tail() -> None:
     assert base.walls[0] == "learner FLOPs + memory"
 
 
-def test_the_worked_example_is_32_seconds_with_the_reference_on_the_learners_side() -> None:
-    stages = {"rollout": 30, "reward": 1, "reference": 3, "train": 8, "sync": 1}
-    made = told("one-step-off", stages=stages).workload(Constants(ALIKE))
-    assert replay(made).step_s == pytest.approx(32)
-    assert baseline(told(stages=stages).workload).step_s == pytest.approx(43)
-
-
 def test_the_worked_examples_learner_step_is_refused() -> None:
     tokens = 64 * 16 * 1024
     assert train_mfu(7e9, tokens, 8, 4, 989) == pytest.approx(1.39, abs=0.01)
     tables: dict[str, Any] = {
-        "stages": {"rollout": 30, "train": 8},
+        "stages": {"rollout": 30, "train": 8}, "model": {"parameters": 7e9},
         "rollout": {"prompts": 64, "samples": 16, "mean_tokens": 1024},
-        "model": {"parameters": 7e9},
         "devices": {"rollout": 4, "train": 4, "name": "H100"},
-    }
+    }  # fmt: skip
     with pytest.raises(RltraceError, match=r"8 s is refused.* 139 % MFU.* at least 18\.6 s"):
         told("one-step-off", **tables)
     tables["stages"] = {"rollout": 30, "train": 27.8}
@@ -135,7 +108,6 @@ def test_the_tail_comes_from_what_is_stated_before_any_constant() -> None:
     ("text", "says"),
     [
         ("[stages]\nrollout = -1", "stages.rollout must be finite and not negative"),
-        ("[stages]\nrollout = inf", "must be finite and not negative, and is inf"),
         ("[stages]\nrollout = 3\n[rollout]\nslots = nan", "slots must be finite .* and is nan"),
         ("[stages]\nrollout = 'long'", "must be a number"),
         ("[stages]\nrolout = 3", "there is no stages.rolout"),
@@ -151,23 +123,13 @@ def test_the_tail_comes_from_what_is_stated_before_any_constant() -> None:
         ("[stages]\nrollout = 3\n[rollout]\nslots = 0", "rollout.slots must be a whole number"),
         ("stages = 3", r"stages must be a table, \[stages\], and is 3"),
         ("[stages\n", "is no TOML file"),
+        ("", "cannot read"),
     ],
 )
 def test_nonsense_is_one_sentence(tmp_path: Path, text: str, says: str) -> None:
     path = tmp_path / "stages.toml"
-    path.write_text(text)
+    if text:
+        path.write_text(text)
     with pytest.raises(RltraceError, match=says) as error:
         read_stages(path)
     assert "\n" not in str(error.value)
-
-
-def test_a_file_that_is_not_there_is_said(tmp_path: Path) -> None:
-    with pytest.raises(RltraceError, match="cannot read"):
-        read_stages(tmp_path / "none.toml")
-
-
-def test_every_constant_has_a_range_a_meaning_and_a_source() -> None:
-    for constant in table().values():
-        assert constant.low <= constant.middle <= constant.high
-        assert constant.meaning
-        assert constant.source

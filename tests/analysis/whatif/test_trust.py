@@ -1,25 +1,26 @@
-"""What is said of gains where the replay of the run is not near it, and what bounds them."""
+"""What is said of gains where the replay of the run is not near it or the run is not well, and what
+bounds them."""
 
 from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
+import rltrace
 from rltrace.analysis.ceiling import NO_MORE, held, most_gain
-from rltrace.analysis.walls.cost import stages_of
 from rltrace.analysis.whatif.trust import MOST_ERROR, OffTheRun, replay_error
 from rltrace.cli import main
 from rltrace.testing.inside.analysis import (
-    LEVERS,
     Constants,
+    RunAnalysis,
     predict,
     ranked,
     summarize,
@@ -27,8 +28,9 @@ from rltrace.testing.inside.analysis import (
 )
 from rltrace.testing.inside.analysis import predict_Estimate as Estimate
 from rltrace.testing.inside.report import fixes_section
-from rltrace.testing.inside.trace import Run, Stage
-from rltrace.testing.made import process, rows, run_of, turns
+from rltrace.testing.inside.trace import Run, Stage, update_run_json
+from rltrace.testing.made import at, process, rows, run_of, turns
+from tests.analysis.walls.walled import in_steps
 
 Made = Callable[..., tuple[Run, Any]]
 
@@ -36,14 +38,13 @@ Made = Callable[..., tuple[Run, Any]]
 def let_in_late(path: Path) -> Run:
     """Four samples a step, each with 1.5 s of generation around a tool of 9 s, which something that
     no trace shows lets in 10 s after each other. A replay has them begin at once."""
-    spans: list[tuple[Any, ...]] = []
     begin = [45.0 * step + 10 * i for step in range(8) for i in range(4)]
-    for n in range(8):
-        spans += [(("step", n), 45 * n, 45 * n + 45), (Stage.ROLLOUT, 45 * n, 45 * n + 40.5)]
-        spans.append((Stage.TRAIN, 45 * n + 40.5, 45 * n + 45))
-    spans += [(Stage.ENV, b + 0.75, b + 9.75) for b in begin]
+    steps = in_steps(
+        45, (("step", 0), 0, 45), (Stage.ROLLOUT, 0, 40.5), (Stage.TRAIN, 40.5, 45),
+        *((Stage.ENV, 10 * i + 0.75, 10 * i + 9.75) for i in range(4)), count=8,
+    )  # fmt: skip
     made = rows(
-        process("driver", *spans), "trajectories", start_s=begin, end_s=[b + 10.5 for b in begin],
+        process("driver", *steps), "trajectories", start_s=begin, end_s=[b + 10.5 for b in begin],
         trajectory=list(range(1, 33)), group=[n // 4 for n in range(32)],
         response_tokens=[10] * 32, env_ns=[9 * 10**9] * 32,
         first_version=[n // 4 for n in range(32)],
@@ -58,23 +59,13 @@ def test_nothing_is_predicted_by_a_replay_that_is_off_the_run(tmp_path: Path) ->
         predict(source, [("env_latency", "0.5")])
     with pytest.raises(OffTheRun):
         ranked(source)
-    asked = CliRunner().invoke(main, ["whatif", str(tmp_path / "run")])
-    assert asked.exit_code != 0
-
-
-def test_the_report_then_has_fixes_without_figures(tmp_path: Path) -> None:
-    let_in_late(tmp_path)
+    assert CliRunner().invoke(main, ["whatif", str(tmp_path / "run")]).exit_code != 0
     shown = CliRunner().invoke(main, ["report", str(tmp_path / "run"), "--json"])
     found = json.loads(shown.output)["verdict"]
     assert found["fixes"]
     assert all(fix["goodput_gain"] is None for fix in found["fixes"])
     assert "off by a factor of 3" in found["unpredicted"]
     assert found["replay_error"] < -MOST_ERROR
-    (first,) = [line for line in found["evidence"] if line.startswith("first: ")]
-    assert "its gain cannot be predicted" in first
-    text = CliRunner().invoke(main, ["report", str(tmp_path / "run")]).output
-    assert "Gains: cannot be predicted" in text
-    assert "Predicted gains" not in text
 
 
 def test_the_error_of_the_replay_stands_beside_what_it_predicts(synthetic: Made) -> None:
@@ -83,8 +74,8 @@ def test_the_error_of_the_replay_stands_beside_what_it_predicts(synthetic: Made)
     section = fixes_section(verdict)
     assert section is not None
     assert any(fix.goodput_gain for fix in verdict.fixes)
-    said = f"The replay behind them misses the run by {100 * verdict.replay_error:+.1f} %."
-    assert said in section.notes
+    said = f"misses the run by {100 * verdict.replay_error:+.1f} %"
+    assert any(said in note for note in section.notes)
     assert not math.isnan(verdict.replay_error)
 
 
@@ -101,22 +92,6 @@ def test_a_replay_that_is_made_of_stage_seconds_is_held_against_nothing(tmp_path
     assert not any("before any fit" in says for says in found.rests_on)
     assert any(says.startswith("8 measured steps, of which the stage") for says in found.rests_on)
     assert found.goodput_gain.low < found.goodput_gain.middle < found.goodput_gain.high
-
-
-def test_a_faster_stage_gains_no_more_than_the_stage_costs(synthetic: Made) -> None:
-    tried = 0
-    for knobs in ({"reward_s": 2.0}, {"reward_s": 8.0}, {"placement": "async"}):
-        run, _ = synthetic(**{"placement": "colocated", **knobs})
-        verdict = summarize(run).verdict
-        for fix in verdict.fixes:
-            lever = LEVERS.get(fix.lever.partition("=")[0])
-            if lever is None or lever.within is None or fix.goodput_gain is None:
-                continue
-            walls = [w for w in verdict.walls if w.cost.known and lever.within in stages_of(w.name)]
-            share = sum(np.fmax(wall.cost.high, wall.cost.share) for wall in walls)
-            assert fix.goodput_gain.high <= 1 / (1 - share) + 1e-9
-            tried += 1
-    assert tried
 
 
 def test_no_lever_of_the_list_gains_more_than_its_walls_cost(synthetic: Made) -> None:
@@ -136,22 +111,77 @@ def test_no_lever_of_the_list_gains_more_than_its_walls_cost(synthetic: Made) ->
     asked = CliRunner().invoke(main, ["whatif", str(run.path), "--json"])
     said = json.loads(asked.output)["predictions"]
     most = most_gain(["reward_latency=0.5"], walls, tools_hold=False)
+    least = most_gain(["slots=x2"], walls, tools_hold=False)
+    assert most_gain(["slots=x2"], walls, tools_hold=True) > least > 1  # with time of tools
+    assert most_gain(["placement=async"], walls, tools_hold=False) == math.inf
     tried = [one for one in said if one["levers"][0].startswith("reward_")]
     assert tried
     assert all(one["goodput_gain"]["high"] <= most + 1e-9 for one in tried)
-    text = CliRunner().invoke(main, ["whatif", str(run.path)]).output
-    assert " -" not in text.partition("One lever")[0].partition("lever")[2]
-    assert "Slower for what it costs:" in text
-
-
-def test_more_places_save_time_of_tools_where_tools_keep_places(synthetic: Made) -> None:
-    run, _ = synthetic(placement="colocated", reward_s=8.0)
-    walls = summarize(run, predict=False).verdict.walls
-    least = most_gain(["slots=x2"], walls, tools_hold=False)
-    assert most_gain(["slots=x2"], walls, tools_hold=True) > least > 1
-    assert most_gain(["placement=async"], walls, tools_hold=False) == math.inf
 
 
 def test_a_range_ends_where_no_more_can_be() -> None:
     assert Estimate(1.1, 1.3, 2.0).at_most(1.5) == Estimate(1.1, 1.3, 1.5)
     assert Estimate(1.1, 1.3, 2.0).at_most(1.2) == Estimate(1.1, 1.2, 1.2)
+
+
+CRASHED: dict[str, Any] = {"exit_code": 1, "end_real_ns": at(60)}
+SAYS = "the job failed (exit code 1) after 6 complete steps"
+COMMAND = [sys.executable, "train.py", "--max-lag", "4"]
+
+
+def made(path: Path, **meta: Any) -> Path:
+    """A run of six steps."""
+    driver = process("driver", *turns(6, 6, 6, 6, 6, 6))
+    run_of(path, driver, command=COMMAND, **meta)
+    return path / "run"
+
+
+def asked(*words: str) -> Result:
+    return CliRunner().invoke(main, [*words])
+
+
+def answered(*words: str) -> tuple[int, list[str], int]:
+    """Exit code, alarms and number of predictions of a what-if."""
+    result = asked("whatif", *words, "--json")
+    answer = json.loads(result.stdout)
+    return result.exit_code, answer["alarms"], len(answer["predictions"])
+
+
+def test_the_alarm_stands_in_place_of_gains_and_one_change_is_answered_below_it(
+    tmp_path: Path,
+) -> None:
+    path = made(tmp_path / "crashed", **CRASHED)
+    run = rltrace.open_run(path)
+    found = summarize(run).verdict
+    assert found.alarms == RunAnalysis(run).health.forbids == (SAYS,)
+    assert found.fixes == ()
+    assert answered(str(path)) == (3, [SAYS], 0)
+    result = asked("whatif", str(path))
+    assert (result.exit_code, SAYS in result.output, "%" in result.output) == (3, True, False)
+    change = ("--lever", "train_speed=2")
+    assert answered(str(path), *change) == (0, [SAYS], 1)
+    text = " ".join(asked("whatif", str(path), *change).output.split())
+    assert text.index("The run is not well") < text.index("Then:")
+    code, told, count = answered(str(made(tmp_path / "well")))
+    assert (code, told, count > 0) == (0, [], True)
+
+
+def test_no_fix_is_tried_and_a_change_of_ones_own_is_with_the_alarm_first(tmp_path: Path) -> None:
+    path = str(made(tmp_path, **CRASHED))
+    for file in Path(path, "process").glob("*.json"):
+        file.write_text(json.dumps({**json.loads(file.read_text()), "adapter": "rltrace.trainer"}))
+    refused = asked("experiment", path, "--dry-run")
+    assert refused.exit_code == 3
+    assert SAYS in refused.output
+    told = asked("experiment", path, "--dry-run", "--set", "max_lag=1")
+    assert told.exit_code == 0
+    assert told.output.index(SAYS) < told.output.index("change: max_lag=1")
+
+
+@pytest.mark.parametrize("words", [[], ["--set", "lr=2"], ["--fix", "1"]])
+def test_a_loop_of_ones_own_is_told_what_to_do_instead(tmp_path: Path, words: list[str]) -> None:
+    path = made(tmp_path)
+    update_run_json(str(path), framework=None)
+    result = asked("experiment", str(path), "--dry-run", *words)
+    assert result.exit_code == 3
+    assert "rltrace compare" in result.output

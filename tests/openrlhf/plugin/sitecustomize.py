@@ -1,5 +1,6 @@
 """Read by every Python that starts with this folder on its path."""
 
-import openrlhf_cpu
+import late_modules
+from openrlhf_cpu.late import CHANGES
 
-openrlhf_cpu.install()
+late_modules.install(CHANGES)

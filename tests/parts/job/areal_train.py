@@ -22,7 +22,7 @@ from areal.utils import stats_tracker
 from areal.utils.hf_utils import load_hf_tokenizer
 from areal.utils.stats_logger import StatsLogger
 from areal.workflow.rlvr import RLVRWorkflow
-from ledger import note
+from job_stamps import stamp
 
 GROUP = 2
 """Samples of a prompt."""
@@ -45,7 +45,7 @@ class Noted(RLVRWorkflow):
         response, reward = await super()._collect_samples(engine, req, prompt, row)
         sizes = {"prompt": len(req.input_ids), "tokens": len(response.output_tokens)}
         told = {"versions": response.output_versions, "stop": response.stop_reason}
-        note("sample", rid=req.rid, number=row["number"], reward=reward, **sizes, **told)
+        stamp("sample", rid=req.rid, number=row["number"], reward=reward, **sizes, **told)
         if row["number"] % FAILS == FAILS - 1:
             raise ValueError("a workflow that fails")
         return response, reward
@@ -118,10 +118,10 @@ def train(address: str, model: str, folder: Path, steps: int) -> None:
             rollout.set_version(step + 1)
         figures = stats_tracker.export_all()
         logger.commit(0, step, step, figures)
-        note("figures", step=step, **{k: float(v) for k, v in figures.items()})
+        stamp("figures", step=step, **{k: float(v) for k, v in figures.items()})
         rollout.resume()
     executor = rollout.workflow_executor
-    note("staleness", **vars(executor.staleness_manager.get_stats()))
+    stamp("staleness", **vars(executor.staleness_manager.get_stats()))
     rollout.destroy()
     logger.close()
 
@@ -130,7 +130,7 @@ def trained(step: int, version: int, sample: dict[str, Any]) -> None:
     """Writes down what is about to be trained on, from the tensors themselves."""
     for versions, mask in zip(sample["versions"], sample["loss_mask"], strict=True):
         own = versions[mask.bool()].tolist()
-        note("trained", step=step, version=version, first=own[0], last=own[-1], tokens=len(own))
+        stamp("trained", step=step, version=version, first=own[0], last=own[-1], tokens=len(own))
 
 
 def make_actor(model: str, spec: FinetuneSpec) -> FSDPPPOActor:

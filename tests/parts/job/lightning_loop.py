@@ -17,7 +17,7 @@ import agentlightning
 import openai
 import openai_stub
 from agentlightning.adapter import TracerTraceToTriplet
-from ledger import note
+from job_stamps import stamp
 
 GROUP = 4
 
@@ -33,7 +33,7 @@ async def agent(task: dict[str, Any], llm: agentlightning.LLM, rollout: Any) -> 
     if task["fails"]:
         raise ValueError("an agent that fails")
     value = float(task["number"] % 2)
-    note("judged", attempt=rollout.attempt.attempt_id, value=value)
+    stamp("judged", attempt=rollout.attempt.attempt_id, value=value)
     if task["number"] % 3:
         return value
     agentlightning.emit_reward(value)
@@ -81,7 +81,7 @@ async def taken_by(store: Any, step: int, versions: dict[str, int], rollout: Any
     version = versions[rollout.resources_id]
     found = {"attempt": attempt.attempt_id, "status": rollout.status, "version": version}
     tokens = [len(triplet.response["token_ids"]) for triplet in triplets]
-    note("taken", **found, lag=step - version, tokens=tokens)
+    stamp("taken", **found, lag=step - version, tokens=tokens)
 
 
 if __name__ == "__main__":

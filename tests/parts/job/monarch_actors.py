@@ -8,7 +8,7 @@ import random
 from collections import deque
 from typing import Any
 
-from ledger import note
+from job_stamps import stamp
 from monarch.actor import Actor, endpoint
 
 import rltrace
@@ -32,7 +32,7 @@ class Generator(Actor):
         with rltrace.trajectory(sample, version=first, prompt_tokens=PROMPT_TOKENS) as trajectory:
             await asyncio.sleep(0.005 * tokens)
             trajectory.finish("stop", response_tokens=tokens, version=self.version)
-        note("made", sample=sample, tokens=tokens, first=first, last=self.version)
+        stamp("made", sample=sample, tokens=tokens, first=first, last=self.version)
         return {"sample": sample, "tokens": tokens, "version": first}
 
     @endpoint
@@ -40,7 +40,7 @@ class Generator(Actor):
         with rltrace.weight_update(version, role="sink", bytes=len(weights)):
             await asyncio.sleep(0.01)
             self.version = version
-        note("loaded", version=version, bytes=len(weights))
+        stamp("loaded", version=version, bytes=len(weights))
 
 
 class Verifier(Actor):
@@ -49,7 +49,7 @@ class Verifier(Actor):
         """Half of the samples are right."""
         value = float(int(sample.split()[1]) % 2)
         rltrace.reward(sample, value, component="even")
-        note("judged", sample=sample, value=value)
+        stamp("judged", sample=sample, value=value)
         return value
 
 
@@ -65,7 +65,7 @@ class Buffer(Actor):
     async def take(self, count: int) -> list[dict[str, Any]]:
         """The oldest ones, or none while there are too few: an actor does one thing at a time."""
         enough = len(self.waiting) >= count
-        note("asked", enough=enough)
+        stamp("asked", enough=enough)
         return [self.waiting.popleft() for _ in range(count)] if enough else []
 
 
@@ -76,5 +76,5 @@ class Trainer(Actor):
             for one in batch:
                 rltrace.use(one["sample"], "trained", version=step, tokens=one["tokens"])
                 told = {"sample": one["sample"], "tokens": one["tokens"]}
-                note("trained", step=step, lag=step - one["version"], **told)
+                stamp("trained", step=step, lag=step - one["version"], **told)
         return bytes(100_000 + step)

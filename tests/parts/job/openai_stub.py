@@ -8,8 +8,8 @@ import threading
 import time
 from typing import Any
 
+from job_stamps import stamp
 from json_server import serving
-from ledger import note
 
 PROMPT = [11, 12, 13, 14, 15]
 _random = random.Random(0)
@@ -31,7 +31,7 @@ def complete(request: dict[str, Any]) -> dict[str, Any]:
         choice["token_ids"] = tokens
         content = [{"token": "4", "logprob": -1.0, "bytes": [52], "top_logprobs": []}]
         choice["logprobs"] = {"content": content * len(tokens), "refusal": None}
-    note("answered", attempt=request["user"], prompt=len(PROMPT), tokens=len(tokens), whole=whole)
+    stamp("answered", attempt=request["user"], prompt=len(PROMPT), tokens=len(tokens), whole=whole)
     return answer
 
 

@@ -14,7 +14,7 @@ import own_ray
 import ray
 import torch
 import transfer_queue
-from ledger import note
+from job_stamps import stamp
 from tensordict import TensorDict
 
 import rltrace
@@ -45,10 +45,10 @@ class Generator:
             version = self.version
             tags = [{"version": version, "length": length}] * GROUP
             size = GROUP * length * (8 + 4)
-            begins_ns = time.time_ns()
+            start_ns = time.time_ns()
             where = {"keys": keys, "partition_id": PARTITION}
             transfer_queue.kv_batch_put(**where, fields=fields, tags=tags)
-            note("put", begins_ns=begins_ns, keys=keys, bytes=size, version=version)
+            stamp("put", start_ns, keys=keys, bytes=size, version=version)
 
 
 @ray.remote(num_cpus=0.5)
@@ -81,11 +81,11 @@ class Trainer:
 
     def take(self, keys: list[str], tags: dict[str, dict[str, int]]) -> None:
         """Samples of one length."""
-        begins_ns = time.time_ns()
+        start_ns = time.time_ns()
         data = transfer_queue.kv_batch_get(keys, PARTITION)
         size = sum(field.numel() * field.element_size() for field in data.values())
         lags = [self.version - tags[key]["version"] for key in keys]
-        note("get", begins_ns=begins_ns, keys=keys, bytes=size, lags=lags)
+        stamp("get", start_ns, keys=keys, bytes=size, lags=lags)
 
 
 def main() -> None:

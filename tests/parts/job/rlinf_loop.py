@@ -14,7 +14,7 @@ import ray
 ray.init = own_ray.start  # RLinf joins any Ray that it finds on the machine
 
 import rlinf_workers  # noqa: E402
-from ledger import note  # noqa: E402
+from job_stamps import stamp  # noqa: E402
 from rlinf.scheduler import Channel, Cluster, NodePlacementStrategy  # noqa: E402
 from rlinf.utils.distributed import ScopedTimer  # noqa: E402
 
@@ -41,7 +41,7 @@ def main(steps: int) -> None:
             generating.wait()
             with timer("sync_weights"):
                 rollout.load(step + 1).wait()
-        note("timed", step=step, labels=sorted(timer.consume_durations()))
+        stamp("timed", step=step, labels=sorted(timer.consume_durations()))
 
 
 if __name__ == "__main__":

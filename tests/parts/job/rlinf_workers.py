@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from ledger import note
+from job_stamps import stamp
 from rlinf.scheduler import Worker
 
 import rltrace
@@ -29,7 +29,7 @@ class Rollout(Worker):
                 time.sleep(0.02)
                 trajectory.finish("stop", response_tokens=self.made, version=self.version)
             channel.put({"sample": sample, "tokens": self.made, "version": self.version})
-            note("put", sample=sample, tokens=self.made, version=self.version)
+            stamp("put", sample=sample, tokens=self.made, version=self.version)
 
     def load(self, version: int) -> None:
         """Has other weights from here on; the second rank is a step late."""
@@ -46,4 +46,4 @@ class Actor(Worker):
         for _ in range(ranks * EACH):
             one = channel.get()
             rltrace.use(one["sample"], "trained", step=step, version=step, tokens=one["tokens"])
-            note("got", step=step, lag=step - one["version"], **one)
+            stamp("got", step=step, lag=step - one["version"], **one)

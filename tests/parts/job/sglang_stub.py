@@ -17,8 +17,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from areal.engine.core.distributed import init_custom_process_group
+from job_stamps import stamp
 from json_server import serving
-from ledger import note
 
 A_TOKEN_S = 0.01
 HELD_S = 60  # at most; the job may end before there are new weights
@@ -68,7 +68,7 @@ def load(request: dict[str, Any]) -> dict[str, Any]:
         tensor = torch.empty(shape, dtype=getattr(torch, dtype))
         dist.broadcast(tensor, src=0, group=_groups[request["group_name"]])
         size += tensor.numel() * tensor.element_size()
-    note("bucket", bytes=size, tensors=len(request["names"]))
+    stamp("bucket", bytes=size, tensors=len(request["names"]))
     return {"success": True}
 
 

@@ -3,12 +3,13 @@ small server, with what only CUDA has in the place of TRL's."""
 
 from __future__ import annotations
 
-import math
+from itertools import pairwise
 from typing import Any
 
 import rewards
 import torch
 from server import Server, serve
+from torch.nn.functional import scaled_dot_product_attention
 from transformers import AutoTokenizer
 from trl.experimental.async_grpo import (
     AsyncGRPOConfig,
@@ -26,19 +27,14 @@ class Attention:
     def flash_attn_varlen_func(
         q: Any, k: Any, v: Any, cu_q: Any, cu_k: Any, *_: Any, softmax_scale: Any = None, **__: Any
     ) -> Any:
-        """Each sequence for itself; a query sees the keys up to its own place from the end."""
-        scale = softmax_scale or 1 / math.sqrt(q.shape[-1])
-        times, found = q.shape[1] // k.shape[1], []
-        for i in range(len(cu_q) - 1):
-            mine = slice(int(cu_k[i]), int(cu_k[i + 1]))
-            queries = q[int(cu_q[i]) : int(cu_q[i + 1])]
-            keys = k[mine].repeat_interleave(times, 1)
-            values = v[mine].repeat_interleave(times, 1)
-            scores = torch.einsum("qhd,khd->hqk", queries, keys) * scale
-            rows, columns = len(queries), len(keys)
-            mask = torch.ones(rows, columns, dtype=torch.bool).tril(columns - rows)
-            weights = scores.masked_fill(~mask, float("-inf")).softmax(-1)
-            found.append(torch.einsum("hqk,khd->qhd", weights, values))
+        """Each sequence for itself; a token sees those before it."""
+        found = []
+        for first, last in pairwise(cu_q.tolist()):
+            own = [x[first:last].transpose(0, 1).unsqueeze(0) for x in (q, k, v)]
+            mixed = scaled_dot_product_attention(
+                *own, is_causal=True, scale=softmax_scale, enable_gqa=True
+            )
+            found.append(mixed[0].transpose(0, 1))
         return torch.cat(found)
 
 
@@ -55,22 +51,18 @@ class Transfer:
         """Nothing to give back."""
 
     def pause(self) -> None:
-        """No request begins any more."""
         self.server.running.clear()
 
     def resume(self) -> None:
-        """They do again."""
         self.server.running.set()
 
     def send_weights(self, iterator: Any) -> None:
-        """All tensors."""
         self.server.load(iterator)
 
 
 def asynchronous(
     model: str, out: str, options: dict[str, Any], common: dict[str, Any], prompts: Any
 ) -> Any:
-    """The trainer."""
     packing._flash_attn = lambda: Attention
     async_grpo_trainer.get_peak_flops_per_device = lambda *_, **__: None
     async_rollout_worker.is_vllm_available = lambda *_, **__: True

@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 import torch
-from stamps import stamp
+from job_stamps import stamp
 from transformers import Qwen2ForCausalLM
 
 TOKEN_SECONDS = float(os.environ.get("TRL_JOB_TOKEN_SECONDS", "0.004"))
@@ -15,8 +15,6 @@ PASS_SECONDS = float(os.environ.get("TRL_JOB_PASS_SECONDS", "0.03"))
 
 
 class Policy(Qwen2ForCausalLM):
-    """Stamps what it generates."""
-
     generating = False
 
     def generate(self, *args: Any, **kwargs: Any) -> Any:

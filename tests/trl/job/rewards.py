@@ -6,11 +6,18 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from collections.abc import Iterable
 from typing import Any
+from zlib import crc32
 
-from stamps import content, stamp
+from job_stamps import stamp
 
 SECONDS = float(os.environ.get("TRL_JOB_REWARD_SECONDS", "0.02"))
+
+
+def content(ids: Iterable[int]) -> float:
+    """A number that stands for a sample's tokens, in [0, 1); float32 has room for it."""
+    return (crc32(bytes(str(list(map(int, ids))), "ascii")) >> 8) / (1 << 24)
 
 
 def identity(completions: list[Any], completion_ids: list[list[int]], **_: Any) -> list[float]:
@@ -33,7 +40,7 @@ async def some(completion_ids: list[list[int]], **_: Any) -> list[float | None]:
 
 def fails(completion_ids: list[list[int]], **_: Any) -> list[float]:
     """Judges one batch, and then no more."""
-    if os.path.exists(f"{os.environ['TRL_JOB_STAMPS']}/failed-once"):
+    if os.path.exists(f"{os.environ['JOB_STAMPS']}/failed-once"):
         raise ValueError("no verdict")
-    open(f"{os.environ['TRL_JOB_STAMPS']}/failed-once", "w").close()
+    open(f"{os.environ['JOB_STAMPS']}/failed-once", "w").close()
     return [content(ids) for ids in completion_ids]

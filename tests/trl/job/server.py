@@ -3,16 +3,16 @@ TRL's own client (GRPO) or over HTTP (the asynchronous trainer). It stamps reque
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 import time
 from collections.abc import Iterable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import torch
-from stamps import content, stamp
+from job_stamps import stamp
+from json_server import serving
+from rewards import content
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 TOKEN_SECONDS = float(os.environ.get("TRL_JOB_TOKEN_SECONDS", "0.004"))
@@ -56,7 +56,6 @@ class Server:
         return new, told
 
     def load(self, tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
-        """Takes weights."""
         start_ns, size, count = time.time_ns(), 0, 0
         with self.lock:
             own = dict(self.model.named_parameters())
@@ -89,7 +88,6 @@ def pretend(model: str) -> None:
             """No cache."""
 
         def get_server_info(self) -> dict[str, Any]:
-            """What TRL looks at."""
             return {"model_config": {"logprobs_mode": "processed_logprobs"}}
 
         def generate(self, prompts: Any, n: int = 1, max_tokens: int = 16, **_: Any) -> Any:
@@ -107,7 +105,6 @@ def pretend(model: str) -> None:
 
         @staticmethod
         def trainer_send_weights(iterator: Any, trainer_args: Any) -> None:
-            """Hands them over."""
             server.load(iterator)
 
     vllm_client.NCCLWeightTransferEngine = Engine
@@ -120,24 +117,10 @@ def pretend(model: str) -> None:
 def serve(server: Server) -> str:
     """The same over HTTP, as vLLM's completions; its address."""
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
+    def complete(_: str, asked: Any) -> Any:
+        ids, told = server.complete(asked["prompt"], asked["max_tokens"]) if asked else ([], [])
+        return {"choices": [{"token_ids": ids, "logprobs": {"token_logprobs": told}}]}
 
-        def log_message(self, *_: Any) -> None:
-            """Silent."""
-
-        def do_POST(self) -> None:
-            """One completion."""
-            asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])) or b"{}")
-            ids, told = server.complete(asked["prompt"], asked["max_tokens"])
-            choice = {"token_ids": ids, "logprobs": {"token_logprobs": told}}
-            body = json.dumps({"choices": [choice]}).encode()
-            self.send_response(200)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-    httpd = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    httpd = serving(complete)
     threading.Thread(target=httpd.serve_forever, daemon=True).start()
     return f"http://127.0.0.1:{httpd.server_port}"

@@ -37,7 +37,6 @@ FUNCTIONS = {name: getattr(rewards, name) for name in ("identity", "some", "fail
 
 
 def prompts() -> Dataset:
-    """Sums."""
     rows = [{"prompt": [{"role": "user", "content": f"{a}+{a * 7 % 90}="}]} for a in range(10, 74)]
     return Dataset.from_list(rows)
 
@@ -71,7 +70,6 @@ def synchronous(kind: str, model: str, out: str, options: dict[str, Any]) -> Any
 
 
 def pairs(model: str, out: str, options: dict[str, Any]) -> Any:
-    """Online DPO."""
     from trl.experimental.online_dpo import OnlineDPOConfig, OnlineDPOTrainer
 
     settings = {**COMMON, "max_new_tokens": 12, "output_dir": out, **options}

@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from stamps import content, stamp
+from job_stamps import stamp
+from rewards import content
 from transformers import TrainerCallback
 
 
@@ -28,7 +29,6 @@ class Watched:
         return found
 
     def compute_loss(self, model: Any, inputs: Any, **kwargs: Any) -> Any:
-        """Says which samples this is of."""
         self.loss_ns = time.time_ns()
         samples = [
             ids[mask.bool()].tolist()

@@ -6,22 +6,18 @@ import time
 from typing import Any
 
 import torch
+from job_stamps import stamp
 from openrlhf.utils.agent import AgentInstanceBase, MultiTurnAgentExecutor
-
-from openrlhf_cpu.stamps import stamp
 
 TURNS = 2
 STEP_S = 0.02
 
 
 class Sums(AgentInstanceBase):
-    """One attempt at a sum."""
-
     def __init__(self) -> None:
         self.turn = 0
 
     async def reset(self, states: dict[str, Any], **_more: Any) -> dict[str, Any]:
-        """The prompt as it is."""
         return {"observation": states["observation"]}
 
     async def step(self, states: dict[str, Any], **_more: Any) -> dict[str, Any]:

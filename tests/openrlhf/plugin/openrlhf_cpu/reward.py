@@ -9,17 +9,16 @@ import os
 import time
 from typing import Any
 
-from openrlhf_cpu.stamps import stamp
+from job_stamps import stamp
 
 DELAY_S = float(os.environ.get("REWARD_DELAY_S", "0"))
 
 
 def reward_func(queries: list[str], prompts: list[str], labels: list[str]) -> dict[str, Any]:
-    """OpenRLHF's signature; one of each."""
     start_ns = time.time_ns()
     time.sleep(DELAY_S)
     [query], [prompt], [label] = queries, prompts, labels
-    answer = query.removeprefix(prompt).removesuffix("<eos>")
+    answer = query.removeprefix(prompt).removesuffix("<|im_end|>")
     digits = sum(character.isdigit() for character in answer)
     score = digits / max(1, len(answer)) + float(label in answer)
     stamp("reward", start_ns, score=score)

@@ -1,11 +1,11 @@
-"""Weights from DeepSpeed to vLLM: gloo in NCCL's place, and layers that can take them."""
+"""Weights: whole before they are read, gloo in NCCL's place, and layers that can take them."""
 
 from __future__ import annotations
 
 import time
 from typing import Any
 
-from openrlhf_cpu.stamps import stamp
+from job_stamps import stamp
 
 
 class Gloo:
@@ -20,7 +20,6 @@ class Gloo:
         )
 
     def broadcast(self, tensor: Any, src: int, stream: None = None) -> None:
-        """Sends or receives one tensor."""
         import torch.distributed
 
         start_ns = time.time_ns()
@@ -45,3 +44,16 @@ def loadable(module: Any) -> None:
         layer.cpu_linear = torch.nn.functional.linear
 
     module.dispatch_cpu_unquantized_gemm = keep
+
+
+def one_by_one(module: Any) -> None:
+    """DeepSpeed gathers several parameters at once and waits for the last alone, which gloo need
+    not finish last: then it reads, and keeps, what was in memory. Mended after 0.19.6
+    (github.com/deepspeedai/DeepSpeed/pull/8539)."""
+    gather = module.Init._allgather_params_coalesced
+
+    def gather_each(self: Any, params: list[Any], *args: Any, **more: Any) -> None:
+        for param in params:
+            gather(self, [param], *args, **more)
+
+    module.Init._allgather_params_coalesced = gather_each

@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncIterator
 from typing import Any
 
-from openrlhf_cpu.stamps import stamp
+from job_stamps import stamp
 
 
 def engine(module: Any) -> None:

@@ -1,7 +1,7 @@
 """Weights over gloo, for trainers that are apart from their rollout.
 
 Rank 0 of the trainer sends, rollout workers take; the trainer's other ranks only take part in
-gathering. A bucket is a header of pickled metadata, its length ahead of it, and one buffer.
+gathering. A bucket is pickled, its length ahead of it.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 import ray
 import torch
 import torch.distributed as dist
+from job_stamps import stamp
 from verl.checkpoint_engine.base import (
     CheckpointEngine,
     CheckpointEngineRegistry,
@@ -24,15 +25,11 @@ from verl.checkpoint_engine.base import (
     split_weight_chunks,
 )
 
-from verl_cpu.stamps import stamp
-
 _PATIENCE = timedelta(seconds=300)
 
 
 @CheckpointEngineRegistry.register("cpu_gloo")
 class GlooCheckpointEngine(CheckpointEngine):
-    """verl's interface of checkpoint engines."""
-
     def __init__(self, bucket_size: int, is_master: bool = False, **_more: Any) -> None:
         self.bucket_size = bucket_size
         self.is_master = is_master
@@ -41,7 +38,6 @@ class GlooCheckpointEngine(CheckpointEngine):
         self.store: Any = None
 
     def prepare(self) -> dict[str, Any] | None:
-        """Where the sender will listen."""
         if not self.is_master:
             return None
         address = ray.util.get_node_ip_address().strip("[]")
@@ -53,7 +49,6 @@ class GlooCheckpointEngine(CheckpointEngine):
     def build_topology(
         cls, actor_wg_world_size: int, rollout_world_size: int, metadata: list[Any]
     ) -> tuple[dict[str, list[Any]], dict[str, list[Any]]]:
-        """The arguments of `init_process_group`, for each worker of the two sides."""
         actors, rollouts, world = actor_wg_world_size, rollout_world_size, 1 + rollout_world_size
 
         def arguments(ranks: list[int]) -> dict[str, list[Any]]:
@@ -66,7 +61,6 @@ class GlooCheckpointEngine(CheckpointEngine):
         return senders, arguments(list(range(1, rollouts + 1)))
 
     def init_process_group(self, rank: int, world_size: int, master: dict[str, Any]) -> None:
-        """Joins the sender and those who take."""
         self.rank = rank
         if rank >= 0:
             self.store = dist.TCPStore(
@@ -86,12 +80,10 @@ class GlooCheckpointEngine(CheckpointEngine):
         await asyncio.to_thread(self.group.broadcast(tensor, 0).wait)
         return tensor
 
-    async def _send(self, metas: list[Any], buffer: bytearray, last: bool) -> None:
-        header = pickle.dumps((metas, len(buffer), last))
-        await self._broadcast(torch.tensor([len(header)]))
-        await self._broadcast(torch.frombuffer(bytearray(header), dtype=torch.uint8))
-        if buffer:
-            await self._broadcast(torch.frombuffer(buffer, dtype=torch.uint8))
+    async def _send(self, bucket: list[tuple[Any, torch.Tensor]], last: bool) -> None:
+        said = bytearray(pickle.dumps((bucket, last)))
+        await self._broadcast(torch.tensor([len(said)]))
+        await self._broadcast(torch.frombuffer(said, dtype=torch.uint8))
 
     @torch.no_grad()
     async def send_weights(self, weights: Any, global_steps: int | None = None) -> dict[str, Any]:
@@ -100,18 +92,16 @@ class GlooCheckpointEngine(CheckpointEngine):
             for _ in weights:
                 pass
             return {}
-        start_ns, total = time.time_ns(), 0
-        metas: list[Any] = []
-        buffer = bytearray()
+        start_ns, total, size = time.time_ns(), 0, 0
+        bucket: list[tuple[Any, torch.Tensor]] = []
         async for meta, chunk in split_weight_chunks(weights, self.bucket_size):
-            if len(buffer) + meta.chunk_size > self.bucket_size:
-                await self._send(metas, buffer, last=False)
-                metas, buffer = [], bytearray()
-            meta.offset = len(buffer)
-            metas.append(meta)
-            buffer += chunk.contiguous().numpy().tobytes()
+            if size + meta.chunk_size > self.bucket_size:
+                await self._send(bucket, last=False)
+                bucket, size = [], 0
+            bucket.append((meta, chunk.clone()))
+            size += meta.chunk_size
             total += meta.chunk_size
-        await self._send(metas, buffer, last=True)
+        await self._send(bucket, last=True)
         stamp("send", start_ns, bytes=total, version=global_steps)
         return {"checkpoint_engine/payload_mbytes": total / (1 << 20)}
 
@@ -119,13 +109,10 @@ class GlooCheckpointEngine(CheckpointEngine):
         last = False
         while not last:
             length = int(await self._broadcast(torch.zeros(1, dtype=torch.long)))
-            header = await self._broadcast(torch.zeros(length, dtype=torch.uint8))
-            metas, size, last = pickle.loads(header.numpy().tobytes())
-            buffer = torch.zeros(size, dtype=torch.uint8)
-            if size:
-                await self._broadcast(buffer)
-            for meta in metas:
-                yield meta, buffer[meta.offset : meta.offset + meta.chunk_size].clone()
+            said = await self._broadcast(torch.zeros(length, dtype=torch.uint8))
+            bucket, last = pickle.loads(said.numpy().tobytes())
+            for meta, chunk in bucket:
+                yield meta, chunk
 
     async def receive_weights(self, global_steps: int | None = None) -> AsyncIterator[Any]:
         """The tensors, whole, in the order in which they were sent."""

@@ -1,13 +1,14 @@
 """What is registered with modules of verl once they have been executed.
 
-Two functions are replaced, as no registry of verl reaches them: the default backend of process
-groups ("cpu:gloo,cpu:gloo", which torch rejects) and the loader of value models, which asks for
-flash attention.
+Three functions are replaced, as no registry of verl reaches them: the default backend of process
+groups ("cpu:gloo,cpu:gloo", which torch rejects), the loader of value models, which asks for flash
+attention, and the choice of a group's port.
 """
 
 from __future__ import annotations
 
 import functools
+import random
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -61,6 +62,16 @@ def _value_model(
     )
 
 
+def _ports(module: ModuleType) -> None:
+    """verl listens seconds after it chose: Linux gives ports from 32768 on to any connection."""
+    choose = module.RayWorkerGroup._get_master_addr_port
+
+    def choose_below(self: Any, pg: Any, bundle_index: int = 0, **_: Any) -> None:
+        choose(self, pg, bundle_index, [random.randrange(20_000, 32_000), 32_768])
+
+    module.RayWorkerGroup._get_master_addr_port = choose_below
+
+
 def _adapters(module: ModuleType) -> None:
     module._ROLLOUT_REGISTRY[("cpu", "async")] = "verl_cpu.rollout.CpuRollout"
 
@@ -88,6 +99,7 @@ def _tool_parsers(module: ModuleType) -> None:
 
 
 REGISTER: dict[str, Callable[[ModuleType], None]] = {
+    "verl.single_controller.ray.base": _ports,
     "verl.experimental.agent_loop.tool_parser": _tool_parsers,
     "verl.utils.distributed": _process_groups,
     "verl.workers.engine.fsdp.transformer_impl": _engines,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -12,88 +12,47 @@ from verl.plugin.platform.platform_base import PlatformBase
 from verl.plugin.platform.platform_manager import PlatformRegistry
 
 
+def says(answer: Any) -> Callable[..., Any]:
+    """What answers so, whatever it is asked."""
+    return lambda *_args, **_more: answer
+
+
 class _Device(types.ModuleType):
     """torch.cpu, and the calls that verl expects from torch.cuda."""
+
+    memory_allocated = memory_reserved = max_memory_allocated = max_memory_reserved = says(0)
+    empty_cache = reset_peak_memory_stats = ipc_collect = set_device = says(None)
+    manual_seed = manual_seed_all = says(None)
+    mem_get_info = says((0, 0))
+    get_rng_state = staticmethod(lambda *_args: torch.get_rng_state())
+    set_rng_state = staticmethod(lambda state, *_args: torch.set_rng_state(state))
+    is_bf16_supported = says(True)
+    get_device_name = says("CPU")
 
     def __getattr__(self, name: str) -> Any:
         return getattr(torch.cpu, name)
 
 
-def _device() -> _Device:
-    device = _Device("verl_cpu.device")
-    for name in ("memory_allocated", "memory_reserved"):
-        for prefix in ("", "max_"):
-            setattr(device, prefix + name, lambda *_args, **_more: 0)
-    for name in (
-        "empty_cache", "reset_peak_memory_stats", "ipc_collect", "set_device", "manual_seed",
-        "manual_seed_all",
-    ):  # fmt: skip
-        setattr(device, name, lambda *_args, **_more: None)
-    device.mem_get_info = lambda *_args: (0, 0)
-    device.get_rng_state = lambda *_args: torch.get_rng_state()
-    device.set_rng_state = lambda state, *_args: torch.set_rng_state(state)
-    device.is_bf16_supported = lambda *_args: True
-    device.get_device_name = lambda *_args: "CPU"
-    return device
-
-
 class CpuPlatform(PlatformBase):
-    """What verl asks of a device."""
-
-    device_name = "cpu"
-    vendor_name = "cpu"
-    device_module = _device()
-
-    def is_available(self) -> bool:
-        return True
-
-    def current_device(self) -> torch.device:
-        return torch.device("cpu")  # verl moves tensors to it
-
-    def device_count(self) -> int:
-        return 1
-
-    def set_device(self, device_index: int) -> None: ...
-
-    def synchronize(self, device_index: int | None = None) -> None: ...
+    device_name = vendor_name = "cpu"
+    device_module = _Device("verl_cpu.device")
+    is_available = says(True)
+    current_device = says(torch.device("cpu"))  # verl moves tensors to it
+    device_count = says(1)
+    get_device_capability = says((None, None))
+    communication_backend_name = says("gloo")
+    visible_devices_envvar = says("CUDA_VISIBLE_DEVICES")
+    nvtx_range = says(nullcontext())
+    ray_resource_name = says("GPU")
+    ray_noset_envvars = says([])
+    is_ipc_supported = says(False)
+    set_device = synchronize = set_allocator_settings = empty_cache = says(None)
+    profiler_start = profiler_stop = cudart = says(None)
 
     def manual_seed(self, seed: int) -> None:
         torch.manual_seed(seed)
 
-    def manual_seed_all(self, seed: int) -> None:
-        torch.manual_seed(seed)
-
-    def set_allocator_settings(self, settings: Any) -> None: ...
-
-    def empty_cache(self) -> None: ...
-
-    def get_device_capability(self, device_index: int = 0) -> tuple[None, None]:
-        return (None, None)
-
-    def communication_backend_name(self) -> str:
-        return "gloo"
-
-    def visible_devices_envvar(self) -> str:
-        return "CUDA_VISIBLE_DEVICES"
-
-    @contextmanager
-    def nvtx_range(self, msg: str) -> Iterator[None]:
-        yield
-
-    def profiler_start(self) -> None: ...
-
-    def profiler_stop(self) -> None: ...
-
-    def ray_resource_name(self) -> str:
-        return "GPU"
-
-    def ray_noset_envvars(self) -> list[str]:
-        return []
-
-    def is_ipc_supported(self) -> bool:
-        return False
-
-    def cudart(self) -> None: ...
+    manual_seed_all = manual_seed
 
 
 def register() -> None:

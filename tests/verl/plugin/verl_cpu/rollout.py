@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
 import ray
 import torch
+from job_stamps import stamp
 from verl.workers.rollout.base import BaseRollout
 from verl.workers.rollout.replica import RolloutReplica
 from verl.workers.rollout.utils import ensure_async_iterator
 
-from verl_cpu.dying import die
 from verl_cpu.server import CpuServer
-from verl_cpu.stamps import stamp
 
 
 def _name(replica: int) -> str:
@@ -26,12 +26,11 @@ class CpuReplica(RolloutReplica):
     """One server, on no device."""
 
     async def launch_servers(self) -> None:
-        """Starts it; verl's interface."""
         actor = ray.remote(CpuServer).options(
             name=_name(self.replica_rank), num_cpus=0, max_concurrency=self.max_concurrency
         )
         server = actor.remote(self.model_config.path, self.config)
-        await server.set_version.remote(None)
+        await server.load.remote({}, None)
         self.servers = [server]
         self._server_handle = server
         self._server_address = f"cpu:{self.replica_rank}"
@@ -66,27 +65,11 @@ class CpuRollout(BaseRollout):
         global_steps: int | None = None,
         **_more: Any,
     ) -> None:
-        """Sends weights in buckets; verl's interface."""
-        start_ns, total = time.time_ns(), 0
-        die("trainer", global_steps)
-        limit = self.config.checkpoint_engine.update_weights_bucket_megabytes << 20
-        bucket: dict[str, torch.Tensor] = {}
-        size = 0
-        async for name, tensor in ensure_async_iterator(weights):
-            if size + tensor.nbytes > limit:
-                await self._load(bucket)
-                bucket, size = {}, 0
-            bucket[name] = tensor.detach().cpu()
-            size += tensor.nbytes
-            total += tensor.nbytes
-        await self._load(bucket)
+        start_ns = time.time_ns()
+        if os.environ.get("VERL_CPU_DIES_AT") == str(global_steps):
+            os.kill(os.getpid(), signal.SIGKILL)
+        whole = {name: one.detach().cpu() async for name, one in ensure_async_iterator(weights)}
         if self.leads:
-            await self._server().set_version.remote(global_steps)
-        stamp("weights", start_ns, bytes=total, version=global_steps, leads=self.leads)
-
-    async def _load(self, bucket: dict[str, torch.Tensor]) -> None:
-        if bucket and self.leads:
-            await self._server().load.remote(bucket)
-
-    def _server(self) -> Any:
-        return ray.get_actor(_name(self.replica_rank))
+            await ray.get_actor(_name(self.replica_rank)).load.remote(whole, global_steps)
+        size = sum(tensor.nbytes for tensor in whole.values())
+        stamp("weights", start_ns, bytes=size, version=global_steps, leads=self.leads)

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 import time
 
+from job_stamps import stamp
 from verl.tools.function_tool import function_tool
-
-from verl_cpu.dying import die
-from verl_cpu.stamps import stamp
-
-_calls = itertools.count(1)
 
 
 @function_tool
@@ -22,7 +17,6 @@ def add(a: int, b: int) -> str:
         b: The other.
     """
     start_ns = time.time_ns()
-    die("agent-loop", next(_calls))
     time.sleep(0.02)
     stamp("tool", start_ns)
     return str(a + b)

@@ -1,26 +1,17 @@
-"""Its training loop."""
-
 from __future__ import annotations
 
 from foorl.timing import seconds, timed
 
 
 class Engine:
-    """Generates, and takes weights."""
-
-    def load(self, weights: bytes, version: int) -> None:
-        """Takes weights."""
+    def load(self, weights: bytes, version: int) -> None: ...
 
 
 class Logger:
-    """Logs the figures of a step."""
-
-    def log(self, figures: dict[str, float]) -> None:
-        """Logs."""
+    def log(self, figures: dict[str, float]) -> None: ...
 
 
 def train(steps: int) -> None:
-    """Trains."""
     engine, logger = Engine(), Logger()
     for step in range(steps):
         with timed("total"):

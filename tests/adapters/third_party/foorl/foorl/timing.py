@@ -11,7 +11,6 @@ seconds: dict[str, float] = {}
 
 @contextmanager
 def timed(label: str) -> Iterator[None]:
-    """Times a block."""
     start = time.perf_counter()
     yield
     seconds[label] = time.perf_counter() - start

@@ -1,0 +1,215 @@
+"""Samples of a run that is being followed, counted as the report counts them."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from time import monotonic, thread_time
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rltrace.analysis.codes import named
+from rltrace.analysis.goodput import trained_in
+from rltrace.analysis.intervals import Ints
+from rltrace.analysis.live import distribution
+from rltrace.analysis.live.distribution import Distribution
+from rltrace.analysis.live.kept_tables import (
+    GENERATED,
+    LAGS,
+    SAMPLE_TABLES,
+    Kept,
+    KeptTables,
+    columns_of,
+)
+from rltrace.trace.follow import Follower, Rows
+from rltrace.trace.schema import EVENT_TABLES
+from rltrace.trace.vocabulary import Fate, Finish, Outcome
+
+if TYPE_CHECKING:
+    import duckdb
+
+_REMEMBERED = 1 << 17
+ALWAYS_NS = int(np.iinfo(np.int64).max)
+_FATES = "select coalesce(fate, -1)::bigint as fate from sample_lives where is_met"
+_WAITING = """select end_ns from sample_lives
+    where is_generated and not is_met and trajectory is not null"""
+
+_Counts = Counter[tuple[str, int]]
+
+
+class SampleMeter:
+    """Samples by `finishes` and `fates`, their tokens, latencies and lags: the report's queries
+    over the latest rows, and what older ones had added. Of the samples that ended before the last
+    2^16 or more, nothing is remembered: whoever meets the learner later than that is of unknown
+    lag. Counts never fall.
+
+    `lag_budget` is the largest lag, in policy versions, at which a token counts as useful;
+    `sparing` as in `LiveState`. `outcomes` and `verdict_s` are of rewards: how many by their
+    outcome, and the seconds of those that took any.
+    """
+
+    def __init__(self, lag_budget: float = math.inf, sparing: float = 0.0) -> None:
+        self.lag_budget = lag_budget
+        self._sparing = sparing
+        self._not_before_s = -math.inf
+        self.outcomes: Counter[str] = Counter()
+        self.verdict_s = Distribution(distribution.VERDICT_S)
+        self._kept = {name: Kept(EVENT_TABLES[name]) for name in SAMPLE_TABLES}
+        self._since_ns = 0  # rows that ended before have been dropped
+        self._latest_ns = self._counted_ns = -1
+        self._is_new = False
+        self._dropped: _Counts = Counter()
+        self._counts: _Counts = Counter()
+        self._waiting_since_ns: Ints = np.zeros(0, np.int64)
+
+    def add(self, complete: Mapping[str, Rows]) -> None:
+        """Takes in rows by table."""
+        for name, kept in self._kept.items():
+            if len(rows := complete[name]):
+                kept.add(rows)
+                self._latest_ns = max(self._latest_ns, kept.latest_ns)
+                self._is_new = True
+        rewards = complete["rewards"]
+        for code, n in zip(*np.unique(rewards["outcome"], return_counts=True), strict=True):
+            self.outcomes[named(Outcome, int(code))] += int(n)
+        length_ns = rewards["end_ns"] - rewards["start_ns"]
+        self.verdict_s.add(length_ns[length_ns > 0] / 1e9)
+
+    def count(
+        self,
+        database: duckdb.DuckDBPyConnection,
+        follower: Follower,
+        starts: list[int],
+        until_ns: int = ALWAYS_NS,
+        final: bool = False,
+    ) -> None:
+        """Brings the counts up to date with what was generated, and with what became of it until a
+        moment. `starts` are when the steps began (Unix ns, in order); `final`: do it at once."""
+        counted = not self._is_new and self._counted_ns >= min(self._latest_ns, until_ns)
+        if counted or (not final and monotonic() < self._not_before_s):
+            return
+        began_s = thread_time()
+        found = self._found(database, follower, starts, until_ns)
+        self._counts |= self._dropped + found
+        if self._too_many(until_ns):
+            self._dropped.update(found)
+            self._dropped.subtract(self._found(database, follower, starts, until_ns))
+        self._is_new, self._counted_ns = False, until_ns
+        self._not_before_s = monotonic() + self._sparing * (thread_time() - began_s)
+
+    @property
+    def finishes(self) -> dict[str, int]:
+        """How many samples were generated, by what ended them."""
+        return {named(Finish, code): n for code, n in self._of("finish").items()}
+
+    @property
+    def fates(self) -> dict[str, int]:
+        """How many samples met the learner, by what became of them."""
+        return {named(Fate, code): n for code, n in self._of("fate").items()}
+
+    @property
+    def generated_tokens(self) -> dict[int, int]:
+        """Response tokens, by process."""
+        return self._of("generated_tokens")
+
+    @property
+    def trained_tokens(self) -> int:
+        """Response tokens that were trained on."""
+        return self._counts["trained_tokens", 0]
+
+    @property
+    def useful_tokens(self) -> int:
+        """Those of them that are useful as far as is known."""
+        return self._counts["useful_tokens", 0]
+
+    @property
+    def unknown_lags(self) -> int:
+        """How many samples were trained on whose lag nobody can tell."""
+        return self._counts["unknown_lags", 0]
+
+    @property
+    def trajectory_s(self) -> Distribution:
+        """Seconds from a sample's begin to its end."""
+        return self._distribution("trajectory_ns", distribution.TRAJECTORY_S, 1e9)
+
+    @property
+    def response_tokens(self) -> Distribution:
+        """Response tokens of a sample."""
+        return self._distribution("response_tokens", distribution.RESPONSE_TOKENS)
+
+    @property
+    def lag(self) -> Distribution:
+        """Lags in policy versions, one for each version that a sample was trained on under."""
+        return self._distribution("lag", distribution.LAG_VERSIONS)
+
+    def waiting(self, since_ns: int) -> int:
+        """How many samples have ended since a moment that no learner has met."""
+        return int((self._waiting_since_ns >= since_ns).sum())
+
+    def _of(self, what: str) -> dict[int, int]:
+        return {code: n for (name, code), n in self._counts.items() if name == what}
+
+    def _distribution(
+        self, what: str, bounds: tuple[float, ...], unit: float = 1.0
+    ) -> Distribution:
+        counts = [self._counts[what, place] for place in range(len(bounds) + 1)]
+        return Distribution(bounds, counts, self._counts[f"sum of {what}", 0] / unit)
+
+    def _found(
+        self,
+        database: duckdb.DuckDBPyConnection,
+        follower: Follower,
+        starts: list[int],
+        until_ns: int,
+    ) -> _Counts:
+        """The counts over the rows that are kept."""
+        rows = {name: kept.since(self._since_ns) for name, kept in self._kept.items()}
+        rows["rewards"] = rows["rewards"].where(rows["rewards"]["end_ns"] <= until_ns)
+        rows["uses"] = rows["uses"].where(rows["uses"]["time_ns"] <= until_ns)
+        tables = KeptTables(database, rows, follower.processes, follower.names, starts)
+        found: _Counts = Counter()
+
+        def sort(what: str, values: Ints, bounds: tuple[float, ...], unit: float = 1.0) -> None:
+            count(what, np.searchsorted(bounds, values / unit))
+            found[f"sum of {what}", 0] = int(values.sum())
+
+        def count(what: str, codes: Ints) -> None:
+            each, n = np.unique(codes, return_counts=True)
+            of_codes = zip(each.tolist(), n.tolist(), strict=True)
+            found.update({(what, code): number for code, number in of_codes})
+
+        names = ("process", "finish", "start_ns", "end_ns", "tokens")
+        process, finish, start_ns, end_ns, tokens = columns_of(tables, GENERATED, *names)
+        count("finish", finish)
+        sort("trajectory_ns", np.maximum(end_ns - start_ns, 0), distribution.TRAJECTORY_S, 1e9)
+        sort("response_tokens", tokens[tokens >= 0], distribution.RESPONSE_TOKENS)
+        for number in np.unique(process).tolist():
+            made = tokens[(process == number) & (tokens > 0)]
+            found["generated_tokens", number] = int(made.sum())
+        count("fate", columns_of(tables, _FATES, "fate")[0])
+        lag, known = columns_of(tables, LAGS, "lag", "known")
+        sort("lag", lag[known == 1], distribution.LAG_VERSIONS)
+        found["unknown_lags", 0] = int((known == 0).sum())
+        trained = trained_in(tables, 0, ALWAYS_NS, self.lag_budget)
+        found["trained_tokens", 0] = trained.tokens
+        found["useful_tokens", 0] = trained.useful_tokens
+        self._waiting_since_ns = columns_of(tables, _WAITING, "end_ns")[0]
+        return found
+
+    def _too_many(self, until_ns: int) -> bool:
+        """Drops the older half of the rows where they are too many, and what is still to be counted
+        is not among them."""
+        ends_ns = [kept.since(self._since_ns)[kept.end] for kept in self._kept.values()]
+        if max(map(len, ends_ns)) <= _REMEMBERED:
+            return False
+        since_ns = max(
+            int(np.partition(ends, -_REMEMBERED // 2)[-_REMEMBERED // 2])
+            for ends in ends_ns
+            if len(ends) > _REMEMBERED
+        )
+        self._since_ns = max(self._since_ns, min(since_ns, until_ns))
+        for kept in self._kept.values():
+            kept.drop_before(self._since_ns)
+        return True

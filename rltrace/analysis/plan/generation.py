@@ -1,0 +1,241 @@
+"""Generation: what an engine does with a batch, and what a step's batch takes.
+
+An iteration makes one token of each running sequence. It reads the weights (of a mixture the
+experts that some token chose) and every sequence's cache, or is bound by arithmetic where the batch
+is large:
+
+    iteration = overhead + hops + max(weights / bandwidth, 2 active n / peak)
+                + n context kv / bandwidth
+
+which the replay takes as token_s + shared_token_s * n, through its points at a quarter of the
+sequences and at all of them. So a batch that all engines finish together takes
+
+    token_s x (longest chain of tokens through a slot) + shared_token_s x (tokens of an engine)
+
+which is the barrier time; an engine that always has its slots full takes, for the same tokens,
+`(token_s / slots + shared_token_s) x tokens`, the throughput time.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+
+import numpy as np
+
+from rltrace.analysis.order_statistics import Floats, log_deviation, makespan
+from rltrace.analysis.plan.constants import PlanConstants
+from rltrace.analysis.plan.hardware import Gpu, all_reduce_s, powers_of_two
+from rltrace.analysis.plan.shapes import Shape
+from rltrace.analysis.plan.spec import Environment, Lengths, Spec
+from rltrace.trace.errors import ANSWER_IS_NO, RltraceError
+
+LIMIT = "its limit of sequences"
+_FEWEST = 8
+"""Sequences below which an engine is no use: the next larger tensor parallelism is taken."""
+_GROUPS = 64  # that are drawn
+_MOST_PLAYED = 1024  # samples of an engine whose waves are played
+_MOST_CALLS = 256  # of a trajectory that are drawn
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """One engine of `ways` GPUs. `slots` sequences fit (`because` says what limits them), a token
+    takes `token_s + shared_token_s * n` with n of them running, prefill `prefill_s` a prompt;
+    `sequence_bytes` is one sequence's cache."""
+
+    ways: int
+    slots: float
+    because: str
+    token_s: float
+    shared_token_s: float
+    prefill_s: float
+    sequence_bytes: float
+
+    def iteration_s(self, running: float) -> float:
+        """Seconds of an iteration with so many sequences."""
+        return self.token_s + self.shared_token_s * running
+
+    def tokens_per_s(self, running: float) -> float:
+        """Tokens/s of the engine with so many sequences running."""
+        return running / self.iteration_s(running) if running else 0.0
+
+
+def decoding(spec: Spec, pool: int, constants: PlanConstants, gpu: Gpu) -> Decoding:
+    """The engine for a pool of `pool` GPUs that gets all sequences of a step, whose samples share
+    their prompts; of as many GPUs as is stated, or the fewest that serve. Errors: `RltraceError`
+    with the number, where no engine holds the weights or a sequence."""
+    shape, prompt, ways = spec.model, spec.prompt_tokens, spec.rollout_ways
+    context = prompt + spec.lengths(constants).context
+    tried = [ways] if ways else powers_of_two(pool)
+    usable = gpu.memory_bytes * constants["engine_memory_share"]
+    sequence = shape.kv_bytes * (context - prompt * (1 - 1 / spec.group))
+    limit = constants["engine_sequences"] if math.isnan(spec.slots) else spec.slots
+    for n in tried:
+        if n > pool:
+            break
+        room = usable * n - shape.weight_bytes
+        fit = math.floor(room / sequence) if room > 0 else 0
+        if fit < min(_FEWEST, spec.samples) and n != tried[-1] and 2 * n <= pool:
+            continue
+        if room <= 0:
+            break
+        if fit < 1:
+            raise RltraceError(
+                f"no slot can hold a sequence: {context:,.0f} tokens take {sequence / 1e9:.3g} GB "
+                f"of cache, and {n} x {gpu.name} have {room / 1e9:.3g} GB left beside the weights",
+                ANSWER_IS_NO,
+            )
+        slots = max(1.0, min(fit, limit))
+        wanted = max(1.0, min(slots, spec.samples * n / pool))
+        iteration_s = partial(_iteration_s, shape, gpu, constants, context, n)
+        few, many = max(1.0, wanted / 4), max(2.0, wanted)
+        shared_s = max(0.0, (iteration_s(many) - iteration_s(few)) / (many - few))
+        flop = 2 * shape.active * prompt + shape.attention_flop(prompt * prompt)
+        return Decoding(
+            ways=n,
+            slots=slots,
+            because=LIMIT if limit <= fit else "memory for caches",
+            token_s=max(iteration_s(1.0) - shared_s, iteration_s(many) - shared_s * many),
+            shared_token_s=shared_s,
+            prefill_s=flop / (n * gpu.peak * constants["decode_flops_share"]),
+            sequence_bytes=sequence,
+        )
+    needed = math.ceil(shape.weight_bytes / usable) if usable else 0
+    raise RltraceError(
+        f"{shape.name} does not fit an engine on {pool} x {gpu.name}: its weights are "
+        f"{shape.weight_bytes / 1e9:,.0f} GB, and {ways or pool} of them give an engine "
+        f"{(ways or pool) * usable / 1e9:,.0f} GB (at least {needed} are needed)",
+        ANSWER_IS_NO,
+    )
+
+
+def _iteration_s(
+    shape: Shape, gpu: Gpu, constants: PlanConstants, context: float, ways: int, running: float
+) -> float:
+    bandwidth = ways * gpu.bandwidth * constants["decode_bandwidth_share"]
+    arithmetic = 2 * shape.active * running
+    arithmetic /= ways * gpu.peak * constants["decode_flops_share"]
+    weights = max(shape.read_bytes(running) / bandwidth, arithmetic)
+    caches = running * context * shape.kv_bytes / bandwidth
+    hops = 0.0
+    if ways > 1:
+        kind = "hop_latency_near_s" if ways <= gpu.node else "hop_latency_far_s"
+        size = 2 * running * shape.hidden
+        hops = 2 * shape.layers * all_reduce_s(size, ways, gpu.link(ways), constants[kind])
+    return constants["decode_overhead_s"] + weights + caches + hops
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """Generation of a step on `devices` GPUs: `engines` of them decode as `engine` says. Seconds of
+    the batch with a barrier and without (`decode_s`, `untooled_s`: if tools took no time);
+    `chain_tokens` is the longest chain of tokens through a slot, `waves` how often the slots are
+    filled, `running` the sequences of an engine. `decoding_s` and `env_s` are those of a trajectory
+    on average, `env_group_s` the longest tools of a group, `env_pool_s` what all tools of a step
+    take through their workers."""
+
+    devices: float
+    engines: float
+    engine: Decoding
+    lengths: Lengths
+    chain_tokens: float
+    waves: float
+    running: float
+    barrier_s: float
+    decode_s: float
+    throughput_s: float
+    untooled_s: float
+    env_s: float
+    decoding_s: float
+    env_group_s: float
+    env_pool_s: float
+    reward_s: float
+
+
+def rollout(spec: Spec, devices: int, constants: PlanConstants, gpu: Gpu | None = None) -> Rollout:
+    """Generation on so many GPUs, of the workload's kind unless another is given."""
+    of = spec.lengths(constants)
+    engine = decoding(spec, devices, constants, gpu or spec.gpu)
+    scale = spec.calibrated.get("rollout", 1.0)
+    engine = replace(
+        engine,
+        token_s=engine.token_s * scale,
+        shared_token_s=engine.shared_token_s * scale,
+        prefill_s=engine.prefill_s * scale,
+    )
+    engines = devices // engine.ways
+    each = spec.samples / engines
+    running = min(each, engine.slots)
+    waves = each / engine.slots
+    longest = of.longest(spec.samples)
+    chain = longest if waves <= 1 else max(longest, _chain(of, each, engine.slots))
+    tokens = spec.response_tokens / engines
+    work_s = engine.shared_token_s * tokens + engine.prefill_s * spec.prompts / engines
+    decode_s = engine.token_s * chain + work_s
+    env = spec.environment
+    outside_s = max(1.0, spec.samples / env.workers) * longest_env_s(env, spec.samples)
+    decoding_s = of.mean * engine.iteration_s(running)
+    # Tools take no slot: samples of the batches begun meanwhile decode, as far as there are any.
+    busy = running * of.mean * engine.iteration_s(running) / (decoding_s + env.mean_s)
+    full = max(1.0, min(running, busy * (1 + max(1.0, spec.lag_bound))))
+    return Rollout(
+        devices=devices,
+        engines=engines,
+        engine=engine,
+        lengths=of,
+        chain_tokens=chain,
+        waves=waves,
+        running=running,
+        barrier_s=max(decode_s, outside_s + 0.5 * decode_s),
+        decode_s=decode_s,
+        throughput_s=engine.token_s * tokens / full + work_s,
+        untooled_s=engine.token_s * tokens / running + work_s,
+        env_s=env.mean_s,
+        decoding_s=decoding_s,
+        env_group_s=longest_env_of_group_s(env, spec.group),
+        env_pool_s=env.mean_s * spec.samples / env.workers,
+        reward_s=env.reward_s * spec.samples / min(env.judges, spec.samples),
+    )
+
+
+def _chain(of: Lengths, samples: float, slots: float) -> float:
+    """Longest chain of tokens through a slot where samples come in waves."""
+    played = min(int(samples), _MOST_PLAYED)
+    places = max(1, round(slots * played / samples))
+    values = of.batch(played, 1, played).ravel()
+    return makespan(values.tolist(), places)
+
+
+def env_seconds(env: Environment, n: int, seed: int = 0) -> Floats:
+    """Seconds of tools of `n` trajectories: lognormal calls, failures with their timeouts. Of very
+    many calls some stand for all: the sum has the mean of all of them and their deviation."""
+    if not env.calls or not env.latency_s:
+        return np.zeros(n)
+    draw = np.random.default_rng(seed)
+    s = log_deviation(env.variation)
+    calls = max(1, round(env.calls))
+    drawn = min(calls, _MOST_CALLS)
+    each = env.latency_s * env.calls / calls
+    values = each * np.exp(s * draw.standard_normal((n, drawn)) - s * s / 2)
+    if env.failures:
+        failed = draw.geometric(1 - env.failures, (n, drawn)) - 1
+        values = values + failed * env.patience_s
+    found: Floats = values.sum(axis=1)
+    if drawn < calls:
+        mean = env.mean_s / calls
+        found = calls * mean + math.sqrt(calls / drawn) * (found - drawn * mean)
+    return found * (env.mean_s / max(1e-12, float(found.mean())))
+
+
+@lru_cache
+def longest_env_of_group_s(env: Environment, group: int) -> float:
+    """The longest of the samples of a prompt, on average: the group is complete with it."""
+    return float(env_seconds(env, _GROUPS * group).reshape(_GROUPS, group).max(axis=1).mean())
+
+
+@lru_cache
+def longest_env_s(env: Environment, n: int) -> float:
+    """The longest of `n` trajectories' tool times."""
+    return float(env_seconds(env, min(n, 4096)).max())

@@ -1,0 +1,235 @@
+"""The learner: what its stages take, and what training holds in a GPU's memory.
+
+A trained token costs 6 FLOP for each active parameter and attention over its sequence; a forward
+pass a third. Optimizer updates with few tokens for each GPU reach less of the MFU.
+
+Adam in mixed precision holds 16 bytes a parameter (ZeRO, arXiv 1910.02054: 2 weights + 2 gradients
++ 12 optimizer), sharded or not, beside activations (Korthikanti et al., arXiv 2205.05198).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from itertools import product
+
+from rltrace.analysis.plan.constants import PlanConstants
+from rltrace.analysis.plan.hardware import Gpu, all_gather_s, all_reduce_s, powers_of_two
+from rltrace.analysis.plan.shapes import Shape
+from rltrace.analysis.plan.spec import Spec
+from rltrace.trace.errors import ANSWER_IS_NO, RltraceError, WrongUsage
+from rltrace.trace.vocabulary import Stage
+
+_MICRO_TOKENS = 16_384.0
+"""Tokens of a micro-batch on a GPU, packed."""
+_H100_FLOP_PER_BYTE = 989e12 / 3.35e12
+_ADAM_BYTES = 30.0  # that an update reads and writes for each parameter: state, gradient, weights
+_STATE_BYTES = 16.0
+_COPY_GB_PER_S = 20.0  # from a GPU into a staging buffer
+_LOGIT_BYTES = 6.0  # of a token and a word: bf16 logits and a float32 copy, computed in chunks
+_LOGITS = 8192.0  # tokens whose logits are there at once
+_VOCABULARY = 150_000.0
+
+
+@dataclass(frozen=True)
+class Learner:
+    """The learner's stages on `devices` GPUs, seconds a step, and what training is made of. `flop`
+    are those of the model (no recompute), `mfu` is what they come to over the time of training and
+    the devices' peak; `sharding` says how the weights are taken to be spread. It is `slower` than
+    on devices of its own where an engine is on them, too."""
+
+    devices: float
+    serial_s: dict[Stage, float]
+    arithmetic_s: float
+    collectives_s: float
+    bubble_s: float
+    flop: float
+    mfu: float
+    sharding: str
+    slower: float = 1.0
+
+    @property
+    def total_s(self) -> float:
+        """All stages one after the other."""
+        return sum(self.serial_s.values())
+
+
+def learner(spec: Spec, devices: float, constants: PlanConstants) -> Learner:
+    """Training and its passes on so many GPUs."""
+    shape, gpu, layout = spec.model, spec.gpu, spec.layout
+    tokens, sequences = spec.trained_tokens * spec.epochs, spec.samples * spec.epochs
+    square = spec.square(spec.lengths(constants))
+    forward = 2 * shape.active * spec.trained_tokens + shape.attention_flop(square) * spec.samples
+    flop = 3 * forward * spec.epochs
+    each = tokens / (spec.updates * devices)
+    mfu = _base_mfu(shape, gpu, constants) * each / (each + constants["half_efficiency_tokens"])
+    peak = devices * gpu.peak
+    arithmetic_s = flop * constants["recompute_factor"] / (peak * mfu)
+    collectives_s, sharding = _collectives(spec, devices, constants)
+    micro = sequences * layout.pipeline * max(1, layout.tensor) / (spec.updates * devices)
+    idle = (layout.pipeline - 1) / max(1.0, micro)
+    adam_s = spec.updates * _ADAM_BYTES * shape.parameters / (devices * gpu.bandwidth)
+    train_s = arithmetic_s + collectives_s + arithmetic_s * idle + adam_s
+    forward_s = forward / (peak * mfu * constants["forward_share"]) * (1 + idle)
+    forward_s += collectives_s / (3 * spec.updates * spec.epochs)
+    scale = spec.calibrated.get("train", 1.0)
+    stages = {Stage.TRAIN: train_s * scale * (2 if spec.critic else 1)}
+    passes = (
+        (Stage.LOGPROB, spec.logprob), (Stage.REFERENCE, spec.reference), (Stage.VALUE, spec.critic)
+    )  # fmt: skip
+    for stage, there in passes:
+        if there:
+            stages[stage] = forward_s * spec.calibrated.get("logprob", scale)
+    return Learner(
+        devices, stages, arithmetic_s, collectives_s, arithmetic_s * idle, flop,
+        flop / (peak * train_s), sharding,
+    )  # fmt: skip
+
+
+def beside_an_engine(alone: Learner, constants: PlanConstants) -> Learner:
+    """The same on devices that an engine shares: less memory for micro-batches, and offload."""
+    slower = 1 / constants["own_devices"]
+    serial_s = {stage: seconds * slower for stage, seconds in alone.serial_s.items()}
+    return replace(alone, serial_s=serial_s, slower=slower)
+
+
+def _base_mfu(shape: Shape, gpu: Gpu, constants: PlanConstants) -> float:
+    """MFU without fixed costs. What is not a matrix product takes time by the memory's bandwidth,
+    so a GPU with little arithmetic for its bandwidth comes nearer to its peak:
+
+        1 / MFU = 1 / best + (1 / MFU of an H100 - 1 / best) x FLOPs a byte / those of an H100
+    """
+    usual = constants["train_mfu_mixture" if shape.is_mixture else "train_mfu"]
+    best = max(usual, constants["best_mfu"])
+    balance = gpu.peak / gpu.bandwidth / _H100_FLOP_PER_BYTE
+    return 1 / (1 / best + (1 / usual - 1 / best) * balance)
+
+
+def _collectives(spec: Spec, devices: float, constants: PlanConstants) -> tuple[float, str]:
+    """Seconds that collectives hold training up, by the cheaper way: parameters sharded over all
+    GPUs and gathered for each micro-batch (FSDP, ZeRO-3: 3 times the weights), or split and joined
+    for each layer (tensor parallel: 4 all-reduces of the activations; experts: tokens there and
+    back) with one all-reduce of the gradients an update."""
+    shape, gpu, layout = spec.model, spec.gpu, spec.layout
+    exposed = constants["communication_exposed"]
+    tokens = spec.trained_tokens * spec.epochs
+    micro = max(spec.updates, math.ceil(tokens / devices / _MICRO_TOKENS))
+    sharded = 3 * micro * all_gather_s(shape.weight_bytes, devices, gpu.link(devices))
+    tensor = layout.tensor or min(gpu.node, devices)
+    copy = min(devices, layout.ways if layout.tensor else _ways_that_hold(shape, gpu))
+    size = 2 * shape.hidden * tokens * tensor / devices
+    split = 4 * shape.layers * all_reduce_s(size, tensor, gpu.link(tensor))
+    gradients = shape.weight_bytes / copy
+    split += spec.updates * all_reduce_s(gradients, devices / copy, gpu.link(devices))
+    if shape.is_mixture and copy > 1:  # to the experts and back, forward and twice backward
+        sent = 2 * 3 * 2 * shape.hidden * shape.chosen * shape.layers * tokens / devices
+        split += sent / gpu.link(copy)
+    if layout.tensor or split < sharded:
+        return exposed * split, f"a copy of the weights split over {copy:.0f}, data parallel beside"
+    return exposed * sharded, f"parameters sharded over all {devices:.0f} (ZeRO-3, FSDP)"
+
+
+def _ways_that_hold(shape: Shape, gpu: Gpu) -> float:
+    """GPUs over which weights and gradients take a third of the memory."""
+    return 2.0 ** math.ceil(math.log2(max(1.0, 3 * 2 * shape.weight_bytes / gpu.memory_bytes)))
+
+
+def refuse_mfu(flop: float, devices: float, gpu: Gpu, seconds: float) -> None:
+    """Errors: `RltraceError` where stated seconds of training would need more than any job reaches,
+    with the share of the peak and the least time."""
+    if not seconds > 0:
+        return
+    most = PlanConstants()["highest_mfu"]
+    mfu = flop / (seconds * devices * gpu.peak)
+    if mfu > most:
+        raise WrongUsage(
+            f"training in {seconds:g} s is refused: {flop:.3g} FLOP on {devices:g} x {gpu.name} "
+            f"would be {100 * mfu:.0f} % MFU; above {100 * most:.0f} % nothing runs, so it takes "
+            f"at least {mfu * seconds / most:.1f} s"
+        )
+
+
+def refuse_bandwidth(
+    tokens_per_s: float, shape: Shape, gpu: Gpu, devices: float, batch: float, context: float
+) -> None:
+    """Errors: `RltraceError` where a stated rate of decoding would read more than the memory gives
+    with `batch` sequences on all `devices`."""
+    read = shape.read_bytes(batch) + batch * context * shape.kv_bytes
+    most = batch * devices * gpu.bandwidth / read
+    if tokens_per_s > most:
+        raise WrongUsage(
+            f"{tokens_per_s:,.0f} tokens/s are refused: with {batch:g} sequences a token of each "
+            f"reads {read / 1e9:,.1f} GB, and {devices:g} x {gpu.name} read "
+            f"{devices * gpu.memory_tb_per_s:,.1f} TB/s, so {most:,.0f} tokens/s are the most"
+        )
+
+
+# --- memory
+
+
+@dataclass(frozen=True)
+class TrainingMemory:
+    """Bytes on each of `devices` GPUs. `stage` is the ZeRO stage (or "3 + offload", where the
+    optimizer lives on the host), `ways` over how many GPUs one sequence is split, `recompute`
+    whether activations are computed again. `stall_s` is how long the learner stands still while its
+    weights are copied out."""
+
+    devices: int
+    stage: str
+    state_bytes: float
+    activation_bytes: float
+    usable_bytes: float
+    ways: int
+    recompute: bool
+    offloads: bool
+    stall_s: float
+
+
+def zero_bytes(parameters: float, devices: float) -> dict[str, float]:
+    """State on each GPU by ZeRO stage; with offload the host has the optimizer's 12 bytes."""
+    return {
+        "0": _STATE_BYTES * parameters,
+        "1": (4 + 12 / devices) * parameters,
+        "2": (2 + 14 / devices) * parameters,
+        "3": _STATE_BYTES * parameters / devices,
+        "3 + offload": 4 * parameters / devices,
+    }
+
+
+def activation_bytes(layers: float, tokens: float, hidden: float, recompute: bool) -> float:
+    """Activations of `tokens` tokens with flash attention: 34 bytes a token, layer and hidden size,
+    or with recompute the input of each layer (2 bytes) and one whole layer."""
+    whole = tokens * hidden * 34
+    return layers * 2 * tokens * hidden + whole if recompute else layers * whole
+
+
+def training_memory(spec: Spec, devices: int, constants: PlanConstants) -> TrainingMemory:
+    """The least effort that fits: the lowest ZeRO stage with recompute, then offload, one sequence
+    of the longest kind in a micro-batch, split over as few GPUs as hold it. Errors: `RltraceError`
+    with the number, where nothing fits."""
+    model, gpu = spec.model, spec.gpu
+    usable = gpu.memory_bytes * constants["training_memory_share"]
+    sequence = spec.prompt_tokens + spec.cap_tokens
+    states = zero_bytes(model.parameters * (2 if spec.critic else 1), devices)
+    frozen = model.weight_bytes / devices if spec.reference else 0.0
+    copied = model.weight_bytes / devices / (1e9 * _COPY_GB_PER_S)
+    ways_within = powers_of_two(int(min(devices, gpu.node)))
+    for (stage, held), ways, recompute in product(states.items(), ways_within, (False, True)):
+        part = sequence / ways
+        logits = min(part, _LOGITS) * _VOCABULARY * _LOGIT_BYTES
+        acts = activation_bytes(model.layers, part, model.hidden, recompute) + logits
+        if held + frozen + acts <= usable:
+            return TrainingMemory(
+                devices, stage, held + frozen, acts, usable, ways, recompute,
+                "offload" in stage, copied,
+            )  # fmt: skip
+    least = states["3"] + frozen
+    needed = math.ceil(_STATE_BYTES * model.parameters / usable)
+    raise RltraceError(
+        f"training {model.name} does not fit on {devices} x {gpu.name}: its state is "
+        f"{_STATE_BYTES * model.parameters / 1e9:,.0f} GB (16 bytes a parameter), sharded "
+        f"{least / 1e9:,.1f} GB a GPU, of which {usable / 1e9:.0f} GB can be used; the "
+        f"activations of one sequence of {sequence:,.0f} tokens take {acts / 1e9:,.0f} GB on each "
+        f"of {ways} (at least {needed} GPUs for the state alone)",
+        ANSWER_IS_NO,
+    )

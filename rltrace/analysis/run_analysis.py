@@ -1,0 +1,304 @@
+"""One analysis of a run: each figure computed once, when it is first asked for."""
+
+from __future__ import annotations
+
+import math
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rltrace.analysis.activity import Activity, read_activity
+from rltrace.analysis.devices import Devices, count_devices
+from rltrace.analysis.followed import Followed, follow
+from rltrace.analysis.framework import is_laid_out
+from rltrace.analysis.freshness import Freshness, freshness
+from rltrace.analysis.goodput import Goodput, StepGoodput, goodput, step_goodput
+from rltrace.analysis.stages import Breakdown, StageRow, break_down, stage_rows
+from rltrace.analysis.staleness import Staleness, staleness
+from rltrace.analysis.stalls import without_stalls
+from rltrace.analysis.step_range import whole_steps
+from rltrace.analysis.steps import Steps, find_steps
+from rltrace.analysis.syncs import Syncs, Update, syncs, updates_of
+from rltrace.analysis.tail import Tail, tail
+from rltrace.analysis.untold_stages import why_untold
+from rltrace.analysis.whatif.constants import Constants
+from rltrace.trace.errors import RltraceError
+from rltrace.trace.recorded import recorded_until
+from rltrace.trace.run import Run
+from rltrace.trace.sampled import only_some
+
+if TYPE_CHECKING:
+    from rltrace.analysis.binding import Binding
+    from rltrace.analysis.busy import Busy
+    from rltrace.analysis.cascade import Cascade
+    from rltrace.analysis.chains import Seconds
+    from rltrace.analysis.composition import Composition
+    from rltrace.analysis.coverage import Coverage
+    from rltrace.analysis.critical_path import CriticalPath, PathSegment
+    from rltrace.analysis.health import Health
+    from rltrace.analysis.pace import Pace
+    from rltrace.analysis.probe import Probe
+    from rltrace.analysis.reward_curve import RewardCurve
+    from rltrace.analysis.walls.observability import Captured
+    from rltrace.analysis.whatif.predict import Source
+    from rltrace.analysis.whatif.workload import Workload
+
+
+class RunAnalysis:
+    """What is known of `run`, or of its whole steps where a process stopped recording.
+
+    `price_usd_per_hour` (of a device) overrides the run's and the price table's; `lag_budget` is
+    the largest lag, in policy versions, at which a token still counts as useful. Times are Unix ns.
+    What a figure says, and when there is none, is said by the module that computes it.
+    """
+
+    def __init__(
+        self, run: Run, price_usd_per_hour: float | None = None, lag_budget: float = math.inf
+    ) -> None:
+        self.run = whole_steps(run)
+        self.until_ns = recorded_until(self.run)  # first: a job that goes on records more meanwhile
+        self._price, self._lag_budget = price_usd_per_hour, lag_budget
+
+    # --- time
+
+    @cached_property
+    def activity(self) -> Activity:
+        return read_activity(self.run)
+
+    @cached_property
+    def _all_steps(self) -> Steps:
+        return find_steps(self.run, (self.activity.first_ns, self.activity.last_ns))
+
+    @cached_property
+    def breakdown(self) -> Breakdown:
+        return break_down(self.activity, self._all_steps)
+
+    @cached_property
+    def steps(self) -> Steps:
+        return without_stalls(self._all_steps, self.breakdown)
+
+    @property
+    def steady(self) -> list[int]:
+        """Places of the steady steps in `steps.windows`; none where the run has no steps."""
+        return [] if self.steps.whole_run else list(self.steps.steady)
+
+    @property
+    def steps_s(self) -> Seconds:
+        """Lengths of the steady steps."""
+        return np.asarray(self.breakdown.steps_s[self.steady])
+
+    @property
+    def step_s(self) -> float:
+        """The mean length of a steady step; there has to be one."""
+        return float(self.steps_s.mean())
+
+    @property
+    def begins_s(self) -> Seconds:
+        """When each steady step begins, since the first of them."""
+        begins = np.array([self.steps.windows[i].start_ns for i in self.steady], np.int64)
+        return (begins - begins[:1]) / 1e9
+
+    @property
+    def shown_ns(self) -> int:
+        """When what is shown of the run begins."""
+        begins_ns = self.run.begins_ns
+        return self.activity.first_ns if begins_ns is None else begins_ns
+
+    @cached_property
+    def drawn_ns(self) -> tuple[int, int]:
+        """From the first to the last thing that a timeline has; what hangs does so until the end.
+        Both 0 where there is none."""
+        first, last = [self.activity.first_ns], [self.activity.last_ns]
+        for table in ("trajectories", "rewards", "syncs"):
+            low, high = self.run.ask(
+                f"select min(start_ns), max(greatest(start_ns, end_ns)) from raw_{table} "
+                "where start_ns > 0"
+            )[0]
+            first.append(low or 0)
+            last.append(high or 0)
+        if self.coverage.in_progress:
+            last.append(self.until_ns)
+        began = [moment for moment in first if moment > 0]
+        return (min(began), max(last)) if began else (0, 0)
+
+    @cached_property
+    def overlap_known(self) -> bool:
+        """Whether the trace tells what ran at once: a log of durations does not."""
+        return not is_laid_out(self.run)
+
+    @property
+    def untold(self) -> str:
+        """Why nobody knows what the steps waited for; empty where it is known."""
+        return why_untold(self.breakdown.untold, only_some(self.run.meta))
+
+    @cached_property
+    def stages(self) -> tuple[StageRow, ...]:
+        return stage_rows(self.activity, self.steps, self.breakdown, self.overlap_known)
+
+    @cached_property
+    def binding(self) -> Binding:
+        from rltrace.analysis.binding import find_binding
+
+        return find_binding(self)
+
+    # --- devices
+
+    @cached_property
+    def devices(self) -> Devices:
+        return count_devices(self.run)
+
+    @cached_property
+    def busy(self) -> Busy | None:
+        from rltrace.analysis.busy import busy
+
+        return busy(self)
+
+    # --- samples
+
+    @cached_property
+    def staleness(self) -> Staleness:
+        return staleness(self.run)
+
+    @cached_property
+    def freshness(self) -> Freshness:
+        return freshness(self.run, self.staleness)
+
+    @cached_property
+    def goodput(self) -> Goodput | None:
+        return goodput(self.run, self.steps, self._price, self._lag_budget)
+
+    @cached_property
+    def goodput_of_steps(self) -> tuple[StepGoodput, ...]:
+        return step_goodput(self.run, self.steps)
+
+    @cached_property
+    def cascade(self) -> Cascade | None:
+        from rltrace.analysis.cascade import cascade
+
+        return cascade(self)
+
+    @cached_property
+    def tail(self) -> Tail:
+        return tail(self.run, self.steps, self.placement)
+
+    @cached_property
+    def kept(self) -> Captured:
+        from rltrace.analysis.walls.observability import captured
+
+        return captured(self.run)
+
+    @cached_property
+    def reward(self) -> RewardCurve | None:
+        from rltrace.analysis.reward_curve import reward_curve
+
+        return reward_curve(self)
+
+    # --- weights
+
+    @cached_property
+    def updates(self) -> tuple[Update, ...]:
+        return updates_of(self.run)
+
+    @cached_property
+    def syncs(self) -> Syncs | None:
+        return syncs(self.run, self.steps)
+
+    # --- what waited for what
+
+    @cached_property
+    def composition(self) -> Composition | None:
+        from rltrace.analysis.composition import compose
+
+        return compose(self)
+
+    @property
+    def placement(self) -> str:
+        """Its name; empty where it is not known."""
+        return "" if self.composition is None else self.composition.placement
+
+    @cached_property
+    def tracks(self) -> Followed:
+        """Samples, followed from generation to the learner."""
+        return follow(self.run, self.steps)
+
+    @cached_property
+    def path_segments(self) -> tuple[PathSegment, ...] | str:
+        """The stretches of the critical path, or why there is none."""
+        from rltrace.analysis.critical_path import find_path
+
+        return find_path(self.run, self.activity, self.steps, self.breakdown, self.tracks)
+
+    @cached_property
+    def critical_path(self) -> CriticalPath | None:
+        from rltrace.analysis.critical_path import critical_path
+
+        if self.run.meta.get("imported") or not self.steps.windows:
+            return None
+        return critical_path(self.steps, self.breakdown, self.path_segments)
+
+    @property
+    def drawn_path(self) -> tuple[PathSegment, ...]:
+        """The stretches of the critical path; none where it cannot be followed."""
+        found, segments = self.critical_path, self.path_segments
+        traced = found is not None and found.is_traced
+        return segments if traced and not isinstance(segments, str) else ()
+
+    @property
+    def path(self) -> CriticalPath | None:
+        """The critical path, where samples could be followed and little of it is unknown."""
+        found = self.critical_path
+        return found if found is not None and found.well_known else None
+
+    @property
+    def followed(self) -> CriticalPath | None:
+        """The same, where it tells more than exposed times: chains ran beside each other."""
+        return self.path if self.composition is not None and self.composition.beside else None
+
+    @cached_property
+    def overlap_s(self) -> Seconds:
+        """How long the chains ran beside each other by step, as far as that bounds a cost."""
+        from rltrace.analysis.for_samples import for_samples_s
+
+        return for_samples_s(self) if self.followed else self.breakdown.overlap_s
+
+    @cached_property
+    def probe(self) -> Probe | None:
+        from rltrace.analysis.probe import find_probe
+
+        return find_probe(self)
+
+    @cached_property
+    def source(self) -> Source | None:
+        """The workload of the run under given constants; None where it cannot be replayed."""
+        from rltrace.analysis.whatif.of_run import workload_of
+
+        try:
+            return workload_of(self)
+        except RltraceError:
+            return None
+
+    @cached_property
+    def workload(self) -> Workload | None:
+        """The same under the usual constants."""
+        return self.source(Constants()) if self.source else None
+
+    @cached_property
+    def pace(self) -> Pace | None:
+        from rltrace.analysis.pace import find_pace
+
+        return find_pace(self)
+
+    # --- how it went
+
+    @cached_property
+    def health(self) -> Health:
+        from rltrace.analysis.health import health
+
+        return health(self)
+
+    @cached_property
+    def coverage(self) -> Coverage:
+        from rltrace.analysis.coverage import coverage
+
+        return coverage(self)

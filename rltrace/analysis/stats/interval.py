@@ -1,0 +1,67 @@
+"""A figure with its 95 % interval."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from rltrace.analysis.stats.student import Z95
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A figure and its 95 % interval; NaN where it is unknown."""
+
+    value: float
+    low: float
+    high: float
+
+    @property
+    def known(self) -> bool:
+        return not math.isnan(self.value)
+
+    @property
+    def half_width(self) -> float:
+        return (self.high - self.low) / 2
+
+    def excludes(self, value: float) -> bool:
+        """Whether the interval is known and lies on one side of `value`."""
+        return self.low > value or self.high < value
+
+    def contains(self, value: float) -> bool:
+        """Whether the interval is known and does."""
+        return self.low <= value <= self.high
+
+    def over(self, divisor: float) -> Interval:
+        """The figure in units of a positive number that is known well; unknown for others."""
+        if not divisor > 0:
+            return UNKNOWN
+        return Interval(self.value / divisor, self.low / divisor, self.high / divisor)
+
+
+UNKNOWN = Interval(math.nan, math.nan, math.nan)
+
+
+def within(value: float, low: float = 0.0, high: float = 1.0) -> float:
+    """The value, or the bound that it is beyond; NaN stays NaN, which `min` and `max` may hide."""
+    return value if math.isnan(value) else min(high, max(low, value))
+
+
+def around(value: float, half: float) -> Interval:
+    """The interval of an error that is as likely up as down."""
+    return Interval(value, value - half, value + half)
+
+
+def factor(log: float, half: float) -> Interval:
+    """The interval of a ratio, from its logarithm and half the interval of that."""
+    return Interval(*(math.exp(x) for x in (log, log - half, log + half)))
+
+
+def proportion(part: float, n: float) -> Interval:
+    """A share that was found in `n` independent cases (Wilson 1927, score interval)."""
+    if not n > 0 or math.isnan(part):
+        return UNKNOWN
+    z2 = Z95 * Z95
+    middle = (part + z2 / (2 * n)) / (1 + z2 / n)
+    half = Z95 / (1 + z2 / n) * math.sqrt(part * (1 - part) / n + z2 / (4 * n * n))
+    return Interval(part, within(middle - half), within(middle + half))

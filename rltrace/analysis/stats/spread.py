@@ -1,0 +1,67 @@
+"""A sample's distribution in a few numbers, with an interval for its mean."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from rltrace.analysis.stats.student import t95
+from rltrace.trace.run import Run
+
+_QUANTILES = [0.5, 0.95, 0.99]
+
+
+@dataclass(frozen=True)
+class Spread:
+    """`n` values; `low` and `high` are the 95 % interval of the mean (Student's t over the values
+    as if independent), NaN below two values. All are NaN where `n` is 0."""
+
+    n: int
+    mean: float
+    p50: float
+    p95: float
+    p99: float
+    largest: float
+    low: float
+    high: float
+
+    @property
+    def tail_ratio(self) -> float:
+        """p95 / p50: 1 for equal values, 3.9 for a lognormal whose deviation equals its mean."""
+        return self.p95 / self.p50 if self.p50 else math.nan
+
+
+_NOTHING = Spread(0, *[math.nan] * 7)
+
+
+def spread(values: ArrayLike) -> Spread:
+    """The spread of the values that are numbers (NaN: unknown, left out)."""
+    known = np.asarray(values, np.float64)
+    known = known[~np.isnan(known)]
+    n = len(known)
+    if not n:
+        return _NOTHING
+    deviation = float(known.std(ddof=1)) if n > 1 else None
+    quantiles = np.quantile(known, _QUANTILES).tolist()
+    return _spread(n, float(known.mean()), deviation, quantiles, float(known.max()))
+
+
+def spread_of(run: Run, expression: str, source: str) -> Spread:
+    """The spread of a SQL expression over `source` (a table with its conditions), exact quantiles
+    taken by DuckDB."""
+    n, mean, deviation, quantiles, largest = run.ask(
+        f"select count(x), avg(x), stddev_samp(x), quantile_cont(x, {_QUANTILES}), max(x) "
+        f"from (select ({expression})::double as x from {source})"
+    )[0]
+    return _spread(n, mean, deviation, quantiles, largest) if n else _NOTHING
+
+
+def _spread(
+    n: int, mean: float, deviation: float | None, quantiles: list[float], largest: float
+) -> Spread:
+    half = math.nan if deviation is None else t95(n - 1) * deviation / math.sqrt(n)
+    p50, p95, p99 = quantiles
+    return Spread(n, mean, p50, p95, p99, largest, mean - half, mean + half)

@@ -1,0 +1,225 @@
+"""What the agent reads of its node, as the kernel tells it, and of the node's devices.
+
+NVIDIA's library is played by a stand-in with NVML's names and conventions, since most machines that
+run these tests have no device; on one that has, the last test reads it.
+"""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from rltrace.run.nvml import Devices, NoGpu
+from rltrace.testing.inside.run import NO_DEVICE, MemoryFloor, memory_room_bytes, read_host
+from rltrace.testing.inside.trace import publishes_file
+from tests.run.test_wrap import until
+
+NEW = ("memory.max", "memory.current", "inactive_file")
+OLD = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+
+
+def group(folder: Path, names: tuple[str, str, str], limit: object, used: int, old: int) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / names[0]).write_text(f"{limit}\n")
+    (folder / names[1]).write_text(f"{used}\n")
+    (folder / "memory.stat").write_text(f"anon {used - old}\n{names[2]} {old}\n")
+
+
+def room(tmp_path: Path, line: str) -> float:
+    own = tmp_path / "own"
+    own.write_text(f"5:cpu,cpuacct:/elsewhere\n{line}\n")
+    return memory_room_bytes(tmp_path / "mounted", own)
+
+
+@pytest.mark.parametrize(
+    ("names", "top", "line"), [(NEW, "", "0::/job/worker"), (OLD, "memory", "4:memory:/job/worker")]
+)
+def test_the_tightest_group_above_a_process_says_what_is_left(
+    tmp_path: Path, names: tuple[str, str, str], top: str, line: str
+) -> None:
+    mounted = tmp_path / "mounted" / top
+    unlimited = "max" if names == NEW else 1 << 62
+    group(mounted / "job" / "worker", names, unlimited, 300, 0)
+    assert room(tmp_path, line) >= 1 << 61
+    group(mounted / "job", names, 1000, 900, 50)
+    assert room(tmp_path, line) == 150
+    group(mounted, names, 500, 400, 0)
+    assert room(tmp_path, line) == 100
+
+
+def test_a_container_that_sees_its_own_group_at_the_top_is_known(tmp_path: Path) -> None:
+    group(tmp_path / "mounted" / "memory", OLD, 1000, 600, 0)
+    assert room(tmp_path, "4:memory:/docker/0a1b") == 400
+
+
+def test_where_nobody_tells_there_is_no_limit(tmp_path: Path) -> None:
+    assert room(tmp_path, "0::/") == math.inf
+    assert memory_room_bytes(tmp_path, tmp_path / "none") == math.inf
+
+
+def test_threads_that_have_work_are_runnable() -> None:
+    """Those of others come and go: with three more there must be three at least."""
+
+    def runnable() -> float:
+        found = {name: value for name, device, value in read_host() if device == NO_DEVICE}
+        return found["host/runnable_threads"]
+
+    spin = [sys.executable, "-c", "while True: pass"]
+    spinning = [subprocess.Popen(spin) for _ in range(3)]
+    try:
+        assert until(lambda: runnable() >= len(spinning))
+    finally:
+        for each in spinning:
+            each.kill()
+            each.wait()
+
+
+def test_memory_is_measured_where_nobody_wants_the_cores(tmp_path: Path) -> None:
+    (tmp_path / "nodes").mkdir()
+    floor = MemoryFloor(str(tmp_path), "node", cores=8)
+
+    def readings(busy_s: float, available: float = 8e9) -> dict[str, float]:
+        return {"host/cpu_busy_seconds": busy_s, "host/memory_available_bytes": available}
+
+    assert not floor.was_calm(0, readings(100.0))  # since when is not known
+    assert floor.was_calm(10**9, readings(106.0))
+    assert not floor.was_calm(2 * 10**9, readings(112.5))
+    assert not floor.was_calm(3 * 10**9, readings(112.5, available=1e8))
+    assert not floor.was_calm(4 * 10**9, {})
+    assert not floor.was_calm(5 * 10**9, readings(113.0))
+    assert not floor.was_calm(6 * 10**9, readings(113.0), room_bytes=1e8)  # of its container
+    assert floor.was_calm(7 * 10**9, readings(113.0), room_bytes=8e9)
+    assert not floor.is_wanted
+    Path(publishes_file(str(tmp_path), "node")).touch()
+    assert floor.is_wanted
+    floor.measure()
+    assert not floor.is_wanted
+
+
+class Error(Exception):
+    """`pynvml.NVMLError`."""
+
+
+class Library(SimpleNamespace):
+    """Two devices; the second supports only power. `asked` counts calls by function."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            NVMLError=Error,
+            NVML_SUCCESS=0,
+            NVML_CLOCK_SM=1,
+            NVML_VALUE_TYPE_DOUBLE=0,
+            NVML_VALUE_TYPE_UNSIGNED_INT=1,
+            NVML_VALUE_TYPE_UNSIGNED_LONG=2,
+            NVML_VALUE_TYPE_UNSIGNED_LONG_LONG=3,
+            NVML_VALUE_TYPE_SIGNED_LONG_LONG=4,
+            NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX=138,
+            NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX=139,
+            NVML_FI_DEV_PCIE_COUNT_TX_BYTES=197,
+            NVML_FI_DEV_PCIE_COUNT_RX_BYTES=198,
+        )
+        self.asked: list[tuple[str, int]] = []
+        self.pcie = 4_000_000_000
+
+    def nvmlInit(self) -> None: ...
+
+    def nvmlDeviceGetCount(self) -> int:
+        return 2
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> int:
+        return index
+
+    def nvmlDeviceGetName(self, handle: int) -> str:
+        return "Stand-in"
+
+    def nvmlDeviceGetPowerUsage(self, handle: int) -> int:
+        return 123_000  # mW
+
+    def nvmlDeviceGetTotalEnergyConsumption(self, handle: int) -> int:
+        self._only_first("energy", handle)
+        return 5_000  # mJ
+
+    def nvmlDeviceGetUtilizationRates(self, handle: int) -> Any:
+        self._only_first("utilization", handle)
+        return SimpleNamespace(gpu=98, memory=40)
+
+    def nvmlDeviceGetMemoryInfo(self, handle: int) -> Any:
+        self._only_first("memory", handle)
+        return SimpleNamespace(used=3, total=10)
+
+    def nvmlDeviceGetFieldValues(self, handle: int, wanted: list[tuple[int, int]]) -> list[Any]:
+        self._only_first("fields", handle)
+        return [self._field(field, scope) for field, scope in wanted]
+
+    def _field(self, field: int, scope: int) -> Any:
+        if field in (138, 139):
+            assert scope == 0xFFFFFFFF
+            value = SimpleNamespace(ullVal=7)  # KiB
+            return SimpleNamespace(nvmlReturn=0, valueType=3, value=value)
+        return SimpleNamespace(nvmlReturn=0, valueType=1, value=SimpleNamespace(uiVal=self.pcie))
+
+    def _only_first(self, what: str, handle: int) -> None:
+        self.asked.append((what, handle))
+        if handle == 1:
+            raise Error("Not Supported")
+
+
+@pytest.fixture
+def library(monkeypatch: pytest.MonkeyPatch) -> Library:
+    library = Library()
+    monkeypatch.setitem(sys.modules, "pynvml", library)  # type: ignore[arg-type]
+    return library
+
+
+def test_units_are_those_of_the_names(library: Library) -> None:
+    first = {counter: value for counter, device, value in Devices().read() if device == 0}
+    assert first == {
+        "gpu/busy_percent": 98,
+        "gpu/memory_controller_busy_percent": 40,
+        "gpu/memory_used_bytes": 3,
+        "gpu/memory_total_bytes": 10,
+        "gpu/power_watts": 123,
+        "gpu/energy_joules": 5,
+        "gpu/nvlink_sent_bytes": 7 * 1024,
+        "gpu/nvlink_received_bytes": 7 * 1024,
+        "gpu/pcie_sent_bytes": 4e9,
+        "gpu/pcie_received_bytes": 4e9,
+    }
+
+
+def test_what_a_device_lacks_is_asked_for_once(library: Library) -> None:
+    devices = Devices()
+    readings = [list(devices.read()) for _ in range(3)]
+    assert [r for r in readings[2] if r[1] == 1] == [("gpu/power_watts", 1, 123)]
+    assert library.asked.count(("energy", 1)) == 1
+    assert library.asked.count(("energy", 0)) == 3
+
+
+def test_counters_that_wrap_go_on(library: Library) -> None:
+    devices = Devices()
+    list(devices.read())
+    library.pcie = 5
+    sent = {c: v for c, d, v in devices.read() if d == 0}["gpu/pcie_sent_bytes"]
+    assert sent == 5 + 2**32
+
+
+def test_no_library_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    with pytest.raises(NoGpu, match="nvidia-ml-py is not installed"):
+        Devices()
+
+
+def test_a_real_device_if_there_is_one() -> None:
+    try:
+        devices = Devices()
+    except NoGpu as error:
+        pytest.skip(f"there is no NVIDIA device to read: {error}")
+    read = {counter: value for counter, device, value in devices.read() if device == 0}
+    assert 0 <= read["gpu/busy_percent"] <= 100
+    assert 0 < read["gpu/memory_used_bytes"] <= read["gpu/memory_total_bytes"]

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from rltrace.testing.inside.trace import Run
 
+# An update of the smallest model takes 15 ms: a process that waits for a core is a tenth of it.
+MOST = 0.75
+
 
 def explained(run: Run, name: str) -> float:
     """The share of the time of all spans of a name in which others of their process run inside."""

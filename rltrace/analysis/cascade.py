@@ -88,7 +88,7 @@ def cascade(analysis: RunAnalysis) -> Cascade | None:
     rate = useful / device_s if device_s and generated else math.nan
     share = useful / generated if generated else math.nan
     done = clock.availability * efficiency
-    peak = generated / (device_s * done) if device_s and done else math.nan
+    peak = generated / (device_s * done) if generated and device_s and done else math.nan
     effective = rate * fresh.weight
     price = goodput.price.usd_per_hour if goodput and goodput.price else math.nan
     known = max(0, useful - unsure) / generated if generated else math.nan
@@ -96,7 +96,7 @@ def cascade(analysis: RunAnalysis) -> Cascade | None:
     of_clock = "the steps' time over the run's wall-clock"
     of_tokens = "useful over generated tokens"
     if not generated:
-        of_tokens = "nobody recorded which samples the learner trained on"
+        of_tokens = "nobody recorded how many tokens were trained on"
     peak_basis = "tokens generated for each device-second of work: what remains"
     if math.isnan(peak):
         peak_basis = "needs tokens, devices and the factors before it"
@@ -151,7 +151,7 @@ def _tokens(run: Run, goodput: Goodput, clock: WallClock) -> tuple[tuple[TokensO
     useful = whole.useful_tokens - sum(one.useful_tokens for one in again)
     zero = whole.zero_advantage_tokens - sum(one.zero_advantage_tokens for one in again)
     lost = {
-        "trained in groups of equal reward": zero,
+        "trained in groups without a signal": zero,
         "trained over the lag budget": whole.tokens - useful - zero - repeated,
         "trained in steps that were done again": repeated,
         **{loss.reason: loss.tokens for loss in goodput.losses},

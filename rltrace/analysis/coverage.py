@@ -15,6 +15,7 @@ from rltrace.hooks.recorder import COUNTED
 from rltrace.trace.dropped import Dropped
 from rltrace.trace.liveness import is_brought
 from rltrace.trace.manifest import read_manifest
+from rltrace.analysis.steps import STEP_FAILED
 from rltrace.trace.run import Run
 from rltrace.trace.run_dir import CAPTURE_TOKENS, RECORDING_STOPPED
 from rltrace.trace.sampled import only_some
@@ -22,8 +23,6 @@ from rltrace.trace.schema import CAPTURED_TOKENS, TABLES
 from rltrace.trace.vocabulary import STAGE_SYMBOLS, Stage, word
 
 _MANY = 8
-STEP_FAILED = "step-failed"
-"""Kind of a step that an exception left, whose number is its target (`Health` says so)."""
 NOT_LOGGED = "not in the log"
 """Kind of what an imported log cannot tell; where that is of a stage, it is the stage's reason."""
 

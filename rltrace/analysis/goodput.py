@@ -24,11 +24,14 @@ from rltrace.trace.tables import Tables
 from rltrace.trace.vocabulary import Fate, Finish, Stage, word
 
 
+MASKED = "masked out of the loss"
+
+
 @dataclass(frozen=True)
 class Trained:
     """The response tokens that were trained on in a window, and how many of them meet which
     condition. `useful_tokens` meet all as far as is known, `useful_known_tokens` for sure. A sample
-    of unknown length (`uncounted` ones) is taken to be as long as the others are in the mean."""
+    of unknown length (`uncounted` ones) is taken to be as long as other trained ones in the mean."""
 
     samples: int
     tokens: int
@@ -48,7 +51,8 @@ class Trained:
 
 @dataclass(frozen=True)
 class Loss:
-    """Generated samples that were not trained on, by reason, with their response tokens."""
+    """Generated samples that were not trained on, by reason, with their response tokens. Tokens that
+    were `MASKED` are of samples that were trained on: it has none of its own."""
 
     reason: str
     samples: int
@@ -171,18 +175,24 @@ def trained_in(run: Tables, since: int, until: int, lag_budget: float = math.inf
 
 
 def _fates(run: Run) -> tuple[Counter[str], Counter[str]]:
-    """Samples, and tokens, by what became of them. Every sample that was generated has one fate."""
+    """Samples, and tokens, by what became of them. Every sample that was generated has one fate.
+    No tokens where nothing tells how long the samples are that were trained on."""
     rows = run.ask(f"""
         {DECIDED_SAMPLES}
         select case when met then coalesce(fate, -1) end, case when not met then finish end,
-               round(sum(weight))::bigint, round(sum(tokens * weight))::bigint
+               round(sum(weight))::bigint, round(sum((tokens - masked) * weight))::bigint,
+               sum(masked)::bigint
         from decided group by 1, 2 having sum(weight) > 0 order by 4 desc
     """)
     samples: Counter[str] = Counter()
     tokens: Counter[str] = Counter()
-    for fate, finish, n, of_tokens in rows:
+    for fate, finish, n, of_tokens, masked in rows:
         samples[_reason(fate, finish)] += n
         tokens[_reason(fate, finish)] += of_tokens
+        if masked:
+            tokens[MASKED] += masked
+    if samples[word(Fate.TRAINED)] and not tokens[word(Fate.TRAINED)] + tokens[MASKED]:
+        tokens.clear()  # of those that were trained on no length is known
     return samples, tokens
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from rltrace.analysis.samples import GENERATED_SAMPLES
 from rltrace.analysis.stats.interval import proportion
 from rltrace.trace.run import Run
+from rltrace.trace.signals import GIVEN_NAN
 
 _MOST_UNCLEAR = 0.1  # part of the samples
 
@@ -21,7 +22,7 @@ class GroupSignal:
     """Groups with at least two verdicts, whole run; `share` of them carry a signal, with its 95 %
     interval (Wilson; groups as independent). `reward` is the mean verdict of all of them, and
     `reward_without` of those without signal (NaN: none): low where prompts are too hard, high where
-    they are too easy. `unclear` of all `samples` that have a group have an id that comes again in
+    they are too easy. `with_nan` have none because a reward is NaN. `unclear` of all `samples` that have a group have an id that comes again in
     later steps, so that nothing is known of their groups (`rltrace.trace.regrouped`)."""
 
     groups: int
@@ -31,6 +32,7 @@ class GroupSignal:
     high: float
     reward: float
     reward_without: float
+    with_nan: int
     samples: int
     unclear: int
 
@@ -59,13 +61,14 @@ def unclear_samples(run: Run) -> tuple[int, int]:
 def group_signal(run: Run) -> GroupSignal | None:
     """The signal of the groups of `run`; None where no group has two verdicts, and ids that come
     again are not why."""
-    groups, with_signal, reward, without = run.ask(f"""
+    groups, with_signal, with_nan, reward, without = run.ask(f"""
         {GENERATED_SAMPLES},
         rewarded as (
-            select "group", avg(value) as reward
+            select "group", avg(value) filter (isfinite(value)) as reward, bool_or({GIVEN_NAN}) as nan
             from raw_rewards r join generated g using (trajectory)
-            where r.start_ns > 0 and isfinite(value) and "group" <> -1 group by "group")
-        select count(*), count(*) filter (signal), avg(reward), avg(reward) filter (not signal)
+            where r.start_ns > 0 and "group" <> -1 group by "group")
+        select count(*), count(*) filter (signal), count(*) filter (not signal and nan),
+               avg(reward), avg(reward) filter (not signal)
         from signals left join rewarded using ("group")
     """)[0]
     unclear, samples = unclear_samples(run)
@@ -80,6 +83,7 @@ def group_signal(run: Run) -> GroupSignal | None:
         high=share.high,
         reward=math.nan if reward is None else reward,
         reward_without=math.nan if without is None else without,
+        with_nan=with_nan,
         samples=samples,
         unclear=unclear,
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import signal
 
 import numpy as np
@@ -18,8 +17,8 @@ from rltrace.analysis.alarm import (
     STALL_TIMES,
     Alarm,
 )
-from rltrace.analysis.coverage import STEP_FAILED, known_until, step_known_until
-from rltrace.analysis.steps import Steps
+from rltrace.analysis.coverage import known_until, step_known_until
+from rltrace.analysis.steps import Steps, step_errors
 from rltrace.trace.ends import End, read_ends
 from rltrace.trace.run import Run
 from rltrace.trace.vocabulary import Stage
@@ -44,7 +43,7 @@ def crash(run: Run, steps: Steps) -> list[Alarm]:
     when = f"after {plural}" if done else "before its first step was complete"
     if steps.in_progress:
         last = steps.in_progress[-1][0]
-        error = _errors(run).get(last)
+        error = step_errors(run).get(last)
         when = f"in step {last}{f' ({error})' if error else ''}, {when}"
     if not isinstance(code, int):
         # Its agent wrote the end down, or nobody was left to do so.
@@ -76,12 +75,10 @@ def _killed_unseen(run: Run) -> bool:
 
 def failed(run: Run, steps: Steps) -> list[Alarm]:
     """Steps that an exception left, and the job went on: they are in no figure of a step."""
-    errors = _errors(run)
     numbers = [number for number, _, _ in steps.failed]
-    if not run.meta.get("exit_code"):  # else it is what the job failed of
-        numbers += [number for number, _ in steps.in_progress if number in errors]
     if not numbers:
         return []
+    errors = step_errors(run)
     known = [errors[number] for number in numbers if number in errors]
     why = f" ({known[0]})" if known else ""
     begun = len(numbers) + (0 if steps.whole_run else len(steps.windows))
@@ -91,16 +88,6 @@ def failed(run: Run, steps: Steps) -> list[Alarm]:
     return [Alarm("failed steps", severity, f"{says}: no figure of a step has them in it")]
 
 
-def _errors(run: Run) -> dict[int, str]:
-    """The exceptions that steps were left by, by the step's number."""
-    found = [problem for problem in run.problems if problem.get("what") == STEP_FAILED]
-    return {
-        int(str(problem["target"])): str(problem.get("detail") or "")
-        for problem in reversed(found)
-        if re.fullmatch(r"-?\d{1,18}", str(problem.get("target")))
-    }
-
-
 def hang(
     run: Run, activity: Activity, steps: Steps, usual_s: float, recorded_until_ns: int
 ) -> list[Alarm]:
@@ -108,7 +95,7 @@ def hang(
         usual_s = max((window.length_s for window in steps.windows), default=float("nan"))
     if np.isnan(usual_s):
         return []
-    errors, least_s, ending_s = _errors(run), STALL_TIMES * usual_s, 0.0
+    errors, least_s, ending_s = step_errors(run), STALL_TIMES * usual_s, 0.0
     code = run.meta.get("exit_code")
     if code in _KILLED:
         least_s = min(max(least_s, _SILENT_S), _STUCK_TIMES * usual_s)
@@ -139,10 +126,10 @@ def stuck_in_the_first(
     run: Run, activity: Activity, steps: Steps, recorded_until_ns: int
 ) -> list[Alarm]:
     """No step tells how long one takes: what tells is that nothing happens any more."""
-    if not steps.none_complete:
+    if not steps.whole_run or not steps.in_progress:
         return []
     number, start = steps.in_progress[-1]
-    if number in _errors(run):
+    if number in step_errors(run):
         return []
     until_ns = step_known_until(run, activity, start, recorded_until_ns)
     since_ns = max(start, activity.last_ns)

@@ -1,6 +1,6 @@
 """The SQL of samples that were generated, that the learner met, and that it trained on, of the
-table `sample_lives` (`rltrace.trace.lives`). Of samples that the learner met without an id it is
-taken that they are among those that were generated and that it met by no id."""
+table `sample_lives` (`rltrace.trace.lives`). Samples that the learner met without an id, or all by
+ids that nobody generated, are taken to be among those that were generated and not met by theirs."""
 
 from __future__ import annotations
 
@@ -13,11 +13,14 @@ GENERATED_SAMPLES = """with generated as (
 NULL."""
 
 
-DECIDED_SAMPLES = """with joined as (
-        select coalesce(time_ns, end_ns) as decided_ns, is_met as met,
-               fate, finish, coalesce(tokens, response_tokens,
+DECIDED_SAMPLES = f"""with joined as (
+        select coalesce(time_ns, end_ns) as decided_ns, is_met as met, fate, finish,
+               coalesce(greatest(tokens, response_tokens),
                    case when is_met or end_ns >= 0 then usual_tokens end, 0) as tokens,
-               is_met and trajectory is null as unnamed
+               case when fate = {int(Fate.TRAINED)}
+                    then greatest(response_tokens - tokens, 0) else 0 end as masked,
+               is_met and not is_generated and (trajectory is null or not exists (
+                   select 1 from sample_lives where is_met and is_generated)) as unnamed
         from sample_lives),
     decided as (
         select *, case when met then 1.0 else greatest(0.0, 1.0 -
@@ -25,8 +28,9 @@ DECIDED_SAMPLES = """with joined as (
             / (select count(*) from joined where not met)) end as weight
         from joined)"""
 """Opens a query with `decided`: one row for each sample that was generated or met, at the moment
-that decided its fate. The `weight` of those that were met by no id is the part of them that, as far
-as is known, was not met at all."""
+that decided its fate, with the tokens that were generated; `masked` of them the learner left out of
+the loss of a sample that it trained on. The `weight` of those that were not met by their id is the
+part of them that, as far as is known, was not met at all."""
 
 
 TRAINED_SAMPLES = f"""with trained as (

@@ -6,7 +6,8 @@ A step is a span of stage `STEP`. Whose count where several processes record ste
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -32,6 +33,8 @@ _SLOWER = 1.2  # and a warm-up step is at least this many times the usual one
 _HALF_AGAIN = 1.5
 _FAR_BEYOND = 3.0
 _NEVER_NS = (1 << 63) - 1
+STEP_FAILED = "step-failed"
+"""Kind of the problem that an exception left a step, whose number is its target."""
 
 
 @dataclass(frozen=True)
@@ -57,9 +60,8 @@ class Steps:
     """All complete steps in the order of time. `whole_run`: there were none, the run is the window.
 
     `in_progress` are the steps that were begun and not ended, `(number, start_ns)`: by a hang, a
-    kill, or an exception that cut them short and was not followed by another try. `failed` are
-    those after which their process began another, `(number, start_ns, when that was)`: an exception
-    left them, and the job went on. `repeated` is how many step numbers came more than once (a
+    kill, or the exception that ended the job. `failed` are those that an exception left, and the
+    job went on, `(number, start_ns, when their process began another)`. `repeated` is how many step numbers came more than once (a
     restart from a checkpoint). `stalled` are places in `windows` of steps that stalled and that
     the run is judged without. Where one step generates for itself and the next ones, in turns, they
     are `per_generation` steps (else 0).
@@ -135,7 +137,7 @@ class Steps:
     @property
     def none_complete(self) -> bool:
         """Whether there were steps, none of which was completed."""
-        return self.whole_run and bool(self.in_progress)
+        return self.whole_run and bool(self.in_progress or self.failed)
 
     @property
     def between_s(self) -> float:
@@ -152,6 +154,8 @@ def find_steps(run: Run, recorded: tuple[int, int]) -> Steps:
         "order by start_ns"
     )
     steps = steps_of(rows, recorded)
+    if not run.meta.get("exit_code"):
+        steps = _without_errors(steps, step_errors(run), recorded[1])
     if steps.whole_run:
         return steps
     found = find_generating(run, steps.starts_ns, steps.ends_ns)
@@ -162,6 +166,27 @@ def find_steps(run: Run, recorded: tuple[int, int]) -> Steps:
         for i, (window, generates) in enumerate(zip(steps.windows, found.generates, strict=True))
     )
     return replace(steps, windows=windows, per_generation=steps_per_generation(found))
+
+
+def step_errors(run: Run) -> dict[int, str]:
+    """The exceptions that steps were left by, by the step's number."""
+    found = [problem for problem in run.problems if problem.get("what") == STEP_FAILED]
+    return {
+        int(str(problem["target"])): str(problem.get("detail") or "")
+        for problem in reversed(found)
+        if re.fullmatch(r"-?\d{1,18}", str(problem.get("target")))
+    }
+
+
+def _without_errors(steps: Steps, errors: Mapping[int, str], until_ns: int) -> Steps:
+    """The same with the steps failed that an exception left, in a job that went on."""
+    left = [(number, start) for number, start in steps.in_progress if number in errors]
+    failed = [*steps.failed, *((number, start, max(start, until_ns)) for number, start in left)]
+    return replace(
+        steps,
+        in_progress=tuple(one for one in steps.in_progress if one not in left),
+        failed=tuple(sorted(failed, key=lambda one: one[1])),
+    )
 
 
 def _with_told(found: Generating, windows: Sequence[Window], imported: object) -> Generating:

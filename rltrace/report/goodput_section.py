@@ -89,7 +89,7 @@ def _conditions(goodput: Goodput) -> Iterator[str]:
     trained = goodput.trained
     if trained.uncounted:
         of = f"{units.count(trained.uncounted)} of {units.plural(trained.samples, 'sample')}"
-        taken = "they are taken to be as long as the others in the mean"
+        taken = "they are taken to be as long as the others trained on"
         yield f"Nobody recorded the tokens of {of}: {taken if trained.tokens else 'unknown'}."
     if not trained.tokens:
         return
@@ -98,7 +98,7 @@ def _conditions(goodput: Goodput) -> Iterator[str]:
         return f"{units.count(tokens)} ({units.share(tokens / trained.tokens)})"
 
     text = f"Of {units.count(trained.tokens)} tokens trained on in steady steps: "
-    text += f"{part(trained.zero_advantage_tokens)} in groups of equal reward (zero advantage)"
+    text += f"{part(trained.zero_advantage_tokens)} in groups without a signal (zero advantage)"
     if trained.unknown_advantage_tokens:
         text += f", {part(trained.unknown_advantage_tokens)} of unknown advantage"
     if math.isinf(goodput.lag_budget):
@@ -183,9 +183,11 @@ def _signal(signal: GroupSignal | None) -> Iterator[str]:
         f"(95 % {100 * signal.low:.0f} to {100 * signal.high:.0f} %)"
     )
     if not math.isnan(signal.reward_without):
+        equal = signal.groups - signal.with_signal - signal.with_nan
+        of_nan = f"; in {units.count(signal.with_nan)} a reward is NaN" if signal.with_nan else ""
         line += (
-            f"; in the others all rewards are equal, mean verdict "
-            f"{units.number(signal.reward_without)} ({units.number(signal.reward)} of all groups)"
+            f"{of_nan}; in {units.count(equal)} all rewards are equal. Mean reward of groups without "
+            f"a signal {units.number(signal.reward_without)}, of all {units.number(signal.reward)}"
         )
     yield f"{line}."
 

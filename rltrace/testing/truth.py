@@ -66,13 +66,13 @@ class Truth:
     goodput_tokens_per_gpu_s: float
 
 
-def known_job(path: Path, **knobs: Any) -> tuple[Run, Truth]:
+def known_job(path: str | Path, **knobs: Any) -> tuple[Run, Truth]:
     """A job of known truth: a run with these knobs (fields of `Workload`), written to `path`, and
     what a right analysis of it must find. Equal knobs give equal files.
 
     Errors: `FileExistsError` where a run is, `TypeError` for a knob that there is not.
     """
-    truth = make(path, Workload(**knobs))
+    truth = make(Path(path), Workload(**knobs))
     return rltrace.open_run(path), truth
 
 

@@ -85,7 +85,8 @@ LIVES = (
            "group", first_version, last_version, response_tokens, finish, end_ns, token_ids,
            logprobs, time_ns is not null as is_met, time_ns, used_ns, version, fate,
            tokens, again,
-           avg(coalesce(tokens, response_tokens)) over () as usual_tokens
+           avg(coalesce(tokens, response_tokens)) filter (fate = 0 or not is_met) over ()
+           as usual_tokens
     from generated g full join fates f on g.trajectory = f.trajectory""",
 )
 VERDICTS = """
@@ -102,5 +103,5 @@ when the first began, and whether one of them failed."""
 that the learner met (`is_met`): what is unknown is NULL, but a `version` is -1; `trajectory` is
 NULL where it had no id, and such a sample is never both. `again`: the learner met it several times.
 `used_ns` is when the learner first met it and did not find it stale (1). `told_uses` are the uses
-with their versions as far as they are known. `usual_tokens` is the mean of those whose tokens are
-known: what stands for the others."""
+with their versions as far as they are known. `usual_tokens` stands for tokens that are not known:
+the mean of those that are, without what the learner dropped."""

@@ -65,7 +65,7 @@ def test_the_product_is_the_goodput_and_nothing_is_lost_twice(
     tokens = {one.reason: one.tokens for one in found.tokens}
     assert sum(tokens.values()) == found.generated_tokens == truth.generated_tokens
     assert tokens["useful"] == truth.useful_tokens
-    assert tokens.get("trained in groups of equal reward", 0) == truth.zero_advantage_tokens
+    assert tokens.get("trained in groups without a signal", 0) == truth.zero_advantage_tokens
     devices = truth.gpus or found.devices
     rate = truth.useful_tokens / (devices * found.wall_s)
     assert found.useful_tokens_per_device_s == pytest.approx(rate)

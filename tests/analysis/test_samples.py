@@ -240,13 +240,41 @@ def test_a_sample_that_is_seen_twice_counts_once_and_each_without_an_id(
 def test_uses_without_an_id_are_of_samples_that_were_generated(
     tmp_path: Path, trainer: Process, used: list[int], never: int
 ) -> None:
-    rows(trainer, "trajectories", start_s=1.0, end_s=2.0, trajectory=[1, 2, 3], response_tokens=10)
+    rows(trainer, "trajectories", start_s=1.0, end_s=2.0, trajectory=[1, 2, 3, 9],
+         response_tokens=[10, 10, 10, 0])  # fmt: skip
     n = len(used)
     rows(trainer, "uses", time_s=3.0, tokens=[10] * n + [0], trajectory=[*used, 9],
          fate=[TRAINED] * n + [Fate.STALE])  # fmt: skip
     found = goodput_of(run_of(tmp_path, trainer))
     assert found.generated_tokens == 30
     assert {one.reason: one.tokens for one in found.losses}.get("never used", 0) == never
+
+
+def test_ids_that_nobody_generated_double_no_sample(tmp_path: Path, trainer: Process) -> None:
+    rows(trainer, "trajectories", start_s=1.0, end_s=2.0, trajectory=[1, 2], response_tokens=10)
+    rows(trainer, "uses", time_s=3.0, trajectory=[3, 4], fate=TRAINED, tokens=10)
+    found = goodput_of(run_of(tmp_path, trainer))
+    assert (found.generated_samples, found.trained_share) == (2, 1.0)
+
+
+def test_what_the_loss_leaves_out_was_generated_and_not_trained_on(
+    tmp_path: Path, trainer: Process
+) -> None:
+    rows(trainer, "trajectories", start_s=1.0, end_s=2.0, trajectory=[1, 2], response_tokens=10)
+    rows(trainer, "uses", time_s=3.0, trajectory=[1, 2], fate=[TRAINED, Fate.STALE], tokens=4)
+    found = goodput_of(run_of(tmp_path, trainer))
+    assert (found.generated_samples, found.generated_tokens, found.trained.tokens) == (2, 20, 4)
+    assert [(one.samples, one.tokens) for one in found.losses] == [(1, 10), (0, 6)]
+
+
+def test_of_dropped_samples_nothing_is_taken_for_those_that_were_trained_on(
+    tmp_path: Path, trainer: Process
+) -> None:
+    rows(trainer, "trajectories", start_s=1.0, end_s=2.0, trajectory=[1, 2])
+    rows(trainer, "uses", time_s=3.0, trajectory=[1, 2], fate=[TRAINED, Fate.STALE], tokens=[-1, 9])
+    found = goodput_of(run_of(tmp_path, trainer))
+    assert (found.trained.tokens, found.trained.is_counted) == (0, False)
+    assert math.isnan(found.trained_share)
 
 
 def test_advantage_is_zero_where_a_group_got_one_reward_and_unknown_without_rewards(

@@ -125,9 +125,11 @@ class KeptTables(Tables):
 
 
 GENERATED = """
-    select arg_max(process, response_tokens) as process, max(finish) as finish,
-           min(start_ns) as start_ns, max(end_ns) as end_ns, max(response_tokens) as tokens
-    from raw_trajectories where trajectory <> -1 group by trajectory
+    select arg_max(process, t.response_tokens) as process, max(t.finish) as finish,
+           min(start_ns) as start_ns, max(t.end_ns) as end_ns,
+           greatest(max(t.response_tokens), max(l.tokens)) as tokens
+    from raw_trajectories t left join sample_lives l using (trajectory)
+    where trajectory <> -1 group by trajectory
     union all
     select process, finish, start_ns, end_ns, response_tokens
     from raw_trajectories where trajectory = -1"""

@@ -315,8 +315,9 @@ class LiveState:
         )
 
     def _step_now(self, job: Job) -> StepNow | None:
-        """The last step that was begun and has not ended."""
-        if not self._steps.in_progress:
+        """The last step that was begun and has not ended; a job that ended well left none open but
+        by an exception that it caught."""
+        if not self._steps.in_progress or job.exit_code == 0:
             return None
         step, start_ns = max(self._steps.in_progress, key=lambda one: one[1])
         usual_s = self._window.step_s if self._window else float("nan")

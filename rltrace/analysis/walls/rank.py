@@ -92,7 +92,7 @@ def rank(analysis: RunAnalysis) -> Ranking:
         imported = bool(analysis.run.meta.get("imported"))  # it had no hooks
         return nothing("no stage was seen", _TRACED if imported else _HOOKS)
     if steps.none_complete:
-        number = steps.in_progress[-1][0]
+        number = [*steps.failed, *steps.in_progress][-1][0]
         because = f"no complete step was recorded: step {number} was begun and has no end"
         return nothing(because, "a longer run, where that step still works; else why it does not")
     if steps.whole_run and run.cut_short and run.step_rows():

@@ -11,11 +11,11 @@ from rltrace.analysis.activity import TABLE_OF, Activity, OpenSpan
 from rltrace.analysis.damage import Damaged, damaged
 from rltrace.analysis.partial import PARTIAL
 from rltrace.analysis.run_analysis import RunAnalysis
+from rltrace.analysis.steps import STEP_FAILED
 from rltrace.hooks.recorder import COUNTED
 from rltrace.trace.dropped import Dropped
 from rltrace.trace.liveness import is_brought
 from rltrace.trace.manifest import read_manifest
-from rltrace.analysis.steps import STEP_FAILED
 from rltrace.trace.run import Run
 from rltrace.trace.run_dir import CAPTURE_TOKENS, RECORDING_STOPPED
 from rltrace.trace.sampled import only_some

@@ -23,7 +23,6 @@ from rltrace.trace.run import Run
 from rltrace.trace.tables import Tables
 from rltrace.trace.vocabulary import Fate, Finish, Stage, word
 
-
 MASKED = "masked out of the loss"
 
 
@@ -31,7 +30,7 @@ MASKED = "masked out of the loss"
 class Trained:
     """The response tokens that were trained on in a window, and how many of them meet which
     condition. `useful_tokens` meet all as far as is known, `useful_known_tokens` for sure. A sample
-    of unknown length (`uncounted` ones) is taken to be as long as other trained ones in the mean."""
+    of unknown length (`uncounted` ones) is taken to be as long as the mean of those trained on."""
 
     samples: int
     tokens: int
@@ -51,8 +50,8 @@ class Trained:
 
 @dataclass(frozen=True)
 class Loss:
-    """Generated samples that were not trained on, by reason, with their response tokens. Tokens that
-    were `MASKED` are of samples that were trained on: it has none of its own."""
+    """Generated samples that were not trained on, by reason, with their response tokens. Those that
+    were `MASKED` are of samples that were trained on: no sample is counted there."""
 
     reason: str
     samples: int

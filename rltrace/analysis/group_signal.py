@@ -22,8 +22,9 @@ class GroupSignal:
     """Groups with at least two verdicts, whole run; `share` of them carry a signal, with its 95 %
     interval (Wilson; groups as independent). `reward` is the mean verdict of all of them, and
     `reward_without` of those without signal (NaN: none): low where prompts are too hard, high where
-    they are too easy. `with_nan` have none because a reward is NaN. `unclear` of all `samples` that have a group have an id that comes again in
-    later steps, so that nothing is known of their groups (`rltrace.trace.regrouped`)."""
+    they are too easy. `with_nan` have none because a reward is NaN. Of all `samples` that have a group
+    `unclear` have an id that comes again in later steps, so that nothing is known of their groups
+    (`rltrace.trace.regrouped`)."""
 
     groups: int
     with_signal: int
@@ -64,7 +65,8 @@ def group_signal(run: Run) -> GroupSignal | None:
     groups, with_signal, with_nan, reward, without = run.ask(f"""
         {GENERATED_SAMPLES},
         rewarded as (
-            select "group", avg(value) filter (isfinite(value)) as reward, bool_or({GIVEN_NAN}) as nan
+            select "group", bool_or({GIVEN_NAN}) as nan,
+                   avg(value) filter (isfinite(value)) as reward
             from raw_rewards r join generated g using (trajectory)
             where r.start_ns > 0 and "group" <> -1 group by "group")
         select count(*), count(*) filter (signal), count(*) filter (not signal and nan),

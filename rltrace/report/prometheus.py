@@ -76,7 +76,7 @@ def _values(meters: RunMeters) -> list[tuple[str, Labels, float | Distribution |
     budget = samples.lag_budget
     stepped = steps.number is not None
     generated = bool(samples.finishes) or meters.in_flight > 0
-    trained = bool(samples.fates)
+    trained, counted = bool(samples.fates), samples.trained_tokens
     started_ns = meters.follower.meta.get("start_real_ns")
     started_s = started_ns / 1e9 if isinstance(started_ns, int) else None
     values: list[tuple[str, Labels, float | Distribution | None]] = [
@@ -97,8 +97,8 @@ def _values(meters: RunMeters) -> list[tuple[str, Labels, float | Distribution |
         ("rltrace_trajectory_duration_seconds", (), _any(samples.trajectory_s)),
         ("rltrace_response_tokens", (), _any(samples.response_tokens)),
         ("rltrace_reward_duration_seconds", (), _any(samples.verdict_s)),
-        ("rltrace_trained_tokens_total", (), samples.trained_tokens or None),
-        ("rltrace_useful_tokens_total", (), samples.useful_tokens if samples.trained_tokens else None),
+        ("rltrace_trained_tokens_total", (), counted or None),
+        ("rltrace_useful_tokens_total", (), samples.useful_tokens if counted else None),
         ("rltrace_lag_versions", (), _any(samples.lag)),
         ("rltrace_lag_unknown_samples_total", (), samples.unknown_lags if trained else None),
         ("rltrace_lag_budget_versions", (), budget if math.isfinite(budget) else None),

@@ -107,7 +107,7 @@ METRICS: dict[str, Metric] = {
         _counter(
             "rltrace_samples_total", "Samples that met the learner, by what became of them.", "fate"
         ),
-        _counter("rltrace_trained_tokens_total", "Response tokens trained on; of unknown length: the mean."),
+        _counter("rltrace_trained_tokens_total", "Response tokens trained on, or their mean."),
         _counter(
             "rltrace_useful_tokens_total",
             "Those of them that count as far as is known: in a group whose rewards differ, and "

@@ -22,7 +22,7 @@ class GroupSignal:
     """Groups with at least two verdicts, whole run; `share` of them carry a signal, with its 95 %
     interval (Wilson; groups as independent). `reward` is the mean verdict of all of them, and
     `reward_without` of those without signal (NaN: none): low where prompts are too hard, high where
-    they are too easy. `with_nan` have none because a reward is NaN. Of all `samples` that have a group
+    they are too easy. `with_nan` have none because a reward is NaN. Of all `samples` with a group
     `unclear` have an id that comes again in later steps, so that nothing is known of their groups
     (`rltrace.trace.regrouped`)."""
 

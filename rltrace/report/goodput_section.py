@@ -186,8 +186,9 @@ def _signal(signal: GroupSignal | None) -> Iterator[str]:
         equal = signal.groups - signal.with_signal - signal.with_nan
         of_nan = f"; in {units.count(signal.with_nan)} a reward is NaN" if signal.with_nan else ""
         line += (
-            f"{of_nan}; in {units.count(equal)} all rewards are equal. Mean reward of these groups "
-            f" {units.number(signal.reward_without)}, of all {units.number(signal.reward)}"
+            f"{of_nan}; in {units.count(equal)} all rewards are equal. Mean reward: "
+            f"{units.number(signal.reward_without)} without a signal, "
+            f"{units.number(signal.reward)} in all groups"
         )
     yield f"{line}."
 

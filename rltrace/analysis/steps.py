@@ -63,8 +63,8 @@ class Steps:
     kill, or the exception that ended the job. `failed` are those that an exception left, and the
     job went on, `(number, start_ns, when their process began another)`. `repeated` is how many step
     numbers came more than once (a restart from a checkpoint). `stalled` are places in `windows` of
-    steps that stalled and that the run is judged without. Where one step generates for itself and the next ones, in turns, they
-    are `per_generation` steps (else 0).
+    steps that stalled and that the run is judged without. Where one step generates for itself and
+    the next ones, in turns, they are `per_generation` steps (else 0).
     """
 
     windows: tuple[Window, ...]

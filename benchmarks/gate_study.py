@@ -38,7 +38,6 @@ from rich.table import Table
 
 from benchmarks.gate_pools import BINDING, HIDDEN, LOADS, STAGE, UNCHANGED, fill, read
 from rltrace.testing.inside.analysis import (
-    HOST,
     MAX_REGRESSION,
     PASS,
     REGRESSION,
@@ -276,19 +275,15 @@ def show(rows: Sequence[Row], pools: Pools, console: Console) -> None:
 
 
 def spread_of(runs: Sequence[Baseline]) -> str:
-    """How long the steps of a pool's runs are, by how much runs differ, and how busy the machine
-    was with them and with others."""
+    """How long the steps of a pool's runs are, and by how much runs differ."""
     if not runs:
         return "none"
     series = [one.runs[0] for one in runs]
     means = np.array([float(np.median(run.columns["length_s"])) for run in series])
     spread = means.std(ddof=1) / means.mean() if len(means) > 1 else math.nan
-    cores = [run.columns[HOST].sum() / run.columns["length_s"].sum()
-             for run in series if HOST in run.columns]  # fmt: skip
-    busy = f", {np.mean(cores):.1f} cores of the host busy" if cores else ""
     return (
         f"{len(runs)} runs of {min(run.size for run in series)} steps or more, "
-        f"{1000 * means.mean():.1f} ms a step (median), runs differ by {spread:.2%} (sd){busy}"
+        f"{1000 * means.mean():.1f} ms a step (median), runs differ by {spread:.2%} (sd)"
     )
 
 

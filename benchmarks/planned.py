@@ -26,21 +26,20 @@ from rich.table import Table
 
 from benchmarks.measuring import Spread, spread
 from rltrace.testing.inside.analysis import (
-    KINDS,
     Placed,
     PlanConstants,
     Pools,
     Tables,
     advise,
-    asked,
+    binding,
     costed,
-    forget,
     longest_of_lognormal,
     merged,
     movement,
     place,
     plan,
     plan_constants_table,
+    replay,
     shapes,
     spec_of,
     sweep,
@@ -54,7 +53,6 @@ else:
 FILES = Path(__file__).parent / "planned"
 MEDIAN_ERROR, WORST_FACTOR = 0.25, 2.0
 ANSWER_S, SWEEP_S = 1.0, 20.0
-_KIND = {kind.name: kind for kind in KINDS}
 _SIDE = ("what", "placement", "staleness", "published", "published_s", "walls")
 
 
@@ -128,13 +126,12 @@ def _placed(base: Tables, one: Mapping[str, Any], constants: PlanConstants) -> P
     if uncut is not None:
         s = plan_constants_table()["log_deviation"].middle
         lengths["mean_tokens"] = uncut * longest_of_lognormal(1, s, lengths["cap_tokens"] / uncut)
-    return place(Pools(spec_of(tables, one.get("what", "")), constants), _KIND[one["placement"]])
+    return place(Pools(spec_of(tables, one.get("what", "")), constants), one["placement"])
 
 
 def _walls(placed: Placed) -> tuple[str, ...]:
     found = costed(placed.parts)
-    names = [wall.name for wall in found.binding]
-    return tuple(names or [found.walls[0].name])
+    return binding(found) or (found[0].name,)
 
 
 @dataclass(frozen=True)
@@ -170,14 +167,14 @@ def speed(rounds: int) -> dict[str, Taken]:
         "lengths": {"mean_tokens": 6000, "cap_tokens": 32768, "variation": 1.0},
         "environment": {"latency_s": 8},
     }  # fmt: skip
-    what, values = asked("mean_tokens=500..16000:100")
-    assert len(values) == 100
+    values = np.geomspace(500, 16000, 100).tolist()
 
     def answer() -> None:
         advise(plan(spec_of(tables, "")))
 
     def swept() -> None:
-        assert not any(point.refused for point in sweep(spec_of(tables, ""), what, values))
+        points = sweep(tables, "mean_tokens", values, lambda changed: spec_of(changed, ""))
+        assert not any(point.refused for point in points)
 
     return {
         "an answer": _taken(answer, rounds, ANSWER_S),
@@ -188,7 +185,7 @@ def speed(rounds: int) -> dict[str, Taken]:
 def _taken(work: Callable[[], None], rounds: int, limit_s: float) -> Taken:
     clock, processor = [], []
     for _ in range(rounds):
-        forget()  # a person asks once
+        replay.cache_clear()  # a person asks once
         start, used = time.perf_counter(), time.process_time()
         work()
         clock.append(time.perf_counter() - start)

@@ -34,7 +34,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Makes the mark known."""
     config.addinivalue_line(
         "markers",
-        f"{MARK}(min, max, baseline, max_regression, wall, forbid, normalise, cannot_tell='fail'): "
+        f"{MARK}(min, max, baseline, max_regression, wall, cannot_tell='fail'): "
         "what the test runs with `rltrace_run` has to pass the gate; what is not given here is as "
         "in rltrace.toml.",
     )
@@ -121,8 +121,6 @@ def _hold(
     baseline: str | os.PathLike[str] | None = None,
     max_regression: Mapping[str, str] | None = None,
     wall: str | None = None,
-    forbid: str | Sequence[str] | None = None,
-    normalise: bool | None = None,
     cannot_tell: str = "fail",
 ) -> None:
     """Fails the test, or skips it where runs that cannot tell may do so."""
@@ -133,12 +131,10 @@ def _hold(
 
     table = {
         "baseline": None if baseline is None else os.fspath(baseline),
-        "normalise": normalise,
         "max-regression": max_regression,
         "min": {"goodput_per_gpu": min} if isinstance(min, int | float) else min,
         "max": max,
         "wall": wall,
-        "forbid": forbid if forbid is None or isinstance(forbid, str) else list(forbid),
     }
     stated = {name: value for name, value in table.items() if value is not None}
     if cannot_tell not in ("fail", "skip"):

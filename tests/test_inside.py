@@ -15,17 +15,17 @@ def is_module(dotted: str) -> bool:
     return dotted.count(".") >= 2 and path.is_file()
 
 
-def asked_of(file: Path) -> set[tuple[str, str]]:
-    """The modules of rltrace that a test imports from, with the names."""
+def asked_of(file: Path) -> set[str]:
+    """The modules of rltrace that a test imports from."""
     found = set()
     for node in ast.walk(ast.parse(file.read_text())):
         if not isinstance(node, ast.ImportFrom) or not (node.module or "").startswith("rltrace."):
             continue
         for alias in node.names:
             if is_module(f"{node.module}.{alias.name}"):
-                found.add((f"{node.module}.{alias.name}", ""))
+                found.add(f"{node.module}.{alias.name}")
             elif is_module(str(node.module)):
-                found.add((str(node.module), alias.name))
+                found.add(str(node.module))
     return found
 
 
@@ -35,18 +35,8 @@ def test_a_module_is_asked_for_by_its_own_test_and_no_other() -> None:
         for file in (ROOT / folder).rglob("*.py"):
             if "third_party" in file.parts:  # a user's: it names what is documented
                 continue
-            for module, _ in asked_of(file):
+            for module in asked_of(file):
                 if not module.startswith("rltrace.testing."):
                     by_module[module].add(file.relative_to(ROOT))
     shared = {module: sorted(files) for module, files in by_module.items() if len(files) > 1}
     assert not shared, "import these from rltrace.testing.inside: " + str(shared)
-
-
-def test_what_is_private_is_asked_for_by_no_other_test() -> None:
-    handed_on = ROOT / "rltrace" / "testing" / "inside"
-    assert not [
-        (file.name, name)
-        for file in handed_on.glob("*.py")
-        for _, name in asked_of(file)
-        if name.startswith("_")
-    ]

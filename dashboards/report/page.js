@@ -1,16 +1,13 @@
-// Puts the page together: its theme, its contents, its data.
+// The page's theme, and where the reader is in its contents.
 
-(async () => {
+(() => {
   const root = document.documentElement;
-  const about = JSON.parse(document.getElementById("about").textContent);
   const dark = matchMedia("(prefers-color-scheme: dark)");
   const button = document.getElementById("theme");
   const isDark = () => (root.dataset.theme || (dark.matches ? "dark" : "light")) === "dark";
-  let timeline = null;
 
   function name() {
     button.textContent = isDark() ? "Light theme" : "Dark theme";
-    if (timeline) timeline.renew();
   }
   button.hidden = false;
   button.addEventListener("click", () => {
@@ -21,12 +18,10 @@
   addEventListener("beforeprint", () => {
     root.dataset.before = root.dataset.theme || "";
     root.dataset.theme = "light";
-    if (timeline) timeline.renew();
   });
   addEventListener("afterprint", () => {
     if (root.dataset.before) root.dataset.theme = root.dataset.before;
     else delete root.dataset.theme;
-    if (timeline) timeline.renew();
   });
 
   const links = new Map();
@@ -44,10 +39,6 @@
   }, { rootMargin: "-10% 0px -60% 0px" });
   links.forEach((_, section) => observer.observe(section));
 
-  const columns = await unpack(about.columns);
-  timeline = prepareTimeline(about.timeline, columns);
-  prepareWaterfall(about.shapes, columns.shapes, timeline);
   name();
-  window.report = { timeline };
   root.dataset.ready = performance.now().toFixed(1);
 })();

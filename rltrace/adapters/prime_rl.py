@@ -62,12 +62,10 @@ def episode_used(call: Call) -> None:
 
 
 def update_begins(call: Call) -> None:
-    """The engines are about to take the weights of a step."""
     call.span.set(version=int(call.argument("next_step")))
 
 
 def update_ends(call: Call) -> None:
-    """The engines have them."""
     if call.exception is None:
         version = int(call.argument("next_step"))
         call.recorder.version = version
@@ -88,7 +86,6 @@ def broadcast_begins(call: Call) -> None:
 
 
 def broadcast_ends(call: Call) -> None:
-    """They are out."""
     if call.state is not None and call.exception is None:
         call.state.set(end_ns=call.end_ns)
 

@@ -64,7 +64,6 @@ def waits(call: Call) -> str | None:
 
 
 def one_passed(call: Call) -> None:
-    """One more item is in the channel, or out of it."""
     if call.span is not None and call.exception is None:
         call.span.set(items=1)
 

@@ -26,7 +26,6 @@ class Sampled:
         """How many there were, those that have been forgotten included."""
 
     def add(self, ids: Iterable[int]) -> None:
-        """An engine has answered."""
         answer = _packed(ids)
         self.count += 1
         self._answers.pop(answer, None)

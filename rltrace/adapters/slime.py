@@ -65,12 +65,10 @@ def rollout_begins(call: Call) -> None:
 
 
 def evaluation_begins(call: Call) -> None:
-    """What is generated from here on is for evaluation."""
     _Evaluation.on = True
 
 
 def evaluation_ends(call: Call) -> None:
-    """What is generated from here on is to be trained on."""
     _Evaluation.on = False
 
 
@@ -80,7 +78,6 @@ def generation_stage(call: Call) -> str:
 
 
 def sample_begins(call: Call) -> None:
-    """A sample's generation and its verdict begin."""
     sample = call.argument("sample")
     if not call.argument("evaluation") and not isinstance(sample, list):
         call.state = call.row("trajectories", **_identity(sample))
@@ -112,7 +109,6 @@ def _identity(sample: Any) -> dict[str, int]:
 
 
 def actor_placed(call: Call) -> None:
-    """A training actor is given its place."""
     call.recorder.describe(rank=call.argument("rank"))
 
 

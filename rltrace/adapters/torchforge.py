@@ -33,7 +33,6 @@ LABELS = {
 
 
 def metric_recorded(call: Call) -> None:
-    """One figure, under its own name."""
     value = call.argument("value")
     if is_number(value):
         recorder = call.recorder

@@ -45,7 +45,6 @@ def waits_for_samples(call: Call) -> str | None:
 
 
 def put(call: Call) -> None:
-    """A batch is stored."""
     if call.exception is None and call.span is not None:
         data, versions = call.argument("data"), _versions(call.argument("metadata"))
         known = {"version": versions[0]} if len(set(versions)) == 1 else {}
@@ -65,7 +64,6 @@ def got(call: Call) -> None:
 
 
 def asked(call: Call) -> None:
-    """There are samples that are ready, or none."""
     if call.span is not None and call.exception is None:
         call.span.set(items=int(call.result.size))
 
@@ -102,7 +100,6 @@ def looked_up(call: Call) -> None:
 
 
 def cleared(call: Call) -> None:
-    """Samples go, and whoever has not asked for them will not."""
     _go(call, zip(call.argument("partition_ids"), call.argument("global_indexes"), strict=True))
 
 

@@ -1,10 +1,9 @@
 """Processes that are in a stage for their own sake: an audit of old verdicts beside the job, say.
 
-Such a process is in its stage all the time, and beside it all others seem hidden. Who works on
-samples is in the stage while a sample waits for it, and has nothing to do when none does. So where
-the samples tell when any of them was generated, or waited for its verdict, a process without rows
-of its own that is in the stage nearly all the rest of the time, too, contributes to no step. Where
-some sample waits at all times (asynchronous jobs) that cannot be told, and nobody is left out.
+Beside such a process all others seem hidden. Who works on samples is in the stage while one waits
+for it. So a process without rows of its own that is in the stage nearly all the rest of the time,
+too, contributes to no step. Where some sample waits at all times (asynchronous jobs) that cannot be
+told, and nobody is left out.
 """
 
 from __future__ import annotations

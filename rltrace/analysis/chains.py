@@ -53,6 +53,8 @@ CHAIN_OF: dict[Stage, Chain] = {
 """The chain of each stage. Reference and behaviour log-probs run on training workers in most
 frameworks (verl, AReaL), so they are the learner's unless `chains_of` finds otherwise."""
 
+MOVES = (Stage.SYNC, Stage.SWITCH)
+
 _EITHER_SIDE = (Stage.REFERENCE, Stage.LOGPROB)
 _BESIDE = 0.1  # stages that overlap for less of the one in question than this take turns
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cache
+from pathlib import PurePosixPath
 from typing import Any
 
 from rltrace.trace.errors import CANNOT_TELL, RltraceError, WrongUsage
@@ -88,15 +89,16 @@ def refuse_unknown(
 ) -> None:
     """Refuses an option that the job does not have, before it is run: `stated` are the settings
     that it wrote down. Errors: `RltraceError`."""
+    if not form.states_all or not stated:
+        return
     known = stated.keys() | form.outputs.keys()
     shorter = {short: name for name, short in form.names.items()}
     for option in settings:
-        if not form.states_all or not stated or option in known:
-            continue
-        alike = get_close_matches(option.replace("-", "_"), sorted(known), cutoff=0.5)
-        near = [shorter[option]] if option in shorter else alike
-        hint = f": did you mean {' or '.join(near)}?" if near else ""
-        raise WrongUsage(f"the job has no setting {option!r}{hint}")
+        if option not in known:
+            said = shorter.get(option, option.replace("-", "_"))
+            alike = get_close_matches(said, sorted(known), cutoff=0.5)
+            hint = f": did you mean {' or '.join(alike)}?" if alike else ""
+            raise WrongUsage(f"the job has no setting {option!r}{hint}")
 
 
 def elsewhere(form: CommandForm, command: Sequence[str], folder: str) -> dict[str, str]:
@@ -106,13 +108,8 @@ def elsewhere(form: CommandForm, command: Sequence[str], folder: str) -> dict[st
         named = given(command, form, option)
         if named or when == "always":
             last = option.lstrip("-").split(".")[-1]
-            moved[option] = f"{folder}/{last}{_ending(named or '')}"
+            moved[option] = f"{folder}/{last}{PurePosixPath(named or '').suffix}"
     return moved
-
-
-def _ending(path: str) -> str:
-    name = path.rsplit("/", 1)[-1]
-    return "." + name.rsplit(".", 1)[1] if "." in name[1:] else ""
 
 
 def _key(word: str) -> str:

@@ -1,9 +1,7 @@
 """Two runs: which factor of goodput and which stage made the difference.
 
-The stages' exposed seconds add up to the step, so their differences add up to the step's. Other
-work and another pace are told apart by tokens: step = tokens a step × seconds a token. Goodput is
-the product of its factors, so their logarithms add up to its own. Intervals are over the steps of
-the two runs: what differs from one start of a job to the next is told by pairs of runs (`trial`).
+It is the gate's comparison of one run with one, over their steady steps: stages add up to the step,
+step = tokens a step × seconds a token, and goodput is the product of its factors.
 """
 
 from __future__ import annotations
@@ -15,59 +13,28 @@ import numpy as np
 
 from rltrace.analysis.alarm import CRASH
 from rltrace.analysis.cascade import Cascade
-from rltrace.analysis.chains import Seconds
-from rltrace.analysis.differing import Difference, facts_that_differ, settings_that_differ
+from rltrace.analysis.differing import Difference, differing, settings_that_differ
+from rltrace.analysis.gate import metrics as m
+from rltrace.analysis.gate.baseline import framework_facts, hardware_of
+from rltrace.analysis.gate.changes import (
+    drift_of,
+    factor_changes,
+    guilty_stage,
+    rate,
+    stage_changes,
+)
+from rltrace.analysis.gate.contrast import TAU, contrast
+from rltrace.analysis.gate.findings import Drift, FactorChange, StageChange
+from rltrace.analysis.gate.panel import Panel, panel_of
+from rltrace.analysis.gate.series import RunSeries, columns_of
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.stats.interval import UNKNOWN, Interval
-from rltrace.analysis.stats.resampling import differences, rate_ratio, ratio
-from rltrace.analysis.step_figures import StepFigures, step_figures
+from rltrace.analysis.step_figures import step_figures
 from rltrace.trace.errors import CANNOT_TELL, RltraceError
 from rltrace.trace.run import Run
 from rltrace.trace.sampled import only_some
 
-ALIKE = 0.02
-"""A factor that changes by less than this is as it was."""
-
-
-@dataclass(frozen=True)
-class StageChange:
-    """Exposed seconds a step of a stage (or "wait", "unattributed", "between steps") in both runs,
-    which add up to the step's."""
-
-    name: str
-    before_s: float
-    after_s: float
-    difference_s: Interval
-
-
-@dataclass(frozen=True)
-class Drift:
-    """A property of the work a step did: `ratio` is second over first."""
-
-    name: str
-    before: float
-    after: float
-    ratio: Interval
-
-    @property
-    def changed(self) -> bool:
-        return self.ratio.excludes(1.0) and abs(math.log(self.ratio.value)) > ALIKE
-
-
-@dataclass(frozen=True)
-class FactorChange(Drift):
-    """A factor of goodput in both runs; the bounds of `ratio` are NaN where steps do not tell them.
-    `once`: it is measured once a run, so that nothing tells how much of its change is chance.
-    `share` is its part of the change of goodput (logarithms; NaN where goodput is unknown or
-    alike)."""
-
-    share: float
-    once: bool
-
-    @property
-    def changed(self) -> bool:
-        """Whether it is another one: surely, or by the only value that there is."""
-        return super().changed or (self.once and abs(math.log(self.ratio.value)) > ALIKE)
+_ALIKE = 0.02  # a factor that changes by less than this is as it was
 
 
 @dataclass(frozen=True)
@@ -79,7 +46,7 @@ class Comparison:
     or ended it, `only_some` that not all of its samples were recorded, `exposed_unknown` why nobody
     knows what held the steps of one up ("": it is known); there are no stages then."""
 
-    steps: tuple[int, int]
+    steps: tuple[int, ...]
     before_s: float
     after_s: float
     step_s: Interval
@@ -99,51 +66,61 @@ class Comparison:
     @property
     def stage(self) -> StageChange | None:
         """The stage that made most of the step's difference; None where none surely did."""
-        sign = math.copysign(1.0, self.step_s.value)
-        sure = [s for s in self.stages if s.difference_s.excludes(0.0)]
-        same = [s for s in sure if s.difference_s.value * sign > 0]
-        return max(same, key=lambda s: abs(s.difference_s.value), default=None)
+        return guilty_stage(self.stages, faster=self.step_s.value < 0)
 
     @property
     def factor(self) -> FactorChange | None:
-        """The factor that changed most; None where none did."""
-        sure = [one for one in self.factors if one.ratio.value > 0 and one.changed]
-        return max(sure, key=lambda f: abs(math.log(f.ratio.value)), default=None)
+        """The factor that changed most, surely or by the only value there is; None: none did."""
+        logs = {
+            one: abs(math.log(one.ratio.value))
+            for one in self.factors
+            if one.ratio.value > 0 and (one.once or one.ratio.excludes(1.0))
+        }
+        most = max(logs, key=lambda one: logs[one], default=None)
+        return most if most is not None and logs[most] > _ALIKE else None
 
 
 def compare(first: Run, second: Run) -> Comparison:
     """What differs from `first` to `second`. Errors: `RltraceError` where one has no step."""
     a, b = RunAnalysis(first), RunAnalysis(second)
-    x, y = _figures(a), _figures(b)
-    lengths, work = (x.length_s, y.length_s), (_work(x), _work(y))
-    step_ratio = ratio(*lengths)
+    panel = panel_of([_series(a)], [_series(b)], settled=True)
+    before_s, after_s = panel.values(rate("step", m.LENGTH, m.STEPS)).tolist()
+    step_ratio = _ratio(panel, m.LENGTH, m.STEPS)
+    tokens = m.GENERATED
+    work = _ratio(panel, tokens, m.STEPS)
+    if not work.known:
+        tokens = m.TRAINED
+        work = _ratio(panel, tokens, m.STEPS)
+    lengths = panel.figures(rate("step", m.LENGTH, m.STEPS))
+    step_s = contrast(panel, lengths, tau=TAU * max(before_s, after_s), logs=False)
     return Comparison(
-        steps=(x.steps, y.steps),
-        before_s=float(x.length_s.mean()),
-        after_s=float(y.length_s.mean()),
-        step_s=differences(*lengths, *lengths)[0],
+        steps=panel.steps,
+        before_s=before_s,
+        after_s=after_s,
+        step_s=step_s.interval(),
         step_ratio=step_ratio,
-        work_ratio=_rates((work[0], np.ones(x.steps)), (work[1], np.ones(y.steps))),
+        work_ratio=work,
         pace_ratio=step_ratio
-        if _same(*work)
-        else rate_ratio((x.length_s, work[0]), (y.length_s, work[1])),
-        rate_ratio=rate_ratio((x.useful_tokens, x.length_s), (y.useful_tokens, y.length_s)),
-        stages=_stages(x, y),
-        factors=_factors(a.cascade, b.cascade, x, y),
-        drift=_drift(x, y),
+        if work == Interval(1.0, 1.0, 1.0)
+        else _ratio(panel, m.LENGTH, tokens),
+        rate_ratio=_ratio(panel, m.USEFUL, m.LENGTH),
+        stages=stage_changes(panel, usual=False),
+        factors=_factors(a.cascade, b.cascade, panel),
+        drift=drift_of(panel),
         settings=settings_that_differ(first, second),
-        devices=facts_that_differ((first, a.devices), (second, b.devices)),
+        devices=differing(_facts(first), _facts(second)),
         unwell=(_unwell(a), _unwell(b)),
         only_some=(only_some(a.run.meta), only_some(b.run.meta)),
         exposed_unknown=a.untold or b.untold,
     )
 
 
-def _figures(analysis: RunAnalysis) -> StepFigures:
+def _series(analysis: RunAnalysis) -> RunSeries:
     figures = step_figures(analysis, analysis.steps)
     if figures is None:
         raise RltraceError(f"{analysis.run.path} has no complete step to compare", CANNOT_TELL)
-    return figures
+    numbers = [analysis.steps.windows[place].step for place in analysis.steady]
+    return RunSeries("", 0, np.array(numbers, np.int64), columns_of(figures))
 
 
 def _unwell(analysis: RunAnalysis) -> tuple[str, ...]:
@@ -151,106 +128,28 @@ def _unwell(analysis: RunAnalysis) -> tuple[str, ...]:
     return tuple(alarm.says for alarm in alarms if alarm.forbids or alarm.kind == CRASH)
 
 
-def _work(figures: StepFigures) -> Seconds:
-    """Tokens of each step: generated ones, or those trained on where nobody saw generation."""
-    generated = figures.generated_tokens
-    return figures.trained_tokens if np.isnan(generated).any() else generated
+def _facts(run: Run) -> dict[str, object]:
+    probed = "probe" in (run.meta.get("settings") or {})
+    return {**hardware_of(run), **framework_facts(run), "probed": probed}
 
 
-def _stages(x: StepFigures, y: StepFigures) -> tuple[StageChange, ...]:
-    if not (x.parts_s and y.parts_s):  # exposed times of one are not known
-        return ()
-    names = list(dict.fromkeys([*x.parts_s, *y.parts_s]))
-
-    def columns(figures: StepFigures) -> Seconds:
-        none = np.zeros(figures.steps)
-        return np.stack([figures.parts_s.get(name, none) for name in names], axis=1)
-
-    first, second = columns(x), columns(y)
-    found = differences(first, second, x.length_s, y.length_s)
-    means = (columns.mean(axis=0).tolist() for columns in (first, second))
-    changes = [
-        StageChange(name, before, after, difference)
-        for name, before, after, difference in zip(names, *means, found, strict=True)
-        if before or after
-    ]
-    return tuple(sorted(changes, key=lambda change: -abs(change.difference_s.value)))
+def _ratio(panel: Panel, of: str, per: str) -> Interval:
+    return contrast(panel, panel.figures(rate("", of, per))).mapped(math.exp)
 
 
-def _factors(
-    a: Cascade | None, b: Cascade | None, x: StepFigures, y: StepFigures
-) -> tuple[FactorChange, ...]:
+def _factors(a: Cascade | None, b: Cascade | None, panel: Panel) -> tuple[FactorChange, ...]:
+    """The factors of whole runs, each with the interval that its steps give it."""
     if a is None or b is None:
         return ()
-    by_step = {
-        "placement efficiency": rate_ratio((x.work_s, x.device_s), (y.work_s, y.device_s)),
-        "useful share": rate_ratio(
-            (x.useful_tokens, x.decided_tokens), (y.useful_tokens, y.decided_tokens)
-        ),
-        "freshness weight": ratio(_known(x.ess), _known(y.ess)),
-        "peak rate": rate_ratio((_work(x), x.work_s), (_work(y), y.work_s)),
-    }
-    goodputs = a.effective_tokens_per_device_s, b.effective_tokens_per_device_s
-    goodput_log = _log_ratio(*goodputs)
+    by_step = {one.name: one.ratio for one in factor_changes(panel)}
+    by_step["freshness weight"] = _ratio(panel, m.ESS, m.STEPS)
     changes = []
     for one, other in zip(a.factors, b.factors, strict=True):
         value = other.value / one.value if one.value else math.nan
-        # The ratio of whole runs with the interval that their steps give it.
         steps = by_step.get(one.name, UNKNOWN)
         ends = [value * end / steps.value for end in (steps.low, steps.high)]
         told = one.name in by_step
         change = Interval(value, *([1.0, 1.0] if told and value == 1.0 else ends))
-        share = math.nan
-        if abs(goodput_log) > ALIKE:
-            share = _log_ratio(one.value, other.value) / goodput_log
         once = not told and not math.isnan(value)
-        changes.append(FactorChange(one.name, one.value, other.value, change, share, once))
+        changes.append(FactorChange(one.name, one.value, other.value, change, once))
     return tuple(changes)
-
-
-def _log_ratio(before: float, after: float) -> float:
-    return math.log(after / before) if before and after / before > 0 else math.nan
-
-
-def _known(values: Seconds) -> Seconds:
-    return values[~np.isnan(values)]
-
-
-def _drift(x: StepFigures, y: StepFigures) -> tuple[Drift, ...]:
-    def rates(figures: StepFigures) -> dict[str, tuple[Seconds, Seconds]]:
-        ones = np.ones(figures.steps)
-        return {
-            "samples a step": (figures.generated_samples, ones),
-            "tokens a sample": (figures.generated_tokens, figures.generated_samples),
-            "tokens trained on a step": (figures.trained_tokens, ones),
-            "reward of a verdict": (figures.reward, ones),
-        }
-
-    found = []
-    for (name, first), second in zip(rates(x).items(), rates(y).values(), strict=True):
-        before, after = _rate(*first), _rate(*second)
-        if not (math.isnan(before) or math.isnan(after)):
-            found.append(Drift(name, before, after, _rates(_both(*first), _both(*second))))
-    return tuple(found)
-
-
-def _rates(first: tuple[Seconds, Seconds], second: tuple[Seconds, Seconds]) -> Interval:
-    """The ratio of two rates; exactly 1 where step by step the same was done (the same seed)."""
-    if _same(first[0], second[0]) and _same(first[1], second[1]):
-        return Interval(1.0, 1.0, 1.0)
-    return rate_ratio(first, second)
-
-
-def _same(first: Seconds, second: Seconds) -> bool:
-    """Whether two series are the same, step by step; unknown ones are not."""
-    return bool(len(first) == len(second) and (first == second).all())
-
-
-def _both(amount: Seconds, per: Seconds) -> tuple[Seconds, Seconds]:
-    known = ~np.isnan(amount) & ~np.isnan(per)
-    return amount[known], per[known]
-
-
-def _rate(amount: Seconds, per: Seconds) -> float:
-    a, p = _both(amount, per)
-    return float(a.sum() / p.sum()) if len(a) and p.sum() > 0 else math.nan

@@ -8,18 +8,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from rltrace.analysis.activity import TABLE_OF, Activity, OpenSpan
+from rltrace.analysis.alarm import ALARM, NOTE, Alarm
 from rltrace.analysis.damage import Damaged, damaged
-from rltrace.analysis.partial import PARTIAL
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.steps import STEP_FAILED
 from rltrace.hooks.recorder import COUNTED
 from rltrace.trace.dropped import Dropped
 from rltrace.trace.liveness import is_brought
-from rltrace.trace.manifest import read_manifest
 from rltrace.trace.run import Run
-from rltrace.trace.run_dir import CAPTURE_TOKENS, RECORDING_STOPPED
+from rltrace.trace.run_dir import CAPTURE_TOKENS, ELSEWHERE, NOT_WHOLE, PACK_LOST, RECORDING_STOPPED
 from rltrace.trace.sampled import only_some
-from rltrace.trace.schema import CAPTURED_TOKENS, TABLES
+from rltrace.trace.schema import CAPTURED_TOKENS
 from rltrace.trace.vocabulary import STAGE_SYMBOLS, Stage, word
 
 _MANY = 8
@@ -273,9 +272,6 @@ def step_known_until(run: Run, activity: Activity, start_ns: int, until_ns: int)
     return min((known_until(run, span, until_ns) for span in steps), default=until_ns)
 
 
-DROPPED, DELETED, NEVER = "dropped", "deleted", "never"
-
-
 def holds_token_ids(run: Run) -> bool | None:
     """Whether a run does; None where it does not and nobody has asked."""
     if run.has_rows(CAPTURED_TOKENS.name):
@@ -283,13 +279,36 @@ def holds_token_ids(run: Run) -> bool | None:
     return False if (run.meta.get("settings") or {}).get(CAPTURE_TOKENS) is True else None
 
 
-def why_none(run: Run) -> str:
-    """Why a run that was asked for them holds none: all were `DROPPED` to keep it small, somebody
-    has `DELETED` them, or, as far as its files tell, there were `NEVER` any."""
-    name = CAPTURED_TOKENS.name
-    manifest = read_manifest(run.path)
-    others = all((run.path / table).is_dir() for table in TABLES if table != name)
-    folder_is_gone = others and not (run.path / name).exists()
-    if folder_is_gone or (manifest is not None and manifest.captured_tokens):
-        return DELETED
-    return DROPPED if run.dropped is not None and run.dropped.rows.get(name) else NEVER
+# --- what was recorded in part only
+
+KIND = "part"
+PARTIAL = (ELSEWHERE, NOT_WHOLE, PACK_LOST)
+"""Problems of a run that are told by these alarms."""
+
+
+def partial(run: Run, untold: frozenset[Stage]) -> list[Alarm]:
+    """What of `run` is not here. Of a part nobody can tell what held the whole up; what a node had
+    not shipped when it died is a little at the end. `untold`: as of `untold_stages`."""
+    told = {what: [p for p in run.problems if p.get("what") == what] for what in PARTIAL}
+    found = _sampled(run, untold)
+    for problem in told[ELSEWHERE]:
+        says = f"{problem.get('detail')}: `rltrace report {problem.get('target')}`"
+        found.append(Alarm(KIND, ALARM, says))
+    for problem in told[NOT_WHOLE]:
+        found.append(Alarm(KIND, NOTE, f"{problem.get('target')}: {problem.get('detail')}"))
+    if lost := len(told[PACK_LOST]):
+        what = f"{lost} pack{'s' * (lost > 1)} of what was shipped {'is' if lost == 1 else 'are'}"
+        found.append(Alarm(KIND, ALARM, f"{what} missing or damaged, so rows may be missing"))
+    return found
+
+
+def _sampled(run: Run, untold: frozenset[Stage]) -> list[Alarm]:
+    """Nothing is wrong where only some samples have rows, as somebody wanted it so; but not all can
+    be told of the whole."""
+    if not (says := only_some(run.meta)):
+        return []
+    says += ": nothing is told of samples, their lags and groups, nor a wall; spans are whole"
+    if untold:
+        names = " and ".join(word(stage) for stage in sorted(untold))
+        says += f", but of {names} only samples tell: so it is unknown what held a step up"
+    return [Alarm(KIND, NOTE, says)]

@@ -13,19 +13,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from rltrace.analysis.activity import Activity
 from rltrace.analysis.chains import Seconds, summed
 from rltrace.analysis.followed import Followed
-from rltrace.analysis.for_samples import MOST_SPANS, Stretch, stretches
 from rltrace.analysis.intervals import Ints, mapped
 from rltrace.analysis.lanes import Lane, Lanes
-from rltrace.analysis.path_events import Events, Known, events_of, read_updates
+from rltrace.analysis.path_events import Events, Known, events_of, read_pieces, read_updates
 from rltrace.analysis.path_gates import Gates
-from rltrace.analysis.pieces import read_pieces
 from rltrace.analysis.stages import Breakdown
 from rltrace.analysis.stats.spread import Spread, spread
 from rltrace.analysis.steps import Steps
@@ -34,6 +32,8 @@ from rltrace.trace.sampled import only_some
 from rltrace.trace.vocabulary import Stage, word
 
 UNKNOWN = "unknown"
+MOST_SPANS = 1_000_000
+"""In a stretch, about, unless a step has more; several stretches are in memory at once."""
 _FEWEST_LINKED = 0.5
 _MOST_UNKNOWN = 0.25  # where more is unknown, what is not on the path may be after all
 
@@ -69,8 +69,8 @@ class CriticalPath:
     shares add up to the whole. `segments` is of how many stretches the whole path is made, which
     tells who draws it whether all of them can be (0 where it was not followed).
 
-    Where samples cannot be followed `is_traced` is false, `because` says why, and the figures are
-    those of the exposed rule, or none where exposed times are not known either.
+    Where samples cannot be followed `is_traced` is false, `because` says why, and there are no
+    figures.
     """
 
     is_traced: bool
@@ -96,12 +96,38 @@ def critical_path(
 ) -> CriticalPath:
     """The path by step and stage; `found` is what `find_path` says."""
     if isinstance(found, str):
-        if breakdown.untold:
-            return CriticalPath(False, found, len(steps.steady), (), math.nan, ())
-        charged = np.concatenate([breakdown.exposed_s, breakdown.unattributed_s[:, None]], axis=1)
-        return _result(steps, breakdown, charged, np.zeros(charged.shape, np.int64), found)
-    traced = _result(steps, breakdown, *_by_step(found, steps), "")
-    return replace(traced, segments=len(found))
+        return CriticalPath(False, found, len(steps.steady), (), math.nan, ())
+    seconds, counts = _by_step(found, steps)
+    names = [*(word(stage) for stage in Stage), UNKNOWN]
+    steady = list(steps.steady)
+    total_s = float(breakdown.steps_s[steady].sum())
+    exposed = np.concatenate([breakdown.exposed_s, breakdown.unattributed_s[:, None]], axis=1)
+
+    def share(values: Seconds) -> float:
+        return float(values[steady].sum()) / total_s if total_s else math.nan
+
+    shares = [
+        PathShare(
+            stage=name,
+            seconds=spread(seconds[steady, column]),
+            segments=int(counts[steady, column].sum()),
+            share=share(seconds[:, column]),
+            exposed_share=share(exposed[:, column]),
+        )
+        for column, name in enumerate(names)
+        if seconds[:, column].any() or exposed[:, column].any()
+    ]
+    return CriticalPath(
+        is_traced=True,
+        because="",
+        steps=len(steady),
+        shares=tuple(sorted(shares, key=lambda one: -one.share)),
+        unknown_share=share(seconds[:, -1]),
+        steps_s=tuple(
+            {name: float(row[i]) for i, name in enumerate(names) if row[i]} for row in seconds
+        ),
+        segments=len(found),
+    )
 
 
 def find_path(
@@ -250,35 +276,37 @@ def _by_step(path: tuple[PathSegment, ...], steps: Steps) -> tuple[Seconds, Ints
     return summed(place, length[inside] / 1e9, size).reshape(shape), counts.reshape(shape)
 
 
-def _result(
-    steps: Steps, breakdown: Breakdown, seconds: Seconds, counts: Ints, because: str
-) -> CriticalPath:
-    names = [*(word(stage) for stage in Stage), UNKNOWN]
-    steady = list(steps.steady)
-    total_s = float(breakdown.steps_s[steady].sum())
-    exposed = np.concatenate([breakdown.exposed_s, breakdown.unattributed_s[:, None]], axis=1)
+# --- a long run in stretches of steps, so that what is looked at closely fits into memory
+# Each stretch is looked at with some steps before it and after it, its margins.
 
-    def share(values: Seconds) -> float:
-        return float(values[steady].sum()) / total_s if total_s else float("nan")
+_ALWAYS = 1 << 62
+_MARGIN = 8  # parts of a stretch that one margin is
 
-    shares = [
-        PathShare(
-            stage=name,
-            seconds=spread(seconds[steady, column]),
-            segments=int(counts[steady, column].sum()),
-            share=share(seconds[:, column]),
-            exposed_share=share(exposed[:, column]),
-        )
-        for column, name in enumerate(names)
-        if seconds[:, column].any() or exposed[:, column].any()
-    ]
-    return CriticalPath(
-        is_traced=not because,
-        because=because,
-        steps=len(steady),
-        shares=tuple(sorted(shares, key=lambda one: -one.share)),
-        unknown_share=share(seconds[:, -1]),
-        steps_s=tuple(
-            {name: float(row[i]) for i, name in enumerate(names) if row[i]} for row in seconds
-        ),
-    )
+
+@dataclass(frozen=True)
+class Stretch:
+    """Steps `first` to `last` (places in `Steps.windows`); with their margins they are those from
+    `seen_first` to `seen_last`, from `since_ns` to `until_ns` (Unix). The outermost have no end."""
+
+    first: int
+    last: int
+    seen_first: int
+    seen_last: int
+    since_ns: int
+    until_ns: int
+
+
+def stretches(activity: Activity, steps: Steps, most_spans: int = MOST_SPANS) -> Sequence[Stretch]:
+    """All steps, in order; one stretch where there are not too many spans for that."""
+    windows = steps.windows
+    count = -(-sum(activity.spans_of_stage.values()) // most_spans)
+    size = -(-len(windows) // max(1, count))
+    margin = -(-size // _MARGIN)
+    found = []
+    for first in range(0, len(windows), max(1, size)):
+        last = min(first + size, len(windows)) - 1
+        before, after = max(0, first - margin), min(last + margin, len(windows) - 1)
+        since = windows[before].start_ns if before else -_ALWAYS
+        until = windows[after].end_ns if after < len(windows) - 1 else _ALWAYS
+        found.append(Stretch(first, last, before, after, since, until))
+    return found

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rltrace.analysis.intervals import Floats, run_before
+from rltrace.analysis.intervals import Floats
 from rltrace.trace.run import Run
 
 BUSY = "gpu/busy_percent"
@@ -70,20 +70,3 @@ def device_load(run: Run, since_ns: int, until_ns: int, parts: int) -> tuple[Dev
             )
         )
     return tuple(found)
-
-
-# --- how many trajectories were being generated at once, as the run went on
-
-
-def in_flight(run: Run, since_ns: int, until_ns: int, parts: int) -> Floats:
-    """The mean number of trajectories in flight in each of `parts` equal parts of the time between
-    two moments (Unix ns); one that never ended is in none. Empty where no trajectory was in any."""
-    rows = run.ask_columns(
-        "select start_ns, end_ns from raw_trajectories where start_ns > 0 and end_ns > start_ns "
-        f"and end_ns > {since_ns} and start_ns < {until_ns}"
-    )
-    start, end = (np.asarray(rows[name], np.int64) - since_ns for name in ("start_ns", "end_ns"))
-    if not len(start):
-        return np.zeros(0)
-    edges = np.linspace(0, until_ns - since_ns, parts + 1)
-    return np.asarray(np.diff(run_before(start, end, edges)) / np.diff(edges)).clip(0)

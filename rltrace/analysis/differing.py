@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from rltrace.analysis.command_form import forms, given
-from rltrace.analysis.devices import Devices
 from rltrace.analysis.playbook import WRAP_SYNC, frameworks
 from rltrace.trace.run import Run
 
@@ -31,25 +30,6 @@ def settings_that_differ(first: Run, second: Run) -> tuple[Difference, ...]:
     if only[0] or only[1]:
         return (Difference("command", " ".join(only[0]), " ".join(only[1])),)
     return ()
-
-
-def facts_that_differ(
-    first: tuple[Run, Devices], second: tuple[Run, Devices]
-) -> tuple[Difference, ...]:
-    """Devices, hosts and programs of two runs, each with its devices."""
-    return differing(_facts(*first), _facts(*second))
-
-
-def _facts(run: Run, devices: Devices) -> dict[str, Any]:
-    return {
-        "device": devices.name or devices.kind,
-        "devices": devices.count,
-        "hosts": len({p.node for p in run.processes}),
-        "framework": run.meta.get("framework"),
-        "framework version": run.meta.get("framework_version"),
-        "rltrace version": run.meta.get("rltrace_version"),
-        "probed": "probe" in (run.meta.get("settings") or {}),
-    }
 
 
 def differing(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[Difference, ...]:

@@ -7,9 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rltrace.analysis.ceiling import NO_MORE, most_gain
+from rltrace.analysis.ceiling import held
 from rltrace.analysis.differing import stated_settings
-from rltrace.analysis.gains import freshness_gain, samples_gain
 from rltrace.analysis.playbook import Move, Setting, moves, settings_for
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.stats.estimate import Estimate
@@ -19,7 +18,6 @@ from rltrace.analysis.walls.sparse_reward import successes
 from rltrace.analysis.walls.stage_wall import that_count
 from rltrace.analysis.walls.stage_walls import TOOLS
 from rltrace.analysis.walls.wall import ENV_REWARD, FRESHNESS, Wall
-from rltrace.analysis.whatif.levers import LEVERS, ON
 from rltrace.analysis.whatif.predict import Prediction, Source, predictor
 from rltrace.analysis.whatif.trust import OffTheRun, is_off
 from rltrace.trace.errors import RltraceError
@@ -30,7 +28,10 @@ _GOOD = 1.02  # a gain below this is none
 
 _SLOW_LINK_GB_PER_S = 1.0  # about what one 10 Gbit/s link carries
 _LEAST_OF_UPDATE = 0.05
-_ESS_FALLS = ("ESS falls with each version of lag by one factor (low end) or faster (high end)",)
+_BETA = "a chance of success for each prompt, drawn from one beta distribution"
+_ESS_FALLS: tuple[str, ...] = (
+    "ESS falls with each version of lag by one factor (low end) or faster (high end)",
+)
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,6 @@ def fixes_for(
     what the run has already is not advised, nor an option that it lacks where it states all."""
     walls = ranking.binding
     names = [wall.name for wall in walls]
-    predict = predictor(source) if source is not None else None
     stages = _stages(analysis, walls)
     aside: tuple[str, ...] = ()
     if not bytes_take_time(analysis):
@@ -118,16 +118,22 @@ def fixes_for(
     load = analysis.workload
     off = load is not None and is_off(load)
     tools_hold = load is not None and load.engine.tools_hold
+    ask = predictor(source) if source is not None else None
+
+    def predict(moved: Sequence[tuple[str, str]]) -> Prediction:
+        if ask is None:
+            raise RltraceError("the run cannot be replayed")
+        return held(ask(moved), ranking.walls, tools_hold)
+
     found: dict[tuple[str, str, str], Fix] = {}  # a move may be against two walls that bind
     for move in moves():
         seen = not move.stage or move.stage in stages
         if move.wall not in names or not seen or move.saves in aside:
             continue
         known = settings_for(*framework, move)
-        fix = _fix(analysis, _worded(move, stages), known, predict, current)
+        fix = _fix(analysis, move, known, predict, current)
         if fix and (fix.setting or fix.goodput_gain is not None or (off and fix.lever)):
-            held = _within(fix, ranking.walls, tools_hold)
-            found.setdefault((fix.move, fix.setting, fix.lever), held)
+            found.setdefault((fix.move, fix.setting, fix.lever), fix)
     return tuple(sorted(found.values(), key=lambda fix: (_rank(fix), -fix.worth, fix.effort)))
 
 
@@ -154,93 +160,54 @@ def bytes_take_time(analysis: RunAnalysis) -> bool:
     return at_least_s >= _LEAST_OF_UPDATE * moved.update_s.mean
 
 
-def _within(fix: Fix, walls: tuple[Wall, ...], tools_hold: bool) -> Fix:
-    """The fix, with no end of a gain beyond what the run would gain without the stage that it
-    shortens at all."""
-    if fix.goodput_gain is None:
-        return fix
-    most = most_gain([fix.lever], walls, tools_hold)
-    gain = fix.gain.at_most(most) if fix.gain else None
-    held = replace(fix, gain=gain, goodput_gain=fix.goodput_gain.at_most(most))
-    return fix if held == fix else replace(held, rests_on=(*fix.rests_on, NO_MORE))
-
-
 def _rank(fix: Fix) -> int:
     if fix.goodput_gain is None:
         return 1
     return 0 if fix.gains else 2
 
 
-def _worded(move: Move, stages: set[str]) -> Move:
-    """The move, said of what is slow here: of verdicts, where no tool was seen."""
-    if word(Stage.ENV) in stages or move.wall != ENV_REWARD:
-        return move
-    said, risk = (text.replace("tools", "verdicts") for text in (move.move, move.risk))
-    return replace(move, move=said, risk=risk)
-
-
 def _fix(
     analysis: RunAnalysis,
     move: Move,
     known: tuple[Setting, ...],
-    predict: _Predict | None,
+    predict: _Predict,
     current: Mapping[str, Any],
 ) -> Fix | None:
     """A move as the settings `known` make it; None where it does not apply to the run."""
-    stated, values = stated_settings(analysis.run), move.values
+    stated, value = stated_settings(analysis.run), move.value
     if move.lever == "lag_bound":  # below 1 actors wait for every update
-        values = (str(max(1, analysis.freshness.bound.sure)),)
-    settings = not_yet(tuple(one for one in known if one.is_of(stated)), values, current)
+        value = str(max(1, analysis.freshness.bound.sure))
+    settings = not_yet(tuple(one for one in known if one.is_of(stated)), value, current)
     if not settings and (not move.lever or any(not _is_amount(one.value) for one in known)):
         return None
     found: Prediction | None = None
     gain: Estimate | None = None
-    lever = ""
-    rests: tuple[str, ...] = _ESS_FALLS
+    lever, rests = "", _ESS_FALLS
     why = move.no_number or "no lever of the what-if replay stands for this move"
     if move.wall == FRESHNESS and move.lever == "lag_bound":
-        lever = f"lag_bound={values[0]}"
-        gain = _of_freshness(analysis, float(values[0]))
+        lever = f"lag_bound={value}"
+        gain = _of_freshness(analysis, float(value))
         why = "the lag keeps within this bound already"
-    elif move.lever == "samples":
-        gain = samples_gain(successes(analysis), float(values[0].removeprefix("x")))
-        why = "too few groups succeed to tell how chances differ between prompts"
-        if gain is not None and predict is not None:
-            try:
-                found = predict([(move.lever, values[0])])
-                lever, gain = f"{move.lever}={values[0]}", gain.and_then(found.goodput_gain)
-            except OffTheRun as error:  # what the samples cost is half of it
-                gain, lever, why = None, f"{move.lever}={values[0]}", str(error)
-            except RltraceError:  # what they cost is not known
-                pass
-        beta = "a chance of success for each prompt, drawn from one beta distribution"
-        costs = found.rests_on if found else ()
-        rests = (beta, *(costs or ("a sample costs what it costs now",)))
-    elif move.lever and predict is not None:
-        for value in values:
-            try:
-                other = predict([(move.lever, value)])
-            except OffTheRun as error:
-                why, lever = str(error), f"{move.lever}={value}"
-                break
-            except RltraceError as error:
-                why = str(error)
-                if "cannot be moved here" in why and "already" in why:
-                    return None
-                continue
-            if found is None or other.goodput_gain.middle > found.goodput_gain.middle:
-                found, lever = other, f"{move.lever}={value}"
     elif move.lever:
-        why = "the run cannot be replayed"
-    first = settings[0] if settings else None
-    if gain is None:
+        found, lever, why = _predicted(predict, move.lever, value)
+        if "cannot be moved here" in why and "already" in why:
+            return None
         rests = found.rests_on if found else ()
+    if move.lever == "samples":
+        off_the_run = bool(lever) and found is None  # what the samples cost is half of it
+        gain = samples_gain(successes(analysis), float(value.removeprefix("x")))
+        if gain is None:
+            found, lever, why = None, "", "too few groups succeed to tell how chances differ"
+        else:
+            gain = gain.and_then(found.goodput_gain) if found else None if off_the_run else gain
+            rests = (_BETA, *(rests or ("a sample costs what it costs now",)))
+    first = settings[0] if settings else None
     return Fix(
         wall=move.wall,
         move=move.move,
-        size=_size(move, lever),
+        size=move.size.format(value=lever.partition("=")[2]) if lever else "",
         setting=first.option if first else "",
-        value=_value(first, values, current) if first else None,
+        value=_value(first, value, current) if first else None,
         needs=first.needs if first else {},
         effect=first.effect if first else "",
         also=tuple(f"{s.option}={s.value}" for s in settings[1:]),
@@ -249,7 +216,7 @@ def _fix(
         goodput_gain=gain if gain is not None else found.goodput_gain if found else None,
         verdict="faster" if gain is not None else found.verdict if found else "",
         no_number=why if found is None and gain is None else "",
-        rests_on=rests,
+        rests_on=rests if gain is not None or found is not None else (),
         effort=move.effort,
         risk=move.risk,
         watch=move.watch,
@@ -257,8 +224,19 @@ def _fix(
     )
 
 
+def _predicted(predict: _Predict, lever: str, value: str) -> tuple[Prediction | None, str, str]:
+    """`(prediction, the lever as it was moved, why there is none)`."""
+    moved = f"{lever}={value}"
+    try:
+        return predict([(lever, value)]), moved, ""
+    except OffTheRun as error:
+        return None, moved, str(error)
+    except RltraceError as error:
+        return None, "", str(error)
+
+
 def not_yet(
-    settings: tuple[Setting, ...], values: tuple[str, ...], current: Mapping[str, Any]
+    settings: tuple[Setting, ...], value: str, current: Mapping[str, Any]
 ) -> tuple[Setting, ...]:
     """Of the settings that make a move those that the run does not have, each with what it needs
     and the run lacks. One that it has tells in which of the configurations it is."""
@@ -266,7 +244,7 @@ def not_yet(
     def has(option: str, value: Any) -> bool:
         return option in current and bool(current[option] == value)
 
-    made = {one.config for one in settings if has(one.option, _value(one, values, current))}
+    made = {one.config for one in settings if has(one.option, _value(one, value, current))}
 
     def lacks(one: Setting) -> dict[str, Any]:
         unmet = {k: v for k, v in one.needs.items() if not _meets(current.get(k), v)}
@@ -275,7 +253,7 @@ def not_yet(
     return tuple(
         replace(one, needs=lacks(one))
         for one in settings
-        if not has(one.option, _value(one, values, current)) and (not made or one.config in made)
+        if not has(one.option, _value(one, value, current)) and (not made or one.config in made)
     )
 
 
@@ -311,19 +289,11 @@ def _of_freshness(analysis: RunAnalysis, bound: float) -> Estimate | None:
     return Estimate(min(least.low, found.low), found.middle, max(most.high, found.high))
 
 
-def _size(move: Move, lever: str) -> str:
-    name, _, value = lever.partition("=")
-    if move.size and value:
-        return move.size.format(value=value)
-    is_switch = name in LEVERS and LEVERS[name].tries == ON
-    return value if _is_amount(value) and not is_switch else ""
-
-
-def _value(setting: Setting, values: tuple[str, ...], current: Mapping[str, Any]) -> Any:
+def _value(setting: Setting, value: str, current: Mapping[str, Any]) -> Any:
     """The value to set: a rule ("x2", "lag bound") worked out where the settings are known."""
     rule = setting.value
     if rule == "lag bound":
-        return int(values[0])
+        return int(value)
     now = current.get(setting.option)
     if isinstance(rule, str) and rule.startswith("x") and isinstance(now, int | float):
         factor = _number(rule[1:])
@@ -337,3 +307,74 @@ def _number(text: str) -> float:
         return float(text)
     except ValueError:
         return math.nan
+
+
+# --- what moves against statistical walls would gain: no replay of events tells that
+# Freshness: ESS falls with lag k as a^k (a policy that drifts in random directions: the variance of
+# the log-ratio grows with k) to a^(k²) (in one direction: with k²).
+# Samples: the chance of success differs between groups as a beta distribution, fitted to the run's
+# groups; K samples are all alike with a chance in closed form.
+
+_FOLDS = 5
+_T4 = 2.776  # two-sided 95 % of Student's t for 4 degrees of freedom
+_SHAPES = [10 ** (place / 6 - 2) for place in range(25)]  # 0.01 to 100
+
+
+def freshness_gain(weight: float, base: float, mean_lag: float, bound: float) -> Estimate | None:
+    """Effective tokens with lags up to `bound` over those now; `weight` is ESS / N now, `base` that
+    at lag 0. None where the lag is within the bound, or nothing is known."""
+    if not (0 < weight < base <= 1) or not mean_lag > bound >= 0:
+        return None
+    kept = weight / base
+    low = base * kept ** (bound / mean_lag) / weight
+    high = base * kept ** ((bound / mean_lag) ** 2) / weight
+    return Estimate(low, math.sqrt(low * high), high)
+
+
+def signal_share(successes: Sequence[tuple[int, int]], samples: int) -> float:
+    """Expected share of groups with a signal at `samples` a group, from `(successes, samples)` of
+    the groups of a run; NaN where there are none."""
+    if not successes:
+        return math.nan
+    a, b = _fit(successes)
+    alike = math.exp(_log_beta(a + samples, b) - _log_beta(a, b))
+    alike += math.exp(_log_beta(a, b + samples) - _log_beta(a, b))
+    return 1 - alike
+
+
+def samples_gain(successes: Sequence[tuple[int, int]], factor: float) -> Estimate | None:
+    """Share of groups with a signal at `factor` times the samples, over that now. The range is a
+    jackknife over fifths of the groups. None where there are too few of them, or none succeeds."""
+    if len(successes) < _FOLDS or not any(won for won, _ in successes):
+        return None
+    size = round(sum(of for _, of in successes) / len(successes))
+
+    def gain(groups: Sequence[tuple[int, int]]) -> float:
+        now = signal_share(groups, size)
+        return math.log(signal_share(groups, round(factor * size)) / now) if now else math.nan
+
+    middle = gain(successes)
+    left = [
+        gain([one for place, one in enumerate(successes) if place % _FOLDS != fold])
+        for fold in range(_FOLDS)
+    ]
+    mean = sum(left) / _FOLDS
+    error = math.sqrt((_FOLDS - 1) / _FOLDS * sum((one - mean) ** 2 for one in left))
+    if math.isnan(middle) or math.isnan(error):
+        return None
+    half = _T4 * error
+    return Estimate(math.exp(middle - half), math.exp(middle), math.exp(middle + half))
+
+
+def _fit(successes: Sequence[tuple[int, int]]) -> tuple[float, float]:
+    """Shapes of the likeliest beta-binomial, on a grid that is fine enough for a range."""
+    return max(
+        ((a, b) for a in _SHAPES for b in _SHAPES),
+        key=lambda shape: sum(
+            _log_beta(shape[0] + k, shape[1] + n - k) - _log_beta(*shape) for k, n in successes
+        ),
+    )
+
+
+def _log_beta(a: float, b: float) -> float:
+    return math.lgamma(a) + math.lgamma(b) - math.lgamma(a + b)

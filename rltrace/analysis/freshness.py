@@ -16,12 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rltrace.analysis.intervals import Columns
-from rltrace.analysis.lag_priors import Prior, prior_for
-from rltrace.analysis.samples import GENERATED_SAMPLES, TRAINED_SAMPLES
+from rltrace.analysis.samples import GENERATED_SAMPLES
 from rltrace.analysis.staleness import LAG_UNIT, Staleness
-from rltrace.analysis.stats.spread import Spread, spread, spread_of
+from rltrace.analysis.stats.spread import Spread, spread
 from rltrace.analysis.stats.student import t95
 from rltrace.trace.run import Run
+from rltrace.trace.texts import packaged_toml
 from rltrace.trace.vocabulary import Fate
 
 ESS_LIMIT = 0.5
@@ -69,8 +69,7 @@ class LagBound:
 class Freshness:
     """How much of what was trained on counts, and at which lag. `overall` is None where no learner
     gave ratio statistics. `weight` is the part of the trained tokens that counts: the effective
-    sample size of each step, weighted by its tokens, from `weight_low` to `weight_high`. `queue_s`
-    is the age of samples from their last token to their training."""
+    sample size of each step, weighted by its tokens, from `weight_low` to `weight_high`."""
 
     unit: VersionUnit
     objective: str
@@ -85,7 +84,6 @@ class Freshness:
     weight_high: float
     weight_source: str
     infinite_ratios: int
-    queue_s: Spread
 
 
 def freshness(run: Run, lags: Staleness) -> Freshness:
@@ -104,7 +102,6 @@ def freshness(run: Run, lags: Staleness) -> Freshness:
         source = "effective sample size of the recorded ratios"
     else:
         weight, low, high, source = _by_prior(lags, prior)
-    waited = f"({TRAINED_SAMPLES} from trained where end_ns > 0 and time_ns >= end_ns)"
     return Freshness(
         unit=unit,
         objective=objective,
@@ -119,7 +116,6 @@ def freshness(run: Run, lags: Staleness) -> Freshness:
         weight_high=high,
         weight_source=source,
         infinite_ratios=int(sums.infinite.sum()),
-        queue_s=spread_of(run, "(time_ns - end_ns) / 1e9", waited),
     )
 
 
@@ -324,3 +320,29 @@ def _left_out(estimate: Callable[..., Floats], *by_step: Floats) -> tuple[float,
     deviation = math.sqrt((n - 1) / n * float(((without - without.mean()) ** 2).sum()))
     half = t95(n - 1) * deviation
     return whole, max(0.0, whole - half), min(1.0, whole + half)
+
+
+# --- what is published about tolerable lag: a label where a run has no figures of it
+
+
+@dataclass(frozen=True)
+class Prior:
+    """Systems with this objective run at lags up to `held` without remark, and harm is reported
+    from `doubtful` on; both in learner steps. `assumed`: the run did not say its objective."""
+
+    objective: str
+    held: int
+    doubtful: int
+    source: str
+    assumed: bool
+
+
+def prior_for(objective: str) -> Prior:
+    """The prior of an objective by any of its names. Plain PPO's, which tolerates least, where the
+    objective is unknown (an empty string, or a name that the table does not have)."""
+    table = packaged_toml("analysis/data/lag_priors.toml")["prior"]
+    found = [entry for entry in table if objective.lower() in entry["match"]]
+    entry = (found or table)[0]
+    return Prior(
+        entry["objective"], entry["held"], entry["doubtful"], entry["source"], assumed=not found
+    )

@@ -5,47 +5,27 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rltrace.analysis.intervals import Bools, Ints
 from rltrace.analysis.steps import Steps
 from rltrace.trace.run import Run
-from rltrace.trace.vocabulary import Finish
 
-Floats = NDArray[np.float64]
-
-_CUT = (int(Finish.ABORT), int(Finish.TIMEOUT), int(Finish.ERROR))
 _OF_ONE_STEP = 0.9
 
 
 @dataclass(frozen=True)
 class Generated:
-    """One place for each trajectory, in the order of their ends; NaN: unknown (flags: 0 or 1).
-    `start_ns` and `end_ns` are Unix ns; `verdict_s` is how long its verdicts took, one after the
-    other. `batch` numbers the step in which a trajectory was and ended, where generation takes
+    """One place for each trajectory, in the order of their ends. `start_ns` and `end_ns` are Unix
+    ns. `batch` numbers the step in which a trajectory was and ended, where generation takes
     turns with the steps: what a step waits for; -1: of none."""
 
     start_ns: Ints
     end_ns: Ints
     group: Ints
-    tokens: Floats
-    first_token_s: Floats
-    env_s: Floats
-    verdict_s: Floats
-    preempted: Floats
-    cut_short: Floats
-    at_limit: Floats
-    mixed: Floats
     batch: Ints
 
     def __len__(self) -> int:
         return len(self.start_ns)
-
-    @property
-    def latency_s(self) -> Floats:
-        """From the request to the last token."""
-        seconds: Floats = (self.end_ns - self.start_ns) / 1e9
-        return seconds
 
     @property
     def in_batches(self) -> bool:
@@ -75,41 +55,22 @@ def read_generated(run: Run, steps: Steps, placement: str = "") -> Generated:
             group by trajectory having count(*) > 1),
         ended as (
             select trajectory, min(start_ns) as start_ns, max(end_ns) as end_ns,
-                   coalesce(max(nullif("group", -1)), -1) as "group",
-                   max(response_tokens) as tokens,
-                   min(first_token_ns) filter (first_token_ns > 0) as first_token_ns,
-                   max(env_ns) as env_ns, max(preemptions) as preemptions, max(finish) as finish,
-                   min(nullif(first_version, -1)) as first, max(nullif(last_version, -1)) as last
+                   coalesce(max(nullif("group", -1)), -1) as "group"
             from raw_grouped_trajectories where {within} and trajectory in (from several)
             group by trajectory
             union all
-            select trajectory, start_ns, end_ns, "group", response_tokens,
-                   case when first_token_ns > 0 then first_token_ns end, env_ns, preemptions,
-                   finish, nullif(first_version, -1), nullif(last_version, -1)
+            select trajectory, start_ns, end_ns, "group"
             from raw_grouped_trajectories anti join several using (trajectory) where {within})
-        select start_ns, end_ns, "group",
-               nullif(tokens, -1)::double as tokens,
-               case when first_token_ns >= start_ns and first_token_ns <= end_ns
-                    then (first_token_ns - start_ns) / 1e9 end as first_token_s,
-               nullif(env_ns, -1) / 1e9 as env_s, verdict_ns / 1e9 as verdict_s,
-               (nullif(preemptions, -1) > 0)::double as preempted,
-               (nullif(finish, -1) in {_CUT})::double as cut_short,
-               (nullif(finish, -1) = {int(Finish.LENGTH)})::double as at_limit,
-               (first <> last)::double as mixed
-        from ended left join sample_verdicts using (trajectory)
+        select start_ns, end_ns, "group" from ended
     """).fetchnumpy()
     order = np.argsort(found["end_ns"], kind="stable")
-
-    def column(name: str) -> Floats:
-        return np.ma.filled(np.ma.asarray(found.pop(name), np.float64), np.nan).take(order)
 
     def whole(name: str) -> Ints:
         return np.asarray(found.pop(name), np.int64).take(order)
 
     start, end, group = whole("start_ns"), whole("end_ns"), whole("group")
     batch = _batches(start, end, steps, placement)
-    others = {name: column(name) for name in list(found)}
-    return Generated(start_ns=start, end_ns=end, group=group, batch=batch, **others)
+    return Generated(start, end, group, batch)
 
 
 def _batches(start: Ints, end: Ints, steps: Steps, placement: str) -> Ints:

@@ -16,11 +16,11 @@ import numpy as np
 
 from rltrace.analysis.codes import named
 from rltrace.analysis.devices import Devices, count_devices
-from rltrace.analysis.prices import Price, given_price, table_price
 from rltrace.analysis.samples import DECIDED_SAMPLES, TRAINED_SAMPLES
 from rltrace.analysis.steps import Steps
 from rltrace.trace.run import Run
 from rltrace.trace.tables import Tables
+from rltrace.trace.texts import packaged_toml
 from rltrace.trace.vocabulary import Fate, Finish, Stage, word
 
 MASKED = "masked out of the loss"
@@ -87,11 +87,6 @@ class Goodput:
     def useful_known_tokens_per_device_s(self) -> float:
         """Of tokens that are surely useful: the lower end of the range."""
         return self._a_device_second(self.trained.useful_known_tokens)
-
-    @property
-    def trained_tokens_per_device_s(self) -> float:
-        """Of all tokens trained on."""
-        return self._a_device_second(self.trained.tokens)
 
     def _a_device_second(self, tokens: float) -> float:
         device_s = self.devices.count * self.window_s
@@ -235,3 +230,33 @@ def step_goodput(run: Run, steps: Steps) -> tuple[StepGoodput, ...]:
             tokens[:-1].tolist(), (devices * w.length_s for w in steps.windows), strict=True
         )
     )
+
+
+# --- what a device costs: the user's price, the run's, or the packaged table's with its date
+
+
+@dataclass(frozen=True)
+class Price:
+    """US$ per device-hour. `low` and `high` bound what public lists ask, where the price is the
+    table's; `date` is the table's, and empty for a price that was given."""
+
+    usd_per_hour: float
+    low_usd_per_hour: float
+    high_usd_per_hour: float
+    date: str
+    source: str
+
+
+def given_price(usd_per_hour: float, source: str) -> Price:
+    return Price(usd_per_hour, usd_per_hour, usd_per_hour, "", source)
+
+
+def table_price(device: str) -> Price | None:
+    """The packaged table's price of a device by its name as the driver tells it; None: unknown."""
+    table = packaged_toml("analysis/data/prices.toml")
+    for entry in table["gpu"]:
+        if any(part in device.lower() for part in entry["match"]):
+            low, high = entry["range_usd_per_hour"]
+            source = f"{entry['name']}: {entry['source']}"
+            return Price(entry["usd_per_hour"], low, high, table["date"], source)
+    return None

@@ -9,8 +9,8 @@ import numpy as np
 
 from rltrace.analysis.alarm import ALARM, NAMED, NOTE, Alarm
 from rltrace.analysis.codes import named
+from rltrace.analysis.coverage import partial
 from rltrace.analysis.generating import FEWEST_ALIKE
-from rltrace.analysis.partial import partial
 from rltrace.analysis.progress import crash, failed, hang, killed, lost, stuck_in_the_first
 from rltrace.analysis.reward_curve import RewardCurve
 from rltrace.analysis.run_analysis import RunAnalysis

@@ -1,6 +1,5 @@
 """What rltrace itself cost the job: events and captured tokens times the cost of one, over wall
-time. Where captured tokens have been dropped or deleted since, and of a part of a run, they are
-taken to be all that its trajectories say they had."""
+time."""
 
 from __future__ import annotations
 
@@ -8,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from rltrace.analysis.activity import Activity
-from rltrace.analysis.coverage import NEVER, holds_token_ids, why_none
+from rltrace.analysis.coverage import holds_token_ids
 from rltrace.analysis.devices import AGENT
 from rltrace.trace.run import Run
 from rltrace.trace.sampled import only_some
@@ -25,7 +24,7 @@ DEFAULT_TOKEN_COST_NS = 200.0
 class OwnCost:
     """`event_cost_ns` is the mean over the run's `events`. `share` is of the wall time of the job's
     processes together (the agents, which run beside it, left out), the captured `tokens` included;
-    `worst_share` that of the one (`worst_who`) which recorded the most for its time."""
+    `worst_share` that of the one which recorded the most for its time."""
 
     events: int
     processes: int
@@ -33,7 +32,6 @@ class OwnCost:
     calibrated: bool
     share: float
     worst_share: float
-    worst_who: str
     tokens: int = 0
     token_cost_ns: float = 0.0
 
@@ -64,7 +62,6 @@ def own_cost(run: Run, activity: Activity, recorded_until_ns: int) -> OwnCost:
     told = {} if only_some(run.meta) else wall_ns
     shares = {p: cost_ns[p] / wall for p, wall in told.items() if p in events}
     total_ns = sum(wall_ns[p] for p in shares)
-    worst = max(shares, key=lambda p: shares[p], default=None)
     count = sum(events.values())
     return OwnCost(
         events=count,
@@ -72,24 +69,16 @@ def own_cost(run: Run, activity: Activity, recorded_until_ns: int) -> OwnCost:
         event_cost_ns=sum(events_ns.values()) / count if count else span_ns,
         calibrated=calibrated,
         share=sum(cost_ns[p] for p in shares) / total_ns if total_ns else float("nan"),
-        worst_share=float("nan") if worst is None else shares[worst],
-        worst_who="" if worst is None else run.processes[worst].who,
+        worst_share=max(shares.values(), default=float("nan")),
         tokens=sum(tokens.values()),
         token_cost_ns=token_ns,
     )
 
 
 def _tokens(run: Run) -> Counter[int]:
-    """About how many tokens each process captured, where any did."""
-    held = holds_token_ids(run)
-    if held is None or (not held and why_none(run) == NEVER):
-        return Counter()
-    gone = run.dropped is not None and run.dropped.rows.get(CAPTURED_TOKENS.name)
-    if held and not gone and run.range is None:
-        return run.rows_of_processes(CAPTURED_TOKENS.name)
-    had = "greatest(coalesce(prompt_tokens, 0), 0) + greatest(coalesce(response_tokens, 0), 0)"
-    of = f"select process, sum({had})::bigint from raw_trajectories where start_ns > 0 group by 1"
-    return Counter(dict(run.ask(of)))
+    """About how many captured tokens of each process are there."""
+    name = CAPTURED_TOKENS.name
+    return run.rows_of_processes(name) if holds_token_ids(run) else Counter()
 
 
 def _costs_ns(run: Run, captures: bool) -> tuple[tuple[float, float, float], bool]:

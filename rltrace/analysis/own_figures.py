@@ -10,10 +10,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from rltrace.analysis.activity import Activity
 from rltrace.analysis.chains import Seconds
-from rltrace.analysis.intervals import Intervals, Ints
-from rltrace.analysis.intervals import union as union_of
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.steps import Steps
 from rltrace.hooks.hook import OwnFigure
@@ -157,7 +154,7 @@ def _true(analysis: RunAnalysis, figure: OwnFigure) -> Seconds:
     stages = [Stage[name.upper()] for name in figure.stages]
     if not any(activity.processes_of_stage.get(stage) for stage in stages):
         return unknown
-    return _busy_s(activity, steps, stages)
+    return analysis.breakdown.runs_s(stages)
 
 
 def _means_between(own: Seconds, true: Seconds) -> Seconds:
@@ -167,30 +164,6 @@ def _means_between(own: Seconds, true: Seconds) -> Seconds:
     for before, at in pairwise([-1, *np.flatnonzero(~np.isnan(own))]):
         means[at] = true[before + 1 : at + 1].mean()
     return means
-
-
-def _busy_s(activity: Activity, steps: Steps, stages: Sequence[Stage]) -> Seconds:
-    """How long any of these stages ran in each step, in any process."""
-    starts, ends = steps.starts_ns, steps.ends_ns
-    busy_ns = np.zeros(len(starts), np.int64)
-    for since, until, intervals in activity.slices(activity.first_ns, activity.last_ns + 1):
-        of_stages = intervals.take(np.isin(intervals.group, np.array(stages, np.int64)))
-        if not len(of_stages):
-            continue
-        none = np.zeros(len(of_stages), np.int64)
-        one = union_of(Intervals(none, of_stages.start, of_stages.end, none, of_stages.one_lane))
-        start, end = one.start.clip(since, until), one.end.clip(since, until)
-        busy_ns += _covered(start, end, ends) - _covered(start, end, starts)
-    return busy_ns / 1e9
-
-
-def _covered(start: Ints, end: Ints, moments: Ints) -> Ints:
-    """How much of disjoint intervals, in order, lies before each moment."""
-    length = end - start
-    before = np.concatenate([[0], np.cumsum(length)])
-    place = np.searchsorted(start, moments, side="right") - 1
-    inside = np.minimum(moments - start[place], length[place])
-    return np.where(place < 0, 0, before[place] + inside)
 
 
 def _median(values: Seconds) -> float:

@@ -13,21 +13,17 @@ from rltrace.trace.texts import adapter_settings, packaged_toml
 
 @dataclass(frozen=True)
 class Move:
-    """One thing to do against a wall. `stage` is the one that it changes (empty: any). `lever` and
-    `values` are what predicts it (empty: nothing does, and `no_number` may say why); `effort` is 1
-    (an option), 2 (several, or devices) or 3 (another program or model). `size` says how far a
-    `{value}` moves it (empty: an amount speaks for itself). `settings_of` is the wall under which
-    the settings have this move (empty: its own). `saves` is what of a weight update it saves:
-    "bytes" that travel, or "pieces" that they travel in (empty: neither)."""
+    """One thing to do against a wall, as the playbook's file explains it. `no_number` says why
+    nothing predicts it."""
 
     wall: str
     move: str
-    lever: str
-    values: tuple[str, ...]
     effort: int
     risk: str
     watch: str
     source: str
+    lever: str = ""
+    value: str = ""
     stage: str = ""
     size: str = ""
     settings_of: str = ""
@@ -84,8 +80,7 @@ class Setting:
 
 @cache
 def moves() -> tuple[Move, ...]:
-    entries = packaged_toml("analysis/data/playbook.toml")["move"]
-    return tuple(Move(**{**entry, "values": tuple(entry["values"])}) for entry in entries)
+    return tuple(Move(**entry) for entry in packaged_toml("analysis/data/playbook.toml")["move"])
 
 
 @cache

@@ -26,9 +26,6 @@ from rltrace.trace.vocabulary import Stage
 _SILENT_S = 30.0
 """A first step in which nothing begins or ends for so long may be stuck, where it is silent for
 `STALL_TIMES` times as long as it worked."""
-_STUCK_TIMES = 10.0
-"""A span of a step in progress that took this many usual steps was stuck, however the job ended."""
-_KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)
 _NO_HANG = (Stage.STEP, Stage.WAIT, Stage.OTHER)
 _DEADLY = {
     *(signal.SIGKILL, signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE, signal.SIGILL)
@@ -95,13 +92,9 @@ def hang(
         usual_s = max((window.length_s for window in steps.windows), default=float("nan"))
     if np.isnan(usual_s):
         return []
-    errors, least_s, ending_s = step_errors(run), STALL_TIMES * usual_s, 0.0
-    code = run.meta.get("exit_code")
-    if code in _KILLED:
-        least_s = min(max(least_s, _SILENT_S), _STUCK_TIMES * usual_s)
-    elif code:  # to end takes a job some seconds, too
-        least_s, ending_s = max(least_s, _SILENT_S), _SILENT_S
-    least_s = max(least_s, LEAST_HANG_S)
+    # To end takes a job some seconds, too.
+    errors, ends = step_errors(run), bool(run.meta.get("exit_code"))
+    least_s = max(STALL_TIMES * usual_s, _SILENT_S if ends else LEAST_HANG_S)
     last = steps.windows[-1].end_ns if steps.windows and not steps.whole_run else 0
     found = []
     for number, start in steps.in_progress:
@@ -109,15 +102,13 @@ def hang(
             continue
         until_ns = step_known_until(run, activity, start, recorded_until_ns)
         lasted_s = (until_ns - start) / 1e9
-        open_until_ns = until_ns - int(ending_s * 1e9)
-        name, stuck_s = _stuck_in(run, start, STALL_TIMES * usual_s, open_until_ns)
-        if lasted_s > least_s or stuck_s > max(_STUCK_TIMES * usual_s, LEAST_HANG_S):
+        if lasted_s > least_s:
+            name, stuck_s = _stuck_in(run, start, STALL_TIMES * usual_s, until_ns)
+            inside = f", {stuck_s:.{0 if stuck_s >= 10 else 1}f} s of it in “{name}”"
             says = (
                 f"step {number} had been in progress for {lasted_s / usual_s:.0f} times the usual "
+                f"step when the recording ended{inside if stuck_s else ''}"
             )
-            says += "step when the recording ended"
-            if stuck_s:
-                says += f", {stuck_s:.{0 if stuck_s >= 10 else 1}f} s of it in “{name}”"
             found.append(Alarm("hang", ALARM, says))
     return found
 
@@ -135,8 +126,6 @@ def stuck_in_the_first(
     since_ns = max(start, activity.last_ns)
     silent_s = (until_ns - since_ns) / 1e9
     names = [s.name for s in activity.open_spans if s.stage is not Stage.STEP]
-    if run.meta.get("exit_code") and silent_s < _SILENT_S:  # Ctrl-C ended what was open
-        since_ns, silent_s, names = _last_silence(run, start)
     if silent_s < max(_SILENT_S, STALL_TIMES * (since_ns - start) / 1e9):
         return []
     inside = ", ".join(f"“{name}”" for name in [*dict.fromkeys(names)][-NAMED:])
@@ -202,7 +191,6 @@ def _by(end: End) -> str:
 
 
 # --- what a step was stuck in when its job was ended: Ctrl-C ends the span that hangs, a kill not
-# A hang that somebody ended looks like work that came to its end, but for how long it took.
 
 _LONG_BY_NATURE = f"({int(Stage.STEP)}, {int(Stage.EVAL)}, {int(Stage.CHECKPOINT)})"
 
@@ -224,32 +212,3 @@ def _stuck_in(
         where ns > {least_s * 1e9} order by start_ns desc limit 1
     """)
     return (str(found[0][0]), float(found[0][1])) if found else ("", 0.0)
-
-
-def _last_silence(run: Run, step_start_ns: int) -> tuple[int, float, list[str]]:
-    """`(since when (Unix ns), seconds, names of what was open)` of the longest silence after which
-    nothing was begun any more: it was ended with the job. 0 s: there is none."""
-    found = run.ask(f"""
-        with moments as (
-            select start_ns as moment from raw_spans where start_ns > 0 union all
-            select end_ns from raw_spans where start_ns > 0 and end_ns > 0 union all
-            select start_ns from raw_trajectories where start_ns > 0 union all
-            select end_ns from raw_trajectories where start_ns > 0 and end_ns > 0),
-        begun as (
-            select greatest({step_start_ns},
-                            (select max(start_ns) from raw_spans),
-                            (select coalesce(max(start_ns), 0) from raw_trajectories)) as moment)
-        select moment, then_ns from (
-            select moment, lead(moment) over (order by moment) as then_ns from moments
-            where moment >= (select moment from begun))
-        where then_ns > moment order by then_ns - moment desc limit 1
-    """)
-    if not found:
-        return step_start_ns, 0.0, []
-    since_ns, until_ns = found[0]
-    names = run.ask(f"""
-        select text from raw_spans left join names on names.id = name
-        where start_ns between {step_start_ns} and {since_ns} and stage <> {int(Stage.STEP)}
-              and end_ns >= {until_ns} order by start_ns
-    """)
-    return since_ns, (until_ns - since_ns) / 1e9, [str(name) for (name,) in names]

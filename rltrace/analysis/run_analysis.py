@@ -29,7 +29,6 @@ from rltrace.trace.run import Run
 from rltrace.trace.sampled import only_some
 
 if TYPE_CHECKING:
-    from rltrace.analysis.binding import Binding
     from rltrace.analysis.busy import Busy
     from rltrace.analysis.cascade import Cascade
     from rltrace.analysis.chains import Seconds
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
     from rltrace.analysis.coverage import Coverage
     from rltrace.analysis.critical_path import CriticalPath, PathSegment
     from rltrace.analysis.health import Health
-    from rltrace.analysis.pace import Pace
     from rltrace.analysis.probe import Probe
     from rltrace.analysis.reward_curve import RewardCurve
     from rltrace.analysis.walls.observability import Captured
@@ -135,12 +133,6 @@ class RunAnalysis:
     @cached_property
     def stages(self) -> tuple[StageRow, ...]:
         return stage_rows(self.activity, self.steps, self.breakdown, self.overlap_known)
-
-    @cached_property
-    def binding(self) -> Binding:
-        from rltrace.analysis.binding import find_binding
-
-        return find_binding(self)
 
     # --- devices
 
@@ -256,13 +248,6 @@ class RunAnalysis:
         return self.path if self.composition is not None and self.composition.beside else None
 
     @cached_property
-    def overlap_s(self) -> Seconds:
-        """How long the chains ran beside each other by step, as far as that bounds a cost."""
-        from rltrace.analysis.for_samples import for_samples_s
-
-        return for_samples_s(self) if self.followed else self.breakdown.overlap_s
-
-    @cached_property
     def probe(self) -> Probe | None:
         from rltrace.analysis.probe import find_probe
 
@@ -282,12 +267,6 @@ class RunAnalysis:
     def workload(self) -> Workload | None:
         """The same under the usual constants."""
         return self.source(Constants()) if self.source else None
-
-    @cached_property
-    def pace(self) -> Pace | None:
-        from rltrace.analysis.pace import find_pace
-
-        return find_pace(self)
 
     # --- how it went
 

@@ -12,13 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rltrace.analysis.generated import Floats, Generated
-from rltrace.analysis.intervals import Ints
-from rltrace.analysis.order_statistics import longest_of, makespan
+from rltrace.analysis.generated import Generated
+from rltrace.analysis.intervals import Floats, Ints
 from rltrace.analysis.stats.spread import Spread, spread
 
-_DRAWS = 16
-_MOST_DRAWN = 20_000
 _LAST = 0.9
 _PARTS = 20
 _NOTHING = spread([])
@@ -34,10 +31,8 @@ class Slots:
     slots are used then, in equal parts from none to all, and `draining_used` the share that is used
     in the mean of each part.
 
-    `perfect_s` is the span if the slots were never idle; `expected_s` that of a batch drawn at
-    random from this run's latencies, on these slots; `expected_longest_s` is its longest
-    trajectory. Without batches (`batches` is 0) only `slots` and `used_share` are known, of the
-    whole time.
+    `perfect_s` is the span if the slots were never idle. Without batches (`batches` is 0) only
+    `slots` and `used_share` are known, of the whole time.
     """
 
     batches: int
@@ -53,8 +48,6 @@ class Slots:
     last_tenth_s: Spread = _NOTHING
     last_tenth_share: Spread = _NOTHING
     perfect_s: float = math.nan
-    expected_s: float = math.nan
-    expected_longest_s: float = math.nan
 
 
 def slots(generated: Generated) -> Slots | None:
@@ -71,8 +64,6 @@ def slots(generated: Generated) -> Slots | None:
         in_drain = np.where(draining_s > 0, in_drain_s / (most * draining_s), np.nan)
         last_share = last_s / span_s
     draining_s_at, used_at = _draining_at(generated)
-    latency = generated.latency_s[generated.batch >= 0]
-    size, width = int(np.median(n)), int(np.median(most))
     return Slots(
         batches=len(rows),
         slots=spread(most),
@@ -87,8 +78,6 @@ def slots(generated: Generated) -> Slots | None:
         last_tenth_s=spread(last_s),
         last_tenth_share=spread(last_share),
         perfect_s=float((work_s / most).mean()),
-        expected_s=_expected(latency, size, width),
-        expected_longest_s=longest_of(latency, size),
     )
 
 
@@ -133,14 +122,3 @@ def _in_flight(start: Ints, end: Ints) -> tuple[int, float]:
     most = max(1, int(np.cumsum(change[order]).max()))
     span = int(end.max() - start.min())
     return most, float((end - start).sum()) / span if span else float(most)
-
-
-def _expected(latency_s: Floats, n: int, width: int) -> float:
-    """Mean span of `n` trajectories drawn from these latencies, on `width` slots."""
-    if width >= n:
-        return longest_of(latency_s, n)
-    rng = np.random.default_rng(0)
-    draws = max(1, min(_DRAWS, _MOST_DRAWN // n))
-    return float(
-        np.mean([makespan(rng.choice(latency_s, n).tolist(), width) for _ in range(draws)])
-    )

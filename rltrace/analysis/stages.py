@@ -42,10 +42,9 @@ class Breakdown:
 
     `exposed_s` with its `wait` column, and `unattributed_s`, add up to `steps_s`. `overlap_s` is
     how long the actors' and the learner's chain ran at once, `beside_s` how long stages of one
-    chain ran beside another of it, `env_beyond_s` how long tools ran and no generation. `chain_s`
-    (second axis: `Chain`) is how long any stage of a chain ran, and `covered_s` how long one of any
-    chain did; `other`, which is structure, is in neither. `learner_beside_weights_s` is how long
-    the learner's chain ran while weights moved.
+    chain ran beside another of it. `chain_s` (second axis: `Chain`) is how long any stage of a
+    chain ran; `other`, which is structure, is not in it. `learner_beside_weights_s` is how long the
+    learner's chain ran while weights moved.
     `chain_of` is the chain that each stage was found to be on.
     `sets` has the seconds of each set of stages that ran at once: `(step, bits, seconds)`. Where
     stages are `untold` (`Activity`), all of this is of the samples that have rows, so that exposed
@@ -58,9 +57,7 @@ class Breakdown:
     unattributed_s: Seconds
     overlap_s: Seconds
     beside_s: Seconds
-    env_beyond_s: Seconds
     chain_s: Seconds
-    covered_s: Seconds
     learner_beside_weights_s: Seconds
     chain_of: dict[Stage, Chain]
     sets: tuple[Ints, Ints, Seconds]
@@ -99,9 +96,7 @@ def break_down(activity: Activity, steps: Steps) -> Breakdown:
     in_chain = [_runs(mask, bits[chain] & ~(1 << Stage.OTHER)) for chain in Chain]
     both = in_chain[Chain.ACTORS] & in_chain[Chain.LEARNER]
     through = in_chain[Chain.WEIGHTS] & in_chain[Chain.LEARNER]
-    in_any = np.logical_or.reduce(in_chain)
     beside = sum(_beside(mask, bits[chain] & ~(1 << Stage.OTHER)) for chain in Chain)
-    tools = (mask >> Stage.ENV & 1 == 1) & (mask >> Stage.ROLLOUT & 1 == 0)
     return Breakdown(
         steps_s=steps_s,
         tau_s=tau_s,
@@ -109,9 +104,7 @@ def break_down(activity: Activity, steps: Steps) -> Breakdown:
         unattributed_s=charged[:, 0],
         overlap_s=summed(step[both], seconds[both], n),
         beside_s=summed(step, seconds * beside, n),
-        env_beyond_s=summed(step[tools], seconds[tools], n),
         chain_s=np.stack([summed(step[runs], seconds[runs], n) for runs in in_chain], axis=1),
-        covered_s=summed(step[in_any], seconds[in_any], n),
         learner_beside_weights_s=summed(step[through], seconds[through], n),
         chain_of=chain_of,
         sets=(step, mask, seconds),

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rltrace.analysis.binding import Binding
 from rltrace.analysis.cascade import Cascade
 from rltrace.analysis.composition import Composition
 from rltrace.analysis.coverage import (
@@ -19,7 +18,6 @@ from rltrace.analysis.coverage import (
     as_of,
     holds_token_ids,
     step_known_until,
-    why_none,
 )
 from rltrace.analysis.critical_path import CriticalPath
 from rltrace.analysis.devices import AGENT
@@ -57,9 +55,8 @@ class RunFacts:
     was made of (empty for a traced one): its processes are not the job's. `laid_out` is whether
     that log told durations only, and not when they began, `means` whether these are means over
     several steps; `part` whether only some steps were asked for. `token_ids` is whether the run
-    holds those of samples, None: nobody asked; `no_token_ids` is why it does not although it was
-    asked to ("": it was not, or does), `only_some` why nothing is told of samples ("": it is).
-    `as_of`: until when one is known that goes on."""
+    holds those of samples, None: nobody asked; `only_some` is why nothing is told of samples ("":
+    it is). `as_of`: until when one is known that goes on."""
 
     id: str
     path: str
@@ -83,7 +80,6 @@ class RunFacts:
     means: bool
     part: bool
     token_ids: bool | None
-    no_token_ids: str
     only_some: str
     as_of: AsOf | None = None
 
@@ -141,7 +137,6 @@ class Summary:
     stages: tuple[StageRow, ...]
     waits: tuple[Wait, ...]
     verdict: Verdict
-    binding: Binding
     critical_path: CriticalPath | None
     probe: Probe | None
     composition: Composition | None
@@ -173,7 +168,6 @@ def summary_of(
         stages=analysis.stages,
         waits=waits(run, steps),
         verdict=verdict(analysis, predict),
-        binding=analysis.binding,
         critical_path=analysis.critical_path,
         probe=analysis.probe,
         composition=analysis.composition,
@@ -261,7 +255,6 @@ def _facts(analysis: RunAnalysis) -> RunFacts:
     began = start if isinstance(start, int) else activity.first_ns
     shown = began if run.begins_ns is None else run.begins_ns
     exit_code = meta.get("exit_code")
-    held = holds_token_ids(run)
     return RunFacts(
         id=str(meta.get("id") or run.path.name),
         path=str(run.path),
@@ -284,8 +277,7 @@ def _facts(analysis: RunAnalysis) -> RunFacts:
         laid_out=is_laid_out(run),
         means=isinstance(meta.get("imported"), dict) and "steps_a_mean" in meta["imported"],
         part=run.since_ns > 0,
-        token_ids=held,
-        no_token_ids=why_none(run) if held is False else "",
+        token_ids=holds_token_ids(run),
         only_some=only_some(meta),
         as_of=as_of(run, until),
     )

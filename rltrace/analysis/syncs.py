@@ -3,29 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import pyarrow as pa
 
-from rltrace.analysis.chains import Seconds, summed
 from rltrace.analysis.codes import named
-from rltrace.analysis.columns import columns
-from rltrace.analysis.intervals import (
-    Bools,
-    Columns,
-    Ints,
-    OutOfOrder,
-    by_number,
-    innermost,
-    mapped,
-    of_spans,
-    union,
-)
 from rltrace.analysis.stats.spread import Spread, spread, spread_of
 from rltrace.analysis.steps import Steps
 from rltrace.trace.run import Run
+from rltrace.trace.tables import Tables
 from rltrace.trace.vocabulary import Phase, Stage, SyncRole, Transport
 
 _GB = 1e9
@@ -86,7 +72,7 @@ class Update:
     bytes: int
 
 
-def updates_of(run: Run) -> tuple[Update, ...]:
+def updates_of(run: Tables) -> tuple[Update, ...]:
     """All weight updates of `run` in the order of time, figures as in `Syncs`."""
     rows = run.ask(f"""
         select case when number >= 0 then number else -1 end, min(start_ns),
@@ -148,181 +134,55 @@ def _participants(run: Run, rows: str) -> Participants:
     )
 
 
-_LARGEST = 1 << 62
-_PAIRS = 4_000_000  # that are looked at together
-_TOGETHER = 500_000  # phases, at least, but for the last ones; several such parts are in memory
-
-
-@dataclass(frozen=True)
-class _Rows(Columns):
-    """Spans in the order of their starts: the process of each, and its update or its phase."""
-
-    process: Ints
-    code: Ints
-    start: Ints
-    end: Ints
-    lane: Ints
+_PHASES = f"""
+    with sharing as ({{participants}}),
+    spans as (
+        select process, phase, start_ns, end_ns, end_ns - (end_ns - start_ns) // 10 as late
+        from raw_spans where start_ns > 0 and end_ns > start_ns and stage = {int(Stage.SYNC)}
+        and phase between 0 and {max(Phase)}),
+    own as (
+        select s.*, p.number, p.start_ns as since, p.end_ns as until
+        from spans s asof left join sharing p on s.process = p.process and s.late <= p.end_ns),
+    found as (
+        select phase, start_ns, end_ns, number, since, until from own
+        where number is not null and since <= late
+        union all
+        select s.phase, s.start_ns, s.end_ns, p.number, p.start_ns, p.end_ns
+        from (select * from own where number is null or since > late) s
+        asof join sharing p on s.late <= p.end_ns where p.start_ns <= s.late),
+    pieces as (
+        select number, phase, greatest(start_ns, since) as start_ns, least(end_ns, until) as end_ns
+        from found),
+    edges as (
+        select number, phase, start_ns as time_ns, 1 as change from pieces
+        union all select number, phase, end_ns, -1 from pieces),
+    running as (
+        select number, lead(time_ns) over by_time - time_ns as length_ns, {{running}}
+        from edges window by_time as (partition by number order by time_ns, change))
+    select number, {{earliest}} as phase, sum(length_ns) / 1e9 as seconds
+    from running where phase is not null group by all
+"""
 
 
 def phases(run: Run, participants: str) -> tuple[tuple[str, Spread], ...]:
     """Seconds an update by phase, of the phases that were recorded. `participants` is SQL that
     gives `number` (of the update), `process`, `start_ns` and `end_ns`.
 
-    An update is the union of its participants, and has the phases that ran in their processes
-    meanwhile (`_of_updates`), so that updates which overlap keep their own. An instant at which
-    several phases of an update run, in different processes, is the first phase's: the later one
-    still has to wait for that.
+    A phase is of the update that its own process, else any, took part in as it was nearly over (of
+    several the first to end), as far as it lies within that part. An instant at which several
+    phases of an update run is the first phase's: the later one still has to wait for that.
     """
-    number, mine, start, end = columns(
-        run, f"select number, process, start_ns, end_ns from ({participants})"
-    )
-    numbers, update = np.unique(number, return_inverse=True)
-    sharing = _Rows(mine, update, start, end, np.zeros_like(start))
-    sharing = sharing.take(np.argsort(start, kind="stable"))
-    try:
-        spent, recorded = _spent(run, _PHASES, sharing, len(numbers))
-    except OutOfOrder:
-        spent, recorded = _spent(run, f"{_PHASES} order by start_ns", sharing, len(numbers))
-    seen = np.flatnonzero(recorded).tolist()
-    return tuple((named(Phase, one), spread(spent[:, one])) for one in seen)
-
-
-def _spent(run: Run, query: str, sharing: _Rows, updates: int) -> tuple[Seconds, Bools]:
-    """Seconds by update and phase, and which phases any update had."""
-    spent = np.zeros((updates, len(Phase)))
-    recorded = np.zeros(len(Phase), np.bool_)
-    for here, seconds, codes in mapped(lambda part: _of_part(*part), _apart(run, query, sharing)):
-        spent[here] += seconds
-        recorded[codes] = True
-    return spent, recorded
-
-
-def _of_part(phase: _Rows, sharing: _Rows) -> tuple[Ints, Seconds, Ints]:
-    """Updates, their seconds by phase and which phases any had, of phases that may be of these."""
-    place = _of_updates(phase, sharing)
-    if not (place >= 0).any():
-        none = np.zeros(0, np.int64)
-        return none, np.zeros((0, len(Phase))), none
-    of, phase = sharing.code[place[place >= 0]], phase.take(place >= 0)
-    here, update = np.unique(sharing.code, return_inverse=True)
-    at_work = union(of_spans(update, sharing.start, sharing.end, sharing.lane))
-    # Of nested spans the innermost counts.
-    group = np.searchsorted(here, of) * len(Phase) + phase.code
-    spans = of_spans(group, phase.start, phase.end, phase.lane)
-    running = union(innermost(spans, phase.process))
-    which, code = np.divmod(running.group, len(Phase))
-
-    # One sweep serves all updates, since each is moved to where the one before it ends.
-    begins = np.flatnonzero(np.diff(at_work.group, prepend=-1))
-    first = np.minimum.reduceat(at_work.start, begins)
-    last = np.maximum.reduceat(at_work.end, begins)
-    origin = np.cumsum(last - first) - (last - first)
-    update = np.concatenate([which, which, at_work.group, at_work.group])
-    times = np.concatenate([running.start, running.end, at_work.start, at_work.end])
-    times = times.clip(first[update], last[update]) - first[update] + origin[update]
-    bit, whole = np.left_shift(1, code), np.full(len(at_work), 1 << len(Phase))
-    order = np.argsort(times, kind="stable")
-    mask = np.cumsum(np.concatenate([bit, -bit, whole, -whole])[order])[:-1]
-    left, seconds = times[order][:-1], np.diff(times[order]) / 1e9
-    inside = (mask > 1 << len(Phase)) & (seconds > 0)
-    earliest = np.argmax((mask[inside, None] >> np.arange(len(Phase))) & 1 == 1, axis=1)
-    owner = np.searchsorted(origin, left[inside], side="right") - 1
-    cell = owner * len(Phase) + earliest
-    found = summed(cell, seconds[inside], len(here) * len(Phase))
-    return here, found.reshape(-1, len(Phase)), np.unique(code)
-
-
-def _apart(run: Run, query: str, sharing: _Rows) -> Iterator[tuple[_Rows, _Rows]]:
-    """Phases, and the participants beside them, of some time after the other: each ends where no
-    phase and no participant is under way, so that nothing of it is of another."""
-    reach = np.maximum.accumulate(sharing.end) if len(sharing) else sharing.end
-    done, waiting = 0, _Rows(*[np.zeros(0, np.int64)] * 5)
-    batches, rows = [], 0
-    for batch in pa.RecordBatchReader.from_stream(run.sql(query)):
-        batches.append(batch)
-        rows += len(batch)
-        if rows < _TOGETHER:
-            continue
-        waiting = _after(waiting, batches)
-        batches, rows = [], 0
-        begun = np.searchsorted(sharing.start, waiting.start)
-        rests = np.append(reach, -1)[begun - 1] <= waiting.start
-        rests[1:] &= np.maximum.accumulate(waiting.end)[:-1] <= waiting.start[1:]
-        cut = int(np.flatnonzero(rests)[-1]) if rests.any() else 0
-        if cut:
-            yield waiting.take(np.arange(cut)), sharing.take(np.arange(done, begun[cut]))
-            done, waiting = int(begun[cut]), waiting.take(np.arange(cut, len(waiting)))
-    yield _after(waiting, batches), sharing.take(np.arange(done, len(sharing)))
-
-
-def _after(waiting: _Rows, batches: list[pa.RecordBatch]) -> _Rows:
-    """Rows, and those of the batches after them. Errors: `OutOfOrder`."""
-    more = ([column.to_numpy() for column in batch.columns] for batch in batches)
-    whole = zip(vars(waiting).values(), *more, strict=True)
-    columns = (np.concatenate(column, dtype=np.int64) for column in whole)
-    rows = _Rows(*columns)
-    if (rows.start[1:] < rows.start[:-1]).any():
-        raise OutOfOrder
-    return rows
-
-
-_PHASES = f"""
-    select process, phase, start_ns, end_ns, lane from raw_spans
-    where start_ns > 0 and end_ns >= start_ns
-      and stage = {int(Stage.SYNC)} and phase between 0 and {max(Phase)}"""
-
-
-def _of_updates(phase: _Rows, sharing: _Rows) -> Ints:
-    """The place of the participant that each phase is of; -1: none. A phase is of the update that
-    its own process took part in meanwhile, if there is one, else of one that others did; of several
-    the one that it overlaps longest, and of those the one begun last."""
-    found = np.full(len(phase), -1, np.int64)
-    if not len(phase) or not len(sharing):
-        return found
-    since = min(int(phase.start[0]), int(sharing.start[0]))
-    width = max(int(phase.end.max()), int(sharing.end.max())) - since + 1
-    together = max(1, _LARGEST // width)  # processes whose times fit behind each other
-    parts, spans = by_number(sharing.process), by_number(phase.process)
-    whose, process = sharing.process[parts], phase.process[spans]
-    most = int(phase.process.max())
-    for first in range(0, most + 1, together):
-        mine = slice(*np.searchsorted(process, [first, first + together]))
-        theirs = slice(*np.searchsorted(whose, [first, first + together]))
-        span, part = spans[mine], parts[theirs]
-        behind, before = (process[mine] - first) * width, (whose[theirs] - first) * width
-        place = _longest(
-            phase.start[span] - since + behind,
-            phase.end[span] - since + behind,
-            sharing.start[part] - since + before,
-            sharing.end[part] - since + before,
+    counts = [f"sum(change) filter (phase = {int(p)}) over by_time" for p in Phase]
+    running = ", ".join(f"{count} as of_{int(p)}" for p, count in zip(Phase, counts, strict=True))
+    cases = " ".join(f"when of_{int(p)} > 0 then {int(p)}" for p in Phase)
+    query = _PHASES.format(participants=participants, running=running, earliest=f"case {cases} end")
+    number, phase, seconds = run.ask_columns(query).values()
+    updates = run.ask(f"select count(distinct number) from ({participants})")[0][0]
+    which = np.unique(number, return_inverse=True)[1]
+    return tuple(
+        (
+            named(Phase, code),
+            spread(np.bincount(which[phase == code], seconds[phase == code], updates)),
         )
-        found[span] = np.append(part, -1)[place]
-    rest = np.flatnonzero(found == -1)
-    found[rest] = _longest(phase.start[rest], phase.end[rest], sharing.start, sharing.end)
-    return found
-
-
-def _longest(begun: Ints, ended: Ints, start: Ints, end: Ints) -> Ints:
-    """For each interval the place of the one from `start` to `end` that it overlaps longest."""
-    found = np.full(len(begun), -1, np.int64)
-    order = np.argsort(start, kind="stable")
-    start, end = start[order], end[order]
-    of = np.argsort(begun, kind="stable")
-    begun, ended = begun[of], ended[of]
-    low = np.searchsorted(np.maximum.accumulate(end), begun, side="left")
-    near = np.clip(np.searchsorted(start, ended, side="right") - low, 0, None)
-    one = near == 1  # as nearly always
-    one[one] = end[low[one]] >= begun[one]
-    found[of[one]] = order[low[one]]
-    near[near == 1] = 0
-    cuts = np.searchsorted(np.cumsum(near), np.arange(_PAIRS, near.sum(), _PAIRS))
-    for part in np.split(np.arange(len(begun)), cuts):
-        which = np.repeat(part, near[part])
-        before = np.repeat(np.cumsum(near[part]) - near[part], near[part])
-        at = np.repeat(low[part], near[part]) + np.arange(len(which)) - before
-        meet = end[at] >= begun[which]
-        which, at = which[meet], at[meet]
-        overlap = np.minimum(end[at], ended[which]) - np.maximum(start[at], begun[which])
-        best = np.lexsort((start[at], overlap, which))
-        found[of[which[best]]] = order[at[best]]  # of several the last stays
-    return found
+        for code in np.unique(phase).tolist()
+    )

@@ -9,8 +9,9 @@ import numpy as np
 
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.stats.estimate import Estimate
-from rltrace.analysis.stats.interval import Interval
-from rltrace.analysis.stats.resampling import mean_ratio, rate_ratio, ratio
+from rltrace.analysis.stats.interval import Interval, factor
+from rltrace.analysis.stats.resampling import drawn_counts, mean_block, mean_ratio
+from rltrace.analysis.stats.student import t95
 from rltrace.analysis.step_figures import edges_of
 from rltrace.trace.run import Run
 
@@ -23,12 +24,11 @@ _NONE = 0.02  # gains of less are none
 
 @dataclass(frozen=True)
 class Pace:
-    """How fast a run was over its steady steps. `steps_s` are from the begin of a step to that of
-    the next, `step_s` is their mean. `effective_tokens_per_s` are useful tokens, weighted by
+    """How fast a run was over its steady steps. `step_s` is the mean from the begin of a step to
+    that of the next. `effective_tokens_per_s` are useful tokens, weighted by
     `freshness`, `tokens_per_sample` response tokens of what was trained on; NaN: unknown.
     `useful_tokens` are those of each of the steps."""
 
-    steps_s: tuple[float, ...]
     step_s: float
     effective_tokens_per_s: float
     tokens_per_sample: float = math.nan
@@ -39,8 +39,8 @@ class Pace:
 def pace(run: Run) -> Pace:
     analysis = RunAnalysis(run)
     if not analysis.steady:
-        return Pace((), math.nan, math.nan)
-    steps_s = tuple((np.diff(np.append(*edges_of(analysis.steps))) / 1e9).tolist())
+        return Pace(math.nan, math.nan)
+    step_s = float(np.diff(np.append(*edges_of(analysis.steps))).mean()) / 1e9
     tokens = analysis.goodput
     effective = length = weight = math.nan
     useful: tuple[int, ...] = ()
@@ -49,7 +49,7 @@ def pace(run: Run) -> Pace:
         effective = tokens.trained.useful_tokens / tokens.window_s * weight
         length = tokens.trained.tokens / tokens.trained.samples
         useful = tuple(analysis.goodput_of_steps[i].useful_tokens for i in analysis.steady)
-    return Pace(steps_s, float(np.mean(steps_s)), effective, length, weight, useful)
+    return Pace(step_s, effective, length, weight, useful)
 
 
 @dataclass(frozen=True)
@@ -76,14 +76,6 @@ class Trial:
         return _saved(self.gain.value, self.gain.low, self.gain.high)
 
     @property
-    def uncounted(self) -> float:
-        """What else there is to learn from after over before, which `metric` leaves out: response
-        tokens a sample, with freshness useful tokens a step. NaN where nobody said."""
-        left_out = [[_left_out(pace, self.metric) for pace in pair] for pair in self.pairs]
-        ratios = [_over(after, before) for before, after in left_out]
-        return float(np.mean(ratios)) if ratios else math.nan
-
-    @property
     def predicted_saved(self) -> Interval | None:
         """The same of the prediction: `low` and `high` are the ends of its range."""
         found = self.predicted
@@ -102,11 +94,7 @@ def trial(pairs: tuple[tuple[Pace, Pace], ...], metric: str, predicted: Estimate
 
 def _gain(pairs: tuple[tuple[Pace, Pace], ...], metric: str) -> Interval:
     if metric == STEP:
-        known = [(a, b) for a, b in pairs if a.step_s > 0 and b.step_s > 0]
-        if len(known) == 1:  # steps within the runs are all that is known of chance
-            before, after = known[0]
-            return ratio(after.steps_s, before.steps_s)
-        return mean_ratio([a.step_s / b.step_s for a, b in known])
+        return mean_ratio([a.step_s / b.step_s for a, b in pairs if a.step_s > 0 and b.step_s > 0])
     rates = [(_rate(a, metric), _rate(b, metric)) for a, b in pairs]
     gain = mean_ratio([b / a for a, b in rates if a > 0 and b > 0])
     return _with_luck(gain, pairs) if metric == GOODPUT and gain.known else gain
@@ -119,12 +107,21 @@ def _with_luck(gain: Interval, pairs: tuple[tuple[Pace, Pace], ...]) -> Interval
     drawn = {(before.useful_tokens, after.useful_tokens) for before, after in pairs}
     if len(drawn) > 1:
         return gain  # the pairs show it themselves
-    [(before, after)] = drawn
-    luck = rate_ratio((before, np.ones(len(before))), (after, np.ones(len(after))))
-    if math.isnan(luck.low):
+    [useful] = drawn
+    if min(map(len, useful)) < 2:
         return gain
-    half = math.hypot(math.log(gain.value / gain.low), math.log(luck.value / luck.low))
-    return Interval(gain.value, gain.value * math.exp(-half), gain.value * math.exp(half))
+    errors, freedom = zip(*map(_luck, useful), strict=True)
+    chance = t95(min(freedom)) * math.hypot(*errors)
+    return factor(math.log(gain.value), math.hypot(math.log(gain.value / gain.low), chance))
+
+
+def _luck(useful: tuple[int, ...]) -> tuple[float, float]:
+    """`(standard error of the logarithm of the mean, degrees of freedom)` of useful tokens a step,
+    steps drawn in blocks."""
+    tokens = np.asarray(useful, np.float64)
+    block = mean_block(tokens)
+    drawn = drawn_counts(len(tokens), block, seed=0) @ tokens
+    return float(np.log(drawn[drawn > 0]).std()), max(1.0, len(tokens) / block - 1)
 
 
 def _rate(pace: Pace, metric: str) -> float:
@@ -132,12 +129,6 @@ def _rate(pace: Pace, metric: str) -> float:
     if metric == FRESHNESS:
         return _over(pace.freshness, pace.step_s)
     return _over(pace.effective_tokens_per_s, pace.tokens_per_sample)
-
-
-def _left_out(pace: Pace, metric: str) -> float:
-    if metric == FRESHNESS:
-        return _over(pace.effective_tokens_per_s, _rate(pace, metric))
-    return pace.tokens_per_sample if metric == GOODPUT else math.nan
 
 
 def _over(much: float, of: float) -> float:

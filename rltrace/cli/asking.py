@@ -93,9 +93,9 @@ def _whatif_source(
         from rltrace.analysis.whatif.stated import read_stages
 
         return (), (), read_stages(stages).workload
-    from rltrace.analysis.binding import too_few
     from rltrace.analysis.run_analysis import RunAnalysis
     from rltrace.analysis.walls.rank import rank
+    from rltrace.analysis.walls.wall import too_few
     from rltrace.analysis.whatif.of_run import workload_of
     from rltrace.run.location import find_run
     from rltrace.run.reading import open_readable

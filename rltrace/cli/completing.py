@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
-from click.shell_completion import BashComplete, CompletionItem, get_completion_class
+from click.shell_completion import CompletionItem, get_completion_class
 
 from rltrace.cli.manual import command
 
@@ -13,42 +13,12 @@ _VARIABLE = "_RLTRACE_COMPLETE"
 """By which click is asked, as it derives it from the program's name."""
 
 
-class Bash(BashComplete):
-    """As click's, whose script does not know that in `COMP_WORDS` a word begins behind each `@`: a
-    named query is two of them, though bash completes it as one."""
-
-    source_template = """\
-%(complete_func)s() {
-    local IFS=$'\\n' response completion type value
-    local words=("${COMP_WORDS[@]}") cword=$COMP_CWORD
-
-    if [[ $cword -gt 0 && ${words[cword-1]} == @ ]]; then
-        words=("${words[@]:0:cword-1}" "@${words[cword]}")
-        ((cword -= 1))
-    fi
-    response=$(env COMP_WORDS="${words[*]}" COMP_CWORD=$cword \\
-        %(complete_var)s=bash_complete "$1")
-
-    for completion in $response; do
-        IFS=',' read type value <<< "$completion"
-        case $type in
-            dir) COMPREPLY=(); compopt -o dirnames ;;
-            file) COMPREPLY=(); compopt -o default ;;
-            plain) COMPREPLY+=("$value") ;;
-        esac
-    done
-}
-
-complete -o nosort -F %(complete_func)s %(prog_name)s
-"""
-
-
 @command(short_help="Print what your shell needs to complete rltrace's words.")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(context: click.Context, shell: str) -> None:
     """Print the script by which SHELL completes commands, options, runs and named queries."""
-    made = Bash if shell == "bash" else get_completion_class(shell)
+    made = get_completion_class(shell)
     assert made is not None  # click brings all that the choice has
     click.echo(made(context.find_root().command, {}, "rltrace", _VARIABLE).source())
 

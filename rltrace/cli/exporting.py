@@ -1,4 +1,4 @@
-"""Commands that hand a run to other programs: Perfetto, Prometheus, TensorBoard, OpenTelemetry."""
+"""Commands that hand a run to other programs: Perfetto, Prometheus, OpenTelemetry."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _show(path: Path, folder: Path, browser: bool) -> None:
             click.echo("", err=True)
 
 
-@click.group(short_help="For Prometheus, TensorBoard and OpenTelemetry.")
+@click.group(short_help="For Prometheus and OpenTelemetry.")
 def export() -> None:
     """Hand a run's figures to what jobs are watched with."""
 
@@ -149,73 +149,21 @@ def prometheus(
 
 @export.command(cls=Command)
 @RUN
-@click.option(
-    "--logdir",
-    required=True,
-    type=click.Path(path_type=Path),
-    help="Where the job itself logs; the summaries go into its folder `rltrace`.",
-)
-@JSON
-def tensorboard(run: Path | None, logdir: Path, as_json: bool) -> None:
-    """Write a summary of each step beside the job's own TensorBoard log, until the job has ended.
-
-    Nothing is done in the job, and its own log is left alone.
-    """
-    from rltrace.run.location import find_run
-    from rltrace.run.signals import ended_by_signal
-    from rltrace.run.step_log import log_steps
-
-    os.nice(_NICENESS)
-    with ended_by_signal() as ended:
-        path, steps = log_steps(find_run(run), logdir, ended.wait, lambda said: say(said, err=True))
-    if as_json:
-        print_json({"path": str(path), "steps": steps})
-    else:
-        say(f"{path}: {steps} steps")
-
-
-@export.command(cls=Command)
-@RUN
 @_OUTPUT
-@click.option("--endpoint", metavar="URL", help="Send it to a collector (OTLP over HTTP, JSON).")
-@click.option(
-    "--header",
-    "headers",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="With --endpoint: sent along, a token for instance. Repeatable.",
-)
 @JSON
 @reads_steps_of_a_run
-def otlp(
-    run: Run, output: Path | None, endpoint: str | None, headers: tuple[str, ...], as_json: bool
-) -> None:
-    """Hand a run's spans to OpenTelemetry: a file of OTLP JSON, or a collector.
+def otlp(run: Run, output: Path | None, as_json: bool) -> None:
+    """Write a run's spans for OpenTelemetry: a file of OTLP JSON, which a collector reads.
 
     A step is a trace, and so is each trajectory, linked to the step that trained on it.
     """
     from rltrace.report.otlp import write
-    from rltrace.run.otlp_sender import send
 
-    if endpoint is not None and output is not None:
-        raise WrongUsage("give -o or --endpoint, not both")
-    if headers and endpoint is None:
-        raise WrongUsage("--header goes with --endpoint")
-    if endpoint is not None:
-        where, exported = send(run, endpoint, dict(map(_header, headers)))
-    else:
-        path = output if output is not None else beside_rows(run, "spans.otlp.jsonl")
-        where, exported = str(path), write(run, path)
+    path = output if output is not None else beside_rows(run, "spans.otlp.jsonl")
+    exported = write(run, path)
     if as_json:
         by_table = dict(exported.spans)
-        print_json({"to": where, "spans": by_table, "unended": exported.unended})
+        print_json({"to": str(path), "spans": by_table, "unended": exported.unended})
     else:
         unended = f"; {exported.unended:,} that never ended are left out" * (exported.unended > 0)
-        say(f"{where}: {exported.total:,} spans{unended}")
-
-
-def _header(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals or not name.strip():
-        raise WrongUsage("--header is written as NAME=VALUE")  # it may be a secret
-    return name.strip(), value
+        say(f"{path}: {exported.total:,} spans{unended}")

@@ -36,12 +36,6 @@ def _limits(flag: str, metavar: str, text: str) -> Callable[[_Command], _Command
 @_limits("--min", "METRIC=LIMIT", "At least, e.g. `goodput_per_gpu=900`. Repeatable.")
 @_limits("--max", "METRIC=LIMIT", "At most, e.g. `lag.p99=4`. Repeatable.")
 @click.option("--wall", metavar="NAME", help="The wall has to be this one, e.g. `rollout`.")
-@_limits("--forbid", "NAME", "An anti-pattern, or `anti_pattern`: all. Repeatable.")
-@click.option(
-    "--normalise/--no-normalise",
-    default=None,
-    help="Compare across other hardware or settings too: by device and token.",
-)
 @click.option("--markdown", is_flag=True, help="Print Markdown.")
 @JSON
 @click.option("--junit", type=_FILE, metavar="FILE", help="Write JUnit XML, too.")
@@ -55,8 +49,6 @@ def gate(
     min: tuple[str, ...],
     max: tuple[str, ...],
     wall: str | None,
-    forbid: tuple[str, ...],
-    normalise: bool | None,
     markdown: bool,
     as_json: bool,
     junit: Path | None,
@@ -69,7 +61,7 @@ def gate(
     crashed, say), 3 where the steps there are cannot tell, 2 where it was asked wrongly, 4 where
     data are missing or unreadable.
     """
-    from rltrace.analysis.gate.conditions import FORBID, MAX_REGRESSION, MAXIMUM, MINIMUM, WALL
+    from rltrace.analysis.gate.conditions import MAX_REGRESSION, MAXIMUM, MINIMUM, WALL
     from rltrace.run import gate_settings
     from rltrace.run.location import find_run
 
@@ -79,10 +71,9 @@ def gate(
         MINIMUM: min,
         MAXIMUM: max,
         WALL: () if wall is None else (wall,),
-        FORBID: forbid,
     }
     project = gate_settings.read_settings(Path.cwd())
-    asked = gate_settings.stated(words, baseline, normalise).over(project)
+    asked = gate_settings.stated(words, baseline).over(project)
     found = gate_settings.gate(runs or [find_run(None)], asked)
     if junit is not None:
         from rltrace.report import gate_forms

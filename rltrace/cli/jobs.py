@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 import sys
-from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,28 +24,9 @@ _GIVEN = "rltrace.command"
 _ALL = "all"
 """What `--probe` stands for where no stage is named."""
 
-_GONE = {
-    "max_bytes": "--max-bytes is gone, and everything is recorded: once the run is over, `rltrace "
-    "compact --delete-segments` makes 5 bytes a span of its 58 (docs/nodes.md)",
-    "sample": "--sample is gone, and all samples are recorded: nothing is needed instead",
-}
-"""Options of an earlier version, which are still taken: what there is instead."""
-
-
-def _is_gone(ctx: click.Context, option: click.Parameter, value: str | None) -> None:
-    if value is not None:
-        say(f"rltrace: {_GONE[str(option.name)]}", err=True)
-
-
-class _Wrap(Command):
-    """`--probe` takes several words."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        return super().parse_args(ctx, _with_stages_joined(args))
-
 
 @click.command(
-    cls=_Wrap,
+    cls=Command,
     context_settings={"allow_interspersed_args": False},
     short_help="Run a command with every process of it traced.",
 )
@@ -62,7 +42,7 @@ class _Wrap(Command):
     "--probe",
     is_flag=False,
     flag_value=_ALL,
-    metavar="[STAGE...]",
+    metavar="[STAGE,...]",
     help="Delay stages at random steps, to measure which hold the step up (docs/probe.md).",
 )
 @click.option(
@@ -88,8 +68,6 @@ class _Wrap(Command):
     is_flag=True,
     help="Record the token ids of samples, too: what they say is then in the run.",
 )
-@click.option("--max-bytes", hidden=True, help="Is gone.", expose_value=False, callback=_is_gone)
-@click.option("--sample", hidden=True, help="Is gone.", expose_value=False, callback=_is_gone)
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 def wrap(
     out: Path | None,
@@ -126,26 +104,6 @@ def wrap(
         capture_tokens=capture_tokens,
     )
     sys.exit(wrap_(list(command), out, asked))
-
-
-def _with_stages_joined(words: list[str]) -> list[str]:
-    """The words of a command line, with the stages after `--probe` as one word (`rollout,train`):
-    an option takes one value. The command that is to be wrapped is left as it is."""
-    for place, word in enumerate(words):
-        if word == "--" or not (word.startswith("-") or words[place - 1].startswith("--")):
-            break  # here the command begins
-        if word == "--probe":
-            after = words[place + 1 :]
-            stages = list(takewhile(_is_stages, after))
-            if stages:
-                return [*words[: place + 1], ",".join(stages), *after[len(stages) :]]
-    return words
-
-
-def _is_stages(word: str) -> bool:
-    from rltrace.hooks.doses import STAGES
-
-    return all(part in STAGES for part in word.split(","))
 
 
 def _design_of(stages: str, budget: str | None, seed: int | None) -> Design:

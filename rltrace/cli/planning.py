@@ -17,11 +17,10 @@ _WHOLE, _NUMBER = int, float
 
 @command(short_help="A design for a workload, before any GPU is rented.")
 @click.argument("workload", required=False, type=click.Path(path_type=Path))
-@click.option("--model", metavar="NAME", help="A known model, or the path of a config.json.")
+@click.option("--model", metavar="NAME", help="A known model.")
 @click.option("--params", metavar="70B", help="Its size, instead; with --active of a mixture.")
 @click.option("--active", metavar="22B", help="Parameters that a token passes.")
 @click.option("--gpus", metavar="32xH100", help="How many GPUs of which kind.")
-@click.option("--rollout-gpu", metavar="H20", help="Another kind for the pool that generates.")
 @click.option("--prompts", type=_WHOLE, help="Prompts of a step.")
 @click.option("--group", type=_WHOLE, help="Samples of each prompt.")
 @click.option("--mean-tokens", type=_NUMBER, help="Mean length of a response, cut ones too.")
@@ -31,7 +30,6 @@ _WHOLE, _NUMBER = int, float
 @click.option("--updates", type=_WHOLE, help="Optimizer updates of a step.")
 @click.option("--env-latency", metavar="8s", help="Mean time of a tool call.")
 @click.option("--env-calls", type=_NUMBER, help="Tool calls of a trajectory.")
-@click.option("--env-failures", type=_NUMBER, help="Share of calls that fail and are made again.")
 @click.option("--env-workers", type=_WHOLE, help="Sandboxes at once.")
 @click.option("--reward-latency", metavar="250ms", help="Time of a verdict.")
 @click.option("--reward-workers", type=_WHOLE, help="Verdicts at once.")
@@ -43,10 +41,6 @@ _WHOLE, _NUMBER = int, float
 @click.option("--split", metavar="24:8", help="Devices of rollout : training.")
 @click.option("--price", type=_NUMBER, metavar="USD", help="Of a GPU, an hour.")
 @click.option("--stack", metavar="hf|fsdp|megatron|nvidia", help="What your team is near to.")
-@click.option("--multimodal", is_flag=True, default=None, help="The policy takes images or audio.")
-@click.option(
-    "--own-agent", is_flag=True, default=None, help="The agent exists and stays as it is."
-)
 @click.option(
     "--from-run",
     type=RunFolder(path_type=Path),
@@ -54,18 +48,11 @@ _WHOLE, _NUMBER = int, float
     help="Calibrate with what was measured: lengths, pace of generation, training and tools.",
 )
 @click.option("--sweep", metavar="gpus=16..256", help="The best design for each of many values.")
-@click.option(
-    "--plot",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Draw the sweep, or the pool split, as PNG or HTML.",
-)
 @JSON
 def plan(
     workload: Path | None,
     from_run: Path | None,
     sweep: str | None,
-    plot: Path | None,
     as_json: bool,
     **flags: Any,
 ) -> None:
@@ -76,30 +63,27 @@ def plan(
     rltrace plan --model Qwen/Qwen2.5-32B --gpus 32xH100 --mean-tokens 6000 --cap 32768
     rltrace plan examples/workloads/long-cot.toml --sweep gpus=16..256
     """
+    from rltrace.analysis.plan.of_run import calibrated
     from rltrace.analysis.plan.reading import merged, read_workload, spec_of
 
     tables = read_workload(workload) if workload is not None else {}
     tables = merged(tables, _tables(flags))
-    where = str(workload) if workload is not None else ""
-    if from_run is not None:
-        from rltrace.analysis.plan.of_run import calibrated, measured_tables
+    measured = _measured(from_run) if from_run is not None else None
+    if measured is not None:
+        tables = merged(measured.tables, tables)
 
-        measured = _measured(from_run)
-        spec = calibrated(spec_of(merged(measured_tables(measured), tables), where), measured)
-    else:
-        spec = spec_of(tables, where)
+    def made(tables: dict[str, dict[str, Any]]) -> Any:
+        spec = spec_of(tables, str(workload or ""))
+        return spec if measured is None else calibrated(spec, measured)
+
     if sweep is not None:
-        _sweep(spec, sweep, plot, as_json)
+        _sweep(tables, made, sweep, as_json)
         return
     from rltrace.analysis.plan.advice import advise
     from rltrace.analysis.plan.plan import plan as plan_
 
-    found = plan_(spec)
+    found = plan_(made(tables))
     advice = advise(found)
-    if plot is not None:
-        from rltrace.report.plan_plot import draw_split
-
-        draw_split(found, plot)
     if as_json:
         from rltrace.report.to_json import of_plan
 
@@ -112,21 +96,18 @@ def plan(
 
 def _measured(path: Path) -> Any:
     from rltrace.analysis.plan.of_run import measure
+    from rltrace.analysis.run_analysis import RunAnalysis
     from rltrace.run.location import find_run
     from rltrace.run.reading import open_readable
 
-    return measure(open_readable(find_run(path)))
+    return measure(RunAnalysis(open_readable(find_run(path))))
 
 
-def _sweep(spec: Any, text: str, plot: Path | None, as_json: bool) -> None:
+def _sweep(tables: Any, made: Any, text: str, as_json: bool) -> None:
     from rltrace.analysis.plan.plan import asked, sweep
 
     what, values = asked(text)
-    points = sweep(spec, what, values)
-    if plot is not None:
-        from rltrace.report.plan_plot import draw_sweep
-
-        draw_sweep(points, what, plot)
+    points = sweep(tables, what, values, made)
     if as_json:
         from rltrace.report import to_json
 
@@ -134,9 +115,7 @@ def _sweep(spec: Any, text: str, plot: Path | None, as_json: bool) -> None:
         return
     from rltrace.report import plan_section
 
-    shown = [(point.value, point.row, point.wall, point.refused) for point in points]
-    least = f"{values[0]:g} to {values[-1]:g}"
-    show([plan_section.swept(shown, what, least)])
+    show([plan_section.swept(points, what)])
 
 
 def _tables(flags: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -164,7 +143,6 @@ _FLAGS = {
     "params": ("model", "parameters"),
     "active": ("model", "active"),
     "gpus": ("gpus", "kind"),
-    "rollout_gpu": ("gpus", "rollout_kind"),
     "price": ("gpus", "usd_per_hour"),
     "split": ("gpus", "split"),
     "prompts": ("batch", "prompts"),
@@ -176,7 +154,6 @@ _FLAGS = {
     "tail": ("lengths", "variation"),
     "env_latency": ("environment", "latency_s"),
     "env_calls": ("environment", "calls"),
-    "env_failures": ("environment", "failures"),
     "env_workers": ("environment", "workers"),
     "reward_latency": ("reward", "latency_s"),
     "reward_workers": ("reward", "workers"),
@@ -186,7 +163,5 @@ _FLAGS = {
     "critic": ("passes", "critic"),
     "sync": ("sync", "mechanism"),
     "stack": ("prefers", "stack"),
-    "multimodal": ("prefers", "multimodal"),
-    "own_agent": ("prefers", "own_agent"),
 }
 """Where a flag stands in a workload file."""

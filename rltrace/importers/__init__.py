@@ -1,32 +1,31 @@
 """Logs of finished runs, turned into run directories that every reader of traces takes.
 
-Formats know nothing of frameworks; a framework's file maps its names to stages, with the label map
-of its adapter.
+Formats know nothing of frameworks; what a framework logs stands in schemes.toml, and in a module of
+its own what no table can tell.
 """
 
 from __future__ import annotations
 
-_FIELD = "rltrace.importers.field"
-
 IMPORTERS = {
-    "verl": "rltrace.importers.verl:read",
-    "openrlhf": "rltrace.importers.openrlhf:read",
+    "verl": "rltrace.importers.verl:VERL",
+    "openrlhf": "rltrace.importers.openrlhf:OPENRLHF",
     "trl": "rltrace.importers.trl:read",
-    "slime": f"{_FIELD}:SLIME",
+    "slime": "",
     "miles": "rltrace.importers.miles:read",
-    "relax": f"{_FIELD}:RELAX",
-    "nemo-rl": f"{_FIELD}:NEMO_RL",
+    "relax": "",
+    "nemo-rl": "",
     "areal": "rltrace.importers.areal:read",
-    "roll": f"{_FIELD}:ROLL",
-    "rlinf": f"{_FIELD}:RLINF",
-    "prime-rl": f"{_FIELD}:PRIME_RL",
-    "torchforge": f"{_FIELD}:TORCHFORGE",
-    "mindspeed-rl": f"{_FIELD}:MINDSPEED_RL",
+    "roll": "",
+    "rlinf": "",
+    "prime-rl": "",
+    "torchforge": "",
+    "mindspeed-rl": "",
     "torchtitan": "rltrace.importers.torchtitan:read",
     "chrome": "rltrace.importers.chrome:read",
     "otlp": "rltrace.importers.otlp:read",
 }
-"""Framework -> `module:reader`, which makes an `ImportedRun` of a path."""
+"""Framework -> `module:reader`, which makes an `ImportedRun` of a path; empty where its table in
+schemes.toml says all."""
 
 MAPPED = ("chrome", "otlp")
 """Formats of anybody's traces: their readers take a file that says what the names in them mean."""

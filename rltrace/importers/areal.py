@@ -13,47 +13,18 @@ from typing import Any
 
 from rltrace.hooks.identity import identify
 from rltrace.importers import chrome
-from rltrace.importers.field import AREAL
 from rltrace.importers.fitting import is_real_ns, ns, whole
+from rltrace.importers.frameworks import names_of
 from rltrace.importers.json_text import read_all, read_objects
 from rltrace.importers.log import start_of
-from rltrace.importers.placed import Names, PlacedRow, PlacedSpan, Process
+from rltrace.importers.placed import PlacedRow, PlacedSpan, Process
 from rltrace.importers.run_writer import ImportedRun, traced_run
+from rltrace.importers.scalars import Scheme
 from rltrace.trace.errors import WrongUsage
 from rltrace.trace.vocabulary import Fate, Finish, Stage
 
-NAMES = Names(
-    {
-        "step": "step",  # see `_steps`
-        "train.rollout": "wait",
-        "train.compute_values": "value",
-        "train.ref_logp": "reference",
-        "train.teacher_logp": "reference",
-        "train.recompute_logp": "logprob",
-        "train.compute_advantage": "other",
-        "train.ppo_update": "train",
-        "train.critic_ppo_update": "train",
-        "train.sft_step": "train",
-        "train.rw_step": "train",
-        "train.dpo_step": "train",
-        "train.update_weights": "sync",
-        "train.*_onload": "switch",
-        "train.*_offload": "switch",
-        "train.rollout_pause*": "switch",
-        "train.rollout_continue_generation": "switch",
-        "train.rollout_resume": "switch",
-        "train.save": "checkpoint",
-        "train.checkpoint": "checkpoint",
-        "train.eval": "eval",
-        "train.load_bcast": "data",
-        "train.clear_batches": "other",
-        "train.log_stats": "other",
-    },
-    framework="areal",
-    placement="async",
-    steps=("global_step",),
-)
-"""Event -> stage, for all that its trainers name from 0.5 to 2.0. Generation is in the sessions."""
+NAMES = names_of("areal", placement="async", steps=("global_step",))
+AREAL = Scheme.of("areal")
 
 _PHASES = {"generate": Stage.ROLLOUT, "reward": Stage.REWARD, "toolcall": Stage.ENV}
 _FINISHES = {"accepted": Finish.STOP, "failed": Finish.ERROR, "dropped": Finish.ABORT}

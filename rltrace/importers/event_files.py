@@ -12,9 +12,6 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
-
 from rltrace.importers.fitting import ns
 from rltrace.importers.log import Record, is_text
 from rltrace.importers.protobuf import fields
@@ -28,6 +25,7 @@ _WALL_TIME, _STEP, _SUMMARY = 1, 2, 5  # fields of Event
 _VALUE = 1  # of Summary
 _TAG, _SIMPLE_VALUE = 1, 2  # of Summary.Value
 _LARGEST_EVENT_BYTES = 1 << 30
+_PICTURE_BYTES = 1 << 16  # no event of scalars is as long: what is, is not worth its checksum
 
 
 class _Torn(Exception):
@@ -80,7 +78,7 @@ def _events(path: Path) -> Iterator[tuple[int, bytes | None]]:
                 raise _Torn(f"byte {at}")
             event = file.read(length)
             stored = int.from_bytes(file.read(_CHECKSUM_BYTES), "little")
-            yield at, event if checksum(event) == stored else None
+            yield at, event if length > _PICTURE_BYTES or checksum(event) == stored else None
 
 
 def _scalars(event: bytes) -> Record | None:
@@ -119,63 +117,19 @@ def checksum(data: bytes) -> int:
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
-# --- cRC-32C: Castagnoli's polynomial, which zlib has not
-
-_ROW = 512
-_LONG = 128 * _ROW  # from there on NumPy is faster, a row of bytes each at a time
-
-_States = NDArray[np.uint32]
-
-
 def crc32c(data: bytes) -> int:
-    state = 0xFFFFFFFF
-    rows = len(data) // _ROW if len(data) >= _LONG else 0
-    if rows:
-        state = _after_rows(state, np.frombuffer(data, np.uint8, rows * _ROW).reshape(rows, _ROW))
-    table = _TABLE
-    for byte in data[rows * _ROW :]:
+    """Castagnoli's polynomial, which zlib has not."""
+    state, table = 0xFFFFFFFF, _table()
+    for byte in data:
         state = state >> 8 ^ table[(state ^ byte) & 0xFF]
     return state ^ 0xFFFFFFFF
 
 
-def _after_rows(state: int, rows: NDArray[np.uint8]) -> int:
-    """The state after rows of bytes. The state is linear in what came before: that after a row is
-    what a row of zeros makes of the one before it, plus what the row makes of zero."""
-    own: _States = np.zeros(len(rows), np.uint32)
-    for column in range(_ROW):
-        own = _step(own ^ rows[:, column])
-    first, second, third, fourth = _over_zeros()
-    for added in own.tolist():
-        state = (
-            first[state & 0xFF]
-            ^ second[state >> 8 & 0xFF]
-            ^ third[state >> 16 & 0xFF]
-            ^ fourth[state >> 24]
-            ^ added
-        )
-    return state
-
-
 @cache
-def _over_zeros() -> list[list[int]]:
-    """What a row of zeros makes of a state, for each value of each of its four bytes."""
-    states: _States = np.arange(256, dtype=np.uint32) << np.array([[0], [8], [16], [24]], np.uint32)
-    for _ in range(_ROW):
-        states = _step(states)
-    found: list[list[int]] = states.tolist()
-    return found
+def _table() -> tuple[int, ...]:
+    def of(byte: int) -> int:
+        for _ in range(8):
+            byte = byte >> 1 ^ (0x82F63B78 if byte & 1 else 0)
+        return byte
 
-
-def _step(states: _States) -> _States:
-    after: _States = states >> np.uint32(8) ^ _ARRAY[states & np.uint32(0xFF)]
-    return after
-
-
-def _of_byte(byte: int) -> int:
-    for _ in range(8):
-        byte = byte >> 1 ^ (0x82F63B78 if byte & 1 else 0)
-    return byte
-
-
-_TABLE = tuple(map(_of_byte, range(256)))
-_ARRAY: _States = np.array(_TABLE, np.uint32)
+    return tuple(map(of, range(256)))

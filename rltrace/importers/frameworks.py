@@ -3,66 +3,49 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 from rltrace.importers.log import Log, start_of
+from rltrace.importers.placed import Names
 from rltrace.importers.reading import read_log
 from rltrace.trace.errors import RltraceError, WrongUsage
+from rltrace.trace.texts import packaged_toml
 
-NAMES: Mapping[str, str] = {
-    "openrlhf": "OpenRLHF",
-    "trl": "TRL",
-    "nemo-rl": "NeMo-RL",
-    "areal": "AReaL",
-    "roll": "ROLL",
-    "rlinf": "RLinf",
-    "mindspeed-rl": "MindSpeed-RL",
-}
-"""Framework -> its name in prose, where that is another."""
 
-_MARKS: Mapping[str, re.Pattern[str]] = {
-    "verl": re.compile(r"timing_s/"),
-    "openrlhf": re.compile(
-        r"(train/)?(timing/(generation|make_experience|ppo_train|broadcast|step_total)"
-        r"|(actor|critic)_lr)$"
-    ),
-    "trl": re.compile(
-        r"(train/)?(completions/mean_length|val/contain_eos_token|step_time"
-        r"|perf/(fwd_bwd|rollout_wait|weight_sync)_s|weight_sync_time_s)$"
-    ),
-    "slime": re.compile(r"perf/(actor_train|train_wait|rollout|update_weights|log_probs)_time$"),
-    "nemo-rl": re.compile(r"timing/train/"),
-    "areal": re.compile(r"timeperf/"),
-    "roll": re.compile(r"time/step_\w+$"),
-    "rlinf": re.compile(r"time/(generate_rollouts|sync_weights|actor/|cal_adv_and_returns)"),
-    "prime-rl": re.compile(r"time/(forward_backward|wait_for_batch|wait_for_policy)$"),
-    "torchforge": re.compile(r"main_perf/continuous_"),
-    "mindspeed-rl": re.compile(r"timing/(all|update|resharding_to_infer|rule_reward|old_log_p)$"),
-}
-"""Framework -> what one of its metrics, and none of another's, begins with."""
+@cache
+def schemes() -> dict[str, dict[str, Any]]:
+    """Framework -> its table in schemes.toml."""
+    return packaged_toml("importers/schemes.toml")
 
-_LOGS_AS = {"miles": "slime", "relax": "slime"}
-"""Framework -> the one whose names it has kept."""
+
+def name_of(framework: str) -> str:
+    """What it is called in prose."""
+    return str(schemes().get(framework, {}).get("name", framework))
+
+
+def names_of(framework: str, **more: Any) -> Names:
+    """What the spans of its traces are."""
+    return Names(schemes()[framework]["spans"], framework, **more)
 
 
 def whose(log: Log, own: str = "") -> str | None:
     """The framework whose log it is: `own` rather than any other."""
     names = {name for record in log.records for name in record.metrics}
-    first = {own: _MARKS[own]} if own else {}
-    for framework, mark in {**first, **_MARKS}.items():
-        if any(mark.match(name) for name in names):
+    for framework in (own, *schemes()):
+        marks = schemes().get(framework, {}).get("marks")
+        if marks and any(re.match(marks, name) for name in names):
             return framework
     return None
 
 
 def check_framework(log: Log, framework: str) -> None:
     """Errors: `RltraceError` where the log is another framework's."""
-    own = _LOGS_AS.get(framework, framework)
+    own = schemes()[framework].get("like", framework)
     other = whose(log, own) or own
     if other != own:
-        looks, asked = NAMES.get(other, other), NAMES.get(framework, framework)
-        said = f"{log.path} looks like a log of {looks}, not of {asked}"
+        said = f"{log.path} looks like a log of {name_of(other)}, not of {name_of(framework)}"
         raise WrongUsage(f"{said}: rltrace import {other}")
 
 
@@ -99,5 +82,4 @@ def looks_like(path: Path, framework: str) -> str:
         other = whose(read_log(path))
     except RltraceError:
         return ""
-    looks = f"it looks like a log of {NAMES.get(str(other), other)}"
-    return f"{looks}: rltrace import {other}" if other else ""
+    return f"it looks like a log of {name_of(other)}: rltrace import {other}" if other else ""

@@ -39,7 +39,6 @@ class Record:
 @dataclass(frozen=True)
 class Log:
     """A log, read. `kind` is its format in words, `skipped` says what could not be read and why,
-    `not_finite` how often each metric was NaN or infinite (counted in text only);
     `changed_ns` is when its file was last written (Unix ns); `settings` are the few words of the
     framework's own configuration that a console log happens to show, or wandb kept."""
 
@@ -49,7 +48,6 @@ class Log:
     skipped: tuple[str, ...] = ()
     changed_ns: int = 0
     settings: dict[str, str] = field(default_factory=dict)
-    not_finite: dict[str, int] = field(default_factory=dict)
 
     def what_was_skipped(self) -> str:
         """It, for the end of a sentence that says that nothing else is there."""
@@ -131,25 +129,6 @@ def joined(records: Iterable[Record]) -> tuple[list[Record], int]:
 
 def _copied(record: Record) -> Record:
     return replace(record, metrics=dict(record.metrics), not_finite=dict(record.not_finite))
-
-
-def out_of_order(records: Iterable[Record]) -> tuple[int, int] | None:
-    """The first step that stands after a later one without being that one's repetition, as
-    `(step, the later one)`: no restart explains it. None where there is none."""
-    seen: set[int] = set()
-    last = -1
-    for record in records:
-        if record.step < last and record.step not in seen:
-            return record.step, last
-        seen.add(record.step)
-        last = record.step
-    return None
-
-
-def out_of_order_said(records: Iterable[Record]) -> Iterator[str]:
-    """What is to be said of records that are out of order."""
-    if late := out_of_order(records):
-        yield f"step {late[0]} stands after step {late[1]}: kept in the order of the log"
 
 
 # --- the lines of a text, of which none is longer than a line of metrics can be

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from itertools import pairwise
 
@@ -54,21 +54,3 @@ def repeated(step: ImportedStep, times: int) -> list[ImportedStep]:
         for left in range(times - 1, 0, -1)
     ]
     return [*silent, step]
-
-
-def with_readings_between(steps: Sequence[ImportedStep]) -> tuple[ImportedStep, ...]:
-    """The steps, where readings of one without a length (of an evaluation between two entries)
-    stand at the step of its number, if that follows as one of those that an entry stands for."""
-    found: list[ImportedStep | None] = list(steps)
-    for at, step in enumerate(steps):
-        if step.seconds is not None:
-            continue
-        for later in range(at + 1, len(steps)):
-            other = found[later]
-            if other is None or (other.counters and other.seconds is not None):
-                break
-            if other.number == step.number and other.seconds is not None:
-                found[later] = replace(other, counters=step.counters)
-                found[at] = None
-                break
-    return tuple(step for step in found if step is not None)

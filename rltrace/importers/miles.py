@@ -7,18 +7,17 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from rltrace.adapters.slime import LABELS
-from rltrace.importers.field import MILES
 from rltrace.importers.fitting import ns, whole
+from rltrace.importers.frameworks import names_of
 from rltrace.importers.json_text import read_all
 from rltrace.importers.log import start_of
-from rltrace.importers.placed import Names, PlacedSpan, Process
+from rltrace.importers.placed import PlacedSpan, Process
 from rltrace.importers.run_writer import ImportedRun, traced_run
+from rltrace.importers.scalars import Scheme
 from rltrace.trace.vocabulary import Stage
 
-_SHOWN = {**LABELS, "update_weights": "sync", "train": "", "generate": "rollout", "eval": "eval"}
-NAMES = Names({name: stage for name, stage in _SHOWN.items() if stage}, framework="miles")
-"""Phase -> stage."""
+NAMES = names_of("miles")
+MILES = Scheme.of("miles")
 
 _ROLES = {"train": "learner", "rollout_manager": "rollouter"}
 _PHASES = "phases"

@@ -77,7 +77,7 @@ def _read_text(path: Path, start: bytes, settings: Settings) -> Log:
     if repeated:
         skipped.append(f"{repeated} records that repeat the one before")
     changed_ns = path.stat().st_mtime_ns
-    return Log(str(path), kind, tuple(steps), tuple(skipped), changed_ns, said, dict(not_finite))
+    return Log(str(path), kind, tuple(steps), tuple(skipped), changed_ns, said)
 
 
 def _read_directory(path: Path, settings: Settings) -> Log:

@@ -1,147 +1,196 @@
-"""Logs of scalars that a framework writes once a step, read by a `Scheme`."""
+"""Logs of scalars that a framework writes once a step, read by its table in schemes.toml."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
+from statistics import median
+from typing import Any
 
 from rltrace.importers.fitting import first_of, is_time, whole
-from rltrace.importers.frameworks import check_framework
-from rltrace.importers.log import (
-    Log,
-    Record,
-    impossible,
-    impossible_said,
-    joined,
-    out_of_order_said,
-)
-from rltrace.importers.means import repeated, usual_steps, with_readings_between
+from rltrace.importers.frameworks import check_framework, name_of, schemes
+from rltrace.importers.log import Log, Record, impossible, impossible_said, joined
+from rltrace.importers.means import repeated, usual_steps
 from rltrace.importers.reading import Settings, read_log
 from rltrace.importers.run_writer import NEVER_LOGGED, ImportedRun, ImportedStep, step_end
 from rltrace.trace.errors import RltraceError
-from rltrace.trace.vocabulary import Stage, word
+from rltrace.trace.vocabulary import Stage
+
+_SLACK = 1.02
 
 
 @dataclass(frozen=True)
 class Told:
-    """What a log tells of its trainer: its name, placement ("" for unknown), and the timers of a
-    step, metric -> stage. `inside` lie within the step in the order in which the loop runs them,
-    `aside` are what other processes had done before, `after` come between two steps. A metric in
-    `holds` has those of its value within itself: what is left of it is its."""
+    """What a log tells of its trainer: its name, version and placement ("" for unknown), the timers
+    of a step, metric -> stage, what of which stage the log does not have, and what a metric does
+    not say by its name. See schemes.toml."""
 
-    trainer: str
-    placement: str
-    inside: Mapping[str, str]
+    trainer: str = ""
+    placement: str = ""
+    version: str = ""
+    inside: Mapping[str, str] = field(default_factory=dict)
     aside: Mapping[str, str] = field(default_factory=dict)
     after: Mapping[str, str] = field(default_factory=dict)
-    holds: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    holds: Mapping[str, list[str]] = field(default_factory=dict)
+    unknown: Mapping[str, str] = field(default_factory=dict)
+    figures: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def timers(self) -> Mapping[str, str]:
-        return {**self.inside, **self.aside, **self.after}
+    def timers(self) -> Mapping[str, Stage]:
+        every = {**self.inside, **self.aside, **self.after}
+        return {name: Stage[stage.upper()] for name, stage in every.items()}
+
+
+Tell = Callable[[Told, list[Record], Mapping[str, str]], Told]
+"""What else the records and the settings tell of a trainer."""
 
 
 @dataclass(frozen=True)
 class Scheme:
-    """How a framework logs. `step` is the metric with a step's length, `""` where it has none: then
-    a step is as long as its parts together. `previous`: that length is of the step before.
-    `numbers` are metrics that state the step's number, where the log's own counts something else.
-    `trainer` tells the parts, or which they are by the metrics there are. `unknown` says what of
-    which stage no log has; `figures` what a metric does not say by its name."""
+    """How a framework logs: its `table` in schemes.toml, the `settings` to look for in what a log
+    shows of its configuration, and a function for what the table cannot `tell`."""
 
     framework: str
-    name: str
-    step: str
-    trainer: Told | Callable[[list[Record]], Told]
-    numbers: tuple[str, ...] = ()
-    previous: bool = False
-    unknown: tuple[tuple[Stage | None, str], ...] = ()
-    figures: tuple[tuple[str, str], ...] = ()
+    table: Mapping[str, Any]
     settings: Settings = field(default_factory=dict)
+    tell: Tell = lambda told, records, settings: told
+
+    @classmethod
+    def of(cls, framework: str, **more: Any) -> Scheme:
+        table = schemes()[framework]
+        return cls(framework, schemes()[table.get("like", framework)], **more)
+
+    @property
+    def name(self) -> str:
+        return name_of(self.framework)
+
+    @property
+    def step(self) -> list[str]:
+        found: list[str] = self.table.get("step", [])
+        return found
 
     def __call__(self, path: Path) -> ImportedRun:
         """Reads the framework's log. Errors: `RltraceError` when there is nothing of its in it."""
         return lay_out(read_log(path, self.settings), self)
 
-    def told(self, records: list[Record]) -> Told:
-        return self.trainer if isinstance(self.trainer, Told) else self.trainer(records)
+    def told(self, records: list[Record], settings: Mapping[str, str]) -> Told:
+        trainers = self.table.get("trainers", [{}])
+        own = next(trainer for trainer in trainers if _is_told(trainer, records))
+        merged: dict[str, Any] = {
+            part: {**own.get(part, {}), **self.table.get(part, {})}
+            for part in ("inside", "aside", "after", "holds", "unknown", "figures")
+        }
+        found = Told(own.get("name", ""), own.get("placement", ""), **merged)
+        return self.tell(found, records, settings)
+
+
+def _is_told(trainer: Mapping[str, Any], records: list[Record]) -> bool:
+    def typical(name: str) -> float:
+        found = [record.metrics[name] for record in records if name in record.metrics]
+        return median(found) if found else 0.0
+
+    if "longer" in trainer:
+        first, second = map(typical, trainer["longer"])
+        return first > _SLACK * second
+    wanted = "with" not in trainer or has(records, *trainer["with"])
+    return wanted and not has(records, *trainer.get("without", ()))
 
 
 def has(records: Iterable[Record], *names: str) -> bool:
-    return any(name in record.metrics for record in records for name in names)
+    """Whether there is one of the metrics; in their names `*` stands for anything."""
+    every = {name for record in records for name in record.metrics}
+    return any(fnmatchcase(metric, name) for name in names for metric in every)
 
 
 def lay_out(log: Log, scheme: Scheme) -> ImportedRun:
     """The run that a log tells of. Errors: `RltraceError` when it is no log of the framework's."""
-    if not log.records:
+    records, _ = joined(_numbered(log.records, scheme.table))
+    if not records:
         missing = f"{log.path} holds no metrics of {scheme.name}: no numbers of a step"
         raise RltraceError(missing + log.what_was_skipped())
     check_framework(log, scheme.framework)
-    records, _ = joined(_numbered(log.records, scheme.numbers))
-    told = scheme.told(records)
-    timers = told.timers
+    told = scheme.told(records, log.settings)
     names = {name for record in records for name in record.metrics}
-    if not names & {scheme.step, *timers}:
+    if not names & {*scheme.step, *told.timers}:
         kinds = sorted({name.split("/")[0] for name in names})
         raise RltraceError(
             f"{log.path} is no log of {scheme.name}'s trainer: it has no timer of its (what it has "
             f"begins with {', '.join(kinds[:6]) or 'nothing'})"
         )
+    if scheme.table.get("complete") and names.isdisjoint(scheme.step):
+        lacks = f"{log.path} has timers of {scheme.name} but no {scheme.step[0]}"
+        raise RltraceError(f"{lacks}: how long a step took is not known")
     lengths = _lengths(records, scheme)
-    steps = with_readings_between(
-        [
-            step
-            for record, length in zip(records, lengths, strict=True)
-            for step in repeated(_step(record, length, told, scheme), record.steps)
-        ]
+    steps = tuple(
+        step
+        for record, length in zip(records, lengths, strict=True)
+        for step in repeated(_step(record, length, told, scheme), record.steps)
     )
-    odd = impossible(records, lambda name: name in timers or name == scheme.step)
     return ImportedRun(
         log=log,
         framework=scheme.framework,
+        version=told.version,
         trainer=told.trainer,
         placement=told.placement,
         steps=steps,
-        not_logged=tuple(_not_logged(scheme, timers, names)),
-        notes=tuple((name, what) for name, what in scheme.figures if name in names),
-        oddities=tuple(_oddities(records, steps, scheme, odd)),
+        not_logged=tuple(_not_logged(scheme, told, records)),
+        notes=tuple((name, what) for name, what in told.figures.items() if name in names),
+        oddities=tuple(_oddities(records, steps, scheme, told)),
         steps_a_mean=usual_steps(records),
     )
 
 
-def _numbered(records: tuple[Record, ...], numbers: tuple[str, ...]) -> Iterator[Record]:
-    """The records, each at the step that it states, if records do state one: then those that do
-    not are of something else (of an optimizer's update, say) and left out."""
-    stated = any(name in record.metrics for record in records for name in numbers)
-    for record in records:
-        found = [whole(record.metrics[name]) for name in numbers if name in record.metrics]
-        if found and found[0] is not None:
-            metrics = {name: v for name, v in record.metrics.items() if name not in numbers}
-            yield replace(record, step=found[0], metrics=metrics)
-        elif not stated:
+def _numbered(records: tuple[Record, ...], table: Mapping[str, Any]) -> Iterator[Record]:
+    """The records by the framework's own names, each at the step that it states, if records do
+    state one: then those that do not are of something else (of an optimizer's update, say) and left
+    out."""
+    cut, numbers = table.get("cut", ""), table.get("numbers", ())
+    bare = [
+        replace(
+            record,
+            metrics={name.removeprefix(cut): v for name, v in record.metrics.items()},
+            not_finite={name.removeprefix(cut): v for name, v in record.not_finite.items()},
+        )
+        for record in records
+    ]
+    is_stated = bool(numbers) and has(bare, *numbers)
+    for record in bare:
+        stated = [whole(record.metrics.pop(name)) for name in numbers if name in record.metrics]
+        if stated and stated[0] is not None:
+            yield replace(record, step=stated[0])
+        elif not is_stated:
             yield record
 
 
 def _lengths(records: list[Record], scheme: Scheme) -> list[float | None]:
     """How long each step took, in seconds, as far as the log has it."""
-    found = [record.metrics.get(scheme.step) for record in records]
-    if scheme.previous:
+    found = [
+        next((record.metrics[name] for name in scheme.step if name in record.metrics), None)
+        for record in records
+    ]
+    if scheme.table.get("previous"):
         found = [*found[1:], None]
     return [value if value and is_time(value) else None for value in found]
 
 
 def _step(record: Record, length: float | None, told: Told, scheme: Scheme) -> ImportedStep:
-    stages = {name: Stage[stage.upper()] for name, stage in told.timers.items()}
-    times = {name: _own(record, name, told.holds) for name in stages}
-    seconds = length
-    if seconds is None and (scheme.previous or not scheme.step):
-        seconds = sum(times[name] for name in told.inside) or None
+    prefix = scheme.table.get("prefix", "")
+
+    def shown(names: Iterable[str]) -> list[str]:
+        return [name.removeprefix(prefix) for name in names]
+
+    stages = dict(zip(shown(told.timers), told.timers.values(), strict=True))
+    times = dict(zip(stages, (_own(record, n, told.holds) for n in told.timers), strict=True))
+    if length is None and (scheme.table.get("previous") or not scheme.step):
+        length = sum(times[name] for name in shown(told.inside)) or None
     where = {"before": told.aside, "inside": told.inside, "after": told.after}
-    return ImportedStep.of(record, seconds, stages, times, **where)
+    parts = {part: shown(names) for part, names in where.items()}
+    return ImportedStep.of(record, length, stages, times, **parts)
 
 
-def _own(record: Record, name: str, holds: Mapping[str, tuple[str, ...]]) -> float:
+def _own(record: Record, name: str, holds: Mapping[str, list[str]]) -> float:
     """How long a timer ran without those that ran within it, in seconds; 0 where not at all."""
     took = record.metrics.get(name, -1.0)
     if not is_time(took):
@@ -151,25 +200,28 @@ def _own(record: Record, name: str, holds: Mapping[str, tuple[str, ...]]) -> flo
 
 
 def _not_logged(
-    scheme: Scheme, timers: Mapping[str, str], names: set[str]
+    scheme: Scheme, told: Told, records: list[Record]
 ) -> Iterator[tuple[Stage | None, str]]:
-    said = {stage for stage, _ in scheme.unknown}
-    seen = {Stage[stage.upper()] for name, stage in timers.items() if name in names}
-    yield from ((stage, why) for stage, why in scheme.unknown if stage not in seen)
-    for stage in dict.fromkeys(Stage[stage.upper()] for stage in timers.values()):
-        if stage not in seen and stage not in said and stage <= Stage.SWITCH:
-            called = word(stage)
-            own = [name for name, of in timers.items() if of == called]
+    logged = {name for record in records for name in record.readings}
+    usable = {name for r in records for name, value in r.metrics.items() if is_time(value)}
+    seen = {stage for name, stage in told.timers.items() if name in usable}
+    for name, stage in told.timers.items():
+        if name in logged - usable:
+            yield stage, f"what the log has as {name} is never a usable time"
+    said = {Stage[stage.upper()]: why for stage, why in told.unknown.items()}
+    yield from ((stage, why) for stage, why in said.items() if stage not in seen)
+    for stage in dict.fromkeys(told.timers.values()):
+        own = [name for name, of in told.timers.items() if of == stage and name not in logged]
+        if stage in seen or stage in said or stage > Stage.SWITCH or not own:
+            continue
+        if not scheme.table.get("complete"):
             yield stage, f"the log has no {' or '.join(own[:3])}"
     yield None, "lag and length of each trajectory (counters: what the framework has of a step)"
     yield from ((None, what) for what in NEVER_LOGGED)
 
 
 def _oddities(
-    records: list[Record],
-    steps: tuple[ImportedStep, ...],
-    scheme: Scheme,
-    odd_times: Mapping[str, int],
+    records: list[Record], steps: tuple[ImportedStep, ...], scheme: Scheme, told: Told
 ) -> Iterator[str]:
     yield (
         "times are laid out from durations, and nothing is said to overlap: the order in a step "
@@ -182,11 +234,11 @@ def _oddities(
         )
     if not scheme.step:
         yield "a step is as long as its timers together: what runs between them is in none"
-    yield from impossible_said(odd_times)
-    untimed = [str(step.number) for step in steps if step.seconds is None]
+    timers = {*told.timers, *scheme.step}
+    yield from impossible_said(impossible(records, lambda name: name in timers))
+    untimed = [s.number for s in steps if s.seconds is None and not timers.isdisjoint(s.counters)]
     if untimed:
         kept = "steps whose length is not known, of which only counters are kept"
         yield f"{kept}: {first_of(untimed)}"
     if over := [str(step.number) for step in steps if step.is_overfull]:
         yield f"steps with timers that add up to more than the step: {', '.join(over[:5])}"
-    yield from out_of_order_said(records)

@@ -8,46 +8,14 @@ from typing import Any
 
 from rltrace.importers.chrome import lane_of
 from rltrace.importers.fitting import ns, whole
+from rltrace.importers.frameworks import names_of
 from rltrace.importers.json_text import read_all
-from rltrace.importers.placed import Names, PlacedSpan, Process
+from rltrace.importers.placed import PlacedSpan, Process
 from rltrace.importers.run_writer import ImportedRun, traced_run
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.vocabulary import Stage
 
-NAMES = Names(
-    {
-        "train_step": "step",
-        "generate": "rollout",
-        "vllm_engine_step_burst": "rollout",
-        "rollout_group": "rollout",
-        "score_group": "reward",
-        "score_single_rollout": "reward",
-        "wait_for_training_batch": "wait",
-        "take_finalized": "wait",
-        "router_drain_wait": "wait",
-        "blocking_trainer_push_model_state_dict": "wait",
-        "blocking_generator_pull_model_state_dict": "wait",
-        "forward_backward": "train",
-        "fwd_bwd": "train",
-        "optim_step": "train",
-        "Optimizer": "train",
-        "push_model_state_dict": "sync",
-        "pull_model_state_dict": "sync",
-        "trainer_push_model_state_dict": "sync",
-        "generator_pull_model_state_dict": "sync",
-        "batcher_pack": "data",
-        "training_sample_builder": "data",
-        "post_dataloading_process": "data",
-        "checkpoint_save": "checkpoint",
-        "save_checkpoint": "checkpoint",
-        "eval": "eval",
-        "validate": "eval",
-        "gc_collect": "other",
-    },
-    framework="torchtitan",
-)
-"""Span -> stage. The controller times what its actors do as well; their own spans are these too,
-in their own processes."""
+NAMES = names_of("torchtitan")
 
 _WAITED_FOR = frozenset({"generate", "forward_backward", "optim_step", "rollout_group"})
 """What the controller only waits for: its actors do it."""

@@ -12,13 +12,12 @@ import ast
 import itertools
 import json
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rltrace.adapters.trl.tables import LABELS, PROFILED
+from rltrace.adapters.trl.tables import PROFILED
 from rltrace.importers import console, json_lines
 from rltrace.importers.fitting import whole
 from rltrace.importers.log import (
@@ -29,7 +28,6 @@ from rltrace.importers.log import (
     check_filled,
     is_text,
     joined,
-    out_of_order,
     readable,
     shown_number,
     split,
@@ -38,10 +36,9 @@ from rltrace.importers.log import (
 from rltrace.importers.means import with_steps
 from rltrace.importers.reading import read_log
 from rltrace.importers.run_writer import ImportedRun
-from rltrace.importers.scalars import Scheme, Told, has, lay_out
+from rltrace.importers.scalars import Scheme, lay_out
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.given_files import read_given
-from rltrace.trace.vocabulary import Stage
 
 STATE = "trainer_state.json"
 _PREFIX = "train/"
@@ -56,23 +53,8 @@ _OF_SAMPLES = ("num_tokens", "reward", "completions/")
 _LOGGING_STEPS = "logging_steps"
 _END = "train_runtime"  # of the line that sums a training up
 
-_BLOCKS = (
-    "sync_weights",
-    "vLLM.generate",
-    "transformers.generate",
-    "transformers.generate_batch",
-    "_calculate_rewards",
-    "compute_loss",
-)
-"""The timed blocks of a step, in the order in which the synchronous trainers run them."""
-
-_ASYNC = (
-    "perf/rollout_wait_s",
-    "perf/fwd_bwd_s",
-    "perf/optimizer_s",
-    "perf/weight_sync_s",
-    "weight_sync_time_s",
-)
+_BLOCKS = {"sync_weights", "_calculate_rewards", "compute_loss"}  # and what begins as below
+_GENERATING = ("vLLM.generate", "transformers.generate")
 
 
 def read(path: Path) -> ImportedRun:
@@ -85,9 +67,8 @@ def of_log(log: Log) -> ImportedRun:
     stated = log.settings.get(_LOGGING_STEPS)
     every = with_steps(_of_steps(log.records), _is_of_training, int(stated) if stated else None)
     records = tuple(_a_step(record) for record in every)
-    scheme = ASYNC if has(records, *_ASYNC) else SYNC
-    run = lay_out(replace(log, records=records), scheme)
-    return run if scheme is ASYNC else replace(run, generating=_generating(records))
+    run = lay_out(replace(log, records=records), Scheme.of("trl"))
+    return run if run.placement == "async" else replace(run, generating=_generating(records))
 
 
 def _log(path: Path) -> Log:
@@ -121,45 +102,16 @@ def _read_state(path: Path) -> Log:
     except (ValueError, KeyError, TypeError, RecursionError):
         raise RltraceError(f"{path} is no {STATE}: it has no log_history") from None
     lines = [line for line in history if isinstance(line, dict) and _END not in line]
-    not_finite = Counter[str]()
     records = [
-        _record(number, line, not_finite)
-        for line in lines
-        if (number := whole(line.get("step"))) is not None
+        _record(number, line) for line in lines if (number := whole(line.get("step"))) is not None
     ]
     skipped = []
     if len(records) < len(lines):
         skipped.append(f"{len(lines) - len(records)} entries without a step")
-    records, odd = _in_order(records)
     steps, _ = joined(records)
-    skipped += odd
     every = whole(state.get(_LOGGING_STEPS))
     said = {_LOGGING_STEPS: str(every)} if every else {}
-    return Log(str(path), STATE, tuple(steps), tuple(skipped), changed_ns, said, dict(not_finite))
-
-
-def _in_order(records: list[Record]) -> tuple[list[Record], list[str]]:
-    """The records in the order in which they were logged, each once, and what is to be said of it.
-
-    transformers writes them so, and takes those of the checkpoint over after a restart; a file
-    that somebody else put together need not be so. An entry has no time: where no restart explains
-    the order of the steps, it is that of their numbers.
-    """
-    once: dict[tuple[object, ...], Record] = {}
-    for record in records:
-        infinite = frozenset((name, str(value)) for name, value in record.not_finite.items())
-        same = record.step, frozenset(record.metrics.items()), infinite
-        once.setdefault(same, record)
-    kept, said = list(once.values()), list[str]()
-    if again := len(records) - len(kept):
-        said.append(f"{again} {'entries' if again > 1 else 'entry'} that another one repeats")
-    if late := out_of_order(kept):
-        said.append(
-            f"the order of its entries, in which step {late[0]} stands after step {late[1]}: they "
-            "are sorted by step"
-        )
-        kept.sort(key=lambda record: record.step)
-    return kept, said
+    return Log(str(path), STATE, tuple(steps), tuple(skipped), changed_ns, said)
 
 
 def _read_console(path: Path) -> Log | None:
@@ -177,9 +129,8 @@ def _read_console(path: Path) -> Log | None:
     is_json = json_lines.looks_like(start.decode("utf-8-sig", "replace"))
     if not lines and (is_json or not torn.count):
         return None
-    not_finite = Counter[str]()
     steps = itertools.accumulate(int(not _is_evaluation(line)) for line in lines)
-    parts = [_record(at, line, not_finite) for at, line in zip(steps, lines, strict=True)]
+    parts = [_record(at, line) for at, line in zip(steps, lines, strict=True)]
     records, _ = joined(parts)
     skipped = []
     if records:
@@ -192,7 +143,7 @@ def _read_console(path: Path) -> Log | None:
     if foreign.count:
         skipped.append(f"{foreign}: figures as another framework or logger writes them")
     kind = "console log"
-    return Log(str(path), kind, tuple(records), tuple(skipped), changed_ns, {}, dict(not_finite))
+    return Log(str(path), kind, tuple(records), tuple(skipped), changed_ns)
 
 
 def _printed(lines: Iterable[str]) -> tuple[list[dict[str, Any]], Counted, Counted]:
@@ -233,7 +184,7 @@ def _generating(records: tuple[Record, ...]) -> tuple[int, ...]:
 def _a_step(record: Record) -> Record:
     """A record whose blocks, which are sums over its steps, are means as its other figures are."""
     metrics = {
-        name: value / record.steps if name in _BLOCKS else value
+        name: value / record.steps if name in _BLOCKS or name.startswith(_GENERATING) else value
         for name, value in record.metrics.items()
     }
     return replace(record, metrics=metrics)
@@ -255,14 +206,13 @@ def _mapping(text: str) -> dict[str, Any] | None:
     return {str(name): it for name, it in found.items()} if isinstance(found, dict) else None
 
 
-def _record(step: int, line: dict[str, Any], not_finite: Counter[str]) -> Record:
+def _record(step: int, line: dict[str, Any]) -> Record:
     values = (
         (name, shown_number(shown) if isinstance(shown, str) else shown)
         for name, shown in line.items()
         if name != "step"
     )
     metrics, infinite = split(values)
-    not_finite.update(list(infinite))
     return Record(step, metrics, not_finite=infinite)
 
 
@@ -289,55 +239,3 @@ def _of_steps(records: tuple[Record, ...]) -> Iterator[Record]:
             step = record.step if stated is None else stated
             timed, waiting = waiting, {}
             yield Record(step, {**timed, **metrics}, record.real_ns, infinite)
-
-
-def _synchronous(records: list[Record]) -> Told:
-    inside = {block: LABELS[block] for block in _BLOCKS}
-    if has(records, "vLLM.generate"):
-        return Told("with vLLM", "", inside)
-    colocated = has(records, "transformers.generate", "transformers.generate_batch")
-    return Told("", "colocated" if colocated else "", inside)
-
-
-_PASSES = "all forward passes are in one timed block, those of training among them"
-_TOOLS = "tools run while it generates"
-
-SYNC = Scheme(
-    framework="trl",
-    name="TRL",
-    step="step_time",
-    trainer=_synchronous,
-    unknown=(
-        (Stage.REFERENCE, _PASSES),
-        (Stage.LOGPROB, _PASSES),
-        (Stage.ENV, _TOOLS),
-        (Stage.CHECKPOINT, "TRL does not time it"),
-        (Stage.EVAL, "TRL does not time it"),
-    ),
-    figures=(
-        ("step_time", "generation and rewards are in it, the optimizer's step and logging are not"),
-        ("compute_loss", "the forward pass: backward and optimizer are in no timer"),
-    ),
-)
-
-ASYNC = Scheme(
-    framework="trl",
-    name="TRL",
-    step="perf/step_s",
-    trainer=Told("asynchronous", "async", {name: LABELS[name] for name in _ASYNC}),
-    unknown=(
-        (Stage.ROLLOUT, "it runs in a process of its own: rollout/duration_s is one conversation"),
-        (Stage.REWARD, "it runs in that process, too: rollout/score_s is one group"),
-        (Stage.ENV, _TOOLS),
-        (Stage.CHECKPOINT, "TRL does not time it"),
-        (Stage.EVAL, "TRL does not time it"),
-    ),
-    figures=(
-        ("perf/rollout_wait_s", "the first rank's wait for samples, not generation"),
-        ("perf/weight_sync_s", "the pause of the server and the wait for all ranks are in it"),
-        (
-            "sample/staleness_mean",
-            "where a sample is taken out of the queue; it is trained on a micro-batch later",
-        ),
-    ),
-)

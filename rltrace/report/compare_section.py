@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from rltrace.analysis.compare import Comparison
 from rltrace.analysis.differing import Difference
+from rltrace.analysis.gate.contrast import TAU
 from rltrace.report import ratios, units
 from rltrace.report.layout import Column, Grid, Section, listed, numbers
 
@@ -94,7 +95,7 @@ def _stages(found: Comparison) -> Section:
     one, other = found.steps
     notes = (
         f"Means of {one} and {other} steady steps; the differences add up to the step's. Intervals "
-        "are over steps: what differs from one start of a job to the next is not in them.",
+        f"take it that starts of a job differ by {100 * TAU:g} %.",
     )
     return Section("Stages", (), Grid(columns, tuple(rows)), notes)
 

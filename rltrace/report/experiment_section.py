@@ -20,14 +20,11 @@ EXIT_CODES = {
     trial.CANNOT_TELL: CANNOT_TELL,
 }
 
-_THE_SAME = 0.02
-
 _OF = {
     trial.STEP: "of a step's time",
     trial.FRESHNESS: "of what a step's worth of fresh samples costs",
     trial.GOODPUT: "of what a useful, fresh token costs",
 }
-_LEFT_OUT = {trial.FRESHNESS: "useful tokens a step", trial.GOODPUT: "tokens a sample"}
 
 
 def expected(predicted: Estimate | None, metric: str) -> Iterator[str]:
@@ -68,10 +65,6 @@ def _lines(found: Trial) -> Iterator[str]:
     yield f"Measured: it saves {saved} {_OF[found.metric]} ({pairs})."
     if (predicted := found.predicted_saved) is not None:
         yield f"Predicted: {_range(predicted.low, predicted.high)}."
-    if abs(found.uncounted - 1) > _THE_SAME:
-        by = units.share(abs(found.uncounted - 1))
-        than = f"{by} {'more' if found.uncounted > 1 else 'fewer'} {_LEFT_OUT[found.metric]}"
-        yield f"After it there are {than}, as the policy learns otherwise: this is not counted."
     yield f"{found.answer[0].upper()}{found.answer[1:]}: {found.because}."
 
 

@@ -12,7 +12,6 @@ from rltrace.analysis.freshness import (
     Freshness,
     LagBound,
     LagPoint,
-    VersionUnit,
 )
 from rltrace.analysis.staleness import Staleness, TokenLags
 from rltrace.report import units
@@ -47,13 +46,13 @@ def staleness_section(lags: Staleness, fresh: Freshness, handed_only: bool = Fal
     if lags.known_uses:
         line = (
             f"mean lag {units.number(lags.mean_lag)} {lags.unit}{_by_token(lags.by_token)}, "
-            f"p95 {lags.p95_lag:.0f}, largest {lags.largest_lag}{_version(fresh.unit)}."
+            f"p95 {lags.p95_lag:.0f}, largest {lags.largest_lag}."
         )
     else:
         line = "Nobody recorded which policy version generated or trained on these samples."
     notes = [
-        "Lag of a trajectory: version that trained minus version of its first token; of a token: "
-        "minus its own version. Unknown is not zero."
+        "lag: version that trained minus version of the first token; by token: minus the token's "
+        "own. Unknown is not zero."
     ]
     if lags.uses > lags.trajectories:
         notes.append(
@@ -72,19 +71,18 @@ def staleness_section(lags: Staleness, fresh: Freshness, handed_only: bool = Fal
         notes.append(f"By token unknown: {'; '.join(why)}.")
     if handed_only:
         notes.append("No step was completed: nobody saw the learner train on it.")
-    if lags.versions_known:
+    if lags.mixed_share > 0:
         notes.append(f"{units.share(lags.mixed_share)} of trajectories saw a version change.")
     if lags.mean_lag and not math.isnan(lags.mean_in_queue):
-        p50, p95 = units.seconds(fresh.queue_s.p50), units.seconds(fresh.queue_s.p95)
-        age = f" ({p50} in the median, p95 {p95})" if fresh.queue_s.n else ""
         notes.append(
             f"Mean lag in flight (first to last token) {units.number(lags.mean_in_flight)}, "
-            f"in the queue (last token to training) {units.number(lags.mean_in_queue)}{age}."
+            f"in the queue (last token to training) {units.number(lags.mean_in_queue)}."
         )
     if lags.largest_lag == 0:
         notes += _mismatch(fresh)
     what = "handed to the learner" if handed_only else "trained on"
-    return Section(f"Staleness of what was {what}", (line,), Grid(columns, rows), tuple(notes))
+    grid = Grid(columns, rows) if len(rows) > 1 or not lags.known_uses else None
+    return Section(f"Staleness of what was {what}", (line,), grid, tuple(notes))
 
 
 def curve_section(fresh: Freshness) -> Section:
@@ -178,16 +176,6 @@ def _mismatch(fresh: Freshness) -> Iterator[str]:
 
 def _nats(value: float) -> str:
     return "0" if abs(value) < _NO_NATS else units.number(value)
-
-
-def _version(unit: VersionUnit) -> str:
-    amounts = {"learner step": unit.learner_steps, "optimizer update": unit.optimizer_updates}
-    parts = [
-        units.plural(int(n), what) if n == int(n) else f"{units.number(n)} {what}s"
-        for what, n in amounts.items()
-        if not math.isnan(n)
-    ]
-    return f"; a version is {' of '.join(parts)}" if parts else ""
 
 
 def _some(points: list[LagPoint]) -> list[LagPoint]:

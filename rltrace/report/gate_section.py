@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from rltrace.analysis.gate import findings
-from rltrace.analysis.gate.conditions import FORBID, MAX_REGRESSION, WALL
+from rltrace.analysis.gate.conditions import MAX_REGRESSION, WALL
 from rltrace.report import ratios, units
 from rltrace.report.layout import Column, Grid, Section, listed, numbers
 
@@ -109,7 +109,7 @@ def _grid(found: findings.Judgement) -> Grid | None:
             ratios.ends(one.worse, ratios.signed_share),
         )
         for one in found.findings
-        if one.condition.kind not in (WALL, FORBID)
+        if one.condition.kind != WALL
     )
     columns = (
         Column("metric"),
@@ -134,10 +134,7 @@ def _rests_on(found: findings.Judgement) -> Iterator[str]:
         rest = _steps(found.baseline_steps, found.baseline_warmup)
         pairs = ", step by step" if found.paired else ""
         yield f"{own} against {rest} of the baseline{pairs}."
-        apart = ""
-        if not math.isnan(found.between_runs_sd):
-            apart = f"; starts of the job differ by {units.share(found.between_runs_sd)} (sd)"
-        yield f"False alarms: at most {units.share(found.alpha)} over all conditions{apart}."
+        yield f"False alarms: at most {units.share(found.alpha)} over all conditions."
     else:
         yield f"{own}."
 
@@ -159,7 +156,6 @@ def _stages(found: findings.Judgement) -> Section:
             scale.show(one.after_s),
             ratios.signed_share(one.of_step.value),
             ratios.ends(one.of_step, ratios.signed_share),
-            ratios.change(one.busy.value),
         )
         for one in shown
     )
@@ -167,19 +163,12 @@ def _stages(found: findings.Judgement) -> Section:
         Column(f"exposed, {scale.unit}"),
         *numbers("baseline", "this run", "of the step"),
         Column("95 %", right=True, least_width=60),
-        Column("busy", right=True, least_width=88),
     )
-    notes = (
-        "Means of a step. of the step: what the stage adds to the baseline's. busy, on wide pages: "
-        "by how much the seconds changed that it ran, hidden behind others or not.",
-    )
+    notes = ("Means of a step. of the step: what the stage adds to the baseline's.",)
     return Section("Stages", (), Grid(columns, rows), notes)
 
 
 def _others(found: findings.Judgement) -> Iterator[str]:
-    if found.differs:
-        named = (f"{one.name} {one.before!r} → {one.after!r}" for one in found.differs)
-        yield f"Compared all the same, as --normalise says: {'; '.join(named)}."
     for note in found.notes:
         yield _ended(note[:1].upper() + note[1:])
 

@@ -74,15 +74,8 @@ def _dollars(goodput: Goodput) -> Iterator[str]:
         return
     per_usd = units.count(goodput.useful_tokens_per_usd())
     line = f"{per_usd} useful tokens per US$ at {price.usd_per_hour:g} $/{devices.kind}-hour"
-    if price.date:
-        least = units.count(goodput.useful_tokens_per_usd(price.high_usd_per_hour))
-        most = units.count(goodput.useful_tokens_per_usd(price.low_usd_per_hour))
-        yield (
-            f"{line} (indicative list price of {price.date}; {least} to {most} over "
-            f"{price.low_usd_per_hour:g} to {price.high_usd_per_hour:g} $)."
-        )
-    else:
-        yield f"{line} ({price.source})."
+    source = f"indicative list price of {price.date}" if price.date else price.source
+    yield f"{line} ({source})."
 
 
 def _conditions(goodput: Goodput) -> Iterator[str]:
@@ -123,14 +116,13 @@ def cascade_section(cascade: Cascade) -> Section:
     for one in cascade.factors:
         peak = one.name == "peak rate"
         value = _rate(one.value, device) if peak else units.share(one.value)
-        rows.append((one.name, _basis(one), value, _interval(one)))
+        rows.append((one.name, _basis(one), value))
     product = _rate(cascade.effective_tokens_per_device_s, device)
-    rows.append(("goodput", "the product", product, ""))
+    rows.append(("goodput", "the product", product))
     columns = (
         Column("factor"),
         Column("is", least_width=76),
         Column("value", right=True),
-        Column("range", right=True, least_width=68),
     )
     title, grid = "What goodput is made of, whole run", Grid(columns, tuple(rows))
     return Section(title, tuple(_lost(cascade)), grid, tuple(_notes(cascade)))
@@ -214,15 +206,6 @@ def _rate(value: float, device: str) -> str:
     return units.UNKNOWN if math.isnan(value) else f"{units.count(value)} /{device}-s"
 
 
-def _interval(factor: Factor) -> str:
-    if math.isnan(factor.low) or factor.low == factor.high:
-        return ""
-    if factor.name == "peak rate":
-        return f"{units.count(factor.low)} to {units.count(factor.high)}"
-    low, high = units.share(factor.low), units.share(factor.high)
-    return "" if low == high else f"{low.removesuffix(' %')} to {high}"
-
-
 def _lost(cascade: Cascade) -> Iterator[str]:
     lost = [part for part in cascade.seconds if part.lost]
     all_s = sum(part.seconds for part in lost)
@@ -248,6 +231,3 @@ def _notes(cascade: Cascade) -> Iterator[str]:
             who = units.plural(pool.devices, counted) + (f" of {roles}" if roles else "")
             pools.append(f"{who} for {units.share(pool.busy_share)} of the time")
         yield f"Working in the steps: {', '.join(pools)}."
-    if not math.isnan(cascade.effective_tokens_per_usd):
-        per_usd = units.count(cascade.effective_tokens_per_usd)
-        yield f"{per_usd} useful and fresh tokens per US$ over the whole run."

@@ -10,7 +10,7 @@ from rltrace.report.to_json import plain
 SCHEMA = "rltrace-live/1"
 _OF_SAMPLES = {
     *("generated_samples", "generated_tokens", "generated_tokens_per_s", "trained_samples"),
-    *("trained_tokens", "verdicts", "verdicts_failed", "lost", "in_flight"),
+    *("trained_tokens", "lost", "in_flight"),
     *("waiting_for_first_token", "queue"),
 }
 

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from rltrace.analysis.live.snapshot import Snapshot, Window
 from rltrace.report import units
-from rltrace.report.live_blocks import Block, bar, sparks
+from rltrace.report.live_blocks import bar, sparks
 from rltrace.report.live_line import step_name
 
 _SEPARATOR = " · "
@@ -22,7 +22,7 @@ def step_line(shown: Snapshot, width: int) -> Text:
         done = units.plural(shown.totals.steps, "whole step")
     else:
         done = f"{units.plural(shown.totals.steps, 'step')} done"
-    if window is not None and window.steps:
+    if window is not None:
         done += f", {units.seconds(window.step_s)} each "
     if step is None:
         line = Text(done, style="bold")
@@ -46,7 +46,7 @@ def step_line(shown: Snapshot, width: int) -> Text:
     return line
 
 
-def figures(shown: Snapshot, width: int) -> Block:
+def figures(shown: Snapshot, width: int) -> list[Text]:
     """Tokens, freshness, weights: one line each, where anything is known."""
     window = shown.window
     if window is None:
@@ -58,7 +58,7 @@ def figures(shown: Snapshot, width: int) -> Block:
             "weights": _weights(window),
         }
     lines["devices"] = _machines(shown)
-    return Block(None, [_fitted(name, parts, width) for name, parts in lines.items() if parts])
+    return [_fitted(name, parts, width) for name, parts in lines.items() if parts]
 
 
 def _so_far(shown: Snapshot) -> list[str]:
@@ -149,6 +149,4 @@ def _fitted(name: str, parts: list[str], width: int) -> Text:
     while len(parts) > 1 and 10 + len(_SEPARATOR.join(parts)) > width:
         parts = parts[:-1]
     line = Text(f"{name:<10}", style="bold")
-    line.append(_SEPARATOR.join(parts), style="not bold")
-    line.truncate(width, overflow="ellipsis")
-    return line
+    return line.append(_SEPARATOR.join(parts), style="not bold")

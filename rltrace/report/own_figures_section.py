@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rltrace.adapters import find_adapters
 from rltrace.analysis.own_figures import STEP, ComparedFigure
 from rltrace.analysis.summary import Summary
 from rltrace.report import units
 from rltrace.report.layout import Column, Grid, Section, listed, numbers
+from rltrace.trace.texts import adapter_settings
 
 if TYPE_CHECKING:
     from rltrace.hooks.hook import OwnFigure
@@ -21,7 +22,7 @@ _SMALL = 0.1
 
 
 def figures_of(run: Run) -> tuple[OwnFigure, ...]:
-    """What the adapter of the run's framework says of the framework's own figures."""
+    """What is known of the framework's own figures: by its adapter, and in our settings of it."""
     frameworks = {str(run.meta.get("framework")), *(str(p.adapter) for p in run.processes)}
     targets = find_adapters() if frameworks - {"None"} else {}
     found: list[OwnFigure] = []
@@ -31,7 +32,17 @@ def figures_of(run: Run) -> tuple[OwnFigure, ...]:
             found += getattr(import_module(module), name).figures
         except Exception:  # somebody else's adapter is broken: `rltrace doctor` says how
             continue
+    for settings in adapter_settings():
+        if settings["framework"] in frameworks:
+            found += map(_of_settings, settings.get("figure", ()))
     return tuple(found)
+
+
+def _of_settings(figure: dict[str, Any]) -> OwnFigure:
+    from rltrace.hooks.hook import OwnFigure
+
+    told: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in figure.items()}
+    return OwnFigure(**told)
 
 
 def own_figures_section(summary: Summary) -> Section:

@@ -97,7 +97,5 @@ def _notes(probe: Probe) -> Iterator[str]:
     if probe.refused:
         left_out = units.plural(probe.refused, "step")
         yield f"Left out: {left_out} in which the budget did not allow for a dose."
-    if probe.lags:
-        yield f"Work goes on across the ends of steps: effects {probe.lags} steps later count too."
     if probe.not_seen:
         yield f"To be delayed, but not seen at work: {listed(probe.not_seen)}."

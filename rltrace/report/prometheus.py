@@ -70,11 +70,11 @@ def _as_json(value: float | Distribution) -> dict[str, Any]:
 
 
 def _values(meters: RunMeters) -> list[tuple[str, Labels, float | Distribution | None]]:
-    job, steps, samples, weights = meters.job, meters.steps, meters.samples, meters.weights
-    now_ns = meters.looked_ns
+    job, samples, weights = meters.job, meters.samples, meters.weights
+    now_ns, step_s = meters.clock_ns, meters.step_s
     devices = count_devices(meters.follower)
     budget = samples.lag_budget
-    stepped = steps.number is not None
+    stepped = meters.step is not None
     generated = bool(samples.finishes) or meters.in_flight > 0
     trained, counted = bool(samples.fates), samples.trained_tokens
     started_ns = meters.follower.meta.get("start_real_ns")
@@ -85,12 +85,11 @@ def _values(meters: RunMeters) -> list[tuple[str, Labels, float | Distribution |
         ("rltrace_run_start_time_seconds", (), started_s),
         ("rltrace_run_last_event_time_seconds", (), _seconds(meters.last_event_ns)),
         ("rltrace_run_devices", (devices.kind,), devices.count or None),
-        ("rltrace_run_counted_since_time_seconds", (), _seconds(meters.follower.lost_until_ns)),
         ("rltrace_run_stopped_processes", (), len(meters.follower.stopped()) or None),
-        ("rltrace_step", (), steps.number),
-        ("rltrace_steps_total", (), steps.seconds.count if stepped else None),
-        ("rltrace_step_running_seconds", (), _age(now_ns, steps.open_since_ns, stepped)),
-        ("rltrace_step_duration_seconds", (), _any(steps.seconds)),
+        ("rltrace_step", (), meters.step),
+        ("rltrace_steps_total", (), step_s.count if stepped else None),
+        ("rltrace_step_running_seconds", (), _age(now_ns, meters.step_since_ns, stepped)),
+        ("rltrace_step_duration_seconds", (), _any(step_s)),
         ("rltrace_trajectories_running", (), meters.in_flight if generated else None),
         ("rltrace_trajectories_waiting", (), meters.waiting() if trained else None),
         ("rltrace_trajectory_oldest_seconds", (), _age(now_ns, meters.oldest_ns, generated)),
@@ -143,11 +142,11 @@ def _of_processes(meters: RunMeters) -> list[tuple[str, Labels, float]]:
 
 def _of_devices(meters: RunMeters) -> list[tuple[str, Labels, float]]:
     found: list[tuple[str, Labels, float]] = []
-    for (counter, host, device), value in meters.readings.items():
-        if counter in READINGS:
-            name, unit = READINGS[counter]
-            of_device = (host, str(device)) if "device" in METRICS[name].labels else (host,)
-            found.append((name, of_device, value * unit))
+    for one in meters.gathered.readings.now(meters.follower):
+        if one.counter in READINGS:
+            name, unit = READINGS[one.counter]
+            device = (str(one.device),) if "device" in METRICS[name].labels else ()
+            found.append((name, (one.host, *device), one.value * unit))
     return found
 
 

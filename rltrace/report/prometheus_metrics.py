@@ -51,11 +51,6 @@ METRICS: dict[str, Metric] = {
             "kind",
         ),
         _gauge(
-            "rltrace_run_counted_since_time_seconds",
-            "What began until then, Unix time, is counted by no metric: part of it was dropped to "
-            "keep the run small.",
-        ),
-        _gauge(
             "rltrace_run_stopped_processes",
             "Processes that stopped recording, on a full disk: all else lacks what they do since.",
         ),

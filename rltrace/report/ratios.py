@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 
-from rltrace.analysis.compare import FactorChange
-from rltrace.analysis.gate import findings
+from rltrace.analysis.gate.findings import FactorChange
 from rltrace.analysis.stats.interval import Interval
 from rltrace.report import units
 from rltrace.report.layout import Column, Grid, numbers
@@ -54,16 +53,13 @@ def ends(interval: Interval, show: Callable[[float], str]) -> str:
     return units.between(show(interval.low), show(interval.high))
 
 
-def of_factors(
-    factors: Iterable[FactorChange | findings.FactorChange], titles: tuple[str, str, str]
-) -> Grid:
+def of_factors(factors: Iterable[FactorChange], titles: tuple[str, str, str]) -> Grid:
     """How the factors of goodput changed; the interval is for pages that have the room."""
     what, *runs = titles
     rows = []
     for one in factors:
         show = units.count if one.name == "peak rate" else units.share
-        once = isinstance(one, FactorChange) and one.once
-        ends_ = ONCE if once else ends(one.ratio, change)
+        ends_ = ONCE if one.once else ends(one.ratio, change)
         rows.append((one.name, show(one.before), show(one.after), change(one.ratio.value), ends_))
     interval = Column("95 %", right=True, least_width=60)
     return Grid((Column(what), *numbers(*runs, "change"), interval), tuple(rows))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from rltrace.analysis.coverage import DELETED, DROPPED, NEVER
 from rltrace.analysis.devices import AGENT
 from rltrace.analysis.summary import StepsSummary, Summary
 from rltrace.report import units
@@ -18,13 +17,10 @@ _TOKENS = (
     "this run holds the token ids of prompts and responses (--capture-tokens): whoever has it can "
     "read what they say"
 )
-_NO_TOKENS = "--capture-tokens was asked for, and this run holds no token ids"
-_WHY_NONE = {
-    DELETED: "they were recorded and have been deleted since",
-    DROPPED: "all were dropped to keep the run small (--max-bytes of 0.1)",
-    NEVER: "what recorded its samples had none at hand (docs/adapters.md), or their files were "
-    "deleted",
-}
+_NO_TOKENS = (
+    "--capture-tokens was asked for, and this run holds no token ids: what recorded its samples "
+    "had none at hand (docs/adapters.md), or they were deleted"
+)
 # The others stand below.
 _OF_HEALTH = (
     *("part", "hang", "failed steps", "reward", "restart", "stall", "lost process"),
@@ -101,7 +97,7 @@ def warnings(summary: Summary) -> Iterator[str]:
             text += f", the last sign of life {units.seconds(silent_s)} before {end}"
         yield f"{text} ({where})"
     if run.token_ids is not None:
-        yield _TOKENS if run.token_ids else f"{_NO_TOKENS}: {_WHY_NONE[run.no_token_ids]}"
+        yield _TOKENS if run.token_ids else _NO_TOKENS
 
 
 def _stopped(summary: Summary) -> Iterator[str]:

@@ -19,7 +19,6 @@ from rltrace.report.walls_section import checks_section, fixes_section, walls_se
 
 _MOST_STEPS = 6
 _SMALL_REST = 0.01
-_FAR_LONGER = 1.5  # than the longest other step
 
 
 def sections(summary: Summary, own_figures: bool = False) -> Iterator[Section]:
@@ -100,7 +99,7 @@ def _exposed(steps: StepsSummary, held: str, window: str) -> str:
     if steps.exposed_unknown:
         return f"Exposed and hidden times are unknown: {steps.exposed_unknown}."
     return (
-        f"exposed: only this stage held the {held} up; hidden: it ran under a longer chain. "
+        f"exposed: the {held} waited for this stage alone; hidden: it ran under a longer chain. "
         f"Exposed and unattributed add up to the {window}."
     )
 
@@ -124,12 +123,10 @@ def _step_lines(summary: Summary) -> Iterator[str]:
             which = f"step{'s' * (len(slow) > 1)} {_first_few(steps.warmup)}"
         mean = " in the mean" if len(slow) > 1 else ""
         yield f"Warm-up, left out: {which} ({units.seconds(sum(slow) / len(slow))}{mean})."
-    yield from _slow_first_step(summary)
     if steps.stalled:
         yield (
             f"All figures of steps are of {judged_steps(steps)} (left out: "
-            f"{_first_few(steps.stalled)}): what is made in one step is used in the next, so they "
-            "follow each other."
+            f"{_first_few(steps.stalled)})."
         )
     yield from _whole_generations(steps)
     if steps.between_s > 0.01 * step_s.mean * step_s.n:
@@ -165,43 +162,9 @@ def _whole_generations(steps: StepsSummary) -> Iterator[str]:
     )
 
 
-def _slow_first_step(summary: Summary) -> Iterator[str]:
-    """A first step that counts although it took far longer than all others of its kind."""
-    times = summary.steps.times
-    if not times or not times[0].steady:
-        return
-    first = times[0]
-    others = [time.seconds for time in times[1:] if time.generates == first.generates]
-    if not others or first.seconds <= _FAR_LONGER * max(others):
-        return
-    usual_s = sorted(others)[len(others) // 2]
-    kinds = len({time.generates for time in times}) > 1
-    kind = f" that {'generate' if first.generates else 'only train'}" if kinds else ""
-    yield (
-        f"Step {first.step} took {first.seconds / usual_s:.1f} times the usual and is counted: "
-        f"{len(others) + 1} steps{kind} are too few to call it warm-up."
-    )
-
-
 def _composition(summary: Summary) -> Iterator[str]:
-    composed = summary.composition
-    if composed is None:
-        return
-    how = f"{composed.placement} ({composed.placement_source})"
-    if not composed.formula:
-        yield (
-            f"{how}: the stages run at once in part, so that no formula composes the step: their "
-            f"times add up to {units.seconds(composed.stages_s)} and cover "
-            f"{units.seconds(composed.covered_s)} of {units.seconds(composed.measured_s)}."
-        )
-        return
-    united = "; ∪: they run at once in part, which counts once" if "∪" in composed.formula else ""
-    yield (
-        f"{how}: {composed.formula} = "
-        f"{units.seconds(composed.composed_s)}, measured {units.seconds(composed.measured_s)}, "
-        f"difference {units.seconds(composed.difference_s)} "
-        f"({units.share(composed.difference_share)}){united}."
-    )
+    if (composed := summary.composition) is not None:
+        yield f"{composed.placement} ({composed.placement_source})."
 
 
 def _waits(summary: Summary) -> Iterator[str]:
@@ -237,8 +200,7 @@ def syncs_section(summary: Summary) -> Section:
         Column("p50", right=True, least_width=76),
         Column("p95", right=True, least_width=68),
     )
-    lines, notes = tuple(_update_lines(syncs)), tuple(_sync_notes(syncs))
-    return Section("Weight movement", lines, Grid(columns, rows), notes)
+    return Section("Weight movement", tuple(_update_lines(syncs)), Grid(columns, rows))
 
 
 def _update_lines(syncs: Syncs) -> Iterator[str]:
@@ -259,18 +221,3 @@ def _update_lines(syncs: Syncs) -> Iterator[str]:
         if rest_s > _SMALL_REST * seconds:
             parts.append(f"in no phase {units.seconds(rest_s)}")
         yield f"of which {', '.join(parts)}."
-
-
-def _sync_notes(syncs: Syncs) -> Iterator[str]:
-    if not syncs.updates:
-        return
-    line = "An update lasts while any process is at work on it"
-    if syncs.phases:
-        line += "; an instant at which several phases run counts for the first of them"
-    if left_out := syncs.recorded - syncs.updates:
-        line += f" ({units.count(left_out)} more began outside of the steady steps)"
-    yield f"{line}."
-    yield (
-        "Table: one participant in one update, means; GB/s = bytes / seconds; stall: how long its "
-        "other work stood still."
-    )

@@ -1,19 +1,15 @@
-"""The tail in words: how long trajectories take, why the slowest do, and what draining costs."""
+"""The tail in words: how long trajectories take, and what draining costs."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 
 from rltrace.analysis.slots import Slots
-from rltrace.analysis.tail import DECODING, Lengths, Tail, TailCauses
+from rltrace.analysis.tail import Tail
 from rltrace.report import units
-from rltrace.report.layout import Column, Grid, Section, listed, numbers
+from rltrace.report.layout import Column, Grid, Section, numbers
 
-_SMALL = 0.05
 _FULL = 0.95
-_MOST_CAUSES = 3
-_SHORTER = {DECODING: "faster decoding"}
 
 
 def has_tail(tail: Tail) -> bool:
@@ -40,34 +36,9 @@ def tail_section(tail: Tail) -> Section:
         Column("p95/p50", right=True),
         Column("n", right=True, least_width=68),
     )
-    lines = (*_causes(tail.causes), *_draining(tail.slots))
+    lines = tuple(_draining(tail.slots))
     grid = Grid(columns, tuple(rows)) if rows else None
     return Section("Tail", lines, grid, tuple(_notes(tail)))
-
-
-def _causes(causes: TailCauses | None) -> Iterator[str]:
-    if causes is None:
-        return
-    longer = [cause for cause in causes.causes if cause.share >= _SMALL]
-    shorter = [cause for cause in causes.causes if cause.share <= -_SMALL]
-    why = [f"{one.name} {units.seconds(one.seconds)}" for one in longer[:_MOST_CAUSES]]
-    line = (
-        f"The slowest 5 % take {units.seconds(causes.gap_s)} longer than usual ones "
-        f"({units.seconds(causes.slowest_s)} against {units.seconds(causes.usual_s)}): "
-        f"{listed(why)}"
-    )
-    less = [
-        f"{_SHORTER.get(one.name, one.name)} {units.seconds(-one.seconds)}"
-        for one in reversed(shorter)
-    ]
-    yield f"{line}{f'; less by {listed(less[:_MOST_CAUSES])}' if less else ''}."
-    marks = [
-        f"{mark.name} {units.share(mark.of_slowest)} (usual ones {units.share(mark.of_usual)})"
-        for mark in causes.marks
-        if mark.of_slowest >= _SMALL and not mark.of_slowest <= mark.of_usual
-    ]
-    if marks:
-        yield f"Of the slowest: {', '.join(marks)}."
 
 
 def _draining(slots: Slots | None) -> Iterator[str]:
@@ -82,7 +53,6 @@ def _draining(slots: Slots | None) -> Iterator[str]:
 
 
 def _notes(tail: Tail) -> Iterator[str]:
-    yield from _lengths(tail.lengths)
     if known := [f"{word} {units.count(n)}" for word, n in tail.finishes if word != "unknown"]:
         yield f"ended by {', '.join(known)}."
     if tail.unended:
@@ -92,24 +62,3 @@ def _notes(tail: Tail) -> Iterator[str]:
         yield f"{verdicts} recorded without a duration."
     if tail.verdict_failures:
         yield f"{units.plural(tail.verdict_failures, 'verdict')} timed out or failed."
-    if tail.causes is not None and tail.causes.unknown:
-        yield f"Not recorded, hence within the other causes: {listed(tail.causes.unknown)}."
-
-
-def _lengths(lengths: Lengths | None) -> Iterator[str]:
-    if lengths is None or math.isnan(lengths.within_group):
-        return
-    line = f"Lengths: log-deviation {units.number(lengths.within_group)} within a group"
-    if not math.isnan(lengths.between_groups):
-        line += f", {units.number(lengths.between_groups)} between groups"
-    if lengths.group_size > 1:
-        line += (
-            f"; the longest of a group is {units.ratio(lengths.longest_in_groups)} the mean "
-            f"(of {lengths.group_size} drawn at random {units.ratio(lengths.longest_of_group)})"
-        )
-    if lengths.batch_size > 1:
-        longest = units.ratio(lengths.longest_of_batch)
-        line += f", that of a batch of {lengths.batch_size} is expected at {longest}"
-    if not math.isnan(lengths.s):
-        line += f"; p95/p50 as of a lognormal with c = {units.number(lengths.c)}"
-    yield f"{line}."

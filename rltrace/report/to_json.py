@@ -19,19 +19,13 @@ if TYPE_CHECKING:
     from rltrace.analysis.plan.advice import Advice
     from rltrace.analysis.plan.plan import Plan
 
-SCHEMA = "rltrace-report/1"
+SCHEMA = "rltrace-report/2"
 PLAN_SCHEMA = "rltrace-plan/1"
 
 
 def render(summary: Summary) -> dict[str, Any]:
     document: dict[str, Any] = {"schema": SCHEMA, **plain(summary)}
-    binding, goodput = summary.binding, summary.goodput
-    document["binding"] |= {
-        "headline": verdict.stage_line(summary),
-        "stage": None if binding.stage is None else binding.stage.name,
-        "runner_up": None if binding.runner_up is None else binding.runner_up.name,
-        "tied": [row.name for row in binding.tied],
-    }
+    goodput = summary.goodput
     found = summary.verdict
     document["verdict"] |= {
         "headline": verdict.headline(summary),
@@ -48,13 +42,11 @@ def render(summary: Summary) -> dict[str, Any]:
             values |= {"contradicts_computed": stage.contradicts, "more_steps": more_steps}
     document["health"]["well"] = summary.health.well
     document["warnings"] = list(run_lines.warnings(summary))
-    if summary.composition is not None:
-        document["composition"] |= _of(summary.composition, "difference_s", "difference_share")
     if summary.run.only_some:
         document |= {"staleness": None, "tail": None}  # of no sample is known anything
     if goodput is not None:
-        rates = ("useful", "useful_known", "trained")
-        document["goodput"] |= _of(goodput, *(f"{rate}_tokens_per_device_s" for rate in rates))
+        rates = ("useful_tokens_per_device_s", "useful_known_tokens_per_device_s")
+        document["goodput"] |= _of(goodput, *rates)
         document["goodput"]["useful_tokens_per_usd"] = plain(goodput.useful_tokens_per_usd())
     return document
 
@@ -81,9 +73,8 @@ def plain(value: Any) -> Any:
 
 
 def of_plan(found: Plan, advice: Advice) -> dict[str, Any]:
-    spec, choice = found.spec, advice.choice
+    spec, choice, first = found.spec, advice.choice, advice.first
     of = found.parts.rollout.lengths
-    first = advice.first
     return {
         "schema": PLAN_SCHEMA,
         "workload": {
@@ -101,22 +92,18 @@ def of_plan(found: Plan, advice: Advice) -> dict[str, Any]:
         "assumed": list(spec.assumed),
         "lengths": {
             "mean_tokens": of.mean,
-            "cap_tokens": plain(of.cap),
+            "cap_tokens": of.cap,
             "longest_tokens": of.longest(spec.samples),
-            "longest_of_group_tokens": of.longest_of_group(spec.group),
             "cut_share": of.cut_share,
             "log_deviation": of.s,
         },
         "stages": plain(found.stages),
-        "memory": [{**plain(use), "fits": use.fits} for use in found.memory],
+        "memory": plain(found.memory),
         "placements": plain(found.rows),
         "best": found.best.name,
         "step_s": plain(found.step_s),
-        "walls": plain(found.walls.walls),
-        "binding": [wall.name for wall in found.walls.binding],
-        "split_curve": plain(found.split_curve),
-        "balanced_rollout_share": plain(found.balanced_part),
-        "busy_sandboxes": plain(found.env_places),
+        "walls": plain(found.walls),
+        "binding": list(found.binding),
         "first": None if first is None else {
             "wall": first.wall,
             "move": first.move,
@@ -125,13 +112,9 @@ def of_plan(found: Plan, advice: Advice) -> dict[str, Any]:
             "risk": first.risk,
         },
         "risks": list(advice.risks),
-        "move_on": list(advice.move_on),
         "framework": {
             "name": choice.framework.name,
             "reasons": list(choice.reasons),
-            "others": list(choice.others),
-            "papers": list(choice.papers),
-            "opinions_of": choice.opinions,
         },
         "launch": plain(advice.launch),
         "rests_on": list(found.rests_on),

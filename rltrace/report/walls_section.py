@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 
-from rltrace.analysis import lint, readiness
+from rltrace.analysis import lint
 from rltrace.analysis.fixes import Fix
 from rltrace.analysis.stats.estimate import Estimate
 from rltrace.analysis.verdict import Verdict
@@ -20,10 +20,8 @@ _MOST_FIGURES = 3
 _MATTERS = 0.05
 _MUCH = 0.2
 """Share of the goodput from which a wall that nothing is known against is no wall to live with."""
-_MANY_SOLVED = 0.2
-_MANY_UNKNOWN = 5  # walls, or controls: then they are named and no more
+_MANY_UNKNOWN = 5  # walls: then they are named and no more
 _WOULD_TELL = "`rltrace report --json` has what would tell each."
-_SOLVED = "groups in which all succeed"
 
 
 def walls_section(verdict: Verdict) -> Section:
@@ -37,14 +35,12 @@ def walls_section(verdict: Verdict) -> Section:
         return Section("The eight walls", (f"None can be told: {verdict.because}. {_WOULD_TELL}",))
     return Section(
         "The eight walls",
-        tuple(_queues(verdict)),
+        (),
         Grid(columns, tuple(_wall(wall) for wall in shown)),
         (
-            "costs: the share of goodput that the wall takes; without it the run would be "
-            "1 / (1 - share) times better. Costs do not add up.",
+            "costs: the share of goodput that the wall takes. Costs do not add up.",
             *_others(verdict),
             *_unknown(unknown),
-            *_solved(verdict),
         ),
     )
 
@@ -77,20 +73,6 @@ def figure_words(one: Figure) -> str:
     return f"{one.name} {units.number(one.value)} {one.unit}".rstrip()
 
 
-def _queues(verdict: Verdict) -> Iterator[str]:
-    found = verdict.queues
-    if found is None or not found.starved:
-        return
-    rates = {"actors": found.actors, "rewards": found.rewards, "learner": found.learner}
-    told = [f"{role} {units.number(r)}" for role, r in rates.items() if not math.isnan(r)]
-    sets = "sets" if found.slowest == "learner" else "set"
-    waits = "waits" if tuple(found.starved) == ("learner",) else "wait"
-    yield (
-        f"Samples a second while at work: {', '.join(told)}: the {found.slowest} {sets} the pace, "
-        f"{listed(found.starved)} {waits}."
-    )
-
-
 def _unknown(unknown: Sequence[Wall]) -> Iterator[str]:
     """What each lacks, unless they are so many that this would hide what is there."""
     if len(unknown) >= _MANY_UNKNOWN:
@@ -99,15 +81,6 @@ def _unknown(unknown: Sequence[Wall]) -> Iterator[str]:
     for wall in unknown:
         if wall.missing:
             yield f"{wall.name}: {wall.because}; would be told by {'; '.join(wall.missing)}."
-
-
-def _solved(verdict: Verdict) -> Iterator[str]:
-    solved = [f for wall in verdict.walls for f in wall.evidence if f.name == _SOLVED]
-    if solved and solved[0].value >= _MANY_SOLVED:
-        yield (
-            f"In {units.share(solved[0].value)} of the groups all samples succeed: these prompts "
-            "are solved, and teach nothing more."
-        )
 
 
 def fixes_section(verdict: Verdict) -> Section | None:
@@ -123,7 +96,6 @@ def fixes_section(verdict: Verdict) -> Section | None:
     columns = (
         Column("fix"),
         Column("setting", copied=True),
-        Column("speed", right=True, least_width=90),
         Column("per device", right=True),
     )
     lines = []
@@ -139,7 +111,6 @@ def fixes_section(verdict: Verdict) -> Section | None:
         (
             f"{number}. {fix.sized}",
             setting_words(fix),
-            gain_words(fix.gain),
             gain_words(fix.goodput_gain),
         )
         for number, fix in enumerate(shown, 1)
@@ -183,8 +154,8 @@ def _fix_notes(shown: Sequence[Fix], verdict: Verdict) -> Iterator[str]:
         yield caution
         return
     yield (
-        "Predicted gains, one fix at a time, in order of gain for their effort. speed: steps; per "
-        "device: useful tokens for each device-second. `rltrace whatif` says what they rest on."
+        "Predicted gains in useful tokens for each device-second, one fix at a time, in order of "
+        "gain for their effort. `rltrace whatif` says what they rest on."
     )
     if not math.isnan(verdict.replay_error):
         yield f"The replay behind them misses the run by {100 * verdict.replay_error:+.1f} %."
@@ -239,7 +210,7 @@ def _beside_bytes(wall: Wall) -> str:
 
 
 def checks_section(verdict: Verdict) -> Section:
-    """Anti-patterns that were found, and the seven controls."""
+    """Anti-patterns that were found."""
     found = [one for one in verdict.lints if one.verdict == lint.FOUND]
     lines = [f"! {one.name}: {one.says}. {one.why} {one.better}" for one in found]
     unsure = [one.name for one in verdict.lints if one.verdict == lint.CANNOT_TELL]
@@ -249,15 +220,4 @@ def checks_section(verdict: Verdict) -> Section:
         lines = ["Cannot tell whether there are anti-patterns: too little was recorded."]
     elif unsure:
         lines.append(f"Cannot tell: {'; '.join(unsure)}.")
-    columns = (Column("control"), Column(""), Column("evidence"))
-    order: tuple[str, ...] = (readiness.NOT_SEEN, readiness.CANNOT_TELL, readiness.SEEN)
-    unseen = [one.name for one in verdict.controls if one.verdict == readiness.CANNOT_TELL]
-    if len(unseen) >= _MANY_UNKNOWN:
-        lines.append(f"Cannot tell of the controls: {'; '.join(unseen)}.")
-        order = (readiness.NOT_SEEN, readiness.SEEN)
-    rows = sorted(
-        (one for one in verdict.controls if one.verdict in order),
-        key=lambda one: order.index(one.verdict),
-    )
-    cells = tuple((one.name, one.verdict, one.says) for one in rows)
-    return Section("Checks", tuple(lines), Grid(columns, cells) if cells else None)
+    return Section("Checks", tuple(lines))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from rltrace.analysis.stats.estimate import Estimate
 from rltrace.analysis.whatif.predict import NO_GAIN, Baseline, Prediction
 from rltrace.report import units
-from rltrace.report.layout import Column, Grid, Section, binds, numbers
+from rltrace.report.layout import Column, Grid, Section, numbers
 
 _MOST_LAGS = 6
 
@@ -38,11 +38,7 @@ def one(
 
 def ranked(base: Baseline, found: Sequence[Prediction], beside: Sequence[str] = ()) -> Section:
     """All levers that apply, one at a time, below what of the run is left out (`beside`)."""
-    columns = (
-        Column("lever"),
-        *numbers("step", "per device-second", "range"),
-        Column("then binds", least_width=90),
-    )
+    columns = Column("lever"), *numbers("step", "per device-second", "range")
     rows, idle, slower = [], [], []
     for one in found:
         levers, gain = ", ".join(one.levers), one.goodput_gain
@@ -53,7 +49,7 @@ def ranked(base: Baseline, found: Sequence[Prediction], beside: Sequence[str] = 
             slower.append(f"{levers} ({middle})")
         else:
             step, between = units.seconds(one.step_s.middle), units.between(low, high)
-            rows.append((levers, step, middle, between, " + ".join(one.walls)))
+            rows.append((levers, step, middle, between))
     return Section(
         "What if",
         (*_left_out(beside), _now(base)),
@@ -74,9 +70,8 @@ def _left_out(beside: Sequence[str]) -> list[str]:
 
 
 def _now(base: Baseline) -> str:
-    wall = f"; {binds(base.walls)}" if base.walls else ""
     devices = _devices(base.devices)
-    return f"Now: {units.seconds(base.step_s)} a step, {base.placement}{devices}{wall}."
+    return f"Now: {units.seconds(base.step_s)} a step, {base.placement}{devices}."
 
 
 def _answer(base: Baseline, found: Prediction) -> Iterator[str]:
@@ -96,8 +91,6 @@ def _answer(base: Baseline, found: Prediction) -> Iterator[str]:
         if not math.isnan(per_usd.middle):
             line += f", {units.count(per_usd.middle)} per US${_beside(per_usd, units.count)}"
         yield f"{line}."
-    if found.walls:
-        yield f"Then {binds(found.walls)}."
     if found.learner_waits_share > 0:
         share = units.share(found.learner_waits_share)
         yield f"The learner waits for samples {share} of the step."

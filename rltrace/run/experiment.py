@@ -177,7 +177,7 @@ def _paced(plan: Plan, pair: int, variant: str, say: Say) -> Pace:
         _check_applied(run, plan.change)
     found = pace(run)
     took = time.monotonic() - began
-    say(f"  {1000 * found.step_s:,.0f} ms a step, {len(found.steps_s)} steps ({took:.0f} s)")
+    say(f"  {1000 * found.step_s:,.0f} ms a step ({took:.0f} s)")
     return found
 
 

@@ -4,7 +4,6 @@
     [gate]
     baseline = "ci/baseline.json"
     wall = "rollout decode"
-    forbid = ["anti_pattern"]
     max-regression = { goodput = "3%", "step.p95" = "10%" }
     max = { "lag.p99" = 4 }
 """
@@ -17,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rltrace.analysis.gate.conditions import (
-    FORBID,
     MAX_REGRESSION,
     WALL,
     Condition,
@@ -37,27 +35,24 @@ FILE, PROJECT_FILE = "rltrace.toml", "pyproject.toml"
 DEFAULT = "goodput=3%"
 """The condition of a gate that has a baseline and is told none."""
 
-_BASELINE, _NORMALISE = "baseline", "normalise"
+_BASELINE = "baseline"
 
 
 @dataclass(frozen=True)
 class GateSettings:
-    """What a gate is asked. `normalise`: other hardware and settings than the baseline's are
-    compared all the same (None: nobody said)."""
+    """What a gate is asked."""
 
     conditions: tuple[Condition, ...] = ()
     baseline: Path | None = None
-    normalise: bool | None = None
 
     def over(self, other: GateSettings) -> GateSettings:
-        """These settings over others: a limit takes the place of that metric's, a wall and what is
-        forbidden the place of all of their kind."""
+        """These settings over others: a limit takes the place of that metric's, a wall that of
+        another."""
         stated = {_place(one) for one in self.conditions}
         kept = [one for one in other.conditions if _place(one) not in stated]
         return GateSettings(
             (*self.conditions, *kept),
             other.baseline if self.baseline is None else self.baseline,
-            other.normalise if self.normalise is None else self.normalise,
         )
 
     def completed(self) -> GateSettings:
@@ -66,8 +61,7 @@ class GateSettings:
         if not self.conditions and self.baseline is None:
             raise WrongUsage("nothing to gate by: give --baseline FILE, or a limit such as --max")
         if not self.conditions:
-            found = parse_condition(MAX_REGRESSION, DEFAULT)
-            return GateSettings((found,), self.baseline, self.normalise)
+            return GateSettings((parse_condition(MAX_REGRESSION, DEFAULT),), self.baseline)
         compared = [one for one in self.conditions if one.kind == MAX_REGRESSION]
         if compared and self.baseline is None:
             raise WrongUsage(
@@ -77,29 +71,24 @@ class GateSettings:
 
 
 def _place(condition: Condition) -> tuple[str, str]:
-    whole = condition.kind in (WALL, FORBID)
-    return condition.kind, "" if whole else condition.subject
+    return condition.kind, "" if condition.kind == WALL else condition.subject
 
 
-def stated(
-    options: Mapping[str, Sequence[str]], baseline: Path | None, normalise: bool | None
-) -> GateSettings:
+def stated(options: Mapping[str, Sequence[str]], baseline: Path | None) -> GateSettings:
     """Settings from the words of a command line, by kind of condition. Errors: `RltraceError`."""
     conditions = [parse_condition(kind, text) for kind, texts in options.items() for text in texts]
-    return GateSettings(tuple(conditions), baseline, normalise)
+    return GateSettings(tuple(conditions), baseline)
 
 
 def from_table(table: Mapping[str, Any], folder: Path) -> GateSettings:
     """Settings from a table of a file; its baseline lies beside the file in `folder`, dashes and
     underscores are the same. Errors: `RltraceError` (wrong usage)."""
     values = {str(key).replace("_", "-"): value for key, value in table.items()}
-    baseline, normalise = values.pop(_BASELINE, None), values.pop(_NORMALISE, None)
+    baseline = values.pop(_BASELINE, None)
     if not isinstance(baseline, str | Path | None):
         raise WrongUsage(f"{_BASELINE} takes the path of a file, and not {baseline!r}")
-    if not isinstance(normalise, bool | None):
-        raise WrongUsage(f"{_NORMALISE} takes true or false, and not {normalise!r}")
     path = None if baseline is None else folder / baseline
-    return GateSettings(conditions_of(values), path, normalise)
+    return GateSettings(conditions_of(values), path)
 
 
 def read_settings(folder: Path) -> GateSettings:
@@ -150,7 +139,7 @@ def gate(runs: Sequence[Path], settings: GateSettings) -> Judgement:
     asked = settings.completed()
     baseline = None if asked.baseline is None else read_baseline(asked.baseline)
     opened = [open_readable(path) for path in runs]
-    return judge(opened, baseline, asked.conditions, normalise=bool(asked.normalise))
+    return judge(opened, baseline, asked.conditions)
 
 
 def keep_baseline(runs: Sequence[Path], path: Path, *, anyway: bool = False) -> Baseline:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -11,6 +12,7 @@ import rltrace
 from rltrace.importers import IMPORTERS, MAPPED, NEEDS_MAPPING
 from rltrace.importers.frameworks import looks_like
 from rltrace.importers.run_writer import ImportedRun, write_run
+from rltrace.importers.scalars import Scheme
 from rltrace.run.location import new_run_path
 from rltrace.trace.errors import RltraceError, WrongUsage
 from rltrace.trace.vocabulary import Stage, word
@@ -49,13 +51,14 @@ def import_log(
         known = ", ".join(IMPORTERS)
         raise WrongUsage(f"there is no importer for {framework!r}; there is one for {known}")
     module, _, name = target.partition(":")
-    read = getattr(import_module(module), name)
+    own = getattr(import_module(module), name) if target else None
+    read: Callable[..., ImportedRun] = own or Scheme.of(framework)
     if mapping is not None and framework not in MAPPED:
         raise WrongUsage(f"{framework} names its own stages: --map is for {' and '.join(MAPPED)}")
     if mapping is None and framework in NEEDS_MAPPING:
         raise WrongUsage(f"what the names in {log} mean has to be said: give a file with --map")
     try:
-        run: ImportedRun = read(log) if mapping is None else read(log, mapping)
+        run = read(log) if mapping is None else read(log, mapping)
     except RltraceError as error:
         hint = "" if "rltrace import" in str(error) else looks_like(log, framework)
         if not hint:

@@ -89,16 +89,6 @@ def _memory(nvml: Any, handle: Any) -> dict[str, float]:
     }
 
 
-def _clock(nvml: Any, handle: Any) -> dict[str, float]:
-    clock = nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM)
-    return {"gpu/sm_clock_hz": clock * 1e6}
-
-
-def _throttle(nvml: Any, handle: Any) -> dict[str, float]:
-    reasons = nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)
-    return {"gpu/throttle_reasons": float(reasons)}
-
-
 def _nvlink(nvml: Any, handle: Any) -> dict[str, float]:
     # All links together is scope 0xFFFFFFFF. Fields are in KiB.
     sent = nvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, 0xFFFFFFFF
@@ -139,8 +129,6 @@ _READERS: dict[str, Callable[[Any, Any], dict[str, float]]] = {
     "energy": lambda nvml, handle: {
         "gpu/energy_joules": nvml.nvmlDeviceGetTotalEnergyConsumption(handle) / 1e3
     },
-    "clock": _clock,
-    "throttle": _throttle,
     "nvlink": _nvlink,
     "pcie": _pcie,
 }

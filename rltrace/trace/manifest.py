@@ -52,8 +52,7 @@ class Manifest:
     what was wrong with the segments that they were made from. `steps` is the file of all spans of
     steps, None in a run that was compacted before there were parts. `taken` is what of each segment
     is in them, by table and file; `settled` whether the run had ended, so that a segment of the
-    same size has no other rows. `captured_tokens` were compacted, also where somebody has deleted
-    them since."""
+    same size has no other rows."""
 
     tables: dict[str, tuple[Part, ...]]
     carried: dict[str, tuple[Path, ...]]
@@ -64,7 +63,6 @@ class Manifest:
     problems: list[dict[str, Any]]
     taken: dict[str, dict[str, Taken]]
     settled: bool
-    captured_tokens: int = 0
 
     @property
     def files(self) -> list[Path]:
@@ -178,7 +176,6 @@ def _in_parts(folder: Path, said: Mapping[str, Any]) -> Manifest:
             for table in TABLES
         },
         settled=bool(said["settled"]),
-        captured_tokens=int(said["rows"].get(CAPTURED_TOKENS.name, 0)),
     )
 
 

@@ -44,7 +44,7 @@ def view_statements(table: Table) -> list[str]:
     of_process = _PROCESS_COLUMNS.replace("p.role", _RENAMED.get(table.name, "p.role"))
     statements = [
         f"CREATE OR REPLACE VIEW {table.name} AS SELECT {selected}, process, {of_process} "
-        f"FROM raw_{table.name} r {joins}"
+        f"FROM recorded_{table.name} r {joins}"
     ]
     if table.name == "captured_tokens":
         statements.append(_CAPTURED)

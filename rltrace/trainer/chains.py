@@ -49,7 +49,6 @@ class Chains:
     # --- the actors' chain -----------------------------------------------------------------------
 
     def requests(self, batch: int, group: int) -> list[Request]:
-        """K samples of one prompt of a batch."""
         prompt = self.prompts(batch)[group]
         name = f"{batch}/{group}"
         return [
@@ -92,7 +91,6 @@ class Chains:
             sample.advantage = advantage
 
     async def refer(self, samples: Sequence[Sample]) -> None:
-        """Log-probabilities under the reference policy."""
         judged = [s for s in samples if not math.isnan(s.reward)]
         if judged:
             found = await self.crew.reference.call("log_probs", [s.trajectory for s in judged])
@@ -189,8 +187,6 @@ class Chains:
             fate = "failed"
         elif self.version - sample.trajectory.first_version > max_lag:
             fate = "stale"
-        elif self.config.drop_truncated and sample.trajectory.finish == "length":
-            fate = "truncated"
         elif sample.advantage == 0:
             fate = "zero-advantage"
         if fate:

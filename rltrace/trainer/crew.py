@@ -144,7 +144,6 @@ class Crew:
 
     @property
     def pools(self) -> tuple[Pool, ...]:
-        """The four of them."""
         return (self.rollout, self.reward, self.reference, self.learner)
 
 

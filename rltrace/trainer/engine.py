@@ -94,7 +94,6 @@ class Engine:
         await sequence.turn
 
     def finish(self, sequence: Sequence) -> Trajectory:
-        """A sequence becomes a trajectory."""
         del self.open[sequence.request.id]
         return Trajectory(
             request=sequence.request,

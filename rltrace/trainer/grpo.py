@@ -61,7 +61,6 @@ class Packed:
 
     @classmethod
     def of(cls, responses: Sequence[Response]) -> Packed:
-        """Packs prompts and responses."""
         longest = max(len(r.prompt) + len(r.tokens) for r in responses)
         tokens = np.full((len(responses), longest), END, dtype=np.int64)
         mask = np.zeros((len(responses), longest - 1), dtype=bool)
@@ -80,7 +79,6 @@ class Packed:
         return placed
 
     def collect(self, values: Tensor) -> list[NDArray[np.float32]]:
-        """The opposite of `spread`."""
         ends = self.mask.sum(dim=1).cumsum(dim=0).numpy()
         return np.split(values[self.mask].numpy(), ends[:-1])
 

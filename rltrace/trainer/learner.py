@@ -20,6 +20,8 @@ from rltrace.trainer.policy import Weights, policy_of
 from rltrace.trainer.trajectory import Sample, TrainReport, Trajectory, Use, use_of
 from rltrace.trainer.transport import publisher_of
 
+MAX_GRAD_NORM = 1.0
+
 LogProbs = list[NDArray[np.float32]]
 """Log-probabilities of the generated tokens, an array a trajectory."""
 
@@ -32,7 +34,6 @@ class Reference:
         self.model = policy_of(config, weights)
 
     def log_probs(self, trajectories: Sequence[Trajectory]) -> LogProbs:
-        """Log-probabilities under the reference policy."""
         return grpo.response_log_probs(self.model, trajectories)
 
 
@@ -105,7 +106,7 @@ class Learner:
 
         self.optimizer.zero_grad()
         torch.autograd.backward(loss)
-        torch.nn.utils.clip_grad_norm_(self.model.parameters(), config.max_grad_norm)
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), MAX_GRAD_NORM)
         self.optimizer.step()
 
         ratios = grpo.ratio_statistics((log_probs - behaviour).detach(), cut, batch.mask)
@@ -123,7 +124,6 @@ class Learner:
         return manifest
 
     def state(self) -> dict[str, Any]:
-        """All that `restore` needs."""
         return {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
 
     def restore(self, state: dict[str, Any] | None, version: int) -> None:

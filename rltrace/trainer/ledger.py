@@ -82,12 +82,10 @@ class Ledger:
         self._report: TrainReport | None = None
 
     def begin(self) -> None:
-        """The first step begins now."""
         self._clear()
         self._begun = self._since
 
     def generated(self, trajectories: Iterable[Trajectory]) -> None:
-        """Samples have ended."""
         for trajectory in trajectories:
             self.unused += 1
             self._finish[trajectory.finish] += 1
@@ -95,7 +93,6 @@ class Ledger:
             self._counts["tokens_generated"] += trajectory.response_tokens
 
     def scored(self, samples: Iterable[Sample]) -> None:
-        """Samples have their verdicts."""
         groups: dict[str, list[float]] = {}
         for sample in samples:
             if not math.isnan(sample.reward):
@@ -117,13 +114,11 @@ class Ledger:
         return use
 
     def trained(self, report: TrainReport) -> None:
-        """The learner has made its step."""
         self._report = report
         self._uses += report.uses
         self.unused -= len(report.uses)
 
     def received(self, bytes: int) -> None:
-        """A rollout worker has read weights."""
         self._counts["sync_bytes"] += bytes
 
     def close(self, step: int, version: int) -> StepRecord:

@@ -33,7 +33,6 @@ class KVCache:
         self.values = [torch.zeros(size) for _ in range(shape.layers)]
 
     def join(self, other: KVCache) -> None:
-        """Appends the rows of another cache."""
         self.keys = [torch.cat(pair) for pair in zip(self.keys, other.keys, strict=True)]
         self.values = [torch.cat(pair) for pair in zip(self.values, other.values, strict=True)]
 

@@ -38,7 +38,6 @@ class Placement(ABC):
         self.batch = first  # the next one to ask for
 
     async def run(self, on_step: Callable[[StepRecord], None]) -> None:
-        """Trains from the first step to the last."""
         for number in range(self.first, self.config.steps):
             on_step(await self.step(number))
 

@@ -42,7 +42,6 @@ class TrajectoryQueue:
             self.begun += 1
 
     async def put(self, group: Group) -> None:
-        """Adds a completed group."""
         async with self.changed:
             self.groups.append(group)
             self.changed.notify_all()
@@ -75,7 +74,6 @@ class TrajectoryQueue:
             return [s for s in taken if self._fresh(s)]
 
     async def advance(self, version: int) -> None:
-        """The learner has published a version."""
         async with self.changed:
             self.version = version
 

@@ -20,7 +20,6 @@ class RewardWorker:
         self.task = task_of(config)
 
     def score(self, trajectories: Sequence[Trajectory]) -> list[Reward]:
-        """A verdict for each trajectory."""
         return [self.verify(trajectory) for trajectory in trajectories]
 
     def verify(self, trajectory: Trajectory) -> Reward:

@@ -60,7 +60,6 @@ class Task(ABC):
 
     @property
     def longest_question(self) -> int:
-        """Symbols in the longest question."""
         return self.config.longest
 
     def score(self, question: str, response: str) -> float:
@@ -73,7 +72,6 @@ class Task(ABC):
 
     @property
     def vocabulary(self) -> int:
-        """Number of token ids."""
         return len(self.pieces)
 
     @property

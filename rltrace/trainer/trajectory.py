@@ -34,7 +34,7 @@ class Trajectory:
     log_probs: NDArray[np.float32]  # of the generated tokens, by the policy that sampled each
     first_version: int  # -1: it ended before its first token
     last_version: int
-    finish: str  # "stop", "length" (cut off), "abort", "timeout" or "error" (a tool failed)
+    finish: str  # "stop", "length" (cut off), "abort" or "timeout"
     turns: int
     env_seconds: float  # spent in tool calls
     preemptions: int  # times that new weights made the engine read it anew
@@ -42,17 +42,14 @@ class Trajectory:
 
     @property
     def id(self) -> str:
-        """That of its request."""
         return self.request.id
 
     @property
     def group(self) -> str:
-        """That of its request."""
         return self.request.group
 
     @property
     def prompt(self) -> tuple[int, ...]:
-        """That of its request."""
         return self.request.prompt
 
     @property
@@ -96,7 +93,7 @@ class Use:
     """
 
     trajectory: str
-    fate: str  # "trained", or "stale", "failed", "truncated", "zero-advantage", "filtered"
+    fate: str  # "trained", or "stale", "failed", "zero-advantage", "filtered"
     version: int  # that trained, or that dropped it
     tokens: int  # generated ones of the response
     in_flight: int = 0  # versions that passed from its first token to its last

@@ -23,7 +23,6 @@ _LOOKS, _PAUSE_S = 20, 0.1
 
 
 def publisher_of(config: TrainerConfig) -> Publisher:
-    """The learner's side."""
     if config.sync == "naive":
         return ObjectStorePublisher()
     if config.sync == "bucketed":

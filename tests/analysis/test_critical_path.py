@@ -167,7 +167,7 @@ def test_a_wait_leads_to_its_sample_and_what_nothing_explains_is_unknown(tmp_pat
         ),  # samples whose generation was not seen are not followed
     ],
 )
-def test_without_what_it_rests_on_the_exposed_rule_stands_in_and_says_so(
+def test_without_what_it_rests_on_there_is_none_and_it_says_why(
     tmp_path: Path, missing: str, used: Sequence[int], because: Any
 ) -> None:
     made = beside(used)
@@ -176,7 +176,7 @@ def test_without_what_it_rests_on_the_exposed_rule_stands_in_and_says_so(
     found = not_none(path_of(run_of(tmp_path, *made)))
     assert not found.is_traced
     assert found.because.startswith(because)
-    assert all(share.share == share.exposed_share for share in found.shares)
+    assert found.shares == ()
 
 
 def test_a_lane_answers_as_a_look_at_all_its_intervals_does() -> None:

@@ -218,13 +218,13 @@ def test_a_fix_says_how_far_its_lever_was_moved(tmp_path: Path) -> None:
     sized = [fix.sized for fix in found.verdict.fixes]
     assert "cache verdicts (half of them)" in sized
     # What is there or is not has no size.
-    assert "do not wait for the slowest verdicts" in sized
+    assert "do not wait for the slowest samples" in sized
     assert sized[0] == "more reward workers (x4)"
     # The box and the table have one figure, and the numbers of an experiment.
     (first,) = (line for line in evidence(found) if line.startswith(f"first: {sized[0]}"))
     table = not_none(not_none(fixes_section(found.verdict)).grid).rows
     assert [row[0] for row in table] == [f"{n}. {one}" for n, one in enumerate(sized[:5], 1)]
-    assert f", {table[0][3]} " in first
+    assert f", {table[0][2]} " in first
     out = io.StringIO()
     terminal.render(found, Console(file=out, width=120))
     for shown in (out.getvalue(), markdown.render(found), str(fixes_part(found.verdict).body)):
@@ -235,15 +235,15 @@ def test_what_a_prediction_is_for_is_set_whatever_the_run_has() -> None:
     """The lag that the run would have by default is not the lag that was predicted; an option of a
     pass that serves one update says how many it may serve."""
     by_name = {one.move: one for one in moves()}
-    known = settings_for("rltrace.trainer", "", by_name["do not wait for the slowest tools"])
+    known = settings_for("rltrace.trainer", "", by_name["do not wait for the slowest samples"])
     run: dict[str, object] = {"placement": "disaggregated", "max_lag": 4}
-    told = [(one.option, one.needs) for one in not_yet(known, (), run)]
+    told = [(one.option, one.needs) for one in not_yet(known, "", run)]
     assert told == [("placement", {"max_lag": 1})]
-    assert [one.needs for one in not_yet(known, (), {**run, "max_lag": 1})] == [{}]
+    assert [one.needs for one in not_yet(known, "", {**run, "max_lag": 1})] == [{}]
     known = settings_for("trl", "1.16.0", by_name["drop the log-prob pass"])
     run = {"--use_vllm": True, "--vllm_importance_sampling_correction": True}
     for iterations, needs in ((2, {"--num_iterations": 1}), (1, {})):
-        found = not_yet(known, (), {**run, "--num_iterations": iterations})
+        found = not_yet(known, "", {**run, "--num_iterations": iterations})
         assert [one.needs for one in found] == [needs]
 
 

@@ -50,8 +50,8 @@ def test_a_recorded_run_reads_as_its_report(tmp_path: Path, placement: str, budg
     assert sum(samples.generated_tokens.values()) == int(samples.response_tokens.sum)
 
     steps = run.sql("SELECT count(*), sum(seconds), max(step) FROM steps").fetchall()[0]
-    assert (meters.steps.seconds.count, meters.steps.number) == (steps[0], steps[2])
-    assert meters.steps.seconds.sum == pytest.approx(steps[1])
+    assert (meters.step_s.count, meters.step) == (steps[0], steps[2])
+    assert meters.step_s.sum == pytest.approx(steps[1])
 
     found = {stage: ns / 1e9 for stage, ns in meters.stages.by_stage.items()}
     assert found == pytest.approx(seconds_of_stages(run))
@@ -63,7 +63,7 @@ def test_a_recorded_run_reads_as_its_report(tmp_path: Path, placement: str, budg
     after = RunMeters(compacted(run).path, budget)
     assert after.stages.by_stage == meters.stages.by_stage
     assert after.samples.fates == samples.fates
-    assert after.steps.seconds.count == steps[0] == 6
+    assert after.step_s.count == steps[0] == 6
 
 
 def test_a_killed_job_has_nothing_in_progress(tmp_path: Path) -> None:
@@ -71,14 +71,14 @@ def test_a_killed_job_has_nothing_in_progress(tmp_path: Path) -> None:
     rows(killed, "trajectories", start_s=1, end_s=-1, trajectory=7, group=1, first_version=0)
     meters = RunMeters(run_of(tmp_path, killed, end_real_ns=at(4), exit_code=137).path)
     assert meters.job.is_over
-    assert (meters.running, meters.in_flight, meters.steps.open_since_ns) == (set(), 0, None)
+    assert (meters.running, meters.in_flight, meters.step_since_ns) == (set(), 0, None)
     # What was open lasted until the last sign of life of its process.
     assert meters.stages.by_stage[Stage.ROLLOUT] == pytest.approx(1e9, rel=1e-6)
     # Ranks that all record their steps make one step of each.
     steps = [[(("step", n), n * 10 + r, n * 10 + 9.5) for n in range(4)] for r in (0, 1)]
     ranks = [process("learner", *spans, rank=rank) for rank, spans in enumerate(steps)]
     meters = RunMeters(run_of(tmp_path / "ranks", *ranks).path)
-    assert (meters.steps.seconds.count, meters.steps.number) == (4, 3)
+    assert (meters.step_s.count, meters.step) == (4, 3)
 
 
 def test_a_value_at_a_bound_is_at_most_that() -> None:
@@ -122,8 +122,8 @@ def test_a_run_read_while_it_grows_comes_to_the_same_as_afterwards(
         job.does("end")
         assert all(ns >= before.get(stage, 0) for stage, ns in meters.stages.by_stage.items())
         before = dict(meters.stages.by_stage)
-    assert meters.steps.open_since_ns is not None
-    assert (meters.steps.number, meters.job.is_over) == (2, False)
+    assert meters.step_since_ns is not None
+    assert (meters.step, meters.job.is_over) == (2, False)
     job.ends()
     meters.look()
     meters.look()
@@ -136,7 +136,7 @@ def test_a_run_read_while_it_grows_comes_to_the_same_as_afterwards(
         assert samples.fates == {"trained": 6}
         assert samples.useful_tokens == 60
         assert (samples.lag.count, samples.lag.sum) == (6, 6)
-    assert meters.steps.seconds.count == afterwards.steps.seconds.count == 3
+    assert meters.step_s.count == afterwards.step_s.count == 3
     assert (meters.running, meters.in_flight, meters.waiting()) == (set(), 0, 0)
 
 
@@ -149,7 +149,7 @@ def test_a_job_that_is_killed_is_known_to_be_over(job: Job, tmp_path: Path) -> N
     job.is_killed()
     meters.look()
     assert meters.job.is_over
-    assert (meters.running, meters.steps.open_since_ns) == (set(), None)
+    assert (meters.running, meters.step_since_ns) == (set(), None)
 
 
 def _rows(*spans: tuple[int, int, Stage]) -> dict[str, Rows]:

@@ -35,7 +35,7 @@ def test_every_wall_has_a_move_and_every_move_is_whole() -> None:
         assert move.risk.endswith("."), move
         assert move.watch, move
         assert move.source, move
-        assert bool(move.lever) == bool(move.values), move
+        assert bool(move.lever) == bool(move.value), move
     assert {move.lever for move in moves() if move.lever} <= {*LEVERS, "samples"}
     known = {(move.wall, move.move): move.lever for move in moves()}
     made = {(s.wall, s.move) for settings in frameworks().values() for s in settings}

@@ -15,8 +15,15 @@ import numpy as np
 import pytest
 
 import rltrace
-from rltrace.analysis.probe import Doses, Probe, ProbedStage, work_crosses_steps
-from rltrace.analysis.probe_regression import Regression, regress, usable_steps
+from rltrace.analysis.probe import (
+    Doses,
+    Probe,
+    ProbedStage,
+    Regression,
+    regress,
+    usable_steps,
+    work_crosses_steps,
+)
 from rltrace.testing import process, run_of, turns
 from rltrace.testing.inside.analysis import Floats, Interval, Summary, fit, summarize
 from rltrace.testing.inside.analysis import interval_UNKNOWN as UNKNOWN

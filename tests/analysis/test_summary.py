@@ -35,7 +35,6 @@ def test_an_empty_run_and_spans_without_steps_are_summarized(tmp_path: Path) -> 
     found = summary_of(tmp_path / "empty")
     assert found.run.spans == found.run.processes == found.steps.complete == 0
     assert found.stages == ()
-    assert found.binding.confidence == "insufficient evidence"
     assert found.composition is found.syncs is found.goodput is found.typical is None
     with pytest.raises(AttributeError):
         found.stages = ()  # type: ignore[misc]
@@ -48,7 +47,7 @@ def test_an_empty_run_and_spans_without_steps_are_summarized(tmp_path: Path) -> 
     shares = {row.name: row.share for row in found.stages}
     assert shares == pytest.approx({"rollout": 0.75, "train": 0.25})
     assert found.composition is None
-    assert "no step was recorded" in found.binding.because
+    assert found.verdict.because == "no step was recorded"
 
 
 def test_a_hang_shows_what_it_hangs_in_and_since_when(tmp_path: Path) -> None:
@@ -211,7 +210,7 @@ def judged(run: Run) -> dict[str, Any]:
     """What a summary says of the steps."""
     one = summarize(run)
     parts = (one.steps, one.stages, one.verdict, one.tail, one.staleness, one.goodput)
-    return flat([*parts, one.binding, one.syncs, one.signal, one.reward])
+    return flat([*parts, one.syncs, one.signal, one.reward])
 
 
 def test_it_is_judged_as_its_whole_steps_are(

@@ -17,7 +17,7 @@ from tests.run.test_experiment import GAIN, FakeFix
 
 def found(after_s: tuple[float, ...], predicted: Estimate) -> Any:
     def pace(step_s: float) -> Pace:
-        return Pace((step_s,) * 5, step_s, step_s)
+        return Pace(step_s, step_s)
 
     return trial(tuple((pace(2.0), pace(s)) for s in after_s), "step", predicted)
 

@@ -72,23 +72,3 @@ def test_a_shell_completes_runs_and_frameworks(
     asked["_RLTRACE_COMPLETE"] = "bash_complete"
     done = untraced(sys.executable, "-c", program, cwd=tmp_path, **asked)
     assert [line.partition(",")[2] for line in done.stdout.splitlines()] == [offered]
-
-
-def test_bash_which_begins_a_word_at_an_at_sign_completes_named_queries(tmp_path: Path) -> None:
-    said = invoke("completion", "bash")
-    (tmp_path / "script").write_text(said.output)
-    program = tmp_path / "rltrace"
-    program.write_text(f"#!/bin/sh\nexec {sys.executable} -m rltrace\n")
-    program.chmod(0o755)
-
-    def offered(words: str) -> list[str]:
-        asked = (
-            f"source ./script; COMP_WORDS=({words});"
-            "COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _rltrace_completion ./rltrace;"
-            'printf "%s\\n" "${COMPREPLY[@]}"'
-        )
-        return untraced("bash", "-c", asked, cwd=tmp_path).stdout.split()
-
-    assert offered("rltrace query @ slowest_tr") == ["@slowest_trajectories"]
-    assert "@slowest_trajectories" in offered("rltrace query @")
-    assert offered("rltrace repo") == ["report"]

@@ -14,15 +14,6 @@ SHAPE = ("--model", "Qwen/Qwen2.5-7B", "--gpus", "16xH100", "--prompts", 64, "--
          "--mean-tokens", 1000, "--cap", 8000)  # fmt: skip
 
 
-def test_the_lags_of_partial_rollout_are_held_to_what_is_allowed() -> None:
-    """It has no bound of its own: what lies within the one asked for is not beyond any."""
-    tail = ("--mean-tokens", 6000, "--cap", 32768, "--gpus", "32xH100")
-    shape = ("--model", "Qwen2.5-32B", *tail, "--prompts", 128, "--group", 16, "--staleness", 2)
-    output = invoke("plan", *shape).output
-    assert "> colocated," in output
-    assert "beyond the bound" not in output
-
-
 def test_json_holds_the_answer_with_units_in_its_keys() -> None:
     result = invoke("plan", *SHAPE, "--staleness", "strict", "--json")
     answer = json.loads(result.output)
@@ -31,7 +22,8 @@ def test_json_holds_the_answer_with_units_in_its_keys() -> None:
     assert answer["step_s"]["low"] < answer["step_s"]["middle"] < answer["step_s"]["high"]
     assert {stage["symbol"] for stage in answer["stages"]} >= {"τ_R", "τ_T", "τ_old"}
     assert answer["framework"]["name"]
-    assert all(use["fits"] for use in answer["memory"])
+    for use in answer["memory"]:
+        assert 0 < sum(use["parts"].values()) <= use["usable_bytes"]
 
 
 def test_flags_override_a_workload_file(tmp_path: Path) -> None:
@@ -57,15 +49,10 @@ def test_a_sweep_has_a_row_for_each_value_and_says_where_nothing_fits() -> None:
     assert points[0]["row"] is None
     assert points[0]["refused"]
     assert points[2]["row"]["step_s"] < points[1]["row"]["step_s"]
-    split = invoke("plan", *shape, "--sweep", "split=0.5,2", "--json")
-    fits, cannot_be = (point["refused"] for point in json.loads(split.output)["points"])
-    assert fits == ""
-    assert cannot_be.endswith("between 0 and 1, not 2")
     assert invoke("plan", *shape, "--sweep", "gpus=16..64").exit_code == 0
 
 
 TRIAGE_7B = ("triage", "--rollout", 1, "--params", "7B")
-TRIAGE_DESIGN = ("triage", "--params", "70B", "--output", "cot", "--environment", "low")
 
 
 @pytest.mark.parametrize(
@@ -78,23 +65,19 @@ TRIAGE_DESIGN = ("triage", "--params", "70B", "--output", "cot", "--environment"
         (("plan", *SHAPE, "--sweep", "gpus=1,inf"), "gpus"),
         (("plan", *SHAPE, "--sweep", "gpus=1..nan"), "gpus"),
         (("plan", *SHAPE, "--sweep", "lag=1..1e9"), "from 0 to 1,000,000"),
+        (("plan", *SHAPE, "--sweep", "split=0.5,2"), "split"),
         (("plan", *SHAPE, "--cap", 10), "mean"),
         (("plan", *SHAPE, "--env-latency", "soon"), "8s"),
         (("plan", *SHAPE, "--split", "1:1"), "16"),
-        (("plan", *SHAPE, "--plot", "curve.pdf"), "curve.pdf"),
         (("plan", *SHAPE, "--from-run", ""), "empty"),
         (("plan", *SHAPE, "--params", "405B", "--model", ""), "empty"),
         (("triage",), "--rollout"),
         (("triage", "--rollout", -1), "-1"),
         (("triage", "--rollout", 1, "--placement", "x"), "x"),
-        (("triage", "--rollout", 1, "--reference-side", "x"), "x"),
         (("triage", "--rollout", 1, "--reward", "1e308"), "reward"),
-        (("triage", "--output", "cot"), "--params"),
         (TRIAGE_7B, "tokens"),
-        ((*TRIAGE_7B, "--rollout-gpus", "4xH100", "--tokens", "nan"), "tokens"),
+        ((*TRIAGE_7B, "--learner-gpus", "4xH100", "--tokens", "nan"), "tokens"),
         ((*TRIAGE_7B, "--tokens", 2**20, "--learner-gpus", "4xH100", "--train", 8), "139 % MFU"),
-        ((*TRIAGE_7B, "--tokens", 10**7, "--rollout-gpus", "1xA100"), "tokens/s"),
-        ((*TRIAGE_DESIGN, "--staleness", "loose", "--train", 3), "train"),
     ],
     ids=lambda given: given if isinstance(given, str) else str(given[-2:]),
 )
@@ -103,11 +86,6 @@ def test_nonsense_is_one_sentence(words: tuple[object, ...], says: str) -> None:
     assert result.exit_code == WRONG_USAGE, result.output
     (line,) = result.output.splitlines()
     assert says in line
-
-
-def test_generation_that_memory_can_feed_is_no_nonsense() -> None:
-    fed = ("--rollout", 1000, "--tokens", 10**7, "--rollout-gpus", "1xA100")
-    assert invoke(*TRIAGE_7B, *fed).exit_code == 0
 
 
 def test_what_cannot_be_is_refused_with_its_number() -> None:
@@ -127,12 +105,6 @@ def test_a_workload_file_that_cannot_be_read_is_one_sentence(tmp_path: Path, tex
 def test_a_run_calibrates_lengths_and_batch(run: Path) -> None:
     result = invoke("plan", "--from-run", run, "--model", "Qwen3-4B", "--gpus", "8xH100", "--json")
     assert any("measured steps" in line for line in json.loads(result.output)["assumed"])
-
-
-def test_triage_of_words_is_a_design() -> None:
-    result = invoke(*TRIAGE_DESIGN, "--staleness", "bounded")
-    assert result.exit_code == 0, result.output
-    assert "long-tail skew" in result.output
 
 
 def test_triage_of_the_published_defaults() -> None:

@@ -15,7 +15,7 @@ from typing import Any
 from rltrace.adapters.table import TableAdapter
 from rltrace.importers import IMPORTERS, MAPPED
 from rltrace.testing.inside.hooks import Adapter, Hook, satisfies
-from rltrace.testing.inside.importers import Record, field
+from rltrace.testing.inside.importers import Record, Scheme, schemes
 from tests.adapters.symbols import found_at, versions
 
 if sys.version_info >= (3, 11):
@@ -182,12 +182,13 @@ def imported_table() -> str:
 def _timed(name: str) -> str:
     found: set[str] = set()
     for records in ([], [Record(0, dict.fromkeys(_TELLING, 1.0))]):
-        parts = SCHEMES[name].told(records)
+        parts = SCHEMES[name].told(records, {})
         found |= {*parts.inside.values(), *parts.aside.values(), *parts.after.values()}
     return ", ".join(stage for stage in STAGES if stage in found)
 
 
-SCHEMES = {made.framework: made for made in vars(field).values() if isinstance(made, field.Scheme)}
+OWN = ("verl", "openrlhf", "trl", "torchtitan")  # whose readers tell more than their tables
+SCHEMES = {name: Scheme.of(name) for name in schemes() if name not in OWN}
 _TELLING = ("perf/rollout_time", "perf/train_wait_time", "time/generate_rollouts")
 """Metrics by which a scheme tells a trainer with more timers from one with fewer."""
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import rltrace
 from rltrace.testing.inside.analysis import (
     Constants,
-    from_config,
     named_queries,
     plan,
     read_baseline,
@@ -96,7 +95,6 @@ TARGETS = (
     ),
     Target("workload", _read_workload, modules(_PLAN, "reading hardware shapes"), _workloads),
     Target("stages", _read_stages, modules(_ANALYSIS, "whatif.stated"), _stages),
-    Target("model-config", reading(from_config, "x.json"), modules(_PLAN, "shapes")),
     Target(
         "torch-profile",
         reading(torch_profile.read, "profile.json"),

@@ -13,6 +13,7 @@ from pathlib import Path
 from rltrace.importers import IMPORTERS, MAPPED
 from rltrace.testing.inside.importers import (
     ImportedRun,
+    Scheme,
     event_files,
     read_log,
     read_names,
@@ -57,7 +58,7 @@ def _read_frames(framed: Callable[..., bytes], data: bytes, folder: Path) -> Non
 
 def _read(name: str, data: bytes, folder: Path) -> None:
     module, _, function = IMPORTERS[name].partition(":")
-    read = getattr(import_module(module), function)
+    read = getattr(import_module(module), function) if module else Scheme.of(name)
     mapping = b""
     if name in MAPPED:
         mapping, data = parts(data, 2)
@@ -97,7 +98,7 @@ def _seeds(name: str) -> list[bytes]:
 
 
 def _of(name: str) -> Target:
-    module = IMPORTERS[name].partition(":")[0]
+    module = IMPORTERS[name].partition(":")[0] or f"{_I}.scalars"
     more = modules(_I, _MORE.get(name, "scalars json_lines"))
     counted = tuple(dict.fromkeys((module, *more)))
     return Target(name, partial(_read, name), counted, partial(_seeds, name))

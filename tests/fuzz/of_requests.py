@@ -1,4 +1,4 @@
-"""What others ask of rltrace's HTTP servers, and what a collector answers."""
+"""What others ask of rltrace's HTTP servers."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from typing import Any, cast
 from rltrace.testing.inside.report import loopback as loopback_module
 from rltrace.testing.inside.report import serving
 from rltrace.testing.inside.report import serving as serving_module
-from rltrace.testing.inside.run import exporter, otlp_sender
+from rltrace.testing.inside.run import exporter
 from rltrace.testing.inside.run import exporter as exporter_module
-from rltrace.testing.inside.run import otlp_sender as otlp_sender_module
 from tests.fuzz.target import Target, put
 
 _SECRET = b"what nobody is to be shown"
@@ -71,11 +70,6 @@ def _check_who(data: bytes, said: bytes) -> None:
         assert named, "answered who asks for another machine"
 
 
-def _read_answer(data: bytes, folder: Path) -> None:
-    sender = otlp_sender._Sender("http://127.0.0.1:4318", {})
-    sender._partly(data)
-
-
 _LOOPBACK = loopback_module.__name__
 
 _METRICS = Target("metrics-request", _ask_metrics, (exporter_module.__name__, _LOOPBACK))
@@ -83,5 +77,4 @@ _METRICS = Target("metrics-request", _ask_metrics, (exporter_module.__name__, _L
 TARGETS = (
     _METRICS,
     Target("timeline-request", _ask_timeline, (serving_module.__name__, _LOOPBACK), _METRICS.seeds),
-    Target("collector", _read_answer, (otlp_sender_module.__name__,)),
 )

@@ -84,7 +84,7 @@ def probed(folder: Path, *options: str) -> tuple[str, Run]:
 
 
 def test_all_processes_dose_the_same_steps(tmp_path: Path) -> None:
-    said, run = probed(tmp_path, "--probe", "rollout", "train", "--probe-seed", "5")
+    said, run = probed(tmp_path, "--probe", "rollout,train", "--probe-seed", "5")
     assert "at most 5 % of the job's time (seed 5)" in said
     assert run.meta["settings"]["probe"]["stages"] == ["rollout", "train"]
     design = Design(("rollout", "train"), 0.05, 5)

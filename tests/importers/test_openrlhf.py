@@ -7,12 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from rltrace.importers.openrlhf import BROADCAST, GENERATION, PARTS, STEP, lay_out, read
-from rltrace.testing.inside.importers import Log, Record
+from rltrace.importers.openrlhf import BROADCAST, GENERATION, STEP
+from rltrace.importers.openrlhf import OPENRLHF as read
+from rltrace.testing.inside.importers import ImportedRun, Log, Record
+from rltrace.testing.inside.importers import scalars_lay_out as lay_out
 from rltrace.testing.inside.report import evidence, headline
 from rltrace.testing.inside.trace import RltraceError, Stage
 from tests.importers.logs import FIXTURES, imported, lines, reasons, tau
 
+PARTS = (GENERATION, "timing/make_experience", "timing/ppo_train", BROADCAST)
 LINE = "(PPOTrainer pid=7) INFO 11-21 13:00:00 ppo_trainer.py:549] ✨ Global step "
 
 
@@ -22,9 +25,9 @@ def timing(*parts_s: float, total_s: float | None = None) -> dict[str, float]:
     return {**named, STEP: sum(parts_s) if total_s is None else total_s, "actor_lr": 1e-6}
 
 
-def log_of(*steps: dict[str, float], every: int = 1) -> Log:
-    records = tuple(Record(every * n, metrics) for n, metrics in enumerate(steps, 1))
-    return Log("log", "TensorBoard events", records, changed_ns=10**18)
+def run_of(*steps: dict[str, float]) -> ImportedRun:
+    records = tuple(Record(n, metrics) for n, metrics in enumerate(steps, 1))
+    return lay_out(Log("log", "TensorBoard events", records, changed_ns=10**18), read)
 
 
 def test_a_synchronous_run_of_wandb_gives_the_stage_table(tmp_path: Path) -> None:
@@ -82,7 +85,7 @@ def test_the_console_gives_what_it_shows() -> None:
     found = read(FIXTURES / "openrlhf_console.log")
     assert (found.trainer, found.version) == ("PPOTrainer", "0.9.6 or 0.9.7")
     assert [step.inside[0].seconds for step in found.steps if step.seconds] == [4.246, 0.31, 0.328]
-    assert any(note.startswith(f"steps without {STEP}, ") for note in found.log_notes)
+    assert any(note.startswith("steps whose length is not known") for note in found.log_notes)
 
 
 def test_what_an_asynchronous_run_really_printed_is_read(tmp_path: Path) -> None:
@@ -111,20 +114,20 @@ def test_a_sum_of_numbers_as_tensorboard_keeps_them_is_a_sum() -> None:
         return float(struct.unpack("<f", struct.pack("<f", value))[0])
 
     logged = timing(31.4159, 2.71828, 17.3205, 1.41421)
-    run = lay_out(log_of({f"train/{name}": kept(value) for name, value in logged.items()}))
+    run = run_of({f"train/{name}": kept(value) for name, value in logged.items()})
     # Without its configuration a synchronous run tells no placement.
     assert (run.trainer, run.placement) == ("PPOTrainer", "")
     assert [t.name for t in run.steps[0].inside] == list(PARTS)
 
 
 def test_a_total_that_is_no_sum_is_wall_clock() -> None:
-    run = lay_out(log_of(timing(1.0, 2.0, 3.0, 4.0, total_s=10.001), timing(1.0, 2.0, 3.0, 4.0)))
+    run = run_of(timing(1.0, 2.0, 3.0, 4.0, total_s=10.001), timing(1.0, 2.0, 3.0, 4.0))
     assert (run.trainer, run.placement) == ("PPOTrainerAsync", "async")
     assert [(t.name, t.stage) for t in run.steps[0].before] == [(GENERATION, Stage.ROLLOUT)]
 
 
 def test_a_timer_that_no_clock_can_have_shown_is_said() -> None:
-    run = lay_out(log_of(timing(-1.0, 2.0, 3.0, 4.0, total_s=9.0)))
+    run = run_of(timing(-1.0, 2.0, 3.0, 4.0, total_s=9.0))
     assert any(f"{GENERATION} (1)" in note for note in run.log_notes)
     assert GENERATION in dict(run.not_logged)[Stage.ROLLOUT]
 
@@ -133,9 +136,3 @@ def test_steps_of_a_restart_are_kept(tmp_path: Path) -> None:
     shown = [f"{LINE}{n}: {timing(n, 1.0, 1.0, k)}\n" for k, n in ((1, 1), (1, 2), (2, 2), (2, 3))]
     (tmp_path / "log").write_text("".join(shown), "utf-8")
     assert [step.number for step in read(tmp_path / "log").steps] == [1, 2, 2, 3]
-
-
-@pytest.mark.parametrize(("every", "told"), [(1, False), (5, True)])
-def test_steps_that_were_not_logged_are_said(every: int, told: bool) -> None:
-    notes = lay_out(log_of(*[timing(1.0, 2.0, 3.0, 4.0)] * 3, every=every)).log_notes
-    assert any(note.startswith("steps are missing") for note in notes) is told

@@ -155,37 +155,10 @@ def state(folder: Path, *entries: dict[str, float], **settings: int) -> Imported
     return read(path)
 
 
-@pytest.mark.parametrize(
-    ("logged", "steps", "said"),
-    [
-        ([(3, 0.3), (2, 0.2), (1, 0.1)], [1, 2, 3], ["step 2 stands after step 3"]),
-        ([(1, 0.1), (2, 0.2), (1, 0.1), (2, 0.2)], [1, 2], ["2 entries that another one repeats"]),
-        ([(2, 0.3), (2, 0.3), (1, 0.1)], [1, 2], ["1 entry that", "step 1 stands after step 2"]),
-        ([(1, 0.1), (2, 0.2), (3, 0.3), (2, 0.4), (3, 0.5)], [1, 2, 3, 2, 3], []),
-    ],
-    ids=["reversed", "twice", "both", "a restart"],
-)
-def test_a_state_s_steps_are_in_the_order_in_which_they_ran(
-    tmp_path: Path, logged: list[tuple[int, float]], steps: list[int], said: list[str]
-) -> None:
-    entries = [{"step": n, "step_time": took, "loss": 0.5} for n, took in logged]
-    found = state(tmp_path, *entries)
-    assert [step.number for step in found.steps] == steps
-    skipped = [note for note in found.log_notes if note.startswith("skipped: ")]
-    assert all(what in note for what, note in zip(said, skipped, strict=True))
-    assert not any("kept in the order of the log" in note for note in found.log_notes)
-
-
 def test_a_state_says_how_many_steps_its_first_entry_is_of(tmp_path: Path) -> None:
-    """And an evaluation between two entries stands at its step."""
     first, end = {"step": 10, "step_time": 2.0, "loss": 0.5}, {"step": 10, "train_runtime": 25.0}
     run = state(tmp_path, first, end, logging_steps=10)
     assert {step.number: step.seconds for step in run.steps} == dict.fromkeys(range(1, 11), 2.0)
-    second = {"step": 20, "step_time": 3.0, "loss": 0.5}
-    run = state(tmp_path, first, {"step": 15, "eval_loss": 7.0}, second, logging_steps=10)
-    assert len(run.steps) == 20
-    assert [step.number for step in run.steps if "eval_loss" in step.counters] == [15]
-    assert not any("length is not known" in note for note in run.log_notes)
 
 
 def logged(*entries: tuple[int, float], ends_s: tuple[int, ...] = ()) -> ImportedRun:

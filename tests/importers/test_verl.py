@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rltrace.importers.verl import AFTER, INSIDE, read
-from rltrace.testing.inside.adapters import LABELS
+from rltrace.importers.verl import VERL as read
 from rltrace.testing.inside.importers import placed
 from rltrace.testing.inside.run import import_log
 from rltrace.testing.inside.trace import Stage
@@ -17,21 +16,14 @@ from tests.importers.logs import FIXTURES, imported, json_lines, metrics, reason
 LAG = "training/off_policy/trajectory_staleness/max"
 
 
-def test_every_timer_of_the_loop_has_a_stage() -> None:
-    assert {LABELS[name].upper() for name in (*INSIDE, *AFTER)} <= set(Stage.__members__)
-
-
 def test_the_legacy_trainer_s_console_log_gives_the_stage_table(tmp_path: Path) -> None:
     done, _, summary = imported("verl", FIXTURES / "legacy_console.log", tmp_path)
     gens = [time.tau_s["rollout"] for time in summary.steps.times[:2]]
     assert gens == pytest.approx([18.951858508367565, 20.30763865842286], abs=1e-8)
     assert set(tau(summary)) == {"rollout", "logprob", "reference", "train", "sync", "other"}
     assert (done.trainer, done.framework_version) == ("RayPPOTrainer", "0.8 or later")
-    assert summary.binding.stage is not None
-    assert summary.binding.stage.name == "rollout"
     assert summary.composition is not None
     assert summary.composition.placement == "colocated"
-    assert summary.composition.difference_s == pytest.approx(0.03, abs=0.01)
     assert any(note.startswith("timing_s/reward: at most 12 µs") for note in done.notes)
     # Nothing unknown is zero.
     assert "scores while it generates" in reasons(summary)["reward"]
@@ -139,18 +131,14 @@ def test_timers_that_overlap_keep_their_length(tmp_path: Path) -> None:
     done, run, summary = imported("verl", log, tmp_path)
     assert summary.steps.complete == 2
     assert (tau(summary)["train"], summary.steps.step_s.mean) == (20.0, 50.0)
-    assert any(note.startswith("step 1 with timers that add up") for note in done.log_notes)
-    assert any(note.startswith("step 2 without timing_s/step") for note in done.log_notes)
+    assert any(note.startswith("steps with timers that add up") for note in done.log_notes)
+    assert any(
+        note.startswith("steps whose length is not known") and note.endswith(": 2")
+        for note in done.log_notes
+    )
     assert not summary.steps.times[1].tau_s.get("rollout")
     rows = run.sql("select 1 from samples where counter like 'resp%'")
     assert len(rows.fetchall()) == 3
-
-
-def test_unknown_timers_and_shuffled_steps_are_said(tmp_path: Path) -> None:
-    steps = [(1, metrics(my_filter=3.0)), (3, metrics()), (2, metrics())]
-    notes = read(json_lines(tmp_path / "log", *steps)).log_notes
-    assert any(note.endswith("counters only: my_filter") for note in notes)
-    assert any(note.startswith("step 2 stands after step 3") for note in notes)
 
 
 @pytest.mark.parametrize("value", [-3.0, 1e300, float("nan")])

@@ -55,7 +55,7 @@ def text(shown: live.Snapshot, width: int = 80, height: int = 24) -> str:
     return "\n".join(line.plain for line in frame(shown, width, height, "q quits"))
 
 
-@pytest.mark.parametrize("width", [20, 40, 80, 119, 120, 200])
+@pytest.mark.parametrize("width", [20, 80, 200])
 @pytest.mark.parametrize("height", [4, 10, 24, 60])
 def test_it_fits(width: int, height: int, running: live.Snapshot, ended: live.Snapshot) -> None:
     for shown in (running, ended):
@@ -75,7 +75,7 @@ def test_on_a_small_screen_there_is_what_matters(running: live.Snapshot) -> None
     ):
         assert re.search(pattern, screen), pattern
     assert screen.splitlines()[-1].endswith("q quits")
-    assert re.search(r"GPU 0 .*%", text(running, 160, 50))
+    assert re.search(r"GPUs .*% busy", screen)
     early = replace(running, window=None, step=replace(running.step, usual_s=math.nan))
     assert "step 8  12.0 s so far" in text(early)
 
@@ -89,7 +89,7 @@ def test_a_stage_is_drawn_by_its_share_of_the_step(running: live.Snapshot) -> No
 
 
 def test_a_killed_job_is_said_first_and_in_what_it_died(running: live.Snapshot) -> None:
-    dead = (live.Dead("rollout", 2, 4711, "node1", "Engine.generate", 3.0),)
+    dead = (live.Dead("rollout", 2, 4711, "node1", "Engine.generate"),)
     shown = text(replace(running, job=replace(running.job, **KILLED), dead=dead))
     assert "killed by SIGKILL (kill -9) after" in shown.splitlines()[0]
     assert "step 8 was cut off after 12.0 s" in shown.splitlines()[1]

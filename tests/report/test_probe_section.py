@@ -40,16 +40,16 @@ def test_measured_and_computed_stand_side_by_side() -> None:
     assert rows == [("train", "9", "200 ms", "0.90 ± 0.10", "0.95", "0.50 ± 0.05", "0.53")]
     assert "by 20 % of its own work in a quarter of 40 steps" in said
     assert "by 4.0 % ± 1.0 % in the mean, budget 5.0 %" in said
-    for word in ("contradicts", "more steps", "of its doses only", "steps later", "Left out"):
+    for word in ("contradicts", "more steps", "of its doses only", "Left out"):
         assert word not in said
 
 
 def test_what_is_odd_is_said() -> None:
     odd = stage(computed_share=0.4, exposed_part=estimate(0.9, 0.3), given=0.5)
-    _, said = shown(odd, lags=2, refused=3)
+    _, said = shown(odd, refused=3)
     for says in (
         "train (τ_T): the probe contradicts", "takes more steps of this kind: train 120.",
-        "it grew by 50 % of its doses only", "effects 2 steps later", "Left out: 3 steps",
+        "it grew by 50 % of its doses only", "Left out: 3 steps",
     ):  # fmt: skip
         assert says in said
 

@@ -19,10 +19,7 @@ from tests.report.everything import STEPS, everything
 DOCS = Path(__file__).parents[2] / "docs/dashboards.md"
 RULES = dashboards.folder("prometheus") / "rules.yml"
 ABSENT_WITHOUT_A_BUDGET = {"rltrace_lag_budget_versions"}
-ABSENT_WHERE_NOTHING_IS_LOST = {
-    "rltrace_run_counted_since_time_seconds",
-    "rltrace_run_stopped_processes",
-}
+ABSENT_WHERE_NOTHING_IS_LOST = {"rltrace_run_stopped_processes"}
 
 
 def asked() -> str:

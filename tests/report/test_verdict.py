@@ -37,15 +37,6 @@ def test_back_pressure_is_evidence_where_the_steps_themselves_wait(tmp_path: Pat
     assert said == ["controller is blocked on “samples” for 90 % of the time"]
 
 
-def test_a_lead_without_an_interval_is_told_by_what_the_others_lack(tmp_path: Path) -> None:
-    spans: list[tuple[Any, ...]] = []
-    for n, (since, until) in enumerate([(0, 2), (2, 5), (5, 35)]):
-        spans += [(("step", n), since, until), (Stage.ROLLOUT, since, until - 0.01)]
-        spans += [(Stage.TRAIN, until - 0.01, until)]
-    said = list(evidence(summarize(run_of(tmp_path, process("driver", *spans)))))
-    assert "every other stage is exposed for less than 5.0 % of a step" in said
-
-
 def test_a_job_that_failed_in_its_first_step_trained_on_nothing(tmp_path: Path) -> None:
     learner = process("learner", (("step", 1), 0, -1), (Stage.LOGPROB, 5, 6))
     rows(learner, "uses", time_s=[5], trajectory=[1], fate=[Fate.TRAINED], tokens=[9])

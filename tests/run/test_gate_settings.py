@@ -12,7 +12,6 @@ from rltrace.testing.inside.trace import RltraceError
 LIMITS = """
 baseline = "ci/baseline.json"
 wall = "rollout decode"
-forbid = ["full-reload", "no-versions"]
 max-regression = { goodput = "3%", "step.p95" = "10%" }
 max = { "lag.p99" = 4 }
 """
@@ -37,8 +36,6 @@ def test_the_nearest_file_above_holds_the_limits(tmp_path: Path, name: str, text
     (below / "pyproject.toml").write_text("[tool.other]\nx = 1\n")
     found = read_settings(below)
     assert texts(found) == [
-        "forbid full-reload",
-        "forbid no-versions",
         "max lag.p99=4",
         "max-regression goodput=3%",
         "max-regression step.p95=10%",
@@ -49,30 +46,26 @@ def test_the_nearest_file_above_holds_the_limits(tmp_path: Path, name: str, text
 
 def test_a_command_line_takes_the_place_of_what_it_is_about() -> None:
     given = stated(
-        {"max-regression": ["goodput=5%"], "forbid": ["silent-drops"], "wall": ["learner"]},
+        {"max-regression": ["goodput=5%"], "wall": ["learner"]},
         Path("other.json"),
-        True,
     )
     table = {
         "baseline": "baseline.json",
-        "normalise": False,
-        "forbid": ["full-reload", "no-versions"],
         "max-regression": {"goodput": "3%", "step": "10%"},
         "wall": "rollout decode",
     }
     both = given.over(from_table(table, Path("project")))
     assert texts(both) == [
-        "forbid silent-drops",
         "max-regression goodput=5%",
         "max-regression step=10%",
         "wall learner FLOPs + memory",
     ]
-    assert (both.baseline, both.normalise) == (Path("other.json"), True)
+    assert both.baseline == Path("other.json")
 
 
 def test_a_baseline_alone_is_held_to_goodput_and_a_bound_does_without() -> None:
     assert texts(GateSettings(baseline=Path("b.json")).completed()) == ["max-regression goodput=3%"]
-    assert texts(stated({"max": ["lag.p99=4"]}, None, None).completed()) == ["max lag.p99=4"]
+    assert texts(stated({"max": ["lag.p99=4"]}, None).completed()) == ["max lag.p99=4"]
 
 
 @pytest.mark.parametrize(
@@ -81,7 +74,7 @@ def test_a_baseline_alone_is_held_to_goodput_and_a_bound_does_without() -> None:
 )
 def test_what_cannot_be_asked_is_wrong_usage(options: dict[str, list[str]], says: str) -> None:
     with pytest.raises(RltraceError, match=says) as error:
-        stated(options, None, None).completed()
+        stated(options, None).completed()
     assert error.value.exit_code == 2
 
 
@@ -93,11 +86,10 @@ def test_what_cannot_be_asked_is_wrong_usage(options: dict[str, list[str]], says
         b"gate = 3",
         b"[gate]\nwalls = 'rollout'",
         b"[gate]\nbaseline = 3",
-        b"[gate]\nnormalise = 'yes'",
         b"[gate]\nmax-regression = { goodput = '3' }",
         b"[gate]\nmax = { nonsense = 3 }",
         b"[gate]\nmin = 3",
-        b"[gate]\nforbid = [3]",
+        b"[gate]\nwall = [3]",
         b"\xff\xfe",
     ],
 )

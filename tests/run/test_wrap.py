@@ -106,17 +106,6 @@ def test_a_hook_that_never_struck_is_told(tmp_path: Path) -> None:
     assert told == ["loop:train=train", "lop:train=train"]
 
 
-def test_options_of_an_earlier_version_are_taken_and_record_everything(tmp_path: Path) -> None:
-    code = "import rltrace\nfor n in range(20): rltrace.reward(str(n), n)"
-    done = wrap(PY, "-c", code, cwd=tmp_path, options=("--max-bytes", "1MB", "--sample", "10%"))
-    assert done.returncode == 0
-    assert all(option in done.stderr for option in ("--max-bytes", "--sample"))
-    (run,) = runs(tmp_path)
-    opened = rltrace.open_run(run)
-    assert opened.rows("rewards") == 20
-    assert not {"max_bytes", "sampled"} & opened.meta["settings"].keys()
-
-
 def test_standard_streams_and_inherited_descriptors_are_the_childs(tmp_path: Path) -> None:
     reader, writer = os.pipe()
     code = f"import os, sys; os.write({writer}, sys.stdin.buffer.read()[::-1])"

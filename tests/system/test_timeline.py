@@ -239,7 +239,7 @@ def test_readings_are_the_recorded_ones_with_their_unit(small: Loaded, large: Lo
         ("memory_bytes 0", "bytes", 0.1 * i) for i in range(3)
     ]
     of_samples = (counters.IN_FLIGHT, counters.OF_PROCESS, counters.WAITING)
-    of_versions = (counters.LARGEST_LAG, counters.MEAN_LAG, counters.RATE)
+    of_versions = (counters.LARGEST_LAG, counters.MEAN_LAG)
     derived = ", ".join(f"'{name}'" for name in (*of_samples, *of_versions))
     drawn = large.drawn(f"SELECT value FROM ({read}) WHERE name NOT IN ({derived})")
     stored = large.stored("SELECT value FROM raw_samples WHERE NOT isnan(value)")
@@ -273,7 +273,3 @@ def test_derived_counters_follow_from_the_samples(large: Loaded) -> None:
     trained += " WHERE l.fate = 'trained' AND l.lag IS NOT NULL"
     expected = f"SELECT min(time_ns), max(lag)::DOUBLE FROM ({trained}) GROUP BY step ORDER BY 1"
     assert lags == large.stored(expected)
-    rate = large.drawn(OF_RUN.format(counters.RATE))
-    width_s = (rate[1][0] - rate[0][0]) / 1e9
-    tokens = large.stored("SELECT sum(response_tokens) FROM raw_trajectories WHERE end_ns <> -1")
-    assert math.fsum(v for _, v in rate) * width_s == pytest.approx(float(tokens[0][0]), rel=1e-9)

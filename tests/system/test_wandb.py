@@ -1,5 +1,5 @@
 """`rltrace wrap --log-steps` with the real wandb, offline: a job's own rows have the figures of its
-steps, and nothing else about them is different; and what TensorBoard reads beside a job's log."""
+steps, and nothing else about them is different."""
 
 from __future__ import annotations
 
@@ -7,14 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from tensorboard.backend.event_processing.event_multiplexer import EventMultiplexer
-from torch.utils.tensorboard import SummaryWriter
 
 import rltrace
 from rltrace.testing.inside.importers import read_log
-from rltrace.testing.inside.run import log_steps
 from tests.hooks.conftest import wrapped
-from tests.report import everything as recorded
 
 STEPS = 6
 JOB = f"""
@@ -81,18 +77,3 @@ def test_nothing_is_logged_unless_asked_for(tmp_path: Path) -> None:
 
 def test_a_job_that_does_not_use_it_begins_no_run(tmp_path: Path) -> None:
     assert not any(job(tmp_path, "--log-steps", "told").iterdir())
-
-
-def test_tensorboard_shows_a_run_beside_the_jobs_own(tmp_path: Path) -> None:
-    run, log = recorded.everything(tmp_path / "run"), tmp_path / "log"
-    with SummaryWriter(str(log)) as writer:
-        for step in range(recorded.STEPS):
-            writer.add_scalar("loss", 1 / (step + 1), step)
-    log_steps(run, log, lambda seconds: True)
-
-    shown = EventMultiplexer().AddRunsFromDirectory(str(log)).Reload()
-    assert set(shown.Runs()) == {".", "rltrace"}
-    assert shown.Runs()["."]["scalars"] == ["loss"]
-    seconds = [(s.step, s.value) for s in shown.Scalars("rltrace", "rltrace/step_seconds")]
-    taken = rltrace.open_run(run).sql("SELECT step, seconds FROM steps").fetchall()
-    assert seconds == [(step, pytest.approx(one)) for step, one in taken]

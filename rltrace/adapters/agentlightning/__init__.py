@@ -26,7 +26,6 @@ _MANAGER = "agentlightning.verl.agl_rollout_manager"
 
 
 def rollout_begins(call: Call) -> None:
-    """A runner has taken a rollout from the queue."""
     call.span.set(items=1)
 
 

@@ -43,7 +43,6 @@ class _Calls:
         self.prompt = -1
 
     def add(self, attributes: dict[str, Any]) -> None:
-        """One more, with what its span says."""
         prompt = max(_length(attributes, name) for name in _PROMPTS)
         answer = max(_length(attributes, name) for name in _ANSWERS)
         if answer <= 0:
@@ -99,7 +98,6 @@ class _Resources:
 
 
 def resources_stored(call: Call) -> None:
-    """There is a new version of the resources, and rollouts get it from now on."""
     if call.exception is None:
         _Resources.latest += 1
         _Resources.versions[call.result.resources_id] = _Resources.latest

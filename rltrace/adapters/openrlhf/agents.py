@@ -18,7 +18,6 @@ _watched: set[tuple[type, str]] = set()
 
 
 def sample_ends(call: Call) -> None:
-    """A sample is complete."""
     verdicts.agent_judged(call)
     rollout.ends(call)
 

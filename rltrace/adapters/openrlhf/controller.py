@@ -33,7 +33,6 @@ _loop = _Loop()
 
 
 def fit_begins(call: Call) -> None:
-    """The loop begins."""
     _loop.running, _loop.trained = True, False
     recorder = call.recorder
     recorder.version = max(recorder.version, 0)
@@ -102,7 +101,6 @@ def train_begins(call: Call) -> None:
 
 
 def train_ends(call: Call) -> None:
-    """The batch has been trained on."""
     if call.exception is not None:
         return
     _loop.trained, _loop.last_ns = True, call.end_ns

@@ -92,7 +92,6 @@ def begins(call: Call) -> None:
 
 
 def asking(call: Call) -> None:
-    """A request begins."""
     call.state = call.recorder.version
 
 

@@ -57,7 +57,6 @@ def training(call: Call) -> None:
 
 
 def sending(call: Call) -> None:
-    """A rank begins to take part in sending the weights."""
     if call.span is not None:
         moved.begins(call.self, call.span.start_ns)
 

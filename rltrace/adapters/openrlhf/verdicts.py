@@ -43,7 +43,6 @@ def function_ended(call: Call) -> None:
 
 
 def judged(call: Call) -> None:
-    """The verdict is in, or is none."""
     if call.state is None:
         return
     value = None

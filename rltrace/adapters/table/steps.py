@@ -22,7 +22,6 @@ def step_is(recorder: Recorder, number: int) -> None:
 
 
 def step_ends(recorder: Recorder) -> None:
-    """Ends the step that is open, if any."""
     step, recorder.open_step = recorder.open_step, None
     if step is not None:
         step.end()

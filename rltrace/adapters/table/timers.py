@@ -32,7 +32,6 @@ def stage_of(labels: Labels, label: str) -> str:
 
 
 def stages_of(labels: Labels) -> tuple[str, ...]:
-    """All stages that the labels may give."""
     return tuple(dict.fromkeys([*filter(None, labels.values()), "other"]))
 
 

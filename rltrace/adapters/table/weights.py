@@ -29,7 +29,6 @@ def parameter_bytes(model: Any) -> int:
 
 
 def named_bytes(pairs: Iterable[tuple[str, Any]]) -> int:
-    """Bytes of `(name, tensor)` pairs."""
     return tensor_bytes(tensor for _, tensor in pairs)
 
 
@@ -53,7 +52,6 @@ class Sending:
         self._bytes = -1
 
     def begins(self, call: Call) -> None:
-        """Before the call that is the whole update."""
         self._bytes = -1
 
     def bucket(self, argument: str) -> Reader:
@@ -69,7 +67,6 @@ class Sending:
         return read
 
     def add(self, size_bytes: int) -> None:
-        """So much more goes out with this update."""
         self._bytes = max(self._bytes, 0) + size_bytes
 
     def ends(self, call: Call) -> None:

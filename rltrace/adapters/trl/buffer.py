@@ -26,7 +26,6 @@ buffer = _Buffer()
 
 
 def shuffling(call: Call) -> None:
-    """A generated batch is about to be shuffled."""
     torch = call.function.__globals__["torch"]
     if buffer.made is not None and str(torch.get_default_device()) == "cpu":
         call.state = torch.get_rng_state()

@@ -82,7 +82,6 @@ def _asks(owner: Any, accelerator: Any) -> bool:
 
 
 def turn_ends(call: Call) -> None:
-    """A turn of all samples that had one has come back."""
     _Generating.turns_ns.append((call.start_ns, call.end_ns))
     kept.turn_given(call)
 

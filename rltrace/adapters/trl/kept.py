@@ -28,7 +28,6 @@ def own_function(trainer: Any) -> bool:
 
 
 def batch_begins(trainer: Any) -> None:
-    """A batch is about to be generated."""
     _Batch.own = own_function(trainer)
     looked_at = trainer.model.training and (_Batch.own or getattr(trainer, "tools", None))
     _Batch.sampled = Sampled() if looked_at else None

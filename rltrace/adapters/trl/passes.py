@@ -15,13 +15,11 @@ class _Adapter:
 
 
 def adapter_changed(call: Call) -> None:
-    """A block begins in which a PEFT model is the reference."""
     del call
     _Adapter.is_reference = True
 
 
 def adapter_back(call: Call) -> None:
-    """It has ended."""
     del call
     _Adapter.is_reference = False
 

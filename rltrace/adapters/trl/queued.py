@@ -72,7 +72,6 @@ def given(call: Call) -> None:
 
 
 def collated(call: Call) -> None:
-    """A micro-batch has been packed."""
     found: list[Sample] = []
     _collect(call.argument("examples"), found)
     if call.exception is None:

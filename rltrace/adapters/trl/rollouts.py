@@ -50,7 +50,6 @@ def started(call: Call) -> None:
 
 
 def begins(call: Call) -> None:
-    """A conversation begins."""
     version = call.recorder.version = int(call.self.model_version)
     prompt = call.argument("prompt") or (call.argument("row") or {}).get("prompt")
     columns = {"first_version": version, "prompt": identify(str(prompt))}
@@ -60,7 +59,6 @@ def begins(call: Call) -> None:
 
 
 def asks(call: Call) -> None:
-    """A turn is asked for."""
     call.recorder.version = int(call.self.model_version)
     call.span.set(version=call.recorder.version)
 
@@ -86,7 +84,6 @@ def _finish(loop: Any, ids: list[int]) -> int:
 
 
 def tools_end(call: Call) -> None:
-    """The tools of a turn have been called."""
     conversation = _current.get()
     if conversation is not None:
         conversation.env_ns += call.end_ns - call.start_ns
@@ -138,7 +135,6 @@ class _Scoring:
 
 
 def judging(call: Call) -> None:
-    """A group is about to be judged."""
     worker = call.self
     pairs = zip(worker.reward_funcs, worker.reward_func_names, strict=False)
     _Scoring.functions = {id(function): name for function, name in pairs}
@@ -153,7 +149,6 @@ def function_begins(call: Call) -> None:
 
 
 def function_ends(call: Call) -> None:
-    """It is over."""
     if call.state is not None:
         name, span = call.state
         span.end()
@@ -191,7 +186,6 @@ def judged(call: Call) -> None:
 
 
 def _capture(call: Call, row: Any, sample: Any) -> None:
-    """The tokens of a sample."""
     if call.recorder.captures_tokens:
         prompt_tokens, _ = lengths(sample)
         ids = sample.input_ids

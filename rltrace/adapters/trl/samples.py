@@ -22,7 +22,6 @@ class Sample:
 
 
 def used(call: Call, samples: Any, step: int, version: int) -> None:
-    """Samples have been trained on in a step, by a version of the policy."""
     for sample in samples:
         call.recorder.append(
             "uses",

@@ -57,7 +57,6 @@ def function_begins(call: Call) -> None:
 
 
 def function_ends(call: Call) -> None:
-    """It is over."""
     known = scoring.running.pop(id(call.self), None)
     if known is None:
         return

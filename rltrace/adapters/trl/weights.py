@@ -20,11 +20,9 @@ class _Update:
     transport: int = Transport.NCCL
 
     def clear(self) -> None:
-        """A new one begins."""
         self.bytes, self.tensors, self.transport = -1, 0, Transport.NCCL
 
     def add(self, size_bytes: int) -> None:
-        """One more tensor."""
         self.bytes = max(self.bytes, 0) + size_bytes
         self.tensors += 1
 
@@ -33,7 +31,6 @@ _update = _Update()
 
 
 def begins(call: Call) -> None:
-    """A trainer begins to update an engine."""
     del call
     _update.clear()
 

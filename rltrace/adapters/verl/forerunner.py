@@ -17,7 +17,6 @@ _step: list[Any] = []
 
 
 def timer_named(call: Call) -> None:
-    """A timer begins, in every trainer."""
     controller.timer_named(call)
     if call.argument("name") == "step":
         _step[:] = [call.span]

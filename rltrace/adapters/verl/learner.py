@@ -8,7 +8,6 @@ from rltrace.hooks.hook import Call
 
 
 def placed(call: Call) -> None:
-    """A worker knows its rank."""
     rank = getattr(call.self, "rank", None)
     if call.exception is None and rank is not None:
         call.recorder.describe(rank=int(rank))

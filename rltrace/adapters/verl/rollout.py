@@ -79,7 +79,6 @@ def request_stage(call: Call) -> str:
 
 
 def asking(call: Call) -> None:
-    """A request begins, with looking for a server."""
     _asking.set(call.span)
 
 

@@ -53,7 +53,6 @@ def weights_sent(call: Call) -> None:
 
 
 def weight_arrived(call: Call) -> None:
-    """One tensor has arrived, whole: `(name, tensor)`."""
     _taken_bytes[0] += call.result[1].nbytes
 
 

@@ -1,4 +1,4 @@
-"""Conditions of the judged runs alone: bounds of a figure, the wall, anti-patterns.
+"""Conditions of the judged runs alone: bounds of a figure, the wall.
 
 They are facts of what was measured, and no tests: `lag.p99` was 4 or it was not. A figure is the
 mean over the judged runs, of their settled steps; of fewer than `FEWEST` steps nobody knows which
@@ -11,11 +11,10 @@ import math
 
 import numpy as np
 
-from rltrace.analysis.gate.conditions import ANTI_PATTERNS, ANY, FORBID, MAXIMUM, WALL, Condition
+from rltrace.analysis.gate.conditions import MAXIMUM, WALL, Condition
 from rltrace.analysis.gate.findings import PASS, REGRESSION, UNSURE, Finding
 from rltrace.analysis.gate.metrics import find_metric
 from rltrace.analysis.gate.panel import FEWEST, Panel
-from rltrace.analysis.lint import FOUND, NOT_FOUND, Lint
 from rltrace.analysis.verdict import Verdict
 from rltrace.analysis.walls.wall import LIKELY
 
@@ -27,8 +26,6 @@ def find_absolute(condition: Condition, panel: Panel, verdicts: tuple[Verdict, .
     runs."""
     if condition.kind == WALL:
         return Finding(condition, *_of_wall(condition.subject, verdicts))
-    if condition.kind == FORBID:
-        return Finding(condition, *_of_pattern(condition.subject, verdicts))
     return _of_bound(condition, panel)
 
 
@@ -67,26 +64,3 @@ def _of_wall(wanted: str, verdicts: tuple[Verdict, ...]) -> tuple[str, str]:
     if one.balanced:
         return REGRESSION, "nothing binds: the run is balanced"
     return UNSURE, f"no wall is known to bind: {one.because}"
-
-
-def _of_pattern(subject: str, verdicts: tuple[Verdict, ...]) -> tuple[str, str]:
-    """`(outcome, reason)`."""
-    wanted = ANTI_PATTERNS.get(subject)
-    lints = [
-        lint for one in verdicts for lint in one.lints if wanted is None or lint.name == wanted
-    ]
-    found = [lint for lint in lints if lint.verdict == FOUND]
-    if found:
-        return REGRESSION, "; ".join(map(_told, found))
-    clear = [lint for lint in lints if lint.verdict == NOT_FOUND]
-    unknown = sorted({lint.name for lint in lints} - {lint.name for lint in clear})
-    if subject == ANY and clear:
-        unsaid = f"; of {len(unknown)} nobody knows: {', '.join(unknown)}" if unknown else ""
-        return PASS, f"none was found{unsaid}"
-    if unknown or not lints:
-        return UNSURE, "; ".join(dict.fromkeys(_told(lint) for lint in lints if lint not in clear))
-    return PASS, _told(clear[0])
-
-
-def _told(lint: Lint) -> str:
-    return f"{lint.name}: {lint.says}"

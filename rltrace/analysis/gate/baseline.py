@@ -53,8 +53,8 @@ class Baseline:
     """Runs to judge others by. `created` is ISO 8601 in UTC. `hardware`, `framework` and `settings`
     are what all the runs share: what they were done on, with, and told to do."""
 
-    created: str
     rltrace_version: str
+    created: str
     hardware: Facts
     framework: Facts
     settings: Facts
@@ -110,11 +110,7 @@ def write_baseline(baseline: Baseline, path: Path) -> None:
         {
             "format": FORMAT,
             "schema_version": SCHEMA,
-            "rltrace_version": baseline.rltrace_version,
-            "created": baseline.created,
-            "hardware": dict(baseline.hardware),
-            "framework": dict(baseline.framework),
-            "settings": dict(baseline.settings),
+            **vars(baseline),
             "runs": [
                 {
                     "run": one.run,

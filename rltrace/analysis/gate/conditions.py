@@ -1,4 +1,4 @@
-"""What a user states: `goodput=3%`, `lag.p99=4`, the wall, anti-patterns; parsed and checked.
+"""What a user states: `goodput=3%`, `lag.p99=4`, the wall; parsed and checked.
 
 A maximal regression is a share by which the figure may get worse than the baseline's: a rate may
 fall to (1 - share) of it, seconds may grow to (1 + share) of it. A minimum or maximum is a bound of
@@ -17,28 +17,15 @@ from rltrace.analysis.walls.wall import NAMES
 from rltrace.trace.errors import WrongUsage
 
 MAX_REGRESSION, MINIMUM, MAXIMUM = "max-regression", "min", "max"
-WALL, FORBID = "wall", "forbid"
-KINDS = (MAX_REGRESSION, MINIMUM, MAXIMUM, WALL, FORBID)
-
-ANTI_PATTERNS: dict[str, str] = {
-    "unmeasured-rollout": "picking a framework before measuring the rollout wall",
-    "full-reload": "naive full reload of the weights at each update",
-    "no-versions": "asynchronous training without policy versions",
-    "silent-drops": "dropping long samples silently",
-    "retokenized": "making token ids anew from text",
-    "no-isolation": "environments without isolation",
-}
-"""Short names of the anti-patterns that `rltrace.analysis.lint` looks for."""
-
-ANY = "anti_pattern"
-"""Forbids all of them."""
+WALL = "wall"
+KINDS = (MAX_REGRESSION, MINIMUM, MAXIMUM, WALL)
 
 
 @dataclass(frozen=True)
 class Condition:
-    """One condition. `subject` is a metric's name, a wall's as `walls.wall.NAMES` has it, or the
-    short name of an anti-pattern (`ANY`: all). `limit` is a share for a maximal regression (0.03:
-    3 %), a bound in the metric's unit for a minimum or maximum, NaN for the others."""
+    """One condition. `subject` is a metric's name, or a wall's as `walls.wall.NAMES` has it.
+    `limit` is a share for a maximal regression (0.03: 3 %), a bound in the metric's unit for a
+    minimum or maximum, NaN for a wall."""
 
     kind: str
     subject: str
@@ -59,8 +46,6 @@ def parse_condition(kind: str, text: str) -> Condition:
     Errors: `RltraceError` (wrong usage) with what was expected."""
     if kind == WALL:
         return Condition(WALL, _wall(text))
-    if kind == FORBID:
-        return Condition(FORBID, _anti_pattern(text))
     name, equals, value = text.partition("=")
     if not equals:
         example = "goodput=3%" if kind == MAX_REGRESSION else "lag.p99=4"
@@ -71,16 +56,15 @@ def parse_condition(kind: str, text: str) -> Condition:
 
 def conditions_of(table: Mapping[str, Any]) -> tuple[Condition, ...]:
     """The conditions of a table of a TOML file: `max-regression`, `min` and `max` are tables of
-    limits by metric, `wall` is a text and `forbid` a list. Errors: `RltraceError` (wrong usage)."""
+    limits by metric, `wall` is a text. Errors: `RltraceError` (wrong usage)."""
     found = []
     for kind, value in table.items():
         if kind not in KINDS:
             raise WrongUsage(f"{kind!r} is no condition of a gate: {', '.join(KINDS)}")
-        if kind in (WALL, FORBID):
-            texts = [value] if isinstance(value, str) else value
-            if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-                raise WrongUsage(f"{kind} takes a name or a list of names, and not {value!r}")
-            found += [parse_condition(kind, text) for text in texts]
+        if kind == WALL:
+            if not isinstance(value, str):
+                raise WrongUsage(f"{kind} takes a name, and not {value!r}")
+            found.append(parse_condition(kind, value))
         elif isinstance(value, Mapping):
             found += [parse_condition(kind, f"{name}={limit}") for name, limit in value.items()]
         else:
@@ -115,12 +99,3 @@ def _wall(text: str) -> str:
     if len(found) != 1:
         raise WrongUsage(f"{text!r} names no wall (or several): {', '.join(NAMES)}")
     return found[0]
-
-
-def _anti_pattern(text: str) -> str:
-    known = {ANY: ANY, ANY.replace("_", "-"): ANY, **{short: short for short in ANTI_PATTERNS}}
-    known |= {name: short for short, name in ANTI_PATTERNS.items()}
-    found = known.get(text.strip().lower())
-    if found is None:
-        raise WrongUsage(f"{text!r} is no anti-pattern: {ANY}, {', '.join(ANTI_PATTERNS)}")
-    return found

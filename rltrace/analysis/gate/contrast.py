@@ -1,22 +1,16 @@
 """How runs differ from the runs of a baseline: a difference with its error, in which the difference
 between runs of the same code is counted.
 
-Steps of one run say nothing of that: another start of the same job lands on other cores, other
-memory, a busier host, and all of its steps with it (Kalibera and Jones 2013, "Rigorous benchmarking
-in reasonable time": the repetition that matters is of the highest level that varies). So a run is
-one observation; its variance s² is that of the runs at hand, moderated by a prior of a few degrees
-of freedom (Smyth 2004, doi 10.2202/1544-6115.1027, equation 6):
+Steps of one run say nothing of that (Kalibera and Jones 2013, "Rigorous benchmarking in reasonable
+time"). So a run is one observation; its variance s² is that of the runs at hand, moderated by a
+prior of a few degrees of freedom (Smyth 2004, doi 10.2202/1544-6115.1027, equation 6):
 
     s̃² = (f₀ (τ₀² + v) + (m - 1) s_m² + (k - 1) s_k²) / (f₀ + m + k - 2)
 
 for m runs of the baseline and k that are judged. v is what the steps give one run's figure by
-chance (a block bootstrap), τ₀ what starts of a job add. The difference of the means has the
-variance s̃² (1/m + 1/k) and Student's t with f₀ + m + k - 2 degrees of freedom. With a single
-baseline run it rests on the prior alone; each further run counts for more than it.
-
-The prior is measured: `TAU` and `FREEDOM` are of runs of the built-in trainer on a shared machine
-of two cores, whose starts differ by 0.1 to 2 % where stages take turns (and by up to 5 % where
-they run beside each other), so it is weak: 1 %, known as poorly as by two degrees of freedom.
+chance (a block bootstrap), τ₀ what starts of a job add: `TAU`, measured on the built-in trainer,
+whose starts differ by 0.1 to 2 %. The difference of the means has the variance s̃² (1/m + 1/k) and
+Student's t with f₀ + m + k - 2 degrees of freedom.
 """
 
 from __future__ import annotations

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from rltrace.analysis.differing import Difference
 from rltrace.analysis.gate.conditions import Condition
 from rltrace.analysis.stats.interval import UNKNOWN, Interval
 from rltrace.trace.errors import ANSWER_IS_NO, CANNOT_TELL, OK
@@ -18,26 +17,28 @@ _EXIT = {PASS: OK, REGRESSION: ANSWER_IS_NO, UNSURE: CANNOT_TELL}
 @dataclass(frozen=True)
 class StageChange:
     """What a stage (or "wait", "unattributed", "between steps") did to the step. `before_s` and
-    `after_s` are exposed seconds a step in the baseline and the run; `of_step` is their difference
-    as a share of the baseline's step (0.04: the step is 4 % longer by it), `busy` the ratio of the
-    stage's busy seconds a step, hidden ones included. Both with 95 % intervals."""
+    `after_s` are exposed seconds a step in the baseline and the run, `difference_s` between them;
+    `of_step` is that as a share of the baseline's step (0.04: the step is 4 % longer by it), both
+    with 95 % intervals."""
 
     name: str
     before_s: float
     after_s: float
+    difference_s: Interval
     of_step: Interval
-    busy: Interval
 
 
 @dataclass(frozen=True)
 class FactorChange:
     """A factor of goodput in the baseline and the run, over the settled steps; `ratio` is run over
-    baseline with a 95 % interval."""
+    baseline with a 95 % interval. `once`: it is measured once a run, so that nothing tells how much
+    of its change is chance."""
 
     name: str
     before: float
     after: float
     ratio: Interval
+    once: bool = False
 
 
 @dataclass(frozen=True)
@@ -90,8 +91,7 @@ class Finding:
 class Judgement:
     """All findings, in the order of the conditions. `steps` are the settled steps of each judged
     run and `baseline_steps` those of each run of the baseline; `warmup` and `baseline_warmup` how
-    many before them were left out. `paired`: the same step numbers were compared. `differs` are
-    hardware, framework and settings that differ (only where `normalise` allowed it). `notes` are
+    many before them were left out. `paired`: the same step numbers were compared. `notes` are
     sentences that a reader should know. `alpha` is the false-alarm rate over all conditions.
     `unwell` is a sentence for each judged run that is not well: whatever its figures, it does not
     pass."""
@@ -105,8 +105,6 @@ class Judgement:
     stages: tuple[StageChange, ...]
     factors: tuple[FactorChange, ...]
     drift: tuple[Drift, ...]
-    differs: tuple[Difference, ...]
-    between_runs_sd: float
     notes: tuple[str, ...]
     alpha: float
     unwell: tuple[str, ...] = ()

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from rltrace.analysis.differing import Difference
 from rltrace.analysis.gate import metrics as m
 from rltrace.analysis.gate.absolute import find_absolute
 from rltrace.analysis.gate.baseline import (
@@ -31,8 +30,8 @@ from rltrace.analysis.gate.changes import (
     stage_changes,
     view_of,
 )
-from rltrace.analysis.gate.conditions import FORBID, MAX_REGRESSION, WALL, Condition
-from rltrace.analysis.gate.contrast import TAU, contrast
+from rltrace.analysis.gate.conditions import MAX_REGRESSION, WALL, Condition
+from rltrace.analysis.gate.contrast import TAU
 from rltrace.analysis.gate.findings import (
     PASS,
     REGRESSION,
@@ -65,30 +64,26 @@ def judge(
     conditions: Sequence[Condition],
     *,
     alpha: float = ALPHA,
-    normalise: bool = False,
 ) -> Judgement:
     """Judges runs of one code (one, or several for a sharper answer) by `baseline`, which only a
     maximal regression needs. `alpha` is how often, at most, an unchanged run is called a
-    regression, over all conditions together; `normalise` compares across other hardware and
-    settings, per device and token. Errors: `RltraceError` (wrong usage) without a condition or
-    without a baseline that one needs; (cannot tell) for a run without a complete step; (unreadable)
-    where hardware, framework or settings are not the baseline's and `normalise` is not set. Another
-    version of a framework may be what is judged: it is said, and not refused. A run that is not
-    well is a regression."""
+    regression, over all conditions together. Errors: `RltraceError` (wrong usage) without a
+    condition or without a baseline that one needs; (cannot tell) for a run without a complete step;
+    (unreadable) where hardware, framework or settings are not the baseline's. Another version of a
+    framework may be what is judged: it is said, and not refused. A run that is not well is a
+    regression."""
     if not runs or not conditions:
         raise WrongUsage("a gate needs a run and a condition to hold it to")
     compared = [one for one in conditions if one.kind == MAX_REGRESSION]
     if compared and baseline is None:
         raise WrongUsage(f"{compared[0].text} needs a baseline to compare with")
-    found: dict[str, Difference] = {}
-    if baseline is not None:
-        found = {one.name: one for run in runs for one in differences(run, baseline)}
-    versions = [one for one in found.values() if one.name in VERSIONS]
-    foreign = tuple(one for one in found.values() if one.name not in VERSIONS)
-    if foreign and not normalise:
+    found = [one for run in runs for one in differences(run, baseline)] if baseline else []
+    differs = {one.name: one for one in found}.values()
+    versions = [one for one in differs if one.name in VERSIONS]
+    if foreign := [one for one in differs if one.name not in VERSIONS]:
         raise RltraceError(
             "the baseline is of other hardware, software or work (baseline and run: "
-            f"{told(foreign)}); make one here, or allow it with --normalise"
+            f"{told(foreign)}); make one here"
         )
     judged = [series_of(run) for run in runs]
     for run, series in zip(runs, judged, strict=True):
@@ -101,7 +96,7 @@ def judge(
     before = () if baseline is None else baseline.runs
     if any(one.is_same(two) for one in before for two in judged):
         raise WrongUsage("a run cannot be judged by a baseline that it is in")
-    judgement = judge_series(judged, before, conditions, runs, alpha, foreign)
+    judgement = judge_series(judged, before, conditions, runs, alpha)
     partly = dict.fromkeys(some for run in runs if (some := only_some(run.meta)))
     notes = (
         *(f"{one.name} differs: {one.before} in the baseline, {one.after} in the run"
@@ -119,20 +114,18 @@ def judge_series(
     conditions: Sequence[Condition],
     runs: Sequence[Run] = (),
     alpha: float = ALPHA,
-    differs: tuple[Difference, ...] = (),
 ) -> Judgement:
-    """The judgement of series of steps; of `runs`, the judged ones, only conditions on the verdict
-    ask."""
+    """The judgement of series of steps; of `runs`, the judged ones, only a wall asks."""
     alone = panel_of((), judged)
     panel = panel_of(before, judged) if before else alone
     verdicts: tuple[Verdict, ...] = ()
-    if any(one.kind in (WALL, FORBID) for one in conditions):
+    if any(one.kind == WALL for one in conditions):
         verdicts = tuple(verdict(RunAnalysis(run), predict=False) for run in runs)
     drift = drift_of(panel) if before else ()
     stages = stage_changes(panel) if before else ()
     factors = factor_changes(panel) if before else ()
     changes = {
-        i: _compared(panel, one, view_of(find_metric(one.subject), drift, bool(differs)))
+        i: _compared(panel, one, view_of(find_metric(one.subject), drift))
         for i, one in enumerate(conditions)
         if one.kind == MAX_REGRESSION
     }
@@ -144,7 +137,6 @@ def judge_series(
         for i, (one, p_adjusted) in enumerate(zip(conditions, holm(p_values), strict=True))
     ]
     size = panel.baseline
-    step = contrast(panel, panel.figures(find_metric("step"), usual=True)) if before else None
     return Judgement(
         findings=tuple(
             _with_cause(one, stages, factors) if i in changes and one.outcome == REGRESSION else one
@@ -158,8 +150,6 @@ def judge_series(
         stages=stages,
         factors=factors,
         drift=drift,
-        differs=differs,
-        between_runs_sd=math.sqrt(step.of_starts) if step and step.known else math.nan,
         notes=_notes(panel, drift) if before else (),
         alpha=alpha,
     )
@@ -261,13 +251,6 @@ def _notes(panel: Panel, drift: tuple[Drift, ...]) -> tuple[str, ...]:
             f"one run in the baseline: that starts of the job differ by {100 * TAU:g} % (standard "
             "deviation) is assumed, and not measured; more runs make it sharper"
         )
-    usual = max(panel.warmup[: panel.baseline])
-    longest = max(panel.warmup[panel.baseline :])
-    if not panel.paired and longest > usual + 2:
-        notes.append(
-            f"warm-up took {longest} steps in the run and at most {usual} in the baseline; it is "
-            "left out"
-        )
     return tuple(notes)
 
 
@@ -284,16 +267,9 @@ def _because(change: Change, outcome: str, more: dict[str, int], panel: Panel) -
         return f"at most {100 * most:.1f} % worse, with {100 * (1 - MISS):.0f} % confidence"
     if not panel.enough:
         return panel.too_few
-    if most < change.edge:  # only the stalls of the run stand against it
-        return "usual steps are not worse, but the run stalls more"
     measured = change.share(change.usual.value)
     towards = "worse" if measured >= 0 else "better"
     beyond_noise = "" if more else ", and no number of runs that one makes would tell"
-    if measured > limit:
-        return (
-            f"{100 * measured:.1f} % worse is beyond {100 * limit:g} %, and may be chance: the "
-            f"noise is too large{beyond_noise}"
-        )
     return (
         f"measured {100 * abs(measured):.1f} % {towards}, and by chance it may be up to "
         f"{100 * most:.1f} % worse: the noise is too large for a limit of {100 * limit:g} %"

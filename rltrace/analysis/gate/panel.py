@@ -1,8 +1,7 @@
 """Runs side by side, step by step: a figure of each run, and what it might have been by chance.
 
-Runs of the same seed do the same work in the same step, and a step that is long in one is long in
-all. So the same step numbers are compared where the runs have them, and drawn together: what the
-runs share then leaves the difference between them. Where they share nothing, that costs nothing.
+Runs of the same seed do the same work in the same step. So the same step numbers are compared where
+the runs have them, and drawn together: what the runs share then leaves the difference between them.
 """
 
 from __future__ import annotations
@@ -93,14 +92,18 @@ class Panel:
         return Figures(found[0], found[1:])
 
 
-def panel_of(baseline: Sequence[RunSeries], judged: Sequence[RunSeries]) -> Panel:
-    """The panel of these runs."""
+def panel_of(
+    baseline: Sequence[RunSeries], judged: Sequence[RunSeries], settled: bool = False
+) -> Panel:
+    """The panel of these runs; `settled`: without warm-up already."""
     runs = (*baseline, *judged)
     shared = _shared(runs)
     paired = shared is not None
     rows = shared if shared is not None else tuple(np.arange(run.size) for run in runs)
     lengths_s = [run.columns[m.LENGTH][mine] for run, mine in zip(runs, rows, strict=True)]
-    if paired:
+    if settled:
+        left_out = [0] * len(runs)
+    elif paired:
         left_out = [warmup_steps(lengths_s)] * len(runs)
     else:
         left_out = [warmup_steps([one]) for one in lengths_s]
@@ -117,6 +120,13 @@ def panel_of(baseline: Sequence[RunSeries], judged: Sequence[RunSeries]) -> Pane
     return Panel(runs, len(baseline), rows, warmup, counts, paired, _widening(logs, counts))
 
 
+def warmup_steps(lengths_s: Sequence[Floats]) -> int:
+    """How many leading steps to leave out of runs of the same steps, or of one run, by the rule of
+    the report. Runs are looked at together: what is chance in one of them is not in all."""
+    size = min(len(one) for one in lengths_s)
+    return warmup_by_margin(np.exp(np.mean([_logs(one[:size]) for one in lengths_s], 0)).tolist())
+
+
 def _logs(seconds: Floats) -> Floats:
     return np.log(np.maximum(np.nan_to_num(seconds), 1e-9))
 
@@ -131,18 +141,12 @@ def _widening(logs: Sequence[Floats], counts: Sequence[Floats]) -> float:
         return 1.0
     r = float(np.mean([(one[1:] @ one[:-1]) / (one @ one) for one, _ in known]))
     n = float(np.mean([len(one) for one, _ in known]))
-    asked = _widened(r + (1 + 3 * r) / n)
+    r = min(max(r + (1 + 3 * r) / n, 0.0), 0.9)
+    asked = (1 + r) / (1 - r)  # by how much neighbours that are alike widen it
     drawn = np.mean(
         [((w @ one) / len(one)).var() * len(one) ** 2 / (one @ one) for one, w in known]
     )
     return max(1.0, asked / float(drawn)) if drawn > 0 else 1.0
-
-
-def _widened(r: float) -> float:
-    """By how much neighbours that are alike, by the correlation `r`, widen the variance of a
-    mean."""
-    r = min(max(r, 0.0), 0.9)
-    return (1 + r) / (1 - r)
 
 
 def _shared(runs: Sequence[RunSeries]) -> tuple[Ints, ...] | None:
@@ -218,65 +222,9 @@ def _lags(columns: dict[str, Floats], weights: Floats, quantile: float | None) -
     return np.asarray(lags[np.argmax(shares >= quantile - 1e-9, axis=1)], np.float64)
 
 
-# --- where a run has settled: its leading steps that are longer than the rest, by change-point
-# A step's length is taken as a level that changes, in logarithms. The place is looked for where
-# the mean of the steps before differs most from the level after (a CUSUM statistic, Page 1954,
-# with a robust scale as one spike is no level), again in the rest until nothing is found, as
-# binary segmentation does; Barrett et al. 2017 (arXiv 1602.00602) and Daly et al. 2020 (doi
-# 10.1145/3358960.3375791) find steady states and regressions so. Only a *slower* beginning is
-# warm-up: what slows down later is what a gate looks for. Where steps differ much a level is hard
-# to find, and the rule of the report (`rltrace.analysis.steps`) still tells single steps far
-# beyond all others: the longer of both counts.
-
-_LARGEST_SHARE = 1 / 3
-"""More leading steps than this are no warm-up but a trend, and count."""
-_SURE = 5.0  # of the statistic; 4 is 1 % over the places of 100 normal steps of a known spread
-_LONGER = math.log(1.05)  # less than this is not worth a step
-
-
-def warmup_steps(lengths_s: Sequence[Floats]) -> int:
-    """How many leading steps to leave out of runs of the same steps, or of one run. Runs are looked
-    at together: what is chance in one of them is not in all."""
-    size = min(len(one) for one in lengths_s)
-    logs = np.mean([_logs(one[:size]) for one in lengths_s], axis=0)
-    most = int(len(logs) * _LARGEST_SHARE)
-    left_out = warmup_by_margin(np.exp(logs).tolist())
-    while left_out < most and len(logs) - left_out >= FEWEST:
-        found = _first_change(logs[left_out:], most - left_out)
-        if not found:
-            break
-        left_out += found
-    return left_out
-
-
-def _first_change(logs: Floats, most: int) -> int:
-    """How many leading values are above the level of the rest; 0: none."""
-    n = len(logs)
-    first = np.arange(1, most + 1)
-    before = np.cumsum(logs)[:most] / first
-    scores = np.zeros(most)
-    rises = np.zeros(most)
-    for k in first.tolist():
-        rest = logs[k:]
-        level = float(np.median(rest))
-        # Of few different values the median tells 0.
-        spread = max(_robust_deviation(rest - level), float(rest.std()) / 2)
-        rises[k - 1] = min(before[k - 1], float(np.median(logs[:k]))) - level  # no single spike
-        alike = rest - level
-        power = float(alike @ alike)
-        likeness = _widened(float(alike[1:] @ alike[:-1]) / power) if k > 1 and power > 0 else 1.0
-        error = max(spread, 1e-3) * math.sqrt(likeness * (1 / k + 1 / (n - k)))
-        scores[k - 1] = rises[k - 1] / error
-    scores[rises < _LONGER] = 0.0
-    best = int(np.argmax(scores)) + 1
-    goes_on = best == most > 1  # the level is longer than what was looked at
-    return best if scores[best - 1] > _SURE and not goes_on else 0
-
-
 # --- single steps that stall, cut to what is usual
-# On a shared machine a step now and then takes half as long again, and a few of them are most of
-# the noise of a mean. A slowdown of the code is in all steps. So both are looked at: the run with
-# its stalls cut off, which tells small slowdowns, and as it was, which tells that it stalls more.
+# They are most of the noise of a mean. So both are looked at: the run with its stalls cut off, to
+# tell small slowdowns, and as it was, to tell that it stalls more.
 
 _BEYOND = 4.0  # robust standard deviations
 _LEAST = math.log(1.1)  # and a stalled step is at least a tenth longer than is usual

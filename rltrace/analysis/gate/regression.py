@@ -8,20 +8,7 @@
 - Between them it *cannot be told*: `needed` says what would tell.
 
 Testing "not worse than the limit" for a regression too would leave most of what lies just beyond it
-untold: with an error of 1 % and a limit of 3 %, a slowdown of 5 % is then found in 60 % of cases,
-and in 97 % as it is here.
-
-Simulated (tests/analysis/gate/test_rates.py: 40 steps that differ by 3 % from their neighbours' and
-2 % of which stall, starts that differ by 0.8 %, a limit of 3 %, 300 gates each):
-
-    runs in the baseline    1       3       5       10
-    false alarms            0 %     0 %     1 %     0 %
-    5 % slower, found       71 %    94 %    96 %    96 %
-    unchanged, not told     42 %    19 %    13 %    11 %
-
-Where starts differ more, one run of the change is too little, whatever is done with its steps: with
-a known spread of 2 % and 5 runs in the baseline, a test at 5 % finds 72 % of these slowdowns (76 %
-with a baseline without end). More runs of the change do it (docs/gate.md, "In a build").
+untold. tests/analysis/gate/test_rates.py holds the rates by simulation.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from rltrace.analysis.intervals import Ints
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.samples import TRAINED_USES
 from rltrace.analysis.stages import Breakdown
-from rltrace.analysis.step_figures import edges_of, placed, step_figures
+from rltrace.analysis.step_figures import StepFigures, edges_of, placed, step_figures
 from rltrace.analysis.steps import Steps
 from rltrace.analysis.syncs import Update
 from rltrace.trace.vocabulary import Stage, word
@@ -27,10 +27,9 @@ from rltrace.trace.vocabulary import Stage, word
 if TYPE_CHECKING:
     from rltrace.trace.run import Run
 
-WORK, HOST = "work_s", "host_busy_core_s"
+WORK = "work_s"
 MOST_STEPS = 400
 """Of a longer run the last ones are kept: its warm-up is long behind."""
-_READINGS_NS = 3_000_000_000  # the node's agent reads its counters every second
 MOST_LAG = 64
 """Lags are counted one by one up to this one, and all larger ones with it."""
 
@@ -76,6 +75,18 @@ def series_of(run: Run) -> RunSeries:
     assert figures is not None  # there are steps, and all count as steady
     numbers = np.array([window.step for window in steps.windows], np.int64)
     columns = {
+        **columns_of(figures),
+        **_busy(analysis.breakdown),
+        **_lags(run, steps),
+        **_syncs(analysis.updates, steps),
+    }
+    kept = {name: column[-MOST_STEPS:] for name, column in columns.items()}
+    return RunSeries(name, began, numbers[-MOST_STEPS:], kept)
+
+
+def columns_of(figures: StepFigures) -> dict[str, Seconds]:
+    """The columns of all that is known of each step by itself."""
+    columns = {
         m.LENGTH: figures.length_s,
         m.STEPS: np.ones(figures.steps),
         m.GENERATED: figures.generated_tokens,
@@ -88,13 +99,8 @@ def series_of(run: Run) -> RunSeries:
         WORK: figures.work_s,
         m.DEVICES: figures.device_s,
         **{m.EXPOSED + name: seconds for name, seconds in figures.parts_s.items()},
-        **_busy(analysis.breakdown),
-        **_lags(run, steps),
-        **_syncs(analysis.updates, steps),
-        **_host(run, steps),
     }
-    kept = {n: c[-MOST_STEPS:] for n, c in columns.items() if not np.isnan(c).all()}
-    return RunSeries(name, began, numbers[-MOST_STEPS:], kept)
+    return {name: column for name, column in columns.items() if not np.isnan(column).all()}
 
 
 def _busy(breakdown: Breakdown) -> dict[str, Seconds]:
@@ -136,22 +142,3 @@ def _syncs(updates: tuple[Update, ...], steps: Steps) -> dict[str, Seconds]:
     if kept and all(u.bytes >= 0 for u in kept):
         columns[m.SYNC_BYTES] = np.bincount(place, [float(u.bytes) for u in kept], size)
     return columns
-
-
-def _host(run: Run, steps: Steps) -> dict[str, Seconds]:
-    """Core-seconds in which anything ran on the hosts, of the job or not; none where no node's
-    readings span the steps."""
-    rows = run.ask("""
-        select node, time_ns, value
-        from raw_samples join names on names.id = counter join processes using (process)
-        where text = 'host/cpu_busy_seconds' and time_ns > 0 and isfinite(value) order by time_ns
-    """)
-    edges = np.append(*edges_of(steps))
-    total = np.zeros(len(steps.windows))
-    nodes = {node for node, _, _ in rows}
-    for node in nodes:
-        read = np.array([(at, busy) for of, at, busy in rows if of == node], np.float64)
-        if read[0, 0] > edges[0] + _READINGS_NS or read[-1, 0] < edges[-1] - _READINGS_NS:
-            return {}
-        total += np.diff(np.interp(edges.astype(np.float64), read[:, 0], read[:, 1]))
-    return {HOST: total} if nodes else {}

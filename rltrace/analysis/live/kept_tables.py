@@ -26,7 +26,6 @@ SPARING = 50.0
 most, however short steps are."""
 
 SAMPLE_TABLES = ("trajectories", "rewards", "uses")
-_SMALL = 4096  # a part of fewer rows is dropped whole or not at all
 
 
 class Kept:
@@ -58,14 +57,8 @@ class Kept:
         return together([*parts, *more], self._none)
 
     def drop_before(self, moment_ns: int) -> None:
-        """Forgets rows that ended before."""
-        kept = []
-        for latest, rows in self._parts:
-            if latest < moment_ns:
-                continue
-            large = len(rows) > _SMALL and bool((rows[self.end] < moment_ns).mean() > 1 / 2)
-            kept.append((latest, rows.where(rows[self.end] >= moment_ns) if large else rows))
-        self._parts = kept
+        """Forgets rows that ended before, part by part as they came."""
+        self._parts = [(latest, rows) for latest, rows in self._parts if latest >= moment_ns]
 
 
 def together(parts: list[Rows], none: Rows) -> Rows:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -13,7 +12,8 @@ from rltrace.analysis.codes import stage_of
 from rltrace.analysis.devices import AGENT
 from rltrace.analysis.intervals import union
 from rltrace.analysis.live.snapshot import Dead, InFlight, RoleNow, Stopped
-from rltrace.trace.follow import Follower, Rows
+from rltrace.analysis.live.watched import Watched
+from rltrace.trace.follow import Rows
 from rltrace.trace.processes import Process
 from rltrace.trace.vocabulary import Stage, word
 
@@ -27,24 +27,14 @@ def role_of(process: Process) -> str:
     return process.role or process.child_of or OTHER
 
 
-def roles_now(
-    processes: Sequence[Process],
-    recording: set[int],
-    alive: Mapping[int, bool | None],
-    open_spans: Rows,
-    generating: Rows,
-    activity: Activity,
-    since_ns: int,
-    now_ns: int,
-) -> tuple[RoleNow, ...]:
-    """The roles, in the order in which they appeared. `recording` are the processes that have
-    recorded anything, `alive` says of each whether it lives, `open_spans` and `generating` are what
-    is in progress; `activity` is that between the two moments."""
+def roles_now(run: Watched, activity: Activity, since_ns: int, now_ns: int) -> tuple[RoleNow, ...]:
+    """The roles, in the order in which they appeared; `activity` is that between two moments."""
     members: dict[str, list[int]] = defaultdict(list)
-    for process in processes:
-        if process.role != AGENT and process.number in recording:
+    for process in run.follower.processes:
+        if process.role != AGENT and process.number in run.follower.recorded:
             members[role_of(process)].append(process.number)
-    doing = _doing(open_spans, generating)
+    alive = run.alive
+    doing = _doing(run.going_on("spans"), run.going_on("trajectories"))
     busy_ns = _busy_ns(activity, since_ns, now_ns)
     found = []
     for role, numbers in members.items():
@@ -100,19 +90,17 @@ def _busy_ns(activity: Activity, since_ns: int, now_ns: int) -> dict[int, Counte
     return found
 
 
-def slowest(
-    processes: Sequence[Process], generating: Rows, now_ns: int, most: int
-) -> tuple[InFlight, ...]:
+def slowest(run: Watched, generating: Rows, most: int) -> tuple[InFlight, ...]:
     """The oldest trajectories that are being generated, the oldest first."""
     found = []
     for place in np.argsort(generating["start_ns"], kind="stable")[:most]:
-        process = processes[int(generating["process"][place])]
+        process = run.follower.processes[int(generating["process"][place])]
         found.append(
             InFlight(
                 trajectory=int(generating["trajectory"][place]),
                 role=role_of(process),
                 rank=process.rank,
-                seconds=(now_ns - int(generating["start_ns"][place])) / 1e9,
+                seconds=(run.now_ns - int(generating["start_ns"][place])) / 1e9,
                 has_first_token=bool(generating["first_token_ns"][place] > 0),
                 first_version=int(generating["first_version"][place]),
             )
@@ -120,11 +108,11 @@ def slowest(
     return tuple(found)
 
 
-def stopped_recording(follower: Follower, now_ns: int) -> tuple[Stopped, ...]:
+def stopped_recording(run: Watched) -> tuple[Stopped, ...]:
     """Processes that stopped recording, in the order in which they said so."""
-    processes = {process.who: process for process in follower.processes}
+    processes = {process.who: process for process in run.follower.processes}
     found = []
-    for who, (at_ns, detail) in follower.stopped().items():
+    for who, (at_ns, detail) in run.follower.stopped().items():
         process = processes.get(who)
         found.append(
             Stopped(
@@ -133,25 +121,20 @@ def stopped_recording(follower: Follower, now_ns: int) -> tuple[Stopped, ...]:
                 pid=process.pid if process else -1,
                 host=process.host if process else "",
                 at_ns=at_ns,
-                for_s=math.nan if at_ns is None else max(0, now_ns - at_ns) / 1e9,
+                for_s=math.nan if at_ns is None else max(0, run.until_ns - at_ns) / 1e9,
                 detail=detail,
             )
         )
     return tuple(found)
 
 
-def dead_in_the_middle(
-    follower: Follower,
-    alive: Mapping[int, bool | None],
-    open_spans: Rows,
-    last_sign_ns: Mapping[int, int],
-    now_ns: int,
-) -> tuple[Dead, ...]:
+def dead_in_the_middle(run: Watched) -> tuple[Dead, ...]:
     """Processes that have ended with a span open."""
     innermost: dict[int, tuple[int, int]] = {}
+    open_spans = run.unended("spans")
     columns = (open_spans[name] for name in ("process", "start_ns", "name"))
     for number, start, name in zip(*(c.tolist() for c in columns), strict=True):
-        if alive.get(number) is False:
+        if run.alive.get(number) is False:
             innermost[number] = max(innermost.get(number, (0, 0)), (start, name))
     return tuple(
         Dead(
@@ -159,9 +142,8 @@ def dead_in_the_middle(
             rank=process.rank,
             pid=process.pid,
             host=process.host,
-            doing=follower.name(innermost[process.number][1]),
-            for_s=(now_ns - last_sign_ns.get(process.number, now_ns)) / 1e9,
+            doing=run.follower.name(innermost[process.number][1]),
         )
-        for process in follower.processes
+        for process in run.follower.processes
         if process.number in innermost
     )

@@ -97,7 +97,6 @@ class Updates:
     updates: int
     per_minute: float
     seconds: float
-    p99_s: float
     bytes: float
     gb_per_s: float
     latest_version: int
@@ -105,8 +104,7 @@ class Updates:
 
 @dataclass(frozen=True)
 class Window:
-    """The figures of the last steady steps, from the first one's begin to the last one's end; of
-    the last minute where the job records no steps (`steps` is then 0).
+    """The figures of the last steady steps, from the first one's begin to the last one's end.
 
     `trained` is None where no learner said what it trained on, `lags` and `updates` where nothing
     was recorded. `latency_p50_s` and `latency_p95_s` are of the trajectories that ended in it.
@@ -186,7 +184,6 @@ class Dead:
     pid: int
     host: str
     doing: str
-    for_s: float
 
 
 @dataclass(frozen=True)
@@ -206,16 +203,13 @@ class Stopped:
 @dataclass(frozen=True)
 class Reading:
     """The latest reading of a counter. `per_s` is its growth since the one before, for the
-    cumulative ones (bytes, joules, seconds); NaN else."""
+    cumulative ones (joules, seconds); NaN else."""
 
     counter: str
-    role: str
-    rank: int | None
     host: str
     device: int
     value: float
     per_s: float
-    time_ns: int
 
 
 @dataclass(frozen=True)
@@ -229,10 +223,6 @@ class Totals:
     trained_samples: int
     trained_tokens: int
     lost: dict[str, int]
-    verdicts: int
-    verdicts_failed: int
-    updates: int
-    spans: int
 
 
 @dataclass(frozen=True)
@@ -259,7 +249,6 @@ class Snapshot:
     readings: tuple[Reading, ...]
     dead: tuple[Dead, ...]
     processes: int
-    problems: int
     only_some: str = ""
     dropped: Dropped | None = None
     stopped: tuple[Stopped, ...] = ()

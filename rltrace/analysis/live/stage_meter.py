@@ -9,6 +9,8 @@ that is taken back keeps what it was given.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from rltrace.analysis.activity import TABLE_OF
@@ -55,7 +57,9 @@ class StageTime:
         for group, length in self._of_process.add(pieces, oldest):
             key = group // _CODES, Stage(group % _CODES)
             self.by_process[key] = self.by_process.get(key, 0) + length
-        for group, length in self._of_stage.add(_grouped(pieces, pieces.group % _CODES), oldest):
+        for group, length in self._of_stage.add(
+            replace(pieces, group=pieces.group % _CODES), oldest
+        ):
             self.by_stage[Stage(group)] = self.by_stage.get(Stage(group), 0) + length
         self._looked_ns = max(self._looked_ns, now_ns)
         self._open_before = _keys(still_open)
@@ -102,13 +106,7 @@ def _innermost(rows: Intervals, since: int, until: int) -> Intervals:
 
 def _within(intervals: Intervals, since: int, until: int) -> Intervals:
     kept = intervals.take((intervals.end > since) & (intervals.start < until))
-    start, end = np.maximum(kept.start, since), np.minimum(kept.end, until)
-    return Intervals(kept.group, start, end, kept.lane, kept.one_lane)
-
-
-def _grouped(intervals: Intervals, group: Ints) -> Intervals:
-    i = intervals
-    return Intervals(group, i.start, i.end, i.lane, i.one_lane)
+    return replace(kept, start=kept.start.clip(since), end=kept.end.clip(max=until))
 
 
 def _keys(rows: Intervals) -> Ints:

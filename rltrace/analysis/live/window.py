@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from rltrace.analysis.activity import TABLE_OF, Activity, activity_of
 from rltrace.analysis.goodput import trained_in
-from rltrace.analysis.intervals import Ints, of_spans, union
+from rltrace.analysis.intervals import Ints
 from rltrace.analysis.live.kept_tables import GENERATED, LAGS, KeptTables, columns_of
 from rltrace.analysis.live.snapshot import Lags, StageTime, StepDone, Updates, Window
 from rltrace.analysis.samples import TRAINED_SAMPLES
@@ -20,10 +20,11 @@ from rltrace.analysis.stages import Breakdown, break_down
 from rltrace.analysis.stalls import without_stalls
 from rltrace.analysis.steps import Steps
 from rltrace.analysis.steps import Window as StepWindow
+from rltrace.analysis.syncs import updates_of
 from rltrace.analysis.untold_stages import ROWS_OF, untold_stages
 from rltrace.trace.follow import Rows
 from rltrace.trace.processes import Process
-from rltrace.trace.vocabulary import STAGE_SYMBOLS, Stage, SyncRole, word
+from rltrace.trace.vocabulary import STAGE_SYMBOLS, Stage, word
 
 if TYPE_CHECKING:
     import duckdb
@@ -74,10 +75,9 @@ class Recorded:
 
 
 def _starts(steps: Steps) -> list[int]:
-    """When all steps began, whether they ended or not; of a run without steps none."""
+    """When all steps began, whether they ended or not."""
     begun = [start for _, start in steps.in_progress] + [start for _, start, _ in steps.failed]
-    complete = [] if steps.whole_run else [window.start_ns for window in steps.windows]
-    return sorted(complete + begun)
+    return sorted([window.start_ns for window in steps.windows] + begun)
 
 
 def window_of(
@@ -87,14 +87,13 @@ def window_of(
     last: int,
     next_begins_ns: int = NEVER_NS,
 ) -> Window | None:
-    """The figures of the last steady steps, at most `last`; of all of a run without steps. None
-    where there is no complete step, or nothing at all. `next_begins_ns`: when the step after them,
-    which is not complete, began (Unix ns)."""
-    if steps.none_complete or not steps.windows:
+    """The figures of the last steady steps, at most `last`; None where no step is complete.
+    `next_begins_ns`: when the step after them, which is not complete, began (Unix ns)."""
+    if not steps.windows:
         return None
     # Steps of warm-up, and those that stalled, are told among the last ones, but in no mean.
     shown = steps.windows[-last:]
-    of_shown = Steps(shown, steps.whole_run, (), 0)
+    of_shown = Steps(shown, False, (), 0)
     breakdown = break_down(recorded.activity(shown[0].start_ns), of_shown)
     steady = list(without_stalls(of_shown, breakdown).steady)
     since, until = shown[steady[0]].start_ns, shown[steady[-1]].end_ns
@@ -110,8 +109,8 @@ def window_of(
     return Window(
         since_ns=since,
         until_ns=until,
-        steps=0 if steps.whole_run else len(steady),
-        step_s=math.nan if steps.whole_run else float(breakdown.steps_s[steady].mean()),
+        steps=len(steady),
+        step_s=float(breakdown.steps_s[steady].mean()),
         stages=_stages(breakdown, steady),
         unattributed_s=(
             math.nan if breakdown.untold else float(breakdown.unattributed_s[steady].mean())
@@ -122,18 +121,14 @@ def window_of(
         latency_p95_s=float(p95),
         trained=trained_in(tables, since, until) if len(recorded.tables["uses"]) else None,
         lags=_lags_between(lags, since, until),
-        updates=updates_between(recorded.tables["syncs"], since, until),
-        recent=(
-            ()
-            if steps.whole_run
-            else _recent(
-                shown,
-                next_begins_ns,
-                breakdown,
-                (end_ns, tokens),
-                columns_of(tables, _TRAINED, "time_ns", "tokens"),
-                lags,
-            )
+        updates=updates_between(tables, since, until),
+        recent=_recent(
+            shown,
+            next_begins_ns,
+            breakdown,
+            (end_ns, tokens),
+            columns_of(tables, _TRAINED, "time_ns", "tokens"),
+            lags,
         ),
     )
 
@@ -220,40 +215,23 @@ def _lags_between(lags_of: Sequence[Ints], since_ns: int, until_ns: int) -> Lags
     )
 
 
-# --- weight updates, over rows that were kept: as in the report's section on weight movement
+# --- weight updates, as in the report's section on weight movement
 
 
-def updates_between(rows: Rows, since_ns: int, until_ns: int) -> Updates | None:
-    """The updates that began between two moments; None where there was none. Rows of an unknown
-    version are each an update of their own."""
-    rows = rows.where(rows["end_ns"] >= rows["start_ns"])
-    number = np.where(rows["version"] >= 0, rows["version"], -rows["start_ns"]).astype(np.int64)
-    numbers, which = np.unique(number, return_inverse=True)
-    began = np.full(len(numbers), np.iinfo(np.int64).max)
-    np.minimum.at(began, which, rows["start_ns"])
-    mine = (began >= since_ns) & (began <= until_ns)
-    if not mine.any():
+def updates_between(tables: KeptTables, since_ns: int, until_ns: int) -> Updates | None:
+    """The updates that began between two moments; None where there was none."""
+    known = updates_of(tables)
+    mine = [update for update in known if since_ns <= update.start_ns <= until_ns]
+    if not mine:
         return None
-    lane = np.zeros(len(number), np.int64)
-    work = union(of_spans(which.astype(np.int64), rows["start_ns"], rows["end_ns"], lane))
-    seconds = np.bincount(work.group, (work.end - work.start) / 1e9, len(numbers))
-    size = np.maximum(rows["bytes"], 0).astype(np.float64)
-    sent = (rows["role"] == SyncRole.SOURCE) & (rows["bytes"] >= 0)
-    by_sources = np.bincount(which[sent], size[sent], len(numbers))
-    has_source = np.bincount(which[sent], minlength=len(numbers)) > 0
-    largest = np.full(len(numbers), -1.0)
-    np.maximum.at(largest, which[rows["bytes"] >= 0], size[rows["bytes"] >= 0])
-    total = np.where(has_source, by_sources, largest)[mine]
-    seconds = seconds[mine]
-    told = total >= 0
-    length_s = (until_ns - since_ns) / 1e9
-    moving_s = float(seconds[told].sum())
+    told = [update for update in mine if update.bytes >= 0]
+    length_s, moving_s = (until_ns - since_ns) / 1e9, sum(update.seconds for update in told)
+    moved = sum(update.bytes for update in told)
     return Updates(
-        updates=int(mine.sum()),
-        per_minute=60 * float(mine.sum()) / length_s if length_s else math.nan,
-        seconds=float(seconds.mean()),
-        p99_s=float(np.quantile(seconds, 0.99)),
-        bytes=float(total[told].mean()) if told.any() else math.nan,
-        gb_per_s=float(total[told].sum()) / moving_s / 1e9 if moving_s else math.nan,
-        latest_version=int(rows["version"].max(initial=-1)),
+        updates=len(mine),
+        per_minute=60 * len(mine) / length_s if length_s else math.nan,
+        seconds=sum(update.seconds for update in mine) / len(mine),
+        bytes=moved / len(told) if told else math.nan,
+        gb_per_s=moved / moving_s / 1e9 if moving_s else math.nan,
+        latest_version=max(update.version for update in known),
     )

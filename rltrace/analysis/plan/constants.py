@@ -1,4 +1,4 @@
-"""What a plan rests on beyond the shape: packaged constants, and limits."""
+"""What a plan rests on beyond the shape: packaged constants."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 
 from rltrace.analysis.whatif.constants import Constant, Constants, constants_in
 from rltrace.analysis.whatif.constants import table as replay_table
-from rltrace.trace.errors import WrongUsage
 from rltrace.trace.texts import packaged_toml
 
 
@@ -30,22 +29,3 @@ class PlanConstants(Constants):
     def __getitem__(self, name: str) -> float:
         self.used[name] = None
         return self.moved.get(name, table()[name].middle)
-
-    def sentences(self) -> tuple[str, ...]:
-        """The constants that were used, with their ranges."""
-        return tuple(table()[name].sentence() for name in self.used)
-
-
-def check_limits(figure: str, value: float, called: str = "", where: str = "") -> None:
-    """Whether `figure` ("lengths.mean_tokens") may be that; one without limits may be anything.
-    `called` is what its user knows it by. Errors: `RltraceError`, one sentence, where it may
-    not."""
-    table, _, key = figure.rpartition(".")
-    tables = packaged("limits")
-    limits = (tables.get(table, {}) if table else tables).get(key)
-    if limits is None or limits[0] <= value <= limits[1]:
-        return
-    raise WrongUsage(
-        f"{where and f'{where}: '}{called or figure} must be from {limits[0]:,} to {limits[1]:,}, "
-        f"and is {value:.12g}"
-    )

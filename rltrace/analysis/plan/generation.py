@@ -19,24 +19,20 @@ which is the barrier time; an engine that always has its slots full takes, for t
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from dataclasses import dataclass
+from functools import partial
 
-import numpy as np
-
-from rltrace.analysis.order_statistics import Floats, log_deviation, makespan
+from rltrace.analysis.order_statistics import makespan
 from rltrace.analysis.plan.constants import PlanConstants
 from rltrace.analysis.plan.hardware import Gpu, all_reduce_s, powers_of_two
 from rltrace.analysis.plan.shapes import Shape
-from rltrace.analysis.plan.spec import Environment, Lengths, Spec
+from rltrace.analysis.plan.spec import Lengths, Spec
 from rltrace.trace.errors import ANSWER_IS_NO, RltraceError
 
 LIMIT = "its limit of sequences"
 _FEWEST = 8
 """Sequences below which an engine is no use: the next larger tensor parallelism is taken."""
-_GROUPS = 64  # that are drawn
 _MOST_PLAYED = 1024  # samples of an engine whose waves are played
-_MOST_CALLS = 256  # of a trajectory that are drawn
 
 
 @dataclass(frozen=True)
@@ -62,52 +58,45 @@ class Decoding:
         return running / self.iteration_s(running) if running else 0.0
 
 
-def decoding(spec: Spec, pool: int, constants: PlanConstants, gpu: Gpu) -> Decoding:
+def decoding(spec: Spec, pool: int, constants: PlanConstants) -> Decoding:
     """The engine for a pool of `pool` GPUs that gets all sequences of a step, whose samples share
     their prompts; of as many GPUs as is stated, or the fewest that serve. Errors: `RltraceError`
-    with the number, where no engine holds the weights or a sequence."""
-    shape, prompt, ways = spec.model, spec.prompt_tokens, spec.rollout_ways
+    with the number, where no engine holds the weights and a sequence."""
+    shape, gpu, prompt = spec.model, spec.gpu, spec.prompt_tokens
     context = prompt + spec.lengths(constants).context
-    tried = [ways] if ways else powers_of_two(pool)
     usable = gpu.memory_bytes * constants["engine_memory_share"]
     sequence = shape.kv_bytes * (context - prompt * (1 - 1 / spec.group))
-    limit = constants["engine_sequences"] if math.isnan(spec.slots) else spec.slots
-    for n in tried:
-        if n > pool:
-            break
-        room = usable * n - shape.weight_bytes
-        fit = math.floor(room / sequence) if room > 0 else 0
-        if fit < min(_FEWEST, spec.samples) and n != tried[-1] and 2 * n <= pool:
-            continue
-        if room <= 0:
-            break
-        if fit < 1:
-            raise RltraceError(
-                f"no slot can hold a sequence: {context:,.0f} tokens take {sequence / 1e9:.3g} GB "
-                f"of cache, and {n} x {gpu.name} have {room / 1e9:.3g} GB left beside the weights",
-                ANSWER_IS_NO,
-            )
-        slots = max(1.0, min(fit, limit))
-        wanted = max(1.0, min(slots, spec.samples * n / pool))
-        iteration_s = partial(_iteration_s, shape, gpu, constants, context, n)
-        few, many = max(1.0, wanted / 4), max(2.0, wanted)
-        shared_s = max(0.0, (iteration_s(many) - iteration_s(few)) / (many - few))
-        flop = 2 * shape.active * prompt + shape.attention_flop(prompt * prompt)
-        return Decoding(
-            ways=n,
-            slots=slots,
-            because=LIMIT if limit <= fit else "memory for caches",
-            token_s=max(iteration_s(1.0) - shared_s, iteration_s(many) - shared_s * many),
-            shared_token_s=shared_s,
-            prefill_s=flop / (n * gpu.peak * constants["decode_flops_share"]),
-            sequence_bytes=sequence,
+
+    def fit(ways: int) -> int:
+        return math.floor((usable * ways - shape.weight_bytes) / sequence)
+
+    tried = [spec.rollout_ways] if spec.rollout_ways else powers_of_two(pool)
+    enough = (n for n in tried if fit(n) >= min(_FEWEST, spec.samples))
+    ways = next(enough, tried[-1])
+    if ways > pool or fit(ways) < 1:
+        raise RltraceError(
+            f"{shape.name} does not fit an engine of {ways} x {gpu.name} (a pool of {pool}): its "
+            f"weights are {shape.weight_bytes / 1e9:,.0f} GB, a sequence of {context:,.0f} tokens "
+            f"takes {sequence / 1e9:.3g} GB of cache, and {usable * ways / 1e9:,.0f} GB can be used"
+            f" (at least {math.ceil((shape.weight_bytes + sequence) / usable)} GPUs are needed)",
+            ANSWER_IS_NO,
         )
-    needed = math.ceil(shape.weight_bytes / usable) if usable else 0
-    raise RltraceError(
-        f"{shape.name} does not fit an engine on {pool} x {gpu.name}: its weights are "
-        f"{shape.weight_bytes / 1e9:,.0f} GB, and {ways or pool} of them give an engine "
-        f"{(ways or pool) * usable / 1e9:,.0f} GB (at least {needed} are needed)",
-        ANSWER_IS_NO,
+    limit = constants["engine_sequences"] if math.isnan(spec.slots) else spec.slots
+    slots = max(1.0, min(fit(ways), limit))
+    wanted = max(1.0, min(slots, spec.samples * ways / pool))
+    iteration_s = partial(_iteration_s, shape, gpu, constants, context, ways)
+    few, many = max(1.0, wanted / 4), max(2.0, wanted)
+    shared_s = max(0.0, (iteration_s(many) - iteration_s(few)) / (many - few))
+    flop = 2 * shape.active * prompt + shape.attention_flop(prompt * prompt)
+    scale = spec.calibrated.get("rollout", 1.0)
+    return Decoding(
+        ways=ways,
+        slots=slots,
+        because=LIMIT if limit <= fit(ways) else "memory for caches",
+        token_s=scale * max(iteration_s(1.0) - shared_s, iteration_s(many) - shared_s * many),
+        shared_token_s=scale * shared_s,
+        prefill_s=scale * flop / (ways * gpu.peak * constants["decode_flops_share"]),
+        sequence_bytes=sequence,
     )
 
 
@@ -154,17 +143,10 @@ class Rollout:
     reward_s: float
 
 
-def rollout(spec: Spec, devices: int, constants: PlanConstants, gpu: Gpu | None = None) -> Rollout:
-    """Generation on so many GPUs, of the workload's kind unless another is given."""
+def rollout(spec: Spec, devices: int, constants: PlanConstants) -> Rollout:
+    """Generation on so many GPUs."""
     of = spec.lengths(constants)
-    engine = decoding(spec, devices, constants, gpu or spec.gpu)
-    scale = spec.calibrated.get("rollout", 1.0)
-    engine = replace(
-        engine,
-        token_s=engine.token_s * scale,
-        shared_token_s=engine.shared_token_s * scale,
-        prefill_s=engine.prefill_s * scale,
-    )
+    engine = decoding(spec, devices, constants)
     engines = devices // engine.ways
     each = spec.samples / engines
     running = min(each, engine.slots)
@@ -175,10 +157,10 @@ def rollout(spec: Spec, devices: int, constants: PlanConstants, gpu: Gpu | None 
     work_s = engine.shared_token_s * tokens + engine.prefill_s * spec.prompts / engines
     decode_s = engine.token_s * chain + work_s
     env = spec.environment
-    outside_s = max(1.0, spec.samples / env.workers) * longest_env_s(env, spec.samples)
+    outside_s = max(1.0, spec.samples / env.workers) * env.longest_s(spec.samples)
     decoding_s = of.mean * engine.iteration_s(running)
     # Tools take no slot: samples of the batches begun meanwhile decode, as far as there are any.
-    busy = running * of.mean * engine.iteration_s(running) / (decoding_s + env.mean_s)
+    busy = running * decoding_s / (decoding_s + env.mean_s)
     full = max(1.0, min(running, busy * (1 + max(1.0, spec.lag_bound))))
     return Rollout(
         devices=devices,
@@ -194,7 +176,7 @@ def rollout(spec: Spec, devices: int, constants: PlanConstants, gpu: Gpu | None 
         untooled_s=engine.token_s * tokens / running + work_s,
         env_s=env.mean_s,
         decoding_s=decoding_s,
-        env_group_s=longest_env_of_group_s(env, spec.group),
+        env_group_s=env.longest_s(spec.group),
         env_pool_s=env.mean_s * spec.samples / env.workers,
         reward_s=env.reward_s * spec.samples / min(env.judges, spec.samples),
     )
@@ -204,38 +186,4 @@ def _chain(of: Lengths, samples: float, slots: float) -> float:
     """Longest chain of tokens through a slot where samples come in waves."""
     played = min(int(samples), _MOST_PLAYED)
     places = max(1, round(slots * played / samples))
-    values = of.batch(played, 1, played).ravel()
-    return makespan(values.tolist(), places)
-
-
-def env_seconds(env: Environment, n: int, seed: int = 0) -> Floats:
-    """Seconds of tools of `n` trajectories: lognormal calls, failures with their timeouts. Of very
-    many calls some stand for all: the sum has the mean of all of them and their deviation."""
-    if not env.calls or not env.latency_s:
-        return np.zeros(n)
-    draw = np.random.default_rng(seed)
-    s = log_deviation(env.variation)
-    calls = max(1, round(env.calls))
-    drawn = min(calls, _MOST_CALLS)
-    each = env.latency_s * env.calls / calls
-    values = each * np.exp(s * draw.standard_normal((n, drawn)) - s * s / 2)
-    if env.failures:
-        failed = draw.geometric(1 - env.failures, (n, drawn)) - 1
-        values = values + failed * env.patience_s
-    found: Floats = values.sum(axis=1)
-    if drawn < calls:
-        mean = env.mean_s / calls
-        found = calls * mean + math.sqrt(calls / drawn) * (found - drawn * mean)
-    return found * (env.mean_s / max(1e-12, float(found.mean())))
-
-
-@lru_cache
-def longest_env_of_group_s(env: Environment, group: int) -> float:
-    """The longest of the samples of a prompt, on average: the group is complete with it."""
-    return float(env_seconds(env, _GROUPS * group).reshape(_GROUPS, group).max(axis=1).mean())
-
-
-@lru_cache
-def longest_env_s(env: Environment, n: int) -> float:
-    """The longest of `n` trajectories' tool times."""
-    return float(env_seconds(env, min(n, 4096)).max())
+    return makespan(of.batch(played, 1, played).ravel().tolist(), places)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
 import re
 from dataclasses import dataclass
 from functools import cache
 
-from rltrace.analysis.plan.constants import check_limits, packaged
+from rltrace.analysis.plan.constants import packaged
 from rltrace.trace.errors import WrongUsage
 
-_COUNTED = re.compile(r"(\d+)\s*[x×]\s*(.+)", re.IGNORECASE)
+_COUNTED = re.compile(r"([1-9]\d{0,5})\s*[x×]\s*(.+)", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -34,7 +33,6 @@ class Gpu:
 
     @property
     def memory_bytes(self) -> float:
-        """Bytes of one GPU."""
         return self.memory_gb * 1e9
 
     @property
@@ -51,23 +49,21 @@ def counted(text: str) -> tuple[int, Gpu]:
     """`32xH100` -> 32 and the GPU. Errors: `RltraceError`, one sentence, for anything else."""
     found = _COUNTED.fullmatch(text.strip())
     if not found:
-        raise WrongUsage(f"--gpus must be like 32xH100, not {text!r}")
-    count = int(found[1])
-    if count < 1:
-        raise WrongUsage(f"--gpus {text!r} are no GPUs: at least one is needed")
-    check_limits("gpus.count", count, "--gpus")
-    return count, gpu(found[2])
-
-
-def gpu(name: str) -> Gpu:
-    """The GPU of that name. Errors: `RltraceError` with the names there are."""
-    found = _known().get(_key(name))
-    if found is None:
+        raise WrongUsage(f"--gpus must be like 32xH100, of 1 to 999,999, not {text!r}")
+    known = _known().get(_key(found[2]))
+    if known is None:
         names = ", ".join(entry["name"] for entry in packaged("hardware")["gpu"])
         raise WrongUsage(
-            f"the GPU {name!r} is not in the table ({names}): state it in a workload file, [gpu]"
+            f"the GPU {found[2]!r} is not in the table ({names}): name one that is near it, and "
+            "its figures in a workload file, [gpu]"
         )
-    return found
+    return int(found[1]), known
+
+
+def of_driver(name: str) -> Gpu | None:
+    """The GPU that a driver's name means; None: none is known."""
+    said = _key(name)
+    return next((_known()[key] for key in sorted(_known(), key=len)[::-1] if key in said), None)
 
 
 def _key(name: str) -> str:
@@ -101,10 +97,3 @@ def all_gather_s(size: float, devices: float, bandwidth: float) -> float:
 def all_reduce_s(size: float, devices: float, bandwidth: float, latency_s: float = 0.0) -> float:
     """A reduce-scatter and an all-gather."""
     return latency_s + 2 * all_gather_s(size, devices, bandwidth) if devices > 1 else 0.0
-
-
-def broadcast_s(size: float, devices: float, bandwidth: float, latency_s: float = 0.0) -> float:
-    """One gives to all others, pipelined: nearly independent of how many they are."""
-    if devices <= 1:
-        return 0.0
-    return latency_s * math.ceil(math.log2(devices)) + size / bandwidth

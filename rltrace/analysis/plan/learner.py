@@ -10,14 +10,14 @@ Adam in mixed precision holds 16 bytes a parameter (ZeRO, arXiv 1910.02054: 2 we
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 
 from rltrace.analysis.plan.constants import PlanConstants
 from rltrace.analysis.plan.hardware import Gpu, all_gather_s, all_reduce_s, powers_of_two
 from rltrace.analysis.plan.shapes import Shape
 from rltrace.analysis.plan.spec import Spec
-from rltrace.trace.errors import ANSWER_IS_NO, RltraceError, WrongUsage
+from rltrace.trace.errors import ANSWER_IS_NO, RltraceError
 from rltrace.trace.vocabulary import Stage
 
 _MICRO_TOKENS = 16_384.0
@@ -25,7 +25,6 @@ _MICRO_TOKENS = 16_384.0
 _H100_FLOP_PER_BYTE = 989e12 / 3.35e12
 _ADAM_BYTES = 30.0  # that an update reads and writes for each parameter: state, gradient, weights
 _STATE_BYTES = 16.0
-_COPY_GB_PER_S = 20.0  # from a GPU into a staging buffer
 _LOGIT_BYTES = 6.0  # of a token and a word: bf16 logits and a float32 copy, computed in chunks
 _LOGITS = 8192.0  # tokens whose logits are there at once
 _VOCABULARY = 150_000.0
@@ -54,43 +53,37 @@ class Learner:
         return sum(self.serial_s.values())
 
 
-def learner(spec: Spec, devices: float, constants: PlanConstants) -> Learner:
-    """Training and its passes on so many GPUs."""
+def learner(spec: Spec, devices: float, constants: PlanConstants, shared: bool = False) -> Learner:
+    """Training and its passes on so many GPUs. Where an engine shares them there is less memory for
+    micro-batches, and offload: they are slower."""
     shape, gpu, layout = spec.model, spec.gpu, spec.layout
-    tokens, sequences = spec.trained_tokens * spec.epochs, spec.samples * spec.epochs
     square = spec.square(spec.lengths(constants))
     forward = 2 * shape.active * spec.trained_tokens + shape.attention_flop(square) * spec.samples
-    flop = 3 * forward * spec.epochs
-    each = tokens / (spec.updates * devices)
+    flop = 3 * forward
+    each = spec.trained_tokens / (spec.updates * devices)
     mfu = _base_mfu(shape, gpu, constants) * each / (each + constants["half_efficiency_tokens"])
     peak = devices * gpu.peak
     arithmetic_s = flop * constants["recompute_factor"] / (peak * mfu)
     collectives_s, sharding = _collectives(spec, devices, constants)
-    micro = sequences * layout.pipeline * max(1, layout.tensor) / (spec.updates * devices)
+    micro = spec.samples * layout.pipeline * max(1, layout.tensor) / (spec.updates * devices)
     idle = (layout.pipeline - 1) / max(1.0, micro)
     adam_s = spec.updates * _ADAM_BYTES * shape.parameters / (devices * gpu.bandwidth)
     train_s = arithmetic_s + collectives_s + arithmetic_s * idle + adam_s
     forward_s = forward / (peak * mfu * constants["forward_share"]) * (1 + idle)
-    forward_s += collectives_s / (3 * spec.updates * spec.epochs)
+    forward_s += collectives_s / (3 * spec.updates)
     scale = spec.calibrated.get("train", 1.0)
-    stages = {Stage.TRAIN: train_s * scale * (2 if spec.critic else 1)}
+    slower = 1 / constants["own_devices"] if shared else 1.0
+    stages = {Stage.TRAIN: slower * train_s * scale * (2 if spec.critic else 1)}
     passes = (
         (Stage.LOGPROB, spec.logprob), (Stage.REFERENCE, spec.reference), (Stage.VALUE, spec.critic)
     )  # fmt: skip
     for stage, there in passes:
         if there:
-            stages[stage] = forward_s * spec.calibrated.get("logprob", scale)
+            stages[stage] = slower * forward_s * spec.calibrated.get("logprob", scale)
     return Learner(
         devices, stages, arithmetic_s, collectives_s, arithmetic_s * idle, flop,
-        flop / (peak * train_s), sharding,
+        flop / (peak * train_s), sharding, slower,
     )  # fmt: skip
-
-
-def beside_an_engine(alone: Learner, constants: PlanConstants) -> Learner:
-    """The same on devices that an engine shares: less memory for micro-batches, and offload."""
-    slower = 1 / constants["own_devices"]
-    serial_s = {stage: seconds * slower for stage, seconds in alone.serial_s.items()}
-    return replace(alone, serial_s=serial_s, slower=slower)
 
 
 def _base_mfu(shape: Shape, gpu: Gpu, constants: PlanConstants) -> float:
@@ -112,11 +105,12 @@ def _collectives(spec: Spec, devices: float, constants: PlanConstants) -> tuple[
     back) with one all-reduce of the gradients an update."""
     shape, gpu, layout = spec.model, spec.gpu, spec.layout
     exposed = constants["communication_exposed"]
-    tokens = spec.trained_tokens * spec.epochs
+    tokens = spec.trained_tokens
     micro = max(spec.updates, math.ceil(tokens / devices / _MICRO_TOKENS))
     sharded = 3 * micro * all_gather_s(shape.weight_bytes, devices, gpu.link(devices))
     tensor = layout.tensor or min(gpu.node, devices)
-    copy = min(devices, layout.ways if layout.tensor else _ways_that_hold(shape, gpu))
+    ways = layout.tensor * layout.pipeline * layout.expert
+    copy = min(devices, ways or _ways_that_hold(shape, gpu))
     size = 2 * shape.hidden * tokens * tensor / devices
     split = 4 * shape.layers * all_reduce_s(size, tensor, gpu.link(tensor))
     gradients = shape.weight_bytes / copy
@@ -134,36 +128,6 @@ def _ways_that_hold(shape: Shape, gpu: Gpu) -> float:
     return 2.0 ** math.ceil(math.log2(max(1.0, 3 * 2 * shape.weight_bytes / gpu.memory_bytes)))
 
 
-def refuse_mfu(flop: float, devices: float, gpu: Gpu, seconds: float) -> None:
-    """Errors: `RltraceError` where stated seconds of training would need more than any job reaches,
-    with the share of the peak and the least time."""
-    if not seconds > 0:
-        return
-    most = PlanConstants()["highest_mfu"]
-    mfu = flop / (seconds * devices * gpu.peak)
-    if mfu > most:
-        raise WrongUsage(
-            f"training in {seconds:g} s is refused: {flop:.3g} FLOP on {devices:g} x {gpu.name} "
-            f"would be {100 * mfu:.0f} % MFU; above {100 * most:.0f} % nothing runs, so it takes "
-            f"at least {mfu * seconds / most:.1f} s"
-        )
-
-
-def refuse_bandwidth(
-    tokens_per_s: float, shape: Shape, gpu: Gpu, devices: float, batch: float, context: float
-) -> None:
-    """Errors: `RltraceError` where a stated rate of decoding would read more than the memory gives
-    with `batch` sequences on all `devices`."""
-    read = shape.read_bytes(batch) + batch * context * shape.kv_bytes
-    most = batch * devices * gpu.bandwidth / read
-    if tokens_per_s > most:
-        raise WrongUsage(
-            f"{tokens_per_s:,.0f} tokens/s are refused: with {batch:g} sequences a token of each "
-            f"reads {read / 1e9:,.1f} GB, and {devices:g} x {gpu.name} read "
-            f"{devices * gpu.memory_tb_per_s:,.1f} TB/s, so {most:,.0f} tokens/s are the most"
-        )
-
-
 # --- memory
 
 
@@ -171,8 +135,7 @@ def refuse_bandwidth(
 class TrainingMemory:
     """Bytes on each of `devices` GPUs. `stage` is the ZeRO stage (or "3 + offload", where the
     optimizer lives on the host), `ways` over how many GPUs one sequence is split, `recompute`
-    whether activations are computed again. `stall_s` is how long the learner stands still while its
-    weights are copied out."""
+    whether activations are computed again."""
 
     devices: int
     stage: str
@@ -181,8 +144,6 @@ class TrainingMemory:
     usable_bytes: float
     ways: int
     recompute: bool
-    offloads: bool
-    stall_s: float
 
 
 def zero_bytes(parameters: float, devices: float) -> dict[str, float]:
@@ -212,24 +173,18 @@ def training_memory(spec: Spec, devices: int, constants: PlanConstants) -> Train
     sequence = spec.prompt_tokens + spec.cap_tokens
     states = zero_bytes(model.parameters * (2 if spec.critic else 1), devices)
     frozen = model.weight_bytes / devices if spec.reference else 0.0
-    copied = model.weight_bytes / devices / (1e9 * _COPY_GB_PER_S)
     ways_within = powers_of_two(int(min(devices, gpu.node)))
     for (stage, held), ways, recompute in product(states.items(), ways_within, (False, True)):
         part = sequence / ways
         logits = min(part, _LOGITS) * _VOCABULARY * _LOGIT_BYTES
         acts = activation_bytes(model.layers, part, model.hidden, recompute) + logits
         if held + frozen + acts <= usable:
-            return TrainingMemory(
-                devices, stage, held + frozen, acts, usable, ways, recompute,
-                "offload" in stage, copied,
-            )  # fmt: skip
-    least = states["3"] + frozen
-    needed = math.ceil(_STATE_BYTES * model.parameters / usable)
+            return TrainingMemory(devices, stage, held + frozen, acts, usable, ways, recompute)
     raise RltraceError(
         f"training {model.name} does not fit on {devices} x {gpu.name}: its state is "
-        f"{_STATE_BYTES * model.parameters / 1e9:,.0f} GB (16 bytes a parameter), sharded "
-        f"{least / 1e9:,.1f} GB a GPU, of which {usable / 1e9:.0f} GB can be used; the "
-        f"activations of one sequence of {sequence:,.0f} tokens take {acts / 1e9:,.0f} GB on each "
-        f"of {ways} (at least {needed} GPUs for the state alone)",
+        f"{_STATE_BYTES * model.parameters / 1e9:,.0f} GB (16 bytes a parameter), and activations "
+        f"of one sequence of {sequence:,.0f} tokens take {acts / 1e9:,.0f} GB on each of {ways}, "
+        f"which have {usable / 1e9:.0f} GB (at least "
+        f"{math.ceil(_STATE_BYTES * model.parameters / usable)} GPUs for the state alone)",
         ANSWER_IS_NO,
     )

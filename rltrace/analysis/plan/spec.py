@@ -14,7 +14,6 @@ from rltrace.analysis.order_statistics import Floats
 from rltrace.analysis.plan.constants import PlanConstants
 from rltrace.analysis.plan.hardware import Gpu
 from rltrace.analysis.plan.shapes import Shape
-from rltrace.trace.errors import WrongUsage
 
 STALENESS = {"strict": 0.0, "bounded": 2.0, "loose": 8.0}
 """What the words of `--staleness` stand for, in policy versions."""
@@ -40,8 +39,8 @@ class Lengths:
     @property
     def square(self) -> float:
         """Mean of the squared length: what attention costs."""
-        if self.s == 0 or math.isinf(self.cap):
-            return self.uncut**2 * math.exp(self.s**2)
+        if self.s == 0:
+            return self.uncut**2
         z = _quantile(self.cap, self.uncut, self.s)
         inner = self.uncut**2 * math.exp(self.s**2) * _NORMAL.cdf(z - 2 * self.s)
         return float(inner + self.cap**2 * (1 - _NORMAL.cdf(z)))
@@ -64,12 +63,6 @@ class Lengths:
         cap = self.cap / self.uncut
         return self.uncut * _longest(max(1, round(n)), round(self.s, 9), round(cap, 9))
 
-    def longest_of_group(self, n: int) -> float:
-        """The same of `n` samples of one prompt of the middle kind."""
-        s = self.s * math.sqrt(self.within_share)
-        middle = self.uncut * math.exp((s * s - self.s * self.s) / 2)
-        return middle * _longest(n, round(s, 9), round(self.cap / middle, 9))
-
     def batch(self, groups: int, size: int, of: float, seed: int = 0) -> Floats:
         """`groups` x `size` lengths, a row for each group, that stand for a batch of `of` samples:
         with its mean and its longest, groups alike inside as `within_share` says."""
@@ -89,16 +82,10 @@ class Lengths:
 
 @lru_cache
 def lengths(mean: float, cap: float, s: float, within_share: float) -> Lengths:
-    """Lengths whose mean after the cut is `mean`. Errors: `RltraceError` where the cap is not above
-    the mean."""
-    if not 0 < mean < cap:
-        raise WrongUsage(
-            f"the cap of {cap:,.0f} tokens is not above the mean of {mean:,.0f}: no response could "
-            "be longer than the average"
-        )
-    low, high = mean, mean * _MOST_OVER_CAP
-    if math.isinf(cap) or s == 0:
+    """Lengths whose mean after the cut is `mean`, which is below the cap."""
+    if s == 0:
         return Lengths(mean, cap, mean, s, within_share)
+    low, high = mean, mean * _MOST_OVER_CAP
     for _ in range(_HALVINGS):
         middle = math.sqrt(low * high)
         low, high = (middle, high) if _cut_mean(middle, s, cap) < mean else (low, middle)
@@ -123,29 +110,34 @@ def _longest(n: int, s: float, cap: float) -> float:
 @dataclass(frozen=True)
 class Environment:
     """What a sample meets outside of the model: `calls` to tools of `latency_s` each on average
-    (`variation` is their deviation over the mean), of which the part `failures` ends after
-    `timeout_s` and is made again; `workers` sandboxes at once (infinite: as many as are needed).
-    Then a verdict of `reward_s`, of which `judges` run at once."""
+    (`variation` is their deviation over the mean), in `workers` sandboxes at once (infinite: as
+    many as are needed). Then a verdict of `reward_s`, of which `judges` run at once."""
 
     calls: float = 0.0
     latency_s: float = 0.0
     variation: float = 1.0
-    failures: float = 0.0
-    timeout_s: float = math.nan
     workers: float = math.inf
     reward_s: float = 0.0
     judges: int = 64
 
     @property
-    def patience_s(self) -> float:
-        """After how long a call that fails is given up: as stated, else five mean latencies."""
-        return 5 * self.latency_s if math.isnan(self.timeout_s) else self.timeout_s
+    def mean_s(self) -> float:
+        """Mean seconds of tools in a trajectory."""
+        return self.calls * self.latency_s
 
     @property
-    def mean_s(self) -> float:
-        """Mean seconds of tools in a trajectory: each failure is a timeout and another call."""
-        again = self.failures / (1 - self.failures)
-        return self.calls * (self.latency_s + again * self.patience_s)
+    def _deviation(self) -> float:
+        """Log-deviation of a trajectory's seconds: a sum of calls varies less than one."""
+        return orders.log_deviation(self.variation / math.sqrt(max(1.0, self.calls)))
+
+    def longest_s(self, n: float) -> float:
+        """Expected longest of so many trajectories."""
+        return self.mean_s * _longest(max(1, round(n)), round(self._deviation, 9), math.inf)
+
+    def seconds(self, n: int, seed: int) -> Floats:
+        """Those of `n` trajectories that stand for all."""
+        values = orders.lognormal_values(n, self.mean_s, self._deviation)
+        return np.random.default_rng(seed).permutation(values)
 
 
 @dataclass(frozen=True)
@@ -157,19 +149,12 @@ class Layout:
     pipeline: int = 1
     expert: int = 1
 
-    @property
-    def ways(self) -> int:
-        """Over how many GPUs one copy of the weights is split."""
-        return max(1, self.tensor) * self.pipeline * self.expert
-
 
 @dataclass(frozen=True)
 class Spec:
-    """A workload. Tokens are per sample; `variation` is that of uncut lengths (NaN: the constant);
-    `within_share` is the part of the variance of log-lengths within a prompt's samples (NaN
-    likewise). `reference`, `logprob`, `critic`: forward passes (a critic is trained, too).
-    `lag_bound` is in policy versions. `sync` is a mechanism, "" the best known for the size.
-    `assumed` are the inputs that nobody stated, in words."""
+    """A workload. Tokens are per sample; `variation` is that of uncut lengths (NaN: the constant).
+    `reference`, `logprob`, `critic`: forward passes (a critic is trained, too). `lag_bound` is in
+    policy versions, `sync` a mechanism. `assumed` are the inputs that nobody stated, in words."""
 
     name: str
     model: Shape
@@ -181,14 +166,12 @@ class Spec:
     cap_tokens: float
     prompt_tokens: float = 512.0
     variation: float = math.nan
-    within_share: float = math.nan
     updates: int = 1
-    epochs: float = 1.0
     reference: bool = False
     logprob: bool = True
     critic: bool = False
     lag_bound: float = 0.0
-    sync: str = ""
+    sync: str = "bucketed"
     split: float = math.nan
     slots: float = math.nan
     rollout_ways: int = 0
@@ -196,12 +179,7 @@ class Spec:
     environment: Environment = Environment()
     usd_per_hour: float = math.nan
     priced: str = ""
-    rollout_gpu: Gpu | None = None
-    rollout_usd_per_hour: float = math.nan
     stack: str = ""
-    multimodal: bool = False
-    own_agent: bool = False
-    keep_share: float = 1.0
     calibrated: dict[str, float] = field(default_factory=dict, hash=False)
     assumed: tuple[str, ...] = ()
 
@@ -227,13 +205,9 @@ class Spec:
 
     def lengths(self, constants: PlanConstants) -> Lengths:
         """Of responses."""
-        s, within = orders.log_deviation(self.variation), self.within_share
-        return lengths(
-            self.mean_tokens,
-            self.cap_tokens,
-            constants["log_deviation"] if math.isnan(s) else s,
-            constants["within_share"] if math.isnan(within) else within,
-        )
+        s = orders.log_deviation(self.variation)
+        s = constants["log_deviation"] if math.isnan(s) else s
+        return lengths(self.mean_tokens, self.cap_tokens, s, constants["within_share"])
 
     def square(self, of: Lengths) -> float:
         """Mean squared length of prompt and response together."""

@@ -33,11 +33,6 @@ class Estimate:
             max(self.low, other.low), max(self.middle, other.middle), max(self.high, other.high)
         )
 
-    def joined(self, other: Estimate) -> Estimate:
-        """What may be either: both ranges, and what is in the middle of both."""
-        middle = math.sqrt(self.middle * other.middle)
-        return Estimate(min(self.low, other.low), middle, max(self.high, other.high))
-
     def and_then(self, other: Estimate) -> Estimate:
         """The product of two gains that know nothing of each other: half-widths in quadrature."""
         middle = self.middle * other.middle

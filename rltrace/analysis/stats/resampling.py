@@ -1,22 +1,20 @@
-"""Differences and ratios of steps that resemble their neighbours, and of runs.
+"""Draws of steps that resemble their neighbours, and the ratio of pairs of runs.
 
 A step is long where the one before it was (the same prompts, a warm cache, a busy host), so the
 usual interval, which takes steps as independent, is too narrow. Blocks of neighbouring steps are
 drawn anew instead: the stationary bootstrap of Politis and Romano 1994 (blocks of geometric length,
 on a circle), their length after Politis and White 2004 with the correction of Patton, Politis and
-White 2009. A bootstrap of few steps is too narrow as well, so its standard error is used with
-Student's t for as many values as there are blocks (Welch's degrees of freedom).
+White 2009.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rltrace.analysis.stats.interval import UNKNOWN, Interval, around, factor
+from rltrace.analysis.stats.interval import UNKNOWN, Interval, factor
 from rltrace.analysis.stats.student import t95
 
 Floats = NDArray[np.float64]
@@ -70,46 +68,6 @@ def drawn_counts(n: int, block: float, seed: int) -> Floats:
     return np.bincount(flat.ravel(), minlength=_DRAWS * n).reshape(_DRAWS, n).astype(np.float64)
 
 
-def _means(columns: Floats, block: float, seed: int) -> Floats:
-    """Means of the columns (steps, figures) of resampled steps, shape (draws, figures). All figures
-    of a step are drawn together, so what adds up in each step adds up in each draw."""
-    means: Floats = drawn_counts(len(columns), block, seed) @ columns / len(columns)
-    return means
-
-
-def _half(means: Sequence[tuple[float, int, float]]) -> float:
-    """Half the interval of a difference of means, from `(standard error, steps, block)` of each."""
-    if min(n for _, n, _ in means) < 2:
-        return math.nan
-    variances = [error * error * n / (n - 1) for error, n, _ in means]
-    if not sum(variances) > 0:
-        return 0.0
-    freedoms = [max(1.0, n / block - 1) for _, n, block in means]
-    parts = sum(v * v / f for v, f in zip(variances, freedoms, strict=True))
-    return t95(round(sum(variances) ** 2 / parts, 2)) * math.sqrt(sum(variances))
-
-
-def differences(
-    first: ArrayLike, second: ArrayLike, by_first: ArrayLike, by_second: ArrayLike
-) -> list[Interval]:
-    """Mean of `second` minus mean of `first` for each column (steps, figures), of one step at
-    least. Blocks are as long as `by_first` and `by_second` (the lengths of the steps) ask for."""
-    means, drawn = [], []
-    for seed, (figures, by) in enumerate(((first, by_first), (second, by_second))):
-        columns = np.atleast_2d(np.asarray(figures, np.float64).T).T
-        block = mean_block(np.asarray(by, np.float64))
-        errors = _means(columns, block, seed).std(axis=0)
-        means.append(columns.mean(axis=0))
-        drawn.append([(error, len(columns), block) for error in errors])
-    values = means[1] - means[0]
-    return [around(float(v), _half(both)) for v, *both in zip(values, *drawn, strict=True)]
-
-
-def ratio(first: ArrayLike, second: ArrayLike) -> Interval:
-    """Mean of `second` over mean of `first`, positive figures of steps."""
-    return rate_ratio((first, np.ones(np.shape(first))), (second, np.ones(np.shape(second))))
-
-
 def mean_ratio(ratios: ArrayLike) -> Interval:
     """The geometric mean of the ratios of pairs of runs (Student's t of their logarithms)."""
     logs = np.log(np.asarray(ratios, np.float64))
@@ -118,20 +76,3 @@ def mean_ratio(ratios: ArrayLike) -> Interval:
         return UNKNOWN
     half = t95(n - 1) * float(logs.std(ddof=1)) / math.sqrt(n) if n > 1 else math.nan
     return factor(float(logs.mean()), half)
-
-
-def rate_ratio(first: tuple[ArrayLike, ArrayLike], second: tuple[ArrayLike, ArrayLike]) -> Interval:
-    """(sum over sum) of `second` over that of `first`; each is an amount and what it is a rate of,
-    by step. Amount and divisor of a step are drawn together."""
-    logs, drawn = [], []
-    for seed, both in enumerate((first, second)):
-        a, p = (np.asarray(values, np.float64) for values in both)
-        if not len(a) or not a.sum() > 0 or not p.sum() > 0:
-            return UNKNOWN
-        with np.errstate(all="ignore"):
-            block = mean_block(np.where(p > 0, a / p, 0.0))
-            means = _means(np.stack([a, p], axis=1), block, seed)
-            log = np.log(means[:, 0] / means[:, 1])
-        logs.append(math.log(a.sum() / p.sum()))
-        drawn.append((float(log[np.isfinite(log)].std()), len(a), block))
-    return factor(logs[1] - logs[0], _half(drawn))

@@ -11,8 +11,6 @@ from numpy.typing import ArrayLike
 from rltrace.analysis.stats.student import t95
 from rltrace.trace.run import Run
 
-_QUANTILES = [0.5, 0.95, 0.99]
-
 
 @dataclass(frozen=True)
 class Spread:
@@ -44,24 +42,13 @@ def spread(values: ArrayLike) -> Spread:
     n = len(known)
     if not n:
         return _NOTHING
-    deviation = float(known.std(ddof=1)) if n > 1 else None
-    quantiles = np.quantile(known, _QUANTILES).tolist()
-    return _spread(n, float(known.mean()), deviation, quantiles, float(known.max()))
+    mean = float(known.mean())
+    half = t95(n - 1) * float(known.std(ddof=1)) / math.sqrt(n) if n > 1 else math.nan
+    p50, p95, p99 = np.quantile(known, (0.5, 0.95, 0.99)).tolist()
+    return Spread(n, mean, p50, p95, p99, float(known.max()), mean - half, mean + half)
 
 
 def spread_of(run: Run, expression: str, source: str) -> Spread:
-    """The spread of a SQL expression over `source` (a table with its conditions), exact quantiles
-    taken by DuckDB."""
-    n, mean, deviation, quantiles, largest = run.ask(
-        f"select count(x), avg(x), stddev_samp(x), quantile_cont(x, {_QUANTILES}), max(x) "
-        f"from (select ({expression})::double as x from {source})"
-    )[0]
-    return _spread(n, mean, deviation, quantiles, largest) if n else _NOTHING
-
-
-def _spread(
-    n: int, mean: float, deviation: float | None, quantiles: list[float], largest: float
-) -> Spread:
-    half = math.nan if deviation is None else t95(n - 1) * deviation / math.sqrt(n)
-    p50, p95, p99 = quantiles
-    return Spread(n, mean, p50, p95, p99, largest, mean - half, mean + half)
+    """The spread of a SQL expression over `source` (a table with its conditions)."""
+    found = run.ask_columns(f"select ({expression})::double as x from {source}")["x"]
+    return spread(np.ma.filled(found, math.nan))

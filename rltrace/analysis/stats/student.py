@@ -28,26 +28,15 @@ def tail(t: float, freedom: float) -> float:
 
 @lru_cache(maxsize=1024)
 def quantile(probability: float, freedom: float) -> float:
-    """The value that is not exceeded with this probability, by the Illinois rule (Dowell and
-    Jarratt 1971) on its angle."""
+    """The value that is not exceeded with this probability, by bisection of its angle."""
     if probability < 0.5:
         return -quantile(1 - probability, freedom)
-    whole = _integral(0.0, freedom)
     low, high = 0.0, math.pi / 2
-    above, below = 0.5 - (1 - probability), probability - 1
-    side = 0
+    beyond = 2 * (1 - probability) * _integral(0.0, freedom)
     while high - low > _EXACT:
-        angle = (low * below - high * above) / (below - above)
-        error = 0.5 * _integral(angle, freedom) / whole - (1 - probability)
-        if abs(error) < _EXACT:
-            return math.sqrt(freedom) * math.tan(angle)
-        if error > 0:
-            low, above, below = angle, error, below / 2 if side > 0 else below
-            side = 1
-        else:
-            high, below, above = angle, error, above / 2 if side < 0 else above
-            side = -1
-    return math.sqrt(freedom) * math.tan((low + high) / 2)
+        angle = (low + high) / 2
+        low, high = (angle, high) if _integral(angle, freedom) > beyond else (low, angle)
+    return math.sqrt(freedom) * math.tan(low)
 
 
 def t95(freedom: float) -> float:

@@ -1,4 +1,4 @@
-"""What steps lose by some stages: exposed, on the path, measured by a probe, or by pace.
+"""What steps lose by some stages: exposed, on the path, measured by a probe, or by a replay.
 
 Where stages take turns, that is their exposed time. Where two chains run beside each other, only
 the time in which theirs ran alone falls away: in a pipeline of lengths A and L without idle time
@@ -10,11 +10,8 @@ A probe delays stages and needs no such rule (`rltrace.analysis.probe`). Where i
 the computed share out, and by more than a little, the measured share takes its place, and what ran
 alone is no bound for it; else the computed one, which is known more sharply, stands confirmed.
 
-Where queues lie between roles that go on by themselves, a step without a stage takes as long as the
-slowest role then needs (`rltrace.analysis.pace`). The critical path tells how long steps wait for
-it now, which may be much more, so it is an upper limit at most; what it could not follow may have
-been any stage's. Of a role that is at work all the time it is none: who waits for room in a queue
-is on the path, and not what makes the room.
+Where stages run beside each other otherwise, a replay of the run tells
+(`rltrace.analysis.walls.replayed`).
 """
 
 from __future__ import annotations
@@ -24,19 +21,24 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from rltrace.analysis.binding import ALIKE, FEWEST_STEPS, RESOURCE_OF
-from rltrace.analysis.chains import Chain, Seconds
-from rltrace.analysis.pace import Pace
+from rltrace.analysis.chains import MOVES, Chain, Seconds
 from rltrace.analysis.probe import HALF_WIDTH, IN_FULL
-from rltrace.analysis.roles import MOVES
 from rltrace.analysis.run_analysis import RunAnalysis
-from rltrace.analysis.stats.interval import Interval, within
-from rltrace.analysis.walls.beside import beside
-from rltrace.analysis.walls.wall import TAIL, WEAK, Wall, share_of_steps
+from rltrace.analysis.stats.interval import Interval
+from rltrace.analysis.stopped import sends_in, stopping
+from rltrace.analysis.walls.replayed import in_queues, replayed
+from rltrace.analysis.walls.wall import (
+    ALIKE,
+    FEWEST_STEPS,
+    RESOURCE_OF,
+    TAIL,
+    WEAK,
+    Cost,
+    Wall,
+)
 from rltrace.trace.vocabulary import Stage
 
 _MOST = 0.8  # of what a wall's stages take: then they count as measured
-_SETS = 0.85  # of the step; a role that is at work for more of it sets the pace
 _SINK = '`rltrace.weight_update(version, role="sink")`'
 _TAKEN = f"updates where weights are taken, too: {_SINK} there, or a hook of stage sync"
 _UNKNOWN = (
@@ -52,25 +54,23 @@ def stages_of(wall: str) -> tuple[Stage, ...]:
     return tuple(stage for stage, name in RESOURCE_OF.items() if name == wall)
 
 
-def relief_s(analysis: RunAnalysis, stages: tuple[Stage, ...]) -> Seconds:
-    """By how many seconds each steady step would be shorter if these stages took no time."""
+def relief_s(analysis: RunAnalysis, stages: tuple[Stage, ...]) -> tuple[Seconds, Cost | None]:
+    """By how many seconds each steady step would be shorter if these stages took no time; and the
+    cost that this is, where it rests on a replay."""
     steps_s, breakdown = analysis.steps_s, analysis.breakdown
-    by_pace = paced(analysis, stages)
-    if by_pace is not None:
-        return np.asarray(steps_s * by_pace.value)
-    by_replay = beside(analysis, stages)
+    by_replay = replayed(analysis, stages)
     if by_replay is not None:
-        return np.asarray(steps_s * by_replay.share)
+        return np.asarray(steps_s * by_replay.share), by_replay
     right = corrections(analysis)
     relief = held_up_s(analysis, [stage for stage in stages if stage in right])
     for chain in Chain:
         members = [s for s in stages if s not in right and breakdown.chain_of[s] is chain]
         held_s = held_up_s(analysis, members)
         if members and chain is not Chain.WEIGHTS:
-            alone_s = np.maximum(0.0, breakdown.chain_s[:, chain] - analysis.overlap_s)
+            alone_s = np.maximum(0.0, breakdown.chain_s[:, chain] - breakdown.overlap_s)
             held_s = np.minimum(held_s, alone_s[analysis.steady])
         relief += held_s
-    return relief
+    return relief, None
 
 
 # --- how long steps waited for a stage: as computed, or as the probe measured it
@@ -134,76 +134,19 @@ def held_up_s(analysis: RunAnalysis, stages: Iterable[Stage]) -> Seconds:
         else:
             seconds = analysis.breakdown.exposed_s[analysis.steady, stage]
         if stage in right:
-            seconds = _scaled(seconds, right[stage].share.value * analysis.steps_s)
+            seconds = max(0.0, right[stage].share.value) * analysis.steps_s
         total += seconds
     return total
 
 
-def _scaled(computed_s: Seconds, measured_s: Seconds) -> Seconds:
-    """The measured seconds, spread over the steps as the computed ones are. A stage may have been
-    computed to take nothing; then all steps have their part. Noise may measure less than none."""
-    whole = max(0.0, float(measured_s.sum()))
-    if not computed_s.sum() > 0:
-        return np.clip(measured_s, 0.0, None)
-    return np.asarray(computed_s * (whole / float(computed_s.sum())))
-
-
-# --- where queues lie between the roles of a job
-# Where nobody recorded whether generation stood still while weights were sent
-# (`rltrace.analysis.stopped`), the bounds have both: weights may cost up to all the time in which
-# they were sent, and generation what would be left of it then.
-
-
-def paced(analysis: RunAnalysis, stages: tuple[Stage, ...]) -> Interval | None:
-    """The share of the step that these stages cost, and between which bounds it is; None where no
-    queues lie between the roles."""
-    return None if analysis.pace is None else _share(analysis, analysis.pace, stages)
-
-
-def _share(analysis: RunAnalysis, pace: Pace, stages: tuple[Stage, ...]) -> Interval | None:
-    if not pace.step_s > 0 or not len(analysis.steps_s):
-        return None
-    left = pace.without(stages)
-    share, high = (1 - seconds / pace.step_s for seconds in (left.middle, left.low))
-    most = 1.0
-    if not any(role.does(stages) for role in pace.actors):
-        most = pace.of_learner_s(stages) / pace.step_s
-    if analysis.followed is not None and not (pace.slowest.does(stages) and pace.explained > _SETS):
-        on_path = share_of_steps(held_up_s(analysis, stages), analysis.steps_s)
-        right = [one.share.half_width for s, one in corrections(analysis).items() if s in stages]
-        unknown = sum(right) if right else analysis.followed.unknown_share
-        share = min(share, on_path.share + unknown)
-        most = min(most, max(on_path.share, on_path.high) + unknown)
-    share, high = min(share, most), min(high, most)
-    low = 1 - left.high / pace.step_s
-    if pace.if_stopped is not None:
-        least, most = _if_stopped(pace.if_stopped, stages)
-        low = min(low, least)
-        high = max(high, most) if set(stages) & set(MOVES) else high
-    return Interval(*map(within, (share, min(low, share), max(high, share))))
-
-
-def if_stopped(analysis: RunAnalysis, wall: Wall, stages: tuple[Stage, ...]) -> Wall:
-    """The wall of these stages, weak where it is unknown whether generation stood still for weights
-    and that makes a difference to it; to generation where it does to weights."""
-    pace = analysis.pace
-    if pace is None or pace.if_stopped is None or not wall.cost.high > 0:
+def may_have_stopped(analysis: RunAnalysis, wall: Wall, stages: tuple[Stage, ...]) -> Wall:
+    """The wall of these stages, weak where it is of generation or of weights that take a part of
+    the step to send, and nobody knows whether generation stood still for them."""
+    if not (set(stages) & {Stage.ROLLOUT, *MOVES} and in_queues(analysis)):
         return wall
-    left_s = pace.if_stopped.without(stages).middle - pace.without(stages).middle
-    differs = left_s > ALIKE * pace.step_s
-    if Stage.ROLLOUT in stages or set(stages) & set(MOVES):
-        by_pace = _share(analysis, replace(pace, if_stopped=None), MOVES)
-        sends = _if_stopped(pace.if_stopped, MOVES)[1]
-        differs |= by_pace is not None and sends > by_pace.value + ALIKE
-    if not differs:
+    sent_s = analysis.breakdown.tau_s[analysis.steady, Stage.SYNC].sum()
+    sends = sends_in(analysis.run) if sent_s > ALIKE * analysis.steps_s.sum() else None
+    if sends is None or len(stopping(analysis.run, sends)) == 1:
         return wall
     because, missing = wall.because + _UNKNOWN, (*wall.missing, _TAKEN)
     return replace(wall, confidence=WEAK, because=because, missing=missing)
-
-
-def _if_stopped(pace: Pace, stages: tuple[Stage, ...]) -> tuple[float, float]:
-    """The least and the most that these stages cost if it did. Weights cost no more than the time
-    in which they are sent."""
-    left = pace.without(stages)
-    most = min(1 - left.low / pace.step_s, pace.of_learner_s(MOVES) / pace.step_s)
-    return 1 - left.high / pace.step_s, most

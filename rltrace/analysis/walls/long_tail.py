@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.stats.interval import within
-from rltrace.analysis.walls.beside import beside_tools
+from rltrace.analysis.walls.replayed import beside_tools
 from rltrace.analysis.walls.stage_wall import stage_wall
 from rltrace.analysis.walls.wall import (
     LIKELY,
@@ -93,8 +93,4 @@ def _evidence(analysis: RunAnalysis) -> tuple[Figure, ...]:
     if tail.latency_s.n:
         found.append(Figure("p95 / p50 of latency", tail.latency_s.tail_ratio, "×",
                             tail.latency_s.n))  # fmt: skip
-    if tail.lengths is not None:
-        length = tail.lengths.longest_of_batch
-        found.append(Figure("longest of a batch, expected", length, "× the mean",
-                            tail.response_tokens.n))  # fmt: skip
     return tuple(one for one in found if not math.isnan(one.value))

@@ -56,7 +56,7 @@ def observability(analysis: RunAnalysis) -> Wall:
         because = "nothing was lost that is needed"
         cost = Cost(0.0, 0.0, cost.high, kept.trajectories)
     if stands_in(analysis) and not kept.lost_tokens:
-        passes = share_of_steps(relief_s(analysis, (Stage.LOGPROB,)), analysis.steps_s)
+        passes = share_of_steps(relief_s(analysis, (Stage.LOGPROB,))[0], analysis.steps_s)
         if passes.known:
             because = "the pass that stands in for log-probs which generation did not keep"
             cost = passes

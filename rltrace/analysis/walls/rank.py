@@ -5,26 +5,27 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from rltrace.analysis.binding import ALIKE, RESOURCE_OF, idle_share, too_few
 from rltrace.analysis.coverage import NOT_LOGGED
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.waits import waits
-from rltrace.analysis.walls.beside import beside
-from rltrace.analysis.walls.cost import Measured, is_measured, measured, stages_of
+from rltrace.analysis.walls.cost import Measured, measured, stages_of
 from rltrace.analysis.walls.freshness import freshness
 from rltrace.analysis.walls.long_tail import long_tail
 from rltrace.analysis.walls.observability import observability
 from rltrace.analysis.walls.sparse_reward import sparse_reward
 from rltrace.analysis.walls.stage_walls import env_reward, learner, rollout, weights
 from rltrace.analysis.walls.wall import (
+    ALIKE,
     CANNOT_TELL,
     LIKELY,
+    RESOURCE_OF,
     ROLLOUT,
     SAY_STEPS,
     TAIL,
     WEAK,
     Wall,
     cannot_tell,
+    too_few,
 )
 from rltrace.trace.sampled import only_some
 from rltrace.trace.vocabulary import Stage, word
@@ -50,8 +51,7 @@ class Ranking:
     """`walls` are all eight, the dearest first, those that cannot be told last. `first` binds, and
     `co_walls` cost as much within 5 points. `balanced`: all is known that matters, and nothing
     binds. Neither: `because` says what is missing, and `would_tell` what would help.
-    `uncovered_share` is the part of the steps in no stage but waiting; `measured` are the stages
-    that a probe delayed, beside what was computed of them."""
+    `measured` are the stages that a probe delayed, beside what was computed of them."""
 
     walls: tuple[Wall, ...]
     first: Wall | None
@@ -60,7 +60,6 @@ class Ranking:
     balanced: bool
     because: str
     would_tell: tuple[str, ...]
-    uncovered_share: float
     measured: tuple[Measured, ...]
 
     @property
@@ -76,12 +75,12 @@ def rank(analysis: RunAnalysis) -> Ranking:
         found = [cannot_tell(wall.name, wall.symptom, some, _ALL_SAMPLES) for wall in found]
     known = sorted((w for w in found if w.cost.known), key=lambda w: _order(analysis, w))
     unknown = [wall for wall in found if not wall.cost.known]
-    uncovered = idle_share(analysis.breakdown, analysis.steady)
+    uncovered = _idle_share(analysis)
     delayed = () if some else measured(analysis)
     walls = (*known, *unknown)
 
     def nothing(because: str, *would_tell: str) -> Ranking:
-        return Ranking(walls, None, (), CANNOT_TELL, False, because, would_tell, uncovered, delayed)
+        return Ranking(walls, None, (), CANNOT_TELL, False, because, would_tell, delayed)
 
     if some:
         return nothing(some, _ALL_SAMPLES)
@@ -122,7 +121,7 @@ def rank(analysis: RunAnalysis) -> Ranking:
         # Balance is likely where no wall's interval reaches far beyond the limit.
         surely = all(w.cost.share + w.cost.half_width < 2 * BINDS for w in known)
         confidence = LIKELY if surely else WEAK
-        return Ranking(walls, None, (), confidence, True, why, (), uncovered, delayed)
+        return Ranking(walls, None, (), confidence, True, why, (), delayed)
     if first.name == ROLLOUT and _scored_within(analysis):
         share = f"{100 * cost:.0f} % of the step is generation or scoring"
         return nothing(f"{share}, which the log has in one figure", _OVERLAP)
@@ -135,9 +134,16 @@ def rank(analysis: RunAnalysis) -> Ranking:
         balanced=False,
         because=first.because,
         would_tell=(*first.missing, *(() if analysis.overlap_known else (_OVERLAP,))),
-        uncovered_share=uncovered,
         measured=delayed,
     )
+
+
+def _idle_share(analysis: RunAnalysis) -> float:
+    """The part of the steady steps in no stage but waiting; NaN where they have no length."""
+    breakdown, steady = analysis.breakdown, analysis.steady
+    total_s = float(breakdown.steps_s[steady].sum())
+    idle_s = breakdown.unattributed_s[steady] + breakdown.exposed_s[steady, Stage.WAIT]
+    return float(idle_s.sum()) / total_s if total_s else math.nan
 
 
 def _order(analysis: RunAnalysis, wall: Wall) -> tuple[float, float]:
@@ -181,18 +187,10 @@ def _confidence(
     analysis: RunAnalysis, first: Wall, near: tuple[Wall, ...], known: list[Wall]
 ) -> str:
     """Likely where the first is surely ahead of those that do not bind with it, and surely level
-    with those that do. Among walls of stages, the stage that leads in the mean has to lead in the
-    steps as well, unless a probe measured it."""
-    if first.name in RESOURCE_OF.values() or first.name == TAIL:
-        if not analysis.overlap_known:
-            return WEAK
-        # What exposed time says of queues, and of many samples' stages beside each other, is no
-        # evidence; there costs have wide intervals instead.
-        stages = stages_of(first.name)
-        by_exposed = analysis.pace is None and beside(analysis, stages) is None
-        unmeasured = by_exposed and not is_measured(analysis, stages)
-        if unmeasured and analysis.binding.confidence != LIKELY:
-            return WEAK
+    with those that do."""
+    of_stages = first.name in RESOURCE_OF.values() or first.name == TAIL
+    if of_stages and not analysis.overlap_known:
+        return WEAK
     if any(math.hypot(first.cost.half_width, w.cost.half_width) > 2 * ALIKE for w in near):
         return WEAK
     behind = [wall for wall in known[1:] if wall not in near]

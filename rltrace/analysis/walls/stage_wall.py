@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from rltrace.analysis.binding import ALIKE, FEWEST_STEPS
-from rltrace.analysis.chains import Seconds
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.stages import StageRow
-from rltrace.analysis.walls.beside import beside
-from rltrace.analysis.walls.cost import corrections, if_stopped, is_measured, paced, relief_s
+from rltrace.analysis.walls.cost import corrections, is_measured, may_have_stopped, relief_s
+from rltrace.analysis.walls.replayed import in_queues
 from rltrace.analysis.walls.wall import (
+    ALIKE,
+    FEWEST_STEPS,
     LIKELY,
     SAY_STEPS,
     WEAK,
@@ -26,10 +26,6 @@ from rltrace.trace.vocabulary import Stage, word
 
 _IN_EVERY_STEP = (Stage.ROLLOUT, Stage.TRAIN)
 """Work without which there is no step: spans of it that lie in none are wrong."""
-_BY_REPLAY = (
-    ", by a replay of the run: at least the time in which nothing else ran, at most that on the "
-    "critical path"
-)
 _WORTH_A_WORD = 0.05
 """Part of the time of the longest of a wall's stages below which another is not named with it."""
 
@@ -41,14 +37,13 @@ def stage_wall(
     stages: tuple[Stage, ...],
     evidence: Sequence[Figure],
     missing: Sequence[str] = (),
-    relief: Seconds | None = None,
     because: str = "",
     part: float = 1.0,
     but: str = "",
     part_within: tuple[float, float] | None = None,
 ) -> Wall:
     """The wall `name`, which takes a `part` of what `stages` do, all `but` that; `part_within`:
-    where only its bounds are known. `relief`: seconds by steady step, where they are not that."""
+    where only its bounds are known."""
     present = [row for row in analysis.stages if row.stage in stages]
     words = [word(stage) for stage in stages]
     evidence, n = tuple(evidence), len(analysis.steady)
@@ -71,11 +66,12 @@ def stage_wall(
         return cannot_tell(name, symptom, why, *missing, clocks, evidence=evidence)
     put_right = [one for stage, one in corrections(analysis).items() if stage in stages]
     noise = math.hypot(*(one.share.half_width * part for one in put_right))
-    relief = relief_s(analysis, stages) * part if relief is None else relief
-    cost = _widened(share_of_steps(relief, analysis.steps_s), noise)
-    by_pace, by_replay = paced(analysis, stages), beside(analysis, stages)
-    if by_pace is not None:
-        cost = _held(cost, by_pace.low * part, by_pace.high * part)
+    relief, by_replay = relief_s(analysis, stages)
+    cost = _widened(share_of_steps(relief * part, analysis.steps_s), noise)
+    # What steps wait for now says little of what they would wait for then.
+    unsure = in_queues(analysis) and by_replay is None and not put_right
+    if unsure:
+        cost = _held(cost, 0.0, cost.high)
     if by_replay is not None:
         least, most = part_within or (part, part)
         cost = _held(cost, by_replay.low * least, by_replay.high * most)
@@ -87,21 +83,18 @@ def stage_wall(
     if put_right:
         delayed = " and ".join(one.name for one in put_right)
         because += f"; {delayed} as measured by delaying {'it' if len(put_right) == 1 else 'them'}"
-    confirmed = by_pace is None and not put_right and is_measured(analysis, stages)
+    confirmed = not put_right and is_measured(analysis, stages)
     sharp = confirmed or cost.half_width <= max(0.1, cost.share / 2)
     if by_replay is not None and cost.half_width > max(ALIKE, cost.share / 2):
         sharp = False
-    confidence = LIKELY if sharp and n >= FEWEST_STEPS else WEAK
+    confidence = LIKELY if sharp and not unsure and n >= FEWEST_STEPS else WEAK
     wall = Wall(name, confidence, cost, symptom, because, evidence, tuple(missing))
-    return if_stopped(analysis, wall, stages)
+    return may_have_stopped(analysis, wall, stages)
 
 
 def _how(analysis: RunAnalysis, but: str, by_replay: bool) -> str:
-    if by_replay:
-        return f"{but}{_BY_REPLAY}"
-    if analysis.pace is not None:
-        return f", by the pace of the roles that are left{but}"
-    return f"{', by the critical path' if analysis.followed else ''}{but}"
+    by_path = ", by the critical path" if analysis.followed else ""
+    return f"{', by a replay of the run' if by_replay else by_path}{but}"
 
 
 def _held(cost: Cost, low: float, high: float) -> Cost:

@@ -1,10 +1,5 @@
 """The walls that one stage or a few are: decoding, tools and verdicts, learner, weights.
 
-Decoding is judged by the pace of a token against what reading the weights takes (the roofline of
-memory bandwidth), where parameters and devices are known, and by how full the slots are: an engine
-at its roofline with full slots is the wall itself, one whose slots are empty waits for something
-else (see the long tail).
-
 Weight movement has two parts: bytes over a link, and a call for each piece that is sent. Where
 pieces are single parameters the second is the larger one (hundreds of calls for megabytes each), so
 the number of pieces of an update and what each takes are named.
@@ -17,10 +12,10 @@ import math
 from rltrace.analysis.devices import held_devices
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.stats.spread import Spread, spread_of
-from rltrace.analysis.walls.beside import beside, beside_tools, ran_beside, replayed_share
 from rltrace.analysis.walls.cost import stages_of
 from rltrace.analysis.walls.long_tail import drain
 from rltrace.analysis.walls.observability import stands_in
+from rltrace.analysis.walls.replayed import beside_tools
 from rltrace.analysis.walls.stage_wall import exposed_figures, stage_wall, that_count
 from rltrace.analysis.walls.wall import (
     ENV_REWARD,
@@ -32,7 +27,7 @@ from rltrace.analysis.walls.wall import (
     figure,
     proportion,
 )
-from rltrace.analysis.whatif.constants import MEMORY_TB_PER_S, PEAK_TFLOPS, train_mfu
+from rltrace.analysis.whatif.constants import PEAK_TFLOPS, train_mfu
 from rltrace.trace.vocabulary import Stage
 
 # Names of evidence.
@@ -44,11 +39,6 @@ _WORTH_A_WORD = 0.01  # of generation
 _OF_TAIL = "the time in which a batch drains, which is the long tail's"
 _NO_TAIL = "the trajectories' begin and end, without which the tail of a batch counts as decoding"
 _TAIL = 2.0  # times the median
-_REPLAYED = (
-    "the part of the step that would fall away if tools and verdicts took no time, by a replay of "
-    "the run: they ran beside generation"
-)
-_BYTES_EACH = 2.0  # of a parameter, as bf16
 
 
 # --- rollout decode: tokens come as fast as engines decode them, and the step waits
@@ -61,12 +51,7 @@ def rollout(analysis: RunAnalysis) -> Wall:
     if math.isnan(of_tail):
         of_tail, missing = 0.0, [_NO_TAIL]
     token_s = _token_s(analysis)
-    ratio, why = _decode_roofline(analysis, token_s.p50)
     evidence = [*exposed_figures(analysis, stages), *_of_engines(analysis, token_s)]
-    if math.isnan(ratio):
-        missing.append(f"the decode rate against its roofline needs {why}")
-    else:
-        evidence.append(Figure("decode rate of the roofline's", ratio, "share", token_s.n))
     slots = analysis.tail.slots
     full = slots is not None and slots.used_share.mean >= _FULL
     symptom = "the learner waits while engines generate"
@@ -109,13 +94,6 @@ def _of_engines(analysis: RunAnalysis, token_s: Spread) -> list[Figure]:
 def env_reward(analysis: RunAnalysis) -> Wall:
     stages = stages_of(ENV_REWARD)
     evidence = [*exposed_figures(analysis, stages), *_of_tools(analysis)]
-    relief, because = None, ""
-    replays = ran_beside(analysis) and beside(analysis, stages) is None
-    # The delays of a probe would be replayed as the stages' own.
-    if analysis.probe is None and analysis.pace is None and replays:
-        share = replayed_share(analysis, stages)
-        if share is not None:
-            relief, because = analysis.steps_s * share, _REPLAYED
     names = {Stage.ENV: "tools", Stage.REWARD: "verdicts"}
     rows = that_count([row for row in analysis.stages if row.stage in names])
     slow = " and ".join(names[stage] for stage in names if stage in {row.stage for row in rows})
@@ -123,9 +101,7 @@ def env_reward(analysis: RunAnalysis) -> Wall:
     in_tail = slow == "verdicts" and verdict_s.n and verdict_s.p95 > _TAIL * verdict_s.p50
     how = "are slow in their tail" if in_tail else "take long"
     symptom = f"{slow or 'tools and verdicts'} {how}, actors and learner wait for them"
-    return stage_wall(
-        analysis, ENV_REWARD, symptom, stages, evidence, relief=relief, because=because
-    )
+    return stage_wall(analysis, ENV_REWARD, symptom, stages, evidence)
 
 
 def _of_tools(analysis: RunAnalysis) -> list[Figure]:
@@ -216,31 +192,12 @@ def _of_updates(analysis: RunAnalysis) -> list[Figure]:
     return [one for one in found if not math.isnan(one.value)]
 
 
-# --- what the devices could do: decoding against memory bandwidth, training against their FLOP/s
-
-
-def _decode_roofline(analysis: RunAnalysis, token_s: float) -> tuple[float, str]:
-    """`(roofline time of a token over the measured one, "")`, or NaN and what is missing. A token
-    of a sequence cannot come faster than an engine reads its weights once."""
-    bandwidth, parameters = _peak(analysis, MEMORY_TB_PER_S), _parameters(analysis)
-    if not token_s > 0:
-        return math.nan, "the time of each sample's first token"
-    if math.isnan(bandwidth):
-        return math.nan, "a GPU whose memory bandwidth is known"
-    if math.isnan(parameters):
-        return math.nan, "the number of parameters"
-    engines = analysis.run.ask("select distinct process from raw_trajectories where start_ns > 0")
-    held = held_devices(analysis.run)
-    sizes = [len(held.get(process, ())) for (process,) in engines]
-    if not sizes or not all(sizes):
-        return math.nan, "the devices of each engine"
-    devices = sum(sizes) / len(sizes)
-    return _BYTES_EACH * parameters / (bandwidth * 1e12 * devices) / token_s, ""
+# --- what the devices could do: training against their FLOP/s
 
 
 def _learner_mfu(analysis: RunAnalysis) -> tuple[float, str]:
     """`(part of the learner's peak that training takes, "")`, or NaN and what is missing."""
-    peak, parameters = _peak(analysis, PEAK_TFLOPS), _parameters(analysis)
+    peak, parameters = _peak(analysis), _parameters(analysis)
     if math.isnan(peak):
         return math.nan, "a GPU whose peak is known"
     if math.isnan(parameters):
@@ -264,8 +221,9 @@ def _parameters(analysis: RunAnalysis) -> float:
     return max(known, default=math.nan)
 
 
-def _peak(analysis: RunAnalysis, table: dict[str, float]) -> float:
+def _peak(analysis: RunAnalysis) -> float:
+    """TFLOP/s of its GPU; NaN: unknown."""
     if analysis.devices.kind != "GPU":
         return math.nan
     name = analysis.devices.name.upper()
-    return next((peak for device, peak in table.items() if device in name), math.nan)
+    return next((peak for device, peak in PEAK_TFLOPS.items() if device in name), math.nan)

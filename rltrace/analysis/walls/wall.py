@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from rltrace.analysis.chains import Seconds
 from rltrace.analysis.stats import interval
 from rltrace.analysis.stats.spread import Spread, spread
+from rltrace.trace.vocabulary import Stage
 
 ROLLOUT = "rollout decode"
 ENV_REWARD = "env/reward latency"
@@ -22,6 +23,18 @@ NAMES = (
     ROLLOUT, ENV_REWARD, LEARNER, WEIGHTS, FRESHNESS, TAIL, SPARSE_REWARD, OBSERVABILITY,
 )  # fmt: skip
 """All walls, as the playbook names them."""
+
+RESOURCE_OF: dict[Stage, str] = {
+    Stage.ROLLOUT: ROLLOUT,
+    **dict.fromkeys((Stage.ENV, Stage.REWARD), ENV_REWARD),
+    **dict.fromkeys((Stage.REFERENCE, Stage.LOGPROB, Stage.VALUE, Stage.TRAIN), LEARNER),
+    **dict.fromkeys((Stage.SYNC, Stage.SWITCH), WEIGHTS),
+}
+"""The wall that a stage stands for; other stages stand for none."""
+
+FEWEST_STEPS = 3
+ALIKE = 0.05
+"""Walls whose costs differ by less than this part of the step bind together."""
 
 LIKELY, WEAK, CANNOT_TELL = "likely", "weak", "cannot tell"
 
@@ -93,6 +106,13 @@ def cannot_tell(
 ) -> Wall:
     """A wall of unknown cost; `missing` is what would tell it."""
     return Wall(name, CANNOT_TELL, UNKNOWN, symptom, because, evidence, missing)
+
+
+def too_few(steps: int) -> str:
+    """Why so many steady steps tell nothing; empty where they are enough."""
+    if steps >= FEWEST_STEPS:
+        return ""
+    return f"{steps} steady step{'s' * (steps != 1)}, at least {FEWEST_STEPS} are needed"
 
 
 def share_of_steps(seconds: Seconds, steps_s: Seconds) -> Cost:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from operator import attrgetter
 
-from rltrace.analysis.whatif.events import Clock, LeastBusy, Meter, Servers, Worker
+from rltrace.analysis.whatif.events import Clock, Meter, Servers, Worker
 from rltrace.analysis.whatif.workload import Batch, Workload
 from rltrace.trace.vocabulary import Stage
 
@@ -34,7 +35,6 @@ class Actors:
         engine = workload.engine
         widths = [engine.workers] if engine.pooled else [1.0] * round(engine.workers)
         self.workers = [Worker(clock, engine, width, self.meter) for width in widths]
-        self._order = LeastBusy(self.workers)
         self.rewards = Servers(clock, workload.reward_workers, self.meter, Stage.REWARD)
         self.reference = Servers(clock, 1, self.meter, Stage.REFERENCE)
         self.groups = [_groups(batch) for batch in workload.batches]
@@ -55,11 +55,11 @@ class Actors:
         batch = (number // self.per_step) % len(self.groups)
         samples = self.groups[batch][number % self.per_step % len(self.groups[batch])]
         group = Group(len(samples), len(samples))
-        worker = self._order.find()
+        worker = self._least_busy()
         self.generating += 1
         for tokens, env_s, verdict_s in samples:
             if self.load.spread:
-                worker = self._order.find()
+                worker = self._least_busy()
             self._begin_sample(worker, group, tokens, env_s, verdict_s)
 
     def stop(self, how: str) -> None:
@@ -71,6 +71,9 @@ class Actors:
         """It goes on where it stood."""
         for worker in self.workers:
             worker.resume()
+
+    def _least_busy(self) -> Worker:
+        return min(self.workers, key=attrgetter("known"))
 
     def _begin_sample(
         self, worker: Worker, group: Group, tokens: float, env_s: float, verdict_s: float
@@ -85,17 +88,11 @@ class Actors:
         if not env_s > 0:
             worker.submit(tokens, begun, ended)
             return
-        # The tool answers halfway, or after each turn but the last.
-        each = self.load.engine.turn_tokens
-        calls = max(1, round(tokens / each) - 1) if each else 1
-        part, tool_s = tokens / (calls + 1), env_s / calls
 
-        def called(left: int) -> None:
-            last = left == 1
-            then = ended if last else lambda: called(left - 1)
-            self.clock.after(tool_s, lambda: worker.go_on(part, then, calls=not last))
+        def called() -> None:
+            self.clock.after(env_s, lambda: worker.go_on(tokens / 2, ended))
 
-        worker.submit(part, begun, lambda: called(calls), calls=True)
+        worker.submit(tokens / 2, begun, called, calls=True)  # the tool answers halfway
 
     def _sample_ended(self, group: Group, verdict_s: float) -> None:
         group.left -= 1

@@ -55,9 +55,6 @@ class Constants:
 PEAK_TFLOPS = {"A100": 312.0, "H100": 989.0, "H200": 989.0, "H800": 989.0, "H20": 148.0}
 """Dense bf16 peak by device name: the vendors' data sheets."""
 
-MEMORY_TB_PER_S = {"A100": 2.0, "H100": 3.35, "H200": 4.8, "H800": 3.35, "H20": 4.0}
-"""Memory bandwidth by device name (of the 80 GB A100): the vendors' data sheets."""
-
 TRAIN_FLOP = 6.0  # for each parameter and token: forward 2, backward 4
 
 

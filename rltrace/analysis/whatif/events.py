@@ -5,10 +5,10 @@ from __future__ import annotations
 import heapq
 import math
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 
-from rltrace.analysis.whatif.workload import AT_ONCE, BETWEEN, Engine
+from rltrace.analysis.whatif.workload import AT_ONCE, Engine
 from rltrace.trace.vocabulary import Stage
 
 Action = Callable[[], None]
@@ -97,10 +97,8 @@ class Worker:
     """One engine: its running sequences all advance at the same pace, which depends on how many
     they are; others wait for a free slot. `width` workers of a kind count as one.
 
-    A sequence that goes on after a tool has the next free slot, before all that have not begun. An
-    engine may serve it in its turn, but then what it waits there is part of the pace that was
-    measured of it, between its beginning and its end. Where turns were measured one by one it may
-    be served in its turn."""
+    A sequence that goes on after a tool has the next free slot, before all that have not begun:
+    what it waits is part of the pace that was measured between its beginning and its end."""
 
     def __init__(self, clock: Clock, engine: Engine, width: float, meter: Meter) -> None:
         self.clock, self.engine, self.width, self.meter = clock, engine, width, meter
@@ -113,12 +111,11 @@ class Worker:
         self.known = 0  # sequences that run, hold a slot or wait
         self.token = 0.0  # tokens that a sequence which began with the clock would have
         self.since = 0.0
-        self.paused = self.closed = False
+        self.paused = False
         self._number = 0
         self._pace_s = 0.0  # seconds a token as long as nothing changes; 0: nothing advances
         self._due = math.inf  # when the next of them ends
         self._unplanned = False
-        self.eased: Action = lambda: None  # is told when less is known
 
     def submit(self, tokens: float, begun: Action, ended: Action, calls: bool = False) -> None:
         """A sequence of so many tokens; the actions come as it begins and ends, which is where it
@@ -128,20 +125,16 @@ class Worker:
         self.known += 1
         self._fill()
 
-    def go_on(self, tokens: float, ended: Action, calls: bool = False) -> None:
+    def go_on(self, tokens: float, ended: Action) -> None:
         """A sequence that has begun before has so many more tokens."""
         self._advance()
-        engine = self.engine
-        self.held -= engine.tools_hold
-        self.known += not engine.tools_hold
-        in_turn = engine.turn_tokens and not (engine.tools_hold or engine.returns_first)
-        queue = self.waiting if in_turn else self.going_on
-        queue.append((tokens, lambda: None, ended, calls))
+        self.held -= self.engine.tools_hold
+        self.known += not self.engine.tools_hold
+        self.going_on.append((tokens, lambda: None, ended, False))
         self._fill()
 
     def stop(self, how: str) -> None:
-        """It goes on, stands still, or begins nothing new (`Workload.weights_stop`)."""
-        self.closed = how == BETWEEN
+        """It goes on, or stands still (`Workload.weights_stop`)."""
         if how == AT_ONCE:
             self._advance()
             self.paused = True
@@ -149,9 +142,9 @@ class Worker:
 
     def resume(self) -> None:
         """Goes on where it stood."""
-        if self.paused or self.closed:
+        if self.paused:
             self._advance()
-            self.paused = self.closed = False
+            self.paused = False
             self._fill()
 
     def _advance(self) -> None:
@@ -164,7 +157,7 @@ class Worker:
     def _fill(self) -> None:
         """Begins what there is room for."""
         while not self.paused and len(self.running) + self.held < self.slots:
-            queue = self.going_on if self.going_on or self.closed else self.waiting
+            queue = self.going_on or self.waiting
             if not queue:
                 break
             tokens, begun, ended, calls = queue.popleft()
@@ -213,42 +206,9 @@ class Worker:
             self.held += holds
             self.known -= not holds
             ended.append(action)
-        self.eased()
         self._fill()
         for action in ended:
             action()
-
-
-class LeastBusy:
-    """Which of many workers has the least to do; of equals the first. A change of one worker takes
-    time logarithmic in their number."""
-
-    def __init__(self, workers: Sequence[Worker]) -> None:
-        self._workers = workers
-        self._listed = [worker.known for worker in workers]  # never more than the worker knows
-        self._order = [(known, number) for number, known in enumerate(self._listed)]
-        heapq.heapify(self._order)
-        for number, worker in enumerate(workers):
-            worker.eased = partial(self._eased, number)
-
-    def find(self) -> Worker:
-        """The worker."""
-        while True:
-            listed, number = self._order[0]
-            worker = self._workers[number]
-            if listed != self._listed[number]:  # it was listed with less since
-                heapq.heappop(self._order)
-            elif listed == worker.known:
-                return worker
-            else:
-                self._listed[number] = worker.known
-                heapq.heapreplace(self._order, (worker.known, number))
-
-    def _eased(self, number: int) -> None:
-        known = self._workers[number].known
-        if known < self._listed[number]:
-            self._listed[number] = known
-            heapq.heappush(self._order, (known, number))
 
 
 class Servers:

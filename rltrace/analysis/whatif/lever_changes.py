@@ -22,20 +22,12 @@ _MOST_TIMES = 10_000
 """More of anything is a slip of the pen, and would be replayed for ever."""
 
 _UNTOLD = "which sequences run, and which wait after their tools, was not seen"
-
-_KEPT = (
-    "generation and training take turns on the same devices, which they go on to do: half as many "
-    "groups again are begun, and those that are not complete wait for the next step "
-    "(partial_rollout=1.5)"
-)
-_NO_TAIL_SEEN = (
-    "no trajectory was recorded: for how much of generation a batch waits for its longest sample "
-    "was not seen"
-)
-_NO_BARRIER_SEEN = (
-    "generation goes on beside training already; without trajectories nobody knows what it waits "
-    "for"
-)
+_SHARE = "generation and training share their devices: use split or placement"
+_NO_DEVICES = "the devices are not known"
+_NO_VERDICTS = "verdicts take no time that was seen"
+_NO_TAIL_SEEN = "no trajectory was recorded: how unequal lengths are was not seen"
+_NO_BARRIER_SEEN = "generation goes on beside training already, and no trajectory was recorded"
+_KEPT = "generation and training go on to take turns on the same devices (partial_rollout=1.5)"
 
 
 class NotApplicable(Exception):
@@ -80,7 +72,7 @@ def needs(holds: bool, why: str) -> None:
 
 
 def rollout_workers(load: Workload, value: str, constants: Constants) -> Workload:
-    needs(not load.shared, "generation and training share their devices: use split or placement")
+    needs(not load.shared, _SHARE)
     needs(load.places_told, _UNTOLD)
     factor = factor_of("rollout_workers", value, load.engine.workers)
     if not load.engine.pooled:
@@ -89,19 +81,19 @@ def rollout_workers(load: Workload, value: str, constants: Constants) -> Workloa
 
 
 def learner_workers(load: Workload, value: str, constants: Constants) -> Workload:
-    needs(not load.shared, "generation and training share their devices: use split or placement")
+    needs(not load.shared, _SHARE)
     needs(bool(load.serial_s), "no stage of the learner is known")
     factor = factor_of("learner_workers", value, load.devices.get("train", 1.0))
     return scaled_learner(load, factor, constants)
 
 
 def devices(load: Workload, value: str, constants: Constants) -> Workload:
-    needs(bool(load.devices), "the devices are not known")
+    needs(bool(load.devices), _NO_DEVICES)
     return grown(load, factor_of("devices", value, load.total_devices), constants)
 
 
 def split(load: Workload, value: str, constants: Constants) -> Workload:
-    needs(bool(load.devices), "the devices are not known")
+    needs(bool(load.devices), _NO_DEVICES)
     total = load.total_devices
     if ":" in value:
         left, _, right = value.partition(":")
@@ -136,8 +128,8 @@ def no_barrier(load: Workload, value: str, constants: Constants) -> Workload:
         return partial_rollout(load, "1.5", constants).noted(_KEPT)
     bound = max(1.0, load.lag_bound)
     note = (
-        "generation is taken to go on beside training, each on the devices that it has now, with "
-        f"samples that lag by up to {bound:g} version{'s' * (bound != 1)} (placement=async)"
+        "generation goes on beside training, each on its devices, with samples that lag by up to "
+        f"{bound:g} version{'s' * (bound != 1)} (placement=async)"
     )
     return replace(load.noted(note), placement="async", lag_bound=bound)
 
@@ -184,9 +176,7 @@ def speculative(load: Workload, value: str, constants: Constants) -> Workload:
 
 
 def tail_cap(load: Workload, value: str, constants: Constants) -> Workload:
-    needs(
-        not load.without_samples, "no trajectory was recorded: how unequal lengths are is unknown"
-    )
+    needs(not load.without_samples, _NO_TAIL_SEEN)
     tokens = np.concatenate([batch.tokens for batch in load.batches])
     if value.startswith("p"):
         percent = number("tail_cap", value[1:])
@@ -200,16 +190,6 @@ def tail_cap(load: Workload, value: str, constants: Constants) -> Workload:
     note = f"the cap cuts {100 * (1 - kept):.0f} % of the tokens: whether rewards suffer is unknown"
     capped = load.with_batches(lambda b: replace(b, tokens=np.minimum(b.tokens, cap)))
     return replace(capped.noted(note), useful_share=load.useful_share * kept)
-
-
-def repack(load: Workload, value: str, constants: Constants) -> Workload:
-    engine = load.engine
-    needs(not engine.pooled and engine.workers > 1, "it is not known which worker ran what")
-    return replace(
-        load,
-        engine=replace(engine, pooled=True),
-        rest_s=load.rest_s + constants["migration_s"] * (load.placement != "async"),
-    )
 
 
 def samples(load: Workload, value: str, constants: Constants) -> Workload:
@@ -239,7 +219,7 @@ def _resized(batch: Batch, factor: float) -> Batch:
 
 
 def reward_parallel(load: Workload, value: str, constants: Constants) -> Workload:
-    needs(_verdict_s(load) > 0, "verdicts take no time that was seen")
+    needs(_verdict_s(load) > 0, _NO_VERDICTS)
     size = round(factor_of("reward_parallel", value, load.reward_workers) * load.reward_workers)
     check(size >= 1, "reward_parallel", value, "1 or more")
     return replace(load, reward_workers=size)
@@ -248,7 +228,7 @@ def reward_parallel(load: Workload, value: str, constants: Constants) -> Workloa
 def reward_cache(load: Workload, value: str, constants: Constants) -> Workload:
     rule = "a part of the verdicts, 0 to 1"
     share = number("reward_cache", value, rule, lambda share: 0 <= share <= 1)
-    needs(_verdict_s(load) > 0, "verdicts take no time that was seen")
+    needs(_verdict_s(load) > 0, _NO_VERDICTS)
 
     def cached(batch: Batch) -> Batch:
         hits = np.floor(np.arange(len(batch.verdict_s) + 1) * share)
@@ -258,13 +238,13 @@ def reward_cache(load: Workload, value: str, constants: Constants) -> Workload:
 
 
 def reward_async(load: Workload, value: str, constants: Constants) -> Workload:
-    needs(_verdict_s(load) > 0, "verdicts take no time that was seen")
+    needs(_verdict_s(load) > 0, _NO_VERDICTS)
     needs(load.scoring != "sample", "verdicts begin as each sample ends already")
     return replace(load, scoring="sample")
 
 
 def reward_latency(load: Workload, value: str, constants: Constants) -> Workload:
-    needs(_verdict_s(load) > 0, "verdicts take no time that was seen")
+    needs(_verdict_s(load) > 0, _NO_VERDICTS)
     factor = number("reward_latency", value, "a factor, 0 or more", lambda factor: factor >= 0)
     return load.with_batches(lambda b: replace(b, verdict_s=b.verdict_s * factor))
 
@@ -273,15 +253,6 @@ def env_latency(load: Workload, value: str, constants: Constants) -> Workload:
     needs(any(batch.env_s.any() for batch in load.batches), "no time of tools was seen")
     factor = number("env_latency", value, "a factor, 0 or more", lambda factor: factor >= 0)
     return load.with_batches(lambda b: replace(b, env_s=b.env_s * factor))
-
-
-def env_failures(load: Workload, value: str, constants: Constants) -> Workload:
-    rule = "the share of samples that still fail, 0 to 1"
-    left = number("env_failures", value, rule, lambda share: 0 <= share < 1)
-    needs(load.failed_share > left, "fewer samples fail already")
-    useful = load.useful_share * (1 - left) / (1 - load.failed_share)
-    note = "samples that fail are taken to be as long as the others"
-    return replace(load.noted(note), useful_share=useful, failed_share=left)
 
 
 def _verdict_s(load: Workload) -> float:

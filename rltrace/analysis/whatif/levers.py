@@ -17,10 +17,9 @@ ON = ("1",)
 
 @dataclass(frozen=True)
 class Lever:
-    """`tries` are the values of the ranked table; those of order 0 are moved before all others. A
-    lever whose `tries` are `ON` is there or is not; the values of one that is `worded` are not one
-    number. One that is `within` a stage shortens that and changes nothing else: it cannot gain more
-    than the stage costs."""
+    """`tries` are the values of the ranked table (`ON`: it is there or is not); those of order 0
+    are moved before all others. The values of a lever that is `worded` are not one number. One that
+    is `within` a stage shortens only that, and cannot gain more than the stage costs."""
 
     name: str
     change: Callable[[Workload, str, Constants], Workload]
@@ -33,9 +32,7 @@ class Lever:
         """The workload with the lever moved. Errors: `NotApplicable`; `RltraceError` for a value
         that makes no sense."""
         if self.tries == ON:
-            on = value.lower() in ("", "1", "yes", "true", "on")
-            rule = "yes (1, true, on or nothing): leave it out to keep what is"
-            check(on, self.name, value, rule)
+            check(value == ON[0], self.name, value, "1: leave it out to keep what is")
         elif not self.worded:  # before anything is said of what the workload lacks
             number(self.name, value.removeprefix("x"))
         return self.change(load, value, constants)
@@ -52,14 +49,12 @@ _ALL = (
     Lever("chunks", changes.chunks, ("4",)),
     Lever("no_barrier", changes.no_barrier, ON),
     Lever("tail_cap", changes.tail_cap, ("p95",), Stage.ROLLOUT, worded=True),
-    Lever("repack", changes.repack, ON, Stage.ROLLOUT),
     Lever("partial_rollout", changes.partial_rollout, ("1.5",)),
     Lever("reward_parallel", changes.reward_parallel, ("x4",), Stage.REWARD),
     Lever("reward_cache", changes.reward_cache, ("0.5",), Stage.REWARD),
     Lever("reward_async", changes.reward_async, ON, Stage.REWARD),
     Lever("reward_latency", changes.reward_latency, ("0.5",), Stage.REWARD),
     Lever("env_latency", changes.env_latency, ("0.5",), Stage.ENV),
-    Lever("env_failures", changes.env_failures, ("0",)),
     Lever("sync", changes.sync, ("bucketed", "relay", "delta", "direct"), Stage.SYNC, worded=True),
     Lever("sync_speed", changes.sync_speed, (), Stage.SYNC),
     Lever("train_speed", changes.train_speed, ("1.5",), Stage.TRAIN),

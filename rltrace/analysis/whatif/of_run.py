@@ -6,10 +6,8 @@ import math
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from rltrace.analysis.composition import stated_placement
-from rltrace.analysis.devices import AGENT, CORE, GPU, held_devices
+from rltrace.analysis.devices import CORE, GPU, held_devices
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.whatif.constants import Constants
 from rltrace.analysis.whatif.of_samples import NOT_WORK, of_samples
@@ -25,8 +23,6 @@ from rltrace.trace.vocabulary import Stage, word
 
 _WORKER = "worker"  # a process that stands for a device
 _MOSTLY = 0.8  # chains of which the shorter runs for so much of its time under the other overlap
-_BUSY = 0.75  # of the cores; others that take less leave the job some of its own
-_COMPUTES = (Stage.ROLLOUT, Stage.REFERENCE, Stage.LOGPROB, Stage.VALUE, Stage.TRAIN)
 
 
 def workload_of(analysis: RunAnalysis) -> Source:
@@ -131,7 +127,6 @@ def _common(analysis: RunAnalysis) -> dict[str, Any]:
         else math.nan,
         "device_kind": kind,
         "shares_cores": shares_cores,
-        "one_more": one_more(analysis) if shares_cores else 1.0,
         "useful_tokens": found.trained.useful_tokens / found.steps
         if found and found.steps and found.trained.useful_tokens
         else math.nan,
@@ -161,26 +156,3 @@ def _devices(analysis: RunAnalysis) -> tuple[dict[str, float], str]:
     if shared:
         counts = {"shared": len(rollout | train)}
     return {pool: float(count) for pool, count in counts.items()}, kind
-
-
-def one_more(analysis: RunAnalysis) -> float:
-    """How many times as long work takes once one more thread of the job wants a core than with one
-    less, where others keep the cores busy and a fair scheduler gives all of them turns: n threads
-    on c cores take n / c times as long. 1.0 where others do not, nobody read how many threads there
-    are, or the run has several nodes."""
-    cores = analysis.devices.count
-    if sum(process.role == AGENT for process in analysis.run.processes) != 1 or not cores:
-        return 1.0
-    steady, windows = analysis.steady, analysis.steps.windows
-    rows = analysis.run.ask(f"""
-        select value from raw_samples join names on names.id = counter
-        where text = 'host/runnable_threads' and isfinite(value)
-              and time_ns between {windows[steady[0]].start_ns} and {windows[steady[-1]].end_ns}
-    """)
-    if not rows:
-        return 1.0
-    worked_s = analysis.breakdown.tau_s[steady][:, _COMPUTES].sum()
-    others = float(np.mean(rows)) - float(worked_s / analysis.steps_s.sum())
-    if others < _BUSY * cores:
-        return 1.0
-    return max(1.0, (others + 2) / cores) / max(1.0, (others + 1) / cores)

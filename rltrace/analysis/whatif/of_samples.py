@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rltrace.analysis.chains import Chain
-from rltrace.analysis.intervals import Ints
 from rltrace.analysis.order_statistics import Floats
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.stages import Breakdown
 from rltrace.analysis.stopped import Sends, sends_in, stopping
-from rltrace.analysis.whatif.engine_fit import fit_engine, of_turns
+from rltrace.analysis.whatif.engine_fit import fit_engine
 from rltrace.analysis.whatif.replay import replay
 from rltrace.analysis.whatif.run_samples import Samples, batches_of, judged_at_once, scoring_of
 from rltrace.analysis.whatif.workload import AT_ONCE, GOES_ON, Sync, Workload
@@ -29,22 +28,25 @@ _TOLD = 0.5  # of the reward stage's time that verdicts of known length explain
 _SLIGHT = 0.02  # of the step; weights that travel for less make no difference to generation
 _STARVED = 0.1  # a learner that waits longer than this part of the step is not what binds
 _MOST_SCALE = 2.0
+_PLACES_UNTOLD = "whether a sample keeps its place at its worker while its tool works"
+_STOPS_UNTOLD = (
+    "whether generation stands still while weights are sent (`rltrace.weight_update(version, "
+    'role="sink")` where they are taken would tell)'
+)
 
 
 def of_samples(
     analysis: RunAnalysis, placement: str, samples: Samples, more: dict[str, Any]
 ) -> Workload:
-    """The workload of samples; another one `instead` where nobody tells whether generation stood
-    still while weights travelled. `more` is what does not depend on samples."""
+    """The workload of samples. `more` is what does not depend on them."""
     sync = _sync(analysis, placement)
     runs_ahead = placement == "async" and sync.seconds >= _SLIGHT * analysis.step_s
     sends = sends_in(analysis.run) if runs_ahead else None
-    stops = stopping(analysis.run, sends) if sends else (GOES_ON,)
-    first, *others = (
-        _fitted(_played(analysis, placement, samples, how, sends, {**more, "sync": sync}), analysis)
-        for how in stops
-    )
-    return replace(first, instead=others[0]) if others else first
+    stops, *others = stopping(analysis.run, sends) if sends else (GOES_ON,)
+    made = _played(analysis, placement, samples, stops, sends, {**more, "sync": sync})
+    if others:
+        made = replace(made, untold=_STOPS_UNTOLD)
+    return _paced(made, analysis)
 
 
 def _played(
@@ -58,15 +60,13 @@ def _played(
     """The workload if generation does this while weights are sent."""
     run, steady, breakdown = analysis.run, analysis.steady, analysis.breakdown
     windows = analysis.steps.windows
-    since_ns, until_ns = windows[steady[0]].start_ns, windows[steady[-1]].end_ns
+    since_ns = windows[steady[0]].start_ns
     decoded = samples.tokens - samples.first  # the first token ends the prefill
     sequences = replace(samples, tokens=decoded)
     if stops == AT_ONCE and sends is not None:  # what is generated then is generated in no time
         begin_s, end_s = (_without(sends, since_ns, s) for s in (samples.begin_s, samples.end_s))
         sequences = replace(sequences, begin_s=begin_s, end_s=end_s)
-    engine, notes = fit_engine(sequences, stream=placement == "async")
-    if samples.env_s.any():
-        engine, notes = of_turns(engine, run, since_ns, until_ns) or (engine, notes)
+    engine, notes, sure = fit_engine(sequences, stream=placement == "async")
     batches, thin = batches_of(samples, len(steady), placement)
     at_once = judged_at_once(samples)
     judges = max(1, round(at_once / thin))
@@ -92,14 +92,12 @@ def _played(
     chain_of = breakdown.chain_of
     learner = [s for s, c in chain_of.items() if c is Chain.LEARNER and s not in NOT_WORK]
     on_actors = [s for s in (Stage.REFERENCE, Stage.LOGPROB) if chain_of.get(s) is Chain.ACTORS]
-    waiting = _steps_with_samples_waiting(samples, analysis)
-    in_batches = placement == "async" and not waiting.size and samples.in_batches()
+    in_batches = placement == "async" and samples.in_batches()
     return Workload(
         placement=placement,
         batches=batches,
         engine=engine,
         serial_s={s: tuple(tau_s[:, s].tolist()) for s in learner if tau_s[:, s].any()},
-        rest_s=_standing_s(analysis, waiting) if placement == "async" else 0.0,
         switch_s=float(breakdown.exposed_s[steady, Stage.SWITCH].mean()),
         reference_s=float(tau_s[:, on_actors].sum(axis=1).mean()),
         reward_workers=judges,
@@ -111,21 +109,9 @@ def _played(
         lag_bound=_lag_bound(analysis, placement, samples, bounds),
         bound_stated=bool(bounds),
         drops_stale=_drops_stale(analysis, placement),
-        failed_share=float(samples.failed.mean()),
         rests_on=notes,
+        untold="" if sure else _PLACES_UNTOLD,
         **more,
-    )
-
-
-def _fitted(made: Workload, analysis: RunAnalysis) -> Workload:
-    """The workload whose replay takes as long as the steps did, of those with either order in which
-    turns may have a place."""
-    engine = made.engine
-    if not engine.turn_tokens or engine.tools_hold:
-        return _paced(made, analysis)
-    first = replace(made, engine=replace(engine, returns_first=True))
-    return min(
-        (_paced(one, analysis) for one in (made, first)), key=lambda load: abs(load.model_error)
     )
 
 
@@ -149,9 +135,9 @@ def _paced(made: Workload, analysis: RunAnalysis) -> Workload:
         starved and abs(math.log(replay(faster).step_s / measured_s)) < abs(error) / 2
     ):
         made = faster
-    rest_s = made.rest_s + max(0.0, measured_s - replay(made).step_s)
+    rest_s = max(0.0, measured_s - replay(made).step_s)
     if starved:  # its learner has time to spare: more of its own would explain nothing
-        rest_s = min(rest_s, max(made.rest_s, idle_s))
+        rest_s = min(rest_s, idle_s)
     return replace(made, rest_s=rest_s, model_error=error)
 
 
@@ -160,25 +146,6 @@ def _without(sends: Sends, origin_ns: int, moment_s: Floats) -> Floats:
     moment_ns = (1e9 * moment_s).astype(np.int64) + origin_ns
     sent = sends.until(moment_ns) - sends.until(np.array([origin_ns]))
     return moment_s - sent / 1e9
-
-
-def _steps_with_samples_waiting(samples: Samples, analysis: RunAnalysis) -> Ints:
-    """The steady steps whose samples were all judged before the step before began, by their place
-    among the steady ones; none where most steps are not so."""
-    begun_s = analysis.begins_s
-    waiting = np.flatnonzero(samples.last_ready_s(begun_s)[1:] <= begun_s[:-1]) + 1
-    return waiting if len(waiting) >= len(begun_s) / 2 else waiting[:0]
-
-
-def _standing_s(analysis: RunAnalysis, waiting: Ints) -> float:
-    """Seconds a step for which the learner of a job that runs ahead stood still though its samples
-    were there, as in these steps: what hands them over to it."""
-    if not waiting.size:
-        return 0.0
-    breakdown, steady = analysis.breakdown, analysis.steady
-    works_s = breakdown.chain_s[steady, Chain.LEARNER] + breakdown.tau_s[steady, Stage.SYNC]
-    stands_s = breakdown.steps_s[steady] - works_s + breakdown.learner_beside_weights_s[steady]
-    return max(0.0, float(stands_s[waiting].mean()))
 
 
 def _chunks(breakdown: Breakdown, steady: list[int], placement: str) -> int:
@@ -216,10 +183,8 @@ def _sync(analysis: RunAnalysis, placement: str) -> Sync:
 def _lag_bound(
     analysis: RunAnalysis, placement: str, samples: Samples, stated: list[float]
 ) -> float:
-    """The bound in versions that a process states, else the largest lag that came: where nobody
-    tells a version, the most steps from the beginning of a sample to its use. A bound that nothing
-    keeps to, as no samples lag in this placement, is none: a job that becomes asynchronous gets
-    1."""
+    """The bound in versions that a process states, else the largest lag that came, or the most
+    steps from the beginning of a sample to its use; 1 where no samples lag in this placement."""
     bounds = [1.0, float(analysis.staleness.largest_lag)]
     if placement == "async":
         bounds += stated

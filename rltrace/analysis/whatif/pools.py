@@ -1,10 +1,4 @@
-"""More or fewer devices for a chain, a pool split in two, and shared cores.
-
-If every stage scaled perfectly, splitting could gain nothing: with a part x of the devices
-generation takes g / x and training t / (1 - x), and the longer of the two is never below g + t.
-What is gained comes from what does not scale: the tail of a batch, training at its exponent, passes
-and switches that fall away.
-"""
+"""More or fewer devices for a chain, a pool split in two, and shared cores (docs/whatif.md)."""
 
 from __future__ import annotations
 
@@ -87,11 +81,8 @@ def _scaling(load: Workload, factor: float) -> Workload:
 
 # --- stages without a GPU that come to share the cores with each other
 #
-# A stage takes longer while another one works beside it: there are fewer cores than threads, or
-# cores share caches, memory and clock rate. Where work of others takes the cores in turns with the
-# job's, one more thread makes what only computes wait longer (`one_more`): the learner's stages and
-# the reference pass. What a run measured has that already for the time that its stages ran beside
-# others, so a change slows a stage only by what more of its time it then spends in company.
+# A stage takes longer while another one works beside it. What a run measured has that already, so a
+# change slows a stage only by what more of its time it then spends in company.
 
 _ROUNDS = 2  # slower stages overlap in another way, by so little that more rounds tell nothing
 
@@ -105,10 +96,9 @@ def crowded(before: Workload, base: Replay, after: Workload, constants: Constant
 
     if not before.shares_cores or when(before) == when(after):
         return after
-    slower, made = constants["shared_cores"], after
+    more, made = constants["shared_cores"] - 1, after
 
     def factor(stage: Stage) -> float:
-        more = slower * (before.one_more if stage is not Stage.ROLLOUT else 1.0) - 1
         return (1 + more * now.get(stage, 0.0)) / (1 + more * base.beside.get(stage, 0.0))
 
     for _ in range(_ROUNDS):

@@ -2,24 +2,17 @@
 
 A range holds the replays with each constant at its ends (those that the levers used), the scatter
 of the measured steps, and the error of the replay of the run as it was, each moved alone and added
-in quadrature. Gains are in step time, in useful tokens for a device-second and for a dollar: at an
-equal number of devices they are the same, else only the latter two compare.
+in quadrature.
 """
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass
 
-import numpy as np
-
-from rltrace.analysis.binding import RESOURCE_OF
-from rltrace.analysis.roles import MOVES
 from rltrace.analysis.stats.estimate import Estimate
 from rltrace.analysis.stats.student import Z95
 from rltrace.analysis.whatif.constants import Constants, table
@@ -28,9 +21,8 @@ from rltrace.analysis.whatif.levers import LEVERS, Lever, lever
 from rltrace.analysis.whatif.pools import crowded, merged
 from rltrace.analysis.whatif.replay import Replay, replay
 from rltrace.analysis.whatif.trust import OffTheRun, is_off, otherwise, replay_error, rests_on
-from rltrace.analysis.whatif.workload import OVERLAPPING, Sync, Workload
+from rltrace.analysis.whatif.workload import Workload
 from rltrace.trace.errors import CANNOT_TELL, RltraceError
-from rltrace.trace.vocabulary import Stage
 
 Source = Callable[[Constants], Workload]
 """A workload under given constants; measured ones ignore them."""
@@ -38,10 +30,6 @@ Source = Callable[[Constants], Workload]
 FASTER, SLOWER, NO_GAIN, UNSURE = "faster", "slower", "no gain", "may be either"
 _ALIKE = 0.02  # gains of less are none
 _SPLITS = 24
-_EITHER = (
-    "whether generation stands still while weights are sent is unknown, and the range has both: "
-    '`rltrace.weight_update(version, role="sink")` where they are taken would tell'
-)
 _LEAST_ERROR = 0.11
 """What a prediction errs by, as a logarithm, even where the replay of the run as it was fits: 95 %
 of what ten predictions missed by, of pairs of runs of the built-in trainer (examples/walls)."""
@@ -50,9 +38,8 @@ of what ten predictions missed by, of pairs of runs of the built-in trainer (exa
 @dataclass(frozen=True)
 class Prediction:
     """What levers would do. `step_s` is the new step, `gain` the old step over it, `goodput_gain`
-    the new useful tokens for a device-second over the old (the same for a dollar, as long as all
-    devices cost the same); rates are NaN where tokens, devices or price are unknown. `devices` are
-    by pool, after the change. `lags` are shares of trained groups by lag in policy versions."""
+    the new useful tokens for a device-second over the old; rates are NaN where tokens, devices or
+    price are unknown. `lags` are shares of trained groups by lag in policy versions."""
 
     levers: tuple[str, ...]
     verdict: str
@@ -67,81 +54,31 @@ class Prediction:
     lags: Mapping[int, float]
     mean_lag: float
     stale_share: float
-    walls: tuple[str, ...]
     rests_on: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Baseline:
-    """The job as it is: its step, and what a replay of it gives (seconds). `unfitted_error` is that
-    of the replay before any fit: replayed over measured step, minus 1 (NaN: there is nothing that
-    it could be held against)."""
+    """The job as it is: its step, and what a replay of it gives (seconds). `unfitted_error` is
+    `trust.replay_error`."""
 
     step_s: float
     replayed_s: float
     placement: str
     devices: Mapping[str, float]
-    walls: tuple[str, ...]
     lags: Mapping[int, float]
     rests_on: tuple[str, ...]
-    unfitted_error: float = math.nan
-
-
-class _Asked:
-    """A source and its replays as they are, each worked out once: a constant at either end of its
-    range serves all levers. `binds`: whether predictions say what then binds."""
-
-    def __init__(self, source: Source, binds: bool = True) -> None:
-        self.source, self.binds = source, binds
-        self._known: dict[tuple[tuple[str, float], ...], tuple[Workload, Replay, list[str]]] = {}
-
-    @cached_property
-    def instead(self) -> _Asked | None:
-        """The same of the other run that it may have been."""
-        other = self.at(Constants())[0].instead
-        return _Asked(lambda constants: other, self.binds) if other is not None else None
-
-    def at(self, constants: Constants) -> tuple[Workload, Replay]:
-        """The workload under these constants, and its replay. It notes which constants it used."""
-        key = tuple(constants.moved.items())
-        if key not in self._known:
-            load = self.source(constants)
-            self._known[key] = load, replay(load), list(constants.used)
-        load, played, used = self._known[key]
-        constants.used.update(dict.fromkeys(used))
-        return load, played
-
-    def answer(self, moves: Sequence[tuple[str, str]]) -> Prediction:
-        """As of `predict`."""
-        try:
-            return self.either(moves)
-        except NotApplicable as error:
-            names = " and ".join(name for name, _ in moves)
-            raise RltraceError(f"{names} cannot be moved here: {error}", CANNOT_TELL) from None
-
-    def either(self, moves: Sequence[tuple[str, str]]) -> Prediction:
-        """What the moves do; where the run may have been one of two, both answers in one. A replay
-        that is off the run is none of them. Errors: `NotApplicable`, too."""
-        other = self.instead
-        if other is None:
-            return _of_one(self, moves)
-        try:
-            found = _of_one(self, moves)
-        except OffTheRun:
-            return _of_one(other, moves)
-        try:
-            return _joined(found, _of_one(other, moves))
-        except OffTheRun:
-            return found
+    unfitted_error: float
 
 
 def baseline(source: Source) -> Baseline:
     """The replay of the job as it is, against its measured step where there is one."""
     constants = Constants()
-    load, played = _Asked(source).at(constants)
+    load = source(constants)
+    played = replay(load)
     return Baseline(
-        _step_s(load, played), played.step_s, load.placement, load.devices, walls(load, played),
-        played.lags, rests_on(load, load, constants), replay_error(load),
+        _step_s(load, played), played.step_s, load.placement, load.devices, played.lags,
+        rests_on(load, load, constants), replay_error(load),
     )  # fmt: skip
 
 
@@ -151,44 +88,56 @@ def predict(source: Source, moves: Sequence[tuple[str, str]]) -> Prediction:
     Errors: `RltraceError` for an unknown lever, a value without sense, or a lever that does not
     apply to the workload; `OffTheRun` where the replay of the run as it was is not near it.
     """
-    return _Asked(source).answer(moves)
+    return predictor(source)(moves)
 
 
 def predictor(source: Source) -> Callable[[Sequence[tuple[str, str]]], Prediction]:
-    """`predict` for one source, which replays it as it is only once for all questions. What then
-    binds it leaves out (`walls` is empty): that would take a replay of the actors alone."""
-    return _Asked(source, binds=False).answer
+    """`predict` for one source, which makes its workload only once for all questions."""
+    known = _once(source)
+
+    def answer(moves: Sequence[tuple[str, str]]) -> Prediction:
+        try:
+            return _predicted(known, moves)
+        except NotApplicable as error:
+            names = " and ".join(name for name, _ in moves)
+            raise RltraceError(f"{names} cannot be moved here: {error}", CANNOT_TELL) from None
+
+    return answer
 
 
 def ranked(source: Source) -> tuple[Prediction, ...]:
     """All levers that apply, one at a time, the largest gain in goodput first. Errors: `OffTheRun`
     as for `predict`."""
-    found, asked = [], _Asked(source)
+    found, known = [], _once(source)
     for name, value in ((one.name, value) for one in LEVERS.values() for value in one.tries):
         with suppress(NotApplicable):
-            found.append(asked.either([(name, value)]))
+            found.append(_predicted(known, [(name, value)]))
     # What differs by rounding only stays in the order of the levers.
     return tuple(sorted(found, key=lambda p: -round(p.goodput_gain.middle, 9)))
 
 
-def _joined(one: Prediction, other: Prediction) -> Prediction:
-    """A range that has both, and what is in the middle of both."""
-    ranges = ("step_s", "gain", "goodput_gain", "useful_tokens_per_device_s",
-              "useful_tokens_per_usd")  # fmt: skip
-    joined = {name: getattr(one, name).joined(getattr(other, name)) for name in ranges}
-    return replace(
-        one,
-        **joined,
-        verdict=verdict_of(joined["goodput_gain"]),
-        walls=tuple(dict.fromkeys((*one.walls, *other.walls))),
-        rests_on=tuple(dict.fromkeys((*one.rests_on, *other.rests_on, _EITHER))),
-    )
+def _once(source: Source) -> Source:
+    """The source, which makes the workload under the same constants once."""
+    made: dict[tuple[tuple[str, float], ...], tuple[Workload, list[str]]] = {}
+
+    def known(constants: Constants) -> Workload:
+        key = tuple(constants.moved.items())
+        if key not in made:
+            load = source(constants)
+            made[key] = load, list(constants.used)
+        load, used = made[key]
+        constants.used.update(dict.fromkeys(used))
+        return load
+
+    return known
 
 
-def _of_one(asked: _Asked, moves: Sequence[tuple[str, str]]) -> Prediction:
+def _predicted(source: Source, moves: Sequence[tuple[str, str]]) -> Prediction:
+    """As of `predict`. Errors: `NotApplicable`, too."""
     chosen = sorted(((lever(name), value) for name, value in moves), key=lambda m: m[0].order)
     constants = Constants()
-    before, base = asked.at(constants)
+    before = source(constants)
+    base = replay(before)
     chosen = _with_split(before, base, chosen)
     after = _moved(before, base, chosen, constants)
     if is_off(before):
@@ -199,7 +148,8 @@ def _of_one(asked: _Asked, moves: Sequence[tuple[str, str]]) -> Prediction:
     for name in constants.used:
         for end in (table()[name].low, table()[name].high):
             other = Constants({name: end})
-            load, as_it_was = asked.at(other)
+            load = source(other)
+            as_it_was = replay(load)
             changed = _moved(load, as_it_was, chosen, other)
             at_ends.append(_gains(load, as_it_was, changed, replay(changed)))
     others = list(otherwise(before, after))
@@ -230,7 +180,6 @@ def _of_one(asked: _Asked, moves: Sequence[tuple[str, str]]) -> Prediction:
         lags=played.lags,
         mean_lag=played.mean_lag,
         stale_share=played.stale_share,
-        walls=walls(after, played) if asked.binds else (),
         rests_on=rests_on(before, after, constants, [says for says, _ in others]),
     )
 
@@ -331,62 +280,3 @@ def verdict_of(gain: Estimate) -> str:
     if abs(gain.middle - 1) <= _ALIKE:
         return NO_GAIN
     return UNSURE if gain.low < 1 < gain.high else FASTER if gain.middle > 1 else SLOWER
-
-
-# --- which resource binds a workload in its placement
-
-_ACTORS = (Stage.ROLLOUT, Stage.REWARD)
-_BALANCED = 0.9  # what takes at least this part of the longest binds with it
-
-
-def walls(workload: Workload, played: Replay) -> tuple[str, ...]:
-    """The resources that bind, the first the most. Where stages take turns it is the largest of
-    them. Where chains overlap it is the slower one (how fast the actors would be if the learner
-    took no time, against the learner on its own), and both where they are nearly as slow."""
-    stages = played.stages_s
-    actors = {s: stages[s] for s in _ACTORS if s in stages}
-    weights = {s: stages[s] for s in MOVES if s in stages}
-    learner = {s: x for s, x in stages.items() if s not in (*_ACTORS, *MOVES)}
-    if _tools_bind(workload):
-        actors.pop(Stage.ROLLOUT, None)  # which runs here and there meanwhile
-        actors[Stage.ENV] = played.learner_waits_s - actors.get(Stage.REWARD, 0.0)
-    if workload.placement not in OVERLAPPING:
-        return _near(_by_resource({**actors, **learner, **weights}))
-    alone = replay(replace(workload, serial_s={}, rest_s=0.0, sync=Sync()))
-    weights_s = sum(weights.values()) * (1 - workload.sync.overlap)
-    chain_s = {
-        _largest(actors): alone.step_s,
-        _largest(learner): played.step_s - played.learner_waits_s - weights_s,
-        RESOURCE_OF[Stage.SYNC]: weights_s,
-    }
-    chain_s.pop("", None)
-    return _near(chain_s)
-
-
-def _tools_bind(workload: Workload) -> bool:
-    """Whether a sample waits for its tools longer than it decodes."""
-    env_s = float(np.mean([batch.env_s.mean() for batch in workload.batches]))
-    tokens = float(np.mean([batch.tokens.mean() for batch in workload.batches]))
-    engine = workload.engine
-    running = min(engine.slots, len(workload.batches[0].tokens) / engine.workers)
-    return env_s > tokens * (engine.token_s + engine.shared_token_s * running)
-
-
-def _by_resource(stages: dict[Stage, float]) -> dict[str, float]:
-    found: dict[str, float] = defaultdict(float)
-    for stage, seconds in stages.items():
-        found[RESOURCE_OF.get(stage, "")] += seconds
-    found.pop("", None)
-    return found
-
-
-def _largest(stages: dict[Stage, float]) -> str:
-    found = _by_resource(stages)
-    return max(found, key=found.__getitem__, default="")
-
-
-def _near(found: dict[str, float]) -> tuple[str, ...]:
-    """The names of the largest value and of those that are nearly as large."""
-    most = max(found.values(), default=0.0)
-    near = [name for name, seconds in found.items() if seconds and seconds >= _BALANCED * most]
-    return tuple(sorted(near, key=lambda name: -found[name]))

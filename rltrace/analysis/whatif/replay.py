@@ -26,7 +26,7 @@ import numpy as np
 from rltrace.analysis.order_statistics import Floats
 from rltrace.analysis.whatif.actors import Actors, Group
 from rltrace.analysis.whatif.events import Clock
-from rltrace.analysis.whatif.workload import AT_ONCE, Played, Workload, played
+from rltrace.analysis.whatif.workload import AT_ONCE, Workload
 from rltrace.trace.vocabulary import Stage
 
 _STEPS = 5
@@ -36,18 +36,15 @@ _FURTHEST = 32  # steps that generation may be ahead; room for more makes no ste
 
 @dataclass(frozen=True)
 class Replay:
-    """Means over steps in which the job runs evenly, seconds a step. `stages_s` is how long each
-    stage worked, `learner_waits_s` how long the learner waited for samples and `rollout_idle_s` how
-    long no engine ran. `lags` are shares of the trained groups by lag, `stale_share` is the part of
-    the groups that came too late. `beside` is the part of the time of generation, of verdicts, of
-    the actors' reference pass and of the learner during which another of them went on: where they
-    share cores by each of the learner's stages, else of all of them together (`Stage.TRAIN`)."""
+    """Means over steps in which the job runs evenly, seconds a step. `learner_waits_s` is how long
+    the learner waited for samples. `lags` are shares of the trained groups by lag, `stale_share` is
+    the part of the groups that came too late. `beside` is the part of a stage's time during which
+    another one went on (all stages of a learner that shares no cores are its `Stage.TRAIN`)."""
 
     step_s: float
     steps_s: tuple[float, ...]
     stages_s: dict[Stage, float]
     learner_waits_s: float
-    rollout_idle_s: float
     lags: dict[int, float]
     stale_share: float
     beside: dict[Stage, float]
@@ -58,19 +55,10 @@ class Replay:
         return sum(lag * share for lag, share in self.lags.items())
 
 
+@lru_cache(maxsize=128)
 def replay(workload: Workload) -> Replay:
     """Plays the workload until it runs evenly; what was played lately is not played again."""
-    return _replayed(played(workload))
-
-
-def forget() -> None:
-    """Whatever was played is played again: for measurements."""
-    _replayed.cache_clear()
-
-
-@lru_cache(maxsize=128)
-def _replayed(job: Played) -> Replay:
-    return Play(job.load).result()
+    return Play(workload).result()
 
 
 class Play:
@@ -283,7 +271,6 @@ class Play:
             steps_s=tuple(np.diff(counted[:, 0]).tolist()),
             stages_s={stage: seconds for stage, seconds in stages.items() if seconds > 0},
             learner_waits_s=waits_s,
-            rollout_idle_s=max(0.0, step_s - rollout_s),
             stale_share=stale / (stale + self.per_step) if stale else 0.0,
             lags={lag: n / total for lag, n in sorted(lags.items())} if total else {},
             beside=self.actors.meter.beside(),
@@ -295,15 +282,14 @@ class Play:
 _WARM = 3  # the first steps, which count for nothing
 _ALIKE = 3  # stretches in a row that are alike in a job that runs evenly
 _EVEN = 0.02  # by which they may differ
-_SAME = 1e-11  # of all that was counted: what rounding leaves
 _MOST_STRETCHES = 30
 
 
 class Tally:
-    """Counts of the steps of a replay. A stretch is so many steps that have the same work in each
-    of them; `streams`: generation runs ahead of the learner. `marks` are sums up to the end of each
-    step, the time first; `queued` is how many groups wait for the learner then, of `per_step` that
-    it takes, and `lags` those that it took in each step, by lag; the last goes on."""
+    """Counts of the steps of a replay. Stretches of so many steps have the same work in each of
+    them; `streams`: generation runs ahead of the learner. `marks` are sums up to the end of each
+    step, the time first; `queued` is how many groups wait for the learner then, and `lags` those
+    that it took in each step, by lag; the last goes on."""
 
     def __init__(self, stretch: int, streams: bool, per_step: int) -> None:
         self.stretch, self.streams, self.per_step = stretch, streams, per_step
@@ -320,20 +306,13 @@ class Tally:
         return steps >= 0 and steps % self.stretch == 0
 
     def is_over(self) -> bool:
-        """Whether the steps that count have been played, as a stretch ends. Where stages take turns
-        that is a stretch after the first steps. Where generation runs ahead the job begins with
-        nothing ready and all that may begin on its way, and it lasts until both sides run at one
-        rate: until three stretches take as long, and as much waits for the learner in each. Where
-        two are the same step by step the third is, too: it is counted, and not played."""
+        """Whether the steps that count have been played, as a stretch ends. Where generation runs
+        ahead that is once both sides run at one rate: three stretches take as long, and as much
+        waits for the learner in each."""
         stretches = (len(self.marks) - _WARM) // self.stretch
         if not self.streams:
             return stretches == 1
-        if stretches >= _ALIKE and (self._is_even() or stretches == _MOST_STRETCHES):
-            return True
-        if stretches < _ALIKE - 1 or not self._repeats():
-            return False
-        self._repeat()
-        return True
+        return stretches >= _ALIKE and (self._is_even() or stretches == _MOST_STRETCHES)
 
     def counted(self) -> tuple[Floats, Counter[int]]:
         """The marks of the steps that count, the one before them first, and their lags."""
@@ -346,22 +325,3 @@ class Tally:
         queued = np.reshape(self.queued[-_ALIKE * n :], (_ALIKE, n)).mean(axis=1)
         even = np.ptp(lasts) <= _EVEN * lasts.mean()
         return bool(even and np.ptp(queued) <= _EVEN * n * self.per_step)
-
-    def _repeats(self) -> bool:
-        """Whether the last two stretches are the same, step by step, in all that is counted."""
-        n = self.stretch
-        counted = np.array(self.marks[-2 * n - 1 :])
-        grown = np.diff(counted, axis=0).reshape(2, n, -1)
-        same = np.abs(grown[1] - grown[0]) <= _SAME * counted[-1]
-        return bool(
-            same.all()
-            and self.queued[-2 * n : -n] == self.queued[-n:]
-            and self.lags[-2 * n - 1 : -n - 1] == self.lags[-n - 1 : -1]
-        )
-
-    def _repeat(self) -> None:
-        """Counts the last stretch once more."""
-        n = self.stretch
-        passed = self.marks[-1] - self.marks[-n - 1]
-        self.marks += [mark + passed for mark in self.marks[-n:]]
-        self.lags[-1:-1] = self.lags[-n - 1 : -1]

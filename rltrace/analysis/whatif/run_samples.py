@@ -19,7 +19,7 @@ from rltrace.analysis.order_statistics import Floats
 from rltrace.analysis.steps import Steps
 from rltrace.analysis.whatif.engine_fit import Sequences
 from rltrace.analysis.whatif.workload import Batch
-from rltrace.trace.vocabulary import Fate, Finish
+from rltrace.trace.vocabulary import Fate
 
 if TYPE_CHECKING:
     from rltrace.trace.run import Run
@@ -42,7 +42,6 @@ class Samples(Sequences):
     first: Bools  # whether its time begins with its first token, and not before it
     verdict_s: Floats
     judged_s: Floats  # when the verdict began; NaN: unknown
-    failed: Bools
     used_s: Floats  # when it was first trained on or dropped; NaN: unknown
     used: float  # samples a step that were trained on or dropped, but for stale ones; NaN: unknown
 
@@ -50,16 +49,6 @@ class Samples(Sequences):
     def spread(self) -> bool:
         """Whether the samples of a group run on several engines."""
         return _apart(self.group, self.worker) > 0.5
-
-    def last_ready_s(self, starts_s: Floats) -> Floats:
-        """When the last of the samples that are used in each step was generated and judged, by when
-        the steps start; infinite where none is known."""
-        ready_s = self._ready_s()
-        step = np.searchsorted(starts_s, self.used_s, side="right") - 1
-        mine = (step >= 0) & ~np.isnan(self.used_s)
-        last_s = np.full(len(starts_s), -np.inf)
-        np.maximum.at(last_s, step[mine], ready_s[mine])
-        return np.where(np.isinf(last_s), np.inf, last_s)
 
     def steps_until_used(self, starts_s: Floats) -> Ints:
         """From the step in which a sample began to that which used it, of each that was used."""
@@ -90,7 +79,6 @@ def samples_of(run: Run, steps: Steps, placement: str) -> Samples | None:
     """The samples of `run`; None where none was recorded with its length."""
     steady = [steps.windows[i] for i in steps.steady]
     origin, last = steady[0].start_ns, steady[-1].end_ns
-    broken = f"{int(Finish.TIMEOUT)}, {int(Finish.ERROR)}"
     query = f"""
         select t.trajectory, t.process,
                coalesce(nullif(t."group", -1), t.trajectory) as sample_group,
@@ -99,7 +87,6 @@ def samples_of(run: Run, steps: Steps, placement: str) -> Samples | None:
                t.end_ns, response_tokens, (first_token_ns >= t.start_ns)::tinyint as first_seen,
                greatest(env_ns, 0) as env_ns,
                coalesce(verdict_ns, 0) as verdict_ns, coalesce(judged_ns, -1) as judged_ns,
-               (finish in ({broken}) or coalesce(unjudged, false))::tinyint as failed,
                coalesce(used_ns, -1) as used_ns
         from raw_grouped_trajectories t left join sample_verdicts v
              on t.trajectory = v.trajectory and t.trajectory <> -1
@@ -109,36 +96,32 @@ def samples_of(run: Run, steps: Steps, placement: str) -> Samples | None:
               and response_tokens > 0
     """
     trajectory, *found = columns(run, query)
-    order = np.lexsort((found[0], trajectory, found[2]))  # in less memory than an ordered query
-    del trajectory
-    found = [found.pop(0).take(order) for _ in range(len(found))]
-    if len(found[0]) and (found[9] > 0).any():  # after the last that was judged none was yet
-        found = [column[: np.flatnonzero(found[9] > 0)[-1] + 1] for column in found]
-    process, group, start, begin, end, tokens, first, env, verdict, judged, failed, used = found
-    if not len(process):
+    if not len(trajectory):
         return None
+    order = np.lexsort((found[0], trajectory, found[2]))  # in less memory than an ordered query
+    if (judged_in_order := found[9].take(order) > 0).any():  # after the last none was judged yet
+        order = order[: np.flatnonzero(judged_in_order)[-1] + 1]
+    process, group, start, begin, end, tokens, first, env, verdict, judged, used = (
+        column.take(order) for column in found
+    )
     starts = np.array([window.start_ns for window in steady], np.int64)
     batch = np.searchsorted(starts, start, side="right") - 1
     group, _ = numbered(group) if placement == "async" else numbered(batch, group)
     known = used > 0
     if _apart(group[known], np.searchsorted(starts, used[known], side="right")) > _SPLIT:
         group = np.arange(len(group))
-    del start
-    found = [used, failed, judged, verdict, env, first, tokens, end, begin, process]
-    del used, failed, judged, verdict, env, first, tokens, end, begin, process  # of a long run
-    return Samples(  # they are in memory twice else
+    return Samples(
         batch=batch,
-        worker=np.unique(found.pop(), return_inverse=True)[1],
+        worker=np.unique(process, return_inverse=True)[1],
         group=group,
-        begin_s=(found.pop() - origin) / 1e9,
-        end_s=(found.pop() - origin) / 1e9,
-        tokens=found.pop().astype(np.float64),
-        first=found.pop().astype(np.bool_),
-        env_s=found.pop() / 1e9,
-        verdict_s=found.pop() / 1e9,
-        judged_s=_since(found.pop(), origin),
-        failed=found.pop().astype(np.bool_),
-        used_s=_since(found.pop(), origin),
+        begin_s=(begin - origin) / 1e9,
+        end_s=(end - origin) / 1e9,
+        tokens=tokens.astype(np.float64),
+        first=first.astype(np.bool_),
+        env_s=env / 1e9,
+        verdict_s=verdict / 1e9,
+        judged_s=_since(judged, origin),
+        used_s=_since(used, origin),
         used=_used(run, origin, last) / len(steady),
     )
 

@@ -11,16 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from rltrace.analysis import order_statistics as orders
-from rltrace.analysis.order_statistics import Floats
-from rltrace.analysis.whatif.constants import (
-    MECHANISMS,
-    PEAK_TFLOPS,
-    Constants,
-    train_mfu,
-    transfer_s,
-    weight_bytes,
-)
+from rltrace.analysis.order_statistics import lognormal_values
+from rltrace.analysis.whatif.constants import PEAK_TFLOPS, Constants, train_mfu, weight_bytes
 from rltrace.analysis.whatif.replay import replay
 from rltrace.analysis.whatif.workload import PLACEMENTS, Batch, Engine, Sync, Workload
 from rltrace.trace.errors import RltraceError, WrongUsage
@@ -29,7 +21,6 @@ from rltrace.trace.texts import parsed_toml
 from rltrace.trace.vocabulary import Stage
 
 _SAMPLES, _GROUP = 96, 4  # that are played for a batch of any size, and of each group
-_HALVINGS = 8
 _BATCHES = 6  # orders in which the same lengths come
 
 _LEARNER = ("reference", "logprob", "value", "train", "data", "checkpoint", "eval", "other")
@@ -39,12 +30,12 @@ _KEYS: dict[str, dict[str, type]] = {
          "lag_bound": float, "chunks": float, "useful_tokens": float},
     "stages": dict.fromkeys(_STAGES, float),
     "rollout": {"throughput_s": float, "prompts": float, "samples": float, "mean_tokens": float,
-                "cap_tokens": float, "variation": float, "slots": float},
-    "reward": {"workers": float, "scoring": str},
+                "cap_tokens": float},
+    "reward": {"scoring": str},
     "devices": {"shared": float, "rollout": float, "train": float, "name": str,
                 "usd_per_hour": float},
-    "model": {"parameters": float, "active": float},
-    "sync": {"mechanism": str, "overlap": float},
+    "model": {"parameters": float},
+    "sync": {"overlap": float},
 }  # fmt: skip
 
 
@@ -68,7 +59,9 @@ class Stated:
         stage_s = {stage: self.number("stages", stage, 0.0) for stage in _STAGES}
         rests: list[str] = []
         tail_s, work_s = self._tail(stage_s["rollout"], constants, rests)
-        lengths = self._lengths(constants)
+        # Without a cap the longest is 1 token.
+        lengths = lognormal_values(_SAMPLES, 1.0, constants["log_deviation"])
+        lengths *= (self._cap or 1.0) / float(lengths.max())
         useful = self.useful_tokens
         order = np.random.default_rng(0)
         batches = tuple(
@@ -103,7 +96,11 @@ class Stated:
             reward_workers=1,
             scoring=self.text("reward", "scoring", "batch"),
             chunks=int(self.number("", "chunks", 1)),
-            sync=self._sync(stage_s["sync"], constants),
+            sync=Sync(
+                stage_s["sync"],
+                self.number("sync", "overlap", 0.0),
+                weight_bytes(self.number("model", "parameters")),
+            ),
             lag_bound=self.number("", "lag_bound", 1.0),
             devices=devices,
             useful_tokens=useful,
@@ -114,8 +111,6 @@ class Stated:
         if math.isnan(step_s):
             return made
         made = replace(made, measured_step_s=step_s)
-        if made.placement == "async":
-            made = _tail_that_fits(made)
         # What the stages do not explain is there, too.
         return replace(made, rest_s=max(0.0, step_s - replay(made).step_s))
 
@@ -130,91 +125,30 @@ class Stated:
         of_samples = self.samples * self.number("rollout", "mean_tokens")
         return self.number("", "useful_tokens", of_samples)
 
-    def _lengths(self, constants: Constants) -> Floats:
-        """Lengths in tokens where the file tells their scale, else with 1 for the longest."""
-        mean, cap = self.number("rollout", "mean_tokens"), self.number("rollout", "cap_tokens")
-        deviation = self._log_deviation(constants)
-        if not math.isnan(mean):
-            return orders.lognormal_values(_SAMPLES, mean, deviation, cap if cap > 0 else math.inf)
-        lengths = orders.lognormal_values(_SAMPLES, 1.0, deviation)
-        longest = cap if cap > 0 else 1.0
-        return lengths * (longest / float(lengths.max()))
-
-    def _log_deviation(self, constants: Constants) -> float:
-        stated = self.number("rollout", "variation")
-        return constants["log_deviation"] if math.isnan(stated) else orders.log_deviation(stated)
-
     def _tail(
         self, rollout_s: float, constants: Constants, rests: list[str]
     ) -> tuple[float, float]:
-        """Seconds of generation that are the longest sample's and seconds that are shared work."""
-        if not rollout_s:
-            return 0.0, 0.0
-        stated = self.number("rollout", "throughput_s")
+        """Seconds of generation that are the longest sample's and seconds that are shared work: as
+        stated, else by the cap at the pace of a draining batch, else by a constant."""
+        stated, cap = self.number("rollout", "throughput_s"), self._cap
+        if not rollout_s or self.placement == "async":  # its seconds are those of the work alone
+            return 0.0, rollout_s
         if not math.isnan(stated):
             return rollout_s - stated, stated
-        tail_s = self._longest_s(rollout_s, constants, rests)
-        if self.placement == "async":  # what is stated is how long the work takes without a barrier
-            if math.isnan(tail_s):
-                share = constants["tail_share"]
-                tail_s = rollout_s * share / (1 - share)
-            return tail_s, rollout_s
-        if math.isnan(tail_s):
-            rests.append("neither lengths nor a cap are stated that tell the tail of generation")
+        if cap:
+            tail_s = cap / constants["tail_tokens_per_s"]
+            if tail_s > constants["most_tail"] * rollout_s:
+                rests.append("a response of the longest length alone would outlast generation")
+                tail_s = constants["most_tail"] * rollout_s
+        else:
+            rests.append("no cap is stated that tells the tail of generation")
             tail_s = rollout_s * constants["tail_share"]
         return tail_s, rollout_s - tail_s
 
-    def _longest_s(self, rollout_s: float, constants: Constants, rests: list[str]) -> float:
-        """How long the longest sample runs on while the batch drains; NaN: nothing tells."""
-        mean, cap = self.number("rollout", "mean_tokens"), self.number("rollout", "cap_tokens")
-        cap = cap if cap > 0 else math.inf
-        slots, n = self.number("rollout", "slots"), self.samples
-        if n > 0 and mean > 0 and slots > 0:
-            lengths = orders.lognormal_values(
-                min(int(n), 4096), mean, self._log_deviation(constants)
-            )
-            lengths = np.random.default_rng(0).permutation(np.minimum(lengths, cap))
-            places = max(1, round(slots * len(lengths) / n))
-            span = orders.makespan(lengths.tolist(), places)
-            rests.append("the tail follows from the stated lengths in waves through the slots")
-            return rollout_s * (1 - float(lengths.sum()) / places / span)
-        if mean > 0 and n > 0:
-            longest = mean * orders.longest_of_lognormal(
-                int(n), self._log_deviation(constants), cap / mean
-            )
-        else:
-            longest = cap
-        if math.isinf(longest):
-            return math.nan
-        tail_s = longest / constants["tail_tokens_per_s"]
-        if tail_s > constants["most_tail"] * rollout_s:
-            rests.append("a response of the longest length alone would outlast generation")
-            tail_s = constants["most_tail"] * rollout_s
-        return tail_s
-
-    def _sync(self, seconds: float, constants: Constants) -> Sync:
-        bytes = weight_bytes(self.number("model", "parameters"))
-        mechanism = self.text("sync", "mechanism")
-        if not seconds and mechanism and not math.isnan(bytes):
-            seconds = transfer_s(mechanism, bytes, constants)
-        return Sync(seconds, self.number("sync", "overlap", 0.0), bytes)
-
-
-def _tail_that_fits(made: Workload) -> Workload:
-    """With the longest tail, up to the one assumed, at which the step is not longer than it was."""
-
-    def with_part(part: float) -> Workload:
-        return replace(made, engine=replace(made.engine, token_s=made.engine.token_s * part))
-
-    def fits(part: float) -> bool:
-        return replay(with_part(part)).step_s <= made.measured_step_s
-
-    if fits(1.0):
-        return made
-    longest = 0.0
-    for halving in range(1, _HALVINGS + 1):
-        longest += 0.5**halving * fits(longest + 0.5**halving)
-    return with_part(longest)
+    @property
+    def _cap(self) -> float:
+        """Tokens at which responses are cut; 0 where that is not stated."""
+        return self.number("rollout", "cap_tokens", 0.0)
 
 
 def read_stages(path: Path) -> Stated:
@@ -269,12 +203,9 @@ def _checked(table: str, values: Mapping[str, Any], where: str) -> dict[str, Any
 
 
 def _check_sense(found: Stated, where: str) -> None:
-    sync = found.text("sync", "mechanism", "bucketed")
-    if sync not in MECHANISMS:
-        _refuse(where, f"sync.mechanism must be one of {', '.join(MECHANISMS)}, not {sync!r}")
     if found.number("sync", "overlap", 0.0) > 1:
         _refuse(where, "sync.overlap is a part of the update, 0 to 1")
-    for key in ("prompts", "samples", "slots"):
+    for key in ("prompts", "samples"):
         count = found.number("rollout", key, 1.0)
         if count < 1 or count != round(count):
             _refuse(where, f"rollout.{key} must be a whole number, 1 or more, not {count:g}")
@@ -282,25 +213,24 @@ def _check_sense(found: Stated, where: str) -> None:
     if "shared" in pools and pools & {"rollout", "train"}:
         _refuse(where, "devices are either shared or split into rollout and train")
     rollout_s = found.number("stages", "rollout", 0.0)
-    if found.number("rollout", "throughput_s") > rollout_s and found.placement != "async":
+    if found.number("rollout", "throughput_s") > rollout_s:
         _refuse(where, "rollout.throughput_s must not exceed the seconds of the stage")
     train_s = found.number("stages", "train", 0.0)
     if found.number("", "step_s") < max(rollout_s, train_s) * (found.placement != "async"):
         _refuse(where, "step_s is shorter than one of its stages")
-    active = found.number("model", "active", found.number("model", "parameters"))
-    tokens = found.useful_tokens
+    parameters, tokens = found.number("model", "parameters"), found.useful_tokens
     devices = found.number("devices", "shared", found.number("devices", "train"))
     device = found.text("devices", "name")
     if device not in PEAK_TFLOPS or not train_s * devices:
         return
-    mfu = train_mfu(active, tokens, train_s, devices, PEAK_TFLOPS[device])
+    mfu = train_mfu(parameters, tokens, train_s, devices, PEAK_TFLOPS[device])
     most = Constants()["highest_mfu"]
     if mfu > most:
-        raise WrongUsage(
-            f"a learner step of {train_s:g} s is refused: {tokens:,.0f} tokens through "
-            f"{active / 1e9:g}B parameters on {devices:g} {device} would be "
-            f"{100 * mfu:.0f} % MFU; above {100 * most:.0f} % nothing runs, so it takes at least "
-            f"{mfu * train_s / most:.1f} s"
+        _refuse(
+            where,
+            f"{tokens:,.0f} tokens through {parameters / 1e9:g}B parameters in {train_s:g} s on "
+            f"{devices:g} {device} would be {100 * mfu:.0f} % MFU: training takes at least "
+            f"{mfu * train_s / most:.1f} s",
         )
 
 

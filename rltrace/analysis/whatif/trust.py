@@ -8,13 +8,12 @@ from dataclasses import replace
 
 from rltrace.analysis.whatif.constants import Constants, table
 from rltrace.analysis.whatif.replay import Replay, replay
-from rltrace.analysis.whatif.workload import OVERLAPPING, Workload, played
+from rltrace.analysis.whatif.workload import OVERLAPPING, Workload
 from rltrace.trace.errors import CANNOT_TELL, RltraceError
 
 MOST_ERROR = 0.3
-"""A replay that misses the measured step by more, either way, has another idea of who waits for
-whom than the job had: a fit would hide that, and no range was ever held against such a one. Those
-that were (docs/whatif.md) missed by 8 % at the most, with ranges of 11 % and more."""
+"""A replay that misses the measured step by more has another idea of who waits for whom than the
+job had: a fit would hide that. Those of docs/whatif.md missed by 9 % at the most."""
 
 _SOME_REST = 0.01  # of the step in no span; less is not worth a sentence
 _MUCH_REST = 0.05
@@ -30,8 +29,8 @@ class OffTheRun(RltraceError):
         if factor < 2:
             by = f"{100 * replay_error(load):+.0f} %"
         why = f"the replay of this run is off by {by}"
-        if not load.engine.sure:
-            why = "whether a sample keeps its place at its worker while its tool works is not known"
+        if load.untold:
+            why = f"{load.untold} is not known"
         super().__init__(
             f"cannot be predicted: {why}; trying it would tell (`rltrace experiment`)", CANNOT_TELL
         )
@@ -40,7 +39,7 @@ class OffTheRun(RltraceError):
 def is_off(load: Workload) -> bool:
     """Whether the replay of the run as it was, before any fit, misses its steps by too much, or
     nobody knows for what its samples waited."""
-    return abs(replay_error(load)) > MOST_ERROR or not load.engine.sure
+    return abs(replay_error(load)) > MOST_ERROR or bool(load.untold)
 
 
 def replay_error(load: Workload) -> float:
@@ -61,7 +60,7 @@ def otherwise(before: Workload, after: Workload) -> Iterator[tuple[str, Replay]]
             "samples that come too late are dropped, or trained on: the range has both",
             replay(replace(after, drops_stale=True)),
         )
-    changes = played(before) != played(after)
+    changes = replay(before) != replay(after)
     # Batches that ran all at once, or a stream, come to have more on the way than there ever was:
     # no limit of the engines was seen, and one may be near.
     seen = before.engine.seen_at_once
@@ -102,11 +101,6 @@ def rests_on(
         own = " : ".join(f"{after.devices[pool]:g}" for pool in ("rollout", "train"))
         said.append(f"devices are split {own} (rollout : training)")
     said += filter(None, more)
-    if before.one_more > 1 and "shared_cores" in constants.used:
-        said.append(
-            "other work keeps the cores busy: beside one more thread of the job each takes "
-            f"{before.one_more:.2f} times as long again"
-        )
     return (*said, *(table()[name].sentence() for name in constants.used))
 
 

@@ -1,15 +1,14 @@
 """What a step is made of, apart from who waits for whom: the input of a replay.
 
-Measured or stated makes no difference here. A placement then composes the same work in its way, so
-that barrier time (the longest of a batch) and throughput time (work over rate) both follow from one
-description. Seconds are wall-clock of one stage in one step.
+A placement composes the same work in its way, so barrier time (the longest of a batch) and
+throughput time (work over rate) both follow. Seconds are wall-clock of one stage in one step.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 
 from rltrace.analysis.order_statistics import Floats
 from rltrace.trace.vocabulary import Stage
@@ -18,7 +17,7 @@ PLACEMENTS = ("colocated", "disaggregated", "one-step-off", "async")
 OVERLAPPING = ("one-step-off", "async")
 """Placements in which actors and learner work at once."""
 
-GOES_ON, AT_ONCE, BETWEEN = "goes on", "stands still", "stands still between samples"
+GOES_ON, AT_ONCE = "goes on", "stands still"
 """What generation does while weights travel."""
 
 
@@ -47,9 +46,6 @@ class Engine:
     stands_for: float = 1.0  # sequences on one real engine for each that is played
     drafting: float = 0.0  # part of the published gain of speculative decoding
     tools_hold: bool = False  # else a sequence takes no slot while its tools work
-    turn_tokens: float = 0.0  # between tools, where turns take places one by one; 0: a tool halfway
-    returns_first: bool = False  # of such turns those after tools have the next place
-    sure: bool = True  # of that
     seen_at_once: float = math.inf  # of a stream without a limit, the most that a worker ever had
 
     def paced(self, factor: float) -> Engine:
@@ -73,14 +69,10 @@ class Sync:
 @dataclass(frozen=True, eq=False)
 class Workload:
     """A job's step. `serial_s` are the learner's stages, seconds by step; `reference_s` is a pass
-    on the actors' side, seconds a step. `scoring` says when a verdict may begin: once the whole
-    batch, its group, or the sample itself has been generated. `chunks` is in how many parts the
-    learner takes a batch as it comes. `lag_bound` is in policy versions, and may be a fraction.
-
-    `devices` counts by pool ("rollout", "train"; or "shared"); empty: unknown, and no stage's
-    device count changes. `useful_tokens` is what a step trains on that counts.
-    `rests_on` is what is not from the trace or the user's figures, in sentences.
-    """
+    on the actors' side. `scoring` says what has to be generated before a verdict begins: the batch,
+    its group, or the sample. `chunks` is in how many parts the learner takes a batch. `devices`
+    counts by pool ("rollout", "train"; or "shared"; empty: unknown), `rests_on` is what is not from
+    the trace or the user's figures, in sentences."""
 
     placement: str
     batches: tuple[Batch, ...]
@@ -104,7 +96,6 @@ class Workload:
     devices: Mapping[str, float] = field(default_factory=dict)
     device_kind: str = "GPU"
     shares_cores: bool = False  # no GPUs, and no more cores than workers
-    one_more: float = 1.0  # times as long as work takes once one more thread wants a core
     useful_tokens: float = math.nan
     useful_share: float = 1.0  # of them, after a change that costs or saves some
     usd_per_device_hour: float = math.nan
@@ -114,9 +105,8 @@ class Workload:
     # Logarithm of the replay's step over the measured one, before any fit. NaN: the replay is made
     # of stage seconds, and would be held against itself (unless it is off even so).
     model_error: float = math.nan
-    failed_share: float = 0.0
     rests_on: tuple[str, ...] = ()
-    instead: Workload | None = None  # the run may as well have been this one
+    untold: str = ""  # what nobody knows, without which nothing can be predicted
 
     @property
     def without_samples(self) -> bool:
@@ -127,8 +117,7 @@ class Workload:
     def places_told(self) -> bool:
         """Whether it is known of samples that call tools how many of them a worker runs."""
         in_tools = any(batch.env_s.any() for batch in self.batches)
-        told = self.engine.tools_hold or self.engine.turn_tokens > 0
-        return told or not in_tools or not self.steps
+        return self.engine.tools_hold or not in_tools or not self.steps
 
     @property
     def streams(self) -> bool:
@@ -173,35 +162,3 @@ class Workload:
         """Mean seconds a step of one of the learner's stages."""
         series = self.serial_s.get(stage, ())
         return sum(series) / len(series) if series else 0.0
-
-
-# --- which workloads are the same to a replay: levers, constants and walls ask for many that are
-
-NOT_PLAYED = frozenset({
-    "devices", "device_kind", "one_more", "useful_tokens", "useful_share",
-    "usd_per_device_hour", "measured_step_s", "steps", "step_deviation", "model_error",
-    "failed_share", "rests_on", "instead", "bound_stated",
-})  # fmt: skip
-"""Figures of a workload that no replay reads. One that is not here makes workloads differ."""
-
-_PLAYED = tuple(
-    one.name for one in fields(Workload) if one.name not in {*NOT_PLAYED, "batches", "serial_s"}
-)
-
-
-@dataclass(frozen=True)
-class Played:
-    """A workload that equals all of which a replay plays the same."""
-
-    what: tuple[object, ...]
-    load: Workload = field(compare=False, repr=False)
-
-
-def played(load: Workload) -> Played:
-    """The workload as what is played of it."""
-    figures = (getattr(load, name) for name in _PLAYED)
-    samples = (
-        (b.tokens.tobytes(), b.env_s.tobytes(), b.verdict_s.tobytes(), b.group)
-        for b in load.batches
-    )
-    return Played((*figures, *load.serial_s.items(), *samples), load)

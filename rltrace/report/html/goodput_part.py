@@ -1,21 +1,18 @@
-"""Goodput as a cascade of its factors, and where the wall-clock and the tokens went."""
+"""Goodput in words, and where the wall-clock went."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 
-from rltrace.analysis.cascade import USEFUL, Cascade, Factor
+from rltrace.analysis.cascade import Cascade
 from rltrace.analysis.summary import Summary
 from rltrace.report import units
 from rltrace.report.goodput_section import cascade_section, goodput_section
 from rltrace.report.html import parts
 from rltrace.report.html.drawing import WIDTH, Axis, box, drawing, label, line
-from rltrace.report.html.markup import Html, tag
+from rltrace.report.html.markup import Html
 
-_PEAK = "peak rate"
-_NAME, _END, _LOST = 190.0, 660.0, 830.0
-_ROW = 38.0
 _LEAST_SHARE = 0.005
 _LETTER = 6.3  # pixels
 
@@ -26,70 +23,10 @@ def goodput_part(summary: Summary) -> parts.Part:
         why = "an imported log tells no wall-clock" if summary.run.imported else "no step was begun"
         below = parts.missing(f"What goodput is made of is not known: {why}.")
     else:
-        pictures = [_cascade(cascade), _wall_clock(cascade), _tokens(cascade)]
-        below = parts.under(
-            cascade_section(cascade), *(parts.picture(one) for one in pictures if one)
-        )
+        clock = _wall_clock(cascade)
+        shown = parts.picture(clock) if clock else None
+        below = parts.under(cascade_section(cascade), shown)
     return parts.part("goodput", "Goodput", section.title, parts.told(section), below)
-
-
-def _cascade(cascade: Cascade) -> parts.Picture | None:
-    """From the rate while at work down to what was useful and fresh, factor by factor."""
-    peak = next(one for one in cascade.factors if one.name == _PEAK)
-    if math.isnan(peak.value) or not peak.value:
-        return None
-    device = cascade.device or "device"
-    unit = f"/{device}-s"
-    axis = Axis(0, peak.value, _NAME, _END)
-    rows = [_row(0, "generated while at work", 0.0, peak.value, axis, units.count(peak.value))]
-    numbers: list[tuple[str, ...]] = [(_PEAK, "", f"{units.count(peak.value)} {unit}", "")]
-    level = peak.value
-    for factor in (one for one in cascade.factors if one.name != _PEAK):
-        left = level * factor.value
-        known = not math.isnan(factor.value)
-        said = f"× {units.share(factor.value)}" if known else f"unknown: {factor.basis}"
-        if known and level - left > 0:
-            said += f"\t−{units.count(level - left)}"
-        rows.append(_row(len(rows), factor.name, level, left, axis, said))
-        numbers.append(_numbers(factor, level, left, unit))
-        level = left
-        if not known:
-            break
-    else:
-        rows.append(_row(len(rows), "goodput", 0.0, level, axis, units.count(level), "goodput"))
-        numbers.append(("goodput", "", f"{units.count(level)} {unit}", ""))
-    return parts.Picture(
-        key="cascade",
-        title="From what was generated to what was useful and fresh",
-        says=f"Tokens per {device}-second of the whole run: each factor leaves "
-        "the solid part of what was there before.",
-        around=parts.legend([("bar", "left"), ("lost", "lost to this factor")]),
-        drawing=drawing(_ROW * len(rows) + 6, *rows, title="Goodput as a cascade of its factors"),
-        columns=("factor", "value", "left", "lost"),
-        rows=numbers,
-    )
-
-
-def _row(n: int, name: str, before: float, left: float, axis: Axis, said: str,
-         kind: str = "bar") -> Html:  # fmt: skip
-    y = n * _ROW + 4
-    drawn = [label(_NAME - 10, y + 19, name, "end", "name")]
-    if not math.isnan(left):
-        drawn.append(box(axis(0), y, axis.length(left), _ROW - 12, kind))
-    if before and not math.isnan(left) and before > left:
-        drawn.append(box(axis(left), y, axis(before) - axis(left), _ROW - 12, "lost"))
-        drawn.append(line(axis(left), y + _ROW - 12, axis(left), y + _ROW, "link"))
-    value, _, lost = said.partition("\t")
-    drawn.append(label(_END + 14, y + 19, value, css="value"))
-    drawn.append(label(_LOST, y + 19, lost, "end", "tick"))
-    drawn.append(box(0, y - 4, WIDTH, _ROW, "hit", data_row=n))
-    return tag("g", *drawn)
-
-
-def _numbers(factor: Factor, before: float, left: float, unit: str) -> tuple[str, ...]:
-    lost = units.UNKNOWN if math.isnan(left) else f"{units.count(before - left)} {unit}"
-    kept = units.UNKNOWN if math.isnan(left) else f"{units.count(left)} {unit}"
-    return factor.name, units.share(factor.value), kept, lost
 
 
 def _wall_clock(cascade: Cascade) -> parts.Picture | None:
@@ -108,20 +45,6 @@ def _wall_clock(cascade: Cascade) -> parts.Picture | None:
         columns=("reason", "time", "share"),
         rows=[(name, units.seconds(s), units.share(share)) for name, s, share, _ in spent],
     )  # fmt: skip
-
-
-def _tokens(cascade: Cascade) -> parts.Picture | None:
-    if not cascade.tokens or not cascade.generated_tokens:
-        return None
-    kinds = {USEFUL: "goodput"}
-    fates = [(one.reason, one.share, kinds.get(one.reason, "lost")) for one in cascade.tokens]
-    return parts.Picture(
-        key="tokens",
-        title=f"What became of {units.count(cascade.generated_tokens)} generated tokens",
-        drawing=_stacked(fates, "Generated tokens by fate"),
-        columns=("fate", "tokens", "share"),
-        rows=[(t.reason, units.count(t.tokens), units.share(t.share)) for t in cascade.tokens],
-    )
 
 
 def _stacked(shares: Sequence[tuple[str, float, str]], title: str) -> Html:

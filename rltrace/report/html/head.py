@@ -11,7 +11,7 @@ from rltrace.analysis.stats.estimate import Estimate
 from rltrace.analysis.summary import Summary
 from rltrace.analysis.verdict import Verdict
 from rltrace.analysis.walls.wall import CANNOT_TELL, LIKELY, WEAK, Wall
-from rltrace.report import run_lines, units, verdict
+from rltrace.report import run_lines, verdict
 from rltrace.report.html.drawing import Axis, box, in_cell, line
 from rltrace.report.html.markup import NOTHING, Child, Html, join, prose, sentence, tag
 from rltrace.report.html.parts import Part, missing, of_section, part
@@ -31,19 +31,14 @@ def head_part(summary: Summary) -> Part:
     # What to do before why: who has five seconds reads this.
     advice = [tag("p", sentence(s), class_="advice") for s in sentences if s.startswith(_ADVICE)]
     evidence = [tag("li", sentence(s)) for s in sentences if not s.startswith(_ADVICE)]
-    tiles = (_step(summary), _goodput(summary), _lag(summary), _wall_clock(summary))
     body = tag(
         "section",
         tag("p", "Verdict ", tag("span", said, class_=f"chip {mood}"), class_="eyebrow"),
         tag("h1", prose(verdict.headline(summary)), id="verdict-heading"),
         _warnings(summary),
         *advice,
-        tag(
-            "div",
-            tag("ul", *evidence, class_="evidence") if evidence else None,
-            tag("div", tag("dl", *tiles, class_="tiles"), _unseen(summary)),
-            class_="columns",
-        ),
+        tag("ul", *evidence, class_="evidence") if evidence else None,
+        _unseen(summary),
         tag("p", tag("code", command), class_="command"),
         tag("p", prose(facts), _began(summary), class_="facts"),
         id="verdict",
@@ -74,52 +69,6 @@ def _unseen(summary: Summary) -> Html:
         return NOTHING
     where = tag("a", "why", href="#unseen")
     return tag("p", prose(f"Not seen: {listed(names)}"), " (", where, ").", class_="facts")
-
-
-def _tile(name: str, value: str, says: str) -> Html:
-    return tag("div", tag("dt", name), tag("dd", prose(value)), tag("dd", prose(says)))
-
-
-def _step(summary: Summary) -> Html:
-    step = summary.steps.step_s
-    if summary.steps.whole_run or not step.n:
-        return _tile("A step", units.UNKNOWN, "no step was completed")
-    count = f"n\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{step.n}"
-    says = f"p95 {units.seconds(step.p95)}, {count}"
-    if step.n > 1:
-        low, high = units.seconds(max(0.0, step.low)), units.seconds(step.high)
-        says = f"95 % {low} to {high}, {count}"
-    return _tile("A step, mean", units.seconds(step.mean), says)
-
-
-def _goodput(summary: Summary) -> Html:
-    goodput = summary.goodput
-    if goodput is None:
-        return _tile("Goodput", units.UNKNOWN, "nobody recorded what was trained on")
-    rate = goodput.useful_tokens_per_device_s
-    if math.isnan(rate):
-        return _tile("Goodput", units.UNKNOWN, goodput.devices.source)
-    return _tile(
-        "Goodput",
-        units.count(rate),
-        f"useful tokens per {goodput.devices.kind}-second, steady steps",
-    )
-
-
-def _lag(summary: Summary) -> Html:
-    lags = summary.staleness
-    if not lags.known_uses:
-        return _tile("Lag, mean", units.UNKNOWN, "no policy versions were recorded")
-    says = f"{lags.unit}; p95 {lags.p95_lag:.0f}, largest {lags.largest_lag}"
-    return _tile("Lag, mean", units.number(lags.mean_lag), says)
-
-
-def _wall_clock(summary: Summary) -> Html:
-    cascade = summary.cascade
-    if cascade is None:
-        return _tile("Recorded", units.seconds(summary.run.recorded_s), "wall-clock not told")
-    share = cascade.available_s / cascade.wall_s if cascade.wall_s else math.nan
-    return _tile("Wall-clock", units.seconds(cascade.wall_s), f"{units.share(share)} in steps")
 
 
 # --- what to do, and the eight walls: each prediction and cost is drawn into its row

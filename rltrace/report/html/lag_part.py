@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
-from rltrace.analysis.freshness import Freshness, LagPoint
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.staleness import LagHistory, lag_history
 from rltrace.analysis.summary import Summary
@@ -12,7 +9,7 @@ from rltrace.report import units
 from rltrace.report.freshness_section import curve_section, staleness_section
 from rltrace.report.html import drawing as draw
 from rltrace.report.html import parts
-from rltrace.report.html.markup import NOTHING, Html, join, tag
+from rltrace.report.html.markup import tag
 
 _LEVELS = 10
 _MOST_LAGS = 12
@@ -30,9 +27,7 @@ def lag_part(analysis: RunAnalysis, summary: Summary) -> parts.Part:
     shown = parts.picture(_history(history)) if history else None
     if lags.largest_lag == 0:
         return parts.of_section(section, "lag", "Staleness", shown)
-    points = [p for p in fresh.curve if p.lag is not None and p.enough]
-    curve = parts.picture(_curve(points, fresh)) if len(points) > 1 else None
-    cost = parts.under(curve_section(fresh), curve)
+    cost = parts.under(curve_section(fresh))
     return parts.of_section(section, "lag", "Staleness", shown, below=cost)
 
 
@@ -86,57 +81,3 @@ def _history(history: LagHistory) -> parts.Picture:
             for named, step, of in zip(steps, history.steps, counts, strict=True)
         ],
     )  # fmt: skip
-
-
-def _curve(points: list[LagPoint], fresh: Freshness) -> parts.Picture:
-    """ESS and clip share at each lag, with their intervals and limits."""
-    left, right, top, bottom, height = 62.0, draw.WIDTH - 10, 10.0, 170.0, 206.0
-    wide = (right - left) / len(points)
-    y = draw.Axis(0, 1, bottom, top)
-    drawn = []
-    for n, point in enumerate(points):
-        x = left + (n + 0.5) * wide
-        drawn.append(_estimate(x - 6, y, point.ess_share, point.ess_low, point.ess_high, "s-train"))
-        drawn.append(
-            _estimate(x + 6, y, point.clip_share, point.clip_low, point.clip_high, "s-sync")
-        )
-        drawn.append(draw.label(x, bottom + 16, str(point.lag), "middle", "tick"))
-    bound = fresh.bound
-    return parts.Picture(
-        key="lag-cost",
-        title="What counts at each lag",
-        says=f"Dashed: the limits, ESS at least {units.share(bound.ess_limit)} and clipped at most "
-        f"{units.share(bound.clip_limit)}. Lines are 95 % intervals.",
-        around=parts.legend(
-            [("s-train", "ESS: part of the tokens that counts"), ("s-sync", "clipped")]
-        ),
-        drawing=draw.drawing(
-            height,
-            draw.y_axis(y, left, right, (0, 0.25, 0.5, 0.75, 1), draw.percent),
-            draw.line(left, y(bound.ess_limit), right, y(bound.ess_limit), "limit s-train"),
-            draw.line(left, y(bound.clip_limit), right, y(bound.clip_limit), "limit s-sync"),
-            *drawn,
-            draw.label((left + right) / 2, height - 2, "lag, policy versions", "middle", "tick"),
-            draw.hits(left, wide, len(points), top, bottom),
-            title="Effective sample size and clip share by lag",
-        ),
-        columns=("lag", "ESS", "ESS 95 %", "clipped", "clipped 95 %", "n"),
-        rows=[
-            (
-                f"lag {p.lag}",
-                units.share(p.ess_share),
-                f"{units.share(p.ess_low)} to {units.share(p.ess_high)}",
-                units.share(p.clip_share),
-                f"{units.share(p.clip_low)} to {units.share(p.clip_high)}",
-                units.count(p.trajectories),
-            )
-            for p in points
-        ],
-    )
-
-
-def _estimate(x: float, y: draw.Axis, value: float, low: float, high: float, css: str) -> Html:
-    if math.isnan(value):
-        return NOTHING
-    interval = NOTHING if math.isnan(low) else draw.line(x, y(low), x, y(high), f"{css} interval")
-    return join(interval, tag("circle", cx=x, cy=y(value), r=4, class_=css))

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from rltrace.analysis.readiness import CANNOT_TELL, SEEN
 from rltrace.analysis.reward_curve import RewardCurve
 from rltrace.analysis.summary import Summary
 from rltrace.report import units
 from rltrace.report.coverage_section import coverage_section
 from rltrace.report.goodput_section import reward_section
 from rltrace.report.html import drawing as draw
-from rltrace.report.html.markup import Child, tag
+from rltrace.report.html.markup import tag
 from rltrace.report.html.parts import MOST_BARS, Part, Picture, missing, of_section, part, picture
 from rltrace.report.own_figures_section import own_figures_section
 from rltrace.report.probe_section import probe_section
@@ -84,14 +83,7 @@ def _reward(reward: RewardCurve) -> Picture:
 
 
 def checks_part(summary: Summary) -> Part:
-
-    def cell(row: int, column: int, said: str) -> Child:
-        if column != 1:
-            return None
-        mood = {SEEN: "sure", CANNOT_TELL: "open"}.get(said, "unsure")
-        return tag("span", said, class_=f"chip {mood}")
-
-    return of_section(checks_section(summary.verdict), "checks", "Checks", cell=cell)
+    return of_section(checks_section(summary.verdict), "checks", "Checks")
 
 
 def coverage_part(summary: Summary) -> Part:

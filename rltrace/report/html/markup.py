@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import json
 import re
 from typing import Any
 
@@ -67,11 +66,3 @@ def tag(name: str, *children: Child, **attributes: Any) -> Html:
 def _plain(value: Any) -> Any:
     """A coordinate with two decimals at most: a page has a great many of them."""
     return f"{value:.2f}".rstrip("0").rstrip(".") if isinstance(value, float) else value
-
-
-def embedded_json(value: object) -> Html:
-    """JSON for a data block of a page: nothing in it can end the block or open another."""
-    told = json.dumps(value, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
-    for sign in "<>&":
-        told = told.replace(sign, f"\\u{ord(sign):04x}")
-    return Html(told)

@@ -38,8 +38,7 @@ class Part:
 @dataclass(frozen=True)
 class Picture:
     """A picture and its numbers. What is drawn with `data-row="n"` is told by row n of the table
-    when it is pointed at; a tool tells that by itself. `says` stands below the title, `around`
-    between title and drawing."""
+    when it is pointed at. `says` stands below the title, `around` between title and drawing."""
 
     key: str
     title: str
@@ -48,7 +47,6 @@ class Picture:
     rows: Sequence[tuple[str, ...]]
     says: str = ""
     around: Html = NOTHING
-    is_tool: bool = False
 
 
 def part(key: str, short: str, title: str, *children: Child) -> Part:
@@ -141,10 +139,8 @@ def picture(of: Picture) -> Html:
         _scrolling(numbers),
         class_="short" if len(of.rows) <= _SHORT else None,
     )
-    shown = of.drawing
-    if not of.is_tool:
-        shown = tag("div", shown, class_="picture", tabindex="0", role="group",
-                    aria_label=f"{of.title}. Arrow keys read its values.")  # fmt: skip
+    shown = tag("div", of.drawing, class_="picture", tabindex="0", role="group",
+                aria_label=f"{of.title}. Arrow keys read its values.")  # fmt: skip
     return tag("figure", tag("figcaption", *caption), of.around, shown, opened, id=of.key)
 
 
@@ -163,8 +159,8 @@ COLOURED = (
     "rollout", "env", "reward", "reference", "logprob", "value", "train", "sync", "switch",
     "wait", "data", "checkpoint", "eval", "other", UNATTRIBUTED,
 )  # fmt: skip
-"""All that have a colour, in the order in which they are stacked. The style sheet and the timeline
-know them by these names."""
+"""All that have a colour, in the order in which they are stacked. The style sheet knows them by
+these names."""
 
 
 def css(stage: str) -> str:

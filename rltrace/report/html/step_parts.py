@@ -1,40 +1,35 @@
-"""Where the step goes: its waterfall, every step one by one, and the stages in figures."""
+"""Where the step goes: a usual step, every step one by one, and the stages in figures."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rltrace.analysis.stages import StageRow
-from rltrace.analysis.step_shapes import PARTS, StepShapes
+from rltrace.analysis.step_shapes import TypicalStep
 from rltrace.analysis.summary import StepTimes, Summary
 from rltrace.report import units
 from rltrace.report.html import drawing as draw
 from rltrace.report.html import parts
 from rltrace.report.html.markup import NOTHING, Child, Html, join, prose, tag
-from rltrace.report.html.packing import Columns
 from rltrace.report.own_figures_section import pointer
 from rltrace.report.sections import stages_section
-from rltrace.trace.vocabulary import word
+from rltrace.trace.vocabulary import Stage, word
 
-MOST_SHAPES = 240
 _LEFT, _RIGHT = 100.0, draw.WIDTH - 10
 _ROW, _TOP = 24.0, 8.0
-LEVELS = 20
-"""Degrees of how busy a stage was that a drawing tells apart."""
+_LEVELS = 20  # degrees of how busy a stage was
 _SEAM = 0.5  # by which neighbours overlap, or the ground would shine through
 _FAR = 1.6
 
 
-def step_part(shapes: StepShapes | None, summary: Summary) -> parts.Part:
+def step_part(summary: Summary) -> parts.Part:
     section = stages_section(summary, pointer(summary))
     pictures: list[Child] = []
-    if shapes is not None and len(shapes.stages):
-        pictures.append(parts.picture(_waterfall(shapes, summary)))
+    if summary.typical is not None and summary.typical.busy:
+        pictures.append(parts.picture(_waterfall(summary.typical, summary)))
     known = not summary.steps.exposed_unknown
     if not summary.steps.whole_run and summary.steps.times and known:
         pictures.append(parts.picture(_each_step(summary.steps.times)))
@@ -45,79 +40,46 @@ def step_part(shapes: StepShapes | None, summary: Summary) -> parts.Part:
     return parts.of_section(section, "step", "Where the step goes", *pictures, cell=_cells(summary))
 
 
-def _waterfall(shapes: StepShapes, summary: Summary) -> parts.Picture:
-    steps, whole_run = summary.steps, summary.steps.whole_run
-    mean = _waterfall_rows(shapes)
-    height = _TOP + _ROW * len(shapes.stages) + 44
-    length = units.seconds(steps.step_s.mean)
+def _waterfall(typical: TypicalStep, summary: Summary) -> parts.Picture:
+    """A row for each stage: stretches of equal degree as one rectangle."""
+    stages = [word(stage) for stage in Stage if word(stage) in typical.busy]
+    height = _TOP + _ROW * len(stages) + 44
     axis = draw.Axis(0, 1, _LEFT, _RIGHT)
-    rows = [
-        (word(stage), *(units.share(float(v)) for v in tenths))
-        for stage, tenths in zip(
-            shapes.stages, shapes.mean_busy.reshape(-1, 10, PARTS // 10).mean(axis=2), strict=True
-        )
-    ]
-    n = sum(steps.times[i].steady for i in shapes.places) if steps.times else 0
-    of = "the whole run" if whole_run else f"the mean of {units.plural(n, 'steady step')}"
+    drawn: list[Html] = []
+    for n, stage in enumerate(stages):
+        y, busy = _TOP + n * _ROW, np.asarray(typical.busy[stage])
+        width = (_RIGHT - _LEFT) / len(busy)
+        degrees = np.where(busy > 0, np.maximum(1, np.rint(busy * _LEVELS)), 0).astype(np.int64)
+        shades = [
+            draw.box(_LEFT + a * width, y + 3, (b - a) * width + _SEAM, _ROW - 6,
+                f"{parts.css(stage)} m{degree}")
+            for a, b, degree in draw.stretches(degrees)
+            if degree
+        ]  # fmt: skip
+        name = draw.label(_LEFT - 8, y + _ROW / 2 + 4, stage, "end", "name")
+        drawn.append(tag("g", name, *shades, data_row=n))
+    whole_run = summary.steps.whole_run
+    of = "the whole run" if whole_run else f"step {typical.step}, of median length"
     return parts.Picture(
         key="waterfall",
-        title="When each stage runs in a step" if not whole_run else "When each stage runs",
+        title="When each stage runs" if whole_run else "When each stage runs in a step",
         says="The stronger, the more of that moment any process is in the stage."
         + (parts.LAID_OUT if summary.run.laid_out else ""),
-        around=_step_chooser(shapes, summary),
         drawing=draw.drawing(
             height,
             draw.x_axis(axis, height - 40, (0, 0.2, 0.4, 0.6, 0.8, 1), draw.percent, _TOP),
-            tag("g", *mean, id="waterfall-rows"),
-            tag("text", f"of {of}: {length}", x=(_LEFT + _RIGHT) / 2, y=height - 6,
-                text_anchor="middle", class_="tick", id="waterfall-of"),
+            tag("g", *drawn, class_="waterfall"),
+            draw.label((_LEFT + _RIGHT) / 2, height - 6, f"{of}: {units.seconds(typical.seconds)}",
+                "middle", "tick"),
             title="For each stage, when in a step it runs",
         ),
         columns=("stage", *(f"{10 * i} to {10 * i + 10} % of it" for i in range(10))),
-        rows=rows,
+        rows=[
+            (stage, *(units.share(float(v)) for v in
+                      np.asarray(typical.busy[stage]).reshape(10, -1).mean(axis=1)))
+            for stage in stages
+        ],
     )  # fmt: skip
-
-
-def _waterfall_rows(shapes: StepShapes) -> list[Html]:
-    """A row for each stage: stretches of equal degree as one rectangle."""
-    width = (_RIGHT - _LEFT) / PARTS
-    rows = []
-    for n, (stage, busy) in enumerate(zip(shapes.stages, shapes.mean_busy, strict=True)):
-        y = _TOP + n * _ROW
-        shades = [
-            draw.box(_LEFT + a * width, y + 3, (b - a) * width + _SEAM, _ROW - 6,
-                f"{parts.css(word(stage))} m{degree}")
-            for a, b, degree in draw.stretches(_degrees(busy))
-            if degree
-        ]  # fmt: skip
-        name = draw.label(_LEFT - 8, y + _ROW / 2 + 4, word(stage), "end", "name")
-        rows.append(tag("g", name, *shades, data_row=n))
-    return rows
-
-
-def _degrees(busy: NDArray[Any]) -> NDArray[np.int64]:
-    """How busy stages were, from 0 to `LEVELS`; what ran at all is seen."""
-    return np.where(busy > 0, np.maximum(1, np.rint(busy * LEVELS)), 0).astype(np.int64)
-
-
-def _step_chooser(shapes: StepShapes, summary: Summary) -> Html:
-    """Controls for another step than the mean; they are of use with scripts only."""
-    if summary.steps.whole_run or len(shapes.places) < 2:
-        return NOTHING
-    times = [summary.steps.times[i] for i in shapes.places]
-    steady = [i for i, time in enumerate(times) if not time.warmup] or list(range(len(times)))
-    by_length = sorted(steady, key=lambda i: times[i].seconds)
-    named = (("mean", -1), ("median", by_length[len(by_length) // 2]), ("slowest", by_length[-1]))
-    buttons = (
-        tag("button", name, type="button", data_step=at, aria_pressed=str(at == -1).lower())
-        for name, at in named
-    )
-    slider = tag("input", type="range", min=0, max=len(times) - 1, value=named[1][1], step=1,
-                 aria_label="which step")  # fmt: skip
-    go = tag("button", "show it in the timeline", type="button", class_="go", hidden=True)
-    shown = tag("output", "the mean")
-    return tag("div", *buttons, slider, shown, go, class_="chooser", hidden=True,
-               id="step-chooser")  # fmt: skip
 
 
 def _each_step(times: Sequence[StepTimes]) -> parts.Picture:
@@ -156,8 +118,7 @@ def _each_step(times: Sequence[StepTimes]) -> parts.Picture:
     return parts.Picture(
         key="each-step",
         title="What held each step up",
-        says=f"Exposed time by stage; a bar's height is the step's length.{warm}{grouped}{above} "
-        "Click on a step to see it above.",
+        says=f"Exposed time by stage; a bar's height is the step's length.{warm}{grouped}{above}",
         around=parts.stage_legend(stages),
         drawing=draw.drawing(
             height,
@@ -225,28 +186,3 @@ def _bar(row: StageRow, axis: draw.Axis) -> Html:
         draw.box(0, 5, axis.length(tau), 12, f"{parts.css(row.name)} hidden-part"),
         draw.box(0, 5, axis.length(exposed), 12, parts.css(row.name)) if exposed else None,
     )
-
-
-def shapes_data(
-    shapes: StepShapes | None, summary: Summary
-) -> tuple[dict[str, Any] | None, Columns]:
-    """`(what the page has to know of the shapes of steps, how busy each stage was in degrees)`."""
-    times = summary.steps.times
-    if shapes is None or summary.steps.whole_run or not times:
-        return None, {}
-    shown = [times[i] for i in shapes.places]
-    about = {
-        "levels": LEVELS,
-        "parts": PARTS,
-        "left": _LEFT,
-        "right": _RIGHT,
-        "top": _TOP,
-        "row": _ROW,
-        "seam": _SEAM,
-        "stages": [parts.css(word(stage)) for stage in shapes.stages],
-        "places": list(shapes.places),
-        "steps": [time.step for time in shown],
-        "lengths": [units.seconds(time.seconds) for time in shown],
-        "barSize": len(draw.groups(len(times), parts.MOST_BARS)[0]),
-    }
-    return about, {"shapes": _degrees(shapes.busy).astype(np.uint8)}

@@ -1,4 +1,4 @@
-"""Weight movement: what an update is made of, and every update one by one."""
+"""Weight movement, and every update one by one."""
 
 from __future__ import annotations
 
@@ -6,14 +6,11 @@ import numpy as np
 
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.summary import Summary
-from rltrace.analysis.syncs import Syncs, Update
+from rltrace.analysis.syncs import Update
 from rltrace.report import units
 from rltrace.report.html import drawing as draw
 from rltrace.report.html import parts
 from rltrace.report.sections import syncs_section
-
-_SMALL = 0.01
-_REST = "in no phase"
 
 
 def sync_part(analysis: RunAnalysis, summary: Summary) -> parts.Part:
@@ -22,46 +19,8 @@ def sync_part(analysis: RunAnalysis, summary: Summary) -> parts.Part:
         if any(row.name == "sync" for row in summary.stages):
             why = "Only spans of syncs were recorded: how long, and not how many bytes or by what."
         return parts.part("sync", "Weight movement", "Weight movement", parts.missing(why))
-    pictures = []
-    if summary.syncs.phases and summary.syncs.updates:
-        pictures.append(_phases(summary.syncs))
-    if analysis.updates:
-        pictures.append(_each(analysis.updates))
-    section = syncs_section(summary)
-    return parts.of_section(section, "sync", "Weight movement", *map(parts.picture, pictures))
-
-
-def _phases(syncs: Syncs) -> parts.Picture:
-    whole = syncs.update_s.mean
-    spent = [(name, taken.mean, taken.p95) for name, taken in syncs.phases]
-    rest = whole - sum(mean for _, mean, _ in spent)
-    if rest > _SMALL * whole:
-        spent.append((_REST, rest, float("nan")))
-    axis = draw.Axis(0, whole or 1, 0, draw.WIDTH)
-    drawn, at = [], 0.0
-    for n, (name, mean, _) in enumerate(spent):
-        x, wide = axis(at), axis.length(mean)
-        drawn.append(draw.box(x, 2, max(0.5, wide - 1), 30, f"p-{name.replace(' ', '-')}"))
-        said = f"{name} {units.seconds(mean)}"
-        if wide > 6.6 * len(said):
-            drawn.append(draw.label(x + 2, 50, said, css="tick"))
-        drawn.append(draw.box(x, 0, wide, 54, "hit", data_row=n))
-        at += mean
-    size = syncs.bytes_per_update
-    bytes_ = f", {units.size(size.mean)} at {units.number(syncs.gb_per_s)} GB/s" if size.n else ""
-    return parts.Picture(
-        key="phases",
-        title="What an update is made of",
-        says=f"The mean of {units.plural(syncs.updates, 'update')}: "
-        f"{units.seconds(whole)}{bytes_}.",
-        around=parts.legend([(f"p-{name.replace(' ', '-')}", name) for name, _, _ in spent]),
-        drawing=draw.drawing(56, *drawn, title="Phases of a weight update"),
-        columns=("phase", "mean", "share", "p95"),
-        rows=[
-            (name, units.seconds(mean), units.share(mean / whole), units.seconds(p95))
-            for name, mean, p95 in spent
-        ],
-    )
+    shown = parts.picture(_each(analysis.updates)) if analysis.updates else None
+    return parts.of_section(syncs_section(summary), "sync", "Weight movement", shown)
 
 
 def _each(updates: tuple[Update, ...]) -> parts.Picture:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import count
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +16,6 @@ from rltrace.trace.vocabulary import Fate
 IN_FLIGHT, OF_PROCESS = "trajectories in flight", "in flight here"
 WAITING = "samples waiting for the learner"
 LARGEST_LAG, MEAN_LAG = "lag of what is trained on: largest", "lag of what is trained on: mean"
-RATE = "generated tokens/s"
 
 _UNITS = {
     "bytes": "bytes",
@@ -30,9 +27,6 @@ _UNITS = {
     "joules": "J",
 }
 """The unit that the last word of a counter's name states."""
-
-_MOST_BINS = 2000
-_SECOND = 1_000_000_000
 
 
 @dataclass(frozen=True)
@@ -65,7 +59,7 @@ def readings(scene: Scene, run: Run, texts: dict[int, str]) -> Points:
 
 
 def derived(scene: Scene, run: Run) -> list[Points]:
-    series = (*_in_flight(run), *_waiting(run), *_lags(run), *_rate(run))
+    series = (*_in_flight(run), *_waiting(run), *_lags(run))
     found = []
     for s in (s for s in series if len(s.time)):
         track = scene.counter(s.process, s.name, s.unit, COUNTERS)
@@ -124,45 +118,3 @@ def _lags(run: Run) -> list[Series]:
         Series(None, name, "versions", time, np.asarray(columns[column], np.float64))
         for name, column in ((LARGEST_LAG, "largest"), (MEAN_LAG, "mean"))
     ]
-
-
-def _rate(run: Run) -> list[Series]:
-    """Response tokens a second, in equal parts of the time: those of a trajectory are taken to come
-    evenly from its first to its last."""
-    columns = run.ask_columns(
-        "SELECT CASE WHEN first_token_ns BETWEEN start_ns AND end_ns THEN first_token_ns "
-        "ELSE start_ns END AS start_ns, end_ns, response_tokens FROM raw_trajectories "
-        "WHERE response_tokens > 0 AND end_ns > greatest(start_ns, first_token_ns)"
-    )
-    start, end = (np.asarray(columns[c]) for c in ("start_ns", "end_ns"))
-    if not len(start):
-        return []
-    tokens = np.asarray(columns["response_tokens"], np.float64)
-    width = _width(int(end.max() - start.min()))
-    first = int(start.min()) // width
-    edges = np.arange(first, int(end.max()) // width + 2) * width
-    value = np.diff(_before(start, end, tokens, edges)) / (width / _SECOND)
-    return [Series(None, RATE, "tokens/s", edges, np.append(value, 0.0))]
-
-
-def _width(length: int) -> int:
-    """The shortest of 1, 2, 5, 10, ... ms that cuts a time into no more than the most parts, ns."""
-    widths: Iterator[int] = (digit * 10**power for power in count(6) for digit in (1, 2, 5))
-    return next(width for width in widths if width * _MOST_BINS >= length)
-
-
-def _before(
-    start: Ints, end: Ints, tokens: NDArray[np.float64], edges: Ints
-) -> NDArray[np.float64]:
-    """Tokens that had come before each edge, if each trajectory's come evenly."""
-    origin = edges[0]
-    rate = tokens / (end - start)
-    total: NDArray[np.float64] = np.zeros(len(edges))
-    for moments, sign in ((start, 1.0), (end, -1.0)):
-        order = np.argsort(moments, kind="stable")
-        moment, slope = (moments[order] - origin).astype(np.float64), sign * rate[order]
-        begun = np.searchsorted(moments[order], edges, side="right")
-        slopes = np.append(0.0, np.cumsum(slope))[begun]
-        offsets = np.append(0.0, np.cumsum(slope * moment))[begun]
-        total += slopes * (edges - origin) - offsets
-    return total

@@ -18,7 +18,7 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 from rltrace.report.loopback import BoundedServer, names_loopback
-from rltrace.report.perfetto.counters import IN_FLIGHT, LARGEST_LAG, RATE, WAITING
+from rltrace.report.perfetto.counters import IN_FLIGHT, LARGEST_LAG, WAITING
 from rltrace.report.perfetto.slices import TITLES
 from rltrace.trace.errors import RltraceError
 
@@ -27,7 +27,7 @@ _OWN = "'self' 'unsafe-inline' 'unsafe-eval' 'wasm-unsafe-eval' blob: data:"
 _POLICY = f"default-src {_OWN}; connect-src {_OWN}"
 """The browser then asks nobody else: the UI looks for its authors' scripts on the internet."""
 
-_OF_RUN = f"^({'|'.join((*TITLES, IN_FLIGHT, WAITING, LARGEST_LAG, RATE))})$"
+_OF_RUN = f"^({'|'.join((*TITLES, IN_FLIGHT, WAITING, LARGEST_LAG))})$"
 _SHOWN_FIRST = [{"id": "dev.perfetto.PinTracksByRegex", "args": [_OF_RUN]}]
 """Commands of the UI: what is of the whole run stands on top. An older UI takes no notice."""
 

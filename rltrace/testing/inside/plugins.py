@@ -1,5 +1,5 @@
 """What tests ask of `rltrace.plugins`."""
 
-from rltrace.plugins import openrlhf
-from rltrace.plugins.openrlhf import VERSIONS
-from rltrace.plugins.streaming import StreamPublisher, is_seen
+from rltrace.testing.inside import finder
+
+__getattr__ = finder("plugins")

@@ -26,13 +26,11 @@ class Expression(Task):
         self.shell = shell
 
     def question(self, draw: random.Random) -> str:
-        """A number."""
         terms = draw.randint(self.config.shortest, self.config.longest)
         return str(sum(draw.randint(1, self.config.symbols) for _ in range(terms)))
 
     @property
     def longest_question(self) -> int:
-        """Digits of the largest number."""
         return len(str(self.config.longest * self.config.symbols))
 
     def solution(self, question: str) -> str:

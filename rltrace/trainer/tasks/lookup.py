@@ -23,13 +23,11 @@ class Lookup(Task):
         self.call_token = self.vocabulary - 1
 
     def solution(self, question: str) -> str:
-        """The value in the table."""
         draw = random.Random(f"table/{question}")
         return "".join(draw.choice(self.symbols) for _ in range(VALUE_LENGTH))
 
     @property
     def longest_response(self) -> int:
-        """The question, a call, a value and `ASK`, the value once more and the end token."""
         return self.config.longest + 1 + (VALUE_LENGTH + 1) + VALUE_LENGTH + 1
 
     def tool(self, prompt: Sequence[int], response: Sequence[int]) -> list[int] | None:

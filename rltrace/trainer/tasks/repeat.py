@@ -21,21 +21,17 @@ class Repeat(Task):
         self.counts = dict(zip(self.symbols, counts, strict=True))
 
     def question(self, draw: random.Random) -> str:
-        """One symbol."""
         return draw.choice(self.symbols)
 
     @property
     def longest_question(self) -> int:
-        """One symbol."""
         return 1
 
     def solution(self, question: str) -> str:
-        """The symbol, repeated."""
         return question * self.counts[question]
 
     @property
     def longest_response(self) -> int:
-        """The last symbol's repetitions, and an end token."""
         return self.counts[self.symbols[-1]] + 1
 
 

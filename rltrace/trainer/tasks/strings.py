@@ -22,10 +22,8 @@ class Rewriting(Task):
         super().__init__(config, string.ascii_lowercase[: config.symbols])
 
     def solution(self, question: str) -> str:
-        """The string, rewritten."""
         return RULES[self.name](question)
 
     @property
     def longest_response(self) -> int:
-        """As long as the question, and an end token."""
         return self.config.longest + 1

@@ -24,9 +24,6 @@ from rltrace.analysis.gate.baseline import (
     write_baseline,
 )
 from rltrace.analysis.gate.conditions import (
-    ANTI_PATTERNS,
-    ANY,
-    FORBID,
     MAX_REGRESSION,
     MAXIMUM,
     MINIMUM,
@@ -37,11 +34,9 @@ from rltrace.analysis.gate.conditions import (
 )
 from rltrace.testing.inside.analysis import (
     MOST_STEPS,
-    RunAnalysis,
     RunSeries,
     find_metric,
     judge_series,
-    lint,
     series_of,
 )
 from rltrace.testing.inside.analysis import metrics as m
@@ -233,8 +228,6 @@ def test_processors_are_hardware(tmp_path: Path) -> None:
         (MAXIMUM, "sync.gbytes=1.5", "sync.gbytes", 1.5),
         (WALL, "rollout", "rollout decode", math.nan),
         (WALL, "Learner FLOPs + memory", "learner FLOPs + memory", math.nan),
-        (FORBID, "anti_pattern", ANY, math.nan),
-        (FORBID, "silent-drops", "silent-drops", math.nan),
     ],
 )
 def test_conditions_are_read(kind: str, text: str, subject: str, limit: float) -> None:
@@ -258,7 +251,6 @@ def test_conditions_are_read(kind: str, text: str, subject: str, limit: float) -
         (MINIMUM, "reward=high", "no number"),
         (WALL, "ceiling", "names no wall"),
         (WALL, "", "names no wall"),
-        (FORBID, "fun", "no anti-pattern"),
     ],
 )
 def test_what_cannot_be_meant_is_told(kind: str, text: str, says: str) -> None:
@@ -274,7 +266,6 @@ def test_a_table_holds_all_kinds() -> None:
             "min": {"goodput_per_gpu": 100},
             "max": {"lag.p99": 4},
             "wall": "rollout",
-            "forbid": ["silent-drops"],
         }
     )
     assert [one.text for one in found] == [
@@ -282,17 +273,11 @@ def test_a_table_holds_all_kinds() -> None:
         "min goodput_per_gpu=100",
         "max lag.p99=4",
         "wall rollout decode",
-        "forbid silent-drops",
     ]
-    for wrong in ({"goodput": "3%"}, {"wall": 3}, {"forbid": [1]}, {"max": "lag=4"}):
+    for wrong in ({"goodput": "3%"}, {"wall": 3}, {"max": "lag=4"}):
         with pytest.raises(RltraceError) as error:
             conditions_of(wrong)  # type: ignore[arg-type]
         assert error.value.exit_code == WRONG_USAGE
-
-
-def test_all_short_names_are_of_anti_patterns_that_are_looked_for(synthetic: Synthetic) -> None:
-    looked_for = {one.name for one in lint(RunAnalysis(synthetic(placement="async", seed=1)[0]))}
-    assert set(ANTI_PATTERNS.values()) <= looked_for
 
 
 def test_a_maximum_is_a_percentile_of_all() -> None:

@@ -12,7 +12,6 @@ import pytest
 
 from rltrace.analysis.gate.judge import judge, judge_series
 from rltrace.testing.inside.analysis import (
-    FORBID,
     MAX_REGRESSION,
     MAXIMUM,
     MINIMUM,
@@ -92,7 +91,6 @@ def test_a_slowdown_is_found_with_its_size_stage_and_factor() -> None:
     assert finding.stage is not None
     assert finding.stage.name == "rollout"
     assert finding.stage.of_step.low < 0.07 < finding.stage.of_step.high
-    assert finding.stage.busy.value == pytest.approx(1.1, abs=0.03)
 
 
 def test_a_hidden_slowdown_passes_the_gate_of_goodput_and_not_that_of_its_stage() -> None:
@@ -253,17 +251,11 @@ def known(synthetic: Synthetic) -> Baseline:
     return make_baseline([synthetic(placement="async", seed=n)[0] for n in (1, 2)])
 
 
-def test_other_hardware_is_refused_or_normalised_when_told(
-    synthetic: Synthetic, known: Baseline
-) -> None:
+def test_other_hardware_is_refused(synthetic: Synthetic, known: Baseline) -> None:
     other = synthetic(placement="async", gpus=4)[0]
     with pytest.raises(RltraceError, match="devices 8 and 4") as error:
         judge([other], known, limits("goodput=3%"))
     assert error.value.exit_code == UNREADABLE
-    found = judge([other], known, limits("goodput=30%"), normalise=True)
-    assert {one.name for one in found.differs} >= {"devices"}
-    assert only(found).normalised == "for each device and token"
-    assert found.outcome == PASS  # half the devices did the same work
 
 
 def test_another_version_of_the_framework_is_judged_and_said(
@@ -272,7 +264,6 @@ def test_another_version_of_the_framework_is_judged_and_said(
     run = synthetic(placement="async", seed=3)[0]
     upgraded = replace(known, framework={**known.framework, "python": "3.1"})
     found = judge([run], upgraded, limits("stage.train=30%"))
-    assert found.differs == ()
     assert any("python differs: 3.1" in note for note in found.notes)
     assert only(found).normalised == ""
 
@@ -333,16 +324,10 @@ def test_a_limit_is_not_told_by_few_steps(limit: str) -> None:
     assert judge_series([first(8)], (), bound).outcome != UNSURE
 
 
-def test_the_wall_and_anti_patterns_are_those_of_the_report(synthetic: Synthetic) -> None:
+def test_the_wall_is_that_of_the_report(synthetic: Synthetic) -> None:
     run = synthetic(placement="colocated", reward_s=9.0)[0]
     conditions = [parse_condition(WALL, name) for name in ("env/reward latency", "learner")]
-    conditions.append(parse_condition(FORBID, "full-reload"))
-    right, wrong, reload = judge([run], None, conditions).findings
-    assert right.outcome == reload.outcome == PASS
+    right, wrong = judge([run], None, conditions).findings
+    assert right.outcome == PASS
     assert wrong.outcome in (REGRESSION, UNSURE)
     assert "env/reward latency" in wrong.because
-    run = synthetic(placement="async", unknown_versions=0.5)[0]
-    for name in ("no-versions", "anti_pattern"):
-        found = only(judge([run], None, [parse_condition(FORBID, name)]))
-        assert found.outcome == REGRESSION
-        assert "version" in found.because

@@ -183,18 +183,6 @@ def test_a_hang_is_one_however_it_was_ended(
     assert ("of it in “reward”" in hang.says) == bool(spans)
 
 
-def test_a_short_hang_that_ctrl_c_ended_is_seen_and_a_short_end_is_none(tmp_path: Path) -> None:
-    usual, begun = [0.1] * 8, (("step", 8), 0.8, -1)
-    hung = process("driver", *steps(*usual), begun, (Stage.REWARD, 0.8, 8))
-    found = health_of(run_of(tmp_path, hung, end_real_ns=at(8.2), **SIGNALLED))
-    assert kinds(found)[0] == ("hang", ALARM)
-    assert "7.2 s of it in “reward”" in found.alarms[0].says
-    for n, stage in enumerate([Stage.REWARD, Stage.EVAL]):  # at work, or at what takes long
-        ends_s = 1 if stage is Stage.REWARD else 8
-        driver = process("driver", *steps(*usual), begun, (stage, 0.8, ends_s))
-        assert health_of(run_of(tmp_path / str(n), driver, end_real_ns=at(9), **SIGNALLED)).well
-
-
 @pytest.mark.parametrize(("code", "asked"), [(137, []), (130, [2]), (0, [])])
 @pytest.mark.parametrize(("open_s", "stuck"), [(0.8, False), (4, False), (40, True)])
 def test_a_job_of_short_steps_hangs_by_seconds_too(
@@ -205,18 +193,6 @@ def test_a_job_of_short_steps_hangs_by_seconds_too(
     ended = {"end_real_ns": at(0.4 + open_s), "exit_code": code, "signals": asked}
     found = health_of(run_of(tmp_path, driver, **ended))
     assert (("hang", ALARM) in kinds(found)) == stuck
-
-
-@pytest.mark.parametrize(("until_s", "stuck"), [(20, False), (60, True)])
-def test_a_first_step_that_ctrl_c_ended_while_stuck(
-    tmp_path: Path, until_s: float, stuck: bool
-) -> None:
-    spans = [(("step", 0), 0, -1), (Stage.DATA, 0, 5), (Stage.ROLLOUT, 5, until_s)]
-    driver = process("driver", *spans)
-    found = health_of(run_of(tmp_path, driver, end_real_ns=at(until_s + 1), **SIGNALLED))
-    assert (("hang", ALARM) in kinds(found)) == stuck
-    if stuck:
-        assert "stuck in “rollout”" in found.alarms[0].says
 
 
 @pytest.mark.parametrize(

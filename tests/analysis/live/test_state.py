@@ -159,28 +159,6 @@ def test_what_the_next_step_trained_on_is_not_the_one_befores(
     assert [(one.step, one.trained_tokens) for one in window.recent] == [(0, 50)]
 
 
-@pytest.mark.parametrize("ago_s", [0, 3600], ids=["it goes on", "it ended an hour ago"])
-def test_without_steps_the_figures_are_of_the_last_minute_of_the_run(
-    folder: Path, learner: Recorder, ago_s: int
-) -> None:
-    now = up_for_days(learner) - ago_s * SECOND
-    for second in range(200, -1 if ago_s else -3600, -10):
-        start_ns = now - second * SECOND
-        begin(learner, Stage.ROLLOUT).set(end_ns=start_ns + SECOND, start_ns=start_ns)
-    if ago_s:
-        end_ns = time.time_ns() - ago_s * SECOND
-        begun = {"start_real_ns": end_ns - 200 * SECOND, "end_real_ns": end_ns}
-        update_run_json(str(folder), exit_code=0, **begun)
-    shown = seen(folder)
-    window = shown.window
-    assert window is not None
-    assert window.steps == 0
-    assert window.seconds == pytest.approx(60, abs=1)
-    assert [row.tau_s for row in window.stages] == [pytest.approx(6, abs=1.1)]
-    if ago_s:
-        assert shown.roles[0].busy == {"rollout": pytest.approx(0.1, abs=0.02)}
-
-
 def test_counters_and_their_rates(folder: Path, learner: Recorder) -> None:
     now = time.monotonic_ns()
     for second in range(3):

@@ -2,36 +2,26 @@
 
 from __future__ import annotations
 
-import json
 import math
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from rltrace.analysis.plan import shapes
-from rltrace.analysis.plan.generation import Decoding, decoding, env_seconds, rollout
+from rltrace.analysis.plan.generation import Decoding, decoding, rollout
 from rltrace.analysis.plan.learner import (
     activation_bytes,
     learner,
-    refuse_bandwidth,
-    refuse_mfu,
     training_memory,
     zero_bytes,
 )
 from rltrace.analysis.plan.spec import lengths
 from rltrace.testing.inside.analysis import (
     MECHANISMS,
-    MEMORY_TB_PER_S,
     PEAK_TFLOPS,
     Environment,
     PlanConstants,
-    all_gather_s,
-    all_reduce_s,
-    broadcast_s,
-    gpu,
     hardware,
     log_deviation,
     movement,
@@ -42,7 +32,7 @@ from rltrace.testing.inside.analysis import whatif_constants_table as whatif_con
 from rltrace.testing.inside.trace import RltraceError, Stage
 from tests.analysis.plan.made import spec
 
-H100 = gpu("H100")
+H100 = hardware.counted("1xH100")[1]
 SEVEN = shapes.by_name("Qwen2.5-7B")
 
 
@@ -53,7 +43,7 @@ def engine(
     size = {"mean_tokens": 2 * (mean - prompt), "cap_tokens": 4 * mean, "prompt_tokens": prompt}
     batch = {"prompts": 512 // share, "group": share}
     one = spec(batch=batch, lengths={**size, "variation": 0}, **tables)
-    return decoding(one, pool, PlanConstants(), H100)
+    return decoding(one, pool, PlanConstants())
 
 
 def test_an_iteration_is_never_faster_than_its_roofline_and_many_are_fast_together() -> None:
@@ -82,9 +72,9 @@ def test_a_shared_prompt_is_held_once_for_its_samples() -> None:
 @pytest.mark.parametrize("pool", [1, 8])
 def test_what_no_engine_holds_is_refused_with_its_bytes(pool: int) -> None:
     assert engine(prompt=0, model={"name": "Llama-3.1-70B"}, pool=16).ways >= 4
-    with pytest.raises(RltraceError, match=r"weights are 812 GB.*at least 12 are needed"):
+    with pytest.raises(RltraceError, match=r"weights are 812 GB.*at least 12 GPUs are needed"):
         engine(prompt=0, model={"name": "Llama-3.1-405B"}, pool=pool)
-    with pytest.raises(RltraceError, match="no slot can hold a sequence"):
+    with pytest.raises(RltraceError, match=r"a sequence of 2\d,\d+,\d+ tokens takes"):
         engine(2e7, 0, 1, pool=pool)
 
 
@@ -127,16 +117,6 @@ def test_more_gpus_help_training_by_less_than_their_number() -> None:
     assert times[0] / times[2] < 4
 
 
-def test_rates_beyond_arithmetic_and_memory_are_refused() -> None:
-    flop = 6 * 7e9 * 64 * 16 * 1024
-    with pytest.raises(RltraceError, match="139 % MFU"):
-        refuse_mfu(flop, 4, H100, 8)
-    refuse_mfu(flop, 4, H100, 35)
-    with pytest.raises(RltraceError, match="tokens/s are the most"):
-        refuse_bandwidth(1e6, SEVEN, H100, 4, 256, 768)
-    refuse_bandwidth(4 * 12_000, SEVEN, H100, 4, 256, 768)
-
-
 def test_zero_stages_shard_what_they_should() -> None:
     bytes_each = {"0": 16, "1": 4 + 12 / 8, "2": 2 + 14 / 8, "3": 2}
     for stage, each in bytes_each.items():
@@ -157,10 +137,9 @@ def test_training_takes_the_least_effort_that_fits_and_is_refused_with_the_numbe
 
 
 def test_collectives_follow_their_formulas() -> None:
-    assert all_gather_s(8e9, 8, 1e9) == pytest.approx(7)
-    assert all_reduce_s(8e9, 8, 1e9) == pytest.approx(14)
-    assert broadcast_s(8e9, 8, 1e9, 0.1) == pytest.approx(8.3)
-    for collective in (all_gather_s, all_reduce_s, broadcast_s):
+    assert hardware.all_gather_s(8e9, 8, 1e9) == pytest.approx(7)
+    assert hardware.all_reduce_s(8e9, 8, 1e9) == pytest.approx(14)
+    for collective in (hardware.all_gather_s, hardware.all_reduce_s):
         assert collective(8e9, 1, 1e9) == 0
 
 
@@ -169,26 +148,16 @@ def test_mechanisms_differ_as_published_and_many_tensors_hurt_the_naive_one() ->
     seconds = {m: movement(m, mixture, PlanConstants(), 32).seconds for m in MECHANISMS}
     assert seconds["naive"] > seconds["delta"] > seconds["bucketed"]
     assert seconds["bucketed"] > seconds["relay"] > seconds["direct"]
-    assert seconds["naive"] > movement("naive", dense, PlanConstants()).seconds
-    few, many = (movement("relay", mixture, PlanConstants(), n).seconds for n in (16, 256))
-    assert few == pytest.approx(many, rel=1e-3)  # more receivers cost a relay next to nothing
-    with pytest.raises(RltraceError, match="naive, bucketed, relay, delta, direct"):
-        movement("pigeon", SEVEN, PlanConstants())
+    assert seconds["naive"] > movement("naive", dense, PlanConstants(), 32).seconds
 
 
-def test_failures_of_tools_cost_a_timeout_and_another_call() -> None:
-    sure = Environment(calls=4, latency_s=2)
-    assert sure.mean_s == 8
-    fails = replace(sure, failures=0.2, timeout_s=30)
-    assert fails.mean_s == pytest.approx(4 * (2 + 0.25 * 30))
-    drawn = env_seconds(fails, 4000)
-    assert drawn.mean() == pytest.approx(fails.mean_s)
-    assert drawn.max() > 3 * drawn.mean()
-    many = Environment(calls=2000, latency_s=3.0, variation=2.0)  # drawn by a few
-    drawn = env_seconds(many, 4000)
-    assert drawn.mean() == pytest.approx(2000 * 3)
-    assert drawn.std() == pytest.approx(math.sqrt(2000) * 3 * 2.0, rel=0.1)
-    assert drawn.min() > 0
+def test_seconds_of_tools_have_their_mean_and_many_calls_vary_less_than_one() -> None:
+    many = Environment(calls=400, latency_s=3.0, variation=2.0)
+    drawn = many.seconds(4000, 0)
+    assert drawn.mean() == pytest.approx(many.mean_s) == pytest.approx(1200)
+    assert drawn.std() == pytest.approx(math.sqrt(400) * 3 * 2.0, rel=0.1)
+    one = Environment(calls=1, latency_s=1200, variation=2.0)
+    assert one.longest_s(64) > 3 * many.longest_s(64) > 3 * many.mean_s
 
 
 def test_a_critic_doubles_training_and_adds_a_pass() -> None:
@@ -204,7 +173,7 @@ def test_a_critic_doubles_training_and_adds_a_pass() -> None:
 
 @pytest.mark.parametrize(("n", "c", "exact"), [(2, 0.5, 1.26), (16, 1, 3.44), (256, 2, 18.59)])
 def test_the_longest_is_the_exact_order_statistic(n: int, c: float, exact: float) -> None:
-    of = lengths(1000, math.inf, log_deviation(c), 0.3)
+    of = lengths(1000, 1e12, log_deviation(c), 0.3)
     assert of.longest(n) / 1000 == pytest.approx(exact, rel=0.01)
 
 
@@ -235,47 +204,16 @@ def test_a_batch_has_the_mean_and_the_longest_of_the_one_it_stands_for() -> None
 
 def test_groups_are_as_alike_inside_as_is_stated() -> None:
     def spread(within: float) -> float:
-        logs = np.log(lengths(2000, math.inf, 1.0, within).batch(64, 16, 1024))
+        logs = np.log(lengths(2000, 1e12, 1.0, within).batch(64, 16, 1024))
         return float(logs.std(axis=1).mean())
 
     assert spread(0.1) < spread(0.5) < spread(1.0)
     assert spread(0.1) == pytest.approx(math.sqrt(0.1), rel=0.15)
 
 
-def test_the_longest_of_a_group_follows_what_varies_within_it() -> None:
-    of = lengths(2000, math.inf, 1.0, 0.05)
-    assert of.longest_of_group(16) < of.longest(16)
-
-
-@pytest.mark.parametrize("cap", [1000, 999, 0])
-def test_a_cap_that_is_not_above_the_mean_is_refused(cap: float) -> None:
-    with pytest.raises(RltraceError, match="not above the mean"):
-        lengths(1000, cap, 1.0, 0.3)
-
-
-QWEN_7B = {
-    "hidden_size": 3584, "num_hidden_layers": 28, "num_attention_heads": 28,
-    "num_key_value_heads": 4, "intermediate_size": 18944, "vocab_size": 152064,
-    "tie_word_embeddings": False,
-}  # fmt: skip
-QWEN_30B_A3B = {
-    "hidden_size": 2048, "num_hidden_layers": 48, "num_attention_heads": 32,
-    "num_key_value_heads": 4, "head_dim": 128, "intermediate_size": 6144,
-    "moe_intermediate_size": 768, "num_experts": 128, "num_experts_per_tok": 8,
-    "vocab_size": 151936,
-}  # fmt: skip
-DEEPSEEK_V3 = {
-    "hidden_size": 7168, "num_hidden_layers": 61, "num_attention_heads": 128,
-    "num_key_value_heads": 128, "intermediate_size": 18432, "moe_intermediate_size": 2048,
-    "n_routed_experts": 256, "n_shared_experts": 1, "num_experts_per_tok": 8,
-    "first_k_dense_replace": 3, "vocab_size": 129280, "kv_lora_rank": 512, "q_lora_rank": 1536,
-    "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128,
-}  # fmt: skip
-
-
 @pytest.mark.parametrize(("size", "gigabytes"), [("70B", 140), ("405B", 810), ("7B", 14)])
 def test_a_copy_of_the_weights_takes_two_bytes_a_parameter(size: str, gigabytes: float) -> None:
-    assert shapes.by_size(shapes.parameters(size)).weight_bytes == gigabytes * 1e9
+    assert shapes.by_size(*2 * [shapes.parameters(size)]).weight_bytes == gigabytes * 1e9
 
 
 @pytest.mark.parametrize(
@@ -294,46 +232,6 @@ def test_the_cache_of_a_token_is_that_of_the_published_example() -> None:
 def test_an_unknown_model_is_refused_with_what_comes_near() -> None:
     with pytest.raises(RltraceError, match=r"near it: Qwen2\.5-7B"):
         shapes.by_name("Qwen2.5-7C")
-
-
-@pytest.mark.parametrize(
-    ("config", "name", "tolerance"),
-    [(QWEN_7B, "Qwen2.5-7B", 0.01), (QWEN_30B_A3B, "Qwen3-30B-A3B", 0.01),
-     (DEEPSEEK_V3, "DeepSeek-V3", 0.02)],
-    ids=["dense", "mixture", "latent"],
-)  # fmt: skip
-def test_a_config_tells_what_the_table_has(
-    tmp_path: Path, config: dict[str, object], name: str, tolerance: float
-) -> None:
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    known = shapes.by_name(name)
-    for path in (tmp_path, tmp_path / "config.json"):
-        found = shapes.by_name(str(path))
-        assert found.parameters == pytest.approx(known.parameters, rel=tolerance)
-        assert found.active == pytest.approx(known.active, rel=tolerance)
-        assert found.kv_bytes == known.kv_bytes
-        assert (found.experts, found.chosen) == (known.experts, known.chosen)
-
-
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("{}", "hidden_size is missing"),
-        ("[1]", "holds no configuration"),
-        ("no json", "no JSON"),
-        ("[" * 100_000, "no JSON"),
-        ('{"hidden_size": "wide"}', "hidden_size cannot be 'wide'"),
-        (json.dumps({**QWEN_7B, "hidden_size": math.inf}), "hidden_size cannot be inf"),
-        (json.dumps({**QWEN_7B, "num_attention_heads": 0}), "num_attention_heads cannot be 0"),
-        (json.dumps({**QWEN_7B, "num_experts": 8, "num_experts_per_tok": 9}), "9 of 8 experts"),
-    ],
-)
-def test_a_config_without_a_shape_is_refused_in_a_sentence(
-    tmp_path: Path, text: str, says: str
-) -> None:
-    (tmp_path / "config.json").write_text(text)
-    with pytest.raises(RltraceError, match=rf"config\.json.*{says}"):
-        shapes.by_name(str(tmp_path / "config.json"))
 
 
 def test_a_pass_of_one_token_reads_the_active_weights_and_one_of_many_all() -> None:
@@ -363,8 +261,10 @@ def test_gpus_are_counted_and_those_that_are_none_are_refused(text: str) -> None
 
 def test_the_data_sheets_are_those_of_the_replay() -> None:
     for name, tflops in PEAK_TFLOPS.items():
-        gpu = hardware.gpu(name)
-        assert (gpu.tflops, gpu.memory_tb_per_s) == (tflops, MEMORY_TB_PER_S[name])
+        assert hardware.counted(f"1x{name}")[1].tflops == tflops
+    for said, name in (("NVIDIA A100-SXM4-80GB", "A100-80GB"), ("NVIDIA GB200", "GB200")):
+        assert hardware.of_driver(said) == hardware.counted(f"1x{name}")[1]
+    assert hardware.of_driver("Tesla V100") is None
 
 
 def test_the_tables_are_dated_and_tell_their_source() -> None:

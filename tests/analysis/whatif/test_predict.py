@@ -124,27 +124,19 @@ def test_without_gpus_a_pass_that_is_gone_leaves_others_more_company() -> None:
     """Generation goes on beside the pass; without that it does beside training."""
     load = workload(batch([2, 2]), placement="one-step-off", device_kind="worker",
                     serial_s={Stage.LOGPROB: (2.0,), Stage.TRAIN: (4.0,)})  # fmt: skip
-    apart, own, busy = (
-        predict(sole(one), [("drop_logprob", "")])
-        for one in (
-            load, replace(load, shares_cores=True),
-            replace(load, shares_cores=True, one_more=4 / 3),
-        )
-    )  # fmt: skip
+    apart, own = (
+        predict(sole(replace(load, shares_cores=few)), [("drop_logprob", "1")])
+        for few in (False, True)
+    )
     assert apart.step_s.middle == pytest.approx(4)
     assert own.step_s.middle == pytest.approx(4 * (1 + 0.25 * 2 / 4.5), rel=0.01)
-    # Where others keep the cores busy company costs a turn more.
-    assert busy.step_s.middle == pytest.approx(4 * (1 + (1.25 * 4 / 3 - 1) * 2 / 5.33), rel=0.01)
-    said = "beside one more thread of the job each takes 1.33 times as long again"
-    assert says(busy, said)
-    assert not says(own, "each takes")
 
 
 def test_more_at_once_than_was_seen_may_wait_for_a_place() -> None:
     load = workload(batch([1, 1, 1, 9]), train_s=2, steps=20, step_deviation=0.01,
                     drops_stale=False, model_error=0.0)  # fmt: skip
     limited = replace(load, engine=replace(load.engine, slots=8.0))
-    unsure, sure = (predict(sole(one), [("no_barrier", "")]) for one in (load, limited))
+    unsure, sure = (predict(sole(one), [("no_barrier", "1")]) for one in (load, limited))
     assert unsure.gain.high / unsure.gain.low > sure.gain.high / sure.gain.low
     assert says(unsure, "seen to run at once")
     assert not says(sure, "seen to run at once")
@@ -178,7 +170,7 @@ def test_processes_that_are_no_gpus_do_not_take_over_each_others_work() -> None:
     assert on_gpus.devices == {"shared": 2.0}
 
 
-SHORT, JUDGED = batch([2, 2]), batch([2, 2], verdict_s=4)
+JUDGED = batch([2, 2], verdict_s=4)
 
 
 @pytest.mark.parametrize(
@@ -194,8 +186,6 @@ SHORT, JUDGED = batch([2, 2]), batch([2, 2], verdict_s=4)
         (workload(JUDGED, switch_s=3.0), [("no_switch", "1")], 15 / 12, 15 / 12),
         (workload(batch([4, 4], verdict_s=2), train_s=4),
          [("train_speed", "2"), ("reward_latency", "0")], 12 / 6, 12 / 6),
-        (workload(SHORT, useful_tokens=80.0, failed_share=0.2),  # no time
-         [("env_failures", "0")], 1, 1.25),
         (workload(batch([1, 1]), placement="one-step-off",
                   serial_s={Stage.REFERENCE: (2.0,), Stage.TRAIN: (6.0,)}),
          [("reference_side", "actor")], 8 / 6, 8 / 6),
@@ -275,11 +265,9 @@ def test_the_ranked_table_has_the_best_first_and_only_what_applies() -> None:
         ("slots", "2", "no limit of sequences at once was seen"),
         ("reward_cache", "0.5", "verdicts take no time"),
         ("lag_bound", "2", "has no bound"),
-        ("env_failures", "0", "fewer samples fail already"),
         ("rollout_workers", "x2", "share their devices"),
         ("sync", "bird", "sync must be one of"),
-        ("repack", "1", "not known which worker"),
-        ("no_barrier", "0", "no_barrier must be yes"),
+        ("no_barrier", "0", "no_barrier must be 1"),
         *(("slots", value, "slots must be a number") for value in ("nan", "inf", "xnan", "many")),
         ("devices", "x-1", "devices must be above 0"),
         ("devices", "x0", "devices must be above 0"),
@@ -298,12 +286,6 @@ def test_nonsense_and_what_does_not_apply_are_one_sentence(
     assert "\n" not in str(error.value)
     if " must be " in why:
         assert error.value.exit_code == WRONG_USAGE
-
-
-@pytest.mark.parametrize("value", ["", "1", "yes", "True"])
-def test_a_lever_without_a_value_is_on_in_any_word_for_yes(value: str) -> None:
-    file = told(stages={"rollout": 60, "logprob": 10, "train": 30}, devices={"shared": 16})
-    assert predict(file.workload, [("drop_logprob", value)]).gain.middle > 0
 
 
 @pytest.mark.parametrize("name", ["reward_async", "no_switch", "speculative", "slots"])
@@ -326,8 +308,7 @@ def test_published_breakdowns_are_predicted() -> None:
     assert len(errors) >= 10
     assert errors[len(errors) // 2] <= MEDIAN_ERROR
     assert errors[-1] <= WORST_ERROR
-    assert [row.case for row in found if not row.wall_is_right] == []
-    within = [row.low_s <= row.published_s <= row.high_s for row in found if row.predicted_walls]
+    within = [r.low_s <= r.published_s <= r.high_s for r in found if r.low_s < r.high_s]
     assert sum(within) >= 0.8 * len(errors)
 
 

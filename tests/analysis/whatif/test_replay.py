@@ -3,32 +3,21 @@
 from __future__ import annotations
 
 import math
-import random
-from collections.abc import Sequence
 from dataclasses import replace
-from operator import attrgetter
-from typing import Any, cast
 
 import numpy as np
 import pytest
 
 from rltrace.analysis.whatif.engine_fit import Sequences, fit_engine
-from rltrace.analysis.whatif.events import Clock, LeastBusy, Meter, Worker
-from rltrace.analysis.whatif.replay import Play, Tally, replay
+from rltrace.analysis.whatif.replay import replay
 from rltrace.testing.inside.analysis import (
-    NOT_PLAYED,
-    PLACEMENTS,
     Engine,
     Sync,
     Workload,
     draft_speed,
-    played,
-    walls,
 )
 from rltrace.testing.inside.trace import Stage
 from tests.analysis.whatif.played import batch, workload
-
-ROLLOUT, LEARNER, REWARD = "rollout decode", "learner FLOPs + memory", "env/reward latency"
 
 
 def test_stages_that_take_turns_add_up() -> None:
@@ -170,138 +159,11 @@ def test_unfinished_groups_are_kept_and_end_later() -> None:
     assert max(kept.lags) > 0
 
 
-BOTH = workload(batch([100], verdict_s=100), train_s=150, placement="one-step-off")
-
-
-@pytest.mark.parametrize(
-    ("load", "binding"),
-    [
-        # Actors 100 + 100, learner 150: the largest single stage is the learner's, yet it waits.
-        (BOTH, (ROLLOUT,)),
-        (replace(BOTH, placement="colocated"), (LEARNER,)),
-        (workload(batch([100]), train_s=97, placement="one-step-off"), (ROLLOUT, LEARNER)),
-        (workload(batch([2], env_s=50), train_s=3), (REWARD,)),
-        (workload(batch([1, 1]), train_s=2, placement="async", lag_bound=3, sync=Sync(5.0)),
-         ("weight movement",)),
-    ],
-    ids=["slower chain", "largest stage", "as long", "tools", "weights"],
-)  # fmt: skip
-def test_the_walls_are_of_the_slower_chain(load: Workload, binding: tuple[str, ...]) -> None:
-    assert set(walls(load, replay(load))) == set(binding)
-
-
 def test_drafts_help_few_sequences_and_none_of_many() -> None:
     assert draft_speed(1, 1.0) == pytest.approx(3.62)
     assert draft_speed(32, 1.0) == pytest.approx(1.70)
     assert draft_speed(33, 1.0) == 1
     assert draft_speed(1, 0.0) == 1
-
-
-@pytest.mark.parametrize("train_s", [9.0, 20.0, 30.0])
-@pytest.mark.parametrize(
-    "more",
-    [
-        {"placement": "async", "lag_bound": 2, "drops_stale": True, "sync": Sync(1.0, 0.5)},
-        {"placement": "colocated", "keeps_unfinished": True, "in_flight": 1.5},
-    ],
-)
-def test_what_comes_again_is_counted_as_if_it_had_been_played(
-    train_s: float, more: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    batches = [batch([3, 9, 5, 4], verdict_s=0.5), batch([2, 7, 7, 6], verdict_s=0.5)]
-    load = workload(*batches, train_s=train_s, **more)
-    short, long = Play(load), Play(load)
-    found = short.result()
-    monkeypatch.setattr(Tally, "_repeats", lambda tally: False)
-    expected = long.result()
-    assert len(short.ends) < len(long.ends)
-    assert found.steps_s == pytest.approx(expected.steps_s)
-    assert found.stages_s == pytest.approx(expected.stages_s)
-    assert found.lags == pytest.approx(expected.lags)
-    assert found.learner_waits_s == pytest.approx(expected.learner_waits_s)
-    assert found.beside == pytest.approx(expected.beside)
-
-
-@pytest.mark.parametrize("count", [1, 3, 200])
-@pytest.mark.parametrize("tools", [False, True])
-def test_the_worker_with_the_least_to_do_is_the_first_of_those(count: int, tools: bool) -> None:
-    """Whatever has begun and ended, as looking at all of them says."""
-    draw = random.Random(count + tools)
-    clock = Clock()
-    engine = Engine(count, slots=2, token_s=0.01, shared_token_s=0.001)
-    workers = [Worker(clock, engine, 1.0, Meter(clock)) for _ in range(count)]
-    least = LeastBusy(workers)
-    found = []
-
-    def begin(left: int) -> None:
-        worker = least.find()
-        assert worker is min(workers, key=attrgetter("known"))
-        found.append(worker)
-        for _ in range(draw.randint(1, 3)):
-            tokens, then = draw.uniform(1, 40), draw.uniform(0, 1)
-            if tools and draw.random() < 0.5:
-
-                def answered(worker: Worker = worker, tokens: float = tokens) -> None:
-                    worker.go_on(tokens, lambda: None)
-
-                def called(then: float = then, answered: object = answered) -> None:
-                    clock.after(then, answered)  # type: ignore[arg-type]
-
-                worker.submit(tokens, lambda: None, called, calls=True)
-            else:
-                worker.submit(tokens, lambda: None, lambda: None)
-        if left:
-            clock.after(draw.uniform(0, 0.5 / count), lambda: begin(left - 1))
-
-    begin(2000)
-    clock.run()
-    assert len(found) == 2001
-    assert len({id(worker) for worker in found}) == count
-    assert all(worker.known == 0 for worker in workers)
-    assert least.find() is workers[0]
-
-
-LENGTHS = [3.0, 5.0, 2.0, 9.0]
-
-
-def job(lengths: Sequence[float] = LENGTHS, group: int = 2, **more: Any) -> Workload:
-    return workload(batch(lengths, group=group, env_s=1.0, verdict_s=0.5), **more)
-
-
-class Read:
-    """A workload that knows which of its figures were read."""
-
-    def __init__(self, load: Workload) -> None:
-        self.load, self.names = load, set[str]()
-
-    def __getattr__(self, name: str) -> Any:
-        self.names.add(name)
-        return getattr(self.load, name)
-
-
-def test_a_job_of_equal_samples_is_played_once() -> None:
-    assert replay(job(rests_on=("one",))) is replay(job(rests_on=("another",), steps=7))
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"lengths": [*LENGTHS[:3], 8.0]}, {"group": 4}, {"rest_s": 1.0}, {"train_s": 3.0},
-        {"reward_workers": 2}, {"placement": "async"}, {"sync": Sync(1.0)},
-    ],
-)  # fmt: skip
-def test_a_job_with_anything_else_in_it_is_played_anew(change: dict[str, Any]) -> None:
-    assert played(job(**change)) != played(job())
-
-
-@pytest.mark.parametrize("keeps", [False, True])
-@pytest.mark.parametrize("placement", PLACEMENTS)
-def test_what_does_not_tell_workloads_apart_is_never_read(placement: str, keeps: bool) -> None:
-    kept = keeps and placement in ("colocated", "disaggregated")
-    load = Read(job(placement=placement, keeps_unfinished=kept, drops_stale=True))
-    Play(cast(Workload, load)).result()
-    assert "batches" in load.names
-    assert not load.names & NOT_PLAYED
 
 
 def test_a_sequence_that_waits_for_its_tool_runs_with_nobody() -> None:
@@ -310,7 +172,7 @@ def test_a_sequence_that_waits_for_its_tool_runs_with_nobody() -> None:
     count = np.repeat([2, 8], [2, 8])
     batch = np.repeat([0, 1], [2, 8])
     begin_s = 1000.0 * batch
-    engine, notes = fit_engine(
+    engine, notes, _ = fit_engine(
         Sequences(
             worker=np.zeros(10, np.int64),
             batch=batch,
@@ -335,7 +197,7 @@ def test_a_worker_that_never_ran_two_at_once_runs_one_at_a_time() -> None:
         tokens=np.full(24, 20.0),
         env_s=np.zeros(24),
     )
-    engine, notes = fit_engine(sequences)
+    engine, notes, _ = fit_engine(sequences)
     assert engine.slots == 1
     assert "one at a time" in " ".join(notes)
     one_each = replace(sequences, batch=np.arange(24) // 2)  # no second one was there to run

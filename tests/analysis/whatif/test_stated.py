@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -27,7 +26,6 @@ WIDGET = {"rollout": 360, "reward": 80, "train": 120, "sync": 35}
 def test_the_triage_of_a_step_and_what_overlap_makes_of_it() -> None:
     turns = baseline(told(stages=WIDGET).workload)
     assert turns.step_s == pytest.approx(595)
-    assert turns.walls == ("rollout decode",)
     assert WIDGET["rollout"] / turns.step_s == pytest.approx(0.605, abs=0.001)
     # The chain of the actors, 440 s, binds; 45 % of the sync stays exposed in async.
     beside = told("one-step-off", stages={**WIDGET, "sync": 0.45 * 35}).workload(Constants(ALIKE))
@@ -59,23 +57,10 @@ def test_an_async_step_that_was_measured_bounds_the_tail() -> None:
     file = told("async", stages={"rollout": 150, "train": 180}, step_s=200)
     base = baseline(file.workload)
     assert base.replayed_s == pytest.approx(200, rel=0.1)
-    assert base.walls[0] == "learner FLOPs + memory"
 
 
-def test_the_worked_examples_learner_step_is_refused() -> None:
-    tokens = 64 * 16 * 1024
-    assert train_mfu(7e9, tokens, 8, 4, 989) == pytest.approx(1.39, abs=0.01)
-    tables: dict[str, Any] = {
-        "stages": {"rollout": 30, "train": 8}, "model": {"parameters": 7e9},
-        "rollout": {"prompts": 64, "samples": 16, "mean_tokens": 1024},
-        "devices": {"rollout": 4, "train": 4, "name": "H100"},
-    }  # fmt: skip
-    with pytest.raises(RltraceError, match=r"8 s is refused.* 139 % MFU.* at least 18\.6 s"):
-        told("one-step-off", **tables)
-    tables["stages"] = {"rollout": 30, "train": 27.8}
-    assert told("one-step-off", **tables).number("stages", "train") == 27.8
-    tables["model"] = {"parameters": 30e9, "active": 3e9}  # of experts, the active ones compute
-    assert told("one-step-off", **tables)
+def test_a_learner_step_has_its_share_of_the_peak() -> None:
+    assert train_mfu(7e9, 64 * 16 * 1024, 8, 4, 989) == pytest.approx(1.39, abs=0.01)
 
 
 def test_a_stated_step_keeps_what_its_stages_do_not_explain() -> None:
@@ -94,11 +79,6 @@ def test_the_tail_comes_from_what_is_stated_before_any_constant() -> None:
     assert tail_s(throughput_s=30)[0] == pytest.approx(70)
     assert tail_s(cap_tokens=3500)[0] == pytest.approx(3500 / table()["tail_tokens_per_s"].middle)
     assert tail_s(cap_tokens=35_000)[0] == pytest.approx(100 * table()["most_tail"].middle)
-    seconds, used = tail_s(
-        prompts=64, samples=16, mean_tokens=500, variation=1, slots=64, cap_tokens=2000
-    )
-    assert seconds == pytest.approx(100 * (1 - 1 / 1.17), rel=0.25)
-    assert "tail_tokens_per_s" not in used
     seconds, used = tail_s()
     assert seconds == pytest.approx(60)
     assert "tail_share" in used
@@ -108,7 +88,7 @@ def test_the_tail_comes_from_what_is_stated_before_any_constant() -> None:
     ("text", "says"),
     [
         ("[stages]\nrollout = -1", "stages.rollout must be finite and not negative"),
-        ("[stages]\nrollout = 3\n[rollout]\nslots = nan", "slots must be finite .* and is nan"),
+        ("[stages]\nrollout = 3\n[rollout]\nprompts = nan", "prompts must be finite .* and is nan"),
         ("[stages]\nrollout = 'long'", "must be a number"),
         ("[stages]\nrolout = 3", "there is no stages.rolout"),
         ("[stage]\nrollout = 3", r"there is no table \[stage\]"),
@@ -116,11 +96,9 @@ def test_the_tail_comes_from_what_is_stated_before_any_constant() -> None:
         ("step_s = 10", "at least one stage"),
         ("step_s = 2\n[stages]\nrollout = 3", "shorter than one of its stages"),
         ("[stages]\nrollout = 3\n[rollout]\nthroughput_s = 4", "must not exceed"),
-        ("[stages]\nrollout = 3\n[sync]\nmechanism = 'bird'", "sync.mechanism must be one of"),
         ("[stages]\nrollout = 3\n[devices]\nshared = 8\ntrain = 4", "either shared or split"),
         ("[stages]\nrollout = 3\n[rollout]\nprompts = 0", "rollout.prompts must be a whole number"),
         ("[stages]\nrollout = 3\n[rollout]\nsamples = 2.5", "1 or more, not 2.5"),
-        ("[stages]\nrollout = 3\n[rollout]\nslots = 0", "rollout.slots must be a whole number"),
         ("stages = 3", r"stages must be a table, \[stages\], and is 3"),
         ("[stages\n", "is no TOML file"),
         ("", "cannot read"),

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import rltrace
-from rltrace.analysis.live.snapshot import DELETED
 
 if TYPE_CHECKING:
     from rltrace.analysis.live.snapshot import Job
@@ -25,5 +24,7 @@ def open_readable(path: Path) -> Run:
 def check_followed(job: Job, found: bool) -> None:
     """Errors: `RltraceError` for a run that is over and of which nothing can be read. It is opened
     only where nothing was `found` by who follows it."""
+    from rltrace.analysis.live.snapshot import DELETED
+
     if job.is_over and job.state != DELETED and not found:
         open_readable(Path(job.path))

@@ -82,6 +82,17 @@ def test_what_is_pointed_at_is_told_by_the_table(page: Page, opened: Open) -> No
     assert f"trajectories\n{expected}" in page.locator("#tip").inner_text()
 
 
+@pytest.mark.parametrize("width", [390, 1440])
+def test_it_fits_a_phone_and_a_screen(page: Page, opened: Open, width: int) -> None:
+    page.set_viewport_size({"width": width, "height": 800})
+    opened("colocated")
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+    names = page.locator("#fixes tbody th, #walls tbody th").all()
+    lines = [name.evaluate("e => e.clientHeight / parseFloat(getComputedStyle(e).lineHeight)")
+             for name in names]  # fmt: skip
+    assert 0 < max(lines) < 10, "no name stands a letter a line"
+
+
 def test_both_themes_follow_the_system_and_the_button(page: Page, opened: Open) -> None:
     ground = "getComputedStyle(document.body).backgroundColor"
     page.emulate_media(color_scheme="dark")

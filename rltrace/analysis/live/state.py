@@ -43,7 +43,6 @@ class LiveState(Watched):
 
     def __init__(self, path: Path, last: int = LAST_STEPS, sparing: float = 0.0) -> None:
         self._path, self._last, self._sparing = path, last, sparing
-        self._window_not_before_s = 0.0
         super().__init__(path, SampleMeter(sparing=sparing))
 
     def poll(self, at_once: bool = False) -> None:
@@ -65,6 +64,7 @@ class LiveState(Watched):
         super()._begin(follower, samples)
         self._window: Window | None = None
         self._stale = 0  # how often the window is to be computed again
+        self._window_not_before_s = 0.0  # there is none to stay
         self._devices = Devices("", 0, "", "")
         self._take_in()
 

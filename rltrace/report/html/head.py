@@ -34,7 +34,7 @@ def head_part(summary: Summary) -> Part:
     body = tag(
         "section",
         tag("p", "Verdict ", tag("span", said, class_=f"chip {mood}"), class_="eyebrow"),
-        tag("h1", prose(verdict.headline(summary)), id="verdict-heading"),
+        tag("h1", sentence(verdict.headline(summary)), id="verdict-heading"),
         _warnings(summary),
         *advice,
         tag("ul", *evidence, class_="evidence") if evidence else None,

@@ -96,6 +96,18 @@ def test_the_step_and_the_stage_that_are_in_progress(folder: Path, learner: Reco
     assert role.doing == {"train": 1}
 
 
+def test_figures_are_there_with_the_first_step_also_for_who_is_sparing(
+    folder: Path, learner: Recorder
+) -> None:
+    state = LiveState(folder, sparing=1e9)
+    state.poll()  # without steps, rows of the last minutes only are kept
+    begin(learner, Stage.STEP, step=0).end()
+    begin(learner, Stage.STEP, step=1)
+    while not state.has_steps:  # what ended a moment ago is known to be complete a look later
+        state.poll()  # all samples of the run count now: it is read again
+    assert state.snapshot().window is not None
+
+
 def test_a_role_that_does_nothing_is_idle_and_what_it_did_is_known(
     folder: Path, learner: Recorder
 ) -> None:

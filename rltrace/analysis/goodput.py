@@ -63,9 +63,10 @@ class Loss:
 class Goodput:
     """Useful tokens over the steady steps (`window_s`, gaps between steps included). Rates are NaN
     where the devices are not known, dollars where the price is not. `losses` are of the whole run:
-    with `trained_share` they make up all `generated_tokens`. Where the first step was begun and
-    never completed the window is 0, and there is no rate; `handed_only` is whether no training was
-    seen to end either: then "trained" is only what the learner was handed."""
+    with `trained_share` they make up all `generated_tokens`, those of `uncounted_samples` taken to
+    be as long as the others. Where the first step was begun and never completed the window is 0,
+    and there is no rate; `handed_only` is whether no training was seen to end either: then
+    "trained" is only what the learner was handed."""
 
     window_s: float
     steps: int
@@ -77,6 +78,7 @@ class Goodput:
     generated_tokens: int
     trained_share: float
     losses: tuple[Loss, ...]
+    uncounted_samples: int = 0
     handed_only: bool = False
 
     @property
@@ -111,11 +113,9 @@ def goodput(
     steady = [] if steps.none_complete else [steps.windows[i] for i in steps.steady]
     since, until = (steady[0].start_ns, steady[-1].end_ns) if steady else (0, 0)
     devices = count_devices(run)
-    samples, tokens = _fates(run)
+    samples, tokens, uncounted = _fates(run)
     generated, trained = tokens.total(), word(Fate.TRAINED)
-    trainings = (
-        f"select 1 from raw_spans where stage = {int(Stage.TRAIN)} and end_ns >= start_ns limit 1"
-    )
+    trainings = f"select 1 from raw_spans where stage = {int(Stage.TRAIN)} and end_ns > 0 limit 1"
     return Goodput(
         window_s=(until - since) / 1e9,
         steps=0 if steps.whole_run else len(steady),
@@ -131,6 +131,7 @@ def goodput(
             for reason, lost in tokens.most_common()
             if reason != trained
         ),
+        uncounted_samples=uncounted,
         handed_only=steps.none_complete and not run.ask(trainings),
     )
 
@@ -168,26 +169,25 @@ def trained_in(run: Tables, since: int, until: int, lag_budget: float = math.inf
     return Trained(*(round(value or 0) for value in row))
 
 
-def _fates(run: Run) -> tuple[Counter[str], Counter[str]]:
-    """Samples, and tokens, by what became of them. Every sample that was generated has one fate.
-    No tokens where nothing tells how long the samples are that were trained on."""
+def _fates(run: Run) -> tuple[Counter[str], Counter[str], int]:
+    """Samples, and tokens, by what became of them, and of how many samples the tokens are taken
+    from others. No tokens where nothing tells how long those are that were trained on."""
     rows = run.ask(f"""
         {DECIDED_SAMPLES}
         select case when met then coalesce(fate, -1) end, case when not met then finish end,
                round(sum(weight))::bigint, round(sum((tokens - masked) * weight))::bigint,
-               sum(masked)::bigint
+               sum(masked)::bigint, round(sum(weight) filter (uncounted))::bigint
         from decided group by 1, 2 having sum(weight) > 0 order by 4 desc
     """)
-    samples: Counter[str] = Counter()
-    tokens: Counter[str] = Counter()
-    for fate, finish, n, of_tokens, masked in rows:
+    samples, tokens = Counter[str](), Counter[str]()
+    for fate, finish, n, of_tokens, masked, _ in rows:
         samples[_reason(fate, finish)] += n
         tokens[_reason(fate, finish)] += of_tokens
         if masked:
             tokens[MASKED] += masked
     if samples[word(Fate.TRAINED)] and not tokens[word(Fate.TRAINED)] + tokens[MASKED]:
         tokens.clear()  # of those that were trained on no length is known
-    return samples, tokens
+    return samples, tokens, sum(row[-1] or 0 for row in rows)
 
 
 def _reason(fate: int | None, finish: int | None) -> str:

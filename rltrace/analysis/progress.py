@@ -26,6 +26,7 @@ from rltrace.trace.vocabulary import Stage
 _SILENT_S = 30.0
 """A first step in which nothing begins or ends for so long may be stuck, where it is silent for
 `STALL_TIMES` times as long as it worked."""
+_AT_ONCE = (None, 0, -signal.SIGKILL, 128 + signal.SIGKILL)  # others take a while to end
 _NO_HANG = (Stage.STEP, Stage.WAIT, Stage.OTHER)
 _DEADLY = {
     *(signal.SIGKILL, signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE, signal.SIGILL)
@@ -92,9 +93,8 @@ def hang(
         usual_s = max((window.length_s for window in steps.windows), default=float("nan"))
     if np.isnan(usual_s):
         return []
-    # To end takes a job some seconds, too.
-    errors, ends = step_errors(run), bool(run.meta.get("exit_code"))
-    least_s = max(STALL_TIMES * usual_s, _SILENT_S if ends else LEAST_HANG_S)
+    errors, least_s = step_errors(run), max(STALL_TIMES * usual_s, LEAST_HANG_S)
+    ends_s = 0.0 if run.meta.get("exit_code") in _AT_ONCE else _SILENT_S
     last = steps.windows[-1].end_ns if steps.windows and not steps.whole_run else 0
     found = []
     for number, start in steps.in_progress:
@@ -102,8 +102,8 @@ def hang(
             continue
         until_ns = step_known_until(run, activity, start, recorded_until_ns)
         lasted_s = (until_ns - start) / 1e9
-        if lasted_s > least_s:
-            name, stuck_s = _stuck_in(run, start, STALL_TIMES * usual_s, until_ns)
+        name, stuck_s = _stuck_in(run, start, least_s, until_ns - int(ends_s * 1e9))
+        if max(lasted_s - ends_s, stuck_s) > least_s:
             inside = f", {stuck_s:.{0 if stuck_s >= 10 else 1}f} s of it in “{name}”"
             says = (
                 f"step {number} had been in progress for {lasted_s / usual_s:.0f} times the usual "

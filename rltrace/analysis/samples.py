@@ -9,8 +9,7 @@ from rltrace.trace.vocabulary import Fate
 GENERATED_SAMPLES = """with generated as (
         select trajectory, "group", first_version, last_version, response_tokens, finish, end_ns
         from sample_lives where is_generated)"""
-"""Opens a query with `generated`: a row for each sample that was generated; what is unknown is
-NULL."""
+"""Opens a query with `generated`: a row for each of them, unknown as NULL."""
 
 
 DECIDED_SAMPLES = f"""with joined as (
@@ -19,6 +18,7 @@ DECIDED_SAMPLES = f"""with joined as (
                    case when is_met or end_ns >= 0 then usual_tokens end, 0) as tokens,
                case when fate = {int(Fate.TRAINED)}
                     then greatest(response_tokens - tokens, 0) else 0 end as masked,
+               coalesce(tokens, response_tokens) is null as uncounted,
                is_met and not is_generated and (trajectory is null or not exists (
                    select 1 from sample_lives where is_met and is_generated)) as unnamed
         from sample_lives),
@@ -27,10 +27,9 @@ DECIDED_SAMPLES = f"""with joined as (
             coalesce((select count(*) from joined where unnamed), 0)
             / (select count(*) from joined where not met)) end as weight
         from joined)"""
-"""Opens a query with `decided`: one row for each sample that was generated or met, at the moment
-that decided its fate, with the tokens that were generated; `masked` of them the learner left out of
-the loss of a sample that it trained on. The `weight` of those that were not met by their id is the
-part of them that, as far as is known, was not met at all."""
+"""Opens a query with `decided`: a row for each sample that was generated or met, when its fate was
+decided, with the tokens that were generated; `masked` of them are not in the loss of a sample that
+was trained on. `weight` is the part of those not met by their id that was not met at all."""
 
 
 TRAINED_SAMPLES = f"""with trained as (

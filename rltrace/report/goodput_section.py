@@ -80,10 +80,11 @@ def _dollars(goodput: Goodput) -> Iterator[str]:
 
 def _conditions(goodput: Goodput) -> Iterator[str]:
     trained = goodput.trained
-    if trained.uncounted:
-        of = f"{units.count(trained.uncounted)} of {units.plural(trained.samples, 'sample')}"
-        taken = "they are taken to be as long as the others trained on"
-        yield f"Nobody recorded the tokens of {of}: {taken if trained.tokens else 'unknown'}."
+    if goodput.uncounted_samples:
+        of = units.count(goodput.uncounted_samples)
+        of = f"{of} of {units.plural(goodput.generated_samples, 'sample')}"
+        taken = "they are taken to be as long as the others" if trained.tokens else "unknown"
+        yield f"Nobody recorded the tokens of {of}: {taken}."
     if not trained.tokens:
         return
 

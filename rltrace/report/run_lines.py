@@ -80,9 +80,9 @@ def warnings(summary: Summary) -> Iterator[str]:
     yield from _stopped(summary)
     yield from damage_lines(summary.coverage.damaged)
     yield from dropped_lines(summary.coverage.dropped)
-    going, end = "in progress since", "the end"
+    going, end = "in progress for", "the end"
     if by_hand:
-        going, end = "was in progress, when the job was ended, since", "that"
+        going, end = "was in progress, when the job was ended, for", "that"
     for number, since_s in summary.steps.in_progress:
         yield f"step {number} {going} {units.seconds(since_s)}"
     for span in summary.coverage.in_progress:

@@ -161,7 +161,9 @@ def _fix_notes(shown: Sequence[Fix], verdict: Verdict) -> Iterator[str]:
         yield f"The replay behind them misses the run by {100 * verdict.replay_error:+.1f} %."
     more = len(verdict.fixes) - len(shown)
     also = f" {more} more: `rltrace report --json`." if more else ""
-    yield f"`rltrace experiment --fix N` tries the Nth.{also}"
+    tries = any(fix.setting for fix in shown)
+    if said := ("`rltrace experiment --fix N` tries the Nth." * tries + also).strip():
+        yield said
     if not verdict.do_nothing:
         yield caution
 

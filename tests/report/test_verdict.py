@@ -52,9 +52,9 @@ def test_a_job_that_failed_in_its_first_step_trained_on_nothing(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("how", "said"),
     [
-        ({"exit_code": 1, "signals": [2]}, "when the job was ended, since 10.0 s"),
-        ({"exit_code": 130}, "when the job was ended, since 10.0 s"),
-        ({"exit_code": 1}, "step 1 in progress since 10.0 s"),
+        ({"exit_code": 1, "signals": [2]}, "when the job was ended, for 10.0 s"),
+        ({"exit_code": 130}, "when the job was ended, for 10.0 s"),
+        ({"exit_code": 1}, "step 1 in progress for 10.0 s"),
     ],
 )
 def test_a_job_that_somebody_ended_did_not_fail(

@@ -183,6 +183,13 @@ def test_a_hang_is_one_however_it_was_ended(
     assert ("of it in “reward”" in hang.says) == bool(spans)
 
 
+def test_what_ctrl_c_ended_after_seconds_hung(tmp_path: Path) -> None:
+    spans = (("step", 8), 2, -1), (Stage.TRAIN, 2, 11)
+    driver = process("driver", *steps(*[0.25] * 8), *spans)
+    found = health_of(run_of(tmp_path, driver, end_real_ns=at(11.2), **SIGNALLED))
+    assert ("hang", ALARM) in kinds(found)
+
+
 @pytest.mark.parametrize(("code", "asked"), [(137, []), (130, [2]), (0, [])])
 @pytest.mark.parametrize(("open_s", "stuck"), [(0.8, False), (4, False), (40, True)])
 def test_a_job_of_short_steps_hangs_by_seconds_too(

@@ -187,6 +187,8 @@ class Chains:
             fate = "failed"
         elif self.version - sample.trajectory.first_version > max_lag:
             fate = "stale"
+        elif self.config.drop_truncated and sample.trajectory.finish == "length":
+            fate = "truncated"
         elif sample.advantage == 0:
             fate = "zero-advantage"
         if fate:

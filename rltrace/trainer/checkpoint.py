@@ -22,7 +22,7 @@ _MUST_BE_EQUAL = (
     "seed", "task", "symbols", "shortest", "longest", "mean_length", "length_tail", "merges",
     "pass_mark", "warm_start", "max_response", "prompts", "samples", "model_size", "layers",
     "heads", "objective", "learning_rate", "minibatches", "clip", "truncate", "kl_coefficient",
-    "recompute_old", "retokenize",
+    "recompute_old", "drop_truncated", "retokenize",
 )  # fmt: skip
 
 

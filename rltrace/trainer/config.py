@@ -87,6 +87,7 @@ class TrainerConfig:
     kl_coefficient: float = _setting(0.01, "Weight of the KL divergence from the reference.")
     recompute_old: bool = _setting(False, "Recompute the log-probs of the policy before the step.")
     reference_side: str = _setting("actor", "Chain that the reference pass is on: actor, learner.")
+    drop_truncated: bool = _setting(False, "Do not train on responses that were cut off.")
 
     # freshness
     max_lag: int = _setting(4, "async: oldest version trained on.", "VERSIONS")
@@ -106,6 +107,7 @@ class TrainerConfig:
     reward_latency: float = _setting(0.0, "Time that one verdict takes at least.", "SECONDS")
     env_latency: float = _setting(0.0, "Mean time of a tool call.", "SECONDS")
     env_tail: float = _setting(0.0, "Its standard deviation over its mean (lognormal).")
+    env_failure_rate: float = _setting(0.0, "Share of tool calls that fail.")
     link_gbps: float = _setting(0.0, "Weights travel at this rate; 0: unpaced.", "GBIT/S")
     retokenize: bool = _setting(False, "Rollout returns text only: token ids are made anew.")
     decode_floor: float = _setting(0.0, "A decode step takes at least this.", "SECONDS")
@@ -156,7 +158,9 @@ class TrainerConfig:
         )
         _require(0 < self.clip < 1, "clip must lie between 0 and 1", self.clip)
         _require(self.model_size > 0, "model_size must be positive", self.model_size)
-        _require(0 <= self.pass_mark <= 1, "pass_mark must lie between 0 and 1", self.pass_mark)
+        for name in ("pass_mark", "env_failure_rate"):
+            value = getattr(self, name)
+            _require(0 <= value <= 1, f"{name} must lie between 0 and 1", value)
         _require(self.merges < self.symbols, "merges must be fewer than symbols", self.merges)
         _require(
             self.oversample == 1 or self.placement != "async",

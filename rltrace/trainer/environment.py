@@ -1,4 +1,4 @@
-"""The world that a multi-turn task plays in: tool calls that take time."""
+"""The world that a multi-turn task plays in: tool calls that take time, and that may fail."""
 
 from __future__ import annotations
 
@@ -11,6 +11,10 @@ from rltrace.trainer.config import TrainerConfig
 from rltrace.trainer.task import task_of
 
 
+class ToolFailed(Exception):
+    """The environment broke down during a call; the sample cannot be completed."""
+
+
 class Environment:
     """Answers tool calls after a latency drawn from a lognormal with the given mean and tail."""
 
@@ -19,11 +23,16 @@ class Environment:
         self.task = task_of(config)
 
     async def call(self, id: str, prompt: Sequence[int], response: Sequence[int]) -> list[int]:
-        """The tool's answer to the call that `response` ends with; the same for the same `id`."""
+        """The tool's answer to the call that `response` ends with; the same for the same `id`.
+
+        Errors: `ToolFailed`, at the configured rate.
+        """
         draw = random.Random(f"{self.config.seed}/{id}/{len(response)}")
         # A lognormal of mean m and coefficient of variation c: sigma² = ln(1 + c²), mu = -sigma²/2.
         sigma = math.sqrt(math.log1p(self.config.env_tail**2))
         latency = self.config.env_latency * math.exp(draw.gauss(-(sigma**2) / 2, sigma))
         if latency:
             await asyncio.sleep(latency)
+        if draw.random() < self.config.env_failure_rate:
+            raise ToolFailed(f"the environment of {id} failed")
         return self.task.tool(prompt, response) or []

@@ -16,7 +16,7 @@ import numpy as np
 from rltrace.sync.interface import Manifest
 from rltrace.trainer.config import TrainerConfig
 from rltrace.trainer.engine import Engine, Sequence
-from rltrace.trainer.environment import Environment
+from rltrace.trainer.environment import Environment, ToolFailed
 from rltrace.trainer.policy import Weights, policy_of
 from rltrace.trainer.task import Task, task_of
 from rltrace.trainer.trajectory import Request, Trajectory
@@ -72,6 +72,8 @@ class RolloutWorker:
                 raise
         except asyncio.TimeoutError:
             sequence.finish = sequence.finish or "timeout"
+        except ToolFailed:
+            sequence.finish = sequence.finish or "error"
         else:
             if len(sequence.tokens) + len(answer) < self.config.max_response:
                 sequence.observe(answer)

@@ -18,8 +18,8 @@ KEYS = {
     "critical_path": "is_traced because steps shares unknown_share steps_s segments",
     "composition": "placement placement_source overlap_share",
     "goodput": """window_s steps trained devices price lag_budget generated_samples
-        generated_tokens trained_share losses uncounted_samples handed_only useful_tokens_per_device_s
-        useful_known_tokens_per_device_s useful_tokens_per_usd""",
+        generated_tokens trained_share losses uncounted_samples handed_only
+        useful_tokens_per_device_s useful_known_tokens_per_device_s useful_tokens_per_usd""",
     "staleness": """trajectories known uses known_uses by_first_token by_last_token mean_lag
         token_weighted_lag p95_lag largest_lag mixed_share versions_known unit mean_in_flight
         mean_in_queue by_token unknown_by_token""",

@@ -37,6 +37,7 @@ FLOATS = [f.name for f in dataclasses.fields(TrainerConfig) if isinstance(f.defa
         ("longest", 1),
         ("model_size", 0.0),
         ("pass_mark", 1.5),
+        ("env_failure_rate", -0.1),
         ("merges", 6),
         ("resume", True),
         ("seed", 2**63),
@@ -51,7 +52,7 @@ def test_a_value_that_cannot_work_is_refused(name: str, value: Any) -> None:
     "settings",
     [
         {"symbols": 2, "merges": 1, "samples": 2, "shortest": 3, "longest": 3},
-        {"symbols": 26, "pass_mark": 1.0, "seed": 1 - 2**63},
+        {"symbols": 26, "pass_mark": 1.0, "env_failure_rate": 1.0, "seed": 1 - 2**63},
         dict.fromkeys(NOT_NEGATIVE, 0),
         dict.fromkeys(AT_LEAST_ONE, 1),
     ],

@@ -224,6 +224,16 @@ def test_a_run_whose_first_step_fails_leaves_no_work_behind() -> None:
     assert not seen
 
 
+def test_responses_that_were_cut_off_are_judged_but_not_trained_on_if_that_is_asked_for() -> None:
+    kept, dropped = (run(steps=1, max_response=7, drop_truncated=d) for d in (False, True))
+    cut = kept.steps[0].finish["length"]
+    assert cut > 0
+    assert drops(kept)["truncated"] == 0
+    assert drops(dropped)["truncated"] == cut
+    assert kept.steps[0].reward == dropped.steps[0].reward
+    assert total(dropped.steps[0].lags) <= dropped.steps[0].samples - cut
+
+
 @pytest.mark.parametrize(("oversample", "filtered"), [(1.0, 0), (2.0, BATCH)])
 def test_samples_out_of_time_are_recorded_as_failed(oversample: float, filtered: int) -> None:
     ledger = run(steps=1, timeout=0.02, decode_floor=0.03, oversample=oversample)

@@ -108,7 +108,7 @@ def test_a_checkpoint_of_other_settings_is_refused(kept: TrainerConfig) -> None:
     Checkpoint(kept).save(2, 1, {"model": {}, "optimizer": {}})
     longer = dataclasses.replace(kept, steps=90, placement="async", resume=True)
     assert Checkpoint(longer).step == 2
-    free = {"timeout": 9.0, "max_running": 3, "decode_floor": 0.1}
+    free = {"timeout": 9.0, "max_running": 3, "decode_floor": 0.1, "env_failure_rate": 0.5}
     free |= {"update_floor": 0.1, "env_tail": 1.0, "partial_rollout": False}
     assert Checkpoint(dataclasses.replace(longer, **free)).step == 2
     with pytest.raises(TrainerError, match=r"of a run with another retokenize: resume with the"):

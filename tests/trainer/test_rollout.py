@@ -23,7 +23,7 @@ from rltrace.testing.inside.trainer import (
     response_log_probs,
     task_of,
 )
-from rltrace.trainer.environment import Environment
+from rltrace.trainer.environment import Environment, ToolFailed
 from rltrace.trainer.rollout import RolloutWorker
 from tests.trainer.local import InProcess, asynchronous, run
 
@@ -74,6 +74,32 @@ def test_an_episode_asks_the_tool_and_goes_on_with_its_answer(weights: NDArray[n
     for t, log_probs in zip(done, response_log_probs(policy_of(SMALL, weights), done), strict=True):
         np.testing.assert_allclose(t.log_probs, log_probs, atol=1e-4)
     assert np.mean([task.reward(t.prompt, t.tokens.tolist()) for t in two_turns]) > 0.4
+
+
+def test_calls_that_fail_end_the_sample_in_an_error_as_often_as_was_set(
+    weights: NDArray[np.uint8],
+) -> None:
+    config = dataclasses.replace(SMALL, env_failure_rate=1.0)
+    done = generated(config, weights, 30)
+    assert {t.finish for t in done} <= {"error", "stop", "length"}
+    failed = [t for t in done if t.finish == "error"]
+    assert len(failed) > 10
+    assert all(t.generated.all() and t.tokens[-1] == task_of(SMALL).call_token for t in failed)
+    assert all(t.turns == 1 for t in done)
+
+    environment = Environment(dataclasses.replace(SMALL, env_failure_rate=0.25))
+    call = task_of(SMALL).demonstration(requests(SMALL, 1)[0].prompt)[0][:3]
+
+    async def fails(id: str) -> bool:
+        try:
+            await environment.call(id, (), call)
+        except ToolFailed:
+            return True
+        return False
+
+    share = np.mean([run(fails(str(i))) for i in range(400)])
+    assert 0.18 < share < 0.32  # 3 standard deviations
+    assert run(fails("7")) == run(fails("7"))
 
 
 @asynchronous

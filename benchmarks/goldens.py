@@ -64,7 +64,7 @@ def ask(runs: Path) -> dict[str, Any]:
     folders = sorted(folder for folder in runs.iterdir() if (folder / "run.json").exists())
     for folder in folders:
         baseline, page = runs / "baseline.json", runs / "page.html"
-        lever = ("--lever", "stage=rollout:0.5")
+        lever = ("--lever", "train_speed=2")
         commands = {
             "report": ("report", folder),
             "compare": ("compare", runs / "wall-rollout", folder),
@@ -92,6 +92,8 @@ def _said(*command: str | Path) -> Any:
     done = subprocess.run(
         [sys.executable, "-m", "rltrace", *command], capture_output=True, text=True, check=False
     )
+    if done.returncode == 2:
+        raise SystemExit(f"{' '.join(map(str, command))}: {done.stderr}")
     try:
         return json.loads(done.stdout)
     except ValueError:

@@ -109,7 +109,11 @@ class Recorder:
             number = self._next_name()
             append_line(f"{self.run_dir}/{NAMES}/{self.who}.jsonl", [number, text])
             self._names[text] = number
-            return number
+        if spans.on_end is None and "torch" in sys.modules:
+            from rltrace.hooks.device_ends import watch
+
+            watch()
+        return number
 
     def text(self, name_id: int) -> str:
         """The name behind an id. Errors: KeyError for an id that was never given."""

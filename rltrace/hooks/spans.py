@@ -30,6 +30,9 @@ def _ignore(error: BaseException) -> None:
 on_failure: Callable[[BaseException], None] = _ignore
 """What becomes of an error in completing a row; the recorder sets its own."""
 
+on_end: Callable[[Span], None] | None = None
+"""Told of each span that has ended, where the process uses a GPU: see `device_ends`."""
+
 
 class Span(Row):
     """An open span; a context manager that ends it."""
@@ -50,6 +53,8 @@ class Span(Row):
         """Ends the span now. Never raises."""
         try:
             self._batch.columns[1][self._slot] = -clock
+            if on_end is not None:
+                on_end(self)
         except Exception as error:
             if from_outside(error):
                 raise
@@ -77,6 +82,8 @@ class Span(Row):
     def __exit__(self, kind: object, value: object, traceback: object) -> None:
         try:
             self._batch.columns[1][self._slot] = -clock
+            if on_end is not None:
+                on_end(self)
         except Exception as error:
             if from_outside(error):
                 raise

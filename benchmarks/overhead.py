@@ -16,7 +16,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,16 +47,25 @@ class Step:
     tokens: int
 
 
+Paced = Callable[[int, int], list[str]]
+"""Descriptor and steps to the module, with its arguments, of a job that waits before each step and
+tells the descriptor of each in a line of JSON (`benchmarks.paced_job`)."""
+
+
+def demo(descriptor: int, steps: int) -> list[str]:
+    """The demo's job."""
+    return ["benchmarks.paced_job", str(descriptor), str(steps), "0"]
+
+
 class Job:
     """A training job that waits before each step."""
 
-    def __init__(self, command: list[str], steps: int, log: Path) -> None:
+    def __init__(self, command: list[str], paced: Paced, steps: int, log: Path) -> None:
         self._log = log
         reports, descriptor = os.pipe()
-        paced = [sys.executable, "-m", "benchmarks.paced_job", str(descriptor), str(steps), "0"]
         with log.open("wb") as output:
             self._process = subprocess.Popen(
-                [*command, *paced],
+                [*command, sys.executable, "-m", *paced(descriptor, steps)],
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -98,13 +107,13 @@ class Job:
 
 
 @contextmanager
-def jobs(folder: Path, steps: int) -> Iterator[tuple[Job, Job]]:
+def jobs(folder: Path, paced: Paced, steps: int) -> Iterator[tuple[Job, Job]]:
     """The traced and the untraced job, both after their warm-up."""
     wrap = [sys.executable, "-m", "rltrace.cli", "wrap", "--out", str(folder / "run"), "--"]
     with ExitStack() as stack:
         both = []
         for name, command in (("traced", wrap), ("untraced", [])):
-            job = Job(command, steps, folder / f"{name}.log")
+            job = Job(command, paced, steps, folder / f"{name}.log")
             stack.callback(job.end)
             job.first_step()
             both.append(job)
@@ -144,16 +153,14 @@ def costs_s(run: Run) -> tuple[int, list[float]]:
     return sum(int(events) for events, _ in found), [float(cost) for _, cost in found]
 
 
-@click.command()
-@click.option("--pairs", default=60, show_default=True)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
-def main(pairs: int, as_json: bool) -> None:
-    """Step time of the demo, traced / untraced; exits 1 when a limit is missed."""
+def compare(paced: Paced, pairs: int, title: str, most: float) -> Result:
+    """Step time traced / untraced of so many pairs of steps, with its upper bound held to `most`.
+    Errors: `click.ClickException` where a job ends by itself."""
     traced: list[Step] = []
     untraced: list[Step] = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        with jobs(folder, WARM_UP + pairs) as (with_rltrace, without):
+        with jobs(folder, paced, WARM_UP + pairs) as (with_rltrace, without):
             cpu = agent_cpu_s(folder / "run")
             turns = ((with_rltrace, traced), (without, untraced))
             for nth in range(pairs):
@@ -168,10 +175,10 @@ def main(pairs: int, as_json: bool) -> None:
     ratio = float(middle_means(ratios))
     # The upper end of the two-sided 90 % interval is the one-sided 95 % bound.
     low, high = interval(ratios, level=0.9, statistic=middle_means)
-    steps = WARM_UP + pairs
+    taken = WARM_UP + pairs
     step_s = float(np.median([s.seconds for s in traced]))
     wall_s = sum(s.seconds for s in (*traced, *untraced))
-    result = Result("A step of the demo", "ms")
+    result = Result(title, "ms")
     result.rows["untraced"] = milliseconds(untraced)
     result.rows["traced"] = milliseconds(traced)
     same = sum(a.tokens == b.tokens for a, b in zip(traced, untraced, strict=True))
@@ -179,16 +186,24 @@ def main(pairs: int, as_json: bool) -> None:
         "ratio of a pair": f"{ratio:.4f} (mean of the middle 60 %), 90 % {low:.4f} to {high:.4f}",
         "pairs that generated the same number of tokens": f"{same} of {pairs}",
         "events a step": (
-            f"{events / steps:,.0f}, in the mean {sum(costs) / events * 1e9:,.0f} ns each; "
-            f"{sum(costs) / steps / step_s:.2%} of a step, summed over {len(costs)} processes"
+            f"{events / taken:,.0f}, in the mean {sum(costs) / events * 1e9:,.0f} ns each; "
+            f"{sum(costs) / taken / step_s:.2%} of a step, summed over {len(costs)} processes"
         ),
         "CPU of the node's agent / wall": f"{cpu / wall_s:.3%} of one core",
     }
     result.checks = [
-        Check("step time traced / untraced, upper 95 % bound", high, 1.03, ""),
-        Check("events x cost / wall time, busiest process", costs[0] / steps / step_s, 0.003, ""),
+        Check("step time traced / untraced, upper 95 % bound", high, most, ""),
+        Check("events x cost / wall time, busiest process", costs[0] / taken / step_s, 0.003, ""),
     ]
-    sys.exit(result.finish(as_json))
+    return result
+
+
+@click.command()
+@click.option("--pairs", default=60, show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+def main(pairs: int, as_json: bool) -> None:
+    """Step time of the demo, traced / untraced; exits 1 when a limit is missed."""
+    sys.exit(compare(demo, pairs, "A step of the demo", 1.03).finish(as_json))
 
 
 def milliseconds(steps: list[Step]) -> Spread:

@@ -306,12 +306,17 @@ def main() -> None:
     parser.add_argument("--bare", action="store_true")
     parser.add_argument("--stamps")
     parser.add_argument("--paced", type=int)
+    parser.add_argument("--host-ends", action="store_true", help="no events behind spans")
     arguments = parser.parse_args()
     tracer: Any = Bare
     if not arguments.bare:
         import rltrace
 
         tracer = rltrace
+        if arguments.host_ends:
+            from rltrace.hooks import device_ends
+
+            device_ends._given_up.append(RuntimeError("asked for"))
     if arguments.cpu:
         torch.set_num_threads(1)
     paced = None if arguments.paced is None else os.fdopen(arguments.paced, "w", buffering=1)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 import sys
-from _thread import allocate_lock
+from _thread import allocate_lock, get_ident
 from collections import deque
 from time import monotonic_ns
 
@@ -52,7 +52,7 @@ class DeviceEnds:
         # Rewards, tools and data work beside the device.
         self._queued = {Stage.REFERENCE, Stage.LOGPROB, Stage.VALUE, Stage.TRAIN, Stage.STEP}
         self._follow = self._queued | {Stage.ROLLOUT, Stage.SYNC, Stage.SWITCH}
-        self._pending: deque[tuple[Span, Any]] = deque()
+        self._pending: deque[tuple[Span, int, Any]] = deque()
         self._settling = allocate_lock()
         self._late: dict[int, deque[tuple[int, int]]] = {}  # of a lane: ends of host and device
 
@@ -68,17 +68,18 @@ class DeviceEnds:
             _forget()
 
     def _ended(self, span: Span) -> None:
-        place = span._batch.places.get("stage")
-        if place is None or len(self._pending) >= MOST_PENDING:
-            return  # a trajectory, a weight update
-        stage = span._batch.columns[place][span._slot]
-        if stage not in self._follow:
+        places = span._batch.places
+        stage = span._batch.columns[places["stage"]][span._slot] if "stage" in places else None
+        # Of the other tables only a weight update's row is work of the device.
+        if not (stage in self._follow or "role" in places) or len(self._pending) >= MOST_PENDING:
             return
         mode = self._events.relax()
         try:
             event = self._events.record() if stage in self._queued else None
             if event is not None or self._pending or self._late:
-                self._pending.append((span, event))
+                named = places.get("lane")
+                lane = get_ident() if named is None else span._batch.columns[named][span._slot]
+                self._pending.append((span, lane, event))
             self.settle()
         finally:
             self._events.restore(mode)
@@ -89,19 +90,18 @@ class DeviceEnds:
             return  # another thread is at it
         try:
             while self._pending:
-                span, event = self._pending[0]
+                span, lane, event = self._pending[0]
                 reached_ns = 0 if event is None else self._events.reached_ns(event)
                 if reached_ns is None:
                     break
                 self._pending.popleft()
-                self._complete(span, reached_ns)
+                self._complete(span, lane, reached_ns)
         finally:
             self._settling.release()
 
-    def _complete(self, span: Span, reached_ns: int) -> None:
+    def _complete(self, span: Span, lane: int, reached_ns: int) -> None:
         starts, ends = span._batch.columns[:2]
         slot = span._slot
-        lane = span._batch.columns[span._batch.places["lane"]][slot]
         start, end = starts[slot], ends[slot]
         if start <= 0 or end < start:
             return  # it was taken back

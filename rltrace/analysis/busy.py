@@ -15,9 +15,9 @@ import numpy as np
 
 from rltrace.analysis.activity import Activity
 from rltrace.analysis.chains import Seconds
-from rltrace.analysis.devices import AGENT, held_devices
 from rltrace.analysis.intervals import Intervals, Ints, run_before, union
 from rltrace.analysis.run_analysis import RunAnalysis
+from rltrace.trace.given import AGENT, held_devices
 from rltrace.trace.run import Run
 from rltrace.trace.vocabulary import Stage
 
@@ -64,8 +64,9 @@ def busy(analysis: RunAnalysis) -> Busy | None:
         return None
     working = _workers(run, activity)
     workers = sorted({process for process, _ in working})
-    held = held_devices(run)
-    places = {process: devices for process, devices in held.items() if devices}
+    places = {
+        p: devices for p, devices in held_devices(run.processes, seen=False).items() if devices
+    }
     unit = "GPU"
     if not set(places) & set(workers):
         unit = "process"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rltrace.analysis.devices import AGENT
 from rltrace.trace.errors import RltraceError
+from rltrace.trace.given import AGENT
 from rltrace.trace.run import Run
 from rltrace.trace.schema import TABLES
 

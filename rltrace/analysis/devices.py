@@ -6,12 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from rltrace.trace.given import AGENT, held_devices, listed
 from rltrace.trace.processes import Process
 
 GPU, LOGICAL, CORE = "GPU", "logical GPU", "core"
-
-AGENT = "agent"
-"""Role of the process that watches a node; its `devices` are the names of all GPUs there."""
 
 
 @dataclass(frozen=True)
@@ -39,18 +37,21 @@ class Described(Protocol):
 
 
 def count_devices(run: Described) -> Devices:
-    """The devices that the traced processes say they were given, else all GPUs of their nodes, else
-    all cores. A device is counted once however many processes share it."""
+    """The devices that the traced processes say they were given, else those that they had memory
+    on, else all GPUs of their nodes, else (or where none was given to any) all cores. A device is
+    counted once however many processes share it."""
     agents = [process for process in run.processes if process.role == AGENT]
-    installed = [str(name) for agent in agents for name in _listed(agent.facts.get("devices"))]
+    installed = [str(name) for agent in agents for name in listed(agent.facts.get("devices"))]
     name = installed[0] if len(set(installed)) == 1 else ""
-    held = {device for devices in held_devices(run).values() for device in devices}
+    held = {device for devices in held_devices(run.processes).values() for device in devices}
+    given = [p.facts.get("devices") for p in run.processes if p.role != AGENT]
     if held and agents and not installed:
         source = "those that Ray or the environment gave to traced processes; NVML sees none"
         return Devices(LOGICAL, len(held), "", source)
     if held:
-        return Devices(GPU, len(held), name, "those given to traced processes")
-    if installed:
+        how = "given to traced processes" if any(given) else "on which traced processes have memory"
+        return Devices(GPU, len(held), name, f"those {how}")
+    if installed and not (given and given.count([]) == len(given)):
         return Devices(GPU, len(installed), name, "all that NVML sees on its nodes")
     cores: dict[str, int] = {}
     for process in run.processes:
@@ -60,20 +61,6 @@ def count_devices(run: Described) -> Devices:
     stated = (run.meta.get("settings") or {}).get("cores")
     if not cores and isinstance(stated, int):
         cores[str(run.meta.get("node"))] = stated
-    source = "all cores of its nodes; no GPU was seen" if cores else "no GPU seen, cores unknown"
+    no_gpu = "it was given no GPU" if installed else "no GPU was seen"
+    source = f"all cores of its nodes; {no_gpu}" if cores else f"{no_gpu}, cores unknown"
     return Devices(CORE, sum(cores.values()), "", source)
-
-
-def held_devices(run: Described) -> dict[int, tuple[str, ...]]:
-    """By number of a process of the job, the devices that it says it was given."""
-    return {
-        process.number: tuple(
-            f"{process.node} {device}" for device in _listed(process.facts.get("devices"))
-        )
-        for process in run.processes
-        if process.role != AGENT
-    }
-
-
-def _listed(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []

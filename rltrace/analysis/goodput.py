@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rltrace.analysis.codes import named
+from rltrace.analysis.device_load import device_load
 from rltrace.analysis.devices import Devices, count_devices
 from rltrace.analysis.samples import DECIDED_SAMPLES, TRAINED_SAMPLES
 from rltrace.analysis.steps import Steps
@@ -80,6 +81,13 @@ class Goodput:
     losses: tuple[Loss, ...]
     uncounted_samples: int = 0
     handed_only: bool = False
+    joules: float = math.nan
+
+    @property
+    def joules_per_useful_token(self) -> float:
+        """What the GPUs took in the steady steps; NaN where nobody read that."""
+        useful = self.trained.useful_tokens
+        return self.joules / useful if useful and self.trained.is_counted else math.nan
 
     @property
     def useful_tokens_per_device_s(self) -> float:
@@ -133,6 +141,7 @@ def goodput(
         ),
         uncounted_samples=uncounted,
         handed_only=steps.none_complete and not run.ask(trainings),
+        joules=math.fsum(one.joules for one in device_load(run, since, until)) or math.nan,
     )
 
 

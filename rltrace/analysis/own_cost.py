@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from rltrace.analysis.activity import Activity
 from rltrace.analysis.coverage import holds_token_ids
-from rltrace.analysis.devices import AGENT
+from rltrace.trace.given import AGENT
 from rltrace.trace.run import Run
 from rltrace.trace.sampled import only_some
 from rltrace.trace.schema import CAPTURED_TOKENS, EVENT_TABLES

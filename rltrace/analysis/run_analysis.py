@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rltrace.analysis.activity import Activity, read_activity
+from rltrace.analysis.device_load import DeviceLoad, device_load
 from rltrace.analysis.devices import Devices, count_devices
 from rltrace.analysis.followed import Followed, follow
 from rltrace.analysis.framework import is_laid_out
@@ -139,6 +140,10 @@ class RunAnalysis:
     @cached_property
     def devices(self) -> Devices:
         return count_devices(self.run)
+
+    @cached_property
+    def gpus(self) -> tuple[DeviceLoad, ...]:
+        return device_load(self.run, *self.drawn_ns)
 
     @cached_property
     def busy(self) -> Busy | None:

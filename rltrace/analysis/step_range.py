@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TypeVar
 
-from rltrace.analysis.devices import AGENT
 from rltrace.analysis.steps import Window, steps_of
 from rltrace.trace.errors import CANNOT_TELL, WRONG_USAGE, RltraceError, WrongUsage
+from rltrace.trace.given import AGENT
 from rltrace.trace.narrowed import Range
 from rltrace.trace.real_times import EVER_NS
 from rltrace.trace.run import Run

@@ -20,7 +20,7 @@ from rltrace.analysis.coverage import (
     step_known_until,
 )
 from rltrace.analysis.critical_path import CriticalPath
-from rltrace.analysis.devices import AGENT
+from rltrace.analysis.device_load import DeviceLoad
 from rltrace.analysis.framework import is_laid_out
 from rltrace.analysis.freshness import Freshness
 from rltrace.analysis.goodput import Goodput
@@ -40,6 +40,7 @@ from rltrace.analysis.tail import Tail
 from rltrace.analysis.verdict import Verdict, verdict
 from rltrace.analysis.waits import Wait, waits
 from rltrace.hooks.hook import OwnFigure
+from rltrace.trace.given import AGENT
 from rltrace.trace.processes import Process
 from rltrace.trace.sampled import only_some
 
@@ -145,6 +146,7 @@ class Summary:
     syncs: Syncs | None
     goodput: Goodput | None
     cascade: Cascade | None
+    gpus: tuple[DeviceLoad, ...]
     freshness: Freshness
     health: Health
     reward: RewardCurve | None
@@ -176,6 +178,7 @@ def summary_of(
         syncs=analysis.syncs,
         goodput=analysis.goodput,
         cascade=analysis.cascade,
+        gpus=analysis.gpus,
         freshness=analysis.freshness,
         health=analysis.health,
         reward=analysis.reward,

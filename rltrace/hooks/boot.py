@@ -194,14 +194,15 @@ def _boot(run_dir: str) -> None:
 def _place() -> dict[str, Any]:
     """Rank and devices of this process, as far as its environment tells."""
     place: dict[str, Any] = {}
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
-    devices = [name.strip() for name in visible if name.strip() not in ("", "-1")]
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    devices = [name.strip() for name in (visible or "").split(",")]
+    devices = [name for name in devices if name not in ("", "-1", "NoDevFiles")]
     told = launch()
     if told is not None:
         place["rank"] = told.rank
         if told.local >= 0 and len(devices) > 1:  # all ranks see all devices and take one each
             devices = devices[told.local : told.local + 1]
-    if devices:
+    if visible is not None:  # an empty list: it was given none
         place["devices"] = devices
     return place
 

@@ -61,6 +61,11 @@ def _headline(goodput: Goodput) -> Iterator[str]:
             f"({units.plural(devices.count, devices.kind)} × {window})."
         )
         yield f"{devices.kind}s counted: {devices.source}."
+    if not math.isnan(joules := goodput.joules_per_useful_token):
+        yield (
+            f"A useful token took {units.seconds(1 / rate)} of a {devices.kind} and "
+            f"{units.number(joules)} J."
+        )
     yield from _dollars(goodput)
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from rltrace.analysis.devices import AGENT
 from rltrace.analysis.summary import StepsSummary, Summary
 from rltrace.report import units
 from rltrace.report.damage_lines import damage_lines, dropped_lines, going_lines, outlived_lines
 from rltrace.report.layout import pid_on
 from rltrace.report.verdict import forbidding
+from rltrace.trace.given import AGENT
 
 _MOST_STOPPED = 3
 _TOKENS = (

@@ -47,6 +47,7 @@ def render(summary: Summary) -> dict[str, Any]:
     if goodput is not None:
         rates = ("useful_tokens_per_device_s", "useful_known_tokens_per_device_s")
         document["goodput"] |= _of(goodput, *rates)
+        document["goodput"] |= _of(goodput, "joules_per_useful_token")
         document["goodput"]["useful_tokens_per_usd"] = plain(goodput.useful_tokens_per_usd())
     return document
 

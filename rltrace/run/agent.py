@@ -27,7 +27,7 @@ from rltrace.run.memory import COUNTER, MemoryFloor
 from rltrace.run.nvml import Devices, NoGpu
 from rltrace.trace.clock import boot_id, monotonic_ns, node_id, pair
 from rltrace.trace.errors import RltraceError
-from rltrace.trace.run_dir import APART_FILE, CLOCKS, NODES, append_line, write_json
+from rltrace.trace.run_dir import APART_FILE, CLOCKS, NODES, PROCESS, append_line, write_json
 
 if TYPE_CHECKING:
     from rltrace.run.shipping.courier import Courier
@@ -73,6 +73,7 @@ class Agent:
         self._courier = self._make_courier()
         self._server: Server | None = None
         self._devices = self._open_devices()
+        self._held: dict[str, list[int]] = {}  # as was said last
         self._floor = MemoryFloor(run_dir, self.node, os.cpu_count() or 1)
         self._pair_at = self._exchange_at = 0.0
         self._patience_s = SAMPLE_EVERY_S
@@ -147,12 +148,19 @@ class Agent:
 
     def _open_devices(self) -> Devices | None:
         try:
-            devices = Devices()
+            devices = Devices(self._is_of_run)
         except NoGpu as error:
             self._recorder.problem("no-gpu", target=self.node, detail=str(error))
             return None
-        self._recorder.describe(devices=devices.names())
+        self._recorder.describe(devices=devices.names(), uuids=devices.uuids())
         return devices
+
+    def _is_of_run(self, pid: str) -> bool:
+        """Whether a pid of this host is that of a process which records."""
+        who = f"{self._recorder.who.rsplit('-', 3)[0]}-{pid}-"
+        with suppress(OSError):
+            return any(n.startswith(who) for n in os.listdir(f"{self._run_dir}/{PROCESS}"))
+        return False
 
     def _sample(self) -> None:
         host = list(read_host())
@@ -165,6 +173,9 @@ class Agent:
         room_bytes = memory_room_bytes() if wanted else math.inf
         if self._floor.was_calm(now_ns, of_host, room_bytes) and wanted:
             self._measure_memory()
+        if self._devices is not None and self._held != self._devices.held:
+            self._held = dict(self._devices.held)
+            self._recorder.describe(held=self._held)
 
     def _measure_at_last(self) -> None:
         if self._floor.is_wanted:

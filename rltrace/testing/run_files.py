@@ -145,7 +145,7 @@ class _ProcessFiles:
             },
             "role": process.role,
             "rank": process.rank,
-            "devices": [str(device) for device in process.devices],
+            "devices": [str(device) for device in process.devices] or None,
             "adapter": "synthetic",
             "versions": {},
             "parameters": 7_615_616_512 if process.role == "learner" else -1,

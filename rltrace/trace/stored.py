@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.files import RunFiles
+from rltrace.trace.given import hidden_devices
 from rltrace.trace.processes import Process
 from rltrace.trace.run_dir import PARQUET
 from rltrace.trace.schema import OF_ONE_SAMPLE, TABLES, Column
@@ -101,7 +102,12 @@ class Stored:
         return found
 
     def _shown(self, name: str, rows: str) -> str:
-        """Of rows of a table those that are shown: all, unless others were dropped, or left out."""
+        """Of rows of a table those that are shown: all, unless others were dropped, or left out, or
+        are readings of another job's devices."""
+        hidden = hidden_devices(self._files.processes) if name == "samples" else {}
+        for agent, devices in hidden.items():
+            which = f"process = {agent} AND device IN ({', '.join(map(str, devices))})"
+            rows = f"(FROM {rows} WHERE NOT ({which}))"
         if self._files.only_some and name in OF_ONE_SAMPLE:
             rows = f"(FROM {rows} WHERE false)"
         dropped = self._files.dropped

@@ -127,6 +127,17 @@ def test_torchrun_and_its_ranks(job: RunJob) -> None:
     assert places == [(-1, ["3", "5"]), (0, ["3"]), (1, ["5"])]
 
 
+@pytest.mark.parametrize(
+    ("visible", "devices"),
+    [("", []), ("-1", []), ("NoDevFiles", []), ("2, 3", ["2", "3"]), ("GPU-1a", ["GPU-1a"])],
+)
+def test_a_job_says_which_devices_it_was_given(
+    job: RunJob, visible: str, devices: list[str]
+) -> None:
+    done = job(PY, "{script}", program="pass", CUDA_VISIBLE_DEVICES=visible)
+    assert [p.get("devices") for p in done.processes] == [devices]
+
+
 # --- what others bring ----------------------------------------------------------------------------
 
 

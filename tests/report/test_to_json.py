@@ -19,7 +19,8 @@ KEYS = {
     "composition": "placement placement_source overlap_share",
     "goodput": """window_s steps trained devices price lag_budget generated_samples
         generated_tokens trained_share losses uncounted_samples handed_only
-        useful_tokens_per_device_s useful_known_tokens_per_device_s useful_tokens_per_usd""",
+        useful_tokens_per_device_s useful_known_tokens_per_device_s useful_tokens_per_usd
+        joules joules_per_useful_token""",
     "staleness": """trajectories known uses known_uses by_first_token by_last_token mean_lag
         token_weighted_lag p95_lag largest_lag mixed_share versions_known unit mean_in_flight
         mean_in_queue by_token unknown_by_token""",
@@ -28,7 +29,7 @@ KEYS = {
 }
 TOP = """schema run steps typical stages waits composition tail staleness syncs goodput
     cascade freshness health reward signal coverage own_cost warnings own_figures probe verdict
-    critical_path"""
+    critical_path gpus"""
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -23,13 +23,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rltrace.analysis.alarm import ALARM
-from rltrace.analysis.devices import AGENT, CORE, count_devices
+from rltrace.analysis.devices import CORE, count_devices
 from rltrace.analysis.differing import Difference, current_settings, differing
 from rltrace.analysis.framework import framework_of
 from rltrace.analysis.gate.metrics import LAG, LENGTH, REWARD
 from rltrace.analysis.gate.series import RunSeries, series_of
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.trace.errors import CANNOT_TELL, RltraceError, WrongUsage
+from rltrace.trace.given import AGENT
 from rltrace.trace.given_files import text_given
 from rltrace.trace.written_files import written
 

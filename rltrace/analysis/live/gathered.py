@@ -12,6 +12,7 @@ from rltrace.analysis.live.kept_tables import SAMPLE_TABLES, Kept
 from rltrace.analysis.live.sample_meter import SampleMeter
 from rltrace.analysis.live.snapshot import Reading
 from rltrace.trace.follow import Follower, Rows
+from rltrace.trace.given import hidden_devices
 from rltrace.trace.schema import EVENT_TABLES
 from rltrace.trace.vocabulary import Stage
 
@@ -110,8 +111,10 @@ class Readings:
 
     def now(self, follower: Follower) -> tuple[Reading, ...]:
         """The latest of each, in the order in which they first came."""
-        found = []
+        found, hidden = [], hidden_devices(follower.processes)
         for (number, name, device), last in self._last.items():
+            if device in hidden.get(number, ()):
+                continue
             process, counter = follower.processes[number], follower.name(name)
             (before_ns, before), (time_ns, value) = last[0], last[-1]
             per_s = math.nan

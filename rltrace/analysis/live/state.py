@@ -12,7 +12,7 @@ from time import monotonic, thread_time
 import numpy as np
 
 from rltrace.analysis.composition import stated_placement
-from rltrace.analysis.devices import AGENT, Devices, count_devices
+from rltrace.analysis.devices import Devices, count_devices
 from rltrace.analysis.live import roles
 from rltrace.analysis.live.sample_meter import SampleMeter
 from rltrace.analysis.live.snapshot import Snapshot, StepNow, Totals, Window
@@ -20,6 +20,7 @@ from rltrace.analysis.live.watched import NEVER_NS, Watched
 from rltrace.analysis.live.window import Recorded, window_of
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.follow import Follower, Rows
+from rltrace.trace.given import AGENT
 from rltrace.trace.sampled import only_some
 from rltrace.trace.vocabulary import Fate, word
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rltrace.analysis.devices import AGENT
 from rltrace.analysis.live.gathered import Gathered
 from rltrace.analysis.live.job import job_of
 from rltrace.analysis.live.kept_tables import database_beside_the_job, together
@@ -16,6 +15,7 @@ from rltrace.analysis.live.sample_meter import ALWAYS_NS, SampleMeter
 from rltrace.analysis.live.snapshot import Job
 from rltrace.analysis.steps import Steps, steps_of
 from rltrace.trace.follow import Follower, Rows
+from rltrace.trace.given import AGENT
 from rltrace.trace.liveness import Liveness
 from rltrace.trace.vocabulary import Stage
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 
-from rltrace.analysis.devices import held_devices
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.stats.spread import Spread, spread_of
 from rltrace.analysis.walls.cost import stages_of
@@ -28,6 +27,7 @@ from rltrace.analysis.walls.wall import (
     proportion,
 )
 from rltrace.analysis.whatif.constants import PEAK_TFLOPS, train_mfu
+from rltrace.trace.given import held_devices
 from rltrace.trace.vocabulary import Stage
 
 # Names of evidence.
@@ -134,22 +134,12 @@ def learner(analysis: RunAnalysis) -> Wall:
         missing.append(f"the learner's MFU needs {why}")
     else:
         evidence.append(Figure("MFU of training", mfu, "share", len(analysis.steady)))
-    n, fullest = analysis.run.ask("""
-        with read as (
-            select process, device, time_ns, text, value from raw_samples
-            join names on names.id = counter where time_ns > 0
-                 and text in ('gpu/memory_used_bytes', 'gpu/memory_total_bytes')),
-        used as (select process, device, max(value) as most, count(*) as n from read
-                 where text = 'gpu/memory_used_bytes' group by all),
-        total as (select process, device, max(value) as whole from read
-                  where text = 'gpu/memory_total_bytes' group by all)
-        select coalesce(sum(n), 0)::bigint, max(most / whole)
-        from used join total using (process, device) where whole > 0
-    """)[0]
-    if fullest is None:
-        missing.append("memory pressure needs GPU samples (NVML on the learner's node)")
+    used = [(one.most_memory_bytes / one.memory_bytes, one.samples)
+            for one in analysis.gpus if one.memory_bytes > 0 <= one.most_memory_bytes]  # fmt: skip
+    if used:
+        evidence.append(Figure("GPU memory used, the fullest", max(used)[0], "share", max(used)[1]))
     else:
-        evidence.append(Figure("GPU memory used, the fullest", fullest, "share", n))
+        missing.append("memory pressure needs GPU samples (NVML on the learner's node)")
     symptom = "everyone waits for the learner and the passes beside it"
     return stage_wall(analysis, LEARNER, symptom, stages, evidence, missing)
 
@@ -207,7 +197,7 @@ def _learner_mfu(analysis: RunAnalysis) -> tuple[float, str]:
     if found is None or not found.trained.tokens or not train_s:
         return math.nan, "the tokens that were trained on"
     rows = analysis.run.ask(f"select process from span_stages where stage = {int(Stage.TRAIN)}")
-    held = held_devices(analysis.run)
+    held = held_devices(analysis.run.processes)
     devices = {device for (process,) in rows for device in held.get(process, ())}
     if not devices:
         return math.nan, "the devices of the learner"

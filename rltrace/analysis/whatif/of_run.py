@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from rltrace.analysis.composition import stated_placement
-from rltrace.analysis.devices import CORE, GPU, held_devices
+from rltrace.analysis.devices import CORE, GPU
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.whatif.constants import Constants
 from rltrace.analysis.whatif.of_samples import NOT_WORK, of_samples
@@ -18,6 +18,7 @@ from rltrace.analysis.whatif.stated import stated
 from rltrace.analysis.whatif.trust import is_off
 from rltrace.analysis.whatif.workload import PLACEMENTS, Workload
 from rltrace.trace.errors import CANNOT_TELL, RltraceError
+from rltrace.trace.given import held_devices
 from rltrace.trace.sampled import only_some
 from rltrace.trace.vocabulary import Stage, word
 
@@ -141,7 +142,7 @@ def _devices(analysis: RunAnalysis) -> tuple[dict[str, float], str]:
         f"union select distinct process, {int(Stage.ROLLOUT)} from raw_trajectories "
         f"where start_ns > 0"
     )
-    given, kind = held_devices(analysis.run), analysis.devices.kind
+    given, kind = held_devices(analysis.run.processes, seen=False), analysis.devices.kind
     workers = [{n for n, stage in rows if stage == one} for one in (Stage.ROLLOUT, Stage.TRAIN)]
     held = [{device for n in own for device in given.get(n, ())} for own in workers]
     if held[0] and held[1]:

@@ -85,17 +85,22 @@ def _strip(loads: tuple[DeviceLoad, ...], length: float) -> parts.Picture:
             tag("g", *hits, class_="hits"),
             title="Busy share of each GPU over time",
         ),
-        columns=("GPU", "busy, mean", "most memory", "of", "power, mean", "samples"),
-        rows=[
-            (
-                name,
-                units.share(load.busy_share),
-                units.size(load.most_memory_bytes),
-                units.size(load.memory_bytes),
-                f"{units.number(load.mean_power_w)} W" if load.mean_power_w > 0
-                else units.UNKNOWN,
-                units.count(load.samples),
-            )
-            for name, load in zip(names, loads, strict=True)
-        ],
+        columns=("GPU", "busy, mean", "most memory", "of", "held by", "power, mean", "energy",
+                 "throttled", "samples"),
+        rows=[(name, *_cells(load)) for name, load in zip(names, loads, strict=True)],
     )  # fmt: skip
+
+
+def _cells(load: DeviceLoad) -> tuple[str, ...]:
+    slow = [f"{why} {units.share(of)}" for why, of in load.throttled.items() if of >= 0.005]
+    held = [f"{role} {units.size(most)}" for role, most in sorted(load.holders.items())]
+    return (
+        units.share(load.busy_share),
+        units.size(load.most_memory_bytes),
+        units.size(load.memory_bytes),
+        ", ".join(held) or units.UNKNOWN,
+        f"{units.number(load.mean_power_w)} W" if load.mean_power_w > 0 else units.UNKNOWN,
+        f"{units.number(load.joules / 1e3)} kJ" if load.joules >= 0 else units.UNKNOWN,
+        ", ".join(slow) or ("no" if load.throttled["power"] >= 0 else units.UNKNOWN),
+        units.count(load.samples),
+    )

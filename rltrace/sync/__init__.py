@@ -17,6 +17,8 @@ What holds it together:
 - `arena`: the slots of a policy in shared memory, each a safetensors file. A version is there from
   one aligned 8-byte store on, after all of its data. Its only writer is a publisher or a relay; a
   reader's lease is a lock that the kernel frees when it dies, and a leased slot is never written.
+- `device`: the same for tensors of a GPU, and for slots in its memory (`cuda://`). Control file,
+  leases and locks are those of the arena; only the bytes lie elsewhere.
 - `verifying`: who pulls checks what it copies, unless told otherwise.
 """
 

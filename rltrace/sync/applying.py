@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,6 +12,7 @@ from numpy.typing import NDArray
 
 from rltrace.sync.blocks import BLOCK_BYTES, Digests, block_range, digest
 from rltrace.sync.copying import Addresses, Pieces, Workers, hashing_copier
+from rltrace.sync.crossing import Reach
 from rltrace.sync.dtypes import FLOATS, code_of, torch_name
 from rltrace.sync.layout import (
     Layout,
@@ -22,6 +25,8 @@ from rltrace.sync.layout import (
 from rltrace.sync.tensors import (
     Matcher,
     address_of,
+    bytes_of,
+    far_address_of,
     is_torch,
     lies_elsewhere,
     load,
@@ -44,6 +49,7 @@ class Applier:
         self._copy_hashed = hashing_copier(layout.bytes)
         self._matcher = Matcher(layout)
         self._bytes = np.array([entry.bytes for entry in layout.entries], np.int64)
+        self._reach = Reach(layout)
 
     def plan(self, weights: Any, partial: bool = False, cast: bool = False) -> Plan:
         """Where everything goes. `weights` is what `layout_of` takes; a tensor with a `Shard` takes
@@ -64,9 +70,10 @@ class Applier:
             if len(given) < len(items):
                 raise _refused("two of them have the same name")
         entries = self.layout.entries
-        addresses, first = [0] * len(entries), list[Any]([None] * len(entries))
+        addresses, far = [0] * len(entries), [0] * len(entries)
+        first = list[Any]([None] * len(entries))
         whole = {n: t for n, t in given.items() if n not in shards} if shards else given
-        rest = self._matcher.match(whole, addresses, first)
+        rest = self._matcher.match(whole, addresses, first, far)
         others: list[Other] = []
         for name, tensor in [*rest, *((name, given[name]) for name in shards)]:
             number = self.layout.numbers.get(name)
@@ -74,12 +81,14 @@ class Applier:
                 raise _refused(f"{name} was not published")
             check_tensor(name, tensor)
             part = self._part(name, number, tensor, shards.get(name), cast)
-            address, before = 0, first[number]
+            address, before, places = 0, first[number], addresses
             if tuple(tensor.shape) == entries[number].shape:
                 address = address_of(tensor, entries[number].dtype)
+                if not address and code_of(tensor.dtype) == entries[number].dtype:
+                    address, places = far_address_of(tensor), far
             if before is None:
-                first[number], addresses[number] = tensor, address
-            elif address and address == addresses[number]:
+                first[number], places[number] = tensor, address
+            elif address and address == places[number]:
                 continue  # tied here, too
             if before is not None or not address:
                 others.append(Other(number, tensor, part))
@@ -87,27 +96,74 @@ class Applier:
         if lacking and not partial:
             said = f"{lacking[0]} was published, and there is no tensor of that name"
             raise _refused(f"{said} (partial=True takes a part)")
-        plan = Plan(np.array(addresses, np.int64), others, first)
+        plan = Plan(np.array(addresses, np.int64), np.array(far, np.int64), others, first)
         self._check_apart(plan)
         return plan
 
-    def check_equal(self, data: NDArray[np.uint8], plan: Plan) -> None:
+    def check_equal(self, data: Any, plan: Plan) -> None:
         """Errors: `RltraceError` where two tensors that share their memory here were published with
         other values."""
         for one, other in plan.equal:
             entries = [self.layout.entries[number] for number in (one, other)]
-            parts = [data[entry.offset : entry.offset + entry.bytes] for entry in entries]
+            parts = [bytes_of(data, entry) for entry in entries]
             if not np.array_equal(parts[0], parts[1]):
                 names = " and ".join(entry.name for entry in entries)
                 said = "share their memory here and were published with other values"
                 raise _refused(f"{names} {said}")
 
-    def apply(self, data: NDArray[np.uint8], digests: Digests | None, plan: Plan) -> list[int]:
+    def apply(
+        self, data: Any, digests: Digests | None, plan: Plan, path: Path | None = None
+    ) -> list[int]:
         """Copies it all, unless blocks are not as their `digests` say: those are returned, and some
-        of the others are copied. Errors: whatever the copy to a device raises: then a part is."""
+        of the others are copied. `path` is the file of a slot that lies in shared memory. Errors:
+        whatever the copy to a device raises: then a part is."""
+        if is_torch(data):
+            return self._apply_on_device(data, digests, plan)
+        far = plan.far.tolist()
+        crossing, left = self._reach.begin(data, path, far, plan.first, True)
+        try:
+            wrong = self._apply_blocks(data, digests, plan)
+        finally:
+            if crossing is not None:
+                crossing.finish()
+        if not wrong:
+            for number, tensor, part in [*self._whole(left, plan), *plan.others]:
+                load(data, self.layout.entries[number], tensor, part)
+        return wrong
+
+    def _apply_on_device(self, data: Any, digests: Digests | None, plan: Plan) -> list[int]:
+        """All blocks are checked before anything is copied: on a device one does not wait for the
+        other."""
+        within = self._reach.within(data)
+        device = within.device
+        with device.queue(device.now()):
+            if digests is not None:
+                wrong = np.flatnonzero(device.digests(data) != digests).tolist()
+                if wrong:
+                    return list(wrong)
+            far = plan.far.tolist()
+            left: list[int] = np.flatnonzero(plan.addresses).tolist()  # of the host
+            for number in [] if device.is_alone else np.flatnonzero(plan.far).tolist():
+                if not device.owns(plan.first[number]):
+                    left.append(number)
+                    far[number] = 0
+            within.copy(data, plan.first, far, set(), to_slot=False)
+            for number, tensor, part in [*self._whole(left, plan), *plan.others]:
+                load(data, self.layout.entries[number], tensor, part)
+        return []
+
+    def _whole(self, numbers: Sequence[int], plan: Plan) -> list[Other]:
+        shapes = [self.layout.entries[number].shape for number in numbers]
+        parts = [tuple(slice(0, size) for size in shape) for shape in shapes]
+        return [Other(n, plan.first[n], part) for n, part in zip(numbers, parts, strict=True)]
+
+    def _apply_blocks(
+        self, data: NDArray[np.uint8], digests: Digests | None, plan: Plan
+    ) -> list[int]:
         pieces, total, view = self._pieces, len(data), data.data
         here, there = pieces.offset + data.ctypes.data, pieces.lie_at(plan.addresses)
         wrong: list[int] = []
+        is_near = bool(plan.addresses.any())
 
         def copy(block: int) -> None:
             begin, end = pieces.first[block], pieces.first[block + 1]
@@ -118,18 +174,17 @@ class Applier:
             else:
                 start, stop = block_range(block, total)
                 found = digest(view[start:stop]) if digests is not None else expected
-                if found == expected:
+                if found == expected and is_near:
                     pieces.copy(block, there, here, read_next=False)
             if found != expected:
                 wrong.append(block)
 
         wanted = plan.addresses != 0
+        if digests is not None:
+            wanted |= plan.far != 0
         wanted[[other.number for other in plan.others]] = True
         blocks = np.unique(pieces.offset[wanted[pieces.entry]] // BLOCK_BYTES)
         self._workers.each(blocks.tolist(), copy)
-        if not wrong:
-            for number, tensor, part in plan.others:
-                load(data, self.layout.entries[number], tensor, part)
         return sorted(wrong)
 
     def _part(
@@ -160,16 +215,14 @@ class Applier:
 
     def _check_apart(self, plan: Plan) -> None:
         """Notes which tensors lie at one place. Errors: `RltraceError` where two overlap."""
-        numbers = np.flatnonzero(plan.addresses)
-        numbers = numbers[np.argsort(plan.addresses[numbers])]
-        begins = plan.addresses[numbers]
+        addresses = plan.addresses + plan.far  # no entry has both, and no two memories one address
+        numbers = np.flatnonzero(addresses)
+        numbers = numbers[np.argsort(addresses[numbers])]
+        begins = addresses[numbers]
         ends = begins + self._bytes[numbers]
         if not plan.others and (begins[1:] >= ends[:-1]).all():
             return
-        plain = [
-            Other(n, plan.first[n], tuple(slice(0, size) for size in self.layout.entries[n].shape))
-            for n in numbers.tolist()
-        ]
+        plain = self._whole(numbers.tolist(), plan)
         places = list(zip(begins.tolist(), ends.tolist(), plain, strict=True))
         places += [
             (*reach_of(other.tensor), other)
@@ -199,11 +252,13 @@ class Other(NamedTuple):
 
 @dataclass
 class Plan:
-    """Where a version goes: for each entry the address that it is copied to, or 0; and the tensors
-    that no plain copy fills (another device or type, gaps, a part, a second place), with their
-    part. It is for at once: a tensor that is given other memory leaves its address behind."""
+    """Where a version goes: for each entry the address that it is copied to, or 0, `far` the same
+    of tensors on a device; and the tensors that no plain copy fills (another type, gaps, a part, a
+    second place), with their part. It is for at once: a tensor that is given other memory leaves
+    its address behind."""
 
     addresses: Addresses
+    far: Addresses
     others: list[Other]
     first: list[Any]
     """The tensor of each entry, so that its memory stays."""

@@ -1,7 +1,7 @@
 """The slots of one policy on one host: a single writer, any number of readers, no waiting.
 
     rltrace-control                    what everyone agrees by (control.py)
-    slot-<generation>-<n>.safetensors  the data of one version each (slots.py)
+    slot-<generation>-<n>.safetensors  the data of one version each (slots.py), or its place
     rltrace-writer, rltrace-present    locks: the one writer; everyone who has it open
 
 A version is written into a slot that is neither the latest nor leased, under an exclusive lock on
@@ -22,24 +22,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import finalize
 
-import numpy as np
 from numpy.typing import NDArray
 
 from rltrace.sync.blocks import Digests, root_of
-from rltrace.sync.control import CONTROL, MOST_SLOTS, Control, slot_of
+from rltrace.sync.control import CONTROL, LEAST_SLOTS, MOST_SLOTS, Control, begun_after, slot_of
 from rltrace.sync.layout import Layout
 from rltrace.sync.leftovers import WRITER, enter, leave, reclaim
 from rltrace.sync.locks import Lock
-from rltrace.sync.place import check_room, folder_of, make_folder
-from rltrace.sync.slots import (
-    SLOT_FILES,
-    create_slot,
-    map_slot,
-    mend_header,
-    slot_bytes,
-    slot_path,
-)
-from rltrace.sync.tensors import numpy_view, torch_view
+from rltrace.sync.place import folder_of, make_folder
+from rltrace.sync.slots import SLOT_FILES, SlotStore, slot_path, slots_of
+from rltrace.sync.tensors import is_torch, numpy_view, torch_view
 from rltrace.sync.version import NO_ROOT, Behind, Manifest, Version
 from rltrace.trace.errors import RltraceError, WrongUsage
 
@@ -59,16 +51,18 @@ class Arena:
     """One process's hold on a policy's slots. `Arena.create` for the writer, `Arena.attach` for
     readers."""
 
-    def __init__(self, folder: Path, control: Control, present: Lock, writer: Lock | None) -> None:
+    def __init__(
+        self, folder: Path, control: Control, slots: SlotStore, present: Lock, writer: Lock | None
+    ) -> None:
         self.folder = folder
         self.control = control
         self.layout = control.layout
-        self._present = present
+        self.slots = slots
         self._writer = writer
-        self._maps: dict[int, NDArray[np.uint8]] = {}
+        self._maps: dict[int, Any] = {}
         self._most_slots = control.slots
         # Also where nobody closes it: when it is forgotten, or when the process ends well.
-        self._let_go = finalize(self, _let_go, folder, present, writer)
+        self._let_go = finalize(self, _let_go, folder, slots, present, writer)
 
     @staticmethod
     def create(
@@ -90,7 +84,7 @@ class Arena:
         if not 2 <= slots <= slots + spare <= MOST_SLOTS:
             said = f"{slots} slots and {spare} spare: it takes 2 to {MOST_SLOTS} in all"
             raise WrongUsage(said)
-        folder = folder_of(where)
+        folder, memory = folder_of(where), slots_of(where)
         make_folder(folder)
         reclaim(folder.parent, but=folder)
         present = enter(folder)
@@ -99,15 +93,16 @@ class Arena:
             present.release()
             raise RltraceError(f"{where} has a publisher already: give each policy its own name")
         try:
-            control = _take_over(folder, layout, run)
+            control = _take_over(folder, layout, run, memory.survive)
             control.see(time.monotonic(), is_relay)
-            arena = Arena(folder, control, present, writer)
+            arena = Arena(folder, control, memory, present, writer)
             arena._most_slots = slots + spare
             slots = max(slots, control.slots)
-            check_room(folder, (slots - control.slots) * slot_bytes(layout))
+            memory.check_room(folder, slots - control.slots, layout)
             for slot in range(slots):
                 arena._make_slot(slot)
         except BaseException:
+            memory.close()
             writer.release()
             present.release()
             leave(folder)
@@ -121,13 +116,14 @@ class Arena:
         Errors: `RltraceError` where there is none in time.
         """
         folder, deadline = folder_of(where), time.monotonic() + timeout_s
+        memory = slots_of(where)
         while True:
-            if lies_here(where):
+            if lies_here(where) and (memory.survive or Lock.is_held(folder / WRITER)):
                 present = enter(folder)
                 try:
                     control = Control(folder / CONTROL)
                     if not control.replaced:
-                        return Arena(folder, control, present, None)
+                        return Arena(folder, control, memory, present, None)
                     present.release()  # the publisher is about to replace it
                 except FileNotFoundError:  # removed in between
                     present.release()
@@ -188,6 +184,9 @@ class Arena:
             if lock is not None and self.control.holds(slot, word):
                 try:
                     data = self._map(slot)
+                    if not self.slots.survive:  # while their writer lives they can be opened
+                        for other in range(self.control.slots):
+                            self._map(other)
                 except BaseException:
                     lock.release()
                     raise
@@ -225,7 +224,7 @@ class Arena:
                 data = self._map(slot)
                 lock = Lock.take(self._slot_path(slot))
                 if lock is not None:
-                    mend_header(self._slot_path(slot), self.layout)
+                    self.slots.mend(self._slot_path(slot), self.layout)
                     self.control.begin(slot)
                     return SlotWrite(self, slot, data, self.control.digests(slot), lock)
             if time.monotonic() >= deadline:
@@ -262,17 +261,17 @@ class Arena:
     def _make_slot(self, slot: int) -> None:
         path = self._slot_path(slot)
         if not path.exists():
-            create_slot(path, self.layout)
+            self.slots.create(path, self.layout)
         self._map(slot)
         self.control.slots = max(self.control.slots, slot + 1)
 
     def _slot_path(self, slot: int) -> Path:
         return slot_path(self.folder, self.control.generation, slot)
 
-    def _map(self, slot: int) -> NDArray[np.uint8]:
+    def _map(self, slot: int) -> Any:
         if slot not in self._maps:
             path = self._slot_path(slot)
-            self._maps[slot] = map_slot(path, self.layout, self._writer is not None)
+            self._maps[slot] = self.slots.map(path, self.layout, self._writer is not None)
         return self._maps[slot]
 
 
@@ -282,7 +281,7 @@ class SlotWrite:
 
     arena: Arena
     slot: int
-    data: NDArray[np.uint8]
+    data: Any  # bytes, as `SlotStore.map` gives them
     digests: Digests
     _lock: Lock
 
@@ -323,7 +322,7 @@ class Lease:
     safetensors file of it, good for as long as the lease."""
 
     manifest: Manifest
-    data: NDArray[np.uint8]
+    data: Any  # bytes, as `SlotStore.map` gives them
     path: Path
     slot: int
     control: Control
@@ -362,10 +361,10 @@ class Views(Mapping[str, NDArray[Any]]):
     @property
     def path(self) -> Path:
         """A safetensors file of the version, for engines that load from one."""
-        return self._held().path
+        return self._in_memory().path
 
     def __getitem__(self, name: str) -> NDArray[Any]:
-        return numpy_view(self._held().data, self._layout.by_name[name])
+        return numpy_view(self._in_memory().data, self._layout.by_name[name])
 
     def torch(self, name: str) -> Tensor:
         """As a tensor of torch's. It must not be written to: that ends the process."""
@@ -389,6 +388,12 @@ class Views(Mapping[str, NDArray[Any]]):
     def __exit__(self, *_: object) -> None:
         self.release()
 
+    def _in_memory(self) -> Lease:
+        lease = self._held()
+        if is_torch(lease.data):
+            raise WrongUsage("these weights lie on a device: take each by views.torch(name)")
+        return lease
+
     def _held(self) -> Lease:
         if self._lease is None:
             raise WrongUsage("this lease has been released")
@@ -400,15 +405,17 @@ def lies_here(where: str) -> bool:
     return (folder_of(where) / CONTROL).exists()
 
 
-def _take_over(folder: Path, layout: Layout, run: str | None) -> Control:
+def _take_over(folder: Path, layout: Layout, run: str | None, survive: bool) -> Control:
     """The control file of the writer that now begins: what stands there, one epoch on, or a new one
-    where there is none or it is of another layout. Called under the writer's lock."""
+    where there is none, it is of another layout, or its slots did not `survive` their writer.
+    Called under the writer's lock."""
     path = folder / CONTROL
     old = None
     with suppress(FileNotFoundError, RltraceError):  # nothing that can be read: it is replaced
         old = Control(path)
-    epoch = _begun_after(old)
-    if old is not None and old.layout.id == layout.id and _stands(folder, old):
+    epoch = begun_after(old)
+    same = survive and old is not None and old.layout.id == layout.id
+    if old is not None and same and _stands(folder, old):
         old.epoch = epoch
         if run is not None and run != old.run:
             old.latest, old.run = 0, run
@@ -419,18 +426,12 @@ def _take_over(folder: Path, layout: Layout, run: str | None) -> Control:
         old.retire()  # first: readers wait for the new one rather than look for slots that are gone
     for leftover in folder.glob(SLOT_FILES):
         leftover.unlink()
-    return Control.create(path, layout, named, epoch, counter)
+    beside = LEAST_SLOTS * layout.bytes if survive else 0
+    return Control.create(path, layout, named, epoch, counter, beside)
 
 
-def _begun_after(old: Control | None) -> int:
-    """The epoch of a writer that begins now, in milliseconds: later than any before it on this
-    host, and than those on others as far as clocks agree."""
-    epoch = max(time.time_ns() // 1_000_000, 0 if old is None else old.newest_epoch + 1)
-    time.sleep(0.001)  # the next one may find nothing of this one, and is to be later all the same
-    return epoch
-
-
-def _let_go(folder: Path, present: Lock, writer: Lock | None) -> None:
+def _let_go(folder: Path, slots: SlotStore, present: Lock, writer: Lock | None) -> None:
+    slots.close()
     if writer is not None:
         writer.release()
     present.release()

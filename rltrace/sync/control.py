@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import time
 from pathlib import Path
 
 import numpy as np
@@ -80,10 +81,12 @@ class Control:
         self._tables: NDArray[np.uint64] = records[:, _RECORD_WORDS : _RECORD_WORDS + blocks]
 
     @staticmethod
-    def create(path: Path, layout: Layout, run: str, epoch: int, counter: int) -> Control:
+    def create(
+        path: Path, layout: Layout, run: str, epoch: int, counter: int, beside: int
+    ) -> Control:
         """Writes the file, whole or not at all: one that is in its place is complete.
 
-        Errors: `RltraceError` where there is no room for it beside the fewest slots.
+        Errors: `RltraceError` where there is no room for it and so many bytes `beside` it.
         """
         text = layout.text.encode()
         page = np.zeros(_PAGE // 8, dtype=np.uint64)
@@ -93,7 +96,7 @@ class Control:
         page[_RUN], page[_AT_CHECK] = int(run, 16), digest(text)
         fresh = path.with_suffix(".new")
         size = _size(len(text), block_count(layout.bytes))
-        check_room(path.parent, size + LEAST_SLOTS * layout.bytes)
+        check_room(path.parent, size + beside)
         fresh.unlink(missing_ok=True)
         reserve(fresh, size)
         with open(fresh, "r+b") as file:
@@ -228,6 +231,14 @@ class Control:
         version, root = Version(f"{run:016x}", epoch, counter), f"{high:016x}{low:016x}"
         is_sound = record.item(_CHECK) == digest(record[:_CHECK].tobytes())
         return Manifest(version, step, self.layout.id, self.layout.bytes, root), is_sound
+
+
+def begun_after(old: Control | None) -> int:
+    """The epoch of a writer that begins now, in milliseconds: later than any before it on this
+    host, and than those on others as far as clocks agree."""
+    epoch = max(time.time_ns() // 1_000_000, 0 if old is None else old.newest_epoch + 1)
+    time.sleep(0.001)  # the next one may find nothing of this one, and is to be later all the same
+    return epoch
 
 
 def _records(text_bytes: int, blocks: int) -> tuple[int, int]:

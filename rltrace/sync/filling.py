@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rltrace.sync.blocks import BLOCK_BYTES, Digests, block_count, block_range, digest
-from rltrace.sync.copying import Addresses, Pieces, Workers, copier, hashing_copier
+from rltrace.sync.copying import Pieces, Workers, copier, hashing_copier
+from rltrace.sync.crossing import PIECE_BYTES, Reach
 from rltrace.sync.dtypes import FLOATS, ITEM_BYTES, code_of, torch_name
 from rltrace.sync.layout import (
     Entry,
@@ -23,6 +24,7 @@ from rltrace.sync.layout import (
 from rltrace.sync.tensors import (
     Matcher,
     address_of,
+    far_address_of,
     holds,
     is_torch,
     lies_elsewhere,
@@ -30,6 +32,9 @@ from rltrace.sync.tensors import (
     torch_view,
 )
 from rltrace.trace.errors import RltraceError, WrongUsage
+
+if TYPE_CHECKING:
+    from rltrace.sync.device import Device
 
 
 class Filler:
@@ -43,12 +48,15 @@ class Filler:
         self._copy_hashed = hashing_copier(layout.bytes)
         self._numbers = layout.numbers
         self._matcher = Matcher(layout)
+        self._reach = Reach(layout)
 
     def fill(
-        self, weights: Any, data: NDArray[np.uint8], digests: Digests, workers: Workers
+        self, weights: Any, data: Any, digests: Digests, workers: Workers, *after: Any
     ) -> None:
         """Copies every tensor of a model or dict to its place; of an iterable, one after the other
-        as it yields them, so that no more than one need exist at a time.
+        as it yields them, so that no more than one need exist at a time. `data` is a slot's, of the
+        host or of a device. Tensors of a device are copied after what it has been given to do so
+        far, and `after` that.
 
         Errors: `RltraceError` that names a tensor that is missing, unknown, of another shape or
         type, or no longer equal to the one that it was tied to; whatever the iterable raises. What
@@ -56,25 +64,43 @@ class Filler:
         """
         given = held(weights)
         if not isinstance(given, dict):
-            self._fill_stream(given, data, digests)
+            behind = _Behind(data, digests, workers)
+            try:
+                self._fill_stream(given, data, digests, behind)
+            except BaseException:
+                behind.drain()
+                raise
             return
         size = len(self.layout.entries)
-        addresses, first = [0] * size, list[Any]([None] * size)
+        addresses, far, first = [0] * size, [0] * size, list[Any]([None] * size)
         tied: list[tuple[str, int, Any]] = []
-        casts: dict[int, tuple[Any, Any]] = {}
-        for name, tensor in self._matcher.match(given, addresses, first):
+        casts: dict[int, tuple[Any, Any]] | None = None if is_torch(data) else {}
+        odd: set[int] = set()
+        for name, tensor in self._matcher.match(given, addresses, first, far):
             number = self._number(name)
             check_tensor(name, tensor)
             if first[number] is not None:
                 tied.append((name, number, tensor))
                 continue
             first[number] = tensor
-            addresses[number] = self._slow_address(name, number, tensor, None, data, casts)
+            far[number] = self._far_address(tensor, data)
+            if far[number]:
+                odd.add(number)
+                _check(name, self.layout.entries[number], tensor, None)
+            else:
+                addresses[number] = self._slow_address(name, number, tensor, None, data, casts)
         self._all_there(first)
-        self._fill_blocks(np.array(addresses, np.int64), casts, data, digests, workers)
+        if is_torch(data):
+            self._fill_on_device(addresses, far, odd, first, data, digests, after)
+        else:
+            self._fill_blocks(addresses, far, first, casts or {}, data, digests, workers, after)
         for name, number, tensor in tied:
             if memory_of(tensor) != memory_of(first[number]):
                 self._still_tied(name, number, tensor, None, data)
+
+    def close(self) -> None:
+        """Lets go of what it holds of a device."""
+        self._reach.close()
 
     def _slow_address(
         self,
@@ -98,17 +124,48 @@ class Filler:
             store(tensor, data, entry)
         return 0
 
+    def _fill_on_device(
+        self,
+        addresses: Sequence[int],
+        far: list[int],
+        odd: set[int],
+        first: Sequence[Any],
+        data: Any,
+        digests: Digests,
+        after: Sequence[Any],
+    ) -> None:
+        within = self._reach.within(data)
+        device = within.device
+        for number in () if device.is_alone else np.flatnonzero(far).tolist():
+            if not device.owns(first[number]):
+                store(first[number], data, self.layout.entries[number])
+                far[number] = 0
+        with device.queue(*after, device.now()):
+            within.copy(data, first, far, odd, to_slot=True)
+            for number in np.flatnonzero(addresses).tolist():  # of the host
+                store(first[number], data, self.layout.entries[number])
+            if self.hashing:
+                digests[:] = device.digests(data)
+
     def _fill_blocks(
         self,
-        addresses: Addresses,
+        addresses: Sequence[int],
+        far: list[int],
+        first: list[Any],
         casts: Mapping[int, tuple[Any, Any]],
         data: NDArray[np.uint8],
         digests: Digests,
         workers: Workers,
+        after: Sequence[Any],
     ) -> None:
+        crossing, left = self._reach.begin(data, None, far, first, False, *after)
+        for number in left:
+            store(first[number], data, self.layout.entries[number])
         pieces, hashing, view, total = self._pieces, self.hashing, data.data, len(data)
-        here, there = pieces.offset + data.ctypes.data, pieces.lie_at(addresses)
+        here = pieces.offset + data.ctypes.data
+        there = pieces.lie_at(np.array(addresses, np.int64))
         copy_bytes, copy_hashed = self._copy_bytes, self._copy_hashed
+        is_near = bool(there.any())
 
         def copy(block: int) -> None:
             begin, end = pieces.first[block], pieces.first[block + 1]
@@ -119,7 +176,8 @@ class Filler:
                 else:
                     copy_bytes(*way)
                 return
-            pieces.copy(block, here, there, read_next=hashing)
+            if is_near:
+                pieces.copy(block, here, there, read_next=hashing)
             for piece in range(begin, end) if casts else ():
                 number = pieces.entry.item(piece)
                 if number in casts:
@@ -130,18 +188,33 @@ class Filler:
                     to[part].copy_(source[part])
             if hashing:
                 start, stop = block_range(block, total)
+                if crossing is not None:
+                    crossing.wait(stop)
                 digests[block] = digest(view[start:stop])
 
-        workers.each(range(len(pieces.first) - 1), copy)
+        try:
+            if hashing or is_near or casts:
+                workers.each(range(len(pieces.first) - 1), copy)
+        finally:
+            if crossing is not None:
+                crossing.finish()
 
-    def _fill_stream(self, given: Any, data: NDArray[np.uint8], digests: Digests) -> None:
-        """A block is hashed when its last byte is in."""
-        total, view, base = len(data), data.data, data.ctypes.data
-        ranges = [block_range(block, total) for block in range(len(self._pieces.first) - 1)]
+    def _far_address(self, tensor: Any, data: Any) -> int:
+        """Where a tensor of the device that it is copied by lies; 0 for others."""
+        address = far_address_of(tensor)
+        owned = not is_torch(data) or self._reach.device_of(data).owns(tensor)
+        return address if owned else 0
+
+    def _fill_stream(self, given: Any, data: Any, digests: Digests, behind: _Behind) -> None:
+        """A block is hashed when its last byte is in. What comes from a device is copied in the
+        order of its own work there, as it may be gathered into one place time and again."""
+        on_device = is_torch(data)
+        base = 0 if on_device else data.ctypes.data
+        ranges = [block_range(block, len(data)) for block in range(len(self._pieces.first) - 1)]
         missing = [end - start for start, end in ranges]
         names: set[str] = set()
         size = len(self.layout.entries)
-        addresses, seen = [0] * size, list[Any]([None] * size)
+        addresses, far, seen = [0] * size, [0] * size, list[Any]([None] * size)
         for name, tensor, shard in named_tensors(given):
             number = self._number(name)
             entry = self.layout.entries[number]
@@ -149,21 +222,40 @@ class Filler:
                 raise _refused(f"two tensors are called {name}")
             names.add(name)
             if seen[number]:
+                behind.finish()
                 self._still_tied(name, number, tensor, shard, data)
                 continue
-            if shard or self._matcher.match({name: tensor}, addresses, seen):
-                addresses[number] = self._slow_address(name, number, tensor, shard, data, None)
+            if shard or self._matcher.match({name: tensor}, addresses, seen, far):
+                far[number] = self._far_address(tensor, data)
+                if far[number] and entry.bytes:
+                    _check(name, entry, tensor, shard)
+                else:
+                    addresses[number] = self._slow_address(name, number, tensor, shard, data, None)
             seen[number] = True  # not the tensor, which need not live on
-            if address := addresses[number]:
-                self._copy_bytes(base + entry.offset, address, entry.bytes)
+            if far[number] and entry.bytes:
+                behind.take(self._reach.device_at_hand(tensor), tensor, entry)
+            elif address := addresses[number]:
+                if on_device:
+                    store(tensor, data, entry)
+                else:
+                    self._copy_bytes(base + entry.offset, address, entry.bytes)
             first = entry.offset // BLOCK_BYTES
             for block in range(first, block_count(entry.offset + entry.bytes)):
                 start, end = ranges[block]
                 begins, ends = max(entry.offset, start), min(entry.offset + entry.bytes, end)
                 missing[block] -= ends - begins
-                if not missing[block] and self.hashing:
-                    digests[block] = digest(view[start:end])
+                if not missing[block] and self.hashing and not on_device:
+                    behind.hash(block)
         self._all_there(seen)
+        behind.finish()
+        if on_device:
+            self._hash_on_device(data, digests)
+
+    def _hash_on_device(self, data: Any, digests: Digests) -> None:
+        device = self._reach.device_of(data)
+        with device.queue(device.now()):
+            if self.hashing:
+                digests[:] = device.digests(data)
 
     def _number(self, name: Any) -> int:
         number = self._numbers.get(name)
@@ -188,6 +280,64 @@ class Filler:
         if lacking:
             more = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""
             raise _refused(f"{lacking[0]}{more} of the layout is not among the weights")
+
+
+class _Behind:
+    """Copies of a stream's tensors from a device, and the blocks that are hashed behind them."""
+
+    def __init__(self, data: Any, digests: Digests, workers: Workers) -> None:
+        self._data, self._digests, self._workers = data, digests, workers
+        self._device: Device | None = None
+        self._bytes = 0
+        self._blocks: list[int] = []
+        self._waiting: list[tuple[Any, list[int]]] = []
+
+    def take(self, device: Device | None, tensor: Any, entry: Entry) -> None:
+        """Copies a tensor, in the order of the caller's own work on its device."""
+        if device is None:
+            store(tensor, self._data, entry)
+            return
+        self._device = device
+        if not is_torch(self._data):
+            device.pinned(self._data, None)
+        device.take(torch_view(self._data, entry), tensor.detach().reshape(entry.shape))
+        self._bytes += entry.bytes
+        if self._bytes >= PIECE_BYTES:
+            self._bytes = 0
+            self._waiting.append((device.now(), self._blocks))
+            self._blocks = []
+            if len(self._waiting) > 1:
+                self._hash(*self._waiting.pop(0))
+
+    def hash(self, block: int) -> None:
+        """Takes the digest of a block, of which all is in or on its way."""
+        if self._device is None:
+            self._hash_one(block)
+        else:
+            self._blocks.append(block)
+
+    def finish(self) -> None:
+        """Until all that was taken is there, and hashed."""
+        if self._device is not None:
+            waiting, blocks = self._waiting, self._blocks
+            self._waiting, self._blocks = [], []
+            for event, some in [*waiting, (self._device.now(), blocks)]:
+                self._hash(event, some)
+
+    def drain(self) -> None:
+        """Until nothing is on its way any more."""
+        event = self._device.now() if self._device is not None else None
+        if event is not None:
+            event.synchronize()
+
+    def _hash(self, event: Any, blocks: list[int]) -> None:
+        if event is not None:
+            event.synchronize()
+        self._workers.each(blocks, self._hash_one)
+
+    def _hash_one(self, block: int) -> None:
+        start, end = block_range(block, len(self._data))
+        self._digests[block] = digest(self._data.data[start:end])
 
 
 def _check(name: str, entry: Entry, tensor: Any, shard: Shard | None) -> None:

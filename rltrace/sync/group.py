@@ -24,6 +24,7 @@ from rltrace.sync.blocks import BLOCK_BYTES, Digests, block_range, digest
 from rltrace.sync.following import checked
 from rltrace.sync.layout import Entry, Layout
 from rltrace.sync.meeting import LostError, Talk, first_line, gloo_near, group_of, store_at
+from rltrace.sync.place import check_in_memory
 from rltrace.sync.recording import moved
 from rltrace.sync.tensors import torch_view
 from rltrace.sync.verifying import DamagedError
@@ -44,6 +45,8 @@ class Group:
     """One member, a process a host. All members call `move` in turn; an error that leaves bytes on
     their way ends the group: close it and join anew. Not for several threads at once."""
 
+    _LEAST = 2  # members
+
     def __init__(
         self,
         store: Any,
@@ -55,9 +58,10 @@ class Group:
     ) -> None:
         """`store` is one of torch.distributed's that all members share, and nobody else. Waits for
         the others. See `join`."""
-        if backend not in BACKENDS or not 0 <= rank < size or size < 2:
+        if backend not in BACKENDS or not 0 <= rank < size or size < self._LEAST:
             said = f"rank {rank} of {size} by {backend}: it takes two or more, by gloo or nccl"
             raise WrongUsage(said)
+        check_in_memory(where)
         self.where, self.rank, self.size = where, rank, size
         self.backend, self.timeout_s = backend, timeout_s
         self._talk = Talk(store, timeout_s)

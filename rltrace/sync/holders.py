@@ -12,7 +12,7 @@ from rltrace.sync.control import CONTROL, Control, slot_of
 from rltrace.sync.joined_files import sweep
 from rltrace.sync.leftovers import PRESENT, WRITER, enter, leave
 from rltrace.sync.locks import Lock
-from rltrace.sync.place import JOINED, folder_of, shared_memory
+from rltrace.sync.place import JOINED, folder_of, shared_memory, where_of
 from rltrace.trace.errors import RltraceError, WrongUsage
 
 _PROC = Path("/proc")
@@ -56,7 +56,7 @@ def policies(*places: str) -> list[Held]:
             raise WrongUsage(f"there is no policy at {where}")
     root = shared_memory()
     if not places:
-        known = {f"shm://{path.parent.name}": path.parent for path in root.glob(f"*/{PRESENT}")}
+        known = {where_of(path.parent.name): path.parent for path in root.glob(f"*/{PRESENT}")}
         for users in (root / JOINED).glob("*.users"):  # its folder may be still to come
             known |= {f"shm://{users.stem}": root / users.stem}
     opened = _opened()

@@ -14,6 +14,7 @@ from rltrace.sync.arena import Arena, SlotWrite
 from rltrace.sync.blocks import Digests, digests_of
 from rltrace.sync.fetching import Fetch
 from rltrace.sync.layout import Layout
+from rltrace.sync.place import check_in_memory
 from rltrace.sync.shelf import Held, Shelf
 from rltrace.sync.version import Manifest
 
@@ -68,6 +69,7 @@ class Landing:
         self.layout: Layout | None = None
         self.arriving: Arriving | None = None
         """What is on its way, from this parent or from one that was lost."""
+        check_in_memory(where)
         self._where = where
         self._shelf = shelf
         self._token = token

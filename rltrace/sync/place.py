@@ -9,6 +9,8 @@ from pathlib import Path
 from rltrace.trace.errors import RltraceError, WrongUsage
 
 _SCHEME = "shm://"
+_ON_DEVICE = "cuda://"
+_MARK = "cuda+"  # begins the folder's name, as no name of a policy does
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")
 _MOST_NAME_BYTES = 255
 _MOST_PATH_BYTES = 3840  # of the kernel's 4,096; the rest is for the files in the folder
@@ -24,12 +26,21 @@ def shared_memory() -> Path:
     return Path("/dev/shm") / f"rltrace-{os.getuid()}"
 
 
+def is_on_device(where: str) -> bool:
+    """Whether the weights of a place lie in a device's memory."""
+    return isinstance(where, str) and where.startswith(_ON_DEVICE)
+
+
 def folder_of(where: str) -> Path:
     """`shm://policy` is a folder of that name in shared memory; `shm:///mnt/ram/policy` that folder
     itself, on any file system that can be mapped (one in memory, or every update is written out).
+    `cuda://` instead of `shm://` is a folder beside it, for small files: the weights are not there.
 
     Errors: `RltraceError` for anything else.
     """
+    if is_on_device(where):
+        beside = folder_of(_SCHEME + where.removeprefix(_ON_DEVICE))
+        return beside.with_name(_MARK + beside.name)
     rest = where.removeprefix(_SCHEME) if isinstance(where, str) else where
     if rest != where and (
         _NAME.fullmatch(rest) or (rest[:1] == "/" and Path(rest).name and "\0" not in rest)
@@ -41,7 +52,21 @@ def folder_of(where: str) -> Path:
             raise WrongUsage(said)
         return folder
     said = f"{where!r:.200} says no place for weights: shm://NAME (letters, digits, - _ .) or"
-    raise WrongUsage(f"{said} shm:///DIR")
+    raise WrongUsage(f"{said} shm:///DIR; cuda://NAME in a device's memory")
+
+
+def where_of(name: str) -> str:
+    """The place whose folder has that name in `shared_memory()`."""
+    on_device = name.startswith(_MARK)
+    return _ON_DEVICE + name.removeprefix(_MARK) if on_device else _SCHEME + name
+
+
+def check_in_memory(where: str) -> None:
+    """Errors: `RltraceError` for a place that can be no host's, as weights there are no bytes of
+    the host's."""
+    if is_on_device(where):
+        said = f"{where} lies in a device's memory, from which no other host is served"
+        raise WrongUsage(f"{said}: publish to shm:// as well")
 
 
 def make_folder(folder: Path) -> None:

@@ -14,7 +14,8 @@ from rltrace.sync.arena import Arena
 from rltrace.sync.copying import Workers
 from rltrace.sync.filling import Filler
 from rltrace.sync.layout import Layout
-from rltrace.sync.recording import moved, publishes_here
+from rltrace.sync.recording import moved, publishes_here, transport_of
+from rltrace.sync.tensors import now_on_device
 from rltrace.sync.version import RUN, Version
 from rltrace.trace.errors import WrongUsage
 from rltrace.trace.segment import Row
@@ -26,8 +27,11 @@ class Publisher:
     """Publishes one policy; there is one publisher of it at a time. Never waits for a subscriber
     longer than `patience_s`. Not for several threads at once."""
 
-    def __init__(self, arena: Arena, hashing: bool, threads: int | None, patience_s: float) -> None:
+    def __init__(
+        self, arena: Arena, where: str, hashing: bool, threads: int | None, patience_s: float
+    ) -> None:
         self.arena = arena
+        self._transport = transport_of(where)
         self.layout = arena.layout
         self.patience_s = patience_s
         self.skipped = 0
@@ -66,7 +70,7 @@ class Publisher:
         threads = None if threads is None else _whole_number("threads", threads)
         arena = Arena.create(where, layout, slots, spare, run)
         publishes_here()
-        return Publisher(arena, hashing, threads, patience_s)
+        return Publisher(arena, where, hashing, threads, patience_s)
 
     def publish(self, weights: Any, step: int = -1) -> Version | None:
         """Copies the weights and makes them the latest version; they may change as soon as this
@@ -81,7 +85,7 @@ class Publisher:
         """
         step = _learner_step(step)
         self.gate()
-        return self._publish(weights, step, inline=True).version
+        return self._publish(weights, step, True).version
 
     def publish_async(self, weights: Any, step: int = -1) -> None:
         """As `publish`, in a thread, behind what the learner does next. The weights must not change
@@ -91,7 +95,8 @@ class Publisher:
         self.gate()
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, thread_name_prefix="rltrace.sync")
-        self._behind_learner = self._thread.submit(self._publish, weights, step, inline=False)
+        after = now_on_device()  # of this thread's stream, which is not that of the other one
+        self._behind_learner = self._thread.submit(self._publish, weights, step, False, *after)
 
     def gate(self) -> Version | None:
         """Waits until nothing is being published: from here on the weights may change. Returns what
@@ -131,6 +136,7 @@ class Publisher:
         finally:
             if self._thread is not None:
                 self._thread.shutdown()
+            self._filler.close()
             self._inline.close()
             self._behind.close()
             self.arena.close()
@@ -141,7 +147,7 @@ class Publisher:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _publish(self, weights: Any, step: int, inline: bool) -> _Done:
+    def _publish(self, weights: Any, step: int, inline: bool, *after: Any) -> _Done:
         started_ns, size = monotonic_ns(), self.layout.bytes
         number = step if step >= 0 else self.arena.control.counter + 1
         workers = self._inline if inline else self._behind
@@ -154,7 +160,7 @@ class Publisher:
             whole.set(bytes=size)
             try:
                 phases.begin("sync", "fill a slot", "transfer", version=number, bytes=size)
-                self._filler.fill(weights, slot.data, slot.digests, workers)
+                self._filler.fill(weights, slot.data, slot.digests, workers, *after)
                 phases.begin("sync", "flip", "visible", version=number)
                 version = slot.commit(step, hashed=self._filler.hashing)
             except BaseException:
@@ -165,7 +171,9 @@ class Publisher:
         root = self.arena.control.manifest(slot.slot)[0].root if self._filler.hashing else None
         stall_ns = monotonic_ns() - started_ns if inline else None
         blocks = len(slot.digests)
-        row = moved("source", started_ns, number, size, size, blocks, root, stall_ns)
+        row = moved(
+            "source", started_ns, number, size, size, blocks, root, stall_ns, self._transport
+        )
         return _Done(version, row)
 
 

@@ -13,6 +13,7 @@ from rltrace.hooks import recorder as recording
 from rltrace.hooks.codes import codes_of
 from rltrace.hooks.telling import describe
 from rltrace.sync.blocks import block_count
+from rltrace.sync.place import is_on_device
 from rltrace.sync.version import NO_ROOT, Manifest
 from rltrace.trace.clock import node_id
 from rltrace.trace.outside import from_outside
@@ -36,6 +37,11 @@ def publishes_here() -> None:
         if from_outside(error):
             raise  # else the job goes on
         recorder.problem("not-recorded", target=path, detail=describe(error))
+
+
+def transport_of(where: str) -> str:
+    """What carries weights to a place of this host, as the trace calls it."""
+    return "cuda-ipc" if is_on_device(where) else "shared-memory"
 
 
 def moved(

@@ -1,21 +1,221 @@
-"""Slot files: each is a valid safetensors file, so that whatever reads those can read a version."""
+"""Where the data of a slot lies. In shared memory each slot is a valid safetensors file, so that
+whatever reads those can read a version. On a device it is memory of its writer, and two small files
+stand for it: one that leases lock, and one with the handle by which others open that memory.
+"""
 
 from __future__ import annotations
 
+import json
 import mmap
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rltrace.sync.blocks import Digests
+from rltrace.sync.copying import Workers, wrong_blocks
 from rltrace.sync.layout import Layout
-from rltrace.sync.place import reserve
-from rltrace.trace.errors import RltraceError
+from rltrace.sync.locks import Lock
+from rltrace.sync.place import check_room, is_on_device, reserve
+from rltrace.trace.errors import CANNOT_TELL, RltraceError
+from rltrace.trace.texts import NONSENSE, parsed
+
+if TYPE_CHECKING:
+    from rltrace.sync.device import Device
+    from rltrace.sync.stand_in import DeviceMemory
 
 _POPULATE_WRITE = 23  # MADV_POPULATE_WRITE: MAP_POPULATE leaves shared pages to be write-faulted
 _NAME = "slot-{generation}-{slot}.safetensors"
 SLOT_FILES = "slot-*.safetensors*"
+_HANDLE = "{name}.device"
+
+
+class SlotStore(Protocol):
+    """The slots of one policy, as one process has them."""
+
+    survive: bool
+    """Whether their memory outlives their writer, so that the next one can go on with it."""
+
+    def check_room(self, folder: Path, count: int, layout: Layout) -> None:
+        """Errors: `RltraceError` where so many do not fit."""
+
+    def create(self, path: Path, layout: Layout) -> None:
+        """Makes a slot, its memory taken. Errors: `RltraceError` where there is too little."""
+
+    def map(self, path: Path, layout: Layout, writable: bool) -> Any:
+        """Its data, in place. Errors: `RltraceError` where it is gone."""
+
+    def mend(self, path: Path, layout: Layout) -> None:
+        """Sees to it that what reads the slot's file finds its tensors."""
+
+    def stands(self, path: Path, layout: Layout) -> bool:
+        """Whether it does."""
+
+    def wrong(self, data: Any, digests: Digests, workers: Workers) -> list[int]:
+        """The blocks whose bytes are not what their digests say."""
+
+    def close(self) -> None:
+        """Lets go of what no array is over any more."""
+
+
+def slots_of(where: str) -> SlotStore:
+    """Those of a place."""
+    return DeviceSlots() if is_on_device(where) else FileSlots()
+
+
+class FileSlots:
+    """Slots in shared memory."""
+
+    survive = True
+
+    def check_room(self, folder: Path, count: int, layout: Layout) -> None:
+        check_room(folder, count * slot_bytes(layout))
+
+    def create(self, path: Path, layout: Layout) -> None:
+        create_slot(path, layout)
+
+    def map(self, path: Path, layout: Layout, writable: bool) -> NDArray[np.uint8]:
+        return map_slot(path, layout, writable)
+
+    def mend(self, path: Path, layout: Layout) -> None:
+        mend_header(path, layout)
+
+    def stands(self, path: Path, layout: Layout) -> bool:
+        return header_stands(path, layout)
+
+    def wrong(self, data: Any, digests: Digests, workers: Workers) -> list[int]:
+        return wrong_blocks(data, digests, workers)
+
+    def close(self) -> None:
+        pass
+
+
+class DeviceSlots:
+    """Slots in the memory of a device: torch's current one for who writes, the same one for who
+    reads. Data is a tensor of bytes, rounded up to 8.
+
+    Memory must not be freed while another process has it open. So each of those holds a lock on
+    the handle's file, and its owner keeps what is locked until later, or until its own end."""
+
+    survive = False
+
+    def __init__(self) -> None:
+        self._device: Device | None = None
+        self._mine: dict[Path, _Mine] = {}
+
+    def check_room(self, folder: Path, count: int, layout: Layout) -> None:
+        from rltrace.sync.device import no_room
+
+        _free_kept()
+        device, wanted = self._current(), count * layout.bytes
+        if wanted > (free := device.free_bytes()):
+            raise no_room(device.name, wanted, free)
+
+    def create(self, path: Path, layout: Layout) -> None:
+        device = self._current()
+        memory = device.allocate(_whole_words(layout.bytes))
+        about = {"device": device.name, "handle": memory.handle.hex(), "bytes": len(memory.data)}
+        file = path.with_name(_HANDLE.format(name=path.name))
+        try:
+            file.write_text(json.dumps(about), "utf-8")
+            self._mine[path] = _Mine(memory, os.open(file, os.O_RDWR | os.O_CLOEXEC))
+            path.touch(mode=0o600)
+        except BaseException:
+            self._mine.pop(path, None)
+            memory.free()
+            raise
+
+    def map(self, path: Path, layout: Layout, writable: bool) -> Any:
+        if writable:
+            return self._mine[path].memory.data
+        file = path.with_name(_HANDLE.format(name=path.name))
+        lock = Lock.take(file, shared=True)
+        if lock is None or not lock.is_of(file):
+            raise RltraceError(f"{file} was removed while it was in use")
+        try:
+            return self._opened(file, layout, lock.release)
+        except BaseException:
+            lock.release()
+            raise
+
+    def mend(self, path: Path, layout: Layout) -> None:
+        pass  # the file is empty
+
+    def stands(self, path: Path, layout: Layout) -> bool:
+        return True
+
+    def wrong(self, data: Any, digests: Digests, workers: Workers) -> list[int]:
+        device = self._current()
+        with device.queue(device.now()):
+            found: list[int] = np.flatnonzero(device.digests(data) != digests).tolist()
+        return found
+
+    def close(self) -> None:
+        _kept.extend(self._mine.values())
+        self._mine.clear()
+        _free_kept()
+
+    def _current(self) -> Device:
+        from rltrace.sync.device import current_device
+
+        self._device = self._device or current_device()
+        return self._device
+
+    def _opened(self, file: Path, layout: Layout, let_go: Callable[[], None]) -> Any:
+        from rltrace.sync.device import device_named
+
+        try:
+            about = parsed(file.read_text("utf-8"))
+            name, size = str(about["device"]), int(about["bytes"])
+            handle = bytes.fromhex(about["handle"])
+        except (OSError, *NONSENSE) as error:
+            raise RltraceError(f"{file} does not say where the weights lie: {error}") from error
+        if size != _whole_words(layout.bytes):
+            raise RltraceError(f"{file} is of other weights")
+        if self._device is None or self._device.name != name:
+            self._device = device_named(name)
+        try:
+            return self._device.open(handle, size, let_go)
+        except RltraceError as error:
+            said = f"the weights of {file.parent} have gone with their publisher ({error}): the"
+            raise RltraceError(f"{said} next one has them again", CANNOT_TELL) from error
+
+
+class _Mine:
+    """Device memory that this process has made, and its handle's file."""
+
+    def __init__(self, memory: DeviceMemory, fd: int) -> None:
+        self.memory = memory
+        self._fd = fd
+        self._pid = os.getpid()
+
+    def free(self) -> bool:
+        """Frees it unless another has it open; whether it did."""
+        if self._pid != os.getpid():  # a forked child, which has no device
+            return True
+        # By its descriptor: the file may have lost its name.
+        lock = Lock.take(Path(f"/proc/self/fd/{self._fd}"))
+        if lock is None:
+            return False
+        Path(os.readlink(f"/proc/self/fd/{self._fd}")).unlink(missing_ok=True)
+        self.memory.free()
+        lock.release()
+        os.close(self._fd)
+        return True
+
+
+_kept: list[_Mine] = []
+
+
+def _free_kept() -> None:
+    _kept[:] = [mine for mine in _kept if not mine.free()]
+
+
+def _whole_words(size: int) -> int:
+    return -(-size // 8) * 8
 
 
 def slot_path(folder: Path, generation: int, slot: int) -> Path:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from rltrace.hooks.span_api import span
 from rltrace.sync.arena import Arena, Lease, ReplacedError, lies_here
 from rltrace.sync.delta import BlockEncoder, widths_of
+from rltrace.sync.place import check_in_memory
 from rltrace.sync.shelf import Held, Shelf
 from rltrace.sync.version import NO_ROOT, Behind, Version
 from rltrace.trace.errors import RltraceError, WrongUsage
@@ -29,6 +30,7 @@ class Source(threading.Thread):
         self.arena: Arena | None = None
         self.ended_by: RltraceError | None = None
         """What ended it."""
+        check_in_memory(where)
         self._where = where
         self._shelf = shelf
         self._wants_changes = wants_changes

@@ -16,7 +16,8 @@ from rltrace.sync.arena import SILENCE_S, Arena, Lease, ReplacedError, Views
 from rltrace.sync.blocks import Digests
 from rltrace.sync.copying import Workers
 from rltrace.sync.layout import Layout
-from rltrace.sync.recording import moved
+from rltrace.sync.place import is_on_device
+from rltrace.sync.recording import moved, transport_of
 from rltrace.sync.verifying import DamagedError, damaged, digests_to_check, verify_all
 from rltrace.sync.version import NO_ROOT, Behind, Manifest, Version
 from rltrace.trace.errors import CANNOT_TELL, RltraceError, WrongUsage
@@ -93,6 +94,8 @@ class Subscriber:
         """The way that weights take to this process, and what decided it: a sentence, which is also
         logged ("rltrace.sync") where it connects."""
         folder = self._arena.folder
+        if is_on_device(self._place):
+            return f"{self.where} is of a GPU of this host: weights are copied there, in its memory"
         if self._joined is None:
             return f"{self.where} is of this host: weights are copied from shared memory ({folder})"
         said = f"{self.where} is served over TCP: one relay of this host, which its workers share,"
@@ -254,19 +257,20 @@ class Subscriber:
             self._applier.check_equal(lease.data, plan)
             was_poisoned, self.poisoned = self.poisoned, True
             try:
-                wrong = self._applier.apply(lease.data, digests, plan)
+                wrong = self._applier.apply(lease.data, digests, plan, lease.path)
             except Exception as error:
                 if from_outside(error):
                     raise
                 try:  # the version is still there, on this host
-                    wrong = self._applier.apply(lease.data, digests, plan_of(self._applier))
-                except Exception as again:
-                    if from_outside(again):
+                    again = plan_of(self._applier)
+                    wrong = self._applier.apply(lease.data, digests, again, lease.path)
+                except Exception as twice:
+                    if from_outside(twice):
                         raise
                     raise PoisonedError(
-                        f"version {lease.manifest.version} was applied in part: {again}; this model"
+                        f"version {lease.manifest.version} was applied in part: {twice}; this model"
                         " must not be used before a version is applied whole"
-                    ) from again
+                    ) from twice
             if wrong:
                 self.poisoned = was_poisoned or not self._put_back(plan_of)
                 then = "; this model must not be used before a version is applied whole"
@@ -288,7 +292,7 @@ class Subscriber:
         with lease:
             plan = plan_of(self._applier)
             digests = digests_to_check(self._arena, lease, None)
-            return not self._applier.apply(lease.data, digests, plan)
+            return not self._applier.apply(lease.data, digests, plan, lease.path)
 
     def _behind(self) -> Behind:
         found = self._current(lambda arena: arena.behind())
@@ -339,7 +343,8 @@ class Subscriber:
     def _record(self, manifest: Manifest, started_ns: int, stall_ns: int) -> None:
         size, blocks = manifest.bytes, len(self._arena.control.digests(0))
         root = None if manifest.root == NO_ROOT else manifest.root
-        moved("sink", started_ns, manifest.number, size, size, blocks, root, stall_ns)
+        way = transport_of(self._place)
+        moved("sink", started_ns, manifest.number, size, size, blocks, root, stall_ns, way)
 
 
 @dataclass

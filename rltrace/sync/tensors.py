@@ -6,6 +6,7 @@ torch is loaded only where a tensor of torch's is given or asked for.
 from __future__ import annotations
 
 import ctypes
+import os
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
@@ -21,12 +22,27 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+DEVICE_SWITCH, STAND_IN = "RLTRACE_SYNC_DEVICE", "stand-in"
+
 _MOST_WORK = 1_000_000
+
+
+def stands_in() -> bool:
+    """Whether tensors of the host count as a device's, for tests (stand_in.py)."""
+    return os.environ.get(DEVICE_SWITCH) == STAND_IN
 
 
 def is_torch(tensor: Any) -> bool:
     """Whether it is a tensor of torch's; all others are NumPy's."""
     return hasattr(tensor, "data_ptr")
+
+
+def now_on_device() -> tuple[Any, ...]:
+    """Where this thread's work on its current device stands; () where it has used none."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
+        return ()
+    return (torch.cuda.current_stream().record_event(),)
 
 
 def address_of(tensor: Any, code: str) -> int:
@@ -54,10 +70,11 @@ class Matcher:
         self._wanted: tuple[list[Any], list[Any]] | None = None
 
     def match(
-        self, given: Mapping[str, Any], addresses: list[int], tensors: list[Any]
+        self, given: Mapping[str, Any], addresses: list[int], tensors: list[Any], far: list[int]
     ) -> list[tuple[str, Any]]:
-        """Sets address and tensor by number of the entry; returns what takes a longer look: other
-        tensors, further ones of an entry, names that there are not."""
+        """Sets address, or that on a device in `far`, and tensor by number of the entry; returns
+        what takes a longer look: other tensors, further ones of an entry, names that there are
+        not."""
         torch = sys.modules.get("torch")
         if torch is None:
             return list(given.items())
@@ -68,6 +85,7 @@ class Matcher:
             self._wanted = dtypes, [entry.shape for entry in self._entries]
         dtypes, shapes = self._wanted
         numbers, strided, plain = self._numbers, torch.strided, (torch.Tensor, torch.nn.Parameter)
+        host = far if stands_in() else addresses
         rest = []
         for name, tensor in given.items():
             number = numbers.get(name, -1)
@@ -76,7 +94,7 @@ class Matcher:
                 and tensors[number] is None
                 and type(tensor) in plain
                 and tensor.dtype is dtypes[number]
-                and tensor.is_cpu
+                and (tensor.is_cpu or tensor.is_cuda)
                 and tensor.layout is strided
                 and not tensor.is_nested
                 and tensor.shape == shapes[number]
@@ -84,7 +102,7 @@ class Matcher:
                 and not tensor.is_neg()
                 and (address := tensor.data_ptr())
             ):
-                addresses[number], tensors[number] = address, tensor
+                (host if tensor.is_cpu else far)[number], tensors[number] = address, tensor
             else:
                 rest.append((name, tensor))
         return rest
@@ -118,20 +136,36 @@ def overlaps_itself(tensor: Any) -> bool:
     return False
 
 
+def far_address_of(tensor: Any) -> int:
+    """Where the elements of a tensor on a device lie, in order; 0 for others, and for kinds of
+    tensors that may hold their elements in some other way."""
+    torch = sys.modules.get("torch")
+    if torch is None or type(tensor) not in (torch.Tensor, torch.nn.Parameter):
+        return 0
+    if not (tensor.is_cuda or (stands_in() and tensor.is_cpu)):
+        return 0
+    plain = tensor.is_contiguous() and not (tensor.is_neg() or tensor.is_conj())
+    return int(tensor.data_ptr()) if plain else 0
+
+
 def numpy_view(data: NDArray[np.uint8], entry: Entry) -> NDArray[Any]:
     """An entry's elements in place; those of a type that NumPy lacks as unsigned integers."""
     part = data[entry.offset : entry.offset + entry.bytes]
     return part.view(numpy_dtype(entry.dtype)).reshape(entry.shape)
 
 
-def torch_view(data: NDArray[np.uint8], entry: Entry) -> Tensor:
-    """An entry's elements in place, as a tensor of torch's.
+def torch_view(data: Any, entry: Entry) -> Tensor:
+    """An entry's elements in place, as a tensor of torch's; `data` is an array of the host's or a
+    tensor of a device's.
 
     torch has no read-only tensors: writing to one over read-only memory ends the process.
     """
     import torch
 
     dtype = getattr(torch, torch_name(entry.dtype))
+    if is_torch(data):
+        part: Tensor = data[entry.offset : entry.offset + entry.bytes]
+        return part.view(dtype).view(entry.shape)
     if not entry.bytes:
         return torch.empty(entry.shape, dtype=dtype)
     address = data.__array_interface__["data"][0] + entry.offset
@@ -140,9 +174,9 @@ def torch_view(data: NDArray[np.uint8], entry: Entry) -> Tensor:
     return torch.frombuffer(memory, dtype=dtype).view(entry.shape)
 
 
-def store(tensor: Any, data: NDArray[np.uint8], entry: Entry) -> None:
+def store(tensor: Any, data: Any, entry: Entry) -> None:
     """Copies a tensor of any kind to an entry's place, cast to its type."""
-    if is_torch(tensor) or not _fits(tensor.dtype, entry.dtype):
+    if is_torch(tensor) or is_torch(data) or not _fits(tensor.dtype, entry.dtype):
         import torch
 
         plain = tensor if is_torch(tensor) else torch.from_numpy(np.array(tensor, order="C"))
@@ -152,11 +186,18 @@ def store(tensor: Any, data: NDArray[np.uint8], entry: Entry) -> None:
         numpy_view(data, entry)[...] = tensor
 
 
-def holds(tensor: Any, data: NDArray[np.uint8], entry: Entry) -> bool:
+def holds(tensor: Any, data: Any, entry: Entry) -> bool:
     """Whether an entry's place holds what `store` would put there."""
     stored = np.empty(entry.bytes, np.uint8)
     store(tensor, stored, replace(entry, offset=0))
-    return np.array_equal(stored, data[entry.offset : entry.offset + entry.bytes])
+    return np.array_equal(stored, bytes_of(data, entry))
+
+
+def bytes_of(data: Any, entry: Entry) -> NDArray[np.uint8]:
+    """An entry's bytes; those of a device's memory as a copy."""
+    part = data[entry.offset : entry.offset + entry.bytes]
+    found: NDArray[np.uint8] = part.cpu().numpy() if is_torch(part) else part
+    return found
 
 
 def share_memory(one: Any, other: Any) -> bool:
@@ -198,10 +239,13 @@ def _bare(tensor: Any) -> NDArray[Any]:
     )
 
 
-def load(data: NDArray[np.uint8], entry: Entry, tensor: Any, part: tuple[slice, ...]) -> None:
+def load(data: Any, entry: Entry, tensor: Any, part: tuple[slice, ...]) -> None:
     """Copies `part` of an entry into a tensor of any kind and of its shape, cast to its type."""
     if is_torch(tensor):
         tensor.detach().copy_(torch_view(data, entry)[part])
+    elif is_torch(data):
+        alone = replace(entry, offset=0, shard=None)
+        load(bytes_of(data, entry), alone, tensor, part)
     elif _fits(tensor.dtype, entry.dtype):
         tensor[...] = numpy_view(data, entry)[part]
     else:

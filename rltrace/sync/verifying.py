@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from rltrace.sync.arena import Arena, Lease
 from rltrace.sync.blocks import BLOCK_BYTES, Digests, root_of
-from rltrace.sync.copying import Workers, wrong_blocks
-from rltrace.sync.slots import header_stands
+from rltrace.sync.copying import Workers
 from rltrace.sync.version import NO_ROOT
 from rltrace.trace.errors import RltraceError, WrongUsage
 
@@ -30,7 +29,7 @@ def digests_to_check(arena: Arena, lease: Lease, verify: bool | None) -> Digests
     digests = lease.digests
     if root_of(digests) != lease.manifest.root:
         raise DamagedError(f"the digests of version {version} are damaged; {NEXT}")
-    if not header_stands(lease.path, arena.layout):
+    if not arena.slots.stands(lease.path, arena.layout):
         raise DamagedError(f"the header of version {version}'s file is damaged; {NEXT}")
     return digests
 
@@ -38,7 +37,7 @@ def digests_to_check(arena: Arena, lease: Lease, verify: bool | None) -> Digests
 def verify_all(arena: Arena, lease: Lease, verify: bool | None, workers: Workers) -> None:
     """Reads every block before anything is copied. Errors: those of `digests_to_check`."""
     digests = digests_to_check(arena, lease, verify)
-    wrong = wrong_blocks(lease.data, digests, workers) if digests is not None else []
+    wrong = arena.slots.wrong(lease.data, digests, workers) if digests is not None else []
     if wrong:
         raise damaged(arena, lease, wrong)
 

@@ -122,7 +122,7 @@ def test_links_and_paths_lead_somewhere(name: str) -> None:
         assert not anchor or anchor in [h.lower().replace(" ", "-") for h in headings]
     for path in re.findall(r"`((?:rltrace|benchmarks|examples)/[\w/.]+)`", text):
         assert (DOCS.parent / path).exists(), path
-    for module in re.findall(r"python -m (benchmarks\.\w+)", text):
+    for module in re.findall(r"python -m (benchmarks(?:\.\w+)+)", text):
         assert (DOCS.parent / f"{module.replace('.', '/')}.py").exists(), module
 
 

@@ -1,0 +1,381 @@
+"""Memory of a device, and copies to and from it in a queue of their own.
+
+`Cuda` is the device of this process. Its memory is taken from the driver (cudaMalloc), apart from
+torch's: torch hands out parts of its blocks, which no other process can open alone, and takes them
+back. For tests `RLTRACE_SYNC_DEVICE=stand-in` has host memory take its place (stand_in.py).
+
+Nothing here is loaded, nor torch, unless a tensor or a policy lies on a device.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+from weakref import finalize
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rltrace.sync.blocks import Digests, block_count
+from rltrace.sync.device_kernels import block_digests
+from rltrace.sync.stand_in import DeviceMemory, StandIn
+from rltrace.sync.tensors import STAND_IN, stands_in
+from rltrace.trace.errors import CANNOT_TELL, RltraceError, WrongUsage
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_UNIT_BYTES = 2 << 20  # what the driver maps at a time: smaller pieces would share one
+_ANY_WAY, _LAZY_PEERS, _PORTABLE, _READ_ONLY = 4, 1, 1, 8  # of the CUDA runtime's interface
+
+
+class Event(Protocol):
+    def wait(self) -> None:
+        """Returns when it has come."""
+
+
+class Device(Protocol):
+    """What is used of a device. Not for several threads at once, except `mark`ed events."""
+
+    name: str
+    """The same in every process of the host."""
+    is_alone: bool
+    """Whether no tensor can lie on another one."""
+
+    def owns(self, tensor: Any) -> bool:
+        """Whether a tensor lies on it."""
+
+    def allocate(self, size: int) -> DeviceMemory:
+        """Errors: `RltraceError` where there is too little, or none that others can open."""
+
+    def open(self, handle: bytes, size: int, let_go: Callable[[], None]) -> Tensor:
+        """Another's memory, in place (uint8). `let_go` is called when no tensor is over it any
+        more. Errors: `RltraceError` where it is gone."""
+
+    def free_bytes(self) -> int:
+        """What can still be allocated."""
+
+    def pinned(self, data: NDArray[np.uint8], path: Path | None) -> int:
+        """Page-locks memory of the host until the array is gone, once, so that copies run at the
+        link's speed and beside this process. `path`: the file that a read-only array maps whole
+        from some page on. Returns an address of the same bytes; 0 where it cannot be done."""
+
+    def now(self) -> Any:
+        """Where the caller's work on the device stands: something to give to `queue`."""
+
+    def queue(self, *after: Any) -> AbstractContextManager[None]:
+        """What is copied within begins after all that; when it ends, all of it is complete, also
+        where an error ends it."""
+
+    def move(self, to: int, source: int, size: int) -> None:
+        """Queues the copy of bytes between addresses of any kind."""
+
+    def take(self, to: Tensor, source: Tensor) -> None:
+        """Copies in the order of the caller's own work on the device, rather than in the queue:
+        what it does next with the source comes after. Complete when `now()` is."""
+
+    def copy(self, to: Sequence[Tensor], source: Sequence[Tensor]) -> None:
+        """Queues the copies of many tensors of one type into as many of one type: one launch for
+        dozens of them."""
+
+    def mark(self, again: Any = None) -> Event:
+        """Queues an event, whose `wait()` returns when all before it is complete, in any thread;
+        the one given is used anew."""
+
+    def digests(self, data: Tensor) -> Digests:
+        """The block table of device memory (device_kernels.py), once all before it is complete."""
+
+
+def device_of(tensor: Any) -> Device:
+    """Of a tensor that lies on one."""
+    return StandIn() if stands_in() else Cuda(tensor.get_device())
+
+
+def current_device() -> Device:
+    """torch's current one. Errors: `RltraceError` where there is none."""
+    if stands_in():
+        return StandIn()
+    return Cuda(_torch_with_cuda().cuda.current_device())
+
+
+def device_named(name: str) -> Device:
+    """Errors: `RltraceError` where this process does not see it."""
+    if stands_in() and name == STAND_IN:
+        return StandIn()
+    torch = _torch_with_cuda()
+    for index in range(torch.cuda.device_count()):
+        if _uuid(torch, index) == name:
+            return Cuda(index)
+    raise WrongUsage(f"the weights lie on {name}, which this process does not see")
+
+
+class Cuda:
+    """A GPU, with a stream of its own. Errors: `RltraceError` where it cannot be used here."""
+
+    def __init__(self, index: int) -> None:
+        self._torch = _torch_with_cuda()
+        self._runtime = _Runtime()
+        self._index = index
+        self._stream = self._torch.cuda.Stream(index)
+        self._done = _CudaEvent(self._torch)
+        self._found: Tensor | None = None
+        self.name = _uuid(self._torch, index)
+        self.is_alone = self._torch.cuda.device_count() == 1
+
+    def owns(self, tensor: Any) -> bool:
+        return bool(tensor.get_device() == self._index)
+
+    def allocate(self, size: int) -> DeviceMemory:
+        torch, pointer, handle = self._torch, ctypes.c_void_p(), _Handle()
+        taken = -(-max(size, 1) // _UNIT_BYTES) * _UNIT_BYTES
+        with torch.cuda.device(self._index):
+            free = self.free_bytes()
+            if taken > free:
+                raise no_room(self.name, taken, free)
+            try:
+                self._runtime("cudaMalloc", ctypes.byref(pointer), taken)
+            except _CudaError as error:
+                raise no_room(self.name, taken, free) from error
+            address = pointer.value or 0
+            try:
+                self._runtime("cudaIpcGetMemHandle", ctypes.byref(handle), pointer)
+                data = self._over(_Raw(address, size))
+                data.zero_()
+                torch.cuda.synchronize()
+            except _CudaError as error:
+                self._runtime.quietly("cudaFree", pointer)
+                said = f"memory of {self.name} cannot be opened by other processes here"
+                raise RltraceError(f"{said}: {error}", CANNOT_TELL) from error
+        key = bytes(handle)
+        _own[key] = address
+
+        def free_it() -> None:
+            _own.pop(key, None)
+            with torch.cuda.device(self._index):
+                torch.cuda.synchronize()
+                self._runtime.quietly("cudaFree", pointer)
+
+        return DeviceMemory(data, key, free_it)
+
+    def open(self, handle: bytes, size: int, let_go: Callable[[], None]) -> Tensor:
+        pointer, torch, runtime = ctypes.c_void_p(), self._torch, self._runtime
+        address, index = _own.get(handle, 0), self._index  # the driver opens none of one's own
+        if not address:
+            with torch.cuda.device(index):
+                try:
+                    given = _Handle.from_buffer_copy(handle)
+                    runtime("cudaIpcOpenMemHandle", ctypes.byref(pointer), given, _LAZY_PEERS)
+                except _CudaError as error:
+                    raise RltraceError(f"its memory cannot be opened: {error}") from error
+
+        def close() -> None:
+            if pointer.value:
+                with torch.cuda.device(index):
+                    runtime.quietly("cudaIpcCloseMemHandle", pointer)
+            let_go()
+
+        raw = _Raw(address or pointer.value or 0, size)
+        finalize(raw, close).atexit = False  # the process's end does it
+        return self._over(raw)
+
+    def free_bytes(self) -> int:
+        return int(self._torch.cuda.mem_get_info(self._index)[0])
+
+    def pinned(self, data: NDArray[np.uint8], path: Path | None) -> int:
+        address = data.ctypes.data
+        if address not in _pinned:
+            finalize(data, _pinned.pop, address, None)
+            _pinned[address] = self._pin(data, path)
+        return _pinned[address]
+
+    def _pin(self, data: NDArray[np.uint8], path: Path | None) -> int:
+        address, size = data.ctypes.data, len(data)
+        kinds = [_PORTABLE] if data.flags.writeable else [_PORTABLE | _READ_ONLY]
+        begun, mapped = address, None
+        if not size or not self._registers(address, size, kinds[0]):
+            if path is None or not size:
+                return 0
+            # Few machines lock pages that may only be read: through a mapping of our own.
+            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            try:
+                whole = os.fstat(fd).st_size
+                mapped = mmap.mmap(fd, whole)
+            finally:
+                os.close(fd)
+            begun = np.frombuffer(mapped, np.uint8).ctypes.data + whole - size
+            if not self._registers(begun, size, _PORTABLE):
+                return 0
+
+        def forget() -> None:
+            self._runtime.quietly("cudaHostUnregister", ctypes.c_void_p(begun))
+            del kept[:]
+
+        kept = [mapped]
+        finalize(data, forget)
+        return begun
+
+    def _registers(self, address: int, size: int, kind: int) -> bool:
+        with self._torch.cuda.device(self._index):
+            try:
+                self._runtime("cudaHostRegister", ctypes.c_void_p(address), size, kind)
+            except _CudaError:
+                return False
+        return True
+
+    def now(self) -> Any:
+        return self._torch.cuda.current_stream(self._index).record_event()
+
+    @contextmanager
+    def queue(self, *after: Any) -> Iterator[None]:
+        with self._torch.cuda.stream(self._stream):
+            for event in after:
+                self._stream.wait_event(event)
+            try:
+                yield
+            finally:
+                self.mark(self._done).wait()
+
+    def move(self, to: int, source: int, size: int) -> None:
+        self._runtime("cudaMemcpyAsync", to, source, size, _ANY_WAY, self._stream.cuda_stream)
+
+    def copy(self, to: Sequence[Tensor], source: Sequence[Tensor]) -> None:
+        with self._torch.inference_mode():  # they may be parameters, and of an engine
+            self._torch._foreach_copy_(list(to), list(source), non_blocking=True)
+
+    def take(self, to: Tensor, source: Tensor) -> None:
+        to.copy_(source, non_blocking=True)
+        source.record_stream(self._torch.cuda.current_stream(self._index))
+
+    def mark(self, again: Any = None) -> Event:
+        event = again or _CudaEvent(self._torch)
+        event.event.record(self._stream)
+        return event
+
+    def digests(self, data: Tensor) -> Digests:
+        torch, blocks = self._torch, block_count(len(data))
+        if self._found is None or len(self._found) != blocks:
+            self._found = torch.empty(blocks, dtype=torch.int64, device=data.device)
+            self._told = torch.empty(blocks, dtype=torch.int64, pin_memory=True)
+        block_digests(data, self._found)
+        self._told.copy_(self._found, non_blocking=True)
+        self.mark(self._done).wait()
+        told: Digests = self._told.numpy().view(np.uint64)
+        return told
+
+    def _over(self, raw: _Raw) -> Tensor:
+        device = f"cuda:{self._index}"
+        if not raw.size:
+            empty: Tensor = self._torch.empty(0, dtype=self._torch.uint8, device=device)
+            return empty
+        data: Tensor = self._torch.as_tensor(raw, device=device)
+        if data.data_ptr() != raw.address:
+            raise RltraceError("torch copies what it is to see in place", CANNOT_TELL)
+        return data
+
+
+_own: dict[bytes, int] = {}
+_pinned: dict[int, int] = {}
+
+
+class _CudaError(RuntimeError):
+    """What the CUDA runtime says to a call that failed."""
+
+
+class _Handle(ctypes.Structure):
+    _fields_ = (("reserved", ctypes.c_ubyte * 64),)
+
+
+class _Raw:
+    """Device memory as torch takes it over: a tensor over it keeps this object."""
+
+    def __init__(self, address: int, size: int) -> None:
+        self.address, self.size = address, size
+        self.__cuda_array_interface__ = {
+            "shape": (size,),
+            "typestr": "|u1",
+            "data": (address, False),
+            "strides": None,
+            "version": 2,
+        }
+
+
+class _CudaEvent:
+    def __init__(self, torch: Any) -> None:
+        self.event = torch.cuda.Event(blocking=True)  # else a core would spin through the copy
+
+    def wait(self) -> None:
+        self.event.synchronize()
+
+
+class _Runtime:
+    """The CUDA runtime that torch has loaded, called by name; what fails is an exception here."""
+
+    def __init__(self) -> None:
+        self._library = _loaded()
+
+    def __call__(self, name: str, *arguments: Any) -> None:
+        code = getattr(self._library, name)(*arguments)
+        if code:
+            self._library.cudaGetLastError()  # else torch takes it for an error of its next kernel
+            said = self._library.cudaGetErrorString(code)
+            raise _CudaError(f"{name} says {code}, {(said or b'').decode()}")
+
+    def quietly(self, name: str, *arguments: Any) -> None:
+        """Where nothing can be done about an error: as memory is let go."""
+        if getattr(self._library, name)(*arguments):
+            self._library.cudaGetLastError()
+
+
+@cache
+def _loaded() -> ctypes.CDLL:
+    """Errors: `RltraceError` where there is none."""
+    import torch
+
+    name = f"libcudart.so.{(torch.version.cuda or '').partition('.')[0]}"
+    mapped = Path("/proc/self/maps").read_text("utf-8").splitlines()
+    known = sorted({line.split(maxsplit=5)[-1] for line in mapped if "/libcudart.so" in line})
+    known.sort(key=lambda path: not Path(path).name.startswith(name))
+    try:
+        library = ctypes.CDLL(known[0] if known else name)
+    except OSError as error:
+        raise RltraceError(f"the CUDA runtime is not to be found: {error}") from error
+    pointer, size, number = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
+    library.cudaMalloc.argtypes = (ctypes.POINTER(pointer), size)
+    library.cudaFree.argtypes = (pointer,)
+    library.cudaIpcGetMemHandle.argtypes = (ctypes.POINTER(_Handle), pointer)
+    library.cudaIpcOpenMemHandle.argtypes = (ctypes.POINTER(pointer), _Handle, ctypes.c_uint)
+    library.cudaIpcCloseMemHandle.argtypes = (pointer,)
+    library.cudaMemcpyAsync.argtypes = (pointer, pointer, size, number, pointer)
+    library.cudaHostRegister.argtypes = (pointer, size, ctypes.c_uint)
+    library.cudaHostUnregister.argtypes = (pointer,)
+    library.cudaGetErrorString.argtypes = (number,)
+    library.cudaGetErrorString.restype = ctypes.c_char_p
+    return library
+
+
+def _torch_with_cuda() -> Any:
+    """torch, its GPUs ready. Errors: `RltraceError` where it has none to use."""
+    try:
+        import torch
+
+        torch.cuda.init()  # type: ignore[no-untyped-call]
+    except (ImportError, RuntimeError, AssertionError) as error:
+        why = str(error).partition("\n")[0]
+        raise WrongUsage(f"weights on a GPU take a torch that can use one here: {why}") from error
+    return torch
+
+
+def _uuid(torch: Any, index: int) -> str:
+    return f"GPU-{torch.cuda.get_device_properties(index).uuid}"
+
+
+def no_room(name: str, size: int, free: int) -> RltraceError:
+    """Says so of a device."""
+    said = f"no room for weights on {name}: {size / 1e6:,.1f} MB more are needed"
+    return RltraceError(f"{said} and {free / 1e6:,.1f} MB are free; take fewer slots")

@@ -17,11 +17,11 @@ from pathlib import Path
 import click
 
 PARTS = {
-    "nvml": (60, ()),
+    "beside": (110, ()),
+    "nvml": (70, ()),
     "truth": (200, ("--json",)),
     "overhead": (200, ("--json",)),
-    "beside": (150, ()),
-    "sync": (200, ()),
+    "sync": (260, ()),
 }
 """The most seconds that each may take, and its options; one that does not print JSON writes it."""
 

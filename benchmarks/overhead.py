@@ -16,7 +16,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +36,7 @@ from benchmarks.measuring import (
 )
 from rltrace.testing.inside.trace import Run
 
+TRACED = "traced"
 WARM_UP = 5  # steps of each job before the first pair
 
 
@@ -107,20 +108,20 @@ class Job:
 
 
 @contextmanager
-def jobs(folder: Path, paced: Paced, steps: int) -> Iterator[tuple[Job, Job]]:
-    """The traced and the untraced job, both after their warm-up."""
+def jobs(folder: Path, paced: Paced, steps: int, names: Sequence[str]) -> Iterator[list[Job]]:
+    """Jobs that are traced or not, by name, all after their warm-up."""
     wrap = [sys.executable, "-m", "rltrace.cli", "wrap", "--out", str(folder / "run"), "--"]
     with ExitStack() as stack:
-        both = []
-        for name, command in (("traced", wrap), ("untraced", [])):
-            job = Job(command, paced, steps, folder / f"{name}.log")
+        found = []
+        for name in names:
+            job = Job(wrap if name == TRACED else [], paced, steps, folder / f"{name}.log")
             stack.callback(job.end)
             job.first_step()
-            both.append(job)
+            found.append(job)
         for _ in range(WARM_UP - 1):
-            for job in both:
+            for job in found:
                 job.step()
-        yield both[0], both[1]
+        yield found
 
 
 def agent_cpu_s(run: Path) -> float:
@@ -153,47 +154,46 @@ def costs_s(run: Run) -> tuple[int, list[float]]:
     return sum(int(events) for events, _ in found), [float(cost) for _, cost in found]
 
 
-def compare(paced: Paced, pairs: int, title: str, most: float) -> Result:
+def compare(paced: Paced, pairs: int, title: str, most: float, control: bool = False) -> Result:
     """Step time traced / untraced of so many pairs of steps, with its upper bound held to `most`.
+    `control`: beside a second untraced job, to show what two processes differ by on their own.
     Errors: `click.ClickException` where a job ends by itself."""
-    traced: list[Step] = []
-    untraced: list[Step] = []
+    names = [TRACED, "untraced", *(["untraced, too"] if control else [])]
+    taken: dict[str, list[Step]] = {name: [] for name in names}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        with jobs(folder, paced, WARM_UP + pairs) as (with_rltrace, without):
+        with jobs(folder, paced, WARM_UP + pairs, names) as found:
             cpu = agent_cpu_s(folder / "run")
-            turns = ((with_rltrace, traced), (without, untraced))
+            turns = list(zip(found, taken.values(), strict=True))
             for nth in range(pairs):
                 for job, steps in turns[:: -1 if nth % 2 else 1]:
                     steps.append(job.step())
             cpu = agent_cpu_s(folder / "run") - cpu
-            for job in (with_rltrace, without):
+            for job in found:
                 job.finish()
         events, costs = costs_s(rltrace.open_run(folder / "run"))
 
-    ratios = np.array([a.seconds / b.seconds for a, b in zip(traced, untraced, strict=True)])
-    ratio = float(middle_means(ratios))
-    # The upper end of the two-sided 90 % interval is the one-sided 95 % bound.
-    low, high = interval(ratios, level=0.9, statistic=middle_means)
-    taken = WARM_UP + pairs
+    traced, untraced = taken[TRACED], taken["untraced"]
+    said, high = _ratio(traced, untraced)
+    count = WARM_UP + pairs
     step_s = float(np.median([s.seconds for s in traced]))
-    wall_s = sum(s.seconds for s in (*traced, *untraced))
+    wall_s = sum(s.seconds for steps in taken.values() for s in steps)
     result = Result(title, "ms")
-    result.rows["untraced"] = milliseconds(untraced)
-    result.rows["traced"] = milliseconds(traced)
+    result.rows = {name: milliseconds(taken[name]) for name in reversed(names)}
     same = sum(a.tokens == b.tokens for a, b in zip(traced, untraced, strict=True))
     result.notes = {
-        "ratio of a pair": f"{ratio:.4f} (mean of the middle 60 %), 90 % {low:.4f} to {high:.4f}",
+        "ratio of a pair": said,
+        **({"ratio of two untraced": _ratio(taken[names[2]], untraced)[0]} if control else {}),
         "pairs that generated the same number of tokens": f"{same} of {pairs}",
         "events a step": (
-            f"{events / taken:,.0f}, in the mean {sum(costs) / events * 1e9:,.0f} ns each; "
-            f"{sum(costs) / taken / step_s:.2%} of a step, summed over {len(costs)} processes"
+            f"{events / count:,.0f}, in the mean {sum(costs) / events * 1e9:,.0f} ns each; "
+            f"{sum(costs) / count / step_s:.2%} of a step, summed over {len(costs)} processes"
         ),
         "CPU of the node's agent / wall": f"{cpu / wall_s:.3%} of one core",
     }
     result.checks = [
         Check("step time traced / untraced, upper 95 % bound", high, most, ""),
-        Check("events x cost / wall time, busiest process", costs[0] / taken / step_s, 0.003, ""),
+        Check("events x cost / wall time, busiest process", costs[0] / count / step_s, 0.003, ""),
     ]
     return result
 
@@ -204,6 +204,15 @@ def compare(paced: Paced, pairs: int, title: str, most: float) -> Result:
 def main(pairs: int, as_json: bool) -> None:
     """Step time of the demo, traced / untraced; exits 1 when a limit is missed."""
     sys.exit(compare(demo, pairs, "A step of the demo", 1.03).finish(as_json))
+
+
+def _ratio(ours: Sequence[Step], theirs: Sequence[Step]) -> tuple[str, float]:
+    """The ratio of two jobs' steps in words, and its upper 95 % bound."""
+    ratios = np.array([a.seconds / b.seconds for a, b in zip(ours, theirs, strict=True)])
+    # The upper end of the two-sided 90 % interval is the one-sided 95 % bound.
+    low, high = interval(ratios, level=0.9, statistic=middle_means)
+    ratio = float(middle_means(ratios))
+    return f"{ratio:.4f} (mean of the middle 60 %), 90 % {low:.4f} to {high:.4f}", high
 
 
 def milliseconds(steps: list[Step]) -> Spread:

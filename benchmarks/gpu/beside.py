@@ -183,7 +183,7 @@ def _counted(equal: dict[str, Any]) -> str:
 def paired(slices: Sequence[Slice]) -> dict[str, tuple[Slice, Slice]]:
     """By name, a span and the record_function in it, of one process; those of the first step under
     the profiler are left out, which its set-up is in. Errors: `ValueError` where there are none."""
-    spans = {one.name: one for one in slices if one.category == "train"}
+    spans = {one.name: one for one in slices if one.category == "data"}
     seen = {one.name: one for one in slices if one.category == "user_annotation"}
     both = {name: (spans[name], seen[name]) for name in seen if name in spans}
     first = min((int(name.split()[-1]) for name in both), default=-1)

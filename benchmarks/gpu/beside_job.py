@@ -75,10 +75,11 @@ class Job:
 
     @contextmanager
     def marked(self, name: str) -> Iterator[None]:
-        """A span and a record_function of the same extent: stamps of the two lie side by side."""
+        """A span and a record_function of the same extent: stamps of the two lie side by side. Its
+        stage is one of the host's: passes last until the device has done them."""
         import torch
 
-        with rltrace.span("train", name=name), torch.profiler.record_function(name):
+        with rltrace.span("data", name=name), torch.profiler.record_function(name):
             yield
             if self.device == "cuda":
                 torch.cuda.synchronize()

@@ -5,6 +5,7 @@ Run by `benchmarks.gpu.nvml` as a child, since a driver that hangs would take it
 
 from __future__ import annotations
 
+import ctypes
 import json
 import statistics
 import time
@@ -58,7 +59,7 @@ def tried(call: Callable[[], Any]) -> dict[str, Any]:
 
 
 def _text(given: Any) -> str:
-    if isinstance(given, list):
+    if isinstance(given, (list, ctypes.Array)):
         return "; ".join(map(_text, given)) or "none"
     if type(given).__name__.startswith("c_nvmlFieldValue"):
         return f"field {given.fieldId}: return {given.nvmlReturn}, {given.value.ullVal}"

@@ -2,7 +2,8 @@
 
     python -m benchmarks.gpu.overhead [--pairs 40] [--cpu] [--json]
 
-Both jobs are up at once, on the same device; while one takes its step the other waits. On the CPU
+All jobs are up at once, on the same device; while one takes its step the others wait. Two are
+untraced: their ratio is what two processes differ by on their own. On the CPU
 the steps take milliseconds, so that the ratio says nothing of a job; what is looked at there is
 that it runs.
 """
@@ -29,7 +30,7 @@ def main(pairs: int, cpu: bool, as_json: bool) -> None:
         told = ["benchmarks.gpu.grpo", "--paced", str(descriptor), "--steps", str(steps)]
         return [*told, *(["--cpu"] if cpu else ["--size", "0.1B"])]
 
-    result = compare(paced, pairs, "A step of GRPO", MOST)
+    result = compare(paced, pairs, "A step of GRPO", MOST, control=True)
     if cpu:
         result.checks.clear()
     sys.exit(result.finish(as_json))

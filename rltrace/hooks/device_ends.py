@@ -7,7 +7,8 @@ pass, the row's end becomes the event's time, and what came next on the lane beg
 then, and where the event is lost with the process, the host's end stands.
 
 The event's time on the host's clock is that of an anchor, an event on a stream of our own with
-nothing else in it, and the milliseconds between the two.
+nothing else in it, and the milliseconds between the two, times how fast the device's clock is seen
+to run between anchors. Where the device has nothing left to do there is no event.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ MOST_PENDING = 1024
 """Events that may wait at a time: behind a device that hangs they do not pile up."""
 
 ANCHOR_NS = 1_000_000_000
-"""After so long there is a new anchor: the two clocks drift, and the milliseconds are a float32."""
+"""After so long there is a new anchor: clocks drift, and the milliseconds are a float32. The second
+comes after a quarter of it."""
 
 _given_up: list[Exception] = []
 
@@ -131,7 +133,7 @@ class CudaEvents:
         self._runtime = ctypes.CDLL(f"libcudart.so.{torch.version.cuda.partition('.')[0]}")
         self._free: dict[int, list[Any]] = {}
         self._streams: dict[int, Any] = {}
-        self._anchors: dict[int, tuple[Any, int, int]] = {}
+        self._anchors: dict[int, _Anchor] = {}
 
     def relax(self) -> Any:
         """From now on CUDA's calls of this thread break no graph that is just being captured, by
@@ -145,34 +147,34 @@ class CudaEvents:
         self._runtime.cudaThreadExchangeStreamCaptureMode(self._ctypes.byref(mode))
 
     def record(self) -> Any:
-        """An event behind all that is queued; None while a graph is captured (it would become part
-        of that), and where no anchor can be had."""
-        if self._cuda.is_current_stream_capturing():
+        """An event behind all that is queued; None where nothing is, while a graph is captured (it
+        would become part of that), and where no anchor can be had."""
+        cuda = self._cuda
+        if cuda.is_current_stream_capturing() or cuda.current_stream().query():
             return None
-        device = self._cuda.current_device()
+        device = cuda.current_device()
         anchor = self._anchors.get(device)
-        if anchor is None or monotonic_ns() - anchor[2] > ANCHOR_NS:
-            anchor = self._anchors[device] = self._anchor(device)
-        if anchor[0] is None:
+        if anchor is None or monotonic_ns() > anchor.until_ns:
+            anchor = self._anchors[device] = self._anchor(device, anchor)
+        if anchor.event is None:
             return None
         free = self._free.setdefault(device, [])
-        event = free.pop() if free else self._cuda.Event(enable_timing=True)
+        event = free.pop() if free else cuda.Event(enable_timing=True)
         event.record()
         return device, event, anchor
 
     def reached_ns(self, recorded: Any) -> int | None:
         """When the event came to pass, on the host's monotonic clock; None: not yet."""
-        device, event, (begun, host_ns, _) = recorded
+        device, event, anchor = recorded
         if not event.query():
             return None
-        reached: int = host_ns + int(begun.elapsed_time(event) * 1e6)
+        elapsed_ns = anchor.event.elapsed_time(event) * 1e6 * anchor.rate
         self._free[device].append(event)
-        return reached
+        return min(anchor.host_ns + int(elapsed_ns), monotonic_ns())
 
-    def _anchor(self, device: int) -> tuple[Any, int, int]:
-        """An event, when it came to pass by the host's clock, and when it was asked for. Of a few
-        the one that is known best: it came to pass between its recording and the first look that
-        found it so."""
+    def _anchor(self, device: int, before: _Anchor | None) -> _Anchor:
+        """Of a few events the one whose time is known best: it came to pass between its recording
+        and the first look that found it so."""
         stream = self._streams.get(device)
         if stream is None:  # not one of torch's own, which hands them out in turn
             pointer = self._ctypes.c_void_p()
@@ -181,18 +183,35 @@ class CudaEvents:
             if code:
                 raise OSError(code, "no CUDA stream")
             stream = self._streams[device] = self._cuda.ExternalStream(pointer.value, device=device)
-        best: tuple[int, Any, int] = (_ANCHOR_WAIT_NS, None, 0)
+        best, width = _Anchor(None, 0), _ANCHOR_WAIT_NS
         for _ in range(_ANCHOR_TRIES):
             event = self._cuda.Event(enable_timing=True)
             for _ in range(2):  # the first recording makes the event, which takes long
-                before = monotonic_ns()
+                begun = monotonic_ns()
                 event.record(stream)
-                while not (done := event.query()) and monotonic_ns() - before < _ANCHOR_WAIT_NS:
+                while not (done := event.query()) and monotonic_ns() - begun < _ANCHOR_WAIT_NS:
                     pass
-                after = monotonic_ns()
-            if done and after - before < best[0]:
-                best = after - before, event, (before + after) // 2
-        return best[1], best[2], monotonic_ns()
+                ended = monotonic_ns()
+            if done and ended - begun < width:
+                best, width = _Anchor(event, (begun + ended) // 2), ended - begun
+        best.until_ns = monotonic_ns() + (ANCHOR_NS if before else ANCHOR_NS // 4)
+        if before is not None and None not in (before.event, best.event):
+            passed = before.event.elapsed_time(best.event) * 1e6
+            best.rate = (best.host_ns - before.host_ns) / passed
+        return best
+
+
+class _Anchor:
+    """An event, the moment of the host's clock at which it came to pass, until when others are
+    measured from it, and nanoseconds of the host for one of the device."""
+
+    __slots__ = ("event", "host_ns", "rate", "until_ns")
+
+    def __init__(self, event: Any, host_ns: int) -> None:
+        self.event = event
+        self.host_ns = host_ns
+        self.rate = 1.0
+        self.until_ns = 0
 
 
 def watch() -> None:

@@ -1,5 +1,5 @@
 """What is worked out on the device, by Triton where it is there, else by torch with the same
-answers: digests of blocks, and what has changed between two versions.
+answers: digests of blocks, how much has changed between two versions, and copies of many tensors.
 
 A version that lies in device memory is not read by the host, so its blocks have digests of another
 kind than xxh3. Block digest, with all arithmetic modulo 2**64: word i (8 bytes, little-endian, the
@@ -18,7 +18,6 @@ L'Ecuyer's table for 2**64.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -30,37 +29,17 @@ if TYPE_CHECKING:
 
 KEY, MIX, MIX_AGAIN = 0x5851F42D4C957F2D, 0x2545F4914F6CDD1D, 0x369DEA0F31A53F85
 WORDS = BLOCK_BYTES // 8
-ITEMS = BLOCK_BYTES // 2
-TILE_ITEMS = 4096
-"""Elements of two bytes that are compared, and whose changes are kept, together."""
+
+CHUNK_WORDS = 8192
+"""Words of 8 bytes that one program copies."""
 
 _log = logging.getLogger("rltrace.sync")
 
 _LOW = 0xFFFFFFFF
+_LOW_BITS, _ONES = 0x7FFF7FFF7FFF7FFF, 0x0001000100010001  # of four elements in a word
 _STEP = 2048
 _STRIDE = _STEP * KEY % (1 << 64)
 _BLOCKS_AT_ONCE = 64  # by torch: its temporaries take three times their bytes
-
-
-@dataclass(frozen=True)
-class Differences:
-    """Elements of two bytes that differ. Those of a tile lie together and in order, `first[tile]`
-    is where; tiles lie in any order. `count` is by tile, `total` over all: where it is more than
-    there was room for, `index` and `value` lack what is beyond."""
-
-    count: Tensor
-    first: Tensor
-    index: Tensor  # within the block of 512 KiB, int32
-    value: Tensor  # the new bits, int16
-    total: Tensor
-
-    def by_block(self) -> Tensor:
-        """How many have changed in each block of 512 KiB: int64."""
-        import torch
-
-        each = ITEMS // TILE_ITEMS
-        padded = torch.nn.functional.pad(self.count.long(), (0, -len(self.count) % each))
-        return padded.view(-1, each).sum(1)
 
 
 def block_digests(data: Tensor, found: Tensor) -> None:
@@ -76,12 +55,26 @@ def block_digests(data: Tensor, found: Tensor) -> None:
         _digests_by_torch(words, found)
 
 
-def find_changes(old: Tensor, new: Tensor, room: int) -> Differences:
-    """What differs between two versions of elements of two bytes (int16, the same length), up to
-    `room` of them. Both are read once."""
+def changes_by_block(old: Tensor, new: Tensor) -> Tensor:
+    """How many elements of two bytes differ in each block of 512 KiB of two versions (int64 words,
+    the same length): int32. Both are read once."""
     if _has_kernel(_changes_by_triton, _changes_by_torch, new):
-        return _changes_by_triton(old, new, room)
-    return _changes_by_torch(old, new, room)
+        return _changes_by_triton(old, new)
+    return _changes_by_torch(old, new)
+
+
+def copies_many(tensor: Tensor) -> bool:
+    """Whether `copy_by_table` runs on a tensor's device."""
+    return _has_kernel(_copied_by_table, _copied_by_torch, tensor)
+
+
+def copy_by_table(table: Tensor) -> None:
+    """Copies what the rows of a table say, (address, address to copy to, words of 8 bytes), on the
+    current stream. Addresses are multiples of 16, words are even and at most `CHUNK_WORDS`."""
+    from rltrace.sync.device_triton import copy_chunks
+
+    if len(table):
+        copy_chunks[(len(table),)](table, CHUNK_WORDS, _STEP, num_warps=8)
 
 
 def kernels_run_on(tensor: Tensor) -> bool:
@@ -112,33 +105,39 @@ def _digests_by_torch(words: Tensor, found: Tensor) -> None:
         found[whole] = _mixed(rest, keys[: len(rest)]).sum()
 
 
-def _changes_by_triton(old: Tensor, new: Tensor, room: int) -> Differences:
+def _changes_by_triton(old: Tensor, new: Tensor) -> Tensor:
     import torch
 
-    from rltrace.sync.device_triton import compare_tiles
+    from rltrace.sync.device_triton import count_changes
 
-    tiles, device = -(-len(new) // TILE_ITEMS), new.device
-    count = torch.zeros(tiles, dtype=torch.int32, device=device)
-    first, total = (torch.zeros(n, dtype=torch.int64, device=device) for n in (tiles, 1))
-    index = torch.empty(room, dtype=torch.int32, device=device)
-    value = torch.empty(room, dtype=torch.int16, device=device)
-    if tiles:
-        compare_tiles[(tiles,)](
-            *(old, new, count, first, index, value, total),
-            *(len(new), room, TILE_ITEMS, ITEMS),
-            num_warps=4,
+    found = torch.zeros(-(-len(new) // WORDS), dtype=torch.int32, device=new.device)
+    if len(new):
+        count_changes[(len(found),)](
+            *(old, new, found, len(new), _LOW_BITS, _ONES, WORDS, _STEP), num_warps=8
         )
-    return Differences(count, first, index, value, total)
+    return found
 
 
-def _changes_by_torch(old: Tensor, new: Tensor, room: int) -> Differences:
+def _changes_by_torch(old: Tensor, new: Tensor) -> Tensor:
     import torch
 
-    where = (old != new).nonzero().view(-1)
-    count = torch.bincount(where // TILE_ITEMS, minlength=-(-len(new) // TILE_ITEMS)).int()
-    first = count.long().cumsum(0) - count
-    index, total = (where % ITEMS).int(), torch.tensor([len(where)], device=new.device)
-    return Differences(count, first, index[:room], new[where][:room], total)
+    differs = old.view(torch.int16) != new.view(torch.int16)
+    padded = torch.nn.functional.pad(differs, (0, -len(differs) % (4 * WORDS)))
+    return padded.view(-(-len(new) // WORDS), 4 * WORDS).sum(1, dtype=torch.int32)
+
+
+def _copied_by_table(words: Tensor) -> Tensor:
+    import torch
+
+    to = torch.zeros_like(words)
+    rows = [(0, CHUNK_WORDS), (CHUNK_WORDS, 2), (CHUNK_WORDS + 2, CHUNK_WORDS - 2)]
+    table = [(words.data_ptr() + 8 * at, to.data_ptr() + 8 * at, size) for at, size in rows]
+    copy_by_table(torch.tensor(table, dtype=torch.int64).to(words.device))
+    return to[: 2 * CHUNK_WORDS]
+
+
+def _copied_by_torch(words: Tensor) -> Tensor:
+    return words[: 2 * CHUNK_WORDS]
 
 
 def _mixed(words: Tensor, keys: Tensor) -> Tensor:
@@ -159,17 +158,18 @@ def _agree(kernel: Any, reference: Any, index: int) -> bool:
     import torch
 
     device = "cpu" if index < 0 else f"cuda:{index}"
-    drawn = (torch.arange(2 * ITEMS + 4444, device=device) * 311).short()
+    words = (torch.arange(2 * WORDS + 1111, device=device) * KEY)[: 2 * WORDS + 1110]
     try:
         if kernel is _digests_by_triton:
             answers = [torch.zeros(3, dtype=torch.int64, device=device) for _ in range(2)]
             for way, digests in zip((kernel, reference), answers, strict=True):
-                way(drawn.view(torch.int64), digests)
+                way(words, digests)
+        elif kernel is _changes_by_triton:
+            after = words.clone()
+            after[::97] += 1 << 16
+            answers = [way(words, after) for way in (kernel, reference)]
         else:
-            after = drawn.clone()
-            after[::97] += 1
-            told = [way(drawn, after, len(drawn)) for way in (kernel, reference)]
-            answers = [torch.cat([each.by_block(), each.count]) for each in told]
+            answers = [way(words) for way in (kernel, reference)]
         well, why = torch.equal(*answers), "its answers are not those of torch"
     except Exception as error:  # of any kind: it is another project's
         if from_outside(error):

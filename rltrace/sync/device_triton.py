@@ -35,32 +35,42 @@ def digest_blocks(  # type: ignore[no-untyped-def]
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def compare_tiles(  # type: ignore[no-untyped-def]
+def count_changes(  # type: ignore[no-untyped-def]
     old,
     new,
-    counts,
-    firsts,
-    index,
-    value,
-    total,
+    found,
     count,
-    room,
-    TILE: tl.constexpr,
-    ITEMS: tl.constexpr,
+    LOW: tl.constexpr,
+    ONES: tl.constexpr,
+    WORDS: tl.constexpr,
+    STEP: tl.constexpr,
 ):
-    """One program for each tile: it takes as much room as it has changes, and writes them there."""
-    tile = tl.program_id(0).to(tl.int64)
-    place = tile * TILE + tl.arange(0, TILE)
-    live = place < count
-    before = tl.load(old + place, mask=live, other=0)
-    after = tl.load(new + place, mask=live, other=0)
-    changed = (before != after).to(tl.int32)
-    found = tl.sum(changed, 0)
-    if found > 0:
-        first = tl.atomic_add(total, found.to(tl.int64))
-        tl.store(counts + tile, found)
-        tl.store(firsts + tile, first)
-        at = first + tl.cumsum(changed, 0) - 1
-        kept = (changed > 0) & (at < room)
-        tl.store(index + at, (place % ITEMS).to(tl.int32), mask=kept)
-        tl.store(value + at, after, mask=kept)
+    """One program for each block: how many of the four halves of half a word differ, over all its
+    words. The top bit of each is set where any of its bits is; then the four are added up."""
+    block = tl.program_id(0).to(tl.int64)
+    lanes = tl.arange(0, STEP)
+    total = tl.zeros([STEP], tl.int32)
+    for at in range(0, WORDS, STEP):
+        place = block * WORDS + at + lanes
+        live = place < count
+        x = tl.load(old + place, mask=live, other=0) ^ tl.load(new + place, mask=live, other=0)
+        x = x.to(tl.uint64, bitcast=True)
+        x = ((((x & LOW) + LOW) | x) >> 15) & ONES
+        total += ((x * ONES) >> 48).to(tl.int32)
+    tl.store(found + block, tl.sum(total, 0))
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def copy_chunks(table, CHUNK: tl.constexpr, STEP: tl.constexpr):  # type: ignore[no-untyped-def]
+    """One program for each row of the table, (source, place, words): up to CHUNK words of 8 bytes,
+    from and to addresses that are multiples of 16."""
+    row = table + tl.program_id(0).to(tl.int64) * 3
+    source = tl.load(row).to(tl.pointer_type(tl.int64))
+    to = tl.load(row + 1).to(tl.pointer_type(tl.int64))
+    words = tl.multiple_of(tl.load(row + 2), 2)
+    lanes = tl.arange(0, STEP)
+    for at in range(0, CHUNK, STEP):
+        live = at + lanes < words
+        here = tl.multiple_of(source + at + lanes, 16)
+        there = tl.multiple_of(to + at + lanes, 16)
+        tl.store(there, tl.load(here, mask=live), mask=live)

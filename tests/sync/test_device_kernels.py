@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 import torch
 
-from rltrace.testing.inside.sync import BLOCK_BYTES, block_digests, device_kernels, find_changes
+from rltrace.testing.inside.sync import BLOCK_BYTES, block_digests, device_kernels
 from tests.patience import PATIENCE_S
 
-WORDS, ITEMS = device_kernels.WORDS, device_kernels.ITEMS
+WORDS = device_kernels.WORDS
 
 BY_TRITON = """
 import torch
@@ -79,22 +79,16 @@ def test_what_is_likely_to_go_wrong_together_is_seen() -> None:
     assert len(found) > 1490  # signs may have been drawn twice
 
 
-@pytest.mark.parametrize("count", [0, 1, 4096, ITEMS + 5000])
-def test_differences_are_where_elements_differ(count: int) -> None:
+@pytest.mark.parametrize("count", [0, 1, 4096, WORDS + 5000])
+def test_changes_are_counted_where_elements_differ(count: int) -> None:
     rand = np.random.default_rng(3)
-    old = torch.from_numpy(rand.integers(-9, 9, count, dtype=np.int16))
+    old = torch.from_numpy(rand.integers(-9, 9, 4 * count, dtype=np.int16))
     new = old.clone()
-    new[torch.from_numpy(rand.random(count) < 0.01)] += 1
-    found = find_changes(old, new, count)
+    new[torch.from_numpy(rand.random(4 * count) < 0.01)] += 1
+    found = device_kernels.changes_by_block(old.view(torch.int64), new.view(torch.int64))
     where = (old != new).nonzero().view(-1)
-    assert int(found.total[0]) == len(where)
-    assert found.index.tolist() == (where % ITEMS).tolist()
-    assert found.value.tolist() == new[where].tolist()
-    blocks = -(-count // ITEMS)
-    assert found.by_block().tolist() == torch.bincount(where // ITEMS, minlength=blocks).tolist()
-    cut = find_changes(old, new, 3)
-    assert int(cut.total[0]) == len(where)
-    assert cut.value.tolist() == new[where][:3].tolist()
+    blocks = -(-count // WORDS)
+    assert found.tolist() == torch.bincount(where // (4 * WORDS), minlength=blocks).tolist()
 
 
 @pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed")

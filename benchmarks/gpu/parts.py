@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from benchmarks.gpu import floors, models, peers
+from benchmarks.gpu.changes import changes_by_block
 from benchmarks.gpu.children import Child, synchronise
 from benchmarks.gpu.report import Report, median, timed
 from rltrace.sync import Publisher, Subscriber, layout_of
@@ -122,7 +123,7 @@ class Parts:
 
     def part_compare(self) -> None:
         """How many of the elements of two versions differ by block, one in a hundred."""
-        find = device_kernels.changes_by_block
+        find = changes_by_block
         count = int(self.gib / 3 * (1 << 30)) // 8 * 4
         old = torch.randint(-30000, 30000, (count,), dtype=torch.int16, device=self.device)
         new = old.clone()

@@ -5,7 +5,7 @@
 What is measured stands in the functions `part_...` of `parts.py`; each is guarded, so that one that
 fails is a line of the table, and the next one comes. Floors are of the same run: a copy of a large
 buffer on the device, reading one, and page-locked copies over the link. `--cpu` does all of it in
-small by the stand-in (rltrace/sync/stand_in.py), which shows only that it runs.
+small by the stand-in (stand_in.py), which shows only that it runs.
 
 Two more processes take part; each that does not answer in time is killed, and after `--limit-s` the
 whole ends, with what was written down so far.
@@ -37,7 +37,7 @@ def main(words: list[str] | None = None) -> int:
     logging.basicConfig(level=logging.WARNING)  # as why Triton is not used, or memory not locked
     faulthandler.dump_traceback_later(given.limit_s, exit=True)
     if given.cpu:
-        os.environ["RLTRACE_SYNC_DEVICE"] = "stand-in"
+        os.environ["RLTRACE_SYNC_DEVICE"] = "benchmarks.gpu.stand_in"
         given.gib = min(given.gib, 0.01)
     reps = _REPS_IN_SMALL if given.cpu else REPS
     began = time.perf_counter()

@@ -168,9 +168,9 @@ class CudaEvents:
         device, event, anchor = recorded
         if not event.query():
             return None
-        elapsed_ns = anchor.event.elapsed_time(event) * 1e6 * anchor.rate
+        reached: int = anchor.host_ns + int(anchor.event.elapsed_time(event) * 1e6 * anchor.rate)
         self._free[device].append(event)
-        return min(anchor.host_ns + int(elapsed_ns), monotonic_ns())
+        return min(reached, monotonic_ns())
 
     def _anchor(self, device: int, before: _Anchor | None) -> _Anchor:
         """Of a few events the one whose time is known best: it came to pass between its recording

@@ -10,16 +10,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from rltrace.sync.device_kernels import CHUNK_WORDS, copies_many, copy_by_table
 from rltrace.sync.dtypes import torch_name
 from rltrace.sync.layout import Layout
 from rltrace.sync.tensors import torch_view
 from rltrace.trace.errors import RltraceError
 
 if TYPE_CHECKING:
-    from rltrace.sync.device import Device
+    from rltrace.sync.device import Cuda
 
 _log = logging.getLogger("rltrace.sync")
 
@@ -27,7 +24,6 @@ PIECE_BYTES = 64 << 20
 """Of copies over the link: each has an event, so blocks are hashed so far behind them."""
 _ALONE_FROM_BYTES = 1 << 20
 """What is smaller is gathered on the device first: the link has a price for each copy."""
-CHUNK_BYTES = 8 * CHUNK_WORDS
 _LARGE_BYTES = 4 << 20  # on a device: smaller tensors are copied many at a time
 _KNOWN = ("BF16", "F16", "F32")  # to kernels that copy many
 
@@ -55,12 +51,10 @@ def gather(kinds: Kinds, one: Any, other: Any) -> None:
 class Within:
     """Copies between slots in a device's memory and tensors of the device, many at a time."""
 
-    def __init__(self, layout: Layout, device: Device) -> None:
+    def __init__(self, layout: Layout, device: Cuda) -> None:
         self.device = device
         self._entries = layout.entries
         self._views: dict[int, list[Any]] = {}
-        self._tables: dict[tuple[int, bool], tuple[list[int], set[int], Any, set[int]]] = {}
-        self._sizes = [e.bytes for e in self._entries], [e.offset for e in self._entries]
         self._large = [n for n, e in enumerate(self._entries) if e.bytes >= _LARGE_BYTES]
         self._small: dict[str, list[int]] = {code: [] for code in _KNOWN}
         self._rest: list[int] = []
@@ -74,53 +68,24 @@ class Within:
         """Queues it for all tensors that have an address in `far` (0: none); those of the numbers
         `odd` are of another type than their entry."""
         views, base, device = self.views(data), data.data_ptr(), self.device
-        tabled = self._by_table(data, far, odd, to_slot)
         for number in self._large:
-            if far[number] and number not in odd and number not in tabled:
+            if far[number] and number not in odd:
                 entry, at = self._entries[number], far[number]
                 here = base + entry.offset
                 to, source = (here, at) if to_slot else (at, here)
                 device.move(to, source, entry.bytes)
         kinds: Kinds = {}
         for group in self._small.values():
-            wanted = [n for n in group if far[n] and n not in odd and n not in tabled]
+            wanted = [n for n in group if far[n] and n not in odd]
             if wanted:
                 ours = [views[n] for n in wanted]
                 kinds[ours[0].dtype, ours[0].dtype] = ours, [tensors[n] for n in wanted]
         for number in [n for n in self._rest if n not in odd] + sorted(odd):
-            if far[number] and number not in tabled:
+            if far[number]:
                 gather(kinds, views[number], tensors[number])
         for ours, theirs in kinds.values():
             to_, source_ = (ours, theirs) if to_slot else (theirs, ours)
             device.copy(to_, source_)
-
-    def _by_table(self, data: Any, far: Sequence[int], odd: set[int], to_slot: bool) -> set[int]:
-        """Queues one kernel for all that it can copy (multiples of 16 bytes, to and from addresses
-        that are), and returns their numbers. Tensors mostly stay where they are: tables are kept.
-        """
-        if not copies_many(data):
-            return set()
-        base = data.data_ptr()
-        known = self._tables.get((base, to_slot))
-        if known is None or known[0] != far or known[1] != odd:
-            import torch
-
-            at, size, offset = (np.array(column, np.int64) for column in (far, *self._sizes))
-            even = (at % 16 == 0) & (size % 16 == 0) & ((base + offset) % 16 == 0) & (at > 0)
-            even[sorted(odd)] = False
-            numbers = np.flatnonzero(even)
-            chunks = -(-size[numbers] // CHUNK_BYTES)
-            entry = np.repeat(numbers, chunks)
-            begin = np.arange(len(entry)) - np.repeat(np.cumsum(chunks) - chunks, chunks)
-            begin *= CHUNK_BYTES
-            there, here = at[entry] + begin, base + offset[entry] + begin
-            words = np.minimum(size[entry] - begin, CHUNK_BYTES) // 8
-            rows = np.stack([there, here, words] if to_slot else [here, there, words], axis=1)
-            table = torch.from_numpy(rows).to(data.device)
-            known = list(far), set(odd), table, set(numbers.tolist())
-            self._tables[base, to_slot] = known
-        copy_by_table(known[2])
-        return known[3]
 
     def views(self, data: Any) -> list[Any]:
         """The entries of a slot as tensors, made once."""
@@ -137,7 +102,7 @@ class Crossing:
     way. What is small, or of another type, goes through a piece of the device's memory that is
     taken once. A thread issues the copies."""
 
-    def __init__(self, layout: Layout, device: Device) -> None:
+    def __init__(self, layout: Layout, device: Cuda) -> None:
         self._entries = layout.entries
         self._device = device
         self._thread: ThreadPoolExecutor | None = None
@@ -279,19 +244,19 @@ class Reach:
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
-        self._device: Device | None = None
+        self._device: Cuda | None = None
         self._is_out = False
         self._crossing: Crossing | None = None
         self._within: Within | None = None
 
-    def device_of(self, tensor: Any) -> Device:
+    def device_of(self, tensor: Any) -> Cuda:
         """Errors: `RltraceError` where it cannot be used."""
         from rltrace.sync.device import device_of
 
         self._device = self._device or device_of(tensor)
         return self._device
 
-    def device_at_hand(self, tensor: Any) -> Device | None:
+    def device_at_hand(self, tensor: Any) -> Cuda | None:
         """None where its tensors had better be copied by torch alone, which is logged once."""
         try:
             return None if self._is_out else self.device_of(tensor)

@@ -2,7 +2,7 @@
 
 `Cuda` is the device of this process. Its memory is taken from the driver (cudaMalloc), apart from
 torch's: torch hands out parts of its blocks, which no other process can open alone, and takes them
-back. For tests `RLTRACE_SYNC_DEVICE=stand-in` has host memory take its place (stand_in.py).
+back. For tests `RLTRACE_SYNC_DEVICE` names a module whose `StandIn` takes its place.
 
 Nothing here is loaded, nor torch, unless a tensor or a policy lies on a device.
 """
@@ -13,10 +13,12 @@ import ctypes
 import mmap
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 from weakref import finalize
 
 import numpy as np
@@ -24,8 +26,7 @@ from numpy.typing import NDArray
 
 from rltrace.sync.blocks import Digests, block_count
 from rltrace.sync.device_kernels import block_digests
-from rltrace.sync.stand_in import DeviceMemory, StandIn
-from rltrace.sync.tensors import STAND_IN, stands_in
+from rltrace.sync.tensors import stand_in
 from rltrace.trace.errors import CANNOT_TELL, RltraceError, WrongUsage
 
 if TYPE_CHECKING:
@@ -35,79 +36,35 @@ _UNIT_BYTES = 2 << 20  # what the driver maps at a time: smaller pieces would sh
 _ANY_WAY, _LAZY_PEERS, _PORTABLE, _READ_ONLY = 4, 1, 1, 8  # of the CUDA runtime's interface
 
 
-class Event(Protocol):
-    def wait(self) -> None:
-        """Returns when it has come."""
+@dataclass
+class DeviceMemory:
+    """Device memory of this process: `data` (uint8, zeros at first), and the handle by which
+    others open it. It stays until `free`."""
+
+    data: Tensor
+    handle: bytes
+    free: Callable[[], None]
 
 
-class Device(Protocol):
-    """What is used of a device. Not for several threads at once, except `mark`ed events."""
-
-    name: str
-    """The same in every process of the host."""
-    is_alone: bool
-    """Whether no tensor can lie on another one."""
-
-    def owns(self, tensor: Any) -> bool:
-        """Whether a tensor lies on it."""
-
-    def allocate(self, size: int) -> DeviceMemory:
-        """Errors: `RltraceError` where there is too little, or none that others can open."""
-
-    def open(self, handle: bytes, size: int, let_go: Callable[[], None]) -> Tensor:
-        """Another's memory, in place (uint8). `let_go` is called when no tensor is over it any
-        more. Errors: `RltraceError` where it is gone."""
-
-    def free_bytes(self) -> int:
-        """What can still be allocated."""
-
-    def pinned(self, data: NDArray[np.uint8], path: Path | None) -> int:
-        """Page-locks memory of the host until the array is gone, once, so that copies run at the
-        link's speed and beside this process. `path`: the file that a read-only array maps whole
-        from some page on. Returns an address of the same bytes; 0 where it cannot be done."""
-
-    def now(self) -> Any:
-        """Where the caller's work on the device stands: something to give to `queue`."""
-
-    def queue(self, *after: Any) -> AbstractContextManager[None]:
-        """What is copied within begins after all that; when it ends, all of it is complete, also
-        where an error ends it."""
-
-    def move(self, to: int, source: int, size: int) -> None:
-        """Queues the copy of bytes between addresses of any kind."""
-
-    def take(self, to: Tensor, source: Tensor) -> None:
-        """Copies in the order of the caller's own work on the device, rather than in the queue:
-        what it does next with the source comes after. Complete when `now()` is."""
-
-    def copy(self, to: Sequence[Tensor], source: Sequence[Tensor]) -> None:
-        """Queues the copies of many tensors of one type into as many of one type: one launch for
-        dozens of them."""
-
-    def mark(self, again: Any = None) -> Event:
-        """Queues an event, whose `wait()` returns when all before it is complete, in any thread;
-        the one given is used anew."""
-
-    def digests(self, data: Tensor) -> Digests:
-        """The block table of device memory (device_kernels.py), once all before it is complete."""
-
-
-def device_of(tensor: Any) -> Device:
+def device_of(tensor: Any) -> Cuda:
     """Of a tensor that lies on one."""
-    return StandIn() if stands_in() else Cuda(tensor.get_device())
+    return _stand_in() or Cuda(tensor.get_device())
 
 
-def current_device() -> Device:
+def current_device() -> Cuda:
     """torch's current one. Errors: `RltraceError` where there is none."""
-    if stands_in():
-        return StandIn()
-    return Cuda(_torch_with_cuda().cuda.current_device())
+    return _stand_in() or Cuda(_torch_with_cuda().cuda.current_device())
 
 
-def device_named(name: str) -> Device:
+def _stand_in() -> Cuda | None:
+    made: Cuda | None = import_module(stand_in()).StandIn() if stand_in() else None
+    return made
+
+
+def device_named(name: str) -> Cuda:
     """Errors: `RltraceError` where this process does not see it."""
-    if stands_in() and name == STAND_IN:
-        return StandIn()
+    if (instead := _stand_in()) is not None:
+        return instead
     torch = _torch_with_cuda()
     for index in range(torch.cuda.device_count()):
         if _uuid(torch, index) == name:
@@ -116,7 +73,9 @@ def device_named(name: str) -> Device:
 
 
 class Cuda:
-    """A GPU, with a stream of its own. Errors: `RltraceError` where it cannot be used here."""
+    """A GPU, with a stream of its own: not for several threads at once, but for the events of
+    `mark`. `name` is the same in every process of the host; `is_alone`: no tensor can lie on
+    another one. Errors: `RltraceError` where it cannot be used here."""
 
     def __init__(self, index: int) -> None:
         self._torch = _torch_with_cuda()
@@ -129,9 +88,11 @@ class Cuda:
         self.is_alone = self._torch.cuda.device_count() == 1
 
     def owns(self, tensor: Any) -> bool:
+        """Whether a tensor lies on it."""
         return bool(tensor.get_device() == self._index)
 
     def allocate(self, size: int) -> DeviceMemory:
+        """Errors: `RltraceError` where there is too little, or none that others can open."""
         torch, pointer, handle = self._torch, ctypes.c_void_p(), _Handle()
         taken = -(-max(size, 1) // _UNIT_BYTES) * _UNIT_BYTES
         with torch.cuda.device(self._index):
@@ -164,6 +125,8 @@ class Cuda:
         return DeviceMemory(data, key, free_it)
 
     def open(self, handle: bytes, size: int, let_go: Callable[[], None]) -> Tensor:
+        """Another's memory, in place (uint8). `let_go` is called when no tensor is over it any
+        more. Errors: `RltraceError` where it is gone."""
         pointer, torch, runtime = ctypes.c_void_p(), self._torch, self._runtime
         address, index = _own.get(handle, 0), self._index  # the driver opens none of one's own
         if not address:
@@ -185,9 +148,13 @@ class Cuda:
         return self._over(raw)
 
     def free_bytes(self) -> int:
+        """What can still be allocated."""
         return int(self._torch.cuda.mem_get_info(self._index)[0])
 
     def pinned(self, data: NDArray[np.uint8], path: Path | None) -> int:
+        """Page-locks memory of the host until the array is gone, once, so that copies run at the
+        link's speed and beside this process. `path`: the file that a read-only array maps whole
+        from some page on. Returns an address of the same bytes; 0 where it cannot be done."""
         address = data.ctypes.data
         if address not in _pinned:
             finalize(data, _pinned.pop, address, None)
@@ -229,10 +196,13 @@ class Cuda:
         return True
 
     def now(self) -> Any:
+        """Where the caller's work on the device stands: something to give to `queue`."""
         return self._torch.cuda.current_stream(self._index).record_event()
 
     @contextmanager
     def queue(self, *after: Any) -> Iterator[None]:
+        """What is copied within begins after all that; when it ends, all of it is complete, also
+        where an error ends it."""
         with self._torch.cuda.stream(self._stream):
             for event in after:
                 self._stream.wait_event(event)
@@ -242,22 +212,30 @@ class Cuda:
                 self.mark(self._done).wait()
 
     def move(self, to: int, source: int, size: int) -> None:
+        """Queues the copy of bytes between addresses of any kind."""
         self._runtime("cudaMemcpyAsync", to, source, size, _ANY_WAY, self._stream.cuda_stream)
 
     def copy(self, to: Sequence[Tensor], source: Sequence[Tensor]) -> None:
+        """Queues the copies of many tensors of one type into as many of one type: one launch for
+        dozens of them."""
         with self._torch.inference_mode():  # they may be parameters, and of an engine
             self._torch._foreach_copy_(list(to), list(source), non_blocking=True)
 
     def take(self, to: Tensor, source: Tensor) -> None:
+        """Copies in the order of the caller's own work on the device, rather than in the queue:
+        what it does next with the source comes after. Complete when `now()` is."""
         to.copy_(source, non_blocking=True)
         source.record_stream(self._torch.cuda.current_stream(self._index))
 
-    def mark(self, again: Any = None) -> Event:
+    def mark(self, again: Any = None) -> _CudaEvent:
+        """Queues an event, whose `wait()` returns when all before it is complete, in any thread;
+        the one given is used anew."""
         event = again or _CudaEvent(self._torch)
         event.event.record(self._stream)
         return event
 
     def digests(self, data: Tensor) -> Digests:
+        """The block table of device memory (device_kernels.py), once all before it is complete."""
         torch, blocks = self._torch, block_count(len(data))
         if self._found is None or len(self._found) != blocks:
             self._found = torch.empty(blocks, dtype=torch.int64, device=data.device)
@@ -310,6 +288,7 @@ class _CudaEvent:
         self.event = torch.cuda.Event(blocking=True)  # else a core would spin through the copy
 
     def wait(self) -> None:
+        """Returns when it has come."""
         self.event.synchronize()
 
 

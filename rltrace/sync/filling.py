@@ -34,7 +34,7 @@ from rltrace.sync.tensors import (
 from rltrace.trace.errors import RltraceError, WrongUsage
 
 if TYPE_CHECKING:
-    from rltrace.sync.device import Device
+    from rltrace.sync.device import Cuda
 
 
 class Filler:
@@ -287,12 +287,12 @@ class _Behind:
 
     def __init__(self, data: Any, digests: Digests, workers: Workers) -> None:
         self._data, self._digests, self._workers = data, digests, workers
-        self._device: Device | None = None
+        self._device: Cuda | None = None
         self._bytes = 0
         self._blocks: list[int] = []
         self._waiting: list[tuple[Any, list[int]]] = []
 
-    def take(self, device: Device | None, tensor: Any, entry: Entry) -> None:
+    def take(self, device: Cuda | None, tensor: Any, entry: Entry) -> None:
         """Copies a tensor, in the order of the caller's own work on its device."""
         if device is None:
             store(tensor, self._data, entry)

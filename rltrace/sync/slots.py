@@ -24,8 +24,7 @@ from rltrace.trace.errors import CANNOT_TELL, RltraceError
 from rltrace.trace.texts import NONSENSE, parsed
 
 if TYPE_CHECKING:
-    from rltrace.sync.device import Device
-    from rltrace.sync.stand_in import DeviceMemory
+    from rltrace.sync.device import Cuda, DeviceMemory
 
 _POPULATE_WRITE = 23  # MADV_POPULATE_WRITE: MAP_POPULATE leaves shared pages to be write-faulted
 _NAME = "slot-{generation}-{slot}.safetensors"
@@ -103,7 +102,7 @@ class DeviceSlots:
     survive = False
 
     def __init__(self) -> None:
-        self._device: Device | None = None
+        self._device: Cuda | None = None
         self._mine: dict[Path, _Mine] = {}
 
     def check_room(self, folder: Path, count: int, layout: Layout) -> None:
@@ -158,7 +157,7 @@ class DeviceSlots:
         self._mine.clear()
         _free_kept()
 
-    def _current(self) -> Device:
+    def _current(self) -> Cuda:
         from rltrace.sync.device import current_device
 
         self._device = self._device or current_device()
@@ -185,7 +184,7 @@ class DeviceSlots:
 
 
 class _Mine:
-    """Device memory that this process has made, and its handle's file."""
+    """Cuda memory that this process has made, and its handle's file."""
 
     def __init__(self, memory: DeviceMemory, fd: int) -> None:
         self.memory = memory

@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-DEVICE_SWITCH, STAND_IN = "RLTRACE_SYNC_DEVICE", "stand-in"
+DEVICE_SWITCH = "RLTRACE_SYNC_DEVICE"
 
 _MOST_WORK = 1_000_000
 
 
-def stands_in() -> bool:
-    """Whether tensors of the host count as a device's, for tests (stand_in.py)."""
-    return os.environ.get(DEVICE_SWITCH) == STAND_IN
+def stand_in() -> str:
+    """The module that stands for the device, for tests: tensors of the host count as its."""
+    return os.environ.get(DEVICE_SWITCH, "")
 
 
 def is_torch(tensor: Any) -> bool:
@@ -85,7 +85,7 @@ class Matcher:
             self._wanted = dtypes, [entry.shape for entry in self._entries]
         dtypes, shapes = self._wanted
         numbers, strided, plain = self._numbers, torch.strided, (torch.Tensor, torch.nn.Parameter)
-        host = far if stands_in() else addresses
+        host = far if stand_in() else addresses
         rest = []
         for name, tensor in given.items():
             number = numbers.get(name, -1)
@@ -142,7 +142,7 @@ def far_address_of(tensor: Any) -> int:
     torch = sys.modules.get("torch")
     if torch is None or type(tensor) not in (torch.Tensor, torch.nn.Parameter):
         return 0
-    if not (tensor.is_cuda or (stands_in() and tensor.is_cpu)):
+    if not (tensor.is_cuda or (stand_in() and tensor.is_cpu)):
         return 0
     plain = tensor.is_contiguous() and not (tensor.is_neg() or tensor.is_conj())
     return int(tensor.data_ptr()) if plain else 0

@@ -17,8 +17,9 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks.gpu.stand_in import StandIn
 from rltrace.sync import DamagedError, Publisher, Relay, RltraceError, Subscriber, layout_of
-from rltrace.testing.inside.sync import StandIn, folder_of
+from rltrace.testing.inside.sync import folder_of
 from tests.patience import PATIENCE_S
 from tests.sync.pairs import line, pair, running
 from tests.sync.test_property import Play
@@ -51,7 +52,7 @@ while True:
 @pytest.fixture(autouse=True)
 def imitated(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tensors of the host count as a device's, here and in processes that are started."""
-    monkeypatch.setenv("RLTRACE_SYNC_DEVICE", "stand-in")
+    monkeypatch.setenv("RLTRACE_SYNC_DEVICE", "benchmarks.gpu.stand_in")
 
 
 @pytest.fixture(params=["shm", "cuda"])

@@ -2,8 +2,8 @@
 
 Like a device's, its memory can be opened while its owner lives and stays as long as somebody has it
 open; and its copies are made later, by a thread, so that whoever forgets to wait for them is found
-out. `RLTRACE_SYNC_DEVICE=stand-in` has it take the device's place, for tests: tensors of the host
-then count as the device's.
+out. `RLTRACE_SYNC_DEVICE=benchmarks.gpu.stand_in` has it take the device's place, for tests:
+tensors of the host then count as the device's.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import finalize
@@ -22,30 +21,19 @@ from weakref import finalize
 import numpy as np
 from numpy.typing import NDArray
 
-from rltrace.sync.blocks import Digests, block_count
-from rltrace.sync.copying import copy_bytes
-from rltrace.sync.device_kernels import block_digests
-from rltrace.sync.tensors import STAND_IN
-from rltrace.trace.errors import RltraceError
+from rltrace.testing.inside.sync import DeviceMemory, block_count, block_digests, copy_bytes
+from rltrace.testing.inside.trace import RltraceError
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-
-@dataclass
-class DeviceMemory:
-    """Device memory of this process: `data` (uint8, zeros at first), and the handle by which
-    others open it. It stays until `free`."""
-
-    data: Tensor
-    handle: bytes
-    free: Callable[[], None]
+    from rltrace.sync.blocks import Digests
 
 
 class StandIn:
     """Host memory in the place of a device's."""
 
-    name = STAND_IN
+    name = "stand-in"
     is_alone = True
 
     def __init__(self) -> None:

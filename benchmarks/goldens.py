@@ -16,7 +16,6 @@ import argparse
 import hashlib
 import json
 import math
-import os
 import re
 import shutil
 import subprocess
@@ -24,6 +23,10 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+import pyarrow.compute as pc
+from pyarrow import ipc
 
 from benchmarks.walls import FILES, ROOT
 from rltrace.testing import PLACEMENTS, known_job
@@ -46,8 +49,7 @@ def make(runs: Path) -> None:
     if not (runs / "going-on").exists():
         run, _ = known_job(runs / "going-on", placement="async", steps=40)
         update_run_json(str(run.path), end_real_ns=None, exit_code=None)
-        for segment in run.path.glob("*/*.arrows"):  # a prefix of its rows is left
-            os.truncate(segment, segment.stat().st_size * 6 // 10)
+        _cut(run.path, 0.6)
     rltrace = (sys.executable, "-m", "rltrace")
     if not (runs / "imported").exists():
         log = ROOT / "tests/importers/fixtures/v1_sync.jsonl"
@@ -56,6 +58,21 @@ def make(runs: Path) -> None:
         if not (out := runs / f"wall-{file.stem}").exists():
             job = (sys.executable, ROOT / "examples/train.py", "--config", file)
             subprocess.run([*rltrace, "wrap", "--out", out, "--", *job], check=True)
+
+
+def _cut(run: Path, share: float) -> None:
+    """Leaves of a run what there was when that share of its spans had begun."""
+    tables = {path: ipc.open_stream(path.read_bytes()).read_all() for path in run.glob("*/*.arrows")}
+    begun = [table[0].to_numpy() for path, table in tables.items() if path.parent.name == "spans"]
+    now_ns = int(np.quantile(np.concatenate(begun), share))
+    for path, table in tables.items():
+        there = table.filter(pc.less_equal(table[0], now_ns))
+        if "end_ns" in table.column_names:
+            place, ends = table.column_names.index("end_ns"), there["end_ns"]
+            still = pc.if_else(pc.greater(ends, now_ns), -1, ends)
+            there = there.set_column(place, table.schema.field(place), still)
+        with ipc.new_stream(path, table.schema) as segment:
+            segment.write_table(there)
 
 
 def ask(runs: Path) -> dict[str, Any]:

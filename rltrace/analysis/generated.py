@@ -6,18 +6,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rltrace.analysis.intervals import Bools, Ints
+from rltrace.analysis.intervals import Ints
 from rltrace.analysis.steps import Steps
 from rltrace.trace.run import Run
-
-_OF_ONE_STEP = 0.9
 
 
 @dataclass(frozen=True)
 class Generated:
     """One place for each trajectory, in the order of their ends. `start_ns` and `end_ns` are Unix
-    ns. `batch` numbers the step in which a trajectory was and ended, where generation takes
-    turns with the steps: what a step waits for; -1: of none."""
+    ns. `batch` numbers what was generated together, until nothing was in flight any more; -1:
+    generation never stopped."""
 
     start_ns: Ints
     end_ns: Ints
@@ -29,7 +27,7 @@ class Generated:
 
     @property
     def in_batches(self) -> bool:
-        """Whether generation takes turns with the steps."""
+        """Whether generation stops now and then, for a batch to end."""
         return bool((self.batch >= 0).any())
 
     def batches(self) -> list[Ints]:
@@ -45,7 +43,7 @@ def ended_within(steps: Steps) -> str:
     return f"start_ns > 0 and end_ns >= start_ns and end_ns >= {since} and end_ns < {until}"
 
 
-def read_generated(run: Run, steps: Steps, placement: str = "") -> Generated:
+def read_generated(run: Run, steps: Steps) -> Generated:
     """Reads them once. One that several processes recorded lasts from its first to its last row."""
     within = ended_within(steps)
     # A relation's answer: of a long run it takes a tenth less memory than that of `ask_columns`.
@@ -69,19 +67,18 @@ def read_generated(run: Run, steps: Steps, placement: str = "") -> Generated:
         return np.asarray(found.pop(name), np.int64).take(order)
 
     start, end, group = whole("start_ns"), whole("end_ns"), whole("group")
-    batch = _batches(start, end, steps, placement)
+    batch = _batches(start, end, several=len(steps.steady) > 1)
     return Generated(start, end, group, batch)
 
 
-def _batches(start: Ints, end: Ints, steps: Steps, placement: str) -> Ints:
-    """The step of each; not where generation never stops, though short trajectories begin and end
-    in a step there, too."""
-    none = np.full(len(start), -1, np.int64)
-    if steps.whole_run or placement == "async":
-        return none
-    step = steps.places_at(end)
-    middle = start + (end - start) // 2  # another rank may begin before the one that counts steps
-    within: Bools = (step >= 0) & (step == steps.places_at(middle))
-    if within.sum() < _OF_ONE_STEP * (step >= 0).sum():
-        return none
-    return np.where(within, step, -1)
+def _batches(start: Ints, end: Ints, several: bool) -> Ints:
+    """What is generated from one moment at which nothing is in flight to the next. Where there is
+    none in `several` steps, generation never stops."""
+    order = np.argsort(start, kind="stable")
+    reached = np.maximum.accumulate(end[order])
+    begins = np.append(True, start[order][1:] >= reached[:-1])[: len(order)]
+    if begins.sum() < 1 + several:
+        return np.full(len(start), -1, np.int64)
+    batch = np.empty(len(start), np.int64)
+    batch[order] = np.cumsum(begins) - 1
+    return batch

@@ -177,7 +177,7 @@ class RunAnalysis:
 
     @cached_property
     def tail(self) -> Tail:
-        return tail(self.run, self.steps, self.placement)
+        return tail(self.run, self.steps)
 
     @cached_property
     def kept(self) -> Captured:

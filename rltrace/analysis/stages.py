@@ -63,15 +63,12 @@ class Breakdown:
     sets: tuple[Ints, Ints, Seconds]
     untold: frozenset[Stage] = frozenset()
 
-    def runs_s(self, stages: Iterable[Stage], alone: bool = False) -> Seconds:
-        """How long any of these stages ran, by step; `alone`: while no other one did, of any chain
-        (waiting and structure do not count)."""
+    def runs_s(self, stages: Iterable[Stage], without: Iterable[Stage] = ()) -> Seconds:
+        """How long any of these stages ran, by step, while none of the others did (structure does
+        not count)."""
         step, mask, seconds = self.sets
-        bits = sum(1 << stage for stage in stages)
-        others = sum(1 << stage for stage in self.chain_of) & ~(bits | 1 << Stage.OTHER)
-        kept = _runs(mask, bits)
-        if alone:
-            kept &= ~_runs(mask, others)
+        bits, others = (sum(1 << stage for stage in some) for some in (stages, without))
+        kept = _runs(mask, bits) & ~_runs(mask, others & ~(1 << Stage.OTHER))
         return summed(step[kept], seconds[kept], len(self.steps_s))
 
 

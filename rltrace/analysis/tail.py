@@ -31,8 +31,7 @@ class Tail:
     slots: Slots | None
 
 
-def tail(run: Run, steps: Steps, placement: str = "") -> Tail:
-    """The tail of `run`. `placement` is what is known of it: an async one generates no batches."""
+def tail(run: Run, steps: Steps) -> Tail:
     within = ended_within(steps)
     ended, judged = f"raw_trajectories where {within}", f"raw_rewards where {within}"
     rows = run.ask(f"select finish, count(*) from {ended} group by finish order by 2 desc")
@@ -51,7 +50,7 @@ def tail(run: Run, steps: Steps, placement: str = "") -> Tail:
         verdict_s=spread_of(run, "(end_ns - start_ns) / 1e9", f"{judged} and end_ns > start_ns"),
         verdicts_untimed=untimed,
         verdict_failures=failed,
-        slots=slots(read_generated(run, steps, placement)),
+        slots=slots(read_generated(run, steps)),
     )
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import rltrace
@@ -148,7 +149,7 @@ def flat(value: Any, name: str = "summary") -> dict[str, Any]:
     """Every single value of a summary by its path."""
     if hasattr(value, "__dataclass_fields__"):
         value = {field: getattr(value, field) for field in value.__dataclass_fields__}
-    if isinstance(value, tuple | list):
+    if isinstance(value, tuple | list | np.ndarray):
         value = dict(enumerate(value))
     if not isinstance(value, dict):
         return {name: value}

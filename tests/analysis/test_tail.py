@@ -116,11 +116,11 @@ def test_captured_tokens_have_their_part_in_own_cost(tmp_path: Path) -> None:
     assert cost_of(rltrace.open_run(run.path)) == found
 
 
-def tail_of(run: Run, placement: str = "") -> Tail:
-    return tail(run, steps_of(run), placement)
+def tail_of(run: Run) -> Tail:
+    return tail(run, steps_of(run))
 
 
-def batches(path: Path, placement: str = "") -> Tail:
+def batches(path: Path) -> Tail:
     """Two steps; in each, four trajectories of 1, 2, 3 and 8 s on two slots, in this order."""
     actor = process("rollout")
     for step in range(2):
@@ -130,7 +130,7 @@ def batches(path: Path, placement: str = "") -> Tail:
              end_s=[start + 1, start + 2, start + 4, start + 10],
              trajectory=[10 * step + i for i in range(4)], group=[step, step, 7 + step, 7 + step],
              response_tokens=[10, 20, 30, 80])  # fmt: skip
-    return tail_of(run_of(path, actor), placement)
+    return tail_of(run_of(path, actor))
 
 
 def test_slots_of_a_batch_that_drains(tmp_path: Path) -> None:
@@ -163,11 +163,14 @@ def test_the_last_tenth_of_a_batch(
     assert found.last_tenth_share.mean == pytest.approx(last_tenth_s / (10 - start_s))
 
 
-def test_an_async_placement_has_no_batches(tmp_path: Path) -> None:
-    found = batches(tmp_path, "async")
-    slots = not_none(found.slots)
+def test_generation_that_never_stops_has_no_batches(tmp_path: Path) -> None:
+    """Of two slots one is always at work."""
+    actor = process("rollout", (("step", 0), 0, 10), (("step", 1), 10, 20))
+    starts = [0.0, 2.5, 5.0, 7.5, 10.0, 12.5, 15.0]
+    rows(actor, "trajectories", start_s=starts, end_s=[at + 5 for at in starts],
+         trajectory=list(range(7)))  # fmt: skip
+    slots = not_none(tail_of(run_of(tmp_path, actor)).slots)
     assert (slots.batches, slots.slots.mean) == (0, 2)
-    assert slots.used_share.mean == pytest.approx(28 / (2 * 30))
 
 
 Seen = tuple[Run, Summary, Truth]

@@ -33,9 +33,9 @@ def test_it_fits_the_width_and_at_most_100_columns(summary: Summaries, kind: str
 @pytest.mark.parametrize(
     ("rollouts_s", "words"),
     [
-        ([6, 4.1] * 4, ["may be the walls"]),
-        ([4.9, 9] * 9 + [4.9], ["rollout decode is the wall: it takes 68 %"]),
-        ([5.01, 4.99] * 6, ["are the walls: each takes about 50 %"]),
+        ([6, 4.1] * 4, ["rollout decode", "learner FLOPs + memory", "cannot be told"]),
+        ([4.9, 9] * 9 + [4.9], ["rollout decode", "68 %", "sparse reward"]),
+        ([5.01, 4.99] * 6, ["each", "50 %", "sparse reward"]),
     ],
 )
 def test_a_verdict_says_how_sure_it_is(

@@ -1,10 +1,10 @@
 """What steps lose by some stages: exposed, on the path, measured by a probe, or by a replay.
 
-Where stages take turns, that is their exposed time. Where two chains run beside each other, only
-the time in which theirs ran alone falls away: in a pipeline of lengths A and L without idle time
-exactly max(A, L) - max(A - w, L) for stages that take w of A. Exposed time may name stages that
-nothing waited for, so where the critical path was followed through chains that overlap, a stage's
-time on it takes its place.
+Where stages take turns, that is their exposed time. Where the actors' chain runs beside the other
+two, only the time in which theirs ran alone falls away: in a pipeline of lengths A and L without
+idle time exactly max(A, L) - max(A - w, L) for stages that take w of A. Exposed time may name
+stages that nothing waited for, so where the critical path was followed through chains that overlap,
+a stage's time on it takes its place.
 
 A probe delays stages and needs no such rule (`rltrace.analysis.probe`). Where its interval leaves
 the computed share out, and by more than a little, the measured share takes its place, and what ran
@@ -16,6 +16,7 @@ Where stages run beside each other otherwise, a replay of the run tells
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
@@ -63,14 +64,22 @@ def relief_s(analysis: RunAnalysis, stages: tuple[Stage, ...]) -> tuple[Seconds,
         return np.asarray(steps_s * by_replay.share), by_replay
     right = corrections(analysis)
     relief = held_up_s(analysis, [stage for stage in stages if stage in right])
+    actors = {stage for stage, chain in breakdown.chain_of.items() if chain is Chain.ACTORS}
     for chain in Chain:
-        members = [s for s in stages if s not in right and breakdown.chain_of[s] is chain]
-        held_s = held_up_s(analysis, members)
-        if members and chain is not Chain.WEIGHTS:
-            alone_s = np.maximum(0.0, breakdown.chain_s[:, chain] - breakdown.overlap_s)
-            held_s = np.minimum(held_s, alone_s[analysis.steady])
-        relief += held_s
+        whole = [stage for stage, of in breakdown.chain_of.items() if of is chain]
+        if members := [stage for stage in stages if stage not in right and stage in whole]:
+            across = actors if chain is not Chain.ACTORS else breakdown.chain_of.keys() - actors
+            alone_s = breakdown.runs_s(whole, across)[analysis.steady]
+            relief += np.minimum(held_up_s(analysis, members), alone_s)
     return relief, None
+
+
+def idle_share(analysis: RunAnalysis) -> float:
+    """The part of the steady steps in no stage but waiting; NaN where they have no length."""
+    breakdown, steady = analysis.breakdown, analysis.steady
+    total_s = float(breakdown.steps_s[steady].sum())
+    idle_s = breakdown.unattributed_s[steady] + breakdown.exposed_s[steady, Stage.WAIT]
+    return float(idle_s.sum()) / total_s if total_s else math.nan
 
 
 # --- how long steps waited for a stage: as computed, or as the probe measured it

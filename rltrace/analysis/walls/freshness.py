@@ -33,7 +33,9 @@ def freshness(analysis: RunAnalysis) -> Wall:
     evidence = _evidence(analysis)
 
     def unknown(why: str, *missing: str) -> Wall:
-        return cannot_tell(FRESHNESS, SYMPTOM, why, *missing, evidence=evidence)
+        # Where generation and training take turns, a step trains on its own samples.
+        most = 0.0 if analysis.placement == "colocated" else 1.0
+        return cannot_tell(FRESHNESS, SYMPTOM, why, *missing, evidence=evidence, at_most=most)
 
     if not lags.trajectories:
         return unknown("nobody recorded which samples were trained on", _VERSIONS, _RATIOS)

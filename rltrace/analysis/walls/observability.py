@@ -15,7 +15,7 @@ import numpy as np
 
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.samples import TRAINED_SAMPLES
-from rltrace.analysis.walls.cost import relief_s
+from rltrace.analysis.walls.cost import held_up_s, relief_s
 from rltrace.analysis.walls.wall import (
     LIKELY,
     OBSERVABILITY,
@@ -46,7 +46,14 @@ def observability(analysis: RunAnalysis) -> Wall:
     evidence = _evidence(analysis, kept)
     if not kept.trajectories or not (kept.ids_known or kept.logprobs_known):
         why = "nobody recorded what was kept of the samples that were trained on"
-        return cannot_tell(OBSERVABILITY, SYMPTOM, why, _FLAGS, evidence=evidence)
+        # Without tools and lag nothing but the pass that stands in can be in vain.
+        most = 1.0
+        if analysis.placement == "colocated" and Stage.ENV not in {
+            r.stage for r in analysis.stages
+        }:
+            held_s = held_up_s(analysis, [Stage.LOGPROB])
+            most = float(held_s.sum() / analysis.steps_s.sum()) if len(held_s) else 1.0
+        return cannot_tell(OBSERVABILITY, SYMPTOM, why, _FLAGS, evidence=evidence, at_most=most)
     if kept.unsure_tokens > kept.tokens / 2:
         why = "log-probs are made anew, and whether that hides a lag is unknown"
         return cannot_tell(OBSERVABILITY, SYMPTOM, why, _VERSIONS, evidence=evidence)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from rltrace.analysis.coverage import NOT_LOGGED
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.waits import waits
-from rltrace.analysis.walls.cost import Measured, measured, stages_of
+from rltrace.analysis.walls.cost import Measured, idle_share, measured, stages_of
 from rltrace.analysis.walls.freshness import freshness
 from rltrace.analysis.walls.long_tail import long_tail
 from rltrace.analysis.walls.observability import observability
@@ -51,7 +51,8 @@ class Ranking:
     """`walls` are all eight, the dearest first, those that cannot be told last. `first` binds, and
     `co_walls` cost as much within 5 points. `balanced`: all is known that matters, and nothing
     binds. Neither: `because` says what is missing, and `would_tell` what would help.
-    `measured` are the stages that a probe delayed, beside what was computed of them."""
+    `measured` are the stages that a probe delayed, beside what was computed of them; `untold` the
+    walls that cannot be told and may cost more than the first."""
 
     walls: tuple[Wall, ...]
     first: Wall | None
@@ -61,6 +62,7 @@ class Ranking:
     because: str
     would_tell: tuple[str, ...]
     measured: tuple[Measured, ...]
+    untold: tuple[str, ...]
 
     @property
     def binding(self) -> tuple[Wall, ...]:
@@ -75,12 +77,12 @@ def rank(analysis: RunAnalysis) -> Ranking:
         found = [cannot_tell(wall.name, wall.symptom, some, _ALL_SAMPLES) for wall in found]
     known = sorted((w for w in found if w.cost.known), key=lambda w: _order(analysis, w))
     unknown = [wall for wall in found if not wall.cost.known]
-    uncovered = _idle_share(analysis)
+    uncovered = idle_share(analysis)
     delayed = () if some else measured(analysis)
     walls = (*known, *unknown)
 
     def nothing(because: str, *would_tell: str) -> Ranking:
-        return Ranking(walls, None, (), CANNOT_TELL, False, because, would_tell, delayed)
+        return Ranking(walls, None, (), CANNOT_TELL, False, because, would_tell, delayed, ())
 
     if some:
         return nothing(some, _ALL_SAMPLES)
@@ -116,12 +118,17 @@ def rank(analysis: RunAnalysis) -> Ranking:
         if other is Stage.OTHER:
             would_tell = "stages for these spans, with `--hook module:function=STAGE`"
         return nothing(f"{where} and more than any of them costs", would_tell)
+    hidden = [wall for wall in unknown if _at_most(wall, found) > max(cost - ALIKE, BINDS)]
+    tells = [what for wall in hidden for what in wall.missing]
     if first is None or cost < BINDS:
         why = f"no wall costs {100 * BINDS:.0f} % of the goodput"
+        if hidden:
+            names = " and ".join(wall.name for wall in hidden)
+            return nothing(f"{why} of those that can be told, and {names} cannot", *tells)
         # Balance is likely where no wall's interval reaches far beyond the limit.
         surely = all(w.cost.share + w.cost.half_width < 2 * BINDS for w in known)
         confidence = LIKELY if surely else WEAK
-        return Ranking(walls, None, (), confidence, True, why, (), delayed)
+        return Ranking(walls, None, (), confidence, True, why, (), delayed, ())
     if first.name == ROLLOUT and _scored_within(analysis):
         share = f"{100 * cost:.0f} % of the step is generation or scoring"
         return nothing(f"{share}, which the log has in one figure", _OVERLAP)
@@ -130,20 +137,19 @@ def rank(analysis: RunAnalysis) -> Ranking:
         walls=walls,
         first=first,
         co_walls=near,
-        confidence=_confidence(analysis, first, near, known),
+        confidence=WEAK if hidden else _confidence(analysis, first, near, known),
         balanced=False,
         because=first.because,
-        would_tell=(*first.missing, *(() if analysis.overlap_known else (_OVERLAP,))),
+        would_tell=(*first.missing, *tells, *(() if analysis.overlap_known else (_OVERLAP,))),
         measured=delayed,
+        untold=tuple(wall.name for wall in hidden),
     )
 
 
-def _idle_share(analysis: RunAnalysis) -> float:
-    """The part of the steady steps in no stage but waiting; NaN where they have no length."""
-    breakdown, steady = analysis.breakdown, analysis.steady
-    total_s = float(breakdown.steps_s[steady].sum())
-    idle_s = breakdown.unattributed_s[steady] + breakdown.exposed_s[steady, Stage.WAIT]
-    return float(idle_s.sum()) / total_s if total_s else math.nan
+def _at_most(wall: Wall, found: list[Wall]) -> float:
+    """What a wall of unknown cost may take: the tail is a part of generation."""
+    most = [one.cost.high for one in found if one.name == ROLLOUT and wall.name == TAIL]
+    return next((one for one in most if not math.isnan(one)), wall.at_most)
 
 
 def _order(analysis: RunAnalysis, wall: Wall) -> tuple[float, float]:
@@ -187,16 +193,17 @@ def _confidence(
     analysis: RunAnalysis, first: Wall, near: tuple[Wall, ...], known: list[Wall]
 ) -> str:
     """Likely where the first is surely ahead of those that do not bind with it, and surely level
-    with those that do."""
+    with those that do. Time that nobody explains may be any stage's."""
     of_stages = first.name in RESOURCE_OF.values() or first.name == TAIL
     if of_stages and not analysis.overlap_known:
         return WEAK
     if any(math.hypot(first.cost.half_width, w.cost.half_width) > 2 * ALIKE for w in near):
         return WEAK
     behind = [wall for wall in known[1:] if wall not in near]
-    cost = first.cost
+    cost, idle = first.cost, idle_share(analysis)
     ahead = all(
-        cost.share - wall.cost.share > math.hypot(cost.half_width, wall.cost.half_width)
+        cost.share - wall.cost.share - idle * (wall.name in RESOURCE_OF.values())
+        > math.hypot(cost.half_width, wall.cost.half_width)
         for wall in behind
     )
     return LIKELY if ahead and first.confidence == LIKELY else WEAK

@@ -63,7 +63,8 @@ def _beside(analysis: RunAnalysis, stages: tuple[Stage, ...]) -> Cost | None:
     breakdown, steady, steps_s = analysis.breakdown, analysis.steady, analysis.steps_s
     if not set(stages) <= _OF_SAMPLES or not _much(analysis, breakdown.beside_s[steady]):
         return None
-    alone_s = breakdown.runs_s(stages, alone=True)[steady]
+    others = breakdown.chain_of.keys() - set(stages)
+    alone_s = breakdown.runs_s(stages, others)[steady]
     if not _much(analysis, breakdown.runs_s(stages)[steady] - alone_s):
         return None
     charged_s = breakdown.exposed_s[steady][:, list(stages)].sum(axis=1)

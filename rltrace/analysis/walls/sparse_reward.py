@@ -114,7 +114,7 @@ def sparse_reward(analysis: RunAnalysis) -> Wall:
     if any(row.stage is Stage.VALUE for row in analysis.stages):
         why = "a critic gives advantages, so equal rewards of a group are no loss in themselves"
         critic = "the advantages themselves, which no hook records"
-        return cannot_tell(SPARSE_REWARD, SYMPTOM, why, critic, evidence=evidence)
+        return cannot_tell(SPARSE_REWARD, SYMPTOM, why, critic, evidence=evidence, at_most=0.0)
     part = found.failed / found.groups
     if found.tokens:
         part = found.failed_tokens / found.tokens

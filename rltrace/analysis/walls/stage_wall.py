@@ -7,7 +7,13 @@ from collections.abc import Sequence
 
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.stages import StageRow
-from rltrace.analysis.walls.cost import corrections, is_measured, may_have_stopped, relief_s
+from rltrace.analysis.walls.cost import (
+    corrections,
+    idle_share,
+    is_measured,
+    may_have_stopped,
+    relief_s,
+)
 from rltrace.analysis.walls.replayed import in_queues
 from rltrace.analysis.walls.wall import (
     ALIKE,
@@ -51,7 +57,8 @@ def stage_wall(
         # A stage that leaves no gap may not exist; whoever ranks sees how much time is in no stage.
         why = f"no {' and '.join(words)} was recorded: the job may have no such stage"
         hook = f"spans of stage {', '.join(words)}: `rltrace doctor` says which hook would record"
-        return cannot_tell(name, symptom, why, *missing, f"{hook} them")
+        idle = idle_share(analysis)
+        return cannot_tell(name, symptom, why, *missing, f"{hook} them", at_most=idle)
     if not n:
         why = "no complete step was recorded, so nothing is known of what a step waits for"
         steps = "spans of stage step"

@@ -88,8 +88,9 @@ class Figure:
 @dataclass(frozen=True)
 class Wall:
     """The answer of a test. `confidence` is "likely", "weak" or "cannot tell"; then `missing` says
-    which hook or setting would tell (it may also name what would sharpen an answer that stands).
-    `symptom` is what the job's owner sees where the wall binds, `because` how the cost came about.
+    which hook or setting would tell (it may also name what would sharpen an answer that stands),
+    and the cost is `at_most` so much. `symptom` is what the job's owner sees where the wall binds,
+    `because` how the cost came about.
     """
 
     name: str
@@ -99,13 +100,15 @@ class Wall:
     because: str
     evidence: tuple[Figure, ...]
     missing: tuple[str, ...]
+    at_most: float = 1.0
 
 
 def cannot_tell(
-    name: str, symptom: str, because: str, *missing: str, evidence: tuple[Figure, ...] = ()
-) -> Wall:
+    name: str, symptom: str, because: str, *missing: str,
+    evidence: tuple[Figure, ...] = (), at_most: float = 1.0,
+) -> Wall:  # fmt: skip
     """A wall of unknown cost; `missing` is what would tell it."""
-    return Wall(name, CANNOT_TELL, UNKNOWN, symptom, because, evidence, missing)
+    return Wall(name, CANNOT_TELL, UNKNOWN, symptom, because, evidence, missing, at_most)
 
 
 def too_few(steps: int) -> str:

@@ -13,7 +13,6 @@ from click.testing import CliRunner
 from rltrace.cli import main
 from rltrace.testing.inside.analysis import (
     ALARM,
-    LIKELY,
     NOTE,
     ROLLOUT,
     Constants,
@@ -168,7 +167,7 @@ def test_a_step_that_stalled_changes_neither_the_verdict_nor_the_advice(
     assert kinds(found.health) == [("stall", ALARM)]
     assert found.health.well
     assert found.steps.stalled == (place,)
-    assert (first(found), found.verdict.confidence) == (ROLLOUT, LIKELY)
+    assert (first(found), found.verdict.confidence) == (ROLLOUT, well.verdict.confidence)
     assert found.verdict.walls[0].cost.share == pytest.approx(0.6)
     assert headline(found) == headline(well)
     assert advice(found) == advice(well) != []

@@ -8,7 +8,16 @@ from typing import Any
 import pytest
 
 from rltrace.analysis.walls.cost import Measured
-from rltrace.testing.inside.analysis import ENV_REWARD, LEARNER, ROLLOUT, TAIL, WEIGHTS, Summary
+from rltrace.testing.inside.analysis import (
+    ENV_REWARD,
+    FRESHNESS,
+    LEARNER,
+    ROLLOUT,
+    SPARSE_REWARD,
+    TAIL,
+    WEIGHTS,
+    Summary,
+)
 from rltrace.testing.inside.report import evidence, headline
 from rltrace.testing.inside.trace import Fate, Stage
 from rltrace.testing.made import process, rows
@@ -42,7 +51,8 @@ def test_in_turns_a_wall_costs_its_part_of_the_step(
     walls, verdict = walls_of(found), found.verdict
     assert first(found) == name
     assert walls[name].cost.share == pytest.approx(share)
-    assert (verdict.confidence, verdict.co_walls) == ("likely", ())
+    # Weak: nobody recorded whether the tokens are of any use.
+    assert (verdict.confidence, verdict.co_walls) == ("weak", ())
     assert any("tail" in one for one in walls[ROLLOUT].missing)
 
 
@@ -102,15 +112,15 @@ def test_a_wall_costs_no_more_than_its_part_of_the_critical_path_and_what_the_ot
 
 def test_chains_of_the_same_length_are_balanced(tmp_path: Path) -> None:
     found = summary_of(tmp_path, *beside(10, 9.6), predict=True).verdict
-    assert found.balanced
     assert found.first is None
+    assert not found.balanced  # what nobody recorded may be the wall
+    assert all(wall in found.because for wall in (SPARSE_REWARD, FRESHNESS))
     assert found.fixes == ()
 
 
 def test_stages_that_are_level_are_walls_together(tmp_path: Path) -> None:
     found = summary_of(tmp_path, job(rollout=5.1, train=4.9)).verdict
     assert [wall.name for wall in found.binding] == [ROLLOUT, LEARNER]
-    assert found.confidence == "likely"
 
 
 @pytest.mark.parametrize(
@@ -193,7 +203,7 @@ def test_a_stage_that_runs_all_the_time_and_holds_nothing_up_is_no_wall(tmp_path
     assert told["train"].share.contains(0.9)
     wall = found.verdict.first
     assert wall is not None
-    assert (wall.name, found.verdict.confidence) == (LEARNER, "likely")
+    assert (wall.name, wall.confidence) == (LEARNER, "likely")
     assert wall.cost.share == pytest.approx(told["train"].share.value)
     assert wall.cost.half_width >= told["train"].share.half_width
     assert "train as measured by delaying it" in found.verdict.because

@@ -1,0 +1,103 @@
+"""Less seen is never surer: runs of known truth, whole and with less of them recorded."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import rltrace
+from rltrace.testing import known_job
+from rltrace.testing.inside.analysis import LIKELY, Ranking, RunAnalysis, rank
+from rltrace.testing.workload import Workload
+from tests.analysis.less_seen import (
+    Change,
+    changed,
+    columns,
+    true_costs,
+    without_column,
+    without_table,
+    workloads,
+)
+
+NEAR = 0.05
+"""Walls whose costs differ by less bind together."""
+
+UNHURRIED = settings(
+    deadline=None, derandomize=True, suppress_health_check=[*HealthCheck], database=None
+)
+
+
+def verdict(run: Path) -> Ranking:
+    return rank(RunAnalysis(rltrace.open_run(run)))
+
+
+def changes() -> Iterator[tuple[str, Change]]:
+    """Ways to have recorded less: without a column, without a table."""
+    for table, column in columns():
+        yield f"{table}.{column}", without_column(table, column)
+    for table in ("trajectories", "rewards", "uses", "syncs", "samples"):
+        yield table, without_table(table)
+
+
+def surer(whole: Ranking, less: Ranking) -> str:
+    """What is said more surely of the run of which less is known; empty: nothing is."""
+    binding = {wall.name for wall in whole.binding}
+    nothing = {w.name for w in less.walls if w.cost.share == 0 and w.confidence == LIKELY}
+    if lost := {w.name for w in whole.binding if w.cost.share > NEAR} & nothing:
+        return f"{lost} cost nothing"
+    if less.balanced and not whole.balanced:
+        return "balanced"
+    if less.first is None or less.confidence != LIKELY:
+        return ""
+    if less.first.name not in binding:
+        return f"{less.first.name} is likely"
+    return (
+        "" if whole.confidence == LIKELY else f"{less.first.name} is likely, not {whole.confidence}"
+    )
+
+
+@pytest.mark.parametrize("count", [30, pytest.param(500, marks=pytest.mark.slow)])
+def test_the_wall_of_a_whole_run_is_the_one_that_truly_costs_the_most(count: int) -> None:
+    right, wrong = 0, []
+
+    @settings(UNHURRIED, max_examples=count)
+    @given(workloads())
+    def look(load: Workload) -> None:
+        nonlocal right
+        with tempfile.TemporaryDirectory() as folder:
+            known_job(Path(folder, "run"), **vars(load))
+            found = verdict(Path(folder, "run"))
+        costs = true_costs(load)
+        most = max(costs.values())
+        if found.first is None:
+            is_right = found.balanced and most < 0.1 + NEAR
+        else:
+            is_right = costs.get(found.first.name, 0.0) >= most - NEAR
+        right += is_right
+        if not is_right:
+            wrong.append((load, found.first and found.first.name, costs))
+
+    look()
+    assert right >= 0.95 * (right + len(wrong)), wrong
+
+
+@pytest.mark.parametrize("count", [6, pytest.param(100, marks=pytest.mark.slow)])
+def test_less_seen_is_never_surer(count: int) -> None:
+    @settings(UNHURRIED, max_examples=count)
+    @given(workloads(), st.data())
+    def look(load: Workload, data: st.DataObject) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            run = Path(folder, "run")
+            known_job(run, **vars(load))
+            whole, ways = verdict(run), dict(changes())
+            drawn = st.sets(st.sampled_from(sorted(ways)), min_size=5, max_size=5)
+            for nth, name in enumerate(data.draw(drawn)):
+                less = verdict(changed(run, Path(folder, str(nth)), ways[name]))
+                assert not surer(whole, less), name
+
+    look()

@@ -62,7 +62,9 @@ def make(runs: Path) -> None:
 
 def _cut(run: Path, share: float) -> None:
     """Leaves of a run what there was when that share of its spans had begun."""
-    tables = {path: ipc.open_stream(path.read_bytes()).read_all() for path in run.glob("*/*.arrows")}
+    tables = {
+        path: ipc.open_stream(path.read_bytes()).read_all() for path in run.glob("*/*.arrows")
+    }
     begun = [table[0].to_numpy() for path, table in tables.items() if path.parent.name == "spans"]
     now_ns = int(np.quantile(np.concatenate(begun), share))
     for path, table in tables.items():

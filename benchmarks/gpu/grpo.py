@@ -314,7 +314,7 @@ def main() -> None:
 
         tracer = rltrace
         if arguments.host_ends:
-            from rltrace.hooks import device_ends
+            from rltrace.testing.inside.hooks import device_ends
 
             device_ends._given_up.append(RuntimeError("asked for"))
     if arguments.cpu:

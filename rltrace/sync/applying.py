@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from rltrace.sync.blocks import BLOCK_BYTES, Digests, block_range, digest
 from rltrace.sync.copying import Addresses, Pieces, Workers, hashing_copier
-from rltrace.sync.crossing import Reach
+from rltrace.sync.crossing import FarSide
 from rltrace.sync.dtypes import FLOATS, code_of, torch_name
 from rltrace.sync.layout import (
     Layout,
@@ -49,7 +49,7 @@ class Applier:
         self._copy_hashed = hashing_copier(layout.bytes)
         self._matcher = Matcher(layout)
         self._bytes = np.array([entry.bytes for entry in layout.entries], np.int64)
-        self._reach = Reach(layout)
+        self._reach = FarSide(layout)
 
     def plan(self, weights: Any, partial: bool = False, cast: bool = False) -> Plan:
         """Where everything goes. `weights` is what `layout_of` takes; a tensor with a `Shard` takes

@@ -239,7 +239,7 @@ class Crossing:
             self._device.move(host + first, stage.data_ptr(), size)
 
 
-class Reach:
+class FarSide:
     """A device as one side of a policy has it: made when the first of its tensors comes."""
 
     def __init__(self, layout: Layout) -> None:

@@ -189,11 +189,7 @@ class Cuda:
 
     def _registers(self, address: int, size: int, kind: int) -> bool:
         with self._torch.cuda.device(self._index):
-            try:
-                self._runtime("cudaHostRegister", ctypes.c_void_p(address), size, kind)
-            except _CudaError:
-                return False
-        return True
+            return self._runtime.quietly("cudaHostRegister", ctypes.c_void_p(address), size, kind)
 
     def now(self) -> Any:
         """Where the caller's work on the device stands: something to give to `queue`."""
@@ -305,10 +301,12 @@ class _Runtime:
             said = self._library.cudaGetErrorString(code)
             raise _CudaError(f"{name} says {code}, {(said or b'').decode()}")
 
-    def quietly(self, name: str, *arguments: Any) -> None:
-        """Where nothing can be done about an error: as memory is let go."""
-        if getattr(self._library, name)(*arguments):
+    def quietly(self, name: str, *arguments: Any) -> bool:
+        """Whether it went well, where it may not, as memory is let go."""
+        failed = bool(getattr(self._library, name)(*arguments))
+        if failed:
             self._library.cudaGetLastError()
+        return not failed
 
 
 @cache

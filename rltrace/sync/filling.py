@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from rltrace.sync.blocks import BLOCK_BYTES, Digests, block_count, block_range, digest
 from rltrace.sync.copying import Pieces, Workers, copier, hashing_copier
-from rltrace.sync.crossing import PIECE_BYTES, Reach
+from rltrace.sync.crossing import PIECE_BYTES, FarSide
 from rltrace.sync.dtypes import FLOATS, ITEM_BYTES, code_of, torch_name
 from rltrace.sync.layout import (
     Entry,
@@ -48,7 +48,7 @@ class Filler:
         self._copy_hashed = hashing_copier(layout.bytes)
         self._numbers = layout.numbers
         self._matcher = Matcher(layout)
-        self._reach = Reach(layout)
+        self._reach = FarSide(layout)
 
     def fill(
         self, weights: Any, data: Any, digests: Digests, workers: Workers, *after: Any

@@ -53,9 +53,9 @@ def slice_(name: str, category: str, start: int, end: int, **more: int) -> Slice
 
 
 MARKED = [
-    slice_("forward 5", "train", 0, 9_000),
+    slice_("forward 5", "data", 0, 9_000),
     slice_("forward 5", "user_annotation", 100, 8_900),  # the first is left out
-    slice_("forward 6", "train", 10_000, 90_000),
+    slice_("forward 6", "data", 10_000, 90_000),
     slice_("forward 6", "user_annotation", 12_000, 89_000),
     slice_("forward 6", "gpu_user_annotation", 30_000, 85_000),
     slice_("Optimizer.step", "user_annotation", 20_000, 30_000),

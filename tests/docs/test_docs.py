@@ -123,7 +123,8 @@ def test_links_and_paths_lead_somewhere(name: str) -> None:
     for path in re.findall(r"`((?:rltrace|benchmarks|examples)/[\w/.]+)`", text):
         assert (DOCS.parent / path).exists(), path
     for module in re.findall(r"python -m (benchmarks(?:\.\w+)+)", text):
-        assert (DOCS.parent / f"{module.replace('.', '/')}.py").exists(), module
+        path = DOCS.parent / module.replace(".", "/")
+        assert path.with_suffix(".py").exists() or (path / "__main__.py").exists(), module
 
 
 def run_code(code: str, folder: Path, **environment: str) -> None:

@@ -13,9 +13,7 @@ import pyarrow.ipc
 import pytest
 
 import rltrace
-from rltrace.hooks import device_ends, spans
-from rltrace.hooks import recorder as recording
-from rltrace.hooks.device_ends import DeviceEnds, watch
+from rltrace.testing.inside.hooks import DeviceEnds, device_ends, recorder, spans, watch
 from tests.hooks.conftest import found_in
 
 FAR_NS = 10**12
@@ -57,11 +55,11 @@ class Device:
 def device(run_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Device]:
     """A device, whose events follow the spans of this process."""
     device = Device()
-    assert recording.start(str(run_path))
+    assert recorder.start(str(run_path))
     monkeypatch.setattr(device_ends, "_given_up", [])
     monkeypatch.setattr(spans, "on_end", DeviceEnds(device))  # type: ignore[arg-type]
     yield device
-    recording.stop()
+    recorder.stop()
     assert device.relaxed == 0
 
 

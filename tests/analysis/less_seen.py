@@ -14,12 +14,27 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from pyarrow import ipc
 
+import rltrace
+from rltrace.testing.inside.analysis import Ranking, RunAnalysis, rank
 from rltrace.testing.timeline import play
 from rltrace.testing.workload import PLACEMENTS, Workload
 from rltrace.trace.schema import TABLES
+
+NEAR = 0.05
+"""Walls whose costs differ by less bind together."""
+
+UNHURRIED = settings(
+    deadline=None, derandomize=True, suppress_health_check=[*HealthCheck], database=None
+)
+
+
+def verdict(run: Path) -> Ranking:
+    return rank(RunAnalysis(rltrace.open_run(run)))
+
 
 GENERATION = "generation"
 _WITHOUT: dict[str, dict[str, Any]] = {

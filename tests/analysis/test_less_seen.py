@@ -7,33 +7,23 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import rltrace
 from rltrace.testing import known_job
-from rltrace.testing.inside.analysis import LIKELY, Ranking, RunAnalysis, rank
+from rltrace.testing.inside.analysis import LIKELY, Ranking
 from rltrace.testing.workload import Workload
 from tests.analysis.less_seen import (
+    NEAR,
+    UNHURRIED,
     Change,
     changed,
     columns,
-    true_costs,
+    verdict,
     without_column,
     without_table,
     workloads,
 )
-
-NEAR = 0.05
-"""Walls whose costs differ by less bind together."""
-
-UNHURRIED = settings(
-    deadline=None, derandomize=True, suppress_health_check=[*HealthCheck], database=None
-)
-
-
-def verdict(run: Path) -> Ranking:
-    return rank(RunAnalysis(rltrace.open_run(run)))
 
 
 def changes() -> Iterator[tuple[str, Change]]:
@@ -59,31 +49,6 @@ def surer(whole: Ranking, less: Ranking) -> str:
     return (
         "" if whole.confidence == LIKELY else f"{less.first.name} is likely, not {whole.confidence}"
     )
-
-
-@pytest.mark.parametrize("count", [30, pytest.param(500, marks=pytest.mark.slow)])
-def test_the_wall_of_a_whole_run_is_the_one_that_truly_costs_the_most(count: int) -> None:
-    right, wrong = 0, []
-
-    @settings(UNHURRIED, max_examples=count)
-    @given(workloads())
-    def look(load: Workload) -> None:
-        nonlocal right
-        with tempfile.TemporaryDirectory() as folder:
-            known_job(Path(folder, "run"), **vars(load))
-            found = verdict(Path(folder, "run"))
-        costs = true_costs(load)
-        most = max(costs.values())
-        if found.first is None:
-            is_right = found.balanced and most < 0.1 + NEAR
-        else:
-            is_right = costs.get(found.first.name, 0.0) >= most - NEAR
-        right += is_right
-        if not is_right:
-            wrong.append((load, found.first and found.first.name, costs))
-
-    look()
-    assert right >= 0.95 * (right + len(wrong)), wrong
 
 
 @pytest.mark.parametrize("count", [6, pytest.param(100, marks=pytest.mark.slow)])

@@ -193,17 +193,16 @@ def _confidence(
     analysis: RunAnalysis, first: Wall, near: tuple[Wall, ...], known: list[Wall]
 ) -> str:
     """Likely where the first is surely ahead of those that do not bind with it, and surely level
-    with those that do. Time that nobody explains may be any stage's."""
+    with those that do."""
     of_stages = first.name in RESOURCE_OF.values() or first.name == TAIL
     if of_stages and not analysis.overlap_known:
         return WEAK
     if any(math.hypot(first.cost.half_width, w.cost.half_width) > 2 * ALIKE for w in near):
         return WEAK
     behind = [wall for wall in known[1:] if wall not in near]
-    cost, idle = first.cost, idle_share(analysis)
+    cost = first.cost
     ahead = all(
-        cost.share - wall.cost.share - idle * (wall.name in RESOURCE_OF.values())
-        > math.hypot(cost.half_width, wall.cost.half_width)
+        cost.share - wall.cost.share > math.hypot(cost.half_width, wall.cost.half_width)
         for wall in behind
     )
     return LIKELY if ahead and first.confidence == LIKELY else WEAK

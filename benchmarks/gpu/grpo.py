@@ -316,7 +316,7 @@ def main() -> None:
         if arguments.host_ends:
             from rltrace.testing.inside.hooks import device_ends
 
-            device_ends._given_up.append(RuntimeError("asked for"))
+            device_ends._given_up.append(True)
     if arguments.cpu:
         torch.set_num_threads(1)
     paced = None if arguments.paced is None else os.fdopen(arguments.paced, "w", buffering=1)

@@ -356,7 +356,7 @@ def test_a_handle_that_is_not_one_is_an_error(on_device: str) -> None:
 def test_without_a_gpu_the_error_says_so(on_device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RLTRACE_SYNC_DEVICE")
     if torch.cuda.is_available():
-        pytest.skip("there is one")
+        pytest.skip("this machine has a GPU")
     with pytest.raises(RltraceError, match="GPU"):
         Publisher.open(layout_of({"a": np.zeros(3)}), on_device)
     assert not folder_of(on_device).exists()

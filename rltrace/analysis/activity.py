@@ -10,7 +10,6 @@ import numpy as np
 import pyarrow as pa
 
 from rltrace.analysis.background import find_background
-from rltrace.analysis.codes import stage_of
 from rltrace.analysis.columns import columns, numbered
 from rltrace.analysis.intervals import (
     Intervals,
@@ -25,14 +24,12 @@ from rltrace.analysis.intervals import (
     union,
     without,
 )
-from rltrace.analysis.untold_stages import ROWS_OF, untold_stages_of
 from rltrace.trace.run import Run
-from rltrace.trace.sampled import only_some
-from rltrace.trace.vocabulary import Stage
+from rltrace.trace.vocabulary import Stage, stage_of
 
 _CODES = 16  # a group is `process * _CODES + stage`
 
-TABLE_OF = {**ROWS_OF, Stage.SYNC: "syncs"}
+TABLE_OF = {Stage.ROLLOUT: "trajectories", Stage.REWARD: "rewards", Stage.SYNC: "syncs"}
 """The table whose rows are the work of a stage, where it has no spans."""
 
 
@@ -57,8 +54,7 @@ class Activity:
     life of its process. `first_ns` and `last_ns` bound everything (0 and 0: nothing). Stages
     `from_tables` have no spans and are taken from the table whose rows are their work
     (trajectories, rewards, syncs). Stages `by_trainers` ran in a process that trains, too. What is
-    in the `background` counts as a process, and in no stage. Stages `untold` are of a run that has
-    rows of a share of its samples only, and take all of them (`rltrace.analysis.untold_stages`).
+    in the `background` counts as a process, and in no stage.
     """
 
     spans_of_stage: dict[Stage, int]
@@ -71,7 +67,6 @@ class Activity:
     last_ns: int
     _union: Union
     background: tuple[tuple[Stage, int], ...] = ()
-    untold: frozenset[Stage] = frozenset()
     _in_tools: Intervals | None = None  # when a stage of a process stood still
 
     def slices(self, first_ns: int, last_ns: int) -> Iterator[tuple[int, int, Intervals]]:
@@ -104,9 +99,7 @@ def read_activity(run: Run) -> Activity:
     spans: Counter[tuple[Stage, int]] = Counter()
     for code, process, n in run.ask("select stage, process, spans from span_stages"):
         spans[stage_of(code), process] += n
-    # Who works on no sample, and when all of a process are in their tools, takes all samples.
-    whole = not only_some(run.meta)
-    background = find_background(run, spans) if whole else ()
+    background = find_background(run, spans)
     seen = {stage for stage, _ in spans.keys() - set(background)}
     owners = {}
     for stage in TABLE_OF.keys() - seen:
@@ -115,8 +108,8 @@ def read_activity(run: Run) -> Activity:
     from_tables = tuple(stage for stage in TABLE_OF if owners.get(stage))
     last_sign = _last_signs(run)
     union = _united(run, from_tables, last_sign, background)
-    found = _activity(union, spans, from_tables, untold_stages_of(run, spans), background)
-    idle = all_in_tools(run) if whole else None
+    found = _activity(union, spans, from_tables, background)
+    idle = all_in_tools(run)
     return replace(
         found,
         processes_of_stage=found.processes_of_stage | owners,
@@ -133,21 +126,19 @@ def activity_of(
     lane: Ints,
     spans: Mapping[tuple[Stage, int], int],
     from_tables: tuple[Stage, ...],
-    untold: frozenset[Stage] = frozenset(),
 ) -> Activity:
     """The activity of rows that are at hand, in any order, each with an end. `spans` is how many
     of a stage a process has recorded, here or before; rows of stages `from_tables` are no spans."""
     order = np.argsort(start, kind="stable")
     rows = _Rows(_mixed_of(stage, process, lane))
     rows.add(*(column[order] for column in (start, end, stage, process, lane)))
-    return _activity(rows.union(), spans, from_tables, untold)
+    return _activity(rows.union(), spans, from_tables)
 
 
 def _activity(
     union: Union,
     spans: Mapping[tuple[Stage, int], int],
     from_tables: tuple[Stage, ...],
-    untold: frozenset[Stage],
     background: tuple[tuple[Stage, int], ...] = (),
 ) -> Activity:
     """`spans` is how many of a stage a process has; none of its samples is known to have stood
@@ -173,7 +164,6 @@ def _activity(
         last_ns=last_ns,
         _union=union,
         background=background,
-        untold=untold,
     )
 
 

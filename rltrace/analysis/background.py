@@ -13,13 +13,14 @@ from collections.abc import Collection
 import numpy as np
 
 from rltrace.analysis.intervals import Intervals, Ints, of_spans, union
-from rltrace.analysis.untold_stages import ROWS_OF
 from rltrace.trace.run import Run
 from rltrace.trace.vocabulary import Stage
 
 _LEAST_REST = 0.1  # of the time from the first sample to the last: less tells nothing
 _NEARLY_ALL = 0.9  # of the rest; a verifier at work on samples is in its stage for none of it
 _TOLD = 0.9  # of the samples have to say until when they waited
+
+_ROWS_OF = {Stage.ROLLOUT: "trajectories", Stage.REWARD: "rewards"}
 
 _WAITED = {
     Stage.ROLLOUT: "begun_ns as since, ended_ns as until",
@@ -32,7 +33,7 @@ _WAITED = {
 def find_background(run: Run, seen: Collection[tuple[Stage, int]]) -> tuple[tuple[Stage, int], ...]:
     """Who of the processes `seen` with spans in a stage is there in the background."""
     found = []
-    for stage, table in ROWS_OF.items():
+    for stage, table in _ROWS_OF.items():
         rows = run.ask(f"select distinct process from raw_{table} where start_ns > 0")
         at_work = {process for (process,) in rows}
         asked = sorted(one for of, one in seen if of is stage and one not in at_work)

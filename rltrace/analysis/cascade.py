@@ -78,9 +78,8 @@ def cascade(analysis: RunAnalysis) -> Cascade | None:
     if clock is None:
         return None
     run, goodput, fresh = analysis.run, analysis.goodput, analysis.freshness
-    untold = analysis.untold
-    work = None if untold else analysis.busy
-    efficiency, basis = (math.nan, untold) if untold else _efficiency(clock, work)
+    work = analysis.busy
+    efficiency, basis = _efficiency(clock, work)
     tokens, unsure = _tokens(run, goodput, clock) if goodput is not None else ((), 0)
     generated = goodput.generated_tokens if goodput is not None else 0
     useful = sum(one.tokens for one in tokens if one.reason == USEFUL)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from rltrace.analysis.stats.estimate import Estimate
-from rltrace.analysis.walls.cost import stages_of
+from rltrace.analysis.walls.registry import stages_of
 from rltrace.analysis.walls.wall import Wall
 from rltrace.analysis.whatif import predict
 from rltrace.analysis.whatif.levers import LEVERS

@@ -12,7 +12,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from rltrace.trace.errors import CANNOT_TELL, RltraceError, WrongUsage
-from rltrace.trace.texts import adapter_settings
+from rltrace.trace.texts import packaged_tables
 
 PAIRS = "option=value"
 
@@ -40,7 +40,7 @@ class CommandForm:
 def forms() -> Mapping[str, CommandForm]:
     return {
         data["framework"]: CommandForm(**data["command"])
-        for data in adapter_settings()
+        for data in packaged_tables("adapters/settings")
         if "command" in data
     }
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rltrace.analysis.alarm import CRASH
+from rltrace.analysis.alarms.alarm import CRASH
 from rltrace.analysis.cascade import Cascade
 from rltrace.analysis.differing import Difference, differing, settings_that_differ
 from rltrace.analysis.gate import metrics as m
@@ -32,7 +32,6 @@ from rltrace.analysis.stats.interval import UNKNOWN, Interval
 from rltrace.analysis.step_figures import step_figures
 from rltrace.trace.errors import CANNOT_TELL, RltraceError
 from rltrace.trace.run import Run
-from rltrace.trace.sampled import only_some
 
 _ALIKE = 0.02  # a factor that changes by less than this is as it was
 
@@ -43,8 +42,7 @@ class Comparison:
     `step_ratio` over it: the product of `work_ratio` (tokens a step) and `pace_ratio` (seconds a
     token), NaN where no tokens were recorded. `rate_ratio` is that of useful tokens a second.
     Stages are in the order of their difference. `unwell` says of each run what forbids advice on it
-    or ended it, `only_some` that not all of its samples were recorded, `exposed_unknown` why nobody
-    knows what held the steps of one up ("": it is known); there are no stages then."""
+    or ended it."""
 
     steps: tuple[int, ...]
     before_s: float
@@ -60,8 +58,6 @@ class Comparison:
     settings: tuple[Difference, ...]
     devices: tuple[Difference, ...]
     unwell: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
-    only_some: tuple[str, str] = ("", "")
-    exposed_unknown: str = ""
 
     @property
     def stage(self) -> StageChange | None:
@@ -110,8 +106,6 @@ def compare(first: Run, second: Run) -> Comparison:
         settings=settings_that_differ(first, second),
         devices=differing(_facts(first), _facts(second)),
         unwell=(_unwell(a), _unwell(b)),
-        only_some=(only_some(a.run.meta), only_some(b.run.meta)),
-        exposed_unknown=a.untold or b.untold,
     )
 
 

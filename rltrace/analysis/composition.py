@@ -14,6 +14,7 @@ from rltrace.trace.vocabulary import Stage
 
 PLACEMENTS = ("colocated", "disaggregated", "one-step-off", "async")
 
+_ACTORS, _LEARNER = Chain.ACTORS, Chain.LEARNER
 _TAKE_TURNS = 0.1  # chains that overlap for less of the shorter one than this take turns
 _SAME_LAG = 0.9
 _GOES_ON = 0.2  # of the time in which weights move
@@ -35,20 +36,21 @@ class Composition:
 
 
 def compose(analysis: RunAnalysis) -> Composition | None:
-    """How the run is placed; None where there is no step or no stage to tell it by, or the time of
-    one takes samples that have no rows."""
+    """How the run is placed; None where there is no step or no stage to tell it by."""
     run, steady, breakdown = analysis.run, analysis.steady, analysis.breakdown
-    if not steady or breakdown.untold:
+    if not steady:
         return None
-    chain_s = breakdown.chain_s[steady].sum(axis=0)
-    if not chain_s.any():
+    actors_s, learner_s, weights_s, both_s = (
+        float(breakdown.chains_s(*chains)[steady].sum())
+        for chains in ([_ACTORS], [_LEARNER], [Chain.WEIGHTS], [_ACTORS, _LEARNER])
+    )
+    if not actors_s + learner_s + weights_s:
         return None
-    shorter = min(chain_s[Chain.ACTORS], chain_s[Chain.LEARNER])
-    overlap_share = float(breakdown.overlap_s[steady].sum() / shorter) if shorter else 0.0
+    shorter = min(actors_s, learner_s)
+    overlap_share = both_s / shorter if shorter else 0.0
     if (found := stated_placement(run)) is None:
         found = "placement unknown", "the log tells durations only"
         if not is_laid_out(run):
-            actors_s, learner_s = chain_s[Chain.ACTORS], chain_s[Chain.LEARNER]
             lags, goes_on = analysis.staleness, _goes_on(breakdown)
             found = _detected(actors_s, learner_s, overlap_share, lags, goes_on)
     return Composition(*found, overlap_share)

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from rltrace.analysis.activity import TABLE_OF, Activity, OpenSpan
-from rltrace.analysis.alarm import ALARM, NOTE, Alarm
 from rltrace.analysis.damage import Damaged, damaged
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.steps import STEP_FAILED
@@ -151,7 +150,7 @@ def _in_progress(
 
 def _is_reason(problem: dict[str, Any]) -> bool:
     """Whether it is said elsewhere: as the reason of what was not seen, or as an alarm."""
-    if problem.get("what") in (STEP_FAILED, *PARTIAL):
+    if problem.get("what") in (STEP_FAILED, ELSEWHERE, NOT_WHOLE, PACK_LOST):
         return True
     return problem.get("what") == NOT_LOGGED and "stage" in problem
 
@@ -277,38 +276,3 @@ def holds_token_ids(run: Run) -> bool | None:
     if run.has_rows(CAPTURED_TOKENS.name):
         return True
     return False if (run.meta.get("settings") or {}).get(CAPTURE_TOKENS) is True else None
-
-
-# --- what was recorded in part only
-
-KIND = "part"
-PARTIAL = (ELSEWHERE, NOT_WHOLE, PACK_LOST)
-"""Problems of a run that are told by these alarms."""
-
-
-def partial(run: Run, untold: frozenset[Stage]) -> list[Alarm]:
-    """What of `run` is not here. Of a part nobody can tell what held the whole up; what a node had
-    not shipped when it died is a little at the end. `untold`: as of `untold_stages`."""
-    told = {what: [p for p in run.problems if p.get("what") == what] for what in PARTIAL}
-    found = _sampled(run, untold)
-    for problem in told[ELSEWHERE]:
-        says = f"{problem.get('detail')}: `rltrace report {problem.get('target')}`"
-        found.append(Alarm(KIND, ALARM, says))
-    for problem in told[NOT_WHOLE]:
-        found.append(Alarm(KIND, NOTE, f"{problem.get('target')}: {problem.get('detail')}"))
-    if lost := len(told[PACK_LOST]):
-        what = f"{lost} pack{'s' * (lost > 1)} of what was shipped {'is' if lost == 1 else 'are'}"
-        found.append(Alarm(KIND, ALARM, f"{what} missing or damaged, so rows may be missing"))
-    return found
-
-
-def _sampled(run: Run, untold: frozenset[Stage]) -> list[Alarm]:
-    """Nothing is wrong where only some samples have rows, as somebody wanted it so; but not all can
-    be told of the whole."""
-    if not (says := only_some(run.meta)):
-        return []
-    says += ": nothing is told of samples, their lags and groups, nor a wall; spans are whole"
-    if untold:
-        names = " and ".join(word(stage) for stage in sorted(untold))
-        says += f", but of {names} only samples tell: so it is unknown what held a step up"
-    return [Alarm(KIND, NOTE, says)]

@@ -28,7 +28,6 @@ from rltrace.analysis.stages import Breakdown
 from rltrace.analysis.stats.spread import Spread, spread
 from rltrace.analysis.steps import Steps
 from rltrace.trace.run import Run
-from rltrace.trace.sampled import only_some
 from rltrace.trace.vocabulary import Stage, word
 
 UNKNOWN = "unknown"
@@ -141,8 +140,6 @@ def find_path(
     """The stretches of the path, in order and without gaps from the first step's start to the last
     one's end; or why there is none. A run of more than `most_spans` is followed stretch by
     stretch."""
-    if some := only_some(run.meta):
-        return some
     if steps.whole_run:
         return "no step was recorded"
     if not activity.processes_of_stage.get(Stage.TRAIN):

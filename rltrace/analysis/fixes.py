@@ -12,11 +12,12 @@ from rltrace.analysis.differing import stated_settings
 from rltrace.analysis.playbook import Move, Setting, moves, settings_for
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.stats.estimate import Estimate
-from rltrace.analysis.walls.cost import stages_of
+from rltrace.analysis.stats.student import t95
+from rltrace.analysis.walls.env_reward import TOOLS
 from rltrace.analysis.walls.rank import Ranking
+from rltrace.analysis.walls.registry import stages_of
 from rltrace.analysis.walls.sparse_reward import successes
 from rltrace.analysis.walls.stage_wall import that_count
-from rltrace.analysis.walls.stage_walls import TOOLS
 from rltrace.analysis.walls.wall import ENV_REWARD, FRESHNESS, Wall
 from rltrace.analysis.whatif.predict import Prediction, Source, predictor
 from rltrace.analysis.whatif.trust import OffTheRun, is_off
@@ -316,7 +317,6 @@ def _number(text: str) -> float:
 # groups; K samples are all alike with a chance in closed form.
 
 _FOLDS = 5
-_T4 = 2.776  # two-sided 95 % of Student's t for 4 degrees of freedom
 _SHAPES = [10 ** (place / 6 - 2) for place in range(25)]  # 0.01 to 100
 
 
@@ -362,7 +362,7 @@ def samples_gain(successes: Sequence[tuple[int, int]], factor: float) -> Estimat
     error = math.sqrt((_FOLDS - 1) / _FOLDS * sum((one - mean) ** 2 for one in left))
     if math.isnan(middle) or math.isnan(error):
         return None
-    half = _T4 * error
+    half = t95(_FOLDS - 1) * error
     return Estimate(math.exp(middle - half), math.exp(middle), math.exp(middle + half))
 
 

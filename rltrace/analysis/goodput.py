@@ -14,7 +14,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rltrace.analysis.codes import named
 from rltrace.analysis.device_load import device_load
 from rltrace.analysis.devices import Devices, count_devices
 from rltrace.analysis.samples import DECIDED_SAMPLES, TRAINED_SAMPLES
@@ -22,7 +21,7 @@ from rltrace.analysis.steps import Steps
 from rltrace.trace.run import Run
 from rltrace.trace.tables import Tables
 from rltrace.trace.texts import packaged_toml
-from rltrace.trace.vocabulary import Fate, Finish, Stage, word
+from rltrace.trace.vocabulary import Fate, Finish, Stage, named, word
 
 MASKED = "masked out of the loss"
 

@@ -16,7 +16,7 @@ from rltrace.analysis.steps import Steps
 from rltrace.hooks.hook import OwnFigure
 from rltrace.hooks.versions import satisfies
 from rltrace.trace.run import Run
-from rltrace.trace.vocabulary import Stage, word
+from rltrace.trace.vocabulary import Stage
 
 STEP = "step"
 
@@ -51,7 +51,7 @@ def compare_figures(
     laid out from such figures: nothing is there to hold them against."""
     if not figures:
         return ()
-    run, activity, steps = analysis.run, analysis.activity, analysis.steps
+    run, steps = analysis.run, analysis.steps
     logged = _logged(run, steps, figures)
     lengths_s = np.array([window.length_s for window in steps.windows])
     steady = list(steps.steady)
@@ -66,7 +66,7 @@ def compare_figures(
         if not (names or figure.name) or _median(own[steady]) > figure.at_most:
             continue
         true = np.full(len(steps.windows), np.nan)
-        if not run.meta.get("imported") and not {*map(word, activity.untold)} & {*figure.stages}:
+        if not run.meta.get("imported"):
             true = _true(analysis, figure)
         if figure.since_last and names:
             true = _means_between(own, true)

@@ -8,13 +8,22 @@ from functools import cache
 from typing import Any
 
 from rltrace.hooks.versions import satisfies
-from rltrace.trace.texts import adapter_settings, packaged_toml
+from rltrace.trace.texts import packaged_tables
 
 
 @dataclass(frozen=True)
 class Move:
-    """One thing to do against a wall, as the playbook's file explains it. `no_number` says why
-    nothing predicts it."""
+    """One thing to do against a wall, an entry of `rltrace/analysis/data/moves`.
+
+    `stage`: the one that it changes; where that was not seen there is nothing to do (empty: any).
+    `lever` predicts it, of `whatif` or "samples" (empty: nothing does, and `no_number` says why);
+    `value` is what to try on it, and `size` how far that is, in words (empty: it is there or not).
+    `effort` 1 is one option, 2 several, or devices, 3 another program, model or service. `saves`,
+    of a weight update: "bytes" (fewer travel, or faster) or "pieces" (they travel in fewer).
+    `settings_of`: the wall under which frameworks' settings have it (empty: its own). `risk`: what
+    may go wrong, `watch`: what to look at after it. Gains that `source` publishes are no prediction
+    for this run.
+    """
 
     wall: str
     move: str
@@ -80,7 +89,9 @@ class Setting:
 
 @cache
 def moves() -> tuple[Move, ...]:
-    return tuple(Move(**entry) for entry in packaged_toml("analysis/data/playbook.toml")["move"])
+    """Those of all walls."""
+    files = packaged_tables("analysis/data/moves")
+    return tuple(Move(wall=data["wall"], **entry) for data in files for entry in data["move"])
 
 
 @cache
@@ -88,7 +99,7 @@ def frameworks() -> Mapping[str, tuple[Setting, ...]]:
     """The settings of each framework that has a file of them, by its name and by what runs that
     were made of its logs call it."""
     found: dict[str, tuple[Setting, ...]] = {}
-    for data in adapter_settings():
+    for data in packaged_tables("adapters/settings"):
         older = tuple(
             (key.removeprefix("before_").replace("_", "."), names)
             for key, names in data.items()

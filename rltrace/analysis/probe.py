@@ -22,6 +22,7 @@ from rltrace.analysis.stages import StageRow
 from rltrace.analysis.stats.interval import UNKNOWN, Interval
 from rltrace.analysis.stats.least_squares import Fit, Floats, fit
 from rltrace.analysis.steps import Steps
+from rltrace.analysis.walls.wall import ALIKE
 from rltrace.hooks.delaying import LONGEST, PLANNED, SLEPT, WORKED
 from rltrace.trace.run import Run
 from rltrace.trace.vocabulary import Stage
@@ -64,10 +65,22 @@ class ProbedStage:
     because: str
 
     @property
+    def tells(self) -> bool:
+        """Whether it can be held against what was computed: not where doses were given in part."""
+        known = self.share.known and not math.isnan(self.computed_share)
+        return known and self.given >= IN_FULL
+
+    @property
     def contradicts(self) -> bool:
-        """Whether the computed share of the step is outside of the measured interval."""
-        computed = not math.isnan(self.computed_share)
-        return computed and self.share.known and not self.share.contains(self.computed_share)
+        """Whether the computed share of the step is outside of the interval, and far from its
+        middle."""
+        far = abs(self.share.value - self.computed_share) >= ALIKE
+        return self.tells and far and not self.share.contains(self.computed_share)
+
+    @property
+    def agrees(self) -> bool:
+        """Whether a sharp interval holds the computed share, or nearly."""
+        return self.tells and not self.contradicts and self.share.half_width <= HALF_WIDTH
 
     def more_steps_for(self, half_width: float) -> int | None:
         """How many more steps an interval of this half-width for the exposed part takes: its width
@@ -181,7 +194,7 @@ def _stage(
     if run.followed is not None:
         computed_s = run.followed.seconds_of(row.stage, steady)
     else:
-        computed_s = breakdown.exposed_s[steady, row.stage] * (math.nan if breakdown.untold else 1)
+        computed_s = breakdown.exposed_s[steady, row.stage]
     planned = doses.planned(row.name)[used]
     dosed = planned > 0
     tau_s = breakdown.tau_s[used, row.stage]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rltrace.analysis.activity import Activity, read_activity
+from rltrace.analysis.alarms.alarm import Health, health_of
 from rltrace.analysis.device_load import DeviceLoad, device_load
 from rltrace.analysis.devices import Devices, count_devices
 from rltrace.analysis.followed import Followed, follow
@@ -22,12 +23,10 @@ from rltrace.analysis.step_range import whole_steps
 from rltrace.analysis.steps import Steps, find_steps
 from rltrace.analysis.syncs import Syncs, Update, syncs, updates_of
 from rltrace.analysis.tail import Tail, tail
-from rltrace.analysis.untold_stages import why_untold
 from rltrace.analysis.whatif.constants import Constants
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.recorded import recorded_until
 from rltrace.trace.run import Run
-from rltrace.trace.sampled import only_some
 
 if TYPE_CHECKING:
     from rltrace.analysis.busy import Busy
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
     from rltrace.analysis.composition import Composition
     from rltrace.analysis.coverage import Coverage
     from rltrace.analysis.critical_path import CriticalPath, PathSegment
-    from rltrace.analysis.health import Health
     from rltrace.analysis.probe import Probe
     from rltrace.analysis.reward_curve import RewardCurve
     from rltrace.analysis.walls.observability import Captured
@@ -125,11 +123,6 @@ class RunAnalysis:
     def overlap_known(self) -> bool:
         """Whether the trace tells what ran at once: a log of durations does not."""
         return not is_laid_out(self.run)
-
-    @property
-    def untold(self) -> str:
-        """Why nobody knows what the steps waited for; empty where it is known."""
-        return why_untold(self.breakdown.untold, only_some(self.run.meta))
 
     @cached_property
     def stages(self) -> tuple[StageRow, ...]:
@@ -277,9 +270,7 @@ class RunAnalysis:
 
     @cached_property
     def health(self) -> Health:
-        from rltrace.analysis.health import health
-
-        return health(self)
+        return health_of(self)
 
     @cached_property
     def coverage(self) -> Coverage:

@@ -21,8 +21,7 @@ class StageRow:
 
     `tau_s` is the length of the union of its intervals in the step, over all processes, where an
     instant of a lane belongs to its innermost span. `exposed_s` is the part charged to it and
-    `hidden_s` the rest (`rltrace.analysis.chains` has the rule). `share` is exposed / step. None of
-    the three is known of any stage where one is `untold`, and of that one `tau_s` is not either.
+    `hidden_s` the rest (`rltrace.analysis.chains` has the rule). `share` is exposed / step.
     """
 
     stage: Stage
@@ -40,28 +39,17 @@ class StageRow:
 class Breakdown:
     """Seconds by step (first axis: place in `Steps.windows`) and stage code (second axis).
 
-    `exposed_s` with its `wait` column, and `unattributed_s`, add up to `steps_s`. `overlap_s` is
-    how long the actors' and the learner's chain ran at once, `beside_s` how long stages of one
-    chain ran beside another of it. `chain_s` (second axis: `Chain`) is how long any stage of a
-    chain ran; `other`, which is structure, is not in it. `learner_beside_weights_s` is how long the
-    learner's chain ran while weights moved.
-    `chain_of` is the chain that each stage was found to be on.
-    `sets` has the seconds of each set of stages that ran at once: `(step, bits, seconds)`. Where
-    stages are `untold` (`Activity`), all of this is of the samples that have rows, so that exposed
-    and unattributed seconds are of no meaning, and nobody is to be told them.
+    `exposed_s` with its `wait` column, and `unattributed_s`, add up to `steps_s`. `chain_of` is the
+    chain that each stage was found to be on. `sets` has the seconds of each set of stages that ran
+    at once: `(step, bits, seconds)`.
     """
 
     steps_s: Seconds
     tau_s: Seconds
     exposed_s: Seconds
     unattributed_s: Seconds
-    overlap_s: Seconds
-    beside_s: Seconds
-    chain_s: Seconds
-    learner_beside_weights_s: Seconds
     chain_of: dict[Stage, Chain]
     sets: tuple[Ints, Ints, Seconds]
-    untold: frozenset[Stage] = frozenset()
 
     def runs_s(self, stages: Iterable[Stage], without: Iterable[Stage] = ()) -> Seconds:
         """How long any of these stages ran, by step, while none of the others did (structure does
@@ -70,6 +58,23 @@ class Breakdown:
         bits, others = (sum(1 << stage for stage in some) for some in (stages, without))
         kept = _runs(mask, bits) & ~_runs(mask, others & ~(1 << Stage.OTHER))
         return summed(step[kept], seconds[kept], len(self.steps_s))
+
+    def chains_s(self, *chains: Chain) -> Seconds:
+        """How long stages of each of these chains ran at once, by step (structure does not
+        count)."""
+        step, mask, seconds = self.sets
+        kept = np.logical_and.reduce([_runs(mask, self._bits(chain)) for chain in chains])
+        return summed(step[kept], seconds[kept], len(self.steps_s))
+
+    @property
+    def beside_s(self) -> Seconds:
+        """How long stages of one chain ran beside another of it, by step."""
+        step, mask, seconds = self.sets
+        beside = sum(_beside(mask, self._bits(chain)) for chain in Chain)
+        return summed(step, seconds * beside, len(self.steps_s))
+
+    def _bits(self, chain: Chain) -> int:
+        return sum(1 << s for s, of in self.chain_of.items() if of is chain) & ~(1 << Stage.OTHER)
 
 
 def break_down(activity: Activity, steps: Steps) -> Breakdown:
@@ -89,23 +94,13 @@ def break_down(activity: Activity, steps: Steps) -> Breakdown:
     stage_of = exposed_stage(step, mask, seconds, steps_s, chain_of)
     place = step * (STAGES + 1) + stage_of + 1
     charged = summed(place, seconds, n * (STAGES + 1)).reshape(n, STAGES + 1)
-    bits = {c: sum(1 << stage for stage, of in chain_of.items() if of is c) for c in Chain}
-    in_chain = [_runs(mask, bits[chain] & ~(1 << Stage.OTHER)) for chain in Chain]
-    both = in_chain[Chain.ACTORS] & in_chain[Chain.LEARNER]
-    through = in_chain[Chain.WEIGHTS] & in_chain[Chain.LEARNER]
-    beside = sum(_beside(mask, bits[chain] & ~(1 << Stage.OTHER)) for chain in Chain)
     return Breakdown(
         steps_s=steps_s,
         tau_s=tau_s,
         exposed_s=charged[:, 1:],
         unattributed_s=charged[:, 0],
-        overlap_s=summed(step[both], seconds[both], n),
-        beside_s=summed(step, seconds * beside, n),
-        chain_s=np.stack([summed(step[runs], seconds[runs], n) for runs in in_chain], axis=1),
-        learner_beside_weights_s=summed(step[through], seconds[through], n),
         chain_of=chain_of,
         sets=(step, mask, seconds),
-        untold=activity.untold,
     )
 
 
@@ -116,7 +111,6 @@ def stage_rows(
     `overlap_known` nobody knows what ran at once, and `hidden_s` is of no step."""
     steady = list(steps.steady)
     step_s = float(breakdown.steps_s[steady].sum())
-    told = not breakdown.untold
     rows = []
     for stage in Stage:
         spans = activity.spans_of_stage.get(stage, 0)
@@ -131,10 +125,10 @@ def stage_rows(
                 symbol=STAGE_SYMBOLS.get(stage, ""),
                 spans=spans,
                 processes=activity.processes_of_stage.get(stage, 0),
-                tau_s=spread(tau_s if stage not in breakdown.untold else []),
-                exposed_s=spread(exposed_s if told else []),
-                hidden_s=spread(tau_s - exposed_s if overlap_known and told else []),
-                share=float(exposed_s.sum()) / step_s if step_s and told else float("nan"),
+                tau_s=spread(tau_s),
+                exposed_s=spread(exposed_s),
+                hidden_s=spread(tau_s - exposed_s if overlap_known else []),
+                share=float(exposed_s.sum()) / step_s if step_s else float("nan"),
             )
         )
     return tuple(rows)

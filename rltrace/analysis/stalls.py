@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from rltrace.analysis.alarm import LOST_SHARE, STALL_TIMES
+from rltrace.analysis.alarms.alarm import LOST_SHARE, STALL_TIMES
 from rltrace.analysis.chains import Seconds
 from rltrace.analysis.generating import FEWEST_ALIKE, held_against
 from rltrace.analysis.stages import Breakdown
@@ -85,7 +85,7 @@ def without_stalls(steps: Steps, breakdown: Breakdown) -> Steps:
     return replace(steps, stalled=found.places)
 
 
-def usual_s(steps: Steps, breakdown: Breakdown) -> float:
+def usual_step_s(steps: Steps, breakdown: Breakdown) -> float:
     """Median length of a step after warm-up without evaluation and checkpoints, where only some
     generate of one that does: of a step in progress nobody knows yet. NaN for too few."""
     settled = list(steps.settled)

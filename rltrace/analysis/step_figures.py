@@ -60,15 +60,14 @@ def step_figures(analysis: RunAnalysis, steps: Steps) -> StepFigures | None:
         return None
     edges = edges_of(steps)
     length_s = np.diff(np.append(*edges)) / 1e9
-    parts = {} if breakdown.untold else _parts(breakdown, steady, length_s)
     samples, tokens = _generated(run, edges)
     trained, useful = _sums(run, USEFUL_BY_TIME, edges, ("tokens", "useful"))
     decided = f"{DECIDED_SAMPLES} select decided_ns as at, tokens * weight as tokens from decided"
     unknown, devices = np.full(len(steady), math.nan), analysis.devices.count
-    work = None if analysis.untold or not devices else analysis.busy
+    work = analysis.busy if devices else None
     return StepFigures(
         length_s=length_s,
-        parts_s=parts,
+        parts_s=_parts(breakdown, steady, length_s),
         generated_tokens=tokens,
         generated_samples=samples,
         trained_tokens=trained,

@@ -8,8 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
+from rltrace.analysis.alarms.alarm import Health
 from rltrace.analysis.cascade import Cascade
 from rltrace.analysis.composition import Composition
 from rltrace.analysis.coverage import (
@@ -25,7 +24,6 @@ from rltrace.analysis.framework import is_laid_out
 from rltrace.analysis.freshness import Freshness
 from rltrace.analysis.goodput import Goodput
 from rltrace.analysis.group_signal import GroupSignal, group_signal
-from rltrace.analysis.health import Health
 from rltrace.analysis.own_cost import OwnCost, own_cost
 from rltrace.analysis.own_figures import ComparedFigure, compare_figures
 from rltrace.analysis.probe import Probe
@@ -42,7 +40,6 @@ from rltrace.analysis.waits import Wait, waits
 from rltrace.hooks.hook import OwnFigure
 from rltrace.trace.given import AGENT
 from rltrace.trace.processes import Process
-from rltrace.trace.sampled import only_some
 
 
 @dataclass(frozen=True)
@@ -56,8 +53,7 @@ class RunFacts:
     was made of (empty for a traced one): its processes are not the job's. `laid_out` is whether
     that log told durations only, and not when they began, `means` whether these are means over
     several steps; `part` whether only some steps were asked for. `token_ids` is whether the run
-    holds those of samples, None: nobody asked; `only_some` is why nothing is told of samples ("":
-    it is). `as_of`: until when one is known that goes on."""
+    holds those of samples, None: nobody asked. `as_of`: until when one is known that goes on."""
 
     id: str
     path: str
@@ -81,7 +77,6 @@ class RunFacts:
     means: bool
     part: bool
     token_ids: bool | None
-    only_some: str
     as_of: AsOf | None = None
 
 
@@ -106,9 +101,7 @@ class StepsSummary:
     """The steps of the run. Everything about stages is over the `steady` ones of `complete`; where
     some `stalled` (their numbers), these are the longest stretch without one. Where one generation
     serves `per_generation` steps in turns (else 0), they are those of `generations` whole ones, and
-    `parts` are left out; 0 generations: no whole one is left, and parts of them count.
-    `exposed_unknown` is why nobody knows what held the steps up ("": it is known): then exposed and
-    unattributed times are NaN, and so is τ of the stages that it names."""
+    `parts` are left out; 0 generations: no whole one is left, and parts of them count."""
 
     complete: int
     steady: int
@@ -125,7 +118,6 @@ class StepsSummary:
     unattributed_share: float
     between_s: float
     times: tuple[StepTimes, ...]
-    exposed_unknown: str = ""
 
 
 @dataclass(frozen=True)
@@ -192,11 +184,8 @@ def summary_of(
 def _steps(analysis: RunAnalysis) -> StepsSummary:
     run, activity, until = analysis.run, analysis.activity, analysis.until_ns
     steps, breakdown, rows = analysis.steps, analysis.breakdown, analysis.stages
-    tau_s, exposed_s = breakdown.tau_s.copy(), breakdown.exposed_s
+    tau_s, exposed_s = breakdown.tau_s, breakdown.exposed_s
     unattributed_s = breakdown.unattributed_s
-    if analysis.untold:
-        tau_s[:, [int(stage) for stage in breakdown.untold]] = math.nan
-        exposed_s, unattributed_s = (np.full_like(x, math.nan) for x in (exposed_s, unattributed_s))
     steady = list(steps.steady)
     counted = set(steady)
     idle_s = unattributed_s[steady]
@@ -233,7 +222,6 @@ def _steps(analysis: RunAnalysis) -> StepsSummary:
             )
             for i, window in enumerate(steps.windows)
         ),
-        exposed_unknown=analysis.untold,
     )
 
 
@@ -281,7 +269,6 @@ def _facts(analysis: RunAnalysis) -> RunFacts:
         means=isinstance(meta.get("imported"), dict) and "steps_a_mean" in meta["imported"],
         part=run.since_ns > 0,
         token_ids=holds_token_ids(run),
-        only_some=only_some(meta),
         as_of=as_of(run, until),
     )
 

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rltrace.analysis.codes import named
 from rltrace.analysis.stats.spread import Spread, spread, spread_of
 from rltrace.analysis.steps import Steps
 from rltrace.trace.run import Run
 from rltrace.trace.tables import Tables
-from rltrace.trace.vocabulary import Phase, Stage, SyncRole, Transport
+from rltrace.trace.vocabulary import Phase, Stage, SyncRole, Transport, named
 
 _GB = 1e9
 _ROWS = """(

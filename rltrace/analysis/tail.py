@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rltrace.analysis.codes import named
 from rltrace.analysis.generated import ended_within, read_generated
 from rltrace.analysis.slots import Slots, slots
 from rltrace.analysis.stats.spread import Spread, spread_of
 from rltrace.analysis.steps import Steps
 from rltrace.trace.run import Run
-from rltrace.trace.vocabulary import Finish
+from rltrace.trace.vocabulary import Finish, named
 
 
 @dataclass(frozen=True)

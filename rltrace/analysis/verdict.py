@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from rltrace.analysis.differing import current_settings
 from rltrace.analysis.fixes import Fix, bytes_take_time, fixes_for
 from rltrace.analysis.framework import framework_of
-from rltrace.analysis.lint import Lint, lint
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.walls.rank import Ranking, rank
 from rltrace.analysis.whatif.trust import OffTheRun, is_off, replay_error
@@ -27,7 +26,7 @@ class Verdict(Ranking):
     `bytes_take_time`: whether what a weight update sends may be why it takes so long; where it
     cannot, what would send it faster is no fix. `replay_error` is that of the replay which predicts
     the gains: replayed over measured step before any fit, minus 1 (NaN: there is none), and
-    `unpredicted` says why none is. `lints` are the anti-patterns."""
+    `unpredicted` says why none is."""
 
     alarms: tuple[str, ...]
     fixes: tuple[Fix, ...]
@@ -36,7 +35,6 @@ class Verdict(Ranking):
     bytes_take_time: bool
     replay_error: float
     unpredicted: str
-    lints: tuple[Lint, ...]
 
     @property
     def do_nothing(self) -> bool:
@@ -64,5 +62,4 @@ def verdict(analysis: RunAnalysis, predict: bool = True) -> Verdict:
         bytes_take_time=bytes_take_time(analysis),
         replay_error=replay_error(load) if load else math.nan,
         unpredicted=str(OffTheRun(load)) if load and is_off(load) else "",
-        lints=lint(analysis),
     )

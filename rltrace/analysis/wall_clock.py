@@ -81,13 +81,10 @@ def wall_clock(
         _add(seconds, "warm-up, beyond a usual step", beyond_s[once & warm].sum())
         _add(seconds, "stalls, beyond a usual step", beyond_s[once & ~warm].sum())
         part = kept = np.where(once, usual, 0.0)
-        if breakdown.untold:
-            _add(in_steps, "in steps", (rest_s * part).sum())
-        else:
-            for stage in Stage:
-                if stage not in APART and stage is not Stage.STEP:
-                    _add(in_steps, word(stage), (breakdown.exposed_s[:, stage] * part).sum())
-            _add(in_steps, "no span", (breakdown.unattributed_s * part).sum())
+        for stage in Stage:
+            if stage not in APART and stage is not Stage.STEP:
+                _add(in_steps, word(stage), (breakdown.exposed_s[:, stage] * part).sum())
+        _add(in_steps, "no span", (breakdown.unattributed_s * part).sum())
     wall_s = (until_ns - since_ns) / 1e9
     idle = {word(stage) for stage in NO_WORK} | {"no span"}
     parts = [

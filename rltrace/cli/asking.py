@@ -14,7 +14,7 @@ from rltrace.cli.output import show
 from rltrace.trace.errors import CANNOT_TELL, OK, RltraceError, WrongUsage
 
 if TYPE_CHECKING:
-    from rltrace.analysis.alarm import Alarm
+    from rltrace.analysis.alarms.alarm import Alarm
     from rltrace.analysis.walls.wall import Wall
 
 

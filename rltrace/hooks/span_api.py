@@ -138,18 +138,9 @@ def begin_span(
         if slot >= batch.rows:
             batch, slot = recorder.span_writer.claim()
         (
-            starts,
-            _,
-            names,
-            stages,
-            phases,
-            steps,
-            versions,
-            lanes,
-            token_counts,
-            byte_counts,
-            item_counts,
-        ) = batch.columns
+            starts, _, names, stages, phases, steps, versions, lanes,
+            token_counts, byte_counts, item_counts,
+        ) = batch.columns  # fmt: skip
         names[slot], stages[slot] = label
         if phase is not None:
             phases[slot] = _phases[phase]

@@ -114,18 +114,9 @@ def begin(
     if slot >= batch.rows:
         batch, slot = recorder.span_writer.claim()
     (
-        starts,
-        _,
-        names,
-        stages,
-        phases,
-        steps,
-        versions,
-        lanes,
-        token_counts,
-        byte_counts,
-        item_counts,
-    ) = batch.columns
+        starts, _, names, stages, phases, steps, versions, lanes,
+        token_counts, byte_counts, item_counts,
+    ) = batch.columns  # fmt: skip
     names[slot] = name
     stages[slot] = stage
     if phase != -1:

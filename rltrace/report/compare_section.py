@@ -31,9 +31,6 @@ def _answer(found: Comparison) -> Iterator[str]:
     for which, alarms in zip(("before", "after"), found.unwell, strict=True):
         for says in alarms:
             yield f"The run {which} is not well: {says}."
-    for which, some in zip(("before", "after"), found.only_some, strict=True):
-        if some:
-            yield f"Of the run {which} {some}: what counts tokens or samples is unknown."
     change = f"{units.seconds(found.before_s)} a step before, {units.seconds(found.after_s)} after"
     if not found.step_ratio.excludes(1.0):
         chance = ratios.percent(found.step_ratio)
@@ -50,8 +47,6 @@ def _answer(found: Comparison) -> Iterator[str]:
             )
         elif found.stages:
             yield "No single stage surely made it."
-    if found.exposed_unknown:
-        yield f"Which stages made the difference is unknown: {found.exposed_unknown}."
     yield from _work_and_pace(found)
     if (factor := found.factor) is not None:
         once = f" ({ratios.ONCE})" if factor.once else ""

@@ -29,9 +29,8 @@ def stages(shown: Snapshot, width: int) -> list[Text]:
     whole_s = window.step_s
     scale = units.scale(whole_s)
     title = Text(f"{f'stages, {of}':<20}", style="bold")
-    known = not any(math.isnan(row.exposed_s) for row in window.stages)
     title.append(f"{f'τ ({scale.unit})':>10}", style="not bold dim")
-    title.append("  exposed" if known else "  exposed: unknown (--sample)", "not bold dim")
+    title.append("  exposed", "not bold dim")
     lines = [title]
     for row in sorted(window.stages, key=lambda row: row.stage in NO_WORK):
         if row.tau_s < _BRIEF * whole_s:
@@ -39,9 +38,8 @@ def stages(shown: Snapshot, width: int) -> list[Text]:
         style = COLOURS.get(row.stage, "")
         line = Text(f"  {row.stage:<12}{row.symbol:<6}", style=style)
         line.append(f"{scale.show(row.tau_s):>10}{units.share(row.share):>9}  ", style="default")
-        if known:
-            hidden_s = 0.0 if row.stage in NO_WORK else row.tau_s - row.exposed_s
-            line.append_text(bar(row.exposed_s / whole_s, hidden_s / whole_s, cells, style))
+        hidden_s = 0.0 if row.stage in NO_WORK else row.tau_s - row.exposed_s
+        line.append_text(bar(row.exposed_s / whole_s, hidden_s / whole_s, cells, style))
         lines.append(line)
     if window.unattributed_s > _QUIET * whole_s:
         line = Text(f"  {'no span':<18}{scale.show(window.unattributed_s):>10}", style="dim")

@@ -11,7 +11,7 @@ from rltrace.analysis.own_figures import STEP, ComparedFigure
 from rltrace.analysis.summary import Summary
 from rltrace.report import units
 from rltrace.report.layout import Column, Grid, Section, listed, numbers
-from rltrace.trace.texts import adapter_settings
+from rltrace.trace.texts import packaged_tables
 
 if TYPE_CHECKING:
     from rltrace.hooks.hook import OwnFigure
@@ -32,7 +32,7 @@ def figures_of(run: Run) -> tuple[OwnFigure, ...]:
             found += getattr(import_module(module), name).figures
         except Exception:  # somebody else's adapter is broken: `rltrace doctor` says how
             continue
-    for settings in adapter_settings():
+    for settings in packaged_tables("adapters/settings"):
         if settings["framework"] in frameworks:
             found += map(_of_settings, settings.get("figure", ()))
     return tuple(found)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from rltrace.analysis.alarms.alarm import CRASH
 from rltrace.analysis.summary import StepsSummary, Summary
 from rltrace.report import units
 from rltrace.report.damage_lines import damage_lines, dropped_lines, going_lines, outlived_lines
 from rltrace.report.layout import pid_on
-from rltrace.report.verdict import forbidding
 from rltrace.trace.given import AGENT
 
 _MOST_STOPPED = 3
@@ -20,11 +20,6 @@ _TOKENS = (
 _NO_TOKENS = (
     "--capture-tokens was asked for, and this run holds no token ids: what recorded its samples "
     "had none at hand (docs/adapters.md), or they were deleted"
-)
-# The others stand below.
-_OF_HEALTH = (
-    *("part", "hang", "failed steps", "reward", "restart", "stall", "lost process"),
-    *("killed process", "verdicts", "unused", "not finite", "clocks", "versions"),
 )
 
 
@@ -65,18 +60,18 @@ def _which(summary: Summary) -> str:
 def warnings(summary: Summary) -> Iterator[str]:
     """What is wrong with the run, one sentence each: a crash, a hang, a process that died."""
     run, by_hand = summary.run, False
+    ended = [one for one in summary.health.alarms if one.kind == CRASH]
     if run.exit_code:
-        ended = [one.says for one in summary.health.alarms if one.kind == "crash"]
-        by_hand = bool(ended) and not any(kind == "crash" for kind in forbidding(summary))
-        yield from (f"{says}: figures are of what it did before" for says in ended)
-    elif unseen := [one.says for one in summary.health.alarms if one.kind == "crash"]:
-        yield from unseen
+        by_hand = any(not one.forbids for one in ended)
+        yield from (f"{one.says}: figures are of what it did before" for one in ended)
+    elif ended:
+        yield from (one.says for one in ended)
     elif run.as_of is not None:
         yield from going_lines(run.as_of)
     elif not run.ended:
         yield "the run has no end: it is still going on, or was killed together with rltrace"
     yield from outlived_lines(run.lasted_s, run.command_s)
-    yield from (alarm.says for alarm in summary.health.alarms if alarm.kind in _OF_HEALTH)
+    yield from (alarm.says for alarm in summary.health.alarms if alarm.kind != CRASH)
     yield from _stopped(summary)
     yield from damage_lines(summary.coverage.damaged)
     yield from dropped_lines(summary.coverage.dropped)

@@ -15,7 +15,7 @@ from rltrace.report.own_figures_section import own_figures_section, pointer
 from rltrace.report.probe_section import probe_section
 from rltrace.report.tail_section import has_tail, tail_section
 from rltrace.report.verdict import judged_steps, path_lines
-from rltrace.report.walls_section import checks_section, fixes_section, walls_section
+from rltrace.report.walls_section import fixes_section, walls_section
 
 _MOST_STEPS = 6
 _SMALL_REST = 0.01
@@ -47,7 +47,6 @@ def sections(summary: Summary, own_figures: bool = False) -> Iterator[Section]:
         yield cascade_section(summary.cascade)
     if summary.reward is not None:
         yield reward_section(summary.reward, summary.signal)
-    yield checks_section(summary.verdict)
     yield coverage_section(summary)
 
 
@@ -96,8 +95,6 @@ def stages_section(summary: Summary, more_notes: Iterable[str] = ()) -> Section:
 
 
 def _exposed(steps: StepsSummary, held: str, window: str) -> str:
-    if steps.exposed_unknown:
-        return f"Exposed and hidden times are unknown: {steps.exposed_unknown}."
     return (
         f"exposed: the {held} waited for this stage alone; hidden: it ran under a longer chain. "
         f"Exposed and unattributed add up to the {window}."

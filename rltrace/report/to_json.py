@@ -34,16 +34,13 @@ def render(summary: Summary) -> dict[str, Any]:
         "co_walls": [wall.name for wall in found.co_walls],
         "do_nothing": found.do_nothing,
     }
-    for one, values in zip(found.measured, document["verdict"]["measured"], strict=True):
-        values |= {"contradicts": one.contradicts, "agrees": one.agrees}
     if summary.probe is not None:
         for stage, values in zip(summary.probe.stages, document["probe"]["stages"], strict=True):
             more_steps = stage.more_steps_for(HALF_WIDTH)
-            values |= {"contradicts_computed": stage.contradicts, "more_steps": more_steps}
+            values |= {"contradicts_computed": stage.contradicts, "agrees": stage.agrees}
+            values["more_steps"] = more_steps
     document["health"]["well"] = summary.health.well
     document["warnings"] = list(run_lines.warnings(summary))
-    if summary.run.only_some:
-        document |= {"staleness": None, "tail": None}  # of no sample is known anything
     if goodput is not None:
         rates = ("useful_tokens_per_device_s", "useful_known_tokens_per_device_s")
         document["goodput"] |= _of(goodput, *rates)

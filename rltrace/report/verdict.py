@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from rltrace.analysis.critical_path import UNKNOWN, CriticalPath
 from rltrace.analysis.summary import StepsSummary, Summary
 from rltrace.analysis.verdict import Verdict
-from rltrace.analysis.walls.cost import stages_of
+from rltrace.analysis.walls.registry import stages_of
 from rltrace.analysis.walls.wall import LIKELY, Wall
 from rltrace.report import units
 from rltrace.report.layout import listed
@@ -23,26 +23,13 @@ from rltrace.trace.vocabulary import Stage
 
 _WAIT_SHARE = 0.05
 _MOST_FIGURES = 4
-_UNWELL = {
-    "part": "not all of it is here",
-    "crash": "it failed",
-    "failed steps": "steps failed",
-    "hang": "a step hangs",
-    "lost process": "a process was lost",
-    "stall": "steps stalled",
-    "restart": "steps were done again",
-    "reward": "its reward fell",
-    "verdicts": "most verdicts fail",
-    "unused": "it trains on no sample",
-    "not finite": "its figures are not finite",
-}
-"""Alarm by kind, in a few words; its sentence stands below."""
 
 
 def headline(summary: Summary) -> str:
     found = summary.verdict
     if found.alarms:
-        what = listed(list(dict.fromkeys(_UNWELL.get(k, k) for k in forbidding(summary))))
+        grave = [one.short for one in summary.health.alarms if one.forbids]
+        what = listed(list(dict.fromkeys(grave)))
         return f"The run is not well: {what}. Repair that before anything is tuned"
     if found.balanced:
         return f"Nothing binds: {found.because}"
@@ -61,10 +48,6 @@ def headline(summary: Summary) -> str:
     return f"{names} may be the wall ({cost} of the goodput), but the evidence is weak"
 
 
-def forbidding(summary: Summary) -> list[str]:
-    return [one.kind for one in summary.health.alarms if one.forbids]
-
-
 def evidence(summary: Summary) -> Iterator[str]:
     """What the verdict rests on, one sentence each."""
     found = summary.verdict
@@ -72,14 +55,14 @@ def evidence(summary: Summary) -> Iterator[str]:
         yield f"of {judged_steps(summary.steps)}; what stalled stands below"
     if found.first is not None and not found.alarms:
         yield from _of_walls(found)
-        yield from _measured(found)
+        yield from _measured(summary)
         others = [w for w in found.walls if w not in found.binding and w.cost.known][:2]
         if others:
             yield f"next: {listed([_with_cost(wall) for wall in others])}"
     elif not found.alarms:
         if found.would_tell:
             yield f"would be told by {listed(found.would_tell)}"
-        yield from _measured(found)
+        yield from _measured(summary)
     if found.alarms or found.first is not None or found.balanced:
         yield from _waits_and_latency(summary)
     yield from _advice(found)
@@ -107,14 +90,17 @@ def judged_steps(steps: StepsSummary) -> str:
     return f"steps {steady[0]} to {steady[-1]}, the longest stretch without a stall{whole}"
 
 
-def _measured(found: Verdict) -> Iterator[str]:
+def _measured(summary: Summary) -> Iterator[str]:
     """What delaying the stages of the walls that bind says of their cost, and of any other stage
     where it says otherwise."""
-    of_walls = {stage for wall in found.binding for stage in stages_of(wall.name)}
-    for one in found.measured:
+    of_walls = {stage for wall in summary.verdict.binding for stage in stages_of(wall.name)}
+    probe = summary.probe
+    if probe is None:
+        return
+    for one in (stage for stage in probe.stages if stage.tells):
         least = max(0.0, one.share.value)  # noise may measure less than nothing
         share = f"{units.share(least)} ± {100 * one.share.half_width:.0f}"
-        says = f"its {one.computed_by} says {units.share(one.computed)}"
+        says = f"its {probe.computed_by} says {units.share(one.computed_share)}"
         if one.contradicts:
             yield f"measured by delaying: {share} of the step waits for {one.name}; {says}, wrongly"
         elif one.stage in of_walls:

@@ -6,12 +6,11 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 
-from rltrace.analysis import lint
 from rltrace.analysis.fixes import Fix
 from rltrace.analysis.stats.estimate import Estimate
 from rltrace.analysis.verdict import Verdict
-from rltrace.analysis.walls.stage_walls import IN_PHASE, UPDATE, UPDATE_BYTES
 from rltrace.analysis.walls.wall import WEIGHTS, Figure, Wall
+from rltrace.analysis.walls.weights import IN_PHASE, UPDATE, UPDATE_BYTES
 from rltrace.report import units
 from rltrace.report.layout import Column, Grid, Section, listed
 
@@ -209,17 +208,3 @@ def _beside_bytes(wall: Wall) -> str:
         f"{says}: look at what it does besides (gathering, converting, waiting for engines, "
         "loading), which a span with a `phase` around each would tell"
     )
-
-
-def checks_section(verdict: Verdict) -> Section:
-    """Anti-patterns that were found."""
-    found = [one for one in verdict.lints if one.verdict == lint.FOUND]
-    lines = [f"! {one.name}: {one.says}. {one.why} {one.better}" for one in found]
-    unsure = [one.name for one in verdict.lints if one.verdict == lint.CANNOT_TELL]
-    clear = len(verdict.lints) - len(found) - len(unsure)
-    lines.append(f"Anti-patterns not found: {clear} of {len(verdict.lints)}.")
-    if len(unsure) == len(verdict.lints):
-        lines = ["Cannot tell whether there are anti-patterns: too little was recorded."]
-    elif unsure:
-        lines.append(f"Cannot tell: {'; '.join(unsure)}.")
-    return Section("Checks", tuple(lines))

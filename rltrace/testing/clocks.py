@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from types import TracebackType
 
 from rltrace.hooks.recorder import Recorder
 from rltrace.trace.outside import Clock
@@ -83,12 +82,7 @@ class FakeClock:
         type.__setattr__(Clock, "__neg__", lambda _: self.now_ns)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         for module in self._replaced:
             vars(module)["monotonic_ns"] = time.monotonic_ns
         self._replaced.clear()

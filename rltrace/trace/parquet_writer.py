@@ -7,7 +7,6 @@ import os
 import re
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -34,12 +33,7 @@ class Writer:
         self._few = duckdb.connect()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._few.close()
 
     def write(self, rows: pa.Table, path: Path, order: str = "") -> None:

@@ -52,12 +52,11 @@ def packaged_toml(path: str) -> dict[str, Any]:
     return tomllib.loads(resources.files("rltrace").joinpath(path).read_text("utf-8"))
 
 
-def adapter_settings() -> Iterator[dict[str, Any]]:
-    """The tables of each framework's settings."""
-    folder = "adapters/settings"
-    for file in resources.files("rltrace").joinpath(folder).iterdir():
-        if file.name.endswith(".toml"):
-            yield packaged_toml(f"{folder}/{file.name}")
+def packaged_tables(folder: str) -> Iterator[dict[str, Any]]:
+    """The tables of each file of a folder of this package, by the files' names."""
+    files = resources.files("rltrace").joinpath(folder).iterdir()
+    for name in sorted(file.name for file in files if file.name.endswith(".toml")):
+        yield packaged_toml(f"{folder}/{name}")
 
 
 def _check_whole(value: object) -> None:

@@ -7,6 +7,7 @@ a number that was written once keeps its meaning in every later version.
 from __future__ import annotations
 
 from enum import IntEnum
+from functools import cache
 
 
 class Stage(IntEnum):
@@ -116,3 +117,14 @@ STEP_SPAN = "step"
 def word(member: IntEnum) -> str:
     """The name that people read and the API accepts: `Stage.ZERO_ADVANTAGE` -> `zero-advantage`."""
     return member.name.lower().replace("_", "-")
+
+
+@cache
+def named(kind: type[IntEnum], code: int | None) -> str:
+    """The word of a code, or "unknown" (-1, or written by a later version)."""
+    return word(kind(code)) if code in set(kind) else "unknown"
+
+
+def stage_of(code: int) -> Stage:
+    """The stage of a code; an unknown one is `OTHER`."""
+    return Stage(code) if code in set(Stage) else Stage.OTHER

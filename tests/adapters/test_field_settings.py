@@ -13,7 +13,7 @@ import pytest
 
 from rltrace.adapters import find_adapters
 from rltrace.importers import IMPORTERS
-from rltrace.testing.inside.analysis import NAMES, OBSERVABILITY, frameworks
+from rltrace.testing.inside.analysis import OBSERVABILITY, frameworks, wall_names
 from rltrace.testing.inside.hooks import satisfies
 from tests.adapters.record_options import FOLDER, named
 from tests.adapters.settings import name, not_taken, plain, settings_file, settings_files
@@ -53,7 +53,7 @@ def test_every_setting_is_whole_and_about_a_wall_that_there_is(framework: str) -
     for setting in settings(framework):
         assert setting.keys() - MORE_KEYS == texts | {"value", "source"}, name(setting)
         assert all(isinstance(setting[key], str) for key in texts), name(setting)
-        assert setting["wall"] in NAMES, name(setting)
+        assert setting["wall"] in wall_names(), name(setting)
         assert setting["source"], name(setting)
         assert any(satisfies(v, setting["versions"]) for v in VERSIONS[framework]), name(setting)
 
@@ -71,7 +71,7 @@ def test_every_wall_has_a_move(framework: str) -> None:
     not keep, no option brings back."""
     without = settings_file(framework).get("without", [])
     walls = {setting["wall"] for setting in settings(framework)}
-    assert walls | {OBSERVABILITY, *without} == set(NAMES)
+    assert walls | {OBSERVABILITY, *without} == set(wall_names())
     assert walls.isdisjoint(without)
 
 

@@ -17,17 +17,17 @@ from rltrace.testing.inside.analysis import (
     FRESHNESS,
     LEARNER,
     LEVERS,
-    NAMES,
     WRAP_SYNC,
     Fix,
     summarize,
+    wall_names,
 )
 from rltrace.testing.inside.trace import RltraceError, Run, Stage
 from tests.analysis.walls import walled
 
 
 def test_every_wall_has_a_move_and_every_move_is_whole() -> None:
-    assert {move.wall for move in moves()} == set(NAMES)
+    assert {move.wall for move in moves()} == set(wall_names())
     told = [(move.wall, move.move) for move in moves()]
     assert len(told) == len(set(told))
     for move in moves():

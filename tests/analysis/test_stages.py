@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from rltrace.analysis.stages import stage_rows
-from rltrace.analysis.untold_stages import untold_stages, why_untold
 from rltrace.testing import Process, process, run_of
-from rltrace.testing.inside.analysis import read_activity
+from rltrace.testing.inside.analysis import Chain, read_activity
 from rltrace.testing.inside.trace import Stage, word
 from tests.analysis.made import breakdown_of, rows, steps_of
 from tests.analysis.walls.walled import STEPS, job, samples
@@ -111,7 +110,7 @@ def test_spans_are_cut_at_the_edges_of_a_step(tmp_path: Path) -> None:
     # Structure beside work is no overlap of chains.
     driver = process("driver", (("step", 0), 0, 10), (OTHER, 0, 6))
     found = breakdown_of(run_of(tmp_path / "other", driver, process("rollout", (ROLLOUT, 0, 8))))
-    assert found.overlap_s.tolist() == [0]
+    assert found.chains_s(Chain.ACTORS, Chain.LEARNER).tolist() == [0]
 
 
 def test_a_stage_without_spans_is_taken_from_its_table(tmp_path: Path) -> None:
@@ -190,32 +189,6 @@ def test_while_all_samples_are_in_their_tools_nothing_is_generated(
 
 
 TRAINER, ENGINE, TOOLS = 0, 1, 2
-
-
-@pytest.mark.parametrize(
-    ("spans", "with_rows", "untold"),
-    [
-        ({(TRAIN, TRAINER), (ROLLOUT, ENGINE)}, {ROLLOUT}, set()),
-        ({(TRAIN, TRAINER)}, {ROLLOUT}, {ROLLOUT}),
-        ({(TRAIN, TRAINER), (ROLLOUT, ENGINE)}, {ROLLOUT, REWARD}, {REWARD}),
-        ({(TRAIN, TRAINER)}, {ROLLOUT, REWARD}, {ROLLOUT, REWARD}),
-        ({(TRAIN, TRAINER), (ROLLOUT, ENGINE)}, set(), set()),
-        # Whether all samples of the engine are in their tools takes all of them.
-        ({(ROLLOUT, ENGINE), (ENV, ENGINE)}, {ROLLOUT}, {ROLLOUT}),
-        ({(ROLLOUT, ENGINE), (ENV, TOOLS)}, {ROLLOUT}, set()),
-    ],
-)
-def test_a_stage_is_told_whole_by_its_spans(
-    spans: set[tuple[Stage, int]], with_rows: set[Stage], untold: set[Stage]
-) -> None:
-    assert untold_stages(spans, with_rows) == untold
-
-
-def test_the_reason_names_the_stages() -> None:
-    some = "only 10 % of the samples were recorded (--sample)"
-    said = why_untold({REWARD, ROLLOUT}, some)
-    assert said == f"the time of rollout and reward takes all samples, and {some}"
-    assert why_untold(set(), some) == ""
 
 
 def two_a_step() -> Process:

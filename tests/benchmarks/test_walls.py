@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from benchmarks.walls import FILES, VARIANTS, Wall
-from rltrace.testing.inside.analysis import NAMES
+from rltrace.testing.inside.analysis import wall_names
 from rltrace.testing.inside.trainer import ray_session, task_of
 from rltrace.trainer import TrainerConfig, load_job, train
 from tests.trainer.forked_workers import forked_workers
@@ -21,7 +21,7 @@ PATHS = sorted(FILES.glob("*.toml"))
 
 
 def test_there_is_a_job_for_each_wall() -> None:
-    assert {Wall.of(path).wall for path in PATHS} == set(NAMES)
+    assert {Wall.of(path).wall for path in PATHS} == set(wall_names())
 
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)

@@ -48,10 +48,12 @@ def test_what_is_odd_is_said() -> None:
     odd = stage(computed_share=0.4, exposed_part=estimate(0.9, 0.3), given=0.5)
     _, said = shown(odd, refused=3)
     for says in (
-        "train (τ_T): the probe contradicts", "takes more steps of this kind: train 120.",
-        "it grew by 50 % of its doses only", "Left out: 3 steps",
+        "takes more steps of this kind: train 120.", "it grew by 50 % of its doses only",
+        "Left out: 3 steps",
     ):  # fmt: skip
         assert says in said
+    _, said = shown(stage(computed_share=0.4))
+    assert "train (τ_T): the probe contradicts" in said
 
 
 def test_a_stage_that_cannot_matter_needs_no_sharper_answer() -> None:

@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rltrace.analysis.alarm import ALARM
 from rltrace.analysis.devices import CORE, count_devices
 from rltrace.analysis.differing import Difference, current_settings, differing
 from rltrace.analysis.framework import framework_of
@@ -219,7 +218,7 @@ def unwell(runs: Sequence[Run]) -> tuple[str, ...]:
 def wrong_with(run: Run) -> str:
     """What is wrong with `run`, in a text of one line; empty where it is well."""
     alarms = RunAnalysis(run).health.alarms
-    return "; ".join(one.says for one in alarms if one.severity == ALARM and one.kind != "stall")
+    return "; ".join(one.says for one in alarms if one.forbids and one.kind != "stall")
 
 
 # --- on what, with what and with which settings a run was done: what makes two runs comparable

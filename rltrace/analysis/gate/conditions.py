@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rltrace.analysis.gate.metrics import find_metric
-from rltrace.analysis.walls.wall import NAMES
+from rltrace.analysis.walls.registry import wall_names
 from rltrace.trace.errors import WrongUsage
 
 MAX_REGRESSION, MINIMUM, MAXIMUM = "max-regression", "min", "max"
@@ -23,7 +23,7 @@ KINDS = (MAX_REGRESSION, MINIMUM, MAXIMUM, WALL)
 
 @dataclass(frozen=True)
 class Condition:
-    """One condition. `subject` is a metric's name, or a wall's as `walls.wall.NAMES` has it.
+    """One condition. `subject` is a metric's name, or a wall's name.
     `limit` is a share for a maximal regression (0.03: 3 %), a bound in the metric's unit for a
     minimum or maximum, NaN for a wall."""
 
@@ -94,8 +94,8 @@ def _limit(kind: str, name: str, text: str) -> float:
 
 def _wall(text: str) -> str:
     plain = text.strip().lower()
-    found = [name for name in NAMES if name.lower() == plain]
-    found = found or [name for name in NAMES if plain and name.lower().startswith(plain)]
+    found = [name for name in wall_names() if name.lower() == plain]
+    found = found or [name for name in wall_names() if plain and name.lower().startswith(plain)]
     if len(found) != 1:
-        raise WrongUsage(f"{text!r} names no wall (or several): {', '.join(NAMES)}")
+        raise WrongUsage(f"{text!r} names no wall (or several): {', '.join(wall_names())}")
     return found[0]

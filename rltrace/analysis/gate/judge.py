@@ -49,7 +49,6 @@ from rltrace.analysis.gate.series import RunSeries, series_of
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.verdict import Verdict, verdict
 from rltrace.trace.errors import CANNOT_TELL, RltraceError, WrongUsage
-from rltrace.trace.sampled import only_some
 
 if TYPE_CHECKING:
     from rltrace.trace.run import Run
@@ -97,12 +96,9 @@ def judge(
     if any(one.is_same(two) for one in before for two in judged):
         raise WrongUsage("a run cannot be judged by a baseline that it is in")
     judgement = judge_series(judged, before, conditions, runs, alpha)
-    partly = dict.fromkeys(some for run in runs if (some := only_some(run.meta)))
     notes = (
         *(f"{one.name} differs: {one.before} in the baseline, {one.after} in the run"
           for one in versions),
-        *(f"{some}: what counts tokens or samples is unknown; the step can be held to a limit"
-          for some in partly),
         *judgement.notes,
     )  # fmt: skip
     return replace(judgement, notes=notes, unwell=unwell(runs))

@@ -107,8 +107,7 @@ def _busy(breakdown: Breakdown) -> dict[str, Seconds]:
     return {
         m.BUSY + word(stage): breakdown.tau_s[:, stage]
         for stage in Stage
-        if stage not in {Stage.STEP, Stage.WAIT, *breakdown.untold}
-        and breakdown.tau_s[:, stage].any()
+        if stage not in (Stage.STEP, Stage.WAIT) and breakdown.tau_s[:, stage].any()
     }
 
 

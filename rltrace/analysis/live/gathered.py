@@ -7,14 +7,13 @@ from collections import deque
 
 import numpy as np
 
-from rltrace.analysis.codes import stage_of
 from rltrace.analysis.live.kept_tables import SAMPLE_TABLES, Kept
 from rltrace.analysis.live.sample_meter import SampleMeter
 from rltrace.analysis.live.snapshot import Reading
 from rltrace.trace.follow import Follower, Rows
 from rltrace.trace.given import hidden_devices
 from rltrace.trace.schema import EVENT_TABLES
-from rltrace.trace.vocabulary import Stage
+from rltrace.trace.vocabulary import Stage, stage_of
 
 
 class Gathered:

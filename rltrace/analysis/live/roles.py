@@ -8,14 +8,13 @@ from collections import Counter, defaultdict
 import numpy as np
 
 from rltrace.analysis.activity import Activity
-from rltrace.analysis.codes import stage_of
 from rltrace.analysis.intervals import union
 from rltrace.analysis.live.snapshot import Dead, InFlight, RoleNow, Stopped
 from rltrace.analysis.live.watched import Watched
 from rltrace.trace.follow import Rows
 from rltrace.trace.given import AGENT
 from rltrace.trace.processes import Process
-from rltrace.trace.vocabulary import Stage, word
+from rltrace.trace.vocabulary import Stage, stage_of, word
 
 OTHER = "other"
 IDLE = "idle"

@@ -9,14 +9,13 @@ from pathlib import Path
 
 import numpy as np
 
-from rltrace.analysis.codes import named
 from rltrace.analysis.live.distribution import STEP_S, SYNC_S, Distribution
 from rltrace.analysis.live.kept_tables import SPARING
 from rltrace.analysis.live.sample_meter import SampleMeter
 from rltrace.analysis.live.stage_meter import StageTime
 from rltrace.analysis.live.watched import Watched
 from rltrace.trace.follow import Rows
-from rltrace.trace.vocabulary import Stage, SyncRole
+from rltrace.trace.vocabulary import Stage, SyncRole, named
 
 _INTERVALS = ("spans", "trajectories", "rewards", "syncs")
 _HELD_NS = 3 * 10**9  # what became of samples counts once the rows about them have been read

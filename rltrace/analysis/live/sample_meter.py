@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rltrace.analysis.codes import named
 from rltrace.analysis.goodput import trained_in
 from rltrace.analysis.intervals import Ints
 from rltrace.analysis.live import distribution
@@ -25,7 +24,7 @@ from rltrace.analysis.live.kept_tables import (
 )
 from rltrace.trace.follow import Follower, Rows
 from rltrace.trace.schema import EVENT_TABLES
-from rltrace.trace.vocabulary import Fate, Finish, Outcome
+from rltrace.trace.vocabulary import Fate, Finish, Outcome, named
 
 if TYPE_CHECKING:
     import duckdb

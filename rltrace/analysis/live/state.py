@@ -180,7 +180,6 @@ class LiveState(Watched):
             self.gathered.spans_of,
             self.follower.processes,
             self.follower.names,
-            bool(only_some(self.follower.meta)),
         )
 
     def _lasting(self, table: str) -> Rows:

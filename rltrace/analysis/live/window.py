@@ -21,7 +21,6 @@ from rltrace.analysis.stalls import without_stalls
 from rltrace.analysis.steps import Steps
 from rltrace.analysis.steps import Window as StepWindow
 from rltrace.analysis.syncs import updates_of
-from rltrace.analysis.untold_stages import ROWS_OF, untold_stages
 from rltrace.trace.follow import Rows
 from rltrace.trace.processes import Process
 from rltrace.trace.vocabulary import STAGE_SYMBOLS, Stage, word
@@ -37,13 +36,12 @@ _TRAINED = f"{TRAINED_SAMPLES} select time_ns, coalesce(tokens, 0)::bigint as to
 class Recorded:
     """Rows of the time to be looked at, by table; those that are open end where they are known to
     have been going on. `spans_of` is how many spans of a stage a process has recorded, `weights`
-    those of the components of the reward that have one; `sampled`: not all samples have rows."""
+    those of the components of the reward that have one."""
 
     tables: Mapping[str, Rows]
     spans_of: Mapping[tuple[Stage, int], int]
     processes: Sequence[Process]
     names: Sequence[str]
-    sampled: bool = False
 
     def activity(self, since_ns: int) -> Activity:
         """Who was in which stage since a moment. A stage without spans is taken from its table."""
@@ -66,12 +64,7 @@ class Recorded:
         start, end, process, lane = (np.concatenate(columns[name]) for name in columns)
         stage_of = np.concatenate(stages)
         kinds = tuple(from_tables)
-        return activity_of(
-            start, end, stage_of, process, lane, self.spans_of, kinds, self._untold()
-        )
-
-    def _untold(self) -> frozenset[Stage]:
-        return untold_stages(self.spans_of.keys(), ROWS_OF if self.sampled else ())
+        return activity_of(start, end, stage_of, process, lane, self.spans_of, kinds)
 
 
 def _starts(steps: Steps) -> list[int]:
@@ -112,9 +105,7 @@ def window_of(
         steps=len(steady),
         step_s=float(breakdown.steps_s[steady].mean()),
         stages=_stages(breakdown, steady),
-        unattributed_s=(
-            math.nan if breakdown.untold else float(breakdown.unattributed_s[steady].mean())
-        ),
+        unattributed_s=float(breakdown.unattributed_s[steady].mean()),
         generated_samples=int(ended.sum()),
         generated_tokens=int(tokens[ended].sum()),
         latency_p50_s=float(p50),
@@ -136,16 +127,12 @@ def window_of(
 def _stages(breakdown: Breakdown, steady: list[int]) -> tuple[StageTime, ...]:
     tau_s = breakdown.tau_s[steady].mean(axis=0)
     exposed_s = breakdown.exposed_s[steady].mean(axis=0)
-    if breakdown.untold:
-        exposed_s = np.full_like(exposed_s, math.nan)
-    known_s = tau_s.copy()
-    known_s[[int(stage) for stage in breakdown.untold]] = math.nan
     step_s = float(breakdown.steps_s[steady].mean())
     return tuple(
         StageTime(
             stage=word(stage),
             symbol=STAGE_SYMBOLS.get(stage, ""),
-            tau_s=float(known_s[stage]),
+            tau_s=float(tau_s[stage]),
             exposed_s=float(exposed_s[stage]),
             share=float(exposed_s[stage]) / step_s if step_s else math.nan,
         )
@@ -170,9 +157,8 @@ def _recent(
     taken, count = (_by_step(trained[0], n, begins) for n in (trained[1], np.ones_like(trained[1])))
     lag_sum, of_known = (_by_step(lag_ns, n, begins) for n in (lag * known, known))
     done = []
-    stages = [stage for stage in Stage if stage not in breakdown.untold]
     for i, window in enumerate(shown):
-        tau_s = {word(s): float(breakdown.tau_s[i, s]) for s in stages if breakdown.tau_s[i, s] > 0}
+        tau_s = {word(s): float(breakdown.tau_s[i, s]) for s in Stage if breakdown.tau_s[i, s] > 0}
         done.append(
             StepDone(
                 step=window.step,

@@ -14,7 +14,8 @@ from typing import Any
 
 from rltrace.analysis.plan.breakdown import CostedWall, binding
 from rltrace.analysis.playbook import Move, moves
-from rltrace.analysis.walls.wall import RESOURCE_OF, TAIL
+from rltrace.analysis.walls.registry import wall_of
+from rltrace.analysis.walls.wall import TAIL
 from rltrace.analysis.whatif.predict import NO_GAIN, SLOWER, Prediction, Source, predictor
 from rltrace.analysis.whatif.stated import Stated, stated
 from rltrace.trace.errors import RltraceError
@@ -96,7 +97,7 @@ def _tail_s(found: Stated) -> float:
 def _walls(found: Stated) -> tuple[CostedWall, ...]:
     whole_s, tail_s = composed(found, found.placement).step_s, _tail_s(found)
     parts: dict[str, dict[str, float]] = {}
-    for stage, wall in RESOURCE_OF.items():
+    for stage, wall in wall_of().items():
         name = word(stage)
         seconds = found.number("stages", name, 0.0) - (tail_s if name == "rollout" else 0.0)
         if seconds:

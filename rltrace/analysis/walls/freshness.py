@@ -12,6 +12,7 @@ import math
 from rltrace.analysis.freshness import CLIP_LIMIT, ESS_LIMIT
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.stats.interval import within
+from rltrace.analysis.walls.registry import register
 from rltrace.analysis.walls.wall import (
     FRESHNESS,
     LIKELY,
@@ -28,6 +29,7 @@ _VERSIONS = "the policy version of each sample: a hook where samples are made an
 _RATIOS = "ratio statistics by sample (sum w, sum w², clip share): a hook on the policy loss"
 
 
+@register(FRESHNESS)
 def freshness(analysis: RunAnalysis) -> Wall:
     lags, fresh = analysis.staleness, analysis.freshness
     evidence = _evidence(analysis)

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.stats.interval import within
+from rltrace.analysis.walls.registry import register
 from rltrace.analysis.walls.replayed import beside_tools
 from rltrace.analysis.walls.stage_wall import stage_wall
 from rltrace.analysis.walls.wall import (
@@ -61,6 +62,7 @@ def _token_s(analysis: RunAnalysis) -> tuple[float, float]:
     return engine.token_s, engine.shared_token_s * sequences
 
 
+@register(TAIL, Stage.ROLLOUT, part=True)
 def long_tail(analysis: RunAnalysis) -> Wall:
     share, why = drain(analysis)
     if math.isnan(share):

@@ -15,7 +15,8 @@ import numpy as np
 
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.samples import TRAINED_SAMPLES
-from rltrace.analysis.walls.cost import held_up_s, relief_s
+from rltrace.analysis.walls.attribute import attribute, held_up_s
+from rltrace.analysis.walls.registry import register
 from rltrace.analysis.walls.wall import (
     LIKELY,
     OBSERVABILITY,
@@ -25,7 +26,6 @@ from rltrace.analysis.walls.wall import (
     Wall,
     cannot_tell,
     proportion,
-    share_of_steps,
 )
 from rltrace.trace.run import Run
 from rltrace.trace.vocabulary import Stage
@@ -41,6 +41,7 @@ def stands_in(analysis: RunAnalysis) -> bool:
     return kept.logprobs_known > 0 and kept.logprobs_kept < kept.logprobs_known / 2
 
 
+@register(OBSERVABILITY)
 def observability(analysis: RunAnalysis) -> Wall:
     kept = analysis.kept
     evidence = _evidence(analysis, kept)
@@ -63,7 +64,7 @@ def observability(analysis: RunAnalysis) -> Wall:
         because = "nothing was lost that is needed"
         cost = Cost(0.0, 0.0, cost.high, kept.trajectories)
     if stands_in(analysis) and not kept.lost_tokens:
-        passes = share_of_steps(relief_s(analysis, (Stage.LOGPROB,))[0], analysis.steps_s)
+        passes = attribute(analysis, (Stage.LOGPROB,)).cost
         if passes.known:
             because = "the pass that stands in for log-probs which generation did not keep"
             cost = passes

@@ -1,4 +1,4 @@
-"""All eight walls in the order of what they cost, and which of them bind."""
+"""All walls in the order of what they cost, and which of them bind."""
 
 from __future__ import annotations
 
@@ -8,31 +8,20 @@ from dataclasses import dataclass
 from rltrace.analysis.coverage import NOT_LOGGED
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.waits import waits
-from rltrace.analysis.walls.cost import Measured, idle_share, measured, stages_of
-from rltrace.analysis.walls.freshness import freshness
-from rltrace.analysis.walls.long_tail import long_tail
-from rltrace.analysis.walls.observability import observability
-from rltrace.analysis.walls.sparse_reward import sparse_reward
-from rltrace.analysis.walls.stage_walls import env_reward, learner, rollout, weights
+from rltrace.analysis.walls.attribute import idle_share
+from rltrace.analysis.walls.registry import stages_of, wall_of, walls
 from rltrace.analysis.walls.wall import (
     ALIKE,
     CANNOT_TELL,
     LIKELY,
-    RESOURCE_OF,
     ROLLOUT,
     SAY_STEPS,
     TAIL,
     WEAK,
     Wall,
-    cannot_tell,
     too_few,
 )
-from rltrace.trace.sampled import only_some
 from rltrace.trace.vocabulary import Stage, word
-
-TESTS = (
-    rollout, env_reward, learner, weights, freshness, long_tail, sparse_reward, observability,
-)  # fmt: skip
 
 BINDS = 0.1
 """A wall that costs less than this part of the goodput does not bind: without it the run would be
@@ -42,17 +31,15 @@ less than 1.11 times better. Where none costs more, nothing binds."""
 _HOOKS = "`rltrace doctor`: which hooks resolved"
 _TRACED = "a traced run: the log has no time of any stage"
 _ROOM = "room on the disk for the whole run"
-_ALL_SAMPLES = "a run without `--sample`"
 _OVERLAP = "what ran at once, which a log of durations does not tell: a traced run"
 
 
 @dataclass(frozen=True)
 class Ranking:
-    """`walls` are all eight, the dearest first, those that cannot be told last. `first` binds, and
+    """`walls` are all, the dearest first, those that cannot be told last. `first` binds, and
     `co_walls` cost as much within 5 points. `balanced`: all is known that matters, and nothing
     binds. Neither: `because` says what is missing, and `would_tell` what would help.
-    `measured` are the stages that a probe delayed, beside what was computed of them; `untold` the
-    walls that cannot be told and may cost more than the first."""
+    `untold` are the walls that cannot be told and may cost more than the first."""
 
     walls: tuple[Wall, ...]
     first: Wall | None
@@ -61,7 +48,6 @@ class Ranking:
     balanced: bool
     because: str
     would_tell: tuple[str, ...]
-    measured: tuple[Measured, ...]
     untold: tuple[str, ...]
 
     @property
@@ -71,21 +57,15 @@ class Ranking:
 
 
 def rank(analysis: RunAnalysis) -> Ranking:
-    some = only_some(analysis.run.meta)
-    found = [test(analysis) for test in TESTS]
-    if some:  # what costs are made of was not recorded of all samples
-        found = [cannot_tell(wall.name, wall.symptom, some, _ALL_SAMPLES) for wall in found]
+    found = [wall.test(analysis) for wall in walls().values()]
     known = sorted((w for w in found if w.cost.known), key=lambda w: _order(analysis, w))
     unknown = [wall for wall in found if not wall.cost.known]
     uncovered = idle_share(analysis)
-    delayed = () if some else measured(analysis)
-    walls = (*known, *unknown)
+    ranked = (*known, *unknown)
 
     def nothing(because: str, *would_tell: str) -> Ranking:
-        return Ranking(walls, None, (), CANNOT_TELL, False, because, would_tell, delayed, ())
+        return Ranking(ranked, None, (), CANNOT_TELL, False, because, would_tell, ())
 
-    if some:
-        return nothing(some, _ALL_SAMPLES)
     steps, run = analysis.steps, analysis.run
     if steps.whole_run and run.dropped is not None:
         return nothing("details of all whole steps were dropped to keep the run small")
@@ -128,20 +108,19 @@ def rank(analysis: RunAnalysis) -> Ranking:
         # Balance is likely where no wall's interval reaches far beyond the limit.
         surely = all(w.cost.share + w.cost.half_width < 2 * BINDS for w in known)
         confidence = LIKELY if surely else WEAK
-        return Ranking(walls, None, (), confidence, True, why, (), delayed, ())
+        return Ranking(ranked, None, (), confidence, True, why, (), ())
     if first.name == ROLLOUT and _scored_within(analysis):
         share = f"{100 * cost:.0f} % of the step is generation or scoring"
         return nothing(f"{share}, which the log has in one figure", _OVERLAP)
     near = tuple(w for w in known[1:] if w.cost.share >= max(BINDS, cost - ALIKE))
     return Ranking(
-        walls=walls,
+        walls=ranked,
         first=first,
         co_walls=near,
         confidence=WEAK if hidden else _confidence(analysis, first, near, known),
         balanced=False,
         because=first.because,
         would_tell=(*first.missing, *tells, *(() if analysis.overlap_known else (_OVERLAP,))),
-        measured=delayed,
         untold=tuple(wall.name for wall in hidden),
     )
 
@@ -162,7 +141,7 @@ def _of_no_wall(analysis: RunAnalysis) -> tuple[Stage, float]:
     """The stage that stands for no wall (evaluation, checkpoints, spans of stage `other`) which has
     the most exposed time, and its share of the steps."""
     exposed_s = analysis.breakdown.exposed_s[analysis.steady].sum(axis=0)
-    work = [s for s in Stage if s not in RESOURCE_OF and s not in (Stage.WAIT, Stage.STEP)]
+    work = [s for s in Stage if s not in wall_of() and s not in (Stage.WAIT, Stage.STEP)]
     most = max(work, key=lambda stage: float(exposed_s[stage]))
     return most, float(exposed_s[most] / analysis.steps_s.sum())
 
@@ -194,8 +173,7 @@ def _confidence(
 ) -> str:
     """Likely where the first is surely ahead of those that do not bind with it, and surely level
     with those that do."""
-    of_stages = first.name in RESOURCE_OF.values() or first.name == TAIL
-    if of_stages and not analysis.overlap_known:
+    if stages_of(first.name) and not analysis.overlap_known:
         return WEAK
     if any(math.hypot(first.cost.half_width, w.cost.half_width) > 2 * ALIKE for w in near):
         return WEAK

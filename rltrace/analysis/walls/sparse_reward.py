@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from rltrace.analysis.group_signal import mostly_clear, unclear_samples
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.samples import GENERATED_SAMPLES
+from rltrace.analysis.walls.registry import register
 from rltrace.analysis.walls.wall import (
     LIKELY,
     SPARSE_REWARD,
@@ -98,6 +99,7 @@ def successes(analysis: RunAnalysis) -> list[tuple[int, int]]:
     return list(found)
 
 
+@register(SPARSE_REWARD)
 def sparse_reward(analysis: RunAnalysis) -> Wall:
     found = signal(analysis)
     unclear, samples = unclear_samples(analysis.run)

@@ -2,34 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.stages import StageRow
-from rltrace.analysis.walls.cost import (
-    corrections,
-    idle_share,
-    is_measured,
-    may_have_stopped,
-    relief_s,
-)
-from rltrace.analysis.walls.replayed import in_queues
-from rltrace.analysis.walls.wall import (
-    ALIKE,
-    FEWEST_STEPS,
-    LIKELY,
-    SAY_STEPS,
-    WEAK,
-    Cost,
-    Figure,
-    Wall,
-    cannot_tell,
-    figure,
-    share_of_steps,
-)
+from rltrace.analysis.walls.attribute import PATH, REPLAY, attribute, idle_share
+from rltrace.analysis.walls.wall import SAY_STEPS, Figure, Wall, cannot_tell, figure
 from rltrace.trace.vocabulary import Stage, word
 
+_BY = {PATH: "the critical path", REPLAY: "a replay of the run"}
 _IN_EVERY_STEP = (Stage.ROLLOUT, Stage.TRAIN)
 """Work without which there is no step: spans of it that lie in none are wrong."""
 _WORTH_A_WORD = 0.05
@@ -71,52 +52,21 @@ def stage_wall(
         why = f"{outside} was recorded, but never within a steady step"
         clocks = f"why {outside} lies outside of the steps: clocks out of order?"
         return cannot_tell(name, symptom, why, *missing, clocks, evidence=evidence)
-    put_right = [one for stage, one in corrections(analysis).items() if stage in stages]
-    noise = math.hypot(*(one.share.half_width * part for one in put_right))
-    relief, by_replay = relief_s(analysis, stages)
-    cost = _widened(share_of_steps(relief * part, analysis.steps_s), noise)
-    # What steps wait for now says little of what they would wait for then.
-    unsure = in_queues(analysis) and by_replay is None and not put_right
-    if unsure:
-        cost = _held(cost, 0.0, cost.high)
-    if by_replay is not None:
-        least, most = part_within or (part, part)
-        cost = _held(cost, by_replay.low * least, by_replay.high * most)
+    found = attribute(analysis, stages, part, part_within)
+    how = "" if found.method not in (PATH, REPLAY) else f", by {_BY[found.method]}"
     because = because or (
         "the part of the step that would fall away if "
-        f"{' and '.join(row.name for row in that_count(present))} took no time"
-        f"{_how(analysis, f', but {but}' if but else '', by_replay is not None)}"
+        f"{' and '.join(row.name for row in that_count(present))} took no time{how}"
+        f"{f', but {but}' if but else ''}"
     )
-    if put_right:
-        delayed = " and ".join(one.name for one in put_right)
-        because += f"; {delayed} as measured by delaying {'it' if len(put_right) == 1 else 'them'}"
-    confirmed = not put_right and is_measured(analysis, stages)
-    sharp = confirmed or cost.half_width <= max(0.1, cost.share / 2)
-    if by_replay is not None and cost.half_width > max(ALIKE, cost.share / 2):
-        sharp = False
-    confidence = LIKELY if sharp and not unsure and n >= FEWEST_STEPS else WEAK
-    wall = Wall(name, confidence, cost, symptom, because, evidence, tuple(missing))
-    return may_have_stopped(analysis, wall, stages)
-
-
-def _how(analysis: RunAnalysis, but: str, by_replay: bool) -> str:
-    by_path = ", by the critical path" if analysis.followed else ""
-    return f"{', by a replay of the run' if by_replay else by_path}{but}"
-
-
-def _held(cost: Cost, low: float, high: float) -> Cost:
-    """The same with an interval that holds these bounds, too."""
-    if math.isnan(cost.low):
-        return cost
-    return Cost(cost.share, min(cost.low, low), max(cost.high, high), cost.n)
-
-
-def _widened(cost: Cost, noise: float) -> Cost:
-    """The same with an interval that holds an independent error of that half-width, too."""
-    if not noise:
-        return cost
-    half = math.hypot(cost.half_width, noise)
-    return Cost(cost.share, max(0.0, cost.share - half), min(1.0, cost.share + half), cost.n)
+    if found.measured:
+        them = "it" if len(found.measured) == 1 else "them"
+        because += f"; {' and '.join(found.measured)} as measured by delaying {them}"
+    because, missing = because + found.because, (*missing, *found.missing)
+    return Wall(
+        name, found.confidence, found.cost, symptom, because, evidence, missing,
+        method=found.method,
+    )  # fmt: skip
 
 
 def exposed_figures(analysis: RunAnalysis, stages: tuple[Stage, ...]) -> list[Figure]:

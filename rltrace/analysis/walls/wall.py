@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from rltrace.analysis.chains import Seconds
 from rltrace.analysis.stats import interval
 from rltrace.analysis.stats.spread import Spread, spread
-from rltrace.trace.vocabulary import Stage
 
 ROLLOUT = "rollout decode"
 ENV_REWARD = "env/reward latency"
@@ -18,19 +17,6 @@ FRESHNESS = "freshness"
 TAIL = "long-tail skew"
 SPARSE_REWARD = "sparse reward"
 OBSERVABILITY = "agent observability"
-
-NAMES = (
-    ROLLOUT, ENV_REWARD, LEARNER, WEIGHTS, FRESHNESS, TAIL, SPARSE_REWARD, OBSERVABILITY,
-)  # fmt: skip
-"""All walls, as the playbook names them."""
-
-RESOURCE_OF: dict[Stage, str] = {
-    Stage.ROLLOUT: ROLLOUT,
-    **dict.fromkeys((Stage.ENV, Stage.REWARD), ENV_REWARD),
-    **dict.fromkeys((Stage.REFERENCE, Stage.LOGPROB, Stage.VALUE, Stage.TRAIN), LEARNER),
-    **dict.fromkeys((Stage.SYNC, Stage.SWITCH), WEIGHTS),
-}
-"""The wall that a stage stands for; other stages stand for none."""
 
 FEWEST_STEPS = 3
 ALIKE = 0.05
@@ -63,6 +49,17 @@ class Cost:
         half = (self.high - self.low) / 2
         return 0.0 if math.isnan(half) else half
 
+    def wider(self, noise: float) -> Cost:
+        """The same with an interval that holds an independent error of that half-width, too."""
+        if not noise:
+            return self
+        half = math.hypot(self.half_width, noise)
+        return Cost(self.share, max(0.0, self.share - half), min(1.0, self.share + half), self.n)
+
+    def scaled(self, part: float, least: float, most: float) -> Cost:
+        """A part of it, which is between these bounds."""
+        return Cost(self.share * part, self.low * least, self.high * most, self.n)
+
     def as_figure(self, name: str) -> Figure:
         """The share as evidence."""
         return Figure(name, self.share, "share", self.n, self.low, self.high)
@@ -90,7 +87,7 @@ class Wall:
     """The answer of a test. `confidence` is "likely", "weak" or "cannot tell"; then `missing` says
     which hook or setting would tell (it may also name what would sharpen an answer that stands),
     and the cost is `at_most` so much. `symptom` is what the job's owner sees where the wall binds,
-    `because` how the cost came about.
+    `because` how the cost came about; `method` tells it of stages (`attribute`).
     """
 
     name: str
@@ -101,6 +98,7 @@ class Wall:
     evidence: tuple[Figure, ...]
     missing: tuple[str, ...]
     at_most: float = 1.0
+    method: str = ""
 
 
 def cannot_tell(

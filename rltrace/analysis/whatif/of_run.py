@@ -19,7 +19,6 @@ from rltrace.analysis.whatif.trust import is_off
 from rltrace.analysis.whatif.workload import PLACEMENTS, Workload
 from rltrace.trace.errors import CANNOT_TELL, RltraceError
 from rltrace.trace.given import held_devices
-from rltrace.trace.sampled import only_some
 from rltrace.trace.vocabulary import Stage, word
 
 _WORKER = "worker"  # a process that stands for a device
@@ -30,12 +29,10 @@ def workload_of(analysis: RunAnalysis) -> Source:
     """The workload of the run under given constants. Where no trajectory was recorded it is stated
     by its stage seconds, and what they do not tell are constants.
 
-    Errors: `RltraceError` where the run has no steps, no generation, not all samples or no
-    placement that is known.
+    Errors: `RltraceError` where the run has no steps, no generation or no placement that
+    is known.
     """
     run, steady = analysis.run, analysis.steady
-    if some := only_some(run.meta):
-        raise RltraceError(f"{some}: nothing can be replayed", CANNOT_TELL)
     if not steady:
         raise RltraceError("no complete step was recorded: nothing can be replayed", CANNOT_TELL)
     composition = analysis.composition

@@ -151,10 +151,11 @@ def _without(sends: Sends, origin_ns: int, moment_s: Floats) -> Floats:
 def _chunks(breakdown: Breakdown, steady: list[int], placement: str) -> int:
     """In how many parts the learner took a batch, from how much of its chain ran under the actors':
     with n parts all but the last may."""
-    learner_s = float(breakdown.chain_s[steady, Chain.LEARNER].sum())
+    learner_s = float(breakdown.chains_s(Chain.LEARNER)[steady].sum())
     if placement != "disaggregated" or not learner_s:
         return 1
-    under = float(breakdown.overlap_s[steady].sum()) / learner_s
+    both_s = breakdown.chains_s(Chain.ACTORS, Chain.LEARNER)[steady]
+    under = float(both_s.sum()) / learner_s
     return max(1, min(_MOST_CHUNKS, round(1 / max(1e-9, 1 - under))))
 
 
@@ -168,7 +169,8 @@ def _sync(analysis: RunAnalysis, placement: str) -> Sync:
     fixed_s = max(0.0, found.update_s.mean - transfer.mean) if found and transfer else math.inf
     if placement == "async":
         # What the learner does not work through it stands still for, or nobody asks for it then.
-        hidden_s = float(analysis.breakdown.learner_beside_weights_s[steady].mean())
+        both_s = analysis.breakdown.chains_s(Chain.WEIGHTS, Chain.LEARNER)
+        hidden_s = float(both_s[steady].mean())
         overlap = min(1.0, hidden_s / tau_s) if tau_s else 0.0
     else:
         by_role = {p.role: p.seconds.mean for p in found.participants} if found else {}

@@ -14,7 +14,6 @@ from rltrace.report.html.markup import tag
 from rltrace.report.html.parts import MOST_BARS, Part, Picture, missing, of_section, part, picture
 from rltrace.report.own_figures_section import own_figures_section
 from rltrace.report.probe_section import probe_section
-from rltrace.report.walls_section import checks_section
 
 
 def probe_part(summary: Summary) -> Part | None:
@@ -80,10 +79,6 @@ def _reward(reward: RewardCurve) -> Picture:
             for step, value, of in zip(steps, values, points, strict=True)
         ],
     )  # fmt: skip
-
-
-def checks_part(summary: Summary) -> Part:
-    return of_section(checks_section(summary.verdict), "checks", "Checks")
 
 
 def coverage_part(summary: Summary) -> Part:

@@ -66,7 +66,6 @@ def _parts(analysis: RunAnalysis, summary: Summary, own_figures: bool) -> list[P
         sync_part(analysis, summary),
         device_part(analysis, summary),
         last_parts.reward_part(summary),
-        last_parts.checks_part(summary),
         last_parts.coverage_part(summary),
     ]
     return [one for one in parts if one is not None]

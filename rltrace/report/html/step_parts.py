@@ -30,8 +30,7 @@ def step_part(summary: Summary) -> parts.Part:
     pictures: list[Child] = []
     if summary.typical is not None and summary.typical.busy:
         pictures.append(parts.picture(_waterfall(summary.typical, summary)))
-    known = not summary.steps.exposed_unknown
-    if not summary.steps.whole_run and summary.steps.times and known:
+    if not summary.steps.whole_run and summary.steps.times:
         pictures.append(parts.picture(_each_step(summary.steps.times)))
     if section.grid is None:
         return parts.part(
@@ -169,7 +168,7 @@ def _cells(summary: Summary) -> parts.Cell:
             name = stages[row].name if row < len(stages) else said
             key = tag("i", class_=f"key {parts.css(name)}")
             return None if name == "step" else join(key, prose(said))
-        if column == 7 and row < len(stages) and not summary.steps.exposed_unknown:
+        if column == 7 and row < len(stages):
             return tag("span", _bar(stages[row], axis), prose(said), class_="drawn")
         return None
 

@@ -60,7 +60,7 @@ def find(run: Run) -> Findings:
         for name in ("useful_tokens_per_device_s", "useful_tokens", "trained_tokens"):
             goodput = [float(getattr(step, name)) for step in analysis.goodput_of_steps]
             figures[f"goodput.{name}"] = goodput
-    for row in summary.stages if not summary.steps.exposed_unknown else ():
+    for row in summary.stages:
         figures[f"exposed_share.{row.name}"] = [shares.get(row.name, 0.0) for shares in exposed]
     on_path = summary.critical_path
     if on_path is not None and on_path.is_traced:

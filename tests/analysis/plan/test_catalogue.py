@@ -14,7 +14,6 @@ from rltrace.analysis.plan.triage import composed, first_fix, triage
 from rltrace.testing.inside.analysis import (
     ENV_REWARD,
     LEARNER,
-    NAMES,
     ROLLOUT,
     TAIL,
     Plan,
@@ -25,6 +24,7 @@ from rltrace.testing.inside.analysis import (
     read_workload,
     spec_of,
     stated,
+    wall_names,
 )
 from rltrace.testing.inside.trace import RltraceError
 from tests.analysis.plan.made import spec
@@ -35,7 +35,7 @@ STACKS = packaged("workload")["prefers"]["stack"]
 
 def test_every_entry_is_whole() -> None:
     for one in catalogue():
-        assert one.against in {"", *NAMES}, one.name
+        assert one.against in {"", *wall_names()}, one.name
         assert set(one.modes) <= {"sync", "one-step-off", "async"}, one.name
         assert set(one.stacks) <= set(STACKS), one.name
         assert one.sizes[0] < one.sizes[1], one.name

@@ -15,7 +15,6 @@ from rltrace.testing.inside.analysis import (
     ENV_REWARD,
     FRESHNESS,
     LEARNER,
-    NAMES,
     OBSERVABILITY,
     ROLLOUT,
     SPARSE_REWARD,
@@ -23,6 +22,7 @@ from rltrace.testing.inside.analysis import (
     WEIGHTS,
     ranked,
     summarize,
+    wall_names,
     workload_of,
 )
 from rltrace.testing.inside.report import plain, terminal
@@ -131,7 +131,7 @@ STEP_S = {ROLLOUT: "spans of stage step"}
         ),
         pytest.param([process("driver", *FAILS, (Stage.ROLLOUT, 0, 5))], {}, "", STEP_S,
                      ("no complete step", "why it does not"), id="every step failed"),
-        pytest.param([], {}, "", dict.fromkeys(NAMES, ""), ("no stage was seen", "doctor"),
+        pytest.param([], {}, "", dict.fromkeys(wall_names(), ""), ("no stage was seen", "doctor"),
                      id="nothing"),
     ],
 )  # fmt: skip
@@ -148,7 +148,7 @@ def test_what_cannot_be_told_is_said_and_nothing_else_is_claimed(
     found = summarize(run)
     verdict = found.verdict
     assert first(found) == binds
-    assert {wall.name for wall in verdict.walls} == set(NAMES)
+    assert {wall.name for wall in verdict.walls} == set(wall_names())
     for name, word in unknown.items():
         wall = walls_of(found)[name]
         assert (wall.confidence, wall.cost.known) == ("cannot tell", False)

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from rltrace.analysis.walls.cost import Measured
 from rltrace.testing.inside.analysis import (
     ENV_REWARD,
     FRESHNESS,
@@ -16,6 +15,7 @@ from rltrace.testing.inside.analysis import (
     SPARSE_REWARD,
     TAIL,
     WEIGHTS,
+    ProbedStage,
     Summary,
 )
 from rltrace.testing.inside.report import evidence, headline
@@ -190,14 +190,16 @@ def test_a_process_in_the_background_hides_no_wall(tmp_path: Path, verdict_s: fl
         assert told == [(("auditor",), True)] * bool(audit)
 
 
-def measured(found: Summary) -> dict[str, Measured]:
-    return {one.name: one for one in found.verdict.measured}
+def measured(found: Summary) -> dict[str, ProbedStage]:
+    return {} if found.probe is None else {s.name: s for s in found.probe.stages if s.tells}
 
 
 def test_a_stage_that_runs_all_the_time_and_holds_nothing_up_is_no_wall(tmp_path: Path) -> None:
     found = probed(tmp_path, "train", beside=True)
     told = measured(found)
-    assert told["rollout"].computed == pytest.approx(1, abs=0.02)  # the longer chain is charged
+    assert told["rollout"].computed_share == pytest.approx(
+        1, abs=0.02
+    )  # the longer chain is charged
     assert told["rollout"].contradicts
     assert told["train"].contradicts
     assert told["train"].share.contains(0.9)
@@ -220,7 +222,7 @@ def test_what_the_probe_confirms_stands_as_it_was_computed(tmp_path: Path) -> No
     wall = found.verdict.first
     assert wall is not None
     assert wall.name == ROLLOUT
-    assert wall.cost.share == pytest.approx(told["rollout"].computed)
+    assert wall.cost.share == pytest.approx(told["rollout"].computed_share)
     assert "delaying" not in found.verdict.because
     assert any(line.endswith("so too") for line in evidence(found)) == told["rollout"].agrees
 
@@ -233,4 +235,4 @@ def test_doses_that_were_given_in_part_only_put_nothing_right(tmp_path: Path) ->
 
 def test_without_a_probe_nothing_is_measured(tmp_path: Path) -> None:
     found = summary_of(tmp_path, job(train=10))
-    assert found.verdict.measured == ()
+    assert measured(found) == {}

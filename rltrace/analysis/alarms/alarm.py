@@ -1,0 +1,128 @@
+"""One thing that is wrong with a run, and what looks for it.
+
+An alarm is one module of this folder: a function of the analysis that yields `grave` or `note`,
+under `@alarm`; or a query that counts, with `counted`.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rltrace.analysis.run_analysis import RunAnalysis
+
+ALARM = "alarm"
+NOTE = "note"
+
+CRASH = "crash"
+"""Kind of the alarm that says how a job ended that did not end by itself."""
+
+STALL_TIMES = 3.0
+"""A step that takes this many times the usual one stalled, unless both are very short."""
+
+LOST_SHARE = 0.1
+"""What cost less of the run than this is a note."""
+
+NAMED = 5
+"""Steps that a sentence names."""
+
+HALF = 0.5
+
+
+@dataclass(frozen=True)
+class Said:
+    """What is wrong: how grave it is (`ALARM` or `NOTE`), in a sentence, and whether the run is
+    judged `beside` it, by what else it did."""
+
+    severity: str
+    says: str
+    beside: bool = False
+
+
+@dataclass(frozen=True)
+class Alarm(Said):
+    """The same with its kind, which `short` has in a few words."""
+
+    kind: str = ""
+    short: str = ""
+
+    @property
+    def forbids(self) -> bool:
+        """Whether it forbids advice on tuning."""
+        return self.severity == ALARM and not self.beside
+
+
+def grave(says: str, beside: bool = False) -> Said:
+    return Said(ALARM, says, beside)
+
+
+def note(says: str) -> Said:
+    return Said(NOTE, says)
+
+
+Check = Callable[["RunAnalysis"], Iterable[Said]]
+_CHECKS: list[tuple[str, str, Check]] = []
+
+
+def alarm(kind: str, short: str) -> Callable[[Check], Check]:
+    """Makes a function look for alarms of this kind; `short` says in a few words what is wrong."""
+
+    def kept(check: Check) -> Check:
+        _CHECKS.append((kind, short, check))
+        return check
+
+    return kept
+
+
+def counted(
+    kind: str, short: str, query: str, says: str, *, above: float = 0.0,
+    severity: str = ALARM, beside: bool = False,
+) -> None:  # fmt: skip
+    """An alarm where more than a share `above` of all is wrong. `query` answers `(wrong, all)`, for
+    which `{n}`, `{of}` and `{share}` stand in the sentence."""
+
+    @alarm(kind, short)
+    def count(analysis: RunAnalysis) -> Iterator[Said]:
+        n, of = analysis.run.ask(query)[0]
+        if n and n > above * of:
+            yield Said(
+                severity, says.format(n=f"{n:,}", of=f"{of:,}", share=f"{n / of:.0%}"), beside
+            )
+
+
+@dataclass(frozen=True)
+class Health:
+    """Whether the job is well: what is wrong, the gravest first. Advice on tuning would be wrong
+    where an alarm `forbids` it; a note never does."""
+
+    alarms: tuple[Alarm, ...]
+
+    @property
+    def forbids(self) -> tuple[str, ...]:
+        return tuple(alarm.says for alarm in self.alarms if alarm.forbids)
+
+    @property
+    def well(self) -> bool:
+        return not self.forbids
+
+
+def health_of(analysis: RunAnalysis) -> Health:
+    found = [
+        Alarm(said.severity, said.says, said.beside, kind, short)
+        for kind, short, check in _checks()
+        for said in check(analysis)
+    ]
+    return Health(tuple(sorted(found, key=lambda one: one.severity != ALARM)))
+
+
+@cache
+def _checks() -> list[tuple[str, str, Check]]:
+    for module in pkgutil.iter_modules([str(Path(__file__).parent)]):
+        import_module(f"{__package__}.{module.name}")
+    return _CHECKS

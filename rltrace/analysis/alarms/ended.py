@@ -1,0 +1,75 @@
+"""How the job ended, where not by itself, and steps that an exception left."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+
+from rltrace.analysis.alarms.alarm import CRASH, LOST_SHARE, NAMED, Said, alarm, grave, note
+from rltrace.analysis.run_analysis import RunAnalysis
+from rltrace.analysis.steps import step_errors
+from rltrace.trace.run import Run
+
+_BY_HAND = {signal.SIGINT, signal.SIGTERM}
+
+
+@alarm(CRASH, "it failed")
+def crash(analysis: RunAnalysis) -> Iterator[Said]:
+    run, steps = analysis.run, analysis.steps
+    code = run.meta.get("exit_code")
+    done = 0 if steps.whole_run else len(steps.windows)
+    plural = f"{done} complete step{'s' * (done != 1)}"
+    when = f"after {plural}" if done else "before its first step was complete"
+    if steps.in_progress:
+        last = steps.in_progress[-1][0]
+        error = step_errors(run).get(last)
+        when = f"in step {last}{f' ({error})' if error else ''}, {when}"
+    if not isinstance(code, int):
+        # Its agent wrote the end down, or nobody was left to do so.
+        seen = run.meta.get("end_real_ns") is not None
+        why = "rltrace wrap was killed" if seen else "killed, or the machine went down"
+        says = f"the job ended {when}, and nobody saw how: {why}"
+        if _killed_unseen(run):
+            yield note(says) if done else grave(says)
+        return
+    if code == 0:
+        return
+    number = -code if code < 0 else code - 128
+    how = f"signal {number}" if code < 0 else f"exit code {code}"
+    if number in list(signal.Signals):
+        how = f"{how}, {signal.Signals(number).name}"
+    asked = run.meta.get("signals")
+    by_hand = [s for s in asked if s in _BY_HAND] if isinstance(asked, list) else []
+    if by_hand and number not in _BY_HAND:  # it took Ctrl-C, and ended with a code of its own
+        how = f"{signal.Signals(by_hand[0]).name}, then {how}"
+    by_others = number in _BY_HAND or by_hand
+    yield (
+        note(f"the job was ended from outside ({how})")
+        if by_others
+        else grave(f"the job failed ({how}) {when}")
+    )
+
+
+def _killed_unseen(run: Run) -> bool:
+    """Whether the job is over although whoever was to see it end did not: the agent wrote so, or
+    its processes are gone."""
+    was_wrapped = not run.meta.get("imported") and isinstance(run.meta.get("command_pid"), int)
+    return was_wrapped and (run.meta.get("end_real_ns") is not None or run.goes_on is False)
+
+
+@alarm("failed steps", "steps failed")
+def failed(analysis: RunAnalysis) -> Iterator[Said]:
+    """Steps that an exception left, and the job went on: they are in no figure of a step."""
+    run, steps = analysis.run, analysis.steps
+    numbers = [number for number, _, _ in steps.failed]
+    if not numbers:
+        return
+    errors = step_errors(run)
+    known = [errors[number] for number in numbers if number in errors]
+    why = f" ({known[0]})" if known else ""
+    begun = len(numbers) + (0 if steps.whole_run else len(steps.windows))
+    shown = ", ".join(map(str, numbers[:NAMED])) + " …" * (len(numbers) > NAMED)
+    says = (
+        f"{len(numbers)} of {begun} steps ({shown}) failed{why}: no figure of a step has them in it"
+    )
+    yield grave(says) if len(numbers) >= LOST_SHARE * begun else note(says)

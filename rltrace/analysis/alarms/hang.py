@@ -1,0 +1,100 @@
+"""A step that does not end: what it was stuck in."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+
+import numpy as np
+
+from rltrace.analysis.alarms.alarm import NAMED, STALL_TIMES, Said, alarm, grave
+from rltrace.analysis.coverage import step_known_until
+from rltrace.analysis.run_analysis import RunAnalysis
+from rltrace.analysis.stalls import usual_step_s
+from rltrace.analysis.steps import step_errors
+from rltrace.trace.run import Run
+from rltrace.trace.vocabulary import Stage
+
+_LEAST_S = 5.0
+"""What takes less is no hang, however short the usual step: garbage collection, a compilation, a
+slow disk or the end of a job takes seconds, too."""
+
+_SILENT_S = 30.0
+"""A first step in which nothing begins or ends for so long may be stuck, where it is silent for
+`STALL_TIMES` times as long as it worked."""
+
+_AT_ONCE = (None, 0, -signal.SIGKILL, 128 + signal.SIGKILL)  # others take a while to end
+
+
+@alarm("hang", "a step hangs")
+def hang(analysis: RunAnalysis) -> Iterator[Said]:
+    run, activity, steps = analysis.run, analysis.activity, analysis.steps
+    usual_s = usual_step_s(steps, analysis.breakdown)
+    if np.isnan(usual_s) and not steps.whole_run:  # too few: by the longest, with its warm-up
+        usual_s = max((window.length_s for window in steps.windows), default=float("nan"))
+    if np.isnan(usual_s):
+        return
+    errors, least_s = step_errors(run), max(STALL_TIMES * usual_s, _LEAST_S)
+    ends_s = 0.0 if run.meta.get("exit_code") in _AT_ONCE else _SILENT_S
+    last = steps.windows[-1].end_ns if steps.windows and not steps.whole_run else 0
+    for number, start in steps.in_progress:
+        if number in errors or start < last:
+            continue
+        until_ns = step_known_until(run, activity, start, analysis.until_ns)
+        lasted_s = (until_ns - start) / 1e9
+        name, stuck_s = _stuck_in(run, start, least_s, until_ns - int(ends_s * 1e9))
+        if max(lasted_s - ends_s, stuck_s) > least_s:
+            inside = f", {stuck_s:.{0 if stuck_s >= 10 else 1}f} s of it in “{name}”"
+            says = (
+                f"step {number} had been in progress for {lasted_s / usual_s:.0f} times the usual "
+                f"step when the recording ended{inside if stuck_s else ''}"
+            )
+            yield grave(says)
+
+
+@alarm("hang", "a step hangs")
+def stuck_in_the_first(analysis: RunAnalysis) -> Iterator[Said]:
+    """No step tells how long one takes: what tells is that nothing happens any more."""
+    run, activity, steps = analysis.run, analysis.activity, analysis.steps
+    if not steps.whole_run or not steps.in_progress:
+        return
+    number, start = steps.in_progress[-1]
+    if number in step_errors(run):
+        return
+    until_ns = step_known_until(run, activity, start, analysis.until_ns)
+    since_ns = max(start, activity.last_ns)
+    silent_s = (until_ns - since_ns) / 1e9
+    names = [s.name for s in activity.open_spans if s.stage is not Stage.STEP]
+    if silent_s < max(_SILENT_S, STALL_TIMES * (since_ns - start) / 1e9):
+        return
+    inside = ", ".join(f"“{name}”" for name in [*dict.fromkeys(names)][-NAMED:])
+    says = (
+        f"step {number}, the first, had not ended after {(until_ns - start) / 1e9:.0f} s, and "
+        f"for the last {silent_s:.0f} s nothing began or ended: it is stuck in "
+        f"{inside or 'no span'}" + (", unless that takes so long" if inside else "")
+    )
+    yield grave(says)
+
+
+# What a step was stuck in when its job was ended: Ctrl-C ends the span that hangs, a kill not.
+
+_LONG_BY_NATURE = f"({int(Stage.STEP)}, {int(Stage.EVAL)}, {int(Stage.CHECKPOINT)})"
+
+
+def _stuck_in(
+    run: Run, step_start_ns: int, least_s: float, open_until_ns: int
+) -> tuple[str, float]:
+    """Name and seconds of the innermost span, of the process of the step that began then (Unix ns),
+    that took more than `least_s`; one that is open counts until `open_until_ns`. 0 s: there is
+    none. Evaluations and checkpoints are long by nature."""
+    found = run.ask(f"""
+        select text, ns / 1e9 from (
+            select name, process, start_ns,
+                   case when end_ns < 0 then {open_until_ns} else end_ns end - start_ns as ns
+            from raw_spans where start_ns >= {step_start_ns} and stage not in {_LONG_BY_NATURE}
+                  and process in (select process from raw_spans where start_ns = {step_start_ns}
+                                  and stage = {int(Stage.STEP)}))
+        left join names on names.id = name
+        where ns > {least_s * 1e9} order by start_ns desc limit 1
+    """)
+    return (str(found[0][0]), float(found[0][1])) if found else ("", 0.0)

@@ -1,0 +1,56 @@
+"""Samples that come to nothing, or to less: no rewards, cut off, aborted, trained on by none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rltrace.analysis.alarms.alarm import HALF, Said, alarm, counted, grave
+from rltrace.analysis.generating import FEWEST_ALIKE
+from rltrace.analysis.run_analysis import RunAnalysis
+from rltrace.analysis.samples import DECIDED_SAMPLES
+from rltrace.trace.vocabulary import Fate, Finish, Outcome, named
+
+# Where most come to nothing, what is trained on is not what the task asks for.
+counted(
+    "verdicts", "most verdicts fail",
+    f"select count(*) filter (outcome > {int(Outcome.OK)}), count(*) from raw_rewards "
+    "where start_ns > 0 and outcome >= 0",
+    "{n} of {of} verdicts failed or timed out", above=HALF,
+)  # fmt: skip
+
+_FINISHED = "from sample_lives where is_generated and finish is not null"
+counted(
+    "truncated", "most samples are cut off",
+    f"select count(*) filter (finish = {int(Finish.LENGTH)}), count(*) {_FINISHED}",
+    "{n} of {of} samples ({share}) were cut off at the limit of their length: their rewards say "
+    "little of what they would have become", above=HALF, beside=True,
+)  # fmt: skip
+counted(
+    "aborted", "most samples are aborted",
+    f"select count(*) filter (finish in ({int(Finish.ABORT)}, {int(Finish.TIMEOUT)}, "
+    f"{int(Finish.ERROR)})), count(*) {_FINISHED}",
+    "generation of {n} of {of} samples ({share}) was aborted, timed out or failed", above=HALF,
+)  # fmt: skip
+counted(
+    "masked", "most tokens are masked",
+    f"{DECIDED_SAMPLES} select coalesce(sum(masked), 0)::bigint, coalesce(sum(tokens), 0)::bigint "
+    f"from decided where fate = {int(Fate.TRAINED)}",
+    "{n} of {of} tokens ({share}) of samples that were trained on are not in the loss",
+    above=HALF, beside=True,
+)  # fmt: skip
+
+
+@alarm("unused", "it trains on no sample")
+def unused(analysis: RunAnalysis) -> Iterator[Said]:
+    """The learner met samples in steps that it completed, and trained on none of them."""
+    if analysis.steps.whole_run or len(analysis.steps.windows) < FEWEST_ALIKE:
+        return
+    fates = dict(
+        analysis.run.ask(
+            "select coalesce(fate, -1), count(*) from sample_lives where is_met group by 1"
+        )
+    )
+    if fates and not fates.keys() & {int(Fate.TRAINED), -1}:
+        why = ", ".join(f"{count} {named(Fate, fate)}" for fate, count in sorted(fates.items()))
+        met = sum(fates.values())
+        yield grave(f"of {met} samples that the learner met it trained on none ({why})")

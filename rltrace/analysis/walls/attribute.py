@@ -1,0 +1,162 @@
+"""What the steps lose by some stages, and which of four methods tells it.
+
+`attribute` believes them in this order:
+
+1. a probe, which delays stages and needs no rule (`rltrace.analysis.probe`). Where its interval
+   leaves the computed share out, and by more than a little, the measured share takes its place;
+   else the computed one, which is known more sharply, stands confirmed;
+2. a replay of the run without the stages, where roles go on by themselves between queues, or tools
+   run beside generation: what steps wait for now is not what they would wait for then
+   (`rltrace.analysis.walls.replayed`);
+3. the critical path, where it was followed through chains that overlap;
+4. exposed time.
+
+The last two tell no more than the time in which a chain ran alone: in a pipeline of lengths A and L
+without idle time, stages that take w of A cost exactly max(A, L) - max(A - w, L).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from rltrace.analysis.chains import MOVES, Chain, Seconds
+from rltrace.analysis.probe import ProbedStage
+from rltrace.analysis.run_analysis import RunAnalysis
+from rltrace.analysis.stopped import sends_in, stopping
+from rltrace.analysis.walls.replayed import in_queues, replayed
+from rltrace.analysis.walls.wall import (
+    ALIKE,
+    FEWEST_STEPS,
+    LIKELY,
+    WEAK,
+    Cost,
+    share_of_steps,
+)
+from rltrace.trace.vocabulary import Stage
+
+PROBE, REPLAY, PATH, EXPOSED = "probe", "replay", "critical path", "exposed time"
+
+_MOST = 0.8  # of what a wall's stages take: then they count as measured
+_SHARP = 0.1
+_SINK = '`rltrace.weight_update(version, role="sink")`'
+_TAKEN = f"updates where weights are taken, too: {_SINK} there, or a hook of stage sync"
+_UNKNOWN = (
+    "; whether generation stood still while weights were sent is unknown, which "
+    f"{_SINK} where they are taken would tell"
+)
+
+
+@dataclass(frozen=True)
+class Attribution:
+    """What the steady steps lose by some stages: its share of them, with its interval, by a
+    `method`; `measured` are the stages that the probe put right. `because` and `missing` say what
+    is unknown, and what would tell it."""
+
+    cost: Cost
+    method: str
+    confidence: str
+    measured: tuple[str, ...]
+    because: str
+    missing: tuple[str, ...]
+
+
+def attribute(
+    analysis: RunAnalysis,
+    stages: tuple[Stage, ...],
+    part: float = 1.0,
+    part_within: tuple[float, float] | None = None,
+) -> Attribution:
+    """What a `part` of these stages costs; `part_within`: where only its bounds are known, which
+    matters where a replay tells."""
+    put_right = [one for one in _probed(analysis, stages) if one.contradicts]
+    by_replay = replayed(analysis, stages)
+    if by_replay is not None:
+        least, most = part_within or (part, part)
+        cost = by_replay.scaled(part, least, most)
+        method, sure = REPLAY, cost.half_width <= max(ALIKE, cost.share / 2)
+    else:
+        cost = share_of_steps(lost_s(analysis, stages) * part, analysis.steps_s)
+        cost = cost.wider(math.hypot(*(one.share.half_width * part for one in put_right)))
+        method = PROBE if put_right else EXPOSED if analysis.followed is None else PATH
+        sure = cost.half_width <= max(_SHARP, cost.share / 2)
+        sure |= not put_right and _is_confirmed(analysis, stages)
+        if in_queues(analysis) and not put_right:
+            cost, sure = Cost(cost.share, 0.0, cost.high, cost.n), False
+    stood_still = _may_have_stopped(analysis, stages)
+    sure &= not stood_still and len(analysis.steady) >= FEWEST_STEPS
+    return Attribution(
+        cost=cost,
+        method=method,
+        confidence=LIKELY if sure else WEAK,
+        measured=tuple(one.name for one in put_right),
+        because=_UNKNOWN if stood_still else "",
+        missing=(_TAKEN,) if stood_still else (),
+    )
+
+
+def lost_s(analysis: RunAnalysis, stages: Iterable[Stage]) -> Seconds:
+    """By how many seconds each steady step would be shorter if these stages took no time: their
+    time on the path or exposed, and of a chain no more than that in which it ran alone."""
+    breakdown, stages = analysis.breakdown, set(stages)
+    right = {one.stage for one in _probed(analysis, stages) if one.contradicts}
+    lost = held_up_s(analysis, stages & right)
+    of = breakdown.chain_of
+    actors = {stage for stage, chain in of.items() if chain is Chain.ACTORS}
+    for chain in Chain:
+        whole = {stage for stage, one in of.items() if one is chain}
+        if members := (stages - right) & whole:
+            across = actors if chain is not Chain.ACTORS else of.keys() - actors
+            alone_s = breakdown.runs_s(whole, across)[analysis.steady]
+            lost = lost + np.minimum(held_up_s(analysis, members), alone_s)
+    return lost
+
+
+def held_up_s(analysis: RunAnalysis, stages: Iterable[Stage]) -> Seconds:
+    """Seconds by steady step in which it waited for these stages: measured, on the critical path,
+    or exposed."""
+    right = {one.stage: one for one in _probed(analysis, stages) if one.contradicts}
+    total = np.zeros(len(analysis.steady))
+    for stage in stages:
+        if stage in right:
+            total += max(0.0, right[stage].share.value) * analysis.steps_s
+        elif analysis.followed is not None:
+            total += analysis.followed.seconds_of(stage, analysis.steady)
+        else:
+            total += analysis.breakdown.exposed_s[analysis.steady, stage]
+    return total
+
+
+def idle_share(analysis: RunAnalysis) -> float:
+    """The part of the steady steps in no stage but waiting; NaN where they have no length."""
+    breakdown, steady = analysis.breakdown, analysis.steady
+    total_s = float(breakdown.steps_s[steady].sum())
+    idle_s = breakdown.unattributed_s[steady] + breakdown.exposed_s[steady, Stage.WAIT]
+    return float(idle_s.sum()) / total_s if total_s else math.nan
+
+
+def _probed(analysis: RunAnalysis, stages: Iterable[Stage]) -> list[ProbedStage]:
+    probe, stages = analysis.probe, set(stages)
+    return (
+        [] if probe is None else [one for one in probe.stages if one.tells and one.stage in stages]
+    )
+
+
+def _is_confirmed(analysis: RunAnalysis, stages: Iterable[Stage]) -> bool:
+    """Whether the probe agrees on most of what these stages take."""
+    whole = {stage: float(held_up_s(analysis, [stage]).sum()) for stage in stages}
+    told = sum(whole[one.stage] for one in _probed(analysis, stages) if one.agrees)
+    return 0 < _MOST * sum(whole.values()) <= told
+
+
+def _may_have_stopped(analysis: RunAnalysis, stages: tuple[Stage, ...]) -> bool:
+    """Whether these are of generation, or of weights that take a part of the step to send, and
+    nobody knows whether generation stood still for them."""
+    if not (set(stages) & {Stage.ROLLOUT, *MOVES} and in_queues(analysis)):
+        return False
+    sent_s = analysis.breakdown.tau_s[analysis.steady, Stage.SYNC].sum()
+    sends = sends_in(analysis.run) if sent_s > ALIKE * analysis.steps_s.sum() else None
+    return sends is not None and len(stopping(analysis.run, sends)) > 1

@@ -1,0 +1,47 @@
+"""Env/reward latency: samples wait for their tools or their verdicts, and the step for them."""
+
+from __future__ import annotations
+
+import math
+
+from rltrace.analysis.run_analysis import RunAnalysis
+from rltrace.analysis.stats.spread import spread_of
+from rltrace.analysis.walls.registry import register
+from rltrace.analysis.walls.stage_wall import exposed_figures, stage_wall, that_count
+from rltrace.analysis.walls.wall import ENV_REWARD, Figure, Wall, proportion
+from rltrace.trace.vocabulary import Stage
+
+TOOLS = "tools of a sample, p95"
+"""Name of the evidence."""
+
+_TAIL = 2.0  # times the median
+_STAGES = (Stage.ENV, Stage.REWARD)
+
+
+@register(ENV_REWARD, *_STAGES)
+def env_reward(analysis: RunAnalysis) -> Wall:
+    evidence = [*exposed_figures(analysis, _STAGES), *_of_tools(analysis)]
+    names = {Stage.ENV: "tools", Stage.REWARD: "verdicts"}
+    rows = that_count([row for row in analysis.stages if row.stage in names])
+    slow = " and ".join(names[stage] for stage in names if stage in {row.stage for row in rows})
+    verdict_s = analysis.tail.verdict_s
+    in_tail = slow == "verdicts" and verdict_s.n and verdict_s.p95 > _TAIL * verdict_s.p50
+    how = "are slow in their tail" if in_tail else "take long"
+    symptom = f"{slow or 'tools and verdicts'} {how}, actors and learner wait for them"
+    return stage_wall(analysis, ENV_REWARD, symptom, _STAGES, evidence)
+
+
+def _of_tools(analysis: RunAnalysis) -> list[Figure]:
+    found = []
+    tail = analysis.tail
+    if tail.verdict_s.n:
+        found.append(Figure("verdict latency, p95", tail.verdict_s.p95, "s", tail.verdict_s.n))
+    timed = "raw_trajectories where start_ns > 0 and env_ns > 0"
+    tools_s = spread_of(analysis.run, "env_ns / 1e9", timed)
+    if tools_s.n:
+        found.append(Figure(TOOLS, tools_s.p95, "s", tools_s.n))
+    judged = tail.verdict_s.n + tail.verdicts_untimed
+    if judged:
+        failed = proportion(tail.verdict_failures / judged, judged)
+        found.append(failed.as_figure("verdicts that failed"))
+    return [one for one in found if not math.isnan(one.value)]

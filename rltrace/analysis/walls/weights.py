@@ -1,0 +1,56 @@
+"""Weight movement: new weights travel, engines sleep and wake, and the step waits for it.
+
+It has two parts: bytes over a link, and a call for each piece that is sent. Where pieces are single
+parameters the second is the larger one (hundreds of calls for megabytes each), so the number of
+pieces of an update and what each takes are named.
+"""
+
+from __future__ import annotations
+
+import math
+
+from rltrace.analysis.run_analysis import RunAnalysis
+from rltrace.analysis.stats.spread import spread_of
+from rltrace.analysis.walls.registry import register
+from rltrace.analysis.walls.stage_wall import exposed_figures, stage_wall
+from rltrace.analysis.walls.wall import WEIGHTS, Figure, Wall, figure
+from rltrace.trace.vocabulary import Stage
+
+UPDATE, UPDATE_BYTES, IN_PHASE = "an update", "bytes of an update", "in phase "
+"""Names of evidence."""
+_STAGES = (Stage.SYNC, Stage.SWITCH)
+
+
+@register(WEIGHTS, *_STAGES)
+def weights(analysis: RunAnalysis) -> Wall:
+    evidence = [*exposed_figures(analysis, _STAGES), *_of_updates(analysis)]
+    missing = ["bytes and pieces of an update: a hook on the weight update"]
+    symptom = "a large part of each step gathers, converts, sends and loads weights"
+    return stage_wall(
+        analysis, WEIGHTS, symptom, _STAGES, evidence, [] if analysis.syncs else missing
+    )
+
+
+def _of_updates(analysis: RunAnalysis) -> list[Figure]:
+    moved = analysis.syncs
+    if moved is None or not moved.updates:
+        return []
+    found = [figure(UPDATE, moved.update_s, "s")]
+    if moved.bytes_per_update.n:
+        found.append(figure(UPDATE_BYTES, moved.bytes_per_update, "bytes"))
+        found.append(Figure("moved at", moved.gb_per_s, "GB/s", moved.bytes_per_update.n))
+    found += [figure(f"{IN_PHASE}{name}", spent, "s an update") for name, spent in moved.phases]
+    pieces = spread_of(
+        analysis.run,
+        "n",
+        "(select max(buckets) as n from raw_syncs where start_ns > 0 and buckets > 0 "
+        "group by case when version >= 0 then version else -start_ns end)",
+    )
+    if pieces.n:
+        found.append(figure("pieces (RPCs) of an update", pieces, ""))
+        each_s = moved.update_s.mean / pieces.mean
+        found.append(Figure("for each piece (RPC)", each_s, "s", pieces.n))
+        if moved.bytes_per_update.n:
+            size = moved.bytes_per_update.mean / pieces.mean
+            found.append(Figure("bytes of a piece", size, "bytes", pieces.n))
+    return [one for one in found if not math.isnan(one.value)]

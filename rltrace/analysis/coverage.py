@@ -10,17 +10,25 @@ from typing import Any
 from rltrace.analysis.activity import TABLE_OF, Activity, OpenSpan
 from rltrace.analysis.damage import Damaged, damaged
 from rltrace.analysis.run_analysis import RunAnalysis
-from rltrace.analysis.steps import STEP_FAILED
 from rltrace.hooks.recorder import COUNTED
 from rltrace.trace.dropped import Dropped
 from rltrace.trace.liveness import is_brought
 from rltrace.trace.run import Run
-from rltrace.trace.run_dir import CAPTURE_TOKENS, ELSEWHERE, NOT_WHOLE, PACK_LOST, RECORDING_STOPPED
+from rltrace.trace.run_dir import (
+    CAPTURE_TOKENS,
+    ELSEWHERE,
+    NOT_WHOLE,
+    PACK_LOST,
+    PROCESS_FAILED,
+    RECORDING_STOPPED,
+    STEP_FAILED,
+)
 from rltrace.trace.sampled import only_some
 from rltrace.trace.schema import CAPTURED_TOKENS
 from rltrace.trace.vocabulary import STAGE_SYMBOLS, Stage, word
 
 _MANY = 8
+_TOLD_BY_ALARMS = (STEP_FAILED, PROCESS_FAILED, ELSEWHERE, NOT_WHOLE, PACK_LOST)
 NOT_LOGGED = "not in the log"
 """Kind of what an imported log cannot tell; where that is of a stage, it is the stage's reason."""
 
@@ -150,7 +158,7 @@ def _in_progress(
 
 def _is_reason(problem: dict[str, Any]) -> bool:
     """Whether it is said elsewhere: as the reason of what was not seen, or as an alarm."""
-    if problem.get("what") in (STEP_FAILED, ELSEWHERE, NOT_WHOLE, PACK_LOST):
+    if problem.get("what") in _TOLD_BY_ALARMS:
         return True
     return problem.get("what") == NOT_LOGGED and "stage" in problem
 

@@ -24,6 +24,7 @@ from rltrace.analysis.generating import (
 from rltrace.analysis.intervals import Bools, Ints
 from rltrace.trace.one_clock import one_clock
 from rltrace.trace.run import Run
+from rltrace.trace.run_dir import STEP_FAILED
 from rltrace.trace.vocabulary import Stage
 
 _LEADING_SHARE = 1 / 3  # more leading steps than this are no warm-up but a trend
@@ -33,7 +34,6 @@ _SLOWER = 1.2  # and a warm-up step is at least this many times the usual one
 _HALF_AGAIN = 1.5
 _FAR_BEYOND = 3.0
 _NEVER_NS = (1 << 63) - 1
-STEP_FAILED = "step-failed"
 """Kind of the problem that an exception left a step, whose number is its target."""
 
 

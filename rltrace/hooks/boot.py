@@ -354,8 +354,14 @@ def _watch_children(finder: Finder) -> None:
 
         watch_multiprocessing(module)
 
+    def exits(module: Any) -> None:
+        from rltrace.hooks.children import watch_exits
+
+        watch_exits(module)
+
     finder.after("subprocess", subprocess)
     finder.after("multiprocessing.popen_fork", multiprocessing)
+    finder.after("multiprocessing.util", exits)
 
 
 def _watch_wandb(finder: Finder, run_dir: str) -> None:

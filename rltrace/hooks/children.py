@@ -2,18 +2,21 @@
 
 Only the parent knows: a worker that was sent SIGKILL says nothing any more, and one that its parent
 ended by `terminate()` in the middle of its work is none that was lost. Told are processes that a
-signal ended, and those that were sent one; each is a line of `ends/<who>.jsonl`.
+signal ended, and those that were sent one; each is a line of `ends/<who>.jsonl`. Of an exception a
+process tells itself.
 """
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 from functools import wraps
 from time import monotonic_ns
 
 from rltrace.hooks import recorder as recording
 from rltrace.trace.outside import from_outside
-from rltrace.trace.run_dir import ENDS, append_line
+from rltrace.trace.run_dir import ENDS, PROCESS_FAILED, append_line
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,6 +38,27 @@ def watch_multiprocessing(module: Any) -> None:
     kind = module.Popen
     kind._send_signal = _sending(kind._send_signal)
     kind.poll = _learning(kind.poll)
+
+
+def watch_exits(module: Any) -> None:
+    """Patches the module `multiprocessing.util`, just imported: a child that an exception ends runs
+    its `_exit_function` while that is on its way."""
+    original = module._exit_function
+
+    @wraps(original)
+    def exit_function(*args: Any, **kwargs: Any) -> Any:
+        try:
+            error, recorder = sys.exc_info()[1], recording.active()
+            if isinstance(error, SystemExit) and error.code:
+                error = error.__context__  # as of what `torch.multiprocessing` runs
+            if recorder is not None:
+                recorder.cut_short(PROCESS_FAILED, os.getpid(), error)
+        except Exception as second:  # the job goes on
+            if from_outside(second):
+                raise
+        return original(*args, **kwargs)
+
+    module._exit_function = exit_function
 
 
 def _sending(method: Callable[..., Any]) -> Callable[..., Any]:

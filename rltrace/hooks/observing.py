@@ -14,6 +14,7 @@ from rltrace.hooks import recorder as recording
 from rltrace.hooks.hook import Call, Hook, phase_code, stage_code
 from rltrace.hooks.telling import describe
 from rltrace.trace.outside import Clock, clock, from_outside
+from rltrace.trace.run_dir import STEP_FAILED
 from rltrace.trace.vocabulary import STEP_SPAN, Stage
 
 if TYPE_CHECKING:
@@ -152,7 +153,7 @@ class Observer:
         call.end_ns = monotonic_ns()
         # A step that was cut short is no step to measure: its span stays open, as after a kill.
         if call.exception is not None and call.stage == Stage.STEP:
-            call.recorder.step_failed(call.recorder.step, call.exception)
+            call.recorder.cut_short(STEP_FAILED, call.recorder.step, call.exception)
         elif call.span is not None:
             call.span.end()
         call.result = result

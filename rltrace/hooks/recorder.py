@@ -28,7 +28,9 @@ from rltrace.trace.run_dir import (
     NAMES,
     PROBLEMS,
     PROCESS,
+    PROCESS_FAILED,
     RECORDING_STOPPED,
+    STEP_FAILED,
     append_line,
     write_json,
 )
@@ -248,13 +250,14 @@ class Recorder:
 
         self.problem("not-recorded", target=kind_of(error), detail=describe(error))
 
-    def step_failed(self, step: int, error: object) -> None:
-        """An exception cut a step short. One that only ends the program says nothing of the job."""
-        if isinstance(error, Exception):
+    def cut_short(self, what: str, number: int, error: object) -> None:
+        """An exception ended a step (`STEP_FAILED`) or this process (`PROCESS_FAILED`, by its pid).
+        One that only ends the program says nothing of the job."""
+        if isinstance(error, Exception) and self._introduced:
             try:
                 from rltrace.hooks.telling import describe
 
-                self.problem("step-failed", target=str(step), detail=describe(error))
+                self.problem(what, target=str(number), detail=describe(error))
             except Exception as second:  # the job has one to deal with already
                 if from_outside(second):
                     raise
@@ -440,11 +443,11 @@ def _at_exit() -> None:
     if _active is None:
         return
     _active.ended_with_threads()
-    if _active.open_step is None:
-        return
     if hasattr(sys, "last_value") and not hasattr(sys, "ps1"):
-        _active.step_failed(_active.step, sys.last_value)
-    else:
+        _active.cut_short(PROCESS_FAILED, os.getpid(), sys.last_value)
+        if _active.open_step is not None:
+            _active.cut_short(STEP_FAILED, _active.step, sys.last_value)
+    elif _active.open_step is not None:
         _active.open_step.end()
 
 

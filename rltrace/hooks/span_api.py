@@ -10,6 +10,7 @@ from rltrace.hooks.codes import codes_of
 from rltrace.hooks.idle import IDLE, stays_out_of_graphs
 from rltrace.hooks.spans import Span
 from rltrace.trace.outside import clock, from_outside
+from rltrace.trace.run_dir import STEP_FAILED
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -65,7 +66,8 @@ class Step(Span):
         if kind is None:
             self.end()
         elif recorder is not None:
-            recorder.step_failed(recorder.step if recorder.open_step is self else -1, value)
+            number = recorder.step if recorder.open_step is self else -1
+            recorder.cut_short(STEP_FAILED, number, value)
         if recorder is not None and recorder.open_step is self:
             recorder.open_step = None
             recorder.step = -1

@@ -18,8 +18,9 @@ REASONS = ("memory", "node", "process")
 @dataclass(frozen=True)
 class End:
     """How a process ended: by `signal` (0: by itself, or nobody knows), which its parent sent where
-    it was `asked`. `why` is what Ray said of an actor whose end nobody of the job wanted: "memory"
-    (Ray ended it as memory ran out), "node" (its node died) or "process" (it died itself)."""
+    it was `asked` (not where it had died of another). `why` is what Ray said of an actor whose end
+    nobody of the job wanted: "memory" (Ray ended it as memory ran out), "node" (its node died) or
+    "process" (it died itself)."""
 
     signal: int
     asked: bool
@@ -30,7 +31,8 @@ def read_ends(run: Path, processes: Iterable[Process]) -> dict[int, End]:
     """The ends that are known, by the number of the process. What cannot be read is skipped: an
     end that nobody knows is what most processes have."""
     known = _Known(processes)
-    found: dict[int, End] = {}
+    signals: dict[int, tuple[list[int], list[int]]] = {}  # that it was sent, and that it died of
+    why: dict[int, str] = {}
     for path in own_files(run / ENDS, ".jsonl")[0]:
         speaker = known.speakers.get(path.stem)
         if speaker is None:
@@ -44,9 +46,14 @@ def read_ends(run: Path, processes: Iterable[Process]) -> dict[int, End]:
                 continue
             if number_of is None:
                 continue
-            earlier = found.get(number_of, End(0, False))
-            why = told.get("why") if told.get("why") in REASONS else earlier.why
-            found[number_of] = End(number or earlier.signal, asked or earlier.asked, str(why))
+            signals.setdefault(number_of, ([], []))[not asked].append(number)
+            if told.get("why") in REASONS:
+                why[number_of] = str(told["why"])
+    found = {}
+    for number_of, (sent, died_of) in signals.items():
+        seen = [number for number in died_of if number]
+        asked = bool(sent) and (not seen or seen[-1] in sent)
+        found[number_of] = End([0, *filter(None, sent), *seen][-1], asked, why.get(number_of, ""))
     return found
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import rltrace
-from rltrace.testing.inside.analysis import killed, lost, read_activity
+from rltrace.testing.inside.analysis import RunAnalysis, read_activity
 from rltrace.testing.inside.trace import End, read_ends, read_run_json
 from tests.conftest import Record
 from tests.faults.counted import CountedJob, said_by_us, until
@@ -117,7 +117,7 @@ print(subprocess.run([sys.executable, "-c", code]).returncode)
 
 AFTERWARDS = """
 if __name__ == "__main__":
-    for n in range(4):
+    for n in range(8):
         with rltrace.step(n), rltrace.span("train"): pass
 """
 
@@ -133,6 +133,7 @@ KILLED = "os.kill(worker.pid, signal.SIGKILL)"
         ("fork", "worker.kill()", End(9, True)),
         ("fork", KILLED, End(9, False)),
         ("spawn", "worker.terminate()", End(15, True)),
+        ("fork", f"{KILLED}; time.sleep(0.2); worker.terminate()", End(9, False)),  # too late
         ("thread", "", End(0, True)),  # its span is left open
     ],
 )
@@ -145,8 +146,47 @@ def test_how_a_worker_ended_is_known(job: RunJob, way: str, end: str, ended: End
     activity = read_activity(run)
     (left,) = activity.open_spans
     assert left.name == "generate"
-    silent = lost(run, activity, usual_s=1e-9, until_ns=activity.last_ns)
-    assert [alarm.kind for alarm in silent] == ([] if ended.asked else ["lost process"])
-    who = f"(pid {run.processes[left.process].pid} on "
-    told = [who in note.says and "SIGKILL" in note.says for note in killed(run, activity)]
-    assert told == ([] if ended.asked else [True])
+    alarms = {one.kind: one.says for one in RunAnalysis(run).health.alarms}
+    assert set(alarms) == (set() if ended.asked else {"lost process", "killed process"})
+    if not ended.asked:
+        assert f"(pid {run.processes[left.process].pid} on " in alarms["killed process"]
+        assert "SIGKILL" in alarms["killed process"]
+
+
+BY_EXCEPTION = """
+import multiprocessing, time
+def work():
+    with rltrace.span("rollout", "generate"):
+        raise KeyError("x")
+if __name__ == "__main__":
+    worker = multiprocessing.get_context("{way}").Process(target=work)
+    worker.start()
+    time.sleep(0 if "{way}" == "fork" else 1.5)
+    {end}
+    worker.join()
+"""
+
+
+@pytest.mark.parametrize(
+    ("way", "end"), [("fork", ""), ("fork", "time.sleep(0.5); worker.terminate()"), ("spawn", "")]
+)
+def test_a_worker_that_an_exception_ended_is_named(job: RunJob, way: str, end: str) -> None:
+    program = BY_EXCEPTION.replace("{way}", way).replace("{end}", end)
+    done = job(sys.executable, "{script}", program="import rltrace" + program + AFTERWARDS)
+    assert done.code == 0
+    assert "KeyError: 'x'" in done.err
+    assert "multiprocessing/" in done.err.split("Traceback")[1]
+    assert "rltrace/hooks" not in done.err  # the traceback is the job's own
+    (alarm,) = RunAnalysis(rltrace.open_run(done.run_path)).health.alarms
+    assert alarm.kind == "failed process"
+    assert "KeyError at " in alarm.says
+
+
+def test_what_ended_the_job_is_named(job: RunJob) -> None:
+    program = "import rltrace\nwith rltrace.span('train'): raise LookupError('secret')\n"
+    done = job(sys.executable, "{script}", program=program)
+    assert done.code == 1
+    (alarm,) = RunAnalysis(rltrace.open_run(done.run_path)).health.alarms
+    assert alarm.kind == "crash"
+    assert "LookupError at " in alarm.says
+    assert "secret" not in alarm.says

@@ -12,7 +12,7 @@ import pytest
 
 import rltrace
 from rltrace.hooks import ray_ends
-from rltrace.testing.inside.analysis import killed, lost, read_activity
+from rltrace.testing.inside.analysis import RunAnalysis
 from rltrace.testing.inside.trace import End, read_ends
 from tests.hooks.conftest import Job, RunJob, untraced
 from tests.hooks.test_ray import ENVIRONMENT, PY
@@ -309,7 +309,7 @@ JOB = dedent("""
     while not isinstance(pids.get("second"), int) or pids["second"] == pids["first"]:
         pids["second"] = outcome(again.pid.remote())
         time.sleep(0.1)
-    for n in range(4):
+    for n in range(8):
         with rltrace.step(n), rltrace.span("train"):
             pass
     print(json.dumps([said, pids]))
@@ -337,11 +337,9 @@ def test_who_ended_an_actor_is_known_and_errors_are_rays_own(job: RunJob) -> Non
     killed_by_job = End(9, True)
     died = End(0, False, "process")
     assert ends == {"asked": killed_by_job, "dies": died, "first": killed_by_job}
-    activity = read_activity(run)
-    (alarm,) = lost(run, activity, usual_s=1e-9, until_ns=activity.last_ns)
-    assert "Rollout" in alarm.says
-    (note,) = killed(run, activity)
-    assert f"(pid {pids['dies']} on " in note.says
+    alarms = {one.kind: one.says for one in RunAnalysis(run).health.alarms}
+    assert "Rollout" in alarms["lost process"]
+    assert f"(pid {pids['dies']} on " in alarms["killed process"]
 
 
 OUT_OF_MEMORY = """1 worker(s) were killed due to the node running low on memory. Memory on the node

@@ -15,6 +15,7 @@ from rltrace.adapters.trl import objective
 from rltrace.adapters.trl.samples import Sample, used
 from rltrace.hooks import span_api
 from rltrace.hooks.hook import Call
+from rltrace.trace.run_dir import STEP_FAILED
 
 
 class _Loop:
@@ -55,7 +56,7 @@ def fit_ends(call: Call) -> None:
     if step is None:
         return
     if call.exception is not None:
-        recorder.step_failed(number, call.exception)
+        recorder.cut_short(STEP_FAILED, number, call.exception)
     elif loop.trained:
         step.set(end_ns=loop.last_ns)
     else:

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 
 from rltrace.analysis.alarms.alarm import CRASH, LOST_SHARE, NAMED, Said, alarm, grave, note
 from rltrace.analysis.run_analysis import RunAnalysis
-from rltrace.analysis.steps import step_errors
+from rltrace.analysis.steps import Steps, step_errors
 from rltrace.trace.run import Run
+from rltrace.trace.run_dir import PROCESS_FAILED
 
 _BY_HAND = {signal.SIGINT, signal.SIGTERM}
 
@@ -21,9 +22,7 @@ def crash(analysis: RunAnalysis) -> Iterator[Said]:
     plural = f"{done} complete step{'s' * (done != 1)}"
     when = f"after {plural}" if done else "before its first step was complete"
     if steps.in_progress:
-        last = steps.in_progress[-1][0]
-        error = step_errors(run).get(last)
-        when = f"in step {last}{f' ({error})' if error else ''}, {when}"
+        when = f"in step {steps.in_progress[-1][0]}, {when}"
     if not isinstance(code, int):
         # Its agent wrote the end down, or nobody was left to do so.
         seen = run.meta.get("end_real_ns") is not None
@@ -42,12 +41,22 @@ def crash(analysis: RunAnalysis) -> Iterator[Said]:
     by_hand = [s for s in asked if s in _BY_HAND] if isinstance(asked, list) else []
     if by_hand and number not in _BY_HAND:  # it took Ctrl-C, and ended with a code of its own
         how = f"{signal.Signals(by_hand[0]).name}, then {how}"
+    how += f", {error}" if (error := _exception(run, steps)) else ""
     by_others = number in _BY_HAND or by_hand
     yield (
         note(f"the job was ended from outside ({how})")
         if by_others
         else grave(f"the job failed ({how}) {when}")
     )
+
+
+def _exception(run: Run, steps: Steps) -> str:
+    """What ended the job's own process, or the step in which it was; empty: none is known."""
+    own = PROCESS_FAILED, str(run.meta.get("command_pid"))
+    for problem in run.problems:
+        if (problem.get("what"), problem.get("target")) == own:
+            return str(problem.get("detail"))
+    return step_errors(run).get(steps.in_progress[-1][0], "") if steps.in_progress else ""
 
 
 def _killed_unseen(run: Run) -> bool:

@@ -10,6 +10,8 @@ from rltrace.analysis.coverage import known_until
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.stalls import usual_step_s
 from rltrace.trace.ends import End, read_ends
+from rltrace.trace.processes import Process
+from rltrace.trace.run_dir import PROCESS_FAILED
 from rltrace.trace.vocabulary import Stage
 
 _NO_HANG = (Stage.STEP, Stage.WAIT, Stage.OTHER)
@@ -45,6 +47,26 @@ def lost(analysis: RunAnalysis) -> Iterator[Said]:
         )
 
 
+@alarm("failed process", "a process failed")
+def failed(analysis: RunAnalysis) -> Iterator[Said]:
+    """Processes that an exception ended. The job's own says how the job ended."""
+    processes = {process.who: process for process in analysis.run.processes}
+    usual_ns = 1e9 * usual_step_s(analysis.steps, analysis.breakdown)
+    for problem in analysis.run.problems:
+        process = processes.get(str(problem.get("who")))
+        if problem.get("what") != PROCESS_FAILED or process is None:
+            continue
+        if process.pid == analysis.run.meta.get("command_pid"):
+            continue
+        says = f"{_who(process)} failed: {problem.get('detail')}"
+        real_ns = problem.get("real_ns")
+        left_ns = analysis.activity.last_ns - real_ns if isinstance(real_ns, int) else 0
+        if left_ns > STALL_TIMES * usual_ns:
+            yield grave(f"{says}; the job went on without it for {left_ns / 1e9:.0f} s")
+        else:
+            yield note(says)
+
+
 @alarm("killed process", "a process was killed")
 def killed(analysis: RunAnalysis) -> Iterator[Said]:
     """Processes that a signal ended which nobody of the job had sent: the kernel where memory ran
@@ -57,15 +79,19 @@ def killed(analysis: RunAnalysis) -> Iterator[Said]:
         end = ends.get(process.number, End(0, False))
         if end.asked or not (end.signal in _DEADLY or end.why):
             continue
-        who = process.role or (f"child of {process.child_of}" if process.child_of else "process")
         inside = at_work.get(process.number)
         where = f" in “{inside.name}”" if inside is not None else ""
-        named.append(f"{who} (pid {process.pid} on {process.host}) {_by(end)}{where}")
+        named.append(f"{_who(process)} {_by(end)}{where}")
     if not named:
         return
     n, shown = len(named), ", ".join(named[:NAMED]) + " …" * (len(named) > NAMED)
     what = "process of the job was" if n == 1 else "processes of the job were"
     yield note(f"{n} {what} killed: {shown}")
+
+
+def _who(process: Process) -> str:
+    who = process.role or (f"child of {process.child_of}" if process.child_of else "process")
+    return f"{who} (pid {process.pid} on {process.host})"
 
 
 def _by(end: End) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from dataclasses import dataclass
 
 from rltrace.analysis.coverage import NOT_LOGGED
@@ -28,7 +29,10 @@ BINDS = 0.1
 less than 1.11 times better. Where none costs more, nothing binds."""
 
 
-_HOOKS = "`rltrace doctor`: which hooks resolved"
+_HOOKS = (
+    "the functions of the job, by your own names: `rltrace wrap --hook __main__:generate=rollout "
+    "--hook __main__:update=train -- {}` (`rltrace doctor` says which of a framework's resolved)"
+)
 _TRACED = "a traced run: the log has no time of any stage"
 _ROOM = "room on the disk for the whole run"
 _OVERLAP = "what ran at once, which a log of durations does not tell: a traced run"
@@ -70,8 +74,9 @@ def rank(analysis: RunAnalysis) -> Ranking:
     if steps.whole_run and run.dropped is not None:
         return nothing("details of all whole steps were dropped to keep the run small")
     if not analysis.stages:
-        imported = bool(analysis.run.meta.get("imported"))  # it had no hooks
-        return nothing("no stage was seen", _TRACED if imported else _HOOKS)
+        command = shlex.join(map(str, run.meta.get("command") or ["python", "train.py"]))
+        imported = bool(run.meta.get("imported"))  # it had no hooks
+        return nothing("no stage was seen", _TRACED if imported else _HOOKS.format(command))
     if steps.none_complete:
         number = [*steps.failed, *steps.in_progress][-1][0]
         because = f"no complete step was recorded: step {number} was begun and has no end"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections import Counter, defaultdict, deque
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 
@@ -55,17 +55,20 @@ class Meter:
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self.since = 0.0
-        self.working: Counter[Stage] = Counter()
-        self.total_s: dict[Stage, float] = defaultdict(float)
-        self._alone_s: dict[Stage, float] = defaultdict(float)
-        self._beside_s: dict[Stage, float] = defaultdict(float)
+        # By the stage's code: a list is found in less time than a stage is hashed.
+        self.working = [0] * len(Stage)
+        self.going: list[Stage] = []
+        self.total_s, self._alone_s, self._beside_s = ([0.0] * len(Stage) for _ in range(3))
 
     def change(self, kind: Stage, by: int) -> None:
         """So many more workers do this kind of work from now on."""
-        working = self.working[kind] + by
-        if not working or working == by:  # else it goes on as it did
+        working = self.working[kind] = self.working[kind] + by
+        if not working:
             self._until_now()
-        self.working[kind] = working
+            self.going.remove(kind)
+        elif working == by:
+            self._until_now()
+            self.going.append(kind)
 
     def busy_s(self, kind: Stage) -> float:
         """Seconds until now."""
@@ -75,20 +78,18 @@ class Meter:
     def warm(self) -> None:
         """What was beside what counts from now on."""
         self._until_now()
-        self._alone_s.clear()
-        self._beside_s.clear()
+        self._alone_s, self._beside_s = ([0.0] * len(Stage) for _ in range(2))
 
     def beside(self) -> dict[Stage, float]:
         """The part of each kind's time during which another kind went on."""
         self._until_now()
-        times_s = ((kind, self._alone_s[kind], self._beside_s[kind]) for kind in self.total_s)
+        times_s = zip(Stage, self._alone_s, self._beside_s, strict=True)
         return {kind: both / (alone + both) for kind, alone, both in times_s if alone + both > 0}
 
     def _until_now(self) -> None:
         passed, self.since = self.clock.now - self.since, self.clock.now
-        kinds = [kind for kind, workers in self.working.items() if workers]
-        company = self._beside_s if len(kinds) > 1 else self._alone_s
-        for kind in kinds:
+        company = self._beside_s if len(self.going) > 1 else self._alone_s
+        for kind in self.going:
             self.total_s[kind] += passed
             company[kind] += passed
 

@@ -82,6 +82,7 @@ class Play:
         self.sent = 0  # in async: the version that arrived last, or is on its way
         self.ready: list[Group] = []
         self.stale = 0
+        self.may_be_stale = False  # some group that is ready
         self.on_way = 0  # groups, where they come in batches
         self.wanted = 0  # groups for which the learner waits
         self.waited_s = 0.0
@@ -99,6 +100,7 @@ class Play:
 
     def _complete(self, group: Group) -> None:
         self.ready.append(group)
+        self.may_be_stale |= group.version < self._oldest()
         self.on_way -= 1
         if self.wanted and self._are_there():
             self._go_on(self.learner)
@@ -106,9 +108,13 @@ class Play:
             self._admit()
 
     def _are_there(self) -> bool:
-        if self.load.drops_stale:
+        if self.may_be_stale and self.load.drops_stale:
             self._drop_stale()
         return len(self.ready) >= self.wanted
+
+    def _oldest(self) -> int:
+        """The version of which a group is just in time."""
+        return self.version - math.ceil(self.lag_bound)
 
     def _wait_for(self, groups: int) -> _Process:
         self.wanted, asked_at = groups, self.clock.now
@@ -127,7 +133,7 @@ class Play:
 
     def _drop_stale(self) -> None:
         """Groups that come too late are lost."""
-        oldest = self.version - math.ceil(self.lag_bound)
+        self.may_be_stale, oldest = False, self._oldest()
         kept = [group for group in self.ready if group.version >= oldest]
         late = len(self.ready) - len(kept)
         if late:
@@ -147,6 +153,7 @@ class Play:
             share = groups / self.per_step
             yield from self._train([(stage, seconds * share) for stage, seconds in stages])
         self.version += 1
+        self.may_be_stale = True
 
     def _stages(self) -> list[tuple[Stage, float]]:
         """What the learner does in a step, and for how long."""

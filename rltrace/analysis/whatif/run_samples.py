@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rltrace.trace.run import Run
 
 _MOST_SAMPLES = 256  # of a batch that are played; slots and servers shrink alike
-_LEAST_BATCHES = 12
+_LEAST_BATCHES = 6
 _MOST_PLAYED = _LEAST_BATCHES * _MOST_SAMPLES  # more batches where they are small
 _SPLIT = 0.1  # part of the groups that may be used in several steps where groups are handed out
 _PAUSES = 0.1  # part of the time between batches that begin as soon as they can

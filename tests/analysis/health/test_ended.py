@@ -104,7 +104,7 @@ def test_the_exception_that_a_job_failed_of_is_named(tmp_path: Path) -> None:
     run.problems.append({"what": "step-failed", "target": "5", "detail": "KeyError: 'x'"})
     found = health_of(run)
     assert kinds(found) == [("crash", ALARM)]
-    assert "in step 5 (KeyError: 'x'), after 5 complete steps" in found.alarms[0].says
+    assert "(exit code 1, KeyError: 'x') in step 5, after 5 complete steps" in found.alarms[0].says
 
 
 @pytest.mark.parametrize(

@@ -161,7 +161,8 @@ def test_what_cannot_be_told_is_said_and_nothing_else_is_claimed(
         assert verdict.because
         assert verdict.would_tell
         assert verdict.fixes == ()
-        assert ("--hook" in told) == ("rltrace.step(n)" in says)  # else it has said what a step is
+        # Else it has said what a step is.
+        assert ("rltrace.step(n)" in told) == ("rltrace.step(n)" in says)
     assert "Infinity" not in json.dumps(plain(found))
     terminal.render(found, Console(file=io.StringIO(), width=100))
     with contextlib.suppress(RltraceError):
@@ -181,5 +182,5 @@ def test_hooks_are_asked_after_where_a_run_without_stages_had_any(tmp_path: Path
     traced = summary_of(tmp_path / "a", predict=True).verdict
     imported = summary_of(tmp_path / "b", imported=log, predict=True).verdict
     assert traced.because == imported.because == "no stage was seen"
-    assert "hooks" in " ".join(traced.would_tell)
-    assert "hooks" not in " ".join(imported.would_tell)
+    assert "--hook" in " ".join(traced.would_tell)
+    assert "--hook" not in " ".join(imported.would_tell)

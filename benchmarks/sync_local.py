@@ -2,10 +2,11 @@
 
     python -m benchmarks.sync_local [--megabytes 494] [--receivers 1,2,4,8] [--rounds 7] [--json]
 
-The rounds are those of `rltrace sync bench --peers` (rltrace/sync/bench); here they are held to
-what is promised, and two things beside them: what a publication behind a step costs the step, and
-what digests cost a copy, in CPU time. Stalls are in memcpys of the weights by one thread. verl's
-sender is measured by the Python of `make test-verl`, where that was made (benchmarks/sync_verl).
+The rounds are those of `rltrace sync bench`, beside other ways (benchmarks/sync_peers); here they
+are held to what is promised, and two things beside them: what a publication behind a step costs the
+step, and what digests cost a copy, in CPU time. Stalls are in memcpys of the weights by one thread.
+verl's sender is measured by the Python of `make test-verl`, where that was made
+(benchmarks/sync_verl).
 """
 
 from __future__ import annotations
@@ -23,17 +24,16 @@ import numpy as np
 import torch
 
 from benchmarks.measuring import Check, Result, spread
+from benchmarks.sync_peers import PEERS, VerlBuckets
 from benchmarks.sync_verl import measured_elsewhere
 from rltrace.sync import Publisher, layout_of
 from rltrace.testing.inside.sync import (
     OWN,
-    PEERS,
     Filler,
     Memory,
     Model,
     Row,
     Slots,
-    VerlBuckets,
     Weights,
     Workers,
     block_count,

@@ -16,7 +16,8 @@ from dataclasses import asdict
 import click
 
 from benchmarks.environments import ROOT, python_of
-from rltrace.testing.inside.sync import Round, Row, VerlBuckets, measure, model_of
+from benchmarks.sync_peers import VerlBuckets
+from rltrace.testing.inside.sync import Round, Row, measure, model_of
 
 MODEL = "qwen2.5-0.5b"
 PATIENCE_S = 1800.0

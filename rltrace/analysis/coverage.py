@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from rltrace.analysis.activity import TABLE_OF, Activity, OpenSpan
-from rltrace.analysis.damage import Damaged, damaged
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.hooks.recorder import COUNTED
+from rltrace.trace.damage import Damaged, damaged
 from rltrace.trace.dropped import Dropped
 from rltrace.trace.liveness import is_brought
 from rltrace.trace.run import Run

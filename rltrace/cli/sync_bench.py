@@ -1,4 +1,4 @@
-"""`rltrace sync bench`: rltrace.sync beside other ways to move weights, on this machine."""
+"""`rltrace sync bench`: how fast rltrace.sync is on this machine."""
 
 from __future__ import annotations
 
@@ -57,26 +57,23 @@ _NEAR = 0.02  # a cut model is told apart from what was asked for by more than t
     show_default=True,
     help="Updates that are measured, of each way.",
 )
-@click.option("--peers", is_flag=True, help="Also Ray, gloo, files in shared memory, and verl.")
 @JSON
-def bench(
-    name: str, megabytes: float, counts: str, rounds: int, peers: bool, as_json: bool
-) -> None:
+def bench(name: str, megabytes: float, counts: str, rounds: int, as_json: bool) -> None:
     """Move random weights to N receivers on this machine: the learner's stall, and the time until
     the last receiver has them.
 
-    All ways take turns in each round, after some that warm up. rltrace.sync checks every digest;
-    what others bring is compared after the time. The floor is (1 + N) copies at the rate of two
-    threads of memcpy, probed before each update; a stall is told in memcpys by one thread, too.
-    Medians, and in brackets the best; "times" is the median of a way's time over rltrace.sync's of
-    the same round; MB is what a version takes on its way, between learner and receivers.
+    With digests, all checked, and without, which take turns in each round, after some that warm up.
+    The floor is (1 + N) copies at the rate of two threads of memcpy, probed before each update; a
+    stall is told in memcpys by one thread, too. Medians, and in brackets the best; "times" is the
+    median of a way's time over that of the first in the same round; MB is what a version takes on
+    its way, between learner and receivers.
     """
-    from rltrace.sync.bench.measuring import OWN, PEERS, measure
+    from rltrace.sync.bench.measuring import OWN, measure
     from rltrace.sync.bench.models import model_of
 
     receivers = _counts(counts)
     model = model_of(name, megabytes)
-    rows = measure(model, (*OWN, *(PEERS if peers else ())), receivers, rounds, _progress())
+    rows = measure(model, OWN, receivers, rounds, _progress())
     if as_json:
         print_json(_about(model) | {"rows": [_plain(row, rows) for row in rows]})
     else:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rltrace.analysis.coverage import AsOf
-from rltrace.analysis.damage import Damaged
 from rltrace.report import units
 from rltrace.report.layout import listed, pid_on
+from rltrace.trace.damage import Damaged
 from rltrace.trace.dropped import Dropped
 from rltrace.trace.reach import clock_time
 from rltrace.trace.schema import CAPTURED_TOKENS

@@ -13,10 +13,10 @@ from rich import filesize
 from rich.console import Console
 from rich.text import Text
 
-from rltrace.analysis.damage import unreadable
 from rltrace.report import units
 from rltrace.report.damage_lines import dropped_lines, outlived_lines
 from rltrace.report.plain_table import print_lines
+from rltrace.trace.damage import unreadable
 from rltrace.trace.dropped import Dropped
 from rltrace.trace.own_files import own_files
 from rltrace.trace.printable import visible

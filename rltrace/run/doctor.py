@@ -111,8 +111,8 @@ def examine(run: Path | None = None) -> Findings:
     """Looks at this machine, at the frameworks installed, and at a run. Errors: `RltraceError` when
     the run cannot be opened."""
     from rltrace.analysis.alarms.alarm import ALARM
-    from rltrace.analysis.damage import unreadable
     from rltrace.analysis.run_analysis import RunAnalysis
+    from rltrace.trace.damage import unreadable
 
     distributions = packages_distributions()
     adapters = tuple(

@@ -18,10 +18,11 @@ import pytest
 from click.testing import CliRunner
 from safetensors.numpy import save_file
 
+from benchmarks.sync_peers import PEERS
+from benchmarks.sync_peers.torch_and_files import GlooPerTensor, Saved
 from rltrace.cli import main
-from rltrace.sync.bench.peers import GlooPerTensor, Saved
 from rltrace.sync.bench.ways import Crowd, Setting
-from rltrace.testing.inside.sync import OWN, PEERS, Round, Row, Slots, measure, measuring, model_of
+from rltrace.testing.inside.sync import OWN, Round, Row, Slots, measure, measuring, model_of
 from rltrace.testing.inside.sync import models_digest as digest
 from rltrace.testing.inside.trace import RltraceError
 from tests.patience import PATIENCE_S
@@ -134,11 +135,11 @@ def of_run(mark: str) -> list[str]:
 BENCH = """
 import sys
 from pathlib import Path
-from rltrace.cli import main
-from rltrace.testing.inside.sync import measuring
+from benchmarks.sync_peers import PEERS
+from rltrace.testing.inside.sync import OWN, measure, measuring, model_of
 ours = Path(sys.argv.pop(1))
 measuring.shared_memory = lambda: ours
-main()
+measure(model_of("qwen2.5-0.5b", 1), (*OWN, *PEERS), [1], 100000)
 """
 
 
@@ -149,9 +150,8 @@ main()
 def test_what_is_ended_leaves_nothing(memory: Path, number: signal.Signals, after_s: float) -> None:
     """Wherever it is then: as it starts, as receivers or Ray start, between rounds."""
     mark = f"RLTRACE_TEST_MARK={memory}"
-    options = ["--megabytes=1", "--receivers=1", "--rounds=100000", "--peers"]
     ended = subprocess.Popen(
-        [sys.executable, "-c", BENCH, str(memory / "ours"), "sync", "bench", *options],
+        [sys.executable, "-c", BENCH, str(memory / "ours")],
         env={**os.environ, "RLTRACE_TEST_MARK": str(memory)},
         stderr=subprocess.DEVNULL,
     )

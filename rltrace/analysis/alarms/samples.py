@@ -1,4 +1,4 @@
-"""Samples that come to nothing, or to less: no rewards, cut off, aborted, trained on by none."""
+"""Samples that come to nothing, or to less: no rewards or lower ones, cut off, aborted, unused."""
 
 from __future__ import annotations
 
@@ -38,6 +38,13 @@ counted(
     "{n} of {of} tokens ({share}) of samples that were trained on are not in the loss",
     above=HALF, beside=True,
 )  # fmt: skip
+
+
+@alarm("reward", "its reward fell")
+def reward_fell(analysis: RunAnalysis) -> Iterator[Said]:
+    if analysis.reward is not None and (fall := analysis.reward.collapse) is not None:
+        levels = f"from {fall.before:.3g} to {fall.after:.3g}"
+        yield grave(f"the reward fell at step {fall.step}, {levels}, and has not come back")
 
 
 @alarm("unused", "it trains on no sample")

@@ -20,24 +20,12 @@ from types import FrameType
 
 from rltrace.sync.bench.models import Memory, Model, Weights, digest
 from rltrace.sync.bench.own import Slots
-from rltrace.sync.bench.peers import GlooFlat, GlooPerTensor, Saved
-from rltrace.sync.bench.ray_peers import ObjectStore
-from rltrace.sync.bench.verl_peer import VerlBuckets
 from rltrace.sync.bench.ways import Crowd, Receivers, Sender, Setting, Way
 from rltrace.sync.copying import default_threads
 from rltrace.sync.place import available_bytes, check_room, shared_memory
 from rltrace.trace.errors import ANSWER_IS_NO, CANNOT_TELL, RltraceError
 
 OWN: tuple[Way, ...] = (Slots(), Slots(digests=False))
-PEERS: tuple[Way, ...] = (
-    ObjectStore(flat=True),
-    GlooFlat(),
-    GlooPerTensor(),
-    Saved("torch"),
-    Saved("safetensors"),
-    VerlBuckets(),
-    ObjectStore(flat=False),
-)
 
 WARM_UPS = 3
 """Updates of each way that are not counted: they touch all its buffers for the first time."""
@@ -221,7 +209,7 @@ def _leave_out(found: list[tuple[Way, Row]], model: Model, count: int) -> None:
     free, needed = available_bytes(), (_COPIES + count) * model.bytes + count * _PROCESS_BYTES
     for way, row in found:
         takes = way.copies(count) * model.bytes
-        takes += count * _PROCESS_BYTES if isinstance(way, ObjectStore) else 0
+        takes += 0 if way.in_crowd else count * _PROCESS_BYTES
         if row.missing or needed + takes <= free:
             needed += 0 if row.missing else takes
         elif isinstance(way, Slots):

@@ -77,6 +77,9 @@ class Way:
     told_first = True
     """Whether receivers wait for the version, or take part in it; else they are told after."""
 
+    in_crowd = True
+    """Whether its receivers are those of the crowd; else they are processes of their own."""
+
     @property
     def name(self) -> str:
         """What it is called in tables."""

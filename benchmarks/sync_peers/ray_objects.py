@@ -30,6 +30,7 @@ class ObjectStore(Way):
     flat: bool
 
     told_first = False
+    in_crowd = False
 
     @property
     def name(self) -> str:

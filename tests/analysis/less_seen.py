@@ -6,6 +6,7 @@ the stages of that wall at no length.
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -123,18 +124,40 @@ def without_table(table: str) -> Change:
     return lambda name, who, rows: None if name == table else rows
 
 
+def without_half(table: str) -> Change:
+    """As if every second row of that table were lost."""
+    return lambda name, who, rows: rows.take(np.arange(0, len(rows), 2)) if name == table else rows
+
+
+def without_process(role: str) -> Change:
+    """As if nothing of the first process of that role had been kept."""
+
+    def change(name: str, who: str, rows: pa.Table) -> pa.Table | None:
+        return None if who == f"{role}-0" else rows
+
+    return change
+
+
 def changed(run: Path, to: Path, change: Change) -> Path:
     """The run with less in it, at `to`."""
     shutil.copytree(run, to)
+    whose = {
+        one["who"]: f"{one['role']}-{one['rank']}" for one in map(_parsed, to.glob("process/*"))
+    }
     for path in to.glob("*/*.arrows"):
         rows = ipc.open_stream(path.read_bytes()).read_all()
-        left = change(path.parent.name, path.name.rsplit(".", 2)[0], rows)
+        who = path.name.rsplit(".", 2)[0]
+        left = change(path.parent.name, whose.get(who, who), rows)
         if left is None:
             path.unlink()
         elif left is not rows:
             with ipc.new_stream(path, rows.schema) as segment:
                 segment.write_table(left)
     return to
+
+
+def _parsed(path: Path) -> dict[str, Any]:
+    return dict(json.loads(path.read_text()))
 
 
 NEEDED = {"spans": {"start_ns", "end_ns", "name", "stage", "lane"}, "samples": {"time_ns"}}

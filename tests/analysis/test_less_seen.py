@@ -21,17 +21,22 @@ from tests.analysis.less_seen import (
     columns,
     verdict,
     without_column,
+    without_half,
+    without_process,
     without_table,
     workloads,
 )
 
 
 def changes() -> Iterator[tuple[str, Change]]:
-    """Ways to have recorded less: without a column, without a table."""
+    """Ways to have recorded less: without a column, a table or half of it, or a process."""
     for table, column in columns():
         yield f"{table}.{column}", without_column(table, column)
     for table in ("trajectories", "rewards", "uses", "syncs", "samples"):
         yield table, without_table(table)
+        yield f"half of {table}", without_half(table)
+    for role in ("rollout", "reward", "learner"):
+        yield f"a {role} process", without_process(role)
 
 
 def surer(whole: Ranking, less: Ranking) -> str:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -42,6 +42,7 @@ PROBE, REPLAY, PATH, EXPOSED = "probe", "replay", "critical path", "exposed time
 
 _MOST = 0.8  # of what a wall's stages take: then they count as measured
 _SHARP = 0.1
+_NEARLY_ALL = 0.95
 _SINK = '`rltrace.weight_update(version, role="sink")`'
 _TAKEN = f"updates where weights are taken, too: {_SINK} there, or a hook of stage sync"
 _UNKNOWN = (
@@ -78,11 +79,16 @@ def attribute(
         least, most = part_within or (part, part)
         cost = by_replay.scaled(part, least, most)
         method, sure = REPLAY, cost.half_width <= max(ALIKE, cost.share / 2)
+        sure &= not unseen_of(analysis, tuple(Stage))  # what was replayed is not what ran
     else:
         cost = share_of_steps(lost_s(analysis, stages) * part, analysis.steps_s)
         cost = cost.wider(math.hypot(*(one.share.half_width * part for one in put_right)))
         method = PROBE if put_right else EXPOSED if analysis.followed is None else PATH
         sure = cost.half_width <= max(_SHARP, cost.share / 2)
+        if method == EXPOSED and analysis.overlap_known:
+            upper = share_of_steps(_at_most_s(analysis, stages) * part, analysis.steps_s)
+            sure &= upper.share <= cost.share + ALIKE
+            cost = replace(cost, high=max(cost.high, upper.high))
         sure |= not put_right and _is_confirmed(analysis, stages)
         if in_queues(analysis) and not put_right:
             cost, sure = Cost(cost.share, 0.0, cost.high, cost.n), False
@@ -115,6 +121,18 @@ def lost_s(analysis: RunAnalysis, stages: Iterable[Stage]) -> Seconds:
     return lost
 
 
+def _at_most_s(analysis: RunAnalysis, stages: tuple[Stage, ...]) -> Seconds:
+    """The same if weights that follow the learner could travel beside the actors: then these are
+    one chain, of which no stage has to run alone to hold a step up."""
+    breakdown = analysis.breakdown
+    actors = {stage for stage, chain in breakdown.chain_of.items() if chain is Chain.ACTORS}
+    line = breakdown.chain_of.keys() - actors
+    if not line.issuperset(stages):
+        return lost_s(analysis, stages)
+    in_turn_s = breakdown.runs_s(stages, line - set(stages))
+    return np.minimum(in_turn_s, breakdown.runs_s(line, actors))[analysis.steady]
+
+
 def held_up_s(analysis: RunAnalysis, stages: Iterable[Stage]) -> Seconds:
     """Seconds by steady step in which it waited for these stages: measured, on the critical path,
     or exposed."""
@@ -128,6 +146,18 @@ def held_up_s(analysis: RunAnalysis, stages: Iterable[Stage]) -> Seconds:
         else:
             total += analysis.breakdown.exposed_s[analysis.steady, stage]
     return total
+
+
+def unseen_of(analysis: RunAnalysis, stages: tuple[Stage, ...]) -> str:
+    """What of the work of these stages was not seen, by the samples that were trained on; empty
+    where it was, and where they do not tell."""
+    tracks = analysis.tracks
+    if {*stages} & {Stage.ROLLOUT, Stage.ENV} and 0 < tracks.linked_share < _NEARLY_ALL:
+        return f"{1 - tracks.linked_share:.0%} of the samples that were trained on have no row"
+    judged = tracks.verdict[tracks.used_sample] >= 0
+    if Stage.REWARD in stages and judged.any() and judged.mean() < _NEARLY_ALL:
+        return f"{1 - judged.mean():.0%} of the samples that were trained on have no verdict"
+    return ""
 
 
 def idle_share(analysis: RunAnalysis) -> float:

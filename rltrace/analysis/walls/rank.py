@@ -103,7 +103,11 @@ def rank(analysis: RunAnalysis) -> Ranking:
         if other is Stage.OTHER:
             would_tell = "stages for these spans, with `--hook module:function=STAGE`"
         return nothing(f"{where} and more than any of them costs", would_tell)
-    hidden = [wall for wall in unknown if _at_most(wall, found) > max(cost - ALIKE, BINDS)]
+    hidden = [
+        wall
+        for wall in ranked
+        if wall is not first and _at_most(wall, found) > max(cost - ALIKE, BINDS)
+    ]
     tells = [what for wall in hidden for what in wall.missing]
     if first is None or cost < BINDS:
         why = f"no wall costs {100 * BINDS:.0f} % of the goodput"
@@ -131,9 +135,12 @@ def rank(analysis: RunAnalysis) -> Ranking:
 
 
 def _at_most(wall: Wall, found: list[Wall]) -> float:
-    """What a wall of unknown cost may take: the tail is a part of generation."""
-    most = [one.cost.high for one in found if one.name == ROLLOUT and wall.name == TAIL]
-    return next((one for one in most if not math.isnan(one)), wall.at_most)
+    """What a wall may take of which not all was seen: the tail is a part of generation."""
+    for one in found:
+        in_it = one.name == ROLLOUT and wall.name == TAIL and not wall.cost.known
+        if in_it and one.confidence == LIKELY:
+            return one.cost.high
+    return wall.at_most
 
 
 def _order(analysis: RunAnalysis, wall: Wall) -> tuple[float, float]:
@@ -180,12 +187,13 @@ def _confidence(
     with those that do."""
     if stages_of(first.name) and not analysis.overlap_known:
         return WEAK
-    if any(math.hypot(first.cost.half_width, w.cost.half_width) > 2 * ALIKE for w in near):
+    if any(w.confidence != LIKELY or _apart(first, w) > 2 * ALIKE for w in near):
         return WEAK
     behind = [wall for wall in known[1:] if wall not in near]
-    cost = first.cost
-    ahead = all(
-        cost.share - wall.cost.share > math.hypot(cost.half_width, wall.cost.half_width)
-        for wall in behind
-    )
+    ahead = all(first.cost.share - w.cost.share > _apart(first, w) for w in behind)
     return LIKELY if ahead and first.confidence == LIKELY else WEAK
+
+
+def _apart(one: Wall, other: Wall) -> float:
+    """By how much their costs have to differ for one to be surely the larger."""
+    return math.hypot(one.cost.half_width, other.cost.half_width)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from rltrace.analysis.group_signal import mostly_clear, unclear_samples
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.samples import GENERATED_SAMPLES
+from rltrace.analysis.walls.attribute import unseen_of
 from rltrace.analysis.walls.registry import register
 from rltrace.analysis.walls.wall import (
     LIKELY,
@@ -128,7 +129,12 @@ def sparse_reward(analysis: RunAnalysis) -> Wall:
             same = f"all samples of all groups got the same reward ({found.highest:.3g})"
             because = f"every token, as {same}: nothing to learn from"
     cost = proportion(part, found.groups)
-    sure = found.groups >= _FEWEST_GROUPS
+    sure, unseen = (
+        found.groups >= _FEWEST_GROUPS,
+        unseen_of(analysis, (Stage.ROLLOUT, Stage.REWARD)),
+    )
+    if unseen:  # a group may have succeeded where nobody saw it
+        sure, because = False, f"{because}; {unseen}"
     return Wall(SPARSE_REWARD, LIKELY if sure else WEAK, cost, symptom, because, evidence, ())
 
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.stages import StageRow
-from rltrace.analysis.walls.attribute import PATH, REPLAY, attribute, idle_share
-from rltrace.analysis.walls.wall import SAY_STEPS, Figure, Wall, cannot_tell, figure
+from rltrace.analysis.walls.attribute import PATH, REPLAY, attribute, idle_share, unseen_of
+from rltrace.analysis.walls.wall import SAY_STEPS, WEAK, Figure, Wall, cannot_tell, figure
 from rltrace.trace.vocabulary import Stage, word
 
 _BY = {PATH: "the critical path", REPLAY: "a replay of the run"}
 _IN_EVERY_STEP = (Stage.ROLLOUT, Stage.TRAIN)
 """Work without which there is no step: spans of it that lie in none are wrong."""
+_ROWS = "the rows of all samples: a process, or a part of the run, may be missing"
 _WORTH_A_WORD = 0.05
 """Part of the time of the longest of a wall's stages below which another is not named with it."""
 
@@ -38,8 +40,10 @@ def stage_wall(
         # A stage that leaves no gap may not exist; whoever ranks sees how much time is in no stage.
         why = f"no {' and '.join(words)} was recorded: the job may have no such stage"
         hook = f"spans of stage {', '.join(words)}: `rltrace doctor` says which hook would record"
-        idle = idle_share(analysis)
-        return cannot_tell(name, symptom, why, *missing, f"{hook} them", at_most=idle)
+        # What every job has may run beside all that was seen; else it is in the time that is idle.
+        beside = analysis.placement != "colocated" and bool({*stages} & {*_IN_EVERY_STEP})
+        most = 1.0 if beside else idle_share(analysis)
+        return cannot_tell(name, symptom, why, *missing, f"{hook} them", at_most=most)
     if not n:
         why = "no complete step was recorded, so nothing is known of what a step waits for"
         steps = "spans of stage step"
@@ -63,9 +67,15 @@ def stage_wall(
         them = "it" if len(found.measured) == 1 else "them"
         because += f"; {' and '.join(found.measured)} as measured by delaying {them}"
     because, missing = because + found.because, (*missing, *found.missing)
-    return Wall(
+    wall = Wall(
         name, found.confidence, found.cost, symptom, because, evidence, missing,
         method=found.method,
+    )  # fmt: skip
+    if not (unseen := unseen_of(analysis, stages)):
+        return wall
+    return replace(
+        wall, confidence=WEAK, because=f"{because}; {unseen}", missing=(*missing, _ROWS),
+        at_most=found.cost.high + idle_share(analysis),
     )  # fmt: skip
 
 

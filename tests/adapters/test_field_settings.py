@@ -67,11 +67,13 @@ def test_no_setting_is_told_twice(framework: str) -> None:
 
 @pytest.mark.parametrize("framework", [f for f in FRAMEWORKS if f != "ray_trainer"])
 def test_every_wall_has_a_move(framework: str) -> None:
-    """But those that a framework is said to have no option against, and observability: what it does
+    """Of those that any framework has a move against, but those that it is said to have no option
+    against, and observability: what it does
     not keep, no option brings back."""
     without = settings_file(framework).get("without", [])
     walls = {setting["wall"] for setting in settings(framework)}
-    assert walls | {OBSERVABILITY, *without} == set(wall_names())
+    known = {setting["wall"] for one in FRAMEWORKS for setting in settings(one)}
+    assert walls | {*without} >= known - {OBSERVABILITY}
     assert walls.isdisjoint(without)
 
 

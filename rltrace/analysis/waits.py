@@ -13,14 +13,16 @@ _SHOWN = 5
 
 @dataclass(frozen=True)
 class Wait:
-    """One thing that was waited for, by the processes of one role. `process_s` adds up the waits of
-    all of them during the steady steps; `share` is that over the time that they had. `in_step`: the
-    steps themselves waited (in the lane that records them), so it is evidence of what holds them
-    up; back-pressure on work beside them is none."""
+    """One thing that was waited for, by the processes of one role, in so many `threads` (or tasks)
+    of them together. `process_s` adds up the waits of all of these during the steady steps; `share`
+    is that over the time that they had. `in_step`: the steps themselves waited (in the lane that
+    records them), so it is evidence of what holds them up; back-pressure on work beside them is
+    none."""
 
     name: str
     role: str
     processes: int
+    threads: int
     spans: int
     process_s: float
     share: float
@@ -34,7 +36,8 @@ def waits(run: Run, steps: Steps) -> tuple[Wait, ...]:
         return ()
     since, until = steady[0].start_ns, steady[-1].end_ns
     rows = run.ask(f"""
-        select coalesce(text, '?'), coalesce(role, ''), count(distinct process), count(*),
+        select coalesce(text, '?'), coalesce(role, ''), count(distinct process),
+               count(distinct (process, lane)), count(*),
                sum(least(end_ns, {until}) - greatest(s.start_ns, {since})) / 1e9 as process_s,
                bool_or((process, lane) in
                        (select (process, lane) from raw_spans where stage = {int(Stage.STEP)}))
@@ -44,6 +47,6 @@ def waits(run: Run, steps: Steps) -> tuple[Wait, ...]:
     """)
     window_s = (until - since) / 1e9
     return tuple(
-        Wait(name, role, n, spans, seconds, seconds / (n * window_s), in_step)
-        for name, role, n, spans, seconds, in_step in rows
+        Wait(name, role, n, threads, spans, seconds, seconds / (threads * window_s), in_step)
+        for name, role, n, threads, spans, seconds, in_step in rows
     )

@@ -166,9 +166,11 @@ def _composition(summary: Summary) -> Iterator[str]:
 
 def _waits(summary: Summary) -> Iterator[str]:
     for wait in summary.waits:
-        who = units.plural(wait.processes, wait.role or "process")
+        who, each = units.plural(wait.processes, wait.role or "process"), ""
+        if wait.threads > wait.processes:
+            who, each = f"{who} in {wait.threads} threads or tasks", " each"
         yield (
-            f"wait: {who} blocked on “{wait.name}” for {units.share(wait.share)} of the time "
+            f"wait: {who} blocked on “{wait.name}” for {units.share(wait.share)} of the time{each} "
             f"({units.plural(wait.spans, 'time')})."
         )
 

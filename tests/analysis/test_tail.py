@@ -79,6 +79,16 @@ def test_waits_are_by_name_and_role(synthetic: Any) -> None:
     assert wait.share == pytest.approx(waited / sum(s.step_s for s in steady))
 
 
+def test_threads_that_wait_have_the_time_of_each(tmp_path: Path) -> None:
+    steps = [(("step", n), 10 * n, 10 * n + 10) for n in range(6)]
+    held_up = [(Stage.WAIT, 10 * n, 10 * n + 6, thread) for n in range(6) for thread in range(4)]
+    waiting = process("actor", (Stage.ROLLOUT, 0, 60), *held_up)
+    run = run_of(tmp_path, process("driver", *steps), waiting)
+    (wait,) = waits(run, steps_of(run))
+    assert (wait.processes, wait.threads, wait.spans) == (1, 4, 24)
+    assert wait.share == pytest.approx(0.6)
+
+
 def cost_of(run: Run) -> OwnCost:
     """What recording cost it in its first 10 s."""
     return own_cost(run, read_activity(run), at(10))

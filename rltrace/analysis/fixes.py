@@ -9,7 +9,7 @@ from typing import Any
 
 from rltrace.analysis.ceiling import held
 from rltrace.analysis.differing import stated_settings
-from rltrace.analysis.playbook import Move, Setting, moves, settings_for
+from rltrace.analysis.playbook import Move, Setting, made_by_settings, moves, settings_for
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.stats.estimate import Estimate
 from rltrace.analysis.stats.student import t95
@@ -106,10 +106,11 @@ def fixes_for(
     current: Mapping[str, Any],
 ) -> tuple[Fix, ...]:
     """All moves against the walls that bind: those with a predicted gain first, then those that
-    nothing predicts, then those that gain nothing. What neither a setting makes nor anything
-    predicts is left out (but where the replay is off the run), and what changes a stage that was
-    not seen. `framework` is its name and version, `current` its settings as far as they are known:
-    what the run has already is not advised, nor an option that it lacks where it states all."""
+    nothing predicts, then those that gain nothing. What some framework's setting makes, and neither
+    this one's nor anything predicts, is left out (but where the replay is off the run), and what
+    changes a stage that was not seen. `framework` is its name and version, `current` its settings
+    as far as they are known: what the run has already is not advised, nor an option that it lacks
+    where it states all."""
     walls = ranking.binding
     names = [wall.name for wall in walls]
     stages = _stages(analysis, walls)
@@ -133,7 +134,8 @@ def fixes_for(
             continue
         known = settings_for(*framework, move)
         fix = _fix(analysis, move, known, predict, current)
-        if fix and (fix.setting or fix.goodput_gain is not None or (off and fix.lever)):
+        by_hand = not made_by_settings(move) or (off and fix is not None and fix.lever)
+        if fix and (fix.setting or fix.goodput_gain is not None or by_hand):
             found.setdefault((fix.move, fix.setting, fix.lever), fix)
     return tuple(sorted(found.values(), key=lambda fix: (_rank(fix), -fix.worth, fix.effort)))
 
@@ -179,7 +181,8 @@ def _fix(
     if move.lever == "lag_bound":  # below 1 actors wait for every update
         value = str(max(1, analysis.freshness.bound.sure))
     settings = not_yet(tuple(one for one in known if one.is_of(stated)), value, current)
-    if not settings and (not move.lever or any(not _is_amount(one.value) for one in known)):
+    by_hand = move.lever or not made_by_settings(move)
+    if not settings and (not by_hand or any(not _is_amount(one.value) for one in known)):
         return None
     found: Prediction | None = None
     gain: Estimate | None = None

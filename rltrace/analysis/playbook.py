@@ -113,6 +113,12 @@ def frameworks() -> Mapping[str, tuple[Setting, ...]]:
     return found
 
 
+def made_by_settings(move: Move) -> bool:
+    """Whether some framework has a setting that makes it."""
+    key = move.settings_of or move.wall, move.move
+    return any((s.wall, s.move) == key for known in frameworks().values() for s in known)
+
+
 def settings_for(framework: str, version: str, move: Move) -> tuple[Setting, ...]:
     """The settings that make a move in that version of a framework (empty: any), those of its
     default configuration first."""

@@ -31,9 +31,9 @@ def walls_section(verdict: Verdict) -> Section:
     left_out = unknown if len(unknown) >= _MANY_UNKNOWN else []
     shown = [wall for wall in verdict.walls if wall not in left_out]
     if not shown:
-        return Section("The eight walls", (f"None can be told: {verdict.because}. {_WOULD_TELL}",))
+        return Section("The walls", (f"None can be told: {verdict.because}. {_WOULD_TELL}",))
     return Section(
-        "The eight walls",
+        "The walls",
         (),
         Grid(columns, tuple(_wall(wall) for wall in shown)),
         (

@@ -40,7 +40,6 @@ def test_every_wall_has_a_move_and_every_move_is_whole() -> None:
     known = {(move.wall, move.move): move.lever for move in moves()}
     made = {(s.wall, s.move) for settings in frameworks().values() for s in settings}
     assert made <= known.keys()
-    assert {move for move, lever in known.items() if not lever} <= made  # or nothing makes it
 
 
 @pytest.mark.parametrize(

@@ -90,7 +90,7 @@ def counted(
     @alarm(kind, short)
     def count(analysis: RunAnalysis) -> Iterator[Said]:
         n, of = analysis.run.ask(query)[0]
-        if n and n > above * of:
+        if n and of and n > above * of:
             yield Said(
                 severity, says.format(n=f"{n:,}", of=f"{of:,}", share=f"{n / of:.0%}"), beside
             )

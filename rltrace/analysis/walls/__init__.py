@@ -1,4 +1,4 @@
-"""The eight walls: what can hold a job back, each a test on its trace.
+"""The walls: what can hold a job back, each a test on its trace.
 
 Their one currency is *cost*: the share of the run's goodput that the wall takes. Without a wall of
 cost c, useful tokens a second would be 1 / (1 - c) times what they are. A wall of stages takes

@@ -34,7 +34,11 @@ _FOUND: dict[str, Registered] = {}
 
 
 def register(name: str, *stages: Stage, part: bool = False) -> Callable[[Test], Test]:
-    """Makes a function the test of the wall `name`."""
+    """Makes a function the test of the wall `name`. Errors: `ValueError` where there is a wall of
+    that name, or of one of these stages."""
+    others = [one for one in _FOUND.values() if not one.part and not part]
+    if name in _FOUND or any({*one.stages} & {*stages} for one in others):
+        raise ValueError(f"there is a wall of that name or of these stages already: {name}")
 
     def kept(test: Test) -> Test:
         _FOUND[name] = Registered(name, stages, part, test)

@@ -1,4 +1,4 @@
-"""The top of a page: the verdict, what to do, the eight walls."""
+"""The top of a page: the verdict, what to do, the walls."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _unseen(summary: Summary) -> Html:
     return tag("p", prose(f"Not seen: {listed(names)}"), " (", where, ").", class_="facts")
 
 
-# --- what to do, and the eight walls: each prediction and cost is drawn into its row
+# --- what to do, and the walls: each prediction and cost is drawn into its row
 
 _WIDE, _HIGH = 190.0, 22.0
 

@@ -13,8 +13,17 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rltrace.sync.bench.models import Model, Weights, digest
-from rltrace.sync.bench.ways import OTHER_BITS, Crowd, Receivers, Sender, Setting, Way
+from benchmarks.sync_peers.way import (
+    OTHER_BITS,
+    Crowd,
+    Model,
+    Receivers,
+    Sender,
+    Setting,
+    Way,
+    Weights,
+    digest,
+)
 
 if TYPE_CHECKING:
     from rltrace.sync.flat import Entry

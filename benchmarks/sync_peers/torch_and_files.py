@@ -15,8 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from rltrace.sync.bench.models import Weights
-from rltrace.sync.bench.ways import Receive, Sender, Setting, Way
+from benchmarks.sync_peers.way import Receive, Sender, Setting, Way, Weights
 
 _PATIENCE = timedelta(seconds=300)
 

@@ -10,8 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from rltrace.sync.bench.models import Weights
-from rltrace.sync.bench.ways import Receive, Sender, Setting, Way
+from benchmarks.sync_peers.way import Receive, Sender, Setting, Way, Weights
 
 _FILE = "workers/rollout/vllm_rollout/bucketed_weight_transfer.py"
 _BUCKET_MB = 512  # its own default; each tensor has to fit in one

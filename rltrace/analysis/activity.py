@@ -10,7 +10,6 @@ import numpy as np
 import pyarrow as pa
 
 from rltrace.analysis.background import find_background
-from rltrace.analysis.columns import columns, numbered
 from rltrace.analysis.intervals import (
     Intervals,
     Ints,
@@ -24,6 +23,7 @@ from rltrace.analysis.intervals import (
     union,
     without,
 )
+from rltrace.trace.query_columns import columns, numbered
 from rltrace.trace.run import Run
 from rltrace.trace.vocabulary import Stage, stage_of
 

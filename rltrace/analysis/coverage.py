@@ -9,9 +9,11 @@ from typing import Any
 
 from rltrace.analysis.activity import TABLE_OF, Activity, OpenSpan
 from rltrace.analysis.run_analysis import RunAnalysis
+from rltrace.analysis.steps import step_errors
 from rltrace.hooks.recorder import COUNTED
 from rltrace.trace.damage import Damaged, damaged
 from rltrace.trace.dropped import Dropped
+from rltrace.trace.ends import read_ends
 from rltrace.trace.liveness import is_brought
 from rltrace.trace.run import Run
 from rltrace.trace.run_dir import (
@@ -108,7 +110,7 @@ def coverage(analysis: RunAnalysis) -> Coverage:
             for stage, symbol in STAGE_SYMBOLS.items()
             if stage not in activity.spans_of_stage and stage not in activity.from_tables
         ),
-        in_progress=_in_progress(run, activity.open_spans, analysis.until_ns),
+        in_progress=_in_progress(run, _going_on(analysis), analysis.until_ns),
         problems=_problems([p for p in run.problems if not _is_reason(p)], run)
         + _in_background(run, activity),
         stopped=_stopped(run),
@@ -134,6 +136,19 @@ def _reason(run: Run, stage: Stage) -> str:
     if stage is Stage.ENV and run.ask(told):
         return "no span of its own; trajectories state their tool time"
     return "no hook or span recorded it; the job may have no such stage"
+
+
+def _going_on(analysis: RunAnalysis) -> tuple[OpenSpan, ...]:
+    """The open spans, but for those of steps that an exception ended, and of processes that the job
+    itself ended."""
+    run, errors = analysis.run, step_errors(analysis.run)
+    ended = {start for number, start in analysis.steps.in_progress if number in errors}
+    asked = {number for number, end in read_ends(run.path, run.processes).items() if end.asked}
+    return tuple(
+        span
+        for span in analysis.activity.open_spans
+        if span.process not in asked and not (span.stage is Stage.STEP and span.start_ns in ended)
+    )
 
 
 def _in_progress(

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from rltrace.analysis.columns import alike, columns
 from rltrace.analysis.intervals import Columns, Ints, places
 from rltrace.analysis.steps import Steps
+from rltrace.trace.query_columns import alike, columns
 from rltrace.trace.run import Run
 from rltrace.trace.vocabulary import Fate
 

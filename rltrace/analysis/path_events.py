@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from rltrace.analysis.activity import Activity
-from rltrace.analysis.columns import columns
 from rltrace.analysis.followed import Followed
 from rltrace.analysis.intervals import Columns, Ints, joined, of_spans, places, union
+from rltrace.trace.query_columns import columns
 from rltrace.trace.run import Run
 from rltrace.trace.vocabulary import Stage, SyncRole
 

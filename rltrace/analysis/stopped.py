@@ -10,10 +10,10 @@ from __future__ import annotations
 import numpy as np
 
 from rltrace.analysis.chains import MOVES
-from rltrace.analysis.columns import columns
 from rltrace.analysis.framework import framework_of
 from rltrace.analysis.intervals import Floats, Intervals, Ints, of_spans, union
 from rltrace.analysis.whatif.workload import AT_ONCE, GOES_ON
+from rltrace.trace.query_columns import columns
 from rltrace.trace.run import Run
 from rltrace.trace.vocabulary import Stage, SyncRole
 

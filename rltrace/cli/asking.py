@@ -61,7 +61,7 @@ def whatif(
     pairs = levers.moves(moves)
     found_wrong, walls, source = _whatif_source(run, stages, steps, last)
     alarms = [alarm.says for alarm in found_wrong if alarm.forbids]
-    beside = [alarm.says for alarm in found_wrong if alarm.beside]
+    beside = [alarm.says for alarm in found_wrong if alarm.beside and alarm.kind == "stall"]
     if alarms and not pairs and not as_json:
         raise RltraceError(whatif_section.unwell(alarms), CANNOT_TELL)
     base = predict.baseline(source)

@@ -35,7 +35,7 @@ def runs(context: click.Context, parameter: click.Parameter, typed: str) -> list
 def questions(
     context: click.Context, parameter: click.Parameter, typed: str
 ) -> list[CompletionItem]:
-    from rltrace.analysis.named_queries import named_queries
+    from rltrace.report.named_queries import named_queries
 
     if typed.startswith("@"):
         return [

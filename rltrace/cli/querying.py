@@ -20,7 +20,7 @@ from rltrace.trace.errors import WrongUsage
 from rltrace.trace.sampled import only_some
 
 if TYPE_CHECKING:
-    from rltrace.analysis.named_queries import NamedQuery
+    from rltrace.report.named_queries import NamedQuery
     from rltrace.trace.run import Run
 
 _MOST_WORDS = 2
@@ -97,13 +97,13 @@ def _reads_as_query(word: str) -> bool:
 
 
 def _named(name: str) -> NamedQuery:
-    from rltrace.analysis.named_queries import named_query
+    from rltrace.report.named_queries import named_query
 
     return named_query(name)
 
 
 def _list(words: tuple[str, ...], as_json: bool) -> None:
-    from rltrace.analysis.named_queries import named_queries
+    from rltrace.report.named_queries import named_queries
 
     if words:
         raise WrongUsage(f"--list lists all queries: leave out {words[0]!r}")

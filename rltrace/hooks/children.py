@@ -2,8 +2,8 @@
 
 Only the parent knows: a worker that was sent SIGKILL says nothing any more, and one that its parent
 ended by `terminate()` in the middle of its work is none that was lost. Told are processes that a
-signal ended, and those that were sent one; each is a line of `ends/<who>.jsonl`. Of an exception a
-process tells itself.
+signal or an exit code above 0 ended, and those that were sent one; each is a line of
+`ends/<who>.jsonl`. Of an exception a process tells itself.
 """
 
 from __future__ import annotations
@@ -87,8 +87,8 @@ def _learning(method: Callable[..., Any]) -> Callable[..., Any]:
         result = method(self, *args, **kwargs)
         try:
             code = self.returncode
-            if known is None and code is not None and code < 0:
-                _tell(self.pid, -code, asked=False)
+            if known is None and code:
+                _tell(self.pid, max(0, -code), asked=False, code=max(0, code))
         except Exception as error:  # the job goes on
             if from_outside(error):
                 raise
@@ -97,8 +97,9 @@ def _learning(method: Callable[..., Any]) -> Callable[..., Any]:
     return learn
 
 
-def _tell(pid: int, number: int, asked: bool) -> None:
+def _tell(pid: int, number: int, asked: bool, code: int = 0) -> None:
     recorder = recording.active()
     if recorder is not None:
         line = {"pid": pid, "signal": number, "asked": asked, "monotonic_ns": monotonic_ns()}
+        line |= {"code": code} if code else {}
         append_line(f"{recorder.run_dir}/{ENDS}/{recorder.who}.jsonl", line)

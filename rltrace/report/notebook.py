@@ -29,7 +29,7 @@ class Run(trace.Run):
 
     def query(self, name: str) -> duckdb.DuckDBPyRelation:
         """A query of the pack (docs/queries.md): `run.query("@lag_histogram").df()`."""
-        from rltrace.analysis.named_queries import named_query
+        from rltrace.report.named_queries import named_query
 
         return self.sql(named_query(name).sql)
 

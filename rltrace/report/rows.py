@@ -22,7 +22,7 @@ from rltrace.trace.refused import failed, first_line
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from rltrace.analysis.named_queries import NamedQuery
+    from rltrace.report.named_queries import NamedQuery
 
 MOST_SHOWN_ROWS = 200
 """A terminal shows this many rows; `--json` and `--csv` give all."""

@@ -38,8 +38,10 @@ def headline(summary: Summary) -> str:
     names = listed([wall.name for wall in found.binding])
     cost = units.share(found.first.cost.share)
     if found.untold:
-        each = "each take about" if len(found.binding) > 1 else "takes"
-        return f"{names} {each} {cost} of the goodput; {listed(found.untold)} cannot be told"
+        several = f"walls (each {cost}" if len(found.binding) > 1 else f"wall ({cost}"
+        return (
+            f"{names} may be the {several} of the goodput): {listed(found.untold)} cannot be told"
+        )
     if len(found.binding) > 1:
         verb = "are" if found.confidence == LIKELY else "may be"
         return f"{names} {verb} the walls: each takes about {cost} of the goodput"

@@ -25,7 +25,8 @@ _WOULD_TELL = "`rltrace report --json` has what would tell each."
 
 def walls_section(verdict: Verdict) -> Section:
     columns = (
-        Column("wall"), Column("costs", right=True), Column("95 %", right=True), Column(""),
+        Column("wall"), Column("costs", right=True), Column("95 %", right=True),
+        Column("how sure"),
     )  # fmt: skip
     unknown = [wall for wall in verdict.walls if not wall.cost.known]
     left_out = unknown if len(unknown) >= _MANY_UNKNOWN else []
@@ -187,7 +188,7 @@ def why_no_fix(verdict: Verdict) -> str:
         return ""
     return (
         f"no fix is known: no move against {against(verdict)} has a setting in this job, or could "
-        "be predicted in a replay of it; `rltrace whatif` says what can"
+        "be predicted in a replay of it"
     )
 
 

@@ -17,14 +17,15 @@ REASONS = ("memory", "node", "process")
 
 @dataclass(frozen=True)
 class End:
-    """How a process ended: by `signal` (0: by itself, or nobody knows), which its parent sent where
-    it was `asked` (not where it had died of another). `why` is what Ray said of an actor whose end
-    nobody of the job wanted: "memory" (Ray ended it as memory ran out), "node" (its node died) or
-    "process" (it died itself)."""
+    """How a process ended: with exit `code`, by `signal` (0: by itself, or nobody knows), which its
+    parent sent where it was `asked` (not where it had died of another). `why` is what Ray said of
+    an actor whose end nobody of the job wanted: "memory" (Ray ended it as memory ran out), "node"
+    (its node died) or "process" (it died itself)."""
 
     signal: int
     asked: bool
     why: str = ""
+    code: int = 0
 
 
 def read_ends(run: Path, processes: Iterable[Process]) -> dict[int, End]:
@@ -33,6 +34,7 @@ def read_ends(run: Path, processes: Iterable[Process]) -> dict[int, End]:
     known = _Known(processes)
     signals: dict[int, tuple[list[int], list[int]]] = {}  # that it was sent, and that it died of
     why: dict[int, str] = {}
+    codes: dict[int, int] = {}
     for path in own_files(run / ENDS, ".jsonl")[0]:
         speaker = known.speakers.get(path.stem)
         if speaker is None:
@@ -47,13 +49,16 @@ def read_ends(run: Path, processes: Iterable[Process]) -> dict[int, End]:
             if number_of is None:
                 continue
             signals.setdefault(number_of, ([], []))[not asked].append(number)
+            if isinstance(code := told.get("code"), int):
+                codes[number_of] = code
             if told.get("why") in REASONS:
                 why[number_of] = str(told["why"])
     found = {}
     for number_of, (sent, died_of) in signals.items():
         seen = [number for number in died_of if number]
         asked = bool(sent) and (not seen or seen[-1] in sent)
-        found[number_of] = End([0, *filter(None, sent), *seen][-1], asked, why.get(number_of, ""))
+        signal = [0, *filter(None, sent), *seen][-1]
+        found[number_of] = End(signal, asked, why.get(number_of, ""), codes.get(number_of, 0))
     return found
 
 

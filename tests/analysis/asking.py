@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rltrace.testing.inside.analysis import named_query
+from rltrace.testing.inside.report import named_query
 from rltrace.testing.inside.trace import Run
 
 

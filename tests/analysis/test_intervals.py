@@ -9,7 +9,6 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from rltrace.analysis.columns import numbered
 from rltrace.analysis.intervals import (
     Intervals,
     Nested,
@@ -21,6 +20,7 @@ from rltrace.analysis.intervals import (
     union,
 )
 from rltrace.testing.inside.analysis import intervals, mapped
+from rltrace.trace.query_columns import numbered
 
 UNTIL = 60
 

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 import rltrace
-from rltrace.analysis.named_queries import named_queries, named_query
 from rltrace.testing import at, between, process, run_of, stating
 from rltrace.testing.inside.analysis import summarize
+from rltrace.testing.inside.report import named_queries, named_query
 from rltrace.testing.inside.trace import (
     Fate,
     Finish,

@@ -147,10 +147,10 @@ def test_how_a_worker_ended_is_known(job: RunJob, way: str, end: str, ended: End
     (left,) = activity.open_spans
     assert left.name == "generate"
     alarms = {one.kind: one.says for one in RunAnalysis(run).health.alarms}
-    assert set(alarms) == (set() if ended.asked else {"lost process", "killed process"})
+    assert set(alarms) == (set() if ended.asked else {"lost process", "failed process"})
     if not ended.asked:
-        assert f"(pid {run.processes[left.process].pid} on " in alarms["killed process"]
-        assert "SIGKILL" in alarms["killed process"]
+        assert f"(pid {run.processes[left.process].pid} on " in alarms["failed process"]
+        assert "SIGKILL" in alarms["failed process"]
 
 
 BY_EXCEPTION = """

@@ -339,7 +339,7 @@ def test_who_ended_an_actor_is_known_and_errors_are_rays_own(job: RunJob) -> Non
     assert ends == {"asked": killed_by_job, "dies": died, "first": killed_by_job}
     alarms = {one.kind: one.says for one in RunAnalysis(run).health.alarms}
     assert "Rollout" in alarms["lost process"]
-    assert f"(pid {pids['dies']} on " in alarms["killed process"]
+    assert f"(pid {pids['dies']} on " in alarms["failed process"]
 
 
 OUT_OF_MEMORY = """1 worker(s) were killed due to the node running low on memory. Memory on the node

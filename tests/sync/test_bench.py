@@ -21,8 +21,17 @@ from safetensors.numpy import save_file
 from benchmarks.sync_peers import PEERS
 from benchmarks.sync_peers.torch_and_files import GlooPerTensor, Saved
 from rltrace.cli import main
-from rltrace.sync.bench.ways import Crowd, Setting
-from rltrace.testing.inside.sync import OWN, Round, Row, Slots, measure, measuring, model_of
+from rltrace.testing.inside.sync import (
+    OWN,
+    Crowd,
+    Round,
+    Row,
+    Setting,
+    Slots,
+    measure,
+    measuring,
+    model_of,
+)
 from rltrace.testing.inside.sync import models_digest as digest
 from rltrace.testing.inside.trace import RltraceError
 from tests.patience import PATIENCE_S

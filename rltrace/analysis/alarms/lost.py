@@ -5,12 +5,13 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 
-from rltrace.analysis.alarms.alarm import NAMED, STALL_TIMES, Said, alarm, grave, note
+from rltrace.analysis.alarms.alarm import STALL_TIMES, Said, alarm, grave, note
 from rltrace.analysis.coverage import known_until
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.stalls import usual_step_s
 from rltrace.trace.ends import End, read_ends
 from rltrace.trace.processes import Process
+from rltrace.trace.run import Run
 from rltrace.trace.run_dir import PROCESS_FAILED
 from rltrace.trace.vocabulary import Stage
 
@@ -49,44 +50,46 @@ def lost(analysis: RunAnalysis) -> Iterator[Said]:
 
 @alarm("failed process", "a process failed")
 def failed(analysis: RunAnalysis) -> Iterator[Said]:
-    """Processes that an exception ended. The job's own says how the job ended."""
-    processes = {process.who: process for process in analysis.run.processes}
+    """Processes that an exception, an exit code or a signal ended which nobody of the job had sent:
+    the kernel where memory ran out, a person, a fault of their own. It is grave where the job went
+    on without one for longer than usual steps; the job's own process says how the job ended."""
+    run = analysis.run
+    ends, errors = read_ends(run.path, run.processes), _exceptions(run)
+    at_work = {s.process: s for s in analysis.activity.open_spans if s.stage not in _NO_HANG}
     usual_ns = 1e9 * usual_step_s(analysis.steps, analysis.breakdown)
-    for problem in analysis.run.problems:
-        process = processes.get(str(problem.get("who")))
-        if problem.get("what") != PROCESS_FAILED or process is None:
+    last_ns = dict(
+        run.ask("select process, max(greatest(start_ns, end_ns)) from raw_spans group by process")
+    )
+    for process in run.processes:
+        end, error = ends.get(process.number, End(0, False)), errors.get(process.who, "")
+        how = error or _by(end) if error or not end.asked else ""
+        if not how or process.pid == run.meta.get("command_pid"):
             continue
-        if process.pid == analysis.run.meta.get("command_pid"):
-            continue
-        says = f"{_who(process)} failed: {problem.get('detail')}"
-        real_ns = problem.get("real_ns")
-        left_ns = analysis.activity.last_ns - real_ns if isinstance(real_ns, int) else 0
-        if left_ns > STALL_TIMES * usual_ns:
+        inside = at_work.get(process.number)
+        says = f"{_who(process)} {how}{f' in “{inside.name}”' if inside else ''}"
+        since_ns = last_ns.get(process.number, analysis.activity.last_ns)
+        left_ns = analysis.activity.last_ns - since_ns
+        if any(_takes_over(other, process, since_ns) for other in run.processes):
+            yield note(f"{says}, and was started again")
+        elif left_ns > STALL_TIMES * usual_ns:
             yield grave(f"{says}; the job went on without it for {left_ns / 1e9:.0f} s")
         else:
             yield note(says)
 
 
-@alarm("killed process", "a process was killed")
-def killed(analysis: RunAnalysis) -> Iterator[Said]:
-    """Processes that a signal ended which nobody of the job had sent: the kernel where memory ran
-    out, a person, a fault of their own."""
-    run, activity = analysis.run, analysis.activity
-    ends = read_ends(run.path, run.processes)
-    at_work = {s.process: s for s in activity.open_spans if s.stage not in _NO_HANG}
-    named = []
-    for process in run.processes:
-        end = ends.get(process.number, End(0, False))
-        if end.asked or not (end.signal in _DEADLY or end.why):
-            continue
-        inside = at_work.get(process.number)
-        where = f" in “{inside.name}”" if inside is not None else ""
-        named.append(f"{_who(process)} {_by(end)}{where}")
-    if not named:
-        return
-    n, shown = len(named), ", ".join(named[:NAMED]) + " …" * (len(named) > NAMED)
-    what = "process of the job was" if n == 1 else "processes of the job were"
-    yield note(f"{n} {what} killed: {shown}")
+def _takes_over(other: Process, process: Process, since_ns: int) -> bool:
+    """Whether it began after the end of one whose place it has."""
+    actor = process.facts.get("actor_id")
+    same = process.role and (other.role, other.rank) == (process.role, process.rank)
+    return (
+        bool(same or (actor and other.facts.get("actor_id") == actor)) and other.start_ns > since_ns
+    )
+
+
+def _exceptions(run: Run) -> dict[str, str]:
+    """By process what exception ended it."""
+    told = (problem for problem in run.problems if problem.get("what") == PROCESS_FAILED)
+    return {str(one.get("who")): f"failed: {one.get('detail')}" for one in told}
 
 
 def _who(process: Process) -> str:
@@ -95,8 +98,13 @@ def _who(process: Process) -> str:
 
 
 def _by(end: End) -> str:
+    """How a process ended that was not asked to; empty: well, or nobody knows."""
     if end.why == "memory":
-        return "by Ray, as the memory of its node ran out"
+        return "was killed by Ray, as the memory of its node ran out"
     if end.why:
-        return "with its node" if end.why == "node" else "(Ray does not say by whom)"
-    return f"by {signal.Signals(end.signal).name}"
+        return "was killed " + (
+            "with its node" if end.why == "node" else "(Ray does not say by whom)"
+        )
+    if end.signal in _DEADLY:
+        return f"was killed by {signal.Signals(end.signal).name}"
+    return f"failed with exit code {end.code}" if end.code else ""

@@ -86,7 +86,11 @@ def attribute(
         method = PROBE if put_right else EXPOSED if analysis.followed is None else PATH
         sure = cost.half_width <= max(_SHARP, cost.share / 2)
         if method == EXPOSED and analysis.overlap_known:
-            upper = share_of_steps(_at_most_s(analysis, stages) * part, analysis.steps_s)
+            most_s = np.maximum(_at_most_s(analysis, stages), lost_s(analysis, stages))
+            if analysis.composition is not None and analysis.composition.beside:
+                # Of several that go on by themselves nobody knows how many each step needs.
+                most_s = np.maximum(most_s, held_up_s(analysis, stages))
+            upper = share_of_steps(most_s * part, analysis.steps_s)
             sure &= upper.share <= cost.share + ALIKE
             cost = replace(cost, high=max(cost.high, upper.high))
         sure |= not put_right and _is_confirmed(analysis, stages)

@@ -31,9 +31,9 @@ def rollout(analysis: RunAnalysis) -> Wall:
     evidence = [*exposed_figures(analysis, _STAGES), *_of_engines(analysis, token_s)]
     slots = analysis.tail.slots
     full = slots is not None and slots.used_share.mean >= _FULL
-    symptom = "the learner waits while engines generate"
+    symptom = "the step waits while engines generate"
     if full:
-        symptom = "engines are busy and full, the learner waits for samples"
+        symptom = "engines are busy and full, the step waits for samples"
     return stage_wall(
         analysis, ROLLOUT, symptom, _STAGES, evidence, missing,
         part=1 - of_tail, but=_OF_TAIL if of_tail >= _WORTH_A_WORD else "",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rltrace.analysis.coverage import NOT_LOGGED
 from rltrace.analysis.run_analysis import RunAnalysis
@@ -96,6 +96,11 @@ def rank(analysis: RunAnalysis) -> Ranking:
     if uncovered > max(cost, BINDS):
         where, would_tell = _idle(analysis, uncovered, unknown)
         return nothing(f"{where}, more than any wall costs", would_tell)
+    between_s = steps.between_s
+    outside = between_s / (between_s + float(analysis.steps_s.sum()))
+    if outside > max(cost * (1 - outside), BINDS):
+        where = f"{100 * outside:.0f} % of the time passes between the steps{_mostly(analysis)}"
+        return nothing(f"{where}, more than any wall costs", "steps that hold all that recurs")
     other, beside = _of_no_wall(analysis)
     if beside > max(cost, BINDS):
         where = f"{100 * beside:.0f} % of the step is {word(other)}, which is none of the walls"
@@ -122,16 +127,27 @@ def rank(analysis: RunAnalysis) -> Ranking:
         share = f"{100 * cost:.0f} % of the step is generation or scoring"
         return nothing(f"{share}, which the log has in one figure", _OVERLAP)
     near = tuple(w for w in known[1:] if w.cost.share >= max(BINDS, cost - ALIKE))
+    confidence = WEAK if hidden else _confidence(analysis, first, near, known)
+    if not hidden and (as_dear := _as_dear(first, known[1:], near)):
+        first = replace(first, because=first.because + as_dear)
     return Ranking(
         walls=ranked,
         first=first,
         co_walls=near,
-        confidence=WEAK if hidden else _confidence(analysis, first, near, known),
+        confidence=confidence,
         balanced=False,
         because=first.because,
         would_tell=(*first.missing, *tells, *(() if analysis.overlap_known else (_OVERLAP,))),
         untold=tuple(wall.name for wall in hidden),
     )
+
+
+def _mostly(analysis: RunAnalysis) -> str:
+    """The stage that takes the most time of the run beside the steps."""
+    parts = () if analysis.cascade is None else analysis.cascade.seconds
+    stages = {word(stage) for stage in Stage}
+    names = [part.reason for part in parts if part.reason in stages and not part.in_steps]
+    return f", mostly in {names[0]}" if names else ""
 
 
 def _at_most(wall: Wall, found: list[Wall]) -> float:
@@ -192,6 +208,13 @@ def _confidence(
     behind = [wall for wall in known[1:] if wall not in near]
     ahead = all(first.cost.share - w.cost.share > _apart(first, w) for w in behind)
     return LIKELY if ahead and first.confidence == LIKELY else WEAK
+
+
+def _as_dear(first: Wall, others: list[Wall], near: tuple[Wall, ...]) -> str:
+    """Which walls that do not bind may cost as much as the first."""
+    behind = (w for w in others if w.name not in {n.name for n in near})
+    names = [w.name for w in behind if first.cost.share - w.cost.share <= _apart(first, w)]
+    return f"; {' and '.join(names)} may cost as much" if names else ""
 
 
 def _apart(one: Wall, other: Wall) -> float:

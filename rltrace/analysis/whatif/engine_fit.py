@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rltrace.analysis.columns import alike, numbered
 from rltrace.analysis.intervals import Ints
 from rltrace.analysis.lanes import levels, usual_most
 from rltrace.analysis.order_statistics import Floats
 from rltrace.analysis.whatif.workload import Engine
+from rltrace.trace.query_columns import alike, numbered
 
 _VARIES = 0.05  # of the running sequences, below which their part of the pace cannot be told
 _WAVES = 0.1  # part of a batch that begins late, from which on it comes in waves

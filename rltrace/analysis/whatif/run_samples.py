@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rltrace.analysis.columns import alike, columns, numbered
 from rltrace.analysis.intervals import Bools, Ints
 from rltrace.analysis.lanes import levels
 from rltrace.analysis.order_statistics import Floats
 from rltrace.analysis.steps import Steps
 from rltrace.analysis.whatif.engine_fit import Sequences
 from rltrace.analysis.whatif.workload import Batch
+from rltrace.trace.query_columns import alike, columns, numbered
 from rltrace.trace.vocabulary import Fate
 
 if TYPE_CHECKING:

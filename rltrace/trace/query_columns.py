@@ -6,9 +6,11 @@ import math
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
-from rltrace.analysis.intervals import Ints
 from rltrace.trace.run import Run
+
+Ints = NDArray[np.int64]
 
 _FEW = 32  # values that are looked for one by one in less time than rows are sorted
 

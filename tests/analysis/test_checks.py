@@ -76,6 +76,22 @@ def test_where_most_of_the_step_is_no_walls_nothing_is_said_to_bind_or_not(
     assert [wall.name for wall in bound.binding] == [ROLLOUT]
 
 
+def test_where_most_of_the_time_is_between_the_steps_no_wall_binds(tmp_path: Path) -> None:
+    def driver(rest_s: float) -> Process:
+        spans: list[tuple[Any, ...]] = []
+        for n in range(6):
+            at = (2 + rest_s) * n
+            spans += [(("step", n), at, at + 2), (Stage.ROLLOUT, at, at + 1.5)]
+            spans += [(Stage.TRAIN, at + 1.5, at + 2), (Stage.EVAL, at + 2, at + 2 + rest_s)]
+        return process("driver", *spans)
+
+    found = summary_of(tmp_path / "most", driver(8)).verdict
+    assert (found.first, found.balanced) == (None, False)
+    assert "77 % of the time passes between the steps, mostly in eval" in found.because
+    some = summary_of(tmp_path / "some", driver(0.5)).verdict
+    assert [wall.name for wall in some.binding] == [ROLLOUT]
+
+
 def test_of_several_walls_each_is_told_by_its_name(tmp_path: Path) -> None:
     summary = summary_of(tmp_path / "walls", job(rollout=5, train=5))
     said = list(evidence(summary))

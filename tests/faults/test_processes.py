@@ -168,7 +168,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize(
-    ("way", "end"), [("fork", ""), ("fork", "time.sleep(0.5); worker.terminate()"), ("spawn", "")]
+    ("way", "end"), [("fork", "time.sleep(0.5); worker.terminate()"), ("spawn", "")]
 )
 def test_a_worker_that_an_exception_ended_is_named(job: RunJob, way: str, end: str) -> None:
     program = BY_EXCEPTION.replace("{way}", way).replace("{end}", end)
@@ -180,6 +180,15 @@ def test_a_worker_that_an_exception_ended_is_named(job: RunJob, way: str, end: s
     (alarm,) = RunAnalysis(rltrace.open_run(done.run_path)).health.alarms
     assert alarm.kind == "failed process"
     assert "KeyError at " in alarm.says
+
+
+def test_a_worker_that_ended_with_a_code_is_named(job: RunJob) -> None:
+    program = BY_EXCEPTION.replace('raise KeyError("x")', "pass\n    import os; os._exit(3)")
+    program = "import rltrace" + program.replace("{way}", "fork").replace("{end}", "") + AFTERWARDS
+    done = job(sys.executable, "{script}", program=program)
+    (alarm,) = RunAnalysis(rltrace.open_run(done.run_path)).health.alarms
+    assert alarm.kind == "failed process"
+    assert "exit code 3" in alarm.says
 
 
 def test_what_ended_the_job_is_named(job: RunJob) -> None:

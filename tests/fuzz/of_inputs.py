@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import rltrace
 from rltrace.testing.inside.analysis import (
     Constants,
-    named_queries,
     plan,
     read_baseline,
     read_stages,
@@ -17,7 +16,7 @@ from rltrace.testing.inside.analysis import (
     spec_of,
     write_baseline,
 )
-from rltrace.testing.inside.report import torch_profile
+from rltrace.testing.inside.report import named_queries, torch_profile
 from rltrace.testing.inside.run import FILE, read_settings
 from rltrace.testing.inside.trace import only_asks
 from tests.fuzz.target import Target, costly, modules, put, reading

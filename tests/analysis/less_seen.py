@@ -141,9 +141,8 @@ def without_process(role: str) -> Change:
 def changed(run: Path, to: Path, change: Change) -> Path:
     """The run with less in it, at `to`."""
     shutil.copytree(run, to)
-    whose = {
-        one["who"]: f"{one['role']}-{one['rank']}" for one in map(_parsed, to.glob("process/*"))
-    }
+    told = [json.loads(path.read_text()) for path in to.glob("process/*")]
+    whose = {one["who"]: f"{one['role']}-{one['rank']}" for one in told}
     for path in to.glob("*/*.arrows"):
         rows = ipc.open_stream(path.read_bytes()).read_all()
         who = path.name.rsplit(".", 2)[0]
@@ -154,10 +153,6 @@ def changed(run: Path, to: Path, change: Change) -> Path:
             with ipc.new_stream(path, rows.schema) as segment:
                 segment.write_table(left)
     return to
-
-
-def _parsed(path: Path) -> dict[str, Any]:
-    return dict(json.loads(path.read_text()))
 
 
 NEEDED = {"spans": {"start_ns", "end_ns", "name", "stage", "lane"}, "samples": {"time_ns"}}

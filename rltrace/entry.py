@@ -6,6 +6,7 @@ imported. Nothing that a command needs is imported before.
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 
@@ -68,6 +69,7 @@ def ended(command: Callable[[], object], interrupt: Any = None) -> NoReturn:
 
 
 def _command() -> object:
+    gc.set_threshold(50_000, 20, 20)  # what a command makes it needs: looked through less often
     from rltrace.cli import main as commands
 
     return commands.main(prog_name="rltrace", standalone_mode=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -23,6 +23,7 @@ from rltrace.analysis.intervals import (
     union,
     without,
 )
+from rltrace.trace.frozen import frozen
 from rltrace.trace.query_columns import columns, numbered
 from rltrace.trace.run import Run
 from rltrace.trace.vocabulary import Stage, stage_of
@@ -33,7 +34,7 @@ TABLE_OF = {Stage.ROLLOUT: "trajectories", Stage.REWARD: "rewards", Stage.SYNC: 
 """The table whose rows are the work of a stage, where it has no spans."""
 
 
-@dataclass(frozen=True)
+@frozen
 class OpenSpan:
     """A span that began and did not end: work in progress, a hang, or a process that was killed.
     `last_sign_ns` is the last moment at which its process is known to have lived (Unix ns)."""
@@ -45,7 +46,7 @@ class OpenSpan:
     last_sign_ns: int
 
 
-@dataclass(frozen=True)
+@frozen
 class Activity:
     """Who was in which stage when.
 

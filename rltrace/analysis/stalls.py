@@ -9,7 +9,7 @@ tell which.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from rltrace.analysis.chains import Seconds
 from rltrace.analysis.generating import FEWEST_ALIKE, held_against
 from rltrace.analysis.stages import Breakdown
 from rltrace.analysis.steps import Steps
+from rltrace.trace.frozen import frozen
 from rltrace.trace.vocabulary import Stage
 
 _LEAST_STALL_S = 0.1
@@ -31,7 +32,7 @@ _FEW = 10
 _MOST_SHARE = 0.5
 
 
-@dataclass(frozen=True)
+@frozen
 class Stalls:
     """`places` of the steps that stalled in `Steps.windows`. They took `took_s` seconds where
     `usual_s` are usual, which is `lost_share` of the time of the steps after warm-up. `stage` has

@@ -3,31 +3,24 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from rltrace.analysis.stats.spread import Spread, spread, spread_of
+from rltrace.analysis.order_statistics import Floats
+from rltrace.analysis.stats.spread import Spread, spread
 from rltrace.analysis.steps import Steps
+from rltrace.trace.frozen import frozen
 from rltrace.trace.run import Run
 from rltrace.trace.tables import Tables
 from rltrace.trace.vocabulary import Phase, Stage, SyncRole, Transport, named
 
 _GB = 1e9
-_ROWS = """(
-    select *, case when version >= 0 then version else -start_ns end as number,
-           end_ns - greatest(start_ns, coalesce(
-               max(end_ns) over (partition by case when version >= 0 then version else -start_ns end
-                   order by start_ns rows between unbounded preceding and 1 preceding),
-               start_ns)) as added_ns
-    from raw_syncs where start_ns > 0 and end_ns >= start_ns)"""
-# Rows of an unknown version are each an update of their own. `added_ns` is how much a row prolongs
-# the union of those that began before it.
 _BYTES = f"""coalesce(sum(bytes) filter (role = {int(SyncRole.SOURCE)} and bytes >= 0),
                      max(bytes) filter (bytes >= 0))"""
 
 
-@dataclass(frozen=True)
+@frozen
 class Participants:
     """All participants of one role; each figure is of one of them in one update. GB/s is mean bytes
     over mean seconds, of those that say how many bytes they moved."""
@@ -41,7 +34,7 @@ class Participants:
     gb_per_s: float
 
 
-@dataclass(frozen=True)
+@frozen
 class Syncs:
     """The weight updates that began within the steady steps, `updates` of the `recorded` in the
     whole run. `update_s` is how long any participant was at work in one (the union of their
@@ -60,7 +53,7 @@ class Syncs:
     phases: tuple[tuple[str, Spread], ...]
 
 
-@dataclass(frozen=True)
+@frozen
 class Update:
     """One weight update: its version (-1: unknown), when it began (Unix ns), how long any process
     was at work on it, and its bytes (-1: unknown)."""
@@ -76,37 +69,45 @@ def updates_of(run: Tables) -> tuple[Update, ...]:
     rows = run.ask(f"""
         select case when number >= 0 then number else -1 end, min(start_ns),
                sum(greatest(added_ns, 0)) / 1e9, coalesce({_BYTES}, -1)::bigint
-        from {_ROWS} group by number order by 2
+        from sync_rows group by number order by 2
     """)
     return tuple(Update(*row) for row in rows)
 
 
 def syncs(run: Run, steps: Steps) -> Syncs | None:
     """The weight updates of `run`; None where none was recorded (spans say nothing of bytes)."""
-    recorded = run.ask(f"select count(distinct number) from {_ROWS}")[0][0]
+    recorded = run.ask("select count(distinct number) from sync_rows")[0][0]
     if not recorded:
         return None
-    updates = f"""(
-        select number, sum(greatest(added_ns, 0)) / 1e9 as seconds, {_BYTES} as bytes
-        from {_ROWS} group by number having {_within(steps)})"""
-    rows = f"(from {_ROWS} where number in (select number from {updates}))"
     # In one order, which tells the last digit of a mean.
-    figures = f"select seconds, coalesce(bytes, 'nan'::double) from {updates} order by number"
-    seconds, moved = (np.asarray(c, np.float64) for c in run.ask_columns(figures).values())
+    found = run.ask_columns(
+        f"select number, sum(greatest(added_ns, 0)) / 1e9, {_BYTES}::double from sync_rows "
+        f"group by number having {_within(steps)} order by number"
+    )
+    _, seconds, moved = (_floats(column) for column in found.values())
     known = ~np.isnan(moved)
     spent_s = float(seconds[known].sum())
-    roles = run.ask(f"select distinct role from {rows} order by role")
-    used = f"select transport from {rows} where transport >= 0 group by 1 order by count(*) desc"
+    chosen = f"""from sync_rows where number in (
+        select number from sync_rows group by number having {_within(steps)})"""
+    taken = run.ask_columns(
+        f"select role, process, transport, bytes, end_ns - start_ns, stall_ns {chosen}"
+    )
+    rows = np.stack([_floats(column) for column in taken.values()])
+    codes, times = np.unique(rows[2][rows[2] >= 0], return_counts=True)
     return Syncs(
         updates=len(seconds),
         recorded=recorded,
         update_s=spread(seconds),
         bytes_per_update=spread(moved[known]),
         gb_per_s=float(moved[known].sum()) / spent_s / _GB if spent_s else math.nan,
-        transports=tuple(named(Transport, code) for (code,) in run.ask(used)),
-        participants=tuple(_participants(run, f"{rows} where role = {r}") for (r,) in roles),
-        phases=phases(run, f"select number, process, start_ns, end_ns from {rows}"),
+        transports=tuple(named(Transport, int(codes[i])) for i in np.argsort(-times)),
+        participants=tuple(_participants(rows[:, rows[0] == r]) for r in np.unique(rows[0])),
+        phases=phases(run, f"select number, process, start_ns, end_ns {chosen}", len(seconds)),
     )
+
+
+def _floats(column: Any) -> Floats:
+    return np.asarray(np.ma.filled(column.astype(np.float64), math.nan))
 
 
 def _within(steps: Steps) -> str:
@@ -116,20 +117,19 @@ def _within(steps: Steps) -> str:
     return f"min(start_ns) between {steady[0].start_ns} and {steady[-1].end_ns}"
 
 
-def _participants(run: Run, rows: str) -> Participants:
-    role, processes, n, rate = run.ask(
-        "select max(role), count(distinct process), count(*), sum(bytes) filter (bytes >= 0) / "
-        "nullif(sum(end_ns - start_ns) filter (bytes >= 0) / 1e9, 0) "
-        f"from {rows}"
-    )[0]
+def _participants(rows: Floats) -> Participants:
+    """Those of one role: its code, process, transport, bytes, nanoseconds and stall by row."""
+    (role, *_), process, _, moved, lasts_ns, stall_ns = rows
+    known = moved >= 0
+    spent_s = float(lasts_ns[known].sum()) / 1e9
     return Participants(
-        role=named(SyncRole, role),
-        processes=processes,
-        rows=n,
-        bytes=spread_of(run, "bytes", f"{rows} and bytes >= 0"),
-        seconds=spread_of(run, "(end_ns - start_ns) / 1e9", rows),
-        stall_s=spread_of(run, "stall_ns / 1e9", f"{rows} and stall_ns >= 0"),
-        gb_per_s=math.nan if rate is None else rate / _GB,
+        role=named(SyncRole, int(role)),
+        processes=len(np.unique(process)),
+        rows=len(process),
+        bytes=spread(moved[known]),
+        seconds=spread(lasts_ns / 1e9),
+        stall_s=spread(stall_ns[stall_ns >= 0] / 1e9),
+        gb_per_s=float(moved[known].sum()) / spent_s / _GB if spent_s else math.nan,
     )
 
 
@@ -152,9 +152,17 @@ _PHASES = f"""
     pieces as (
         select number, phase, greatest(start_ns, since) as start_ns, least(end_ns, until) as end_ns
         from found),
+    begun as (
+        select number, phase, start_ns, max(end_ns) over (partition by number, phase) as last_ns,
+               max(end_ns) over (partition by number, phase order by start_ns
+                   rows between unbounded preceding and 1 preceding) as before_ns
+        from pieces qualify before_ns is null or start_ns > before_ns),
+    unions as (
+        select number, phase, start_ns, coalesce(lead(before_ns) over (
+            partition by number, phase order by start_ns), last_ns) as end_ns from begun),
     edges as (
-        select number, phase, start_ns as time_ns, 1 as change from pieces
-        union all select number, phase, end_ns, -1 from pieces),
+        select number, phase, start_ns as time_ns, 1 as change from unions
+        union all select number, phase, end_ns, -1 from unions),
     running as (
         select number, lead(time_ns) over by_time - time_ns as length_ns, {{running}}
         from edges window by_time as (partition by number order by time_ns, change))
@@ -163,9 +171,9 @@ _PHASES = f"""
 """
 
 
-def phases(run: Run, participants: str) -> tuple[tuple[str, Spread], ...]:
+def phases(run: Run, participants: str, updates: int) -> tuple[tuple[str, Spread], ...]:
     """Seconds an update by phase, of the phases that were recorded. `participants` is SQL that
-    gives `number` (of the update), `process`, `start_ns` and `end_ns`.
+    gives `number` (of the update), `process`, `start_ns` and `end_ns`; there are so many `updates`.
 
     A phase is of the update that its own process, else any, took part in as it was nearly over (of
     several the first to end), as far as it lies within that part. An instant at which several
@@ -176,7 +184,6 @@ def phases(run: Run, participants: str) -> tuple[tuple[str, Spread], ...]:
     cases = " ".join(f"when of_{int(p)} > 0 then {int(p)}" for p in Phase)
     query = _PHASES.format(participants=participants, running=running, earliest=f"case {cases} end")
     number, phase, seconds = run.ask_columns(query).values()
-    updates = run.ask(f"select count(distinct number) from ({participants})")[0][0]
     which = np.unique(number, return_inverse=True)[1]
     return tuple(
         (

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 from rltrace.importers.fitting import whole
 from rltrace.trace.errors import WrongUsage
+from rltrace.trace.frozen import frozen
 from rltrace.trace.given_files import text_given
 from rltrace.trace.run_dir import NAMES, PROCESS, append_line, write_json
 from rltrace.trace.schema import TABLES
@@ -22,7 +23,7 @@ _NUMBER = re.compile(r"[0-9]{1,9}")
 _NUMBERED = re.compile(r"#([0-9]{1,9})$")
 
 
-@dataclass(frozen=True)
+@frozen
 class Process:
     """A process of the job, as far as the log tells; `rank` is None where it does not."""
 
@@ -32,7 +33,7 @@ class Process:
     rank: int | None = None
 
 
-@dataclass(frozen=True)
+@frozen
 class PlacedSpan:
     """A span of a process; times are Unix ns, `step` is -1 where it is not known, `more` are other
     columns that are."""
@@ -47,7 +48,7 @@ class PlacedSpan:
     more: Mapping[str, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
+@frozen
 class PlacedRow:
     """A row of another table of a process; a text is a name."""
 
@@ -56,7 +57,7 @@ class PlacedRow:
     columns: Mapping[str, float | str]
 
 
-@dataclass(frozen=True)
+@frozen
 class Placed:
     spans: tuple[PlacedSpan, ...]
     rows: tuple[PlacedRow, ...] = ()
@@ -70,7 +71,7 @@ class Placed:
         return max(span.end_ns for span in self.spans)
 
 
-@dataclass(frozen=True)
+@frozen
 class Names:
     """What the spans of a log are: name -> stage, where `*` and `?` stand for anything. `"step"`
     is a learner step; a name that is not there is not imported. `steps` are the attributes that

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from rltrace.trace.frozen import frozen
 
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 
 
-@dataclass(frozen=True)
+@frozen
 class Column:
     """A column; it is left out where the page has fewer than `least_width` characters. `copied`:
     its words are there to be copied and never broken, so that it goes below a table that is too
@@ -25,13 +26,13 @@ def numbers(*titles: str) -> tuple[Column, ...]:
     return tuple(Column(title, right=True) for title in titles)
 
 
-@dataclass(frozen=True)
+@frozen
 class Grid:
     columns: tuple[Column, ...]
     rows: tuple[tuple[str, ...], ...]
 
 
-@dataclass(frozen=True)
+@frozen
 class Section:
     """A part of the report: lines, then a table, then notes in a smaller voice."""
 

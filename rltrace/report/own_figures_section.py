@@ -32,7 +32,7 @@ def figures_of(run: Run) -> tuple[OwnFigure, ...]:
             found += getattr(import_module(module), name).figures
         except Exception:  # somebody else's adapter is broken: `rltrace doctor` says how
             continue
-    for settings in packaged_tables("adapters/settings"):
+    for settings in packaged_tables("adapters/settings") if targets else ():
         if settings["framework"] in frameworks:
             found += map(_of_settings, settings.get("figure", ()))
     return tuple(found)

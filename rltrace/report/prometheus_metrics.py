@@ -7,13 +7,14 @@ series: an unknown is not 0. docs/dashboards.md says which dashboard shows what.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
+
+from rltrace.trace.frozen import frozen
 
 COUNTER, GAUGE, HISTOGRAM = "counter", "gauge", "histogram"
 
 
-@dataclass(frozen=True)
+@frozen
 class Metric:
     name: str
     kind: str

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+
+from rltrace.trace.frozen import frozen
 
 UNKNOWN = "–"
 NOT_FINITE = "not finite"
@@ -87,7 +88,7 @@ def ratio(value: float) -> str:
     return f"{value:.1f}×" if abs(value) < _LONG else f"{_exponent(value)}×"
 
 
-@dataclass(frozen=True)
+@frozen
 class Scale:
     """One unit of time for a whole table, so that its numbers can be compared at a glance."""
 

@@ -9,7 +9,7 @@ import site
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from pathlib import Path
@@ -31,6 +31,7 @@ from rltrace.run.source_check import (
     source_version,
 )
 from rltrace.trace.clock import node_id
+from rltrace.trace.frozen import frozen
 from rltrace.trace.printable import visible
 from rltrace.trace.schema import TABLES
 
@@ -45,7 +46,7 @@ _LITTLE_SPACE_BYTES = 1 << 30
 _LONGEST = 300  # characters of a problem that are shown
 
 
-@dataclass(frozen=True)
+@frozen
 class Check:
     """One thing that was looked at. `ok` is `None` for a plain fact, neither good nor bad."""
 
@@ -54,7 +55,7 @@ class Check:
     detail: str
 
 
-@dataclass(frozen=True)
+@frozen
 class HookCheck:
     """Whether a hook finds its target in what is installed: `"yes"`, `"no"` or `"cannot tell"`."""
 
@@ -63,7 +64,7 @@ class HookCheck:
     found: str
 
 
-@dataclass(frozen=True)
+@frozen
 class AdapterCheck:
     """A framework's adapter. `installed` is the framework's version, `None` when it is not here."""
 
@@ -86,7 +87,7 @@ class AdapterCheck:
         return tuple(hook for hook in self.hooks if hook.found == NO)
 
 
-@dataclass(frozen=True)
+@frozen
 class Findings:
     """Everything that `examine` found. `problems` are those of the run that was named: of its
     recording, and of its job; `notes` is what its report notes of how it went, which is none."""

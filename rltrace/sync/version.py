@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import NamedTuple
 
 from rltrace.trace.errors import CANNOT_TELL, RltraceError
+from rltrace.trace.frozen import frozen
 from rltrace.trace.texts import NONSENSE, parsed
 
 _MOST = 1 << 63  # a number takes one word in memory and on the wire
@@ -19,7 +20,7 @@ RUN = re.compile(r"[0-9a-f]{16}")
 """The form of `Version.run`."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Version:
     """One publication. `run` (16 hexadecimal digits) is the job. `epoch` is when its publisher was
     opened, in milliseconds since 1970, or the epoch before and one where that is more: so what is
@@ -75,7 +76,7 @@ class Behind(NamedTuple):
         return RltraceError(said, CANNOT_TELL)
 
 
-@dataclass(frozen=True)
+@frozen
 class Manifest:
     """A version as its receivers hear of it: `bytes` of data in blocks of `BLOCK_BYTES` under the
     layout `layout_id`; `root` is the digest of the block table; `step` the learner's step, -1 where

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from rltrace.trace.frozen import frozen
 
 PLACEMENTS = ("colocated", "disaggregated", "one-step-off", "async")
 
 
-@dataclass(frozen=True)
+@frozen
 class Workload:
     """A synthetic RL job. Two equal workloads give byte-identical traces."""
 

@@ -38,10 +38,12 @@ from rltrace.trace.signals import (
 from rltrace.trace.sources import pattern_of, quoted, unreadable
 from rltrace.trace.stored import Stored
 from rltrace.trace.tables import Tables
-from rltrace.trace.views import RECORDED, RECORDED_VIEW, view_statements
+from rltrace.trace.views import IN_WORDS, RECORDED, RECORDED_VIEW, in_words
 
 if TYPE_CHECKING:
     import duckdb
+
+_ROWS_OF_THREAD = 2_000_000  # another thread has to find more work than it makes
 
 
 def open_run(path: str | Path) -> Run:
@@ -97,10 +99,8 @@ class Run(Tables):
 
     @property
     def connection(self) -> duckdb.DuckDBPyConnection:
-        """The in-memory database, with every table and view in it."""
-        for table in TABLES:
-            self._load(table)
-        self._count_steps()
+        """The in-memory database, with every table and view of words in it."""
+        self._make_for(" ".join(IN_WORDS))
         return self._database
 
     def sql(self, query: str) -> duckdb.DuckDBPyRelation:
@@ -270,7 +270,8 @@ class Run(Tables):
         """In memory; made when something is asked of it, since duckdb and pyarrow take 0.2 s."""
         import duckdb
 
-        database = duckdb.connect()
+        threads = min(os.cpu_count() or 1, 1 + self._stored.about_rows() // _ROWS_OF_THREAD)
+        database = duckdb.connect(config={"threads": threads})
         # What spills goes where queries can read (`lock`): a name that leads nowhere else.
         database.execute(f"SET temp_directory = '.tmp-{os.urandom(8).hex()}'")
         database.execute("SET enable_progress_bar = false")  # it goes to where the answer goes
@@ -295,6 +296,8 @@ class Run(Tables):
     def _make(self, name: str) -> None:
         if name == RECORDED:
             self._database.execute(RECORDED_VIEW.format(recorded_until(self)))
+        for table in IN_WORDS.get(name, ()):
+            self._find(f"{table} in words", *in_words(TABLES[table]))
         super()._make(name)
 
     def _make_rows(self, name: str) -> None:
@@ -311,7 +314,5 @@ class Run(Tables):
 
         try:
             super()._load(name)
-            for statement in view_statements(TABLES[name]):
-                self._database.execute(statement)
         except duckdb.Error as error:
             raise unreadable(self.path / run_dir.PARQUET / name, error) from None

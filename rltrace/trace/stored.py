@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.files import RunFiles
 from rltrace.trace.given import hidden_devices
+from rltrace.trace.manifest import segment_bytes
 from rltrace.trace.processes import Process
 from rltrace.trace.run_dir import PARQUET
 from rltrace.trace.schema import OF_ONE_SAMPLE, TABLES, Column
@@ -21,6 +22,8 @@ from rltrace.trace.vocabulary import Stage
 
 if TYPE_CHECKING:
     import duckdb
+
+_ROW_BYTES = 50  # of a segment, about
 
 STEP_COLUMNS = ("step", "start_ns", "end_ns", "process")
 
@@ -79,6 +82,13 @@ class Stored:
         """What is shown of the segments of a table; None where nothing is read from them."""
         rest = self._rest(name)
         return None if rest is None else self._shown(name, rest)
+
+    def about_rows(self) -> int:
+        """How many rows there are in all tables, about; no file is read for it."""
+        files = self._files
+        compacted = 0 if files.manifest is None else sum(files.manifest.rows.values())
+        rest = sum(segment_bytes(files.path, table) for table in files.rest)
+        return compacted + rest // _ROW_BYTES
 
     def publish(self, database: duckdb.DuckDBPyConnection) -> None:
         """Makes the processes and names that are known by now, or makes them anew. Errors:

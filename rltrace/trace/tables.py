@@ -29,6 +29,16 @@ from raw_spans where start_ns > 0 group by process, stage"""
 """`spans` have begun, of which `open` have not ended and `backwards` ended before (clocks); their
 lanes lie between two numbers."""
 
+SYNC_ROWS = """
+create or replace table sync_rows as
+select *, case when version >= 0 then version else -start_ns end as number,
+       end_ns - greatest(start_ns, coalesce(
+           max(end_ns) over (partition by case when version >= 0 then version else -start_ns end
+               order by start_ns rows between unbounded preceding and 1 preceding),
+           start_ns)) as added_ns
+from raw_syncs where start_ns > 0 and end_ns >= start_ns"""
+"""What took part in weight updates: each update has a `number` (rows of an unknown version are each
+an update of their own), and `added_ns` is how much a row prolongs the union of those before it."""
 
 _LIVES = ("sample_lives", "told_uses")
 _REGROUPED = (REGROUPED, "grouped_trajectories", "signals", *_LIVES)
@@ -128,6 +138,8 @@ class Tables(ABC):
             self._find(name, VERDICTS)
         if name == "span_stages":
             self._find(name, SPAN_STAGES)
+        if name == "sync_rows":
+            self._find(name, SYNC_ROWS)
 
     def _count_steps(self) -> None:
         """Makes the views of steps, once."""

@@ -23,6 +23,7 @@ BASES = {f"raw_{name}": (name,) for name in TABLES} | {
     "told_uses": ("trajectories", "uses", "syncs"),
     "sample_verdicts": ("rewards",),
     "span_stages": ("spans",),
+    "sync_rows": ("syncs",),
     "sample_rewards": ("rewards",),
     "reward_weights": (),
     "captured": ("captured_tokens",),
@@ -30,11 +31,20 @@ BASES = {f"raw_{name}": (name,) for name in TABLES} | {
 }
 """The tables that must be loaded before a table or view can be queried."""
 
+IN_WORDS = {name: (name,) for name in TABLES} | {
+    "steps": ("spans",),
+    "stages": ("spans",),
+    "lags": ("uses", "trajectories"),
+    "captured": ("captured_tokens",),
+    "grouped_trajectories": ("trajectories",),
+}
+"""The tables that must be there in words before a view can be made."""
+
 _PROCESS_COLUMNS = "p.who, p.host, p.node, p.pid, p.role, p.rank"
 _RENAMED = {"syncs": "p.role AS process_role"}  # a sync has a role of its own
 
 
-def view_statements(table: Table) -> list[str]:
+def in_words(table: Table) -> list[str]:
     """CREATE VIEW statements of one table's friendly view and what is derived from it alone."""
     selected = ", ".join(_readable(column) for column in table.columns)
     joins = "LEFT JOIN processes p USING (process)"

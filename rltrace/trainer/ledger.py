@@ -10,11 +10,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from rltrace.trace.frozen import frozen
 from rltrace.trainer.config import TrainerConfig
 from rltrace.trainer.trajectory import Sample, TrainReport, Trajectory, Use, use_of
 
 
-@dataclass(frozen=True)
+@frozen
 class RatioRecord:
     """Trained samples of one lag: their tokens, how many of these the objective cut off, and the
     sums of w and of w² over them (w: ratio of learner to sampler probability)."""
@@ -25,7 +26,7 @@ class RatioRecord:
     sum_w_squared: float
 
 
-@dataclass(frozen=True)
+@frozen
 class StepRecord:
     """What happened from the end of the step before to the end of this one. Where generation and
     training overlap, the samples that ended meanwhile are not all those that were trained on.

@@ -12,8 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from rltrace.trace.frozen import frozen
 
-@dataclass(frozen=True)
+
+@frozen
 class Request:
     """One sample to generate: the `group` is the K samples of a prompt, `batch` asked for it."""
 
@@ -63,7 +65,7 @@ class Trajectory:
         return int(self.generated.sum())
 
 
-@dataclass(frozen=True)
+@frozen
 class Reward:
     """A verdict on a trajectory, 0 to 1; NaN where `outcome` is not "ok"."""
 
@@ -84,7 +86,7 @@ class Sample:
     proximal: NDArray[np.float32] | None = None  # by the policy that the step starts from
 
 
-@dataclass(frozen=True)
+@frozen
 class Use:
     """What the learner did with a sample, and how far the policy had moved from its sampler.
 
@@ -123,7 +125,7 @@ def use_of(trajectory: Trajectory, fate: str, version: int, **ratios: float) -> 
     )
 
 
-@dataclass(frozen=True)
+@frozen
 class TrainReport:
     """One learner step."""
 

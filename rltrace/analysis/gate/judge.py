@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rltrace.analysis.gate import metrics as m
@@ -49,6 +49,7 @@ from rltrace.analysis.gate.series import RunSeries, series_of
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.verdict import Verdict, verdict
 from rltrace.trace.errors import CANNOT_TELL, RltraceError, WrongUsage
+from rltrace.trace.frozen import frozen
 
 if TYPE_CHECKING:
     from rltrace.trace.run import Run
@@ -151,7 +152,7 @@ def judge_series(
     )
 
 
-@dataclass(frozen=True)
+@frozen
 class _Compared:
     """A condition's figure as it is judged, and what has to have regressed with it."""
 

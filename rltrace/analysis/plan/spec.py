@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from statistics import NormalDist
 
@@ -14,6 +14,7 @@ from rltrace.analysis.order_statistics import Floats
 from rltrace.analysis.plan.constants import PlanConstants
 from rltrace.analysis.plan.hardware import Gpu
 from rltrace.analysis.plan.shapes import Shape
+from rltrace.trace.frozen import frozen
 
 STALENESS = {"strict": 0.0, "bounded": 2.0, "loose": 8.0}
 """What the words of `--staleness` stand for, in policy versions."""
@@ -24,7 +25,7 @@ _MOST_OVER_CAP = 1e6
 """A mean of uncut lengths beyond so many caps is the same as all of them being cut."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Lengths:
     """Lengths of responses, tokens. `mean` is that of cut responses; `uncut` that of the lognormal
     behind them, whose log-deviation is `s`; `within_share` is the part of s^2 that lies within the
@@ -107,7 +108,7 @@ def _longest(n: int, s: float, cap: float) -> float:
     return min(cap, orders.longest_of_lognormal(n, s, cap) if s else 1.0)
 
 
-@dataclass(frozen=True)
+@frozen
 class Environment:
     """What a sample meets outside of the model: `calls` to tools of `latency_s` each on average
     (`variation` is their deviation over the mean), in `workers` sandboxes at once (infinite: as
@@ -140,7 +141,7 @@ class Environment:
         return np.random.default_rng(seed).permutation(values)
 
 
-@dataclass(frozen=True)
+@frozen
 class Layout:
     """Training's parallelism where it is stated: ways of tensor, pipeline and expert parallelism;
     tensor 0: nothing is stated, and the cheaper way is taken."""
@@ -150,7 +151,7 @@ class Layout:
     expert: int = 1
 
 
-@dataclass(frozen=True)
+@frozen
 class Spec:
     """A workload. Tokens are per sample; `variation` is that of uncut lengths (NaN: the constant).
     `reference`, `logprob`, `critic`: forward passes (a critic is trained, too). `lag_bound` is in

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+
+from rltrace.trace.frozen import frozen
 
 
-@dataclass(frozen=True)
+@frozen
 class Estimate:
     """A figure and the ends of its range."""
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -36,6 +36,7 @@ from rltrace.analysis.walls.wall import (
     Cost,
     share_of_steps,
 )
+from rltrace.trace.frozen import frozen
 from rltrace.trace.vocabulary import Stage
 
 PROBE, REPLAY, PATH, EXPOSED = "probe", "replay", "critical path", "exposed time"
@@ -51,7 +52,7 @@ _UNKNOWN = (
 )
 
 
-@dataclass(frozen=True)
+@frozen
 class Attribution:
     """What the steady steps lose by some stages: its share of them, with its interval, by a
     `method`; `measured` are the stages that the probe put right. `because` and `missing` say what

@@ -9,8 +9,6 @@ or the time of the pass that stands in, where that is all.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from rltrace.analysis.run_analysis import RunAnalysis
@@ -27,6 +25,7 @@ from rltrace.analysis.walls.wall import (
     cannot_tell,
     proportion,
 )
+from rltrace.trace.frozen import frozen
 from rltrace.trace.run import Run
 from rltrace.trace.vocabulary import Stage
 
@@ -106,7 +105,7 @@ samples a pass was over: the last before the first use has the latest weights th
 can have had, so others can only make it count as lost."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Captured:
     """Trajectories that were trained on: all, of how many each is known, and of these how many kept
     the server's own. `lost_tokens` of `tokens` have no ratio that could be trusted: log-probs lost

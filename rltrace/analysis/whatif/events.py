@@ -121,10 +121,11 @@ class Worker:
     def submit(self, tokens: float, begun: Action, ended: Action, calls: bool = False) -> None:
         """A sequence of so many tokens; the actions come as it begins and ends, which is where it
         `calls` a tool or is over."""
-        self._advance()
-        self.waiting.append((tokens, begun, ended, calls))
         self.known += 1
-        self._fill()
+        self.waiting.append((tokens, begun, ended, calls))
+        if len(self.running) + self.held < self.slots and not self.paused:
+            self._advance()
+            self._fill()
 
     def go_on(self, tokens: float, ended: Action) -> None:
         """A sequence that has begun before has so many more tokens."""

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 NOT_WORK = (Stage.OTHER, Stage.STEP, Stage.WAIT)
 _MOST_CHUNKS = 16
 _TOLD = 0.5  # of the reward stage's time that verdicts of known length explain
+_NOTHING = 1e-9  # of the step: what is rounded
 _SLIGHT = 0.02  # of the step; weights that travel for less make no difference to generation
 _STARVED = 0.1  # a learner that waits longer than this part of the step is not what binds
 _MOST_SCALE = 2.0
@@ -135,7 +136,8 @@ def _paced(made: Workload, analysis: RunAnalysis) -> Workload:
         starved and abs(math.log(replay(faster).step_s / measured_s)) < abs(error) / 2
     ):
         made = faster
-    rest_s = max(0.0, measured_s - replay(made).step_s)
+    rest_s = measured_s - replay(made).step_s
+    rest_s *= rest_s > _NOTHING * measured_s
     if starved:  # its learner has time to spare: more of its own would explain nothing
         rest_s = min(rest_s, idle_s)
     return replace(made, rest_s=rest_s, model_error=error)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from rltrace.analysis.whatif.constants import PEAK_TFLOPS, Constants, train_mfu,
 from rltrace.analysis.whatif.replay import replay
 from rltrace.analysis.whatif.workload import PLACEMENTS, Batch, Engine, Sync, Workload
 from rltrace.trace.errors import RltraceError, WrongUsage
+from rltrace.trace.frozen import frozen
 from rltrace.trace.given_files import text_given
 from rltrace.trace.texts import parsed_toml
 from rltrace.trace.vocabulary import Stage
@@ -39,7 +40,7 @@ _KEYS: dict[str, dict[str, type]] = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
+@frozen
 class Stated:
     """A stages file: its tables as they stand, checked. `workload` completes them."""
 

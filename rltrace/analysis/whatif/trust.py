@@ -78,9 +78,14 @@ def otherwise(before: Workload, after: Workload) -> Iterator[tuple[str, Replay]]
     # that.
     stays = before.placement == after.placement == "async" and before.lag_bound == after.lag_bound
     if stays and changes and not before.bound_stated and before.places_told:
-        later = replay(replace(after, lag_bound=2 * before.lag_bound + 1))
-        first_s = replay(after).step_s
-        if first_s - later.step_s > _SOME_REST * first_s:
+        first = replay(after)
+        may_s = first.learner_waits_s  # what samples that may be later can save at most
+        later = (
+            replay(replace(after, lag_bound=2 * before.lag_bound + 1))
+            if may_s > _SOME_REST * first.step_s
+            else first
+        )
+        if first.step_s - later.step_s > _SOME_REST * first.step_s:
             yield (
                 f"no sample was more than {before.lag_bound:g} versions late, and the job states "
                 "no bound: they may come to be later, and the range has both",

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from rltrace.analysis.order_statistics import Floats
+from rltrace.trace.frozen import frozen
 from rltrace.trace.vocabulary import Stage
 
 PLACEMENTS = ("colocated", "disaggregated", "one-step-off", "async")
@@ -32,7 +33,7 @@ class Batch:
     group: tuple[int, ...]
 
 
-@dataclass(frozen=True)
+@frozen
 class Engine:
     """Rollout: `workers` that each run up to `slots` sequences at once. With n of them a token of
     each takes `token_s + shared_token_s * n` seconds: the first part is what a lone sequence would
@@ -54,7 +55,7 @@ class Engine:
         return replace(self, token_s=pace[0], shared_token_s=pace[1])
 
 
-@dataclass(frozen=True)
+@frozen
 class Sync:
     """Weight movement: `seconds` an update, of which `overlap` (0 to 1) is hidden behind other
     work in placements that allow it. Bytes are those of one copy; NaN: unknown. `fixed_s` is what
@@ -66,18 +67,18 @@ class Sync:
     fixed_s: float = math.inf
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class Workload:
-    """A job's step. `serial_s` are the learner's stages, seconds by step; `reference_s` is a pass
-    on the actors' side. `scoring` says what has to be generated before a verdict begins: the batch,
-    its group, or the sample. `chunks` is in how many parts the learner takes a batch. `devices`
-    counts by pool ("rollout", "train"; or "shared"; empty: unknown), `rests_on` is what is not from
-    the trace or the user's figures, in sentences."""
+    """A job's step; equal ones are played alike. `serial_s` are the learner's stages, seconds by
+    step; `reference_s` is a pass on the actors' side. `scoring` says what has to be generated before
+    a verdict begins: the batch, its group, or the sample. `chunks` is in how many parts the learner
+    takes a batch. `devices` counts by pool ("rollout", "train"; or "shared"; empty: unknown),
+    `rests_on` is what is not from the trace or the user's figures, in sentences."""
 
     placement: str
     batches: tuple[Batch, ...]
     engine: Engine
-    serial_s: Mapping[Stage, tuple[float, ...]]
+    serial_s: Mapping[Stage, tuple[float, ...]] = field(hash=False)
     rest_s: float = 0.0
     switch_s: float = 0.0
     reference_s: float = 0.0
@@ -87,26 +88,32 @@ class Workload:
     chunks: int = 1
     sync: Sync = Sync()
     lag_bound: float = 1.0
-    bound_stated: bool = True  # else it is the largest lag that came
+    bound_stated: bool = field(default=True, compare=False)  # else it is the largest lag that came
     drops_stale: bool | None = None  # what is older than the bound; None: nobody knows
     in_flight: float = 1.0  # groups begun for each one needed, where unfinished ones are kept
     keeps_unfinished: bool = False  # a batch is full with the first groups that end
     in_batches: bool = False  # async: a batch begins once the one before it is done
     weights_stop: str = GOES_ON  # async: what generation does while weights travel
-    devices: Mapping[str, float] = field(default_factory=dict)
-    device_kind: str = "GPU"
+    devices: Mapping[str, float] = field(default_factory=dict, compare=False)
+    device_kind: str = field(default="GPU", compare=False)
     shares_cores: bool = False  # no GPUs, and no more cores than workers
-    useful_tokens: float = math.nan
-    useful_share: float = 1.0  # of them, after a change that costs or saves some
-    usd_per_device_hour: float = math.nan
-    measured_step_s: float = math.nan
-    steps: int = 0  # that were measured; 0: stated
-    step_deviation: float = math.nan  # standard deviation of measured steps over their mean
+    useful_tokens: float = field(default=math.nan, compare=False)
+    useful_share: float = field(
+        default=1.0, compare=False
+    )  # of them, after a change that costs or saves some
+    usd_per_device_hour: float = field(default=math.nan, compare=False)
+    measured_step_s: float = field(default=math.nan, compare=False)
+    steps: int = field(default=0, compare=False)  # that were measured; 0: stated
+    step_deviation: float = field(
+        default=math.nan, compare=False
+    )  # standard deviation of measured steps over their mean
     # Logarithm of the replay's step over the measured one, before any fit. NaN: the replay is made
     # of stage seconds, and would be held against itself (unless it is off even so).
-    model_error: float = math.nan
-    rests_on: tuple[str, ...] = ()
-    untold: str = ""  # what nobody knows, without which nothing can be predicted
+    model_error: float = field(default=math.nan, compare=False)
+    rests_on: tuple[str, ...] = field(default=(), compare=False)
+    untold: str = field(
+        default="", compare=False
+    )  # what nobody knows, without which nothing can be predicted
 
     @property
     def without_samples(self) -> bool:

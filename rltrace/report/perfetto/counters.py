@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
 from rltrace.report.perfetto.scene import Points, Scene
 from rltrace.report.perfetto.slices import COUNTERS
 from rltrace.report.perfetto.tracks import OPEN, Ints, factor
+from rltrace.trace.frozen import frozen
 from rltrace.trace.run import Run
 from rltrace.trace.vocabulary import Fate
 
@@ -29,7 +28,7 @@ _UNITS = {
 """The unit that the last word of a counter's name states."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Series:
     """Readings of one counter of a process (None: of the run)."""
 

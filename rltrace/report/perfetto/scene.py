@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rltrace.report.perfetto.tracks import Ints, factor, number
+from rltrace.trace.frozen import frozen
 
 
 class Interned:
@@ -30,7 +31,7 @@ class Interned:
         return np.array(ids, np.int32)[where]
 
 
-@dataclass(frozen=True)
+@frozen
 class Track:
     """A track to be described. `pid` and `tid` are made up: real ones repeat between hosts."""
 
@@ -44,7 +45,7 @@ class Track:
     order: int = 0  # place among the tracks of one parent; viewers may know better
 
 
-@dataclass(frozen=True)
+@frozen
 class Note:
     """What is known about each slice under one title: an integer, a double or an interned word."""
 
@@ -54,7 +55,7 @@ class Note:
     known: NDArray[np.bool_]
 
 
-@dataclass(frozen=True)
+@frozen
 class Flows:
     """The arrows that begin or end at each slice: `ids[first[i]]` and the next `count[i] - 1`.
     An id is that of one arrow and stands at two slices; it points to the one that starts later."""
@@ -64,7 +65,7 @@ class Flows:
     ids: Ints
 
 
-@dataclass(frozen=True)
+@frozen
 class Slices:
     """Slices of one kind, a row each; `end` is `tracks.OPEN` where one never ended."""
 
@@ -89,7 +90,7 @@ class Slices:
         return bits
 
 
-@dataclass(frozen=True)
+@frozen
 class Points:
     track: NDArray[Any]
     time: Ints  # Unix ns

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from rltrace.sync.bench.models import Weights
@@ -11,9 +10,10 @@ from rltrace.sync.dtypes import torch_name
 from rltrace.sync.layout import layout_of
 from rltrace.sync.publisher import Publisher
 from rltrace.sync.subscriber import Subscriber
+from rltrace.trace.frozen import frozen
 
 
-@dataclass(frozen=True)
+@frozen
 class Slots(Way):
     """With digests every block is checked as it is copied."""
 

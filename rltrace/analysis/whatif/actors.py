@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from operator import attrgetter
 
 from rltrace.analysis.whatif.events import Clock, Meter, Servers, Worker
 from rltrace.analysis.whatif.workload import Batch, Workload
@@ -34,7 +33,11 @@ class Actors:
         self.meter = Meter(clock)
         engine = workload.engine
         widths = [engine.workers] if engine.pooled else [1.0] * round(engine.workers)
-        self.workers = [Worker(clock, engine, width, self.meter) for width in widths]
+        self._known = [0] * len(widths)
+        self.workers = [
+            Worker(clock, engine, width, self.meter, self._known, number)
+            for number, width in enumerate(widths)
+        ]
         self.rewards = Servers(clock, workload.reward_workers, self.meter, Stage.REWARD)
         self.reference = Servers(clock, 1, self.meter, Stage.REFERENCE)
         self.groups = [_groups(batch) for batch in workload.batches]
@@ -73,7 +76,7 @@ class Actors:
             worker.resume()
 
     def _least_busy(self) -> Worker:
-        return min(self.workers, key=attrgetter("known"))
+        return self.workers[self._known.index(min(self._known))]
 
     def _begin_sample(
         self, worker: Worker, group: Group, tokens: float, env_s: float, verdict_s: float

@@ -99,21 +99,26 @@ class Worker:
     they are; others wait for a free slot. `width` workers of a kind count as one.
 
     A sequence that goes on after a tool has the next free slot, before all that have not begun:
-    what it waits is part of the pace that was measured between its beginning and its end."""
+    what it waits is part of the pace that was measured between its beginning and its end.
 
-    def __init__(self, clock: Clock, engine: Engine, width: float, meter: Meter) -> None:
+    `known` are sequences that run, hold a slot or wait, by worker: this one counts as `number`."""
+
+    def __init__(
+        self, clock: Clock, engine: Engine, width: float, meter: Meter, known: list[int],
+        number: int,
+    ) -> None:  # fmt: skip
         self.clock, self.engine, self.width, self.meter = clock, engine, width, meter
+        self._known, self._number = known, number
         self.works = False
         self.slots = max(1.0, engine.slots * width)
         self.running: list[tuple[float, int, Action, bool]] = []  # by the token at which they end
         self.waiting: deque[tuple[float, Action, Action, bool]] = deque()
         self.going_on: deque[tuple[float, Action, Action, bool]] = deque()
         self.held = 0  # slots of sequences whose tools work
-        self.known = 0  # sequences that run, hold a slot or wait
         self.token = 0.0  # tokens that a sequence which began with the clock would have
         self.since = 0.0
         self.paused = False
-        self._number = 0
+        self._order = 0
         self._pace_s = 0.0  # seconds a token as long as nothing changes; 0: nothing advances
         self._due = math.inf  # when the next of them ends
         self._unplanned = False
@@ -121,7 +126,7 @@ class Worker:
     def submit(self, tokens: float, begun: Action, ended: Action, calls: bool = False) -> None:
         """A sequence of so many tokens; the actions come as it begins and ends, which is where it
         `calls` a tool or is over."""
-        self.known += 1
+        self._known[self._number] += 1
         self.waiting.append((tokens, begun, ended, calls))
         if len(self.running) + self.held < self.slots and not self.paused:
             self._advance()
@@ -131,7 +136,7 @@ class Worker:
         """A sequence that has begun before has so many more tokens."""
         self._advance()
         self.held -= self.engine.tools_hold
-        self.known += not self.engine.tools_hold
+        self._known[self._number] += not self.engine.tools_hold
         self.going_on.append((tokens, lambda: None, ended, False))
         self._fill()
 
@@ -163,8 +168,8 @@ class Worker:
             if not queue:
                 break
             tokens, begun, ended, calls = queue.popleft()
-            self._number += 1
-            heapq.heappush(self.running, (self.token + tokens, self._number, ended, calls))
+            self._order += 1
+            heapq.heappush(self.running, (self.token + tokens, self._order, ended, calls))
             begun()
         self._changed()
 
@@ -206,7 +211,7 @@ class Worker:
             _, _, action, calls = heapq.heappop(self.running)
             holds = calls and self.engine.tools_hold
             self.held += holds
-            self.known -= not holds
+            self._known[self._number] -= not holds
             ended.append(action)
         self._fill()
         for action in ended:

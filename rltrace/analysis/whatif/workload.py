@@ -70,8 +70,8 @@ class Sync:
 @frozen
 class Workload:
     """A job's step; equal ones are played alike. `serial_s` are the learner's stages, seconds by
-    step; `reference_s` is a pass on the actors' side. `scoring` says what has to be generated before
-    a verdict begins: the batch, its group, or the sample. `chunks` is in how many parts the learner
+    step; `reference_s` is a pass on the actors' side. `scoring` says what is generated before a
+    verdict begins: the batch, its group, or the sample. `chunks` is in how many parts the learner
     takes a batch. `devices` counts by pool ("rollout", "train"; or "shared"; empty: unknown),
     `rests_on` is what is not from the trace or the user's figures, in sentences."""
 

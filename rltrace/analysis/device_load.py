@@ -84,18 +84,24 @@ def _readings(
 ) -> dict[tuple[str, int], defaultdict[str, _Reading]]:
     """What the counters of a name like this told between two moments, by device."""
     found: dict[tuple[str, int], defaultdict[str, _Reading]] = {}
-    told = f"select 1 from names where text like '{counters}' and exists (from raw_samples) limit 1"
-    if until_ns <= since_ns or not run.ask(told):
+    known = f"select id from names where text like '{counters}' and exists (from raw_samples)"
+    ids = ", ".join(str(number) for (number,) in run.ask(known))
+    if until_ns <= since_ns or not ids:
         return found
     part = f"least({parts - 1}, (time_ns - {since_ns}) * {parts} // {until_ns - since_ns})::int"
     rows = run.ask(f"""
-        with parts as (
-            select host, device, text, {part} as part, count(*) as n, sum(value) as sum,
+        with of_processes as (
+            select process, device, counter, {part} as part, count(*) as n, sum(value) as sum,
                    min(value) as least, max(value) as most,
                    min(time_ns) as first, max(time_ns) as last
-            from raw_samples join names on names.id = counter join processes using (process)
+            from raw_samples
             where time_ns between {since_ns} and {until_ns} and not isnan(value)
-                  and device >= 0 and text like '{counters}' group by all)
+                  and device >= 0 and counter in ({ids}) group by all),
+        parts as (
+            select host, device, text, part, sum(n) as n, sum(sum) as sum, min(least) as least,
+                   max(most) as most, min(first) as first, max(last) as last
+            from of_processes join names on names.id = counter join processes using (process)
+            group by all)
         select host, device, text, sum(n)::bigint, sum(sum) / sum(n), max(most),
                coalesce((max(most) - min(least)) / nullif(max(last) - min(first), 0), 'nan'),
                map(list(part), list(sum / n))

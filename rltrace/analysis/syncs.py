@@ -89,6 +89,7 @@ def syncs(run: Run, steps: Steps) -> Syncs | None:
     spent_s = float(seconds[known].sum())
     chosen = f"""from sync_rows where number in (
         select number from sync_rows group by number having {_within(steps)})"""
+    spent = phases(run, chosen, len(seconds))
     taken = run.ask_columns(
         f"select role, process, transport, bytes, end_ns - start_ns, stall_ns {chosen}"
     )
@@ -102,7 +103,7 @@ def syncs(run: Run, steps: Steps) -> Syncs | None:
         gb_per_s=float(moved[known].sum()) / spent_s / _GB if spent_s else math.nan,
         transports=tuple(named(Transport, int(codes[i])) for i in np.argsort(-times)),
         participants=tuple(_participants(rows[:, rows[0] == r]) for r in np.unique(rows[0])),
-        phases=phases(run, f"select number, process, start_ns, end_ns {chosen}", len(seconds)),
+        phases=spent,
     )
 
 
@@ -133,12 +134,12 @@ def _participants(rows: Floats) -> Participants:
     )
 
 
-_PHASES = f"""
-    with sharing as ({{participants}}),
+_UNIONS = f"""
+    with sharing as (select number, process, start_ns, end_ns {{participants}}),
     spans as (
         select process, phase, start_ns, end_ns, end_ns - (end_ns - start_ns) // 10 as late
         from raw_spans where start_ns > 0 and end_ns > start_ns and stage = {int(Stage.SYNC)}
-        and phase between 0 and {max(Phase)}),
+        and phase between {{first}} and {{last}}),
     own as (
         select s.*, p.number, p.start_ns as since, p.end_ns as until
         from spans s asof left join sharing p on s.process = p.process and s.late <= p.end_ns),
@@ -149,46 +150,57 @@ _PHASES = f"""
         select s.phase, s.start_ns, s.end_ns, p.number, p.start_ns, p.end_ns
         from (select * from own where number is null or since > late) s
         asof join sharing p on s.late <= p.end_ns where p.start_ns <= s.late),
-    pieces as (
+    pieces as materialized (
         select number, phase, greatest(start_ns, since) as start_ns, least(end_ns, until) as end_ns
         from found),
+    -- Pieces that have a moment in common, as most do, are one; others are put in their order.
+    whole as (
+        select number, phase, min(start_ns) as start_ns, max(end_ns) as end_ns,
+               max(start_ns) <= min(end_ns) as is_one
+        from pieces group by all),
     begun as (
         select number, phase, start_ns, max(end_ns) over (partition by number, phase) as last_ns,
                max(end_ns) over (partition by number, phase order by start_ns
                    rows between unbounded preceding and 1 preceding) as before_ns
-        from pieces qualify before_ns is null or start_ns > before_ns),
-    unions as (
-        select number, phase, start_ns, coalesce(lead(before_ns) over (
-            partition by number, phase order by start_ns), last_ns) as end_ns from begun),
-    edges as (
-        select number, phase, start_ns as time_ns, 1 as change from unions
-        union all select number, phase, end_ns, -1 from unions),
-    running as (
-        select number, lead(time_ns) over by_time - time_ns as length_ns, {{running}}
-        from edges window by_time as (partition by number order by time_ns, change))
-    select number, {{earliest}} as phase, sum(length_ns) / 1e9 as seconds
-    from running where phase is not null group by all
+        from pieces semi join (from whole where not is_one) using (number, phase)
+        qualify before_ns is null or start_ns > before_ns)
+    select number, phase::bigint, start_ns, end_ns from whole where is_one union all
+    select number, phase, start_ns, coalesce(
+        lead(before_ns) over (partition by number, phase order by start_ns), last_ns) from begun
 """
+_AT_ONCE = 10_000_000  # participants times phases, of which a gigabyte is in memory meanwhile
 
 
 def phases(run: Run, participants: str, updates: int) -> tuple[tuple[str, Spread], ...]:
-    """Seconds an update by phase, of the phases that were recorded. `participants` is SQL that
-    gives `number` (of the update), `process`, `start_ns` and `end_ns`; there are so many `updates`.
+    """Seconds an update by phase, of the phases that were recorded. `participants` says which of
+    the `sync_rows` take part, which are of so many `updates`.
 
     A phase is of the update that its own process, else any, took part in as it was nearly over (of
     several the first to end), as far as it lies within that part. An instant at which several
     phases of an update run is the first phase's: the later one still has to wait for that.
     """
-    counts = [f"sum(change) filter (phase = {int(p)}) over by_time" for p in Phase]
-    running = ", ".join(f"{count} as of_{int(p)}" for p, count in zip(Phase, counts, strict=True))
-    cases = " ".join(f"when of_{int(p)} > 0 then {int(p)}" for p in Phase)
-    query = _PHASES.format(participants=participants, running=running, earliest=f"case {cases} end")
-    number, phase, seconds = run.ask_columns(query).values()
+    count = run.ask(f"select count(*) {participants}")[0][0]
+    at_once = min(len(Phase), max(1, _AT_ONCE // max(1, count)))
+    parts = [
+        list(run.ask_columns(_UNIONS.format(
+            participants=participants, first=first, last=first + at_once - 1
+        )).values())
+        for first in range(0, len(Phase), at_once)
+    ]  # fmt: skip
+    number, phase, start, end = map(np.concatenate, zip(*parts, strict=True))
     which = np.unique(number, return_inverse=True)[1]
+    # The edges of all pieces in the order of time, and how many of each phase run from each on.
+    update, of, change = np.tile(which, 2), np.tile(phase, 2), np.repeat((1, -1), len(phase))
+    time_ns = np.concatenate((start, end))
+    order = np.lexsort((change, time_ns, update))
+    steps = (of[order, None] == np.arange(len(Phase))) * change[order, None]
+    running = np.cumsum(steps, axis=0) > 0
+    first = np.where(running.any(axis=1), np.argmax(running, axis=1), -1)
+    lasts_s = np.diff(time_ns[order], append=0) / 1e9
     return tuple(
         (
             named(Phase, code),
-            spread(np.bincount(which[phase == code], seconds[phase == code], updates)),
+            spread(np.bincount(update[order][first == code], lasts_s[first == code], updates)),
         )
-        for code in np.unique(phase).tolist()
+        for code in np.unique(first[first >= 0]).tolist()
     )

@@ -31,7 +31,8 @@ lanes lie between two numbers."""
 
 SYNC_ROWS = """
 create or replace table sync_rows as
-select *, case when version >= 0 then version else -start_ns end as number,
+select process, role, transport, bytes, start_ns, end_ns, stall_ns,
+       case when version >= 0 then version else -start_ns end as number,
        end_ns - greatest(start_ns, coalesce(
            max(end_ns) over (partition by case when version >= 0 then version else -start_ns end
                order by start_ns rows between unbounded preceding and 1 preceding),

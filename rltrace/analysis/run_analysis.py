@@ -256,6 +256,7 @@ class RunAnalysis:
         """The workload of the run under given constants; None where it cannot be replayed."""
         from rltrace.analysis.whatif.of_run import workload_of
 
+        _ = self.syncs  # which need much memory for a moment: before all samples are in it
         try:
             return workload_of(self)
         except RltraceError:

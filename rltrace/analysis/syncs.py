@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -135,11 +136,14 @@ def _participants(rows: Floats) -> Participants:
 
 
 _UNIONS = f"""
-    with sharing as (select number, process, start_ns, end_ns {{participants}}),
+    with sharing as (
+        select number, process, start_ns, end_ns {{participants}}
+        and end_ns >= {{since}} and start_ns < {{until}}),
     spans as (
         select process, phase, start_ns, end_ns, end_ns - (end_ns - start_ns) // 10 as late
         from raw_spans where start_ns > 0 and end_ns > start_ns and stage = {int(Stage.SYNC)}
-        and phase between {{first}} and {{last}}),
+        and phase between 0 and {max(Phase)} and end_ns >= {{since}} and start_ns < {{until}}
+        and late >= {{since}} and late < {{until}}),
     own as (
         select s.*, p.number, p.start_ns as since, p.end_ns as until
         from spans s asof left join sharing p on s.process = p.process and s.late <= p.end_ns),
@@ -168,7 +172,7 @@ _UNIONS = f"""
     select number, phase, start_ns, coalesce(
         lead(before_ns) over (partition by number, phase order by start_ns), last_ns) from begun
 """
-_AT_ONCE = 10_000_000  # participants times phases, of which a gigabyte is in memory meanwhile
+_AT_ONCE = 500_000  # participants in a part of the time: all at once take a gigabyte or more
 
 
 def phases(run: Run, participants: str, updates: int) -> tuple[tuple[str, Spread], ...]:
@@ -179,14 +183,12 @@ def phases(run: Run, participants: str, updates: int) -> tuple[tuple[str, Spread
     several the first to end), as far as it lies within that part. An instant at which several
     phases of an update run is the first phase's: the later one still has to wait for that.
     """
-    count = run.ask(f"select count(*) {participants}")[0][0]
-    at_once = min(len(Phase), max(1, _AT_ONCE // max(1, count)))
+    low, high, count = run.ask(f"select min(start_ns), max(end_ns), count(*) {participants}")[0]
+    edges = np.linspace(low, high + 1, 2 + count // _AT_ONCE).astype(np.int64).tolist()
     parts = [
-        list(run.ask_columns(_UNIONS.format(
-            participants=participants, first=first, last=first + at_once - 1
-        )).values())
-        for first in range(0, len(Phase), at_once)
-    ]  # fmt: skip
+        run.ask_columns(_UNIONS.format(participants=participants, since=a, until=b)).values()
+        for a, b in pairwise(edges)
+    ]
     number, phase, start, end = map(np.concatenate, zip(*parts, strict=True))
     which = np.unique(number, return_inverse=True)[1]
     # The edges of all pieces in the order of time, and how many of each phase run from each on.

@@ -44,7 +44,7 @@ LIVES = (
         case when u.version = -1 and time_ns < begin_ns
              then coalesce(untold.version, -1) else u.version end as version)
     from raw_uses u, untold""",
-    """create or replace table sample_lives as
+    """create or replace table lives as
     with told_trajectories as (
         select t.* replace (
             case when t.first_version = -1 and end_ns between start_ns and begin_ns
@@ -84,10 +84,12 @@ LIVES = (
     select coalesce(g.trajectory, f.trajectory) as trajectory, g.end_ns is not null as is_generated,
            "group", first_version, last_version, response_tokens, finish, end_ns, token_ids,
            logprobs, time_ns is not null as is_met, time_ns, used_ns, version, fate,
-           tokens, again,
-           avg(coalesce(tokens, response_tokens)) filter (fate = 0 or not is_met) over ()
-           as usual_tokens
+           tokens, again
     from generated g full join fates f on g.trajectory = f.trajectory""",
+    """create or replace table usual as
+    select avg(coalesce(tokens, response_tokens)) filter (fate = 0 or not is_met) as usual_tokens
+    from lives""",
+    "create or replace view sample_lives as select * from lives, usual",
 )
 VERDICTS = """
 create or replace table sample_verdicts as

@@ -150,10 +150,9 @@ def measure(folder: Path, rounds: int, given: Path | None) -> Result:
         result.checks.append(Check(f"looks at {name}, median", percent, LIMIT_PERCENT, "%"))
         worst = result.rows[f"in tmux, {name}"].high
         result.checks.append(Check(f"tmux at {name}, 90 %", worst, LIMIT_PERCENT, "%"))
-    spans = ended.totals.spans
     result.notes["the job"] = (
         f"{ended.job.framework or 'the built-in trainer'}, {ended.totals.steps} steps, "
-        f"{ended.processes} processes, {spans:,} spans"
+        f"{ended.processes} processes, {ended.totals.generated_samples:,} samples"
     )
     return result
 

@@ -19,12 +19,12 @@ _MOST_UNCLEAR = 0.1  # part of the samples
 
 @frozen
 class GroupSignal:
-    """Groups with at least two verdicts, whole run; `share` of them carry a signal, with its 95 %
-    interval (Wilson; groups as independent). `reward` is the mean verdict of all of them, and
-    `reward_without` of those without signal (NaN: none): low where prompts are too hard, high where
-    they are too easy. `with_nan` have none because a reward is NaN. Of all `samples` with a group
-    `unclear` have an id that comes again in later steps, so that nothing is known of their groups
-    (`rltrace.trace.regrouped`)."""
+    """Groups of which the verdicts of two samples or more tell it, whole run; `share` of them carry
+    a signal, with its 95 % interval (Wilson; groups as independent). `reward` is the mean verdict
+    of all, and `reward_without` of those without signal (NaN: none): low where prompts are too
+    hard, high where they are too easy. `with_nan` have none because a reward is NaN. Of all
+    `samples` with a group `unclear` have an id that comes again in later steps, so that nothing is
+    known of their groups (`rltrace.trace.regrouped`)."""
 
     groups: int
     with_signal: int
@@ -71,7 +71,7 @@ def group_signal(run: Run) -> GroupSignal | None:
             where r.start_ns > 0 and "group" <> -1 group by "group")
         select count(*), count(*) filter (signal), count(*) filter (not signal and nan),
                avg(reward), avg(reward) filter (not signal)
-        from signals left join rewarded using ("group")
+        from signals left join rewarded using ("group") where signal is not null
     """)[0]
     unclear, samples = unclear_samples(run)
     if not groups and not unclear:

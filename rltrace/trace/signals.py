@@ -51,38 +51,45 @@ def weights_table(weights: dict[str, float]) -> pa.Table:
 _WEIGHTS = f"""weights AS (
     SELECT n.id AS component, weight FROM {WEIGHTS} w JOIN names n ON n.text = w.component)"""
 
-_JUDGED = f"""FROM raw_rewards r JOIN sample_lives USING (trajectory)
-    {{}} WHERE r.start_ns > 0 AND (NOT isnan(value) OR {GIVEN_NAN})
-    AND is_generated AND "group" <> -1"""
+_JUDGED = f"""
+    SELECT "group", component, trajectory, CASE WHEN NOT isnan(value) THEN value END AS value,
+           {GIVEN_NAN} AS no_number, isnan(value) AND NOT {GIVEN_NAN} AS untold{{}}
+    FROM raw_rewards r JOIN sample_lives USING (trajectory)
+    {{}} WHERE r.start_ns > 0 AND is_generated AND "group" <> -1"""
+
+_COMPARED = """min(value) AS least, max(value) AS most, bool_or(no_number) AS no_number,
+           bool_or(untold) AS untold"""
+
+_SIGNAL = """CASE WHEN bool_or({}) THEN true WHEN NOT bool_or(untold) THEN false END AS signal"""
 
 _SIGNALS = f"""
 CREATE OR REPLACE TABLE signals AS
-SELECT "group", bool_or(NOT no_number AND most > least) AS signal
-FROM (SELECT "group", min(trajectory) < max(trajectory) AS several, min(value) AS least,
-             max(value) AS most, bool_or(isnan(value)) AS no_number
-      {_JUDGED.format("")} GROUP BY "group", component)
+WITH judged AS ({_JUDGED.format("", "")})
+SELECT "group", {_SIGNAL.format("NOT no_number AND most > least")}
+FROM (SELECT "group", min(trajectory) < max(trajectory) AS several, {_COMPARED}
+      FROM judged GROUP BY "group", component)
 WHERE several GROUP BY "group"
 """
 
 _WEIGHED_SIGNALS = f"""
 CREATE OR REPLACE TABLE signals AS
 WITH {_WEIGHTS},
-judged AS (
-    SELECT "group", component, trajectory, value, weight
-    {_JUDGED.format("LEFT JOIN weights USING (component)")}),
+judged AS ({_JUDGED.format(", weight", "LEFT JOIN weights USING (component)")}),
 weighed AS (
     SELECT "group", count(DISTINCT trajectory) AS all_samples
     FROM judged WHERE weight IS NOT NULL GROUP BY "group"),
 compared AS (
     SELECT "group", component, any_value(weight) AS weight, min(trajectory) < max(trajectory)
            AS several, count(DISTINCT trajectory) FILTER (weight IS NOT NULL) AS samples,
-           min(value) AS least, max(value) AS most, bool_or(isnan(value)) AS no_number
+           {_COMPARED}
     FROM judged GROUP BY "group", component)
-SELECT "group", bool_or(
+SELECT "group", {
+    _SIGNAL.format('''
            CASE WHEN no_number OR weight = 0 THEN false
                 WHEN weight IS NOT NULL AND samples < all_samples
                 THEN greatest(most, 0) > least(least, 0)
-                ELSE most > least END) AS signal
+                ELSE most > least END''')
+}
 FROM compared LEFT JOIN weighed USING ("group")
 WHERE CASE WHEN weight IS NULL THEN several ELSE all_samples > 1 END
 GROUP BY "group"
@@ -92,7 +99,8 @@ GROUP BY "group"
 def signals(weights: dict[str, float]) -> str:
     """SQL that makes the table `signals`: groups with at least two verdicts, and whether they carry
     a signal, where components have these weights. A component that is NaN for one of them, because
-    the job gave that, carries none: the advantage of all is NaN, too."""
+    the job gave that, carries none: the advantage of all is NaN, too. NULL: verdicts that are known
+    are equal, and others are not known."""
     return _WEIGHED_SIGNALS if weights else _SIGNALS
 
 

@@ -21,8 +21,8 @@ from rltrace.trace.tables import Tables
 if TYPE_CHECKING:
     import duckdb
 
-SPARING = 50.0
-"""What is asked beside a job stays for that many times the CPU time that it took: 2 % of a core at
+SPARING = 100.0
+"""What is asked beside a job stays for that many times the CPU time that it took: 1 % of a core at
 most, however short steps are."""
 
 SAMPLE_TABLES = ("trajectories", "rewards", "uses")

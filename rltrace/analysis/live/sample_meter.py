@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     import duckdb
 
 _REMEMBERED = 1 << 17
+_FEWEST = 1 << 12
+_STEPS = 32  # a sample may have been generated this many steps before it is trained on
 ALWAYS_NS = int(np.iinfo(np.int64).max)
 _FATES = "select coalesce(fate, -1)::bigint as fate from sample_lives where is_met"
 _WAITING = """select end_ns from sample_lives
@@ -41,8 +43,8 @@ _Counts = Counter[tuple[str, int]]
 class SampleMeter:
     """Samples by `finishes` and `fates`, their tokens, latencies and lags: the report's queries
     over the latest rows, and what older ones had added. Of the samples that ended before the last
-    2^16 or more, nothing is remembered: whoever meets the learner later than that is of unknown
-    lag. Counts never fall.
+    32 steps and the last 2^12 samples, or before the last 2^16, nothing is remembered: whoever
+    meets the learner later than that is of unknown lag. Counts never fall.
 
     `lag_budget` is the largest lag, in policy versions, at which a token counts as useful;
     `sparing` as in `LiveState`. `outcomes` and `verdict_s` are of rewards: how many by their
@@ -92,7 +94,7 @@ class SampleMeter:
         began_s = thread_time()
         found = self._found(database, follower, starts, until_ns)
         self._counts |= self._dropped + found
-        if self._too_many(until_ns):
+        if self._too_many(starts, until_ns):
             self._dropped.update(found)
             self._dropped.subtract(self._found(database, follower, starts, until_ns))
         self._is_new, self._counted_ns = False, until_ns
@@ -197,16 +199,17 @@ class SampleMeter:
         self._waiting_since_ns = columns_of(tables, _WAITING, "end_ns")[0]
         return found
 
-    def _too_many(self, until_ns: int) -> bool:
+    def _too_many(self, starts: list[int], until_ns: int) -> bool:
         """Drops the older half of the rows where they are too many, and what is still to be counted
         is not among them."""
         ends_ns = [kept.since(self._since_ns)[kept.end] for kept in self._kept.values()]
-        if max(map(len, ends_ns)) <= _REMEMBERED:
+        recent_ns = starts[-_STEPS] if len(starts) >= _STEPS else 0
+        recent = max(int((ends >= recent_ns).sum()) for ends in ends_ns)
+        most = min(_REMEMBERED // 2, max(_FEWEST, recent))
+        if max(map(len, ends_ns)) <= 2 * most:
             return False
         since_ns = max(
-            int(np.partition(ends, -_REMEMBERED // 2)[-_REMEMBERED // 2])
-            for ends in ends_ns
-            if len(ends) > _REMEMBERED
+            int(np.partition(ends, -most)[-most]) for ends in ends_ns if len(ends) > 2 * most
         )
         self._since_ns = max(self._since_ns, min(since_ns, until_ns))
         for kept in self._kept.values():

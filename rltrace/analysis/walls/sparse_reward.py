@@ -41,12 +41,13 @@ _GROUPS_OF = f"""        {GENERATED_SAMPLES},
                                   else reward > 0 end as success
             from judged, bounds),
         groups as (
-            select "group", not bool_or(coalesce(signal, false)) as equal,
+            select "group", not bool_or(signal) as equal,
                    bool_and(success) as solved, not bool_or(success) as failed,
                    coalesce(sum(tokens), 0)::bigint as tokens, count(*) as samples,
                    count(*) filter (success) as successes,
                    min(reward) as lowest, max(reward) as highest
-            from marked left join signals using ("group") group by "group" having count(*) > 1)"""
+            from marked left join signals using ("group") group by "group"
+            having count(*) > 1 and bool_or(signal) is not null)"""
 _GROUPS = "the group of each sample and its verdict: hooks on generation and on the reward function"
 
 _NAMED_APART = "an id for each prompt's samples of one step; or a row of what the learner used"
@@ -132,6 +133,8 @@ def sparse_reward(analysis: RunAnalysis) -> Wall:
         found.groups >= _FEWEST_GROUPS,
         unseen_of(analysis, (Stage.ROLLOUT, Stage.REWARD)),
     )
+    if any(one.kind == "truncated" for one in analysis.health.alarms):
+        unseen = "; ".join(filter(None, (unseen, "most samples are cut off, which may be why")))
     if unseen:  # a group may have succeeded where nobody saw it
         sure, because = False, f"{because}; {unseen}"
     return Wall(SPARSE_REWARD, LIKELY if sure else WEAK, cost, symptom, because, evidence, ())

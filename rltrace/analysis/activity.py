@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from rltrace.analysis.background import find_background
 from rltrace.analysis.intervals import (
+    Bools,
     Intervals,
     Ints,
     Nested,
@@ -28,7 +29,14 @@ from rltrace.trace.query_columns import columns, numbered
 from rltrace.trace.run import Run
 from rltrace.trace.vocabulary import Stage, stage_of
 
-_CODES = 16  # a group is `process * _CODES + stage`
+CODES = 16  # a group is `process * CODES + stage`
+
+
+def is_evaluation(group: Ints) -> Bools:
+    """Whose work is an evaluation's, whatever stage it is of: it holds nothing up that is asked for
+    in every step."""
+    return np.asarray(group % CODES == Stage.EVAL)
+
 
 TABLE_OF = {Stage.ROLLOUT: "trajectories", Stage.REWARD: "rewards", Stage.SYNC: "syncs"}
 """The table whose rows are the work of a stage, where it has no spans."""
@@ -87,12 +95,12 @@ class Activity:
 
     def _pieces(self, start: int, end: int, intervals: Intervals) -> tuple[Ints, Intervals]:
         """The process of each interval, and the interval with its stage as its group."""
-        working = intervals.take(intervals.group % _CODES != Stage.STEP)
-        pieces = innermost(working, working.group // _CODES)
+        working = intervals.take(intervals.group % CODES != Stage.STEP)
+        pieces = innermost(working, working.group // CODES, is_evaluation(working.group))
         if self._in_tools is not None and len(self._in_tools):
             now = (self._in_tools.start < end) & (self._in_tools.end > start)
             pieces = without(pieces, self._in_tools.take(now))
-        return pieces.group // _CODES, replace(pieces, group=pieces.group % _CODES)
+        return pieces.group // CODES, replace(pieces, group=pieces.group % CODES)
 
 
 def read_activity(run: Run) -> Activity:
@@ -115,7 +123,7 @@ def read_activity(run: Run) -> Activity:
         found,
         processes_of_stage=found.processes_of_stage | owners,
         open_spans=_open_spans(run, last_sign),
-        _in_tools=idle and replace(idle, group=idle.group * _CODES + Stage.ROLLOUT),
+        _in_tools=idle and replace(idle, group=idle.group * CODES + Stage.ROLLOUT),
     )
 
 
@@ -212,7 +220,7 @@ _MIXED = f"""
     select process from (
         select process, lane, bit_count(bit_or(
             1::int << case when stage between 0 and {int(Stage.STEP)} then stage
-                           else {_CODES - 1} end)) > 1 as several
+                           else {CODES - 1} end)) > 1 as several
         from raw_spans where start_ns > 0 and stage <> {int(Stage.STEP)} and process in (
             select process from span_stages where stage <> {int(Stage.STEP)} group by process
             having count(*) > 1 and min(first_lane) < max(last_lane))
@@ -236,7 +244,8 @@ class _Rows:
     def __init__(self, mixed: Ints) -> None:
         self._mixed = mixed
         self._union, self._nested = Union(), Nested()
-        self._process = np.arange((int(mixed.max(initial=-1)) + 1) * _CODES) // _CODES
+        groups = np.arange((int(mixed.max(initial=-1)) + 1) * CODES)
+        self._of = groups // CODES, is_evaluation(groups)
 
     def add(self, start: Ints, end: Ints, stage: Ints, process: Ints, lane: Ints) -> None:
         """Takes more rows in. Errors: `OutOfOrder`."""
@@ -244,14 +253,14 @@ class _Rows:
         if len(self._mixed) and len(rows):
             nests = np.isin(process, self._mixed) & (stage != Stage.STEP)
             reached = int(rows.start.max())
-            pieces = self._nested.add(rows.take(nests), self._process, reached)
+            pieces = self._nested.add(rows.take(nests), *self._of, reached)
             rows = joined([rows.take(~nests), pieces])
             rows = rows.take(np.argsort(rows.start, kind="stable"))
         self._union.add(rows)
 
     def union(self) -> Union:
         """The union of all rows."""
-        rest = self._nested.rest(self._process)
+        rest = self._nested.rest(*self._of)
         self._union.add(rest.take(np.argsort(rest.start, kind="stable")))
         return self._union
 
@@ -269,7 +278,7 @@ def _union_of_rows(run: Run, query: str, last_sign: Ints, mixed: Ints) -> Union:
 
 
 def _grouped(start: Ints, end: Ints, stage: Ints, process: Ints, lane: Ints) -> Intervals:
-    group = process.astype(np.int64) * _CODES + np.where(
+    group = process.astype(np.int64) * CODES + np.where(
         (stage < 0) | (stage > Stage.STEP), Stage.OTHER, stage
     )
     return of_spans(group, start, end, lane)

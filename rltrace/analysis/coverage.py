@@ -24,13 +24,17 @@ from rltrace.trace.run_dir import (
     PROCESS_FAILED,
     RECORDING_STOPPED,
     STEP_FAILED,
+    THREAD_FAILED,
 )
 from rltrace.trace.sampled import only_some
 from rltrace.trace.schema import CAPTURED_TOKENS
 from rltrace.trace.vocabulary import STAGE_SYMBOLS, Stage, word
 
 _MANY = 8
-_TOLD_BY_ALARMS = (STEP_FAILED, PROCESS_FAILED, ELSEWHERE, NOT_WHOLE, PACK_LOST)
+_TOLD_BY_ALARMS = (
+    *(STEP_FAILED, PROCESS_FAILED, THREAD_FAILED),
+    *(ELSEWHERE, NOT_WHOLE, PACK_LOST),
+)
 NOT_LOGGED = "not in the log"
 """Kind of what an imported log cannot tell; where that is of a stage, it is the stage's reason."""
 

@@ -175,18 +175,19 @@ class Nested:
     def __init__(self) -> None:
         self._open = joined([])
 
-    def add(self, chunk: Intervals, context: Ints, reached: int) -> Intervals:
+    def add(self, chunk: Intervals, context: Ints, whole: Bools, reached: int) -> Intervals:
         """What is theirs before `reached`, where the next chunk begins at the earliest. `context`
-        maps each possible group to its process: lanes are of one."""
+        maps each possible group to its process (lanes are of one), `whole` as of `innermost`."""
         spans = joined([self._open, chunk])
-        pieces = innermost(spans, context[spans.group])
+        pieces = innermost(spans, context[spans.group], whole[spans.group])
         goes_on = spans.end > reached
         self._open = _between(spans.take(goes_on), reached, _LARGEST)
         return _whole(_between(pieces, -_LARGEST, reached))
 
-    def rest(self, context: Ints) -> Intervals:
+    def rest(self, context: Ints, whole: Bools) -> Intervals:
         """What is left once all have come."""
-        return _whole(innermost(self._open, context[self._open.group]))
+        opened = self._open
+        return _whole(innermost(opened, context[opened.group], whole[opened.group]))
 
 
 def _between(intervals: Intervals, since: int, until: int) -> Intervals:
@@ -199,8 +200,9 @@ def _whole(pieces: Intervals) -> Intervals:
     return replace(pieces, one_lane=np.zeros(len(pieces), np.bool_))
 
 
-def innermost(intervals: Intervals, context: Ints) -> Intervals:
-    """Cuts out of each interval what another that began within it, in the same lane, occupies.
+def innermost(intervals: Intervals, context: Ints, whole: Bools) -> Intervals:
+    """Cuts out of each interval what another that began within it, in the same lane, occupies; what
+    runs within a `whole` one is of its group.
 
     Spans of a lane nest, so an instant belongs to the innermost of them; intervals that came from
     several lanes are left whole. `context`, one number for each interval, tells the lanes of
@@ -214,7 +216,7 @@ def innermost(intervals: Intervals, context: Ints) -> Intervals:
     if len(order):
         nested = intervals.take(order)
         start, end = _in_line(_numbered(context[order], nested.lane), nested.start, nested.end)
-        rest = np.arange(len(nested))
+        rest, whole = np.arange(len(nested)), whole[order]
         above: Ints | None = None
         while len(rest):
             outer = np.ones(len(rest), np.bool_)
@@ -223,6 +225,9 @@ def innermost(intervals: Intervals, context: Ints) -> Intervals:
             if above is not None:
                 holder = np.searchsorted(start[above], start[level], side="right") - 1
                 parts.append(_without(nested.take(above), nested.take(level), holder))
+                held = whole[above][holder]
+                whole[level[held]] = True
+                nested.group[level[held]] = nested.group[above[holder[held]]]
             above = level
         assert above is not None
         parts.append(nested.take(above))

@@ -359,6 +359,12 @@ def _watch_children(finder: Finder) -> None:
 
         watch_exits(module)
 
+    def threads(module: Any) -> None:
+        from rltrace.hooks.children import watch_threads
+
+        watch_threads(module)
+
+    finder.after("threading", threads)
     finder.after("subprocess", subprocess)
     finder.after("multiprocessing.popen_fork", multiprocessing)
     finder.after("multiprocessing.util", exits)

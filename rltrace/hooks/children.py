@@ -16,7 +16,7 @@ from time import monotonic_ns
 
 from rltrace.hooks import recorder as recording
 from rltrace.trace.outside import from_outside
-from rltrace.trace.run_dir import ENDS, PROCESS_FAILED, append_line
+from rltrace.trace.run_dir import ENDS, PROCESS_FAILED, THREAD_FAILED, append_line
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -59,6 +59,24 @@ def watch_exits(module: Any) -> None:
         return original(*args, **kwargs)
 
     module._exit_function = exit_function
+
+
+def watch_threads(module: Any) -> None:
+    """Patches the module `threading`, just imported: a thread that an exception ends goes by its
+    `excepthook`, unless the job has put another there."""
+    original = module.excepthook
+
+    @wraps(original)
+    def excepthook(args: Any) -> Any:
+        try:
+            if (recorder := recording.active()) is not None:
+                recorder.cut_short(THREAD_FAILED, getattr(args.thread, "name", ""), args.exc_value)
+        except Exception as error:  # the job goes on
+            if from_outside(error):
+                raise
+        return original(args)
+
+    module.excepthook = excepthook
 
 
 def _sending(method: Callable[..., Any]) -> Callable[..., Any]:

@@ -250,14 +250,14 @@ class Recorder:
 
         self.problem("not-recorded", target=kind_of(error), detail=describe(error))
 
-    def cut_short(self, what: str, number: int, error: object) -> None:
-        """An exception ended a step (`STEP_FAILED`) or this process (`PROCESS_FAILED`, by its pid).
-        One that only ends the program says nothing of the job."""
+    def cut_short(self, what: str, which: object, error: object) -> None:
+        """An exception ended a step (`STEP_FAILED`), this process (`PROCESS_FAILED`, by its pid) or
+        a thread. One that only ends the program says nothing of the job."""
         if isinstance(error, Exception) and self._introduced:
             try:
                 from rltrace.hooks.telling import describe
 
-                self.problem(what, target=str(number), detail=describe(error))
+                self.problem(what, target=str(which), detail=describe(error))
             except Exception as second:  # the job has one to deal with already
                 if from_outside(second):
                     raise

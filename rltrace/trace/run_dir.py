@@ -55,7 +55,8 @@ PARQUET = "parquet"
 ELSEWHERE, NOT_WHOLE, PACK_LOST = "nodes-elsewhere", "node-not-whole", "pack-lost"
 """Problems of a run of which not all is here."""
 RECORDING_STOPPED = "recording-stopped"
-STEP_FAILED, PROCESS_FAILED = "step-failed", "process-failed"  # an exception ended it
+STEP_FAILED, PROCESS_FAILED, THREAD_FAILED = "step-failed", "process-failed", "thread-failed"
+# An exception ended it.
 """The problem of a process that recorded nothing more, and what its file says of it where the disk
 had no room for a line among the problems."""
 

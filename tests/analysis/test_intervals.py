@@ -22,6 +22,7 @@ from rltrace.analysis.intervals import (
 from rltrace.testing.inside.analysis import intervals, mapped
 from rltrace.trace.query_columns import numbered
 
+NONE = np.zeros(8, np.bool_)
 UNTIL = 60
 
 
@@ -94,7 +95,7 @@ def test_touching_spans_merge_and_lanes_are_remembered() -> None:
     assert found.one_lane.tolist() == [True, False]
     backwards = union(spans((0, 7, 3, 0)))  # one that ends before it begins has no length
     assert backwards.start.tolist() == backwards.end.tolist() == [7]
-    assert len(union(joined([]))) == len(innermost(joined([]), np.zeros(0, np.int64))) == 0
+    assert len(union(joined([]))) == len(innermost(joined([]), *[np.zeros(0, np.int64)] * 2)) == 0
     parts = Union()
     assert parts.bounds() == (0, 0)
     parts.add(spans((0, 5, 9, 1)))
@@ -104,9 +105,9 @@ def test_touching_spans_merge_and_lanes_are_remembered() -> None:
 
 def test_other_lanes_and_other_processes_take_nothing_away() -> None:
     given = union(spans((0, 0, 30, 1), (1, 5, 20, 2)))
-    assert sorted(innermost(given, np.array([0, 0])).end.tolist()) == [20, 30]
+    assert sorted(innermost(given, np.array([0, 0]), NONE[:2]).end.tolist()) == [20, 30]
     given = union(spans((0, 0, 30, 1), (1, 5, 20, 1)))
-    assert sorted(innermost(given, np.array([0, 1])).end.tolist()) == [20, 30]
+    assert sorted(innermost(given, np.array([0, 1]), NONE[:2]).end.tolist()) == [20, 30]
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -129,7 +130,13 @@ def test_nesting_of_any_depth_matches_a_stack(seed: int) -> None:
 
     nest(0, UNTIL - 1, 0)
     given = union(spans(*rows))
-    found = covered(innermost(given, np.zeros(len(given), np.int64)))
+    none = np.zeros(len(given), np.int64)
+    found = covered(innermost(given, none, none.astype(bool)))
+    assert found == {group: moments for group, moments in expected.items() if any(moments)}
+    # What runs within a whole one is of its group, however deep.
+    found = covered(innermost(given, none, given.group == 1))
+    for group in expected.keys() - {0, 1}:
+        expected[1] = [a or b for a, b in zip(expected[1], expected.pop(group), strict=True)]
     assert found == {group: moments for group, moments in expected.items() if any(moments)}
 
 
@@ -147,12 +154,12 @@ def test_nesting_in_chunks_is_that_of_all_spans_at_once(seed: int, chunk: int) -
     rows.sort(key=lambda row: row[1])
     process = np.arange(4) // 2
     together = spans(*rows)
-    truth = covered(innermost(together, process[together.group]))
+    truth = covered(innermost(together, process[together.group], NONE[together.group]))
     nested, pieces = Nested(), []
     for begin in range(0, len(rows), chunk):
         part = spans(*rows[begin : begin + chunk])
-        pieces.append(nested.add(part, process, int(part.start.max())))
-    assert covered(joined([*pieces, nested.rest(process)])) == truth
+        pieces.append(nested.add(part, process, NONE, int(part.start.max())))
+    assert covered(joined([*pieces, nested.rest(process, NONE)])) == truth
 
 
 @pytest.mark.parametrize("n", [0, 1, 200])

@@ -240,3 +240,12 @@ def test_who_recorded_a_verdict_is_at_work_and_a_generator_may_not_be(tmp_path: 
     other = process("other", (Stage.ROLLOUT, 0, 10 * STEPS))
     activity = read_activity(run_of(tmp_path / "other", two_a_step(), other))
     assert [stage for stage, _ in activity.background] == [Stage.ROLLOUT]
+
+
+def test_what_an_evaluation_generates_is_its_own(tmp_path: Path) -> None:
+    """In a lane of its own, or among others, and however deep."""
+    spans = [(("step", 0), 0, 20), (ROLLOUT, 0, 6), (TRAIN, 6, 10), (Stage.EVAL, 10, 20)]
+    inner = [(ROLLOUT, 11, 18), (REWARD, 12, 13)]
+    found = breakdown_of(run_of(tmp_path, process("trainer", *spans, *inner)))
+    tau_s = {stage: found.tau_s[0, stage] for stage in (ROLLOUT, REWARD, TRAIN, Stage.EVAL)}
+    assert tau_s == pytest.approx({ROLLOUT: 6, REWARD: 0, TRAIN: 4, Stage.EVAL: 10})

@@ -191,6 +191,17 @@ def test_a_worker_that_ended_with_a_code_is_named(job: RunJob) -> None:
     assert "exit code 3" in alarm.says
 
 
+def test_a_thread_that_an_exception_ended_is_named(job: RunJob) -> None:
+    ways = "import threading\nworker = threading.Thread(target=work, name='prefetch')\n"
+    thread = BY_EXCEPTION.split("if __name__")[0] + ways + "worker.start(); worker.join()\n"
+    done = job(sys.executable, "{script}", program="import rltrace" + thread + AFTERWARDS)
+    assert done.code == 0
+    assert "rltrace/hooks" not in done.err  # the traceback is the job's own
+    (alarm,) = RunAnalysis(rltrace.open_run(done.run_path)).health.alarms
+    assert (alarm.kind, alarm.forbids) == ("failed thread", False)
+    assert "“prefetch”, failed: KeyError at " in alarm.says
+
+
 def test_what_ended_the_job_is_named(job: RunJob) -> None:
     program = "import rltrace\nwith rltrace.span('train'): raise LookupError('secret')\n"
     done = job(sys.executable, "{script}", program=program)

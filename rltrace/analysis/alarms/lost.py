@@ -12,7 +12,7 @@ from rltrace.analysis.stalls import usual_step_s
 from rltrace.trace.ends import End, read_ends
 from rltrace.trace.processes import Process
 from rltrace.trace.run import Run
-from rltrace.trace.run_dir import PROCESS_FAILED
+from rltrace.trace.run_dir import PROCESS_FAILED, THREAD_FAILED
 from rltrace.trace.vocabulary import Stage
 
 _NO_HANG = (Stage.STEP, Stage.WAIT, Stage.OTHER)
@@ -75,6 +75,22 @@ def failed(analysis: RunAnalysis) -> Iterator[Said]:
             yield grave(f"{says}; the job went on without it for {left_ns / 1e9:.0f} s")
         else:
             yield note(says)
+
+
+@alarm("failed thread", "a thread failed")
+def failed_thread(analysis: RunAnalysis) -> Iterator[Said]:
+    """Threads that an exception ended: what they were for nobody knows, so the run is judged."""
+    usual_ns = 1e9 * usual_step_s(analysis.steps, analysis.breakdown)
+    process_of = {process.who: process for process in analysis.run.processes}
+    for problem in analysis.run.problems:
+        if problem.get("what") != THREAD_FAILED or problem.get("who") not in process_of:
+            continue
+        who = _who(process_of[problem["who"]])
+        says = f"a thread of {who}, “{problem.get('target')}”, failed: {problem.get('detail')}"
+        left_ns = analysis.activity.last_ns - problem.get("real_ns", analysis.activity.last_ns)
+        goes_on = left_ns > STALL_TIMES * usual_ns
+        went_on = f"{says}; the job went on without it"
+        yield grave(went_on, beside=True) if goes_on else note(says)
 
 
 def _takes_over(other: Process, process: Process, since_ns: int) -> bool:

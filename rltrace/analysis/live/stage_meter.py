@@ -13,12 +13,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from rltrace.analysis.activity import TABLE_OF
+from rltrace.analysis.activity import CODES, TABLE_OF, is_evaluation
 from rltrace.analysis.intervals import Intervals, Ints, innermost, joined, of_spans, union
 from rltrace.trace.follow import Rows
 from rltrace.trace.vocabulary import Stage
 
-_CODES = 16  # a group is `process * _CODES + stage`
 _REMEMBERED_NS = 3600 * 10**9  # a row that is stored later than this counts from here on
 _LARGEST = 1 << 62
 
@@ -55,10 +54,10 @@ class StageTime:
         )
         oldest = self._looked_ns - _REMEMBERED_NS
         for group, length in self._of_process.add(pieces, oldest):
-            key = group // _CODES, Stage(group % _CODES)
+            key = group // CODES, Stage(group % CODES)
             self.by_process[key] = self.by_process.get(key, 0) + length
         for group, length in self._of_stage.add(
-            replace(pieces, group=pieces.group % _CODES), oldest
+            replace(pieces, group=pieces.group % CODES), oldest
         ):
             self.by_stage[Stage(group)] = self.by_stage.get(Stage(group), 0) + length
         self._looked_ns = max(self._looked_ns, now_ns)
@@ -95,13 +94,15 @@ def _of_rows(rows: Rows, stage: Ints, lane: Ints, ends_ns: Ints) -> Intervals:
     end = rows["end_ns"]
     if len(rows):
         end = np.where(end < 0, ends_ns[rows["process"]], end)
-    return of_spans(rows["process"] * _CODES + stage, rows["start_ns"], end, lane)
+    return of_spans(rows["process"] * CODES + stage, rows["start_ns"], end, lane)
 
 
 def _innermost(rows: Intervals, since: int, until: int) -> Intervals:
     """What of each row no other within it occupies, between two moments."""
     united = union(rows.take((rows.end > since) & (rows.start < until)))
-    return _within(innermost(united, united.group // _CODES), since, until)
+    return _within(
+        innermost(united, united.group // CODES, is_evaluation(united.group)), since, until
+    )
 
 
 def _within(intervals: Intervals, since: int, until: int) -> Intervals:

@@ -15,5 +15,6 @@ SELECT step, count(*) AS groups, count(*) FILTER (signal) AS with_signal,
        avg(reward) FILTER (NOT signal) AS flat_reward,
        sum(tokens) FILTER (NOT signal) AS flat_response_tokens
 FROM signals JOIN met USING ("group") JOIN spent USING ("group")
+WHERE signal IS NOT NULL
 GROUP BY step
 ORDER BY step

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -24,7 +24,6 @@ from rltrace.analysis.intervals import (
     union,
     without,
 )
-from rltrace.trace.frozen import frozen
 from rltrace.trace.query_columns import columns, numbered
 from rltrace.trace.run import Run
 from rltrace.trace.vocabulary import Stage, stage_of
@@ -42,7 +41,7 @@ TABLE_OF = {Stage.ROLLOUT: "trajectories", Stage.REWARD: "rewards", Stage.SYNC: 
 """The table whose rows are the work of a stage, where it has no spans."""
 
 
-@frozen
+@dataclass(frozen=True)
 class OpenSpan:
     """A span that began and did not end: work in progress, a hang, or a process that was killed.
     `last_sign_ns` is the last moment at which its process is known to have lived (Unix ns)."""
@@ -54,7 +53,7 @@ class OpenSpan:
     last_sign_ns: int
 
 
-@frozen
+@dataclass(frozen=True)
 class Activity:
     """Who was in which stage when.
 

@@ -9,7 +9,7 @@ CPU, or GPUs that nobody was seen to be given), each process that works stands f
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -17,7 +17,6 @@ from rltrace.analysis.activity import Activity
 from rltrace.analysis.chains import Seconds
 from rltrace.analysis.intervals import Intervals, Ints, run_before, union
 from rltrace.analysis.run_analysis import RunAnalysis
-from rltrace.trace.frozen import frozen
 from rltrace.trace.given import AGENT, held_devices
 from rltrace.trace.run import Run
 from rltrace.trace.vocabulary import Stage
@@ -37,7 +36,7 @@ UNKNOWN_ROLE = "unknown"
 """In a pool's roles: a process that works there did not say what it is."""
 
 
-@frozen
+@dataclass(frozen=True)
 class Pool:
     """Devices that the same roles share, and the part of the steps' time that they worked."""
 
@@ -46,7 +45,7 @@ class Pool:
     busy_share: float
 
 
-@frozen
+@dataclass(frozen=True)
 class Busy:
     """Device-seconds of work by step (place in `Steps.windows`), of `count` devices. `unit` says
     what one is ("GPU", or "process" where processes stand for devices)."""

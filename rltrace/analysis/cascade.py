@@ -12,20 +12,20 @@ that RL adds.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from rltrace.analysis.busy import Busy, Pool
 from rltrace.analysis.goodput import Goodput, trained_in
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.stats.interval import within
 from rltrace.analysis.wall_clock import SecondsOf, WallClock, wall_clock
-from rltrace.trace.frozen import frozen
 from rltrace.trace.run import Run
 
 USEFUL = "useful"
 _ALL_TIME = (0, (1 << 63) - 1)
 
 
-@frozen
+@dataclass(frozen=True)
 class Factor:
     """One factor: a share of 1, or tokens per device-second for the peak rate. NaN: unknown; then
     `basis` says what is missing, and else what it rests on."""
@@ -37,7 +37,7 @@ class Factor:
     basis: str
 
 
-@frozen
+@dataclass(frozen=True)
 class TokensOf:
     """Generated tokens with one fate: "useful", or the reason why not."""
 
@@ -46,7 +46,7 @@ class TokensOf:
     share: float
 
 
-@frozen
+@dataclass(frozen=True)
 class Cascade:
     """Goodput of a whole run and its factors. `seconds` add up to `wall_s`, `tokens` to
     `generated_tokens`. Rates are per device-second (`device`: "GPU" or "core"; the placement

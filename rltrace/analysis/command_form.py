@@ -5,20 +5,19 @@ the end, where every framework's command line takes it."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cache
 from pathlib import PurePosixPath
 from typing import Any
 
 from rltrace.trace.errors import CANNOT_TELL, RltraceError, WrongUsage
-from rltrace.trace.frozen import frozen
 from rltrace.trace.texts import packaged_tables
 
 PAIRS = "option=value"
 
 
-@frozen
+@dataclass(frozen=True)
 class CommandForm:
     """How a framework's command line takes settings. `form` is `--option value` or `option=value`;
     `dashes`: options are flags with dashes for underscores, and booleans have a `--no-` flag;

@@ -7,6 +7,7 @@ step = tokens a step × seconds a token, and goodput is the product of its facto
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -30,13 +31,12 @@ from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.stats.interval import UNKNOWN, Interval
 from rltrace.analysis.step_figures import step_figures
 from rltrace.trace.errors import CANNOT_TELL, RltraceError
-from rltrace.trace.frozen import frozen
 from rltrace.trace.run import Run
 
 _ALIKE = 0.02  # a factor that changes by less than this is as it was
 
 
-@frozen
+@dataclass(frozen=True)
 class Comparison:
     """Two runs, `steps` steady ones of each. `step_s` is the second's step minus the first's,
     `step_ratio` over it: the product of `work_ratio` (tokens a step) and `pace_ratio` (seconds a

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from rltrace.analysis.chains import Chain
 from rltrace.analysis.devices import Described
 from rltrace.analysis.framework import is_laid_out
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.stages import Breakdown
 from rltrace.analysis.staleness import Staleness
-from rltrace.trace.frozen import frozen
 from rltrace.trace.vocabulary import Stage
 
 PLACEMENTS = ("colocated", "disaggregated", "one-step-off", "async")
@@ -19,7 +20,7 @@ _SAME_LAG = 0.9
 _GOES_ON = 0.2  # of the time in which weights move
 
 
-@frozen
+@dataclass(frozen=True)
 class Composition:
     """`overlap_share` is the part of the shorter of the two chains during which the other ran too,
     over the steady steps; `placement_source` says how the placement is known."""

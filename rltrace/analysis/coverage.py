@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from dataclasses import dataclass
 from typing import Any
 
 from rltrace.analysis.activity import TABLE_OF, Activity, OpenSpan
@@ -13,7 +14,6 @@ from rltrace.hooks.recorder import COUNTED
 from rltrace.trace.damage import Damaged, damaged
 from rltrace.trace.dropped import Dropped
 from rltrace.trace.ends import read_ends
-from rltrace.trace.frozen import frozen
 from rltrace.trace.liveness import is_brought
 from rltrace.trace.run import Run
 from rltrace.trace.run_dir import (
@@ -39,7 +39,7 @@ NOT_LOGGED = "not in the log"
 """Kind of what an imported log cannot tell; where that is of a stage, it is the stage's reason."""
 
 
-@frozen
+@dataclass(frozen=True)
 class Unseen:
     """A stage of the vocabulary without a single span, and what is known of the reason."""
 
@@ -49,7 +49,7 @@ class Unseen:
     reason: str
 
 
-@frozen
+@dataclass(frozen=True)
 class InProgress:
     """Open spans of one name: when the first began, how long that is known to have been open
     (`for_s`), and how long after its beginning its process gave its last sign (`alive_s`)."""
@@ -64,7 +64,7 @@ class InProgress:
     role: str
 
 
-@frozen
+@dataclass(frozen=True)
 class Problem:
     """Problems of one kind and detail: how often (`at_least`: or more often), and where first."""
 
@@ -76,7 +76,7 @@ class Problem:
     at_least: bool = False
 
 
-@frozen
+@dataclass(frozen=True)
 class Stopped:
     """A process that recorded nothing more from a moment on (`after_s` since the run's start, NaN:
     unknown), and why; `pid` is -1 where nobody said."""
@@ -88,7 +88,7 @@ class Stopped:
     detail: str
 
 
-@frozen
+@dataclass(frozen=True)
 class Coverage:
     """What was not seen. `clock_bound_ns` is the worst alignment of a node to the reference (0: one
     node; -1: a node that could not be aligned). `never_hooked` are targets of the user's hooks that
@@ -254,7 +254,7 @@ def _never_hooked(run: Run) -> tuple[str, ...]:
     return tuple(target for target in targets if target not in placed)
 
 
-@frozen
+@dataclass(frozen=True)
 class Gone:
     """A node from which nothing has come for long, and since when (Unix ns)."""
 
@@ -262,7 +262,7 @@ class Gone:
     since_ns: int
 
 
-@frozen
+@dataclass(frozen=True)
 class AsOf:
     """A run that goes on: it is known until `at_ns` (Unix ns), `ago_s` before it was opened.
     `brought`: from a URL, of nodes of which some may be `gone`."""

@@ -27,7 +27,6 @@ from rltrace.analysis.path_gates import Gates
 from rltrace.analysis.stages import Breakdown
 from rltrace.analysis.stats.spread import Spread, spread
 from rltrace.analysis.steps import Steps
-from rltrace.trace.frozen import frozen
 from rltrace.trace.run import Run
 from rltrace.trace.vocabulary import Stage, word
 
@@ -38,7 +37,7 @@ _FEWEST_LINKED = 0.5
 _MOST_UNKNOWN = 0.25  # where more is unknown, what is not on the path may be after all
 
 
-@frozen
+@dataclass(frozen=True)
 class PathSegment:
     """A stretch of the path, Unix ns. `stage` is None where nothing recorded explains it, and
     `process` -1 where it is of none; `what` says why it is on the path."""
@@ -50,7 +49,7 @@ class PathSegment:
     what: str
 
 
-@frozen
+@dataclass(frozen=True)
 class PathShare:
     """A stage on the path of the steady steps: seconds a step, how many stretches, and the part of
     all; `exposed_share` is what the rule of the longer chain charges it with."""
@@ -62,7 +61,7 @@ class PathShare:
     exposed_share: float
 
 
-@frozen
+@dataclass(frozen=True)
 class CriticalPath:
     """The path by stage, the largest share first. `steps_s` has the seconds of each step by stage,
     in the order of the steps; `unknown` among them is what nothing explains. Seconds of a step and
@@ -281,7 +280,7 @@ _ALWAYS = 1 << 62
 _MARGIN = 8  # parts of a stretch that one margin is
 
 
-@frozen
+@dataclass(frozen=True)
 class Stretch:
     """Steps `first` to `last` (places in `Steps.windows`); with their margins they are those from
     `seen_first` to `seen_last`, from `since_ns` to `until_ns` (Unix). The outermost have no end."""

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
-from rltrace.trace.frozen import frozen
 from rltrace.trace.given import AGENT, held_devices, listed
 from rltrace.trace.processes import Process
 
 GPU, LOGICAL, CORE = "GPU", "logical GPU", "core"
 
 
-@frozen
+@dataclass(frozen=True)
 class Devices:
     """`count` GPUs, or CPU cores where no GPU was seen (`kind` says which; 0: not known). A
     `LOGICAL` GPU is one that a scheduler gave away on nodes where the driver shows none.

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from rltrace.analysis.command_form import forms, given
 from rltrace.analysis.playbook import WRAP_SYNC, frameworks
-from rltrace.trace.frozen import frozen
 from rltrace.trace.run import Run
 
 
-@frozen
+@dataclass(frozen=True)
 class Difference:
     """A setting, or a fact about device or program; None: not stated."""
 

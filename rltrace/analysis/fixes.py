@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rltrace.analysis.ceiling import held
@@ -22,7 +22,6 @@ from rltrace.analysis.walls.wall import ENV_REWARD, FRESHNESS, Wall
 from rltrace.analysis.whatif.predict import Prediction, Source, predictor
 from rltrace.analysis.whatif.trust import OffTheRun, is_off
 from rltrace.trace.errors import RltraceError
-from rltrace.trace.frozen import frozen
 from rltrace.trace.vocabulary import Stage, word
 
 _Predict = Callable[[Sequence[tuple[str, str]]], Prediction]
@@ -36,7 +35,7 @@ _ESS_FALLS: tuple[str, ...] = (
 )
 
 
-@frozen
+@dataclass(frozen=True)
 class Fix:
     """One move against `wall`. `setting` and `value` are the option that makes it in this framework
     and version (empty and None: none does), `needs` what has to be set with it, `also` further

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from rltrace.analysis.intervals import Columns, Ints, places
 from rltrace.analysis.steps import Steps
-from rltrace.trace.frozen import frozen
 from rltrace.trace.query_columns import alike, columns
 from rltrace.trace.run import Run
 from rltrace.trace.vocabulary import Fate
@@ -18,7 +17,7 @@ _NEARLY_ALL = 0.99
 _NO_ID = np.iinfo(np.int64).min  # below any id; -1 is not, as half of them are negative
 
 
-@frozen
+@dataclass(frozen=True)
 class Samples(Columns):
     """A place for each trajectory that ended. `begin_ns` is when it had its slot: its start, or its
     first token less a usual prefill where that came much later."""
@@ -31,7 +30,7 @@ class Samples(Columns):
     env_ns: Ints
 
 
-@frozen
+@dataclass(frozen=True)
 class Verdicts(Columns):
     """A place for each verdict; `sample` is the place of what was judged (-1: unknown)."""
 
@@ -41,7 +40,7 @@ class Verdicts(Columns):
     end_ns: Ints
 
 
-@frozen
+@dataclass(frozen=True)
 class Followed:
     """`verdict` is the last of each sample (-1: none) and `awaited` the sample whose end that
     verdict had to wait for: its own, or the last of its group or batch, as `scored_by` says
@@ -99,7 +98,7 @@ def follow(run: Run, steps: Steps) -> Followed:
     return Followed(samples, verdicts, last, awaited, scored_by, step, sample, linked)
 
 
-@frozen
+@dataclass(frozen=True)
 class _Ids:
     """Ids in order, and the place of the sample that has each."""
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +20,6 @@ from rltrace.analysis.samples import GENERATED_SAMPLES
 from rltrace.analysis.staleness import LAG_UNIT, Staleness
 from rltrace.analysis.stats.spread import Spread, spread
 from rltrace.analysis.stats.student import t95
-from rltrace.trace.frozen import frozen
 from rltrace.trace.run import Run
 from rltrace.trace.texts import packaged_toml
 from rltrace.trace.vocabulary import Fate
@@ -31,7 +31,7 @@ CLIP_LIMIT = 0.15
 are reported to break (a rule of thumb of practitioners, not a published law)."""
 
 
-@frozen
+@dataclass(frozen=True)
 class VersionUnit:
     """What one policy version is: learner steps (measured: steps over versions trained) and
     optimizer updates (as the trainer states them). NaN: unknown."""
@@ -41,7 +41,7 @@ class VersionUnit:
     optimizer_updates: float
 
 
-@frozen
+@dataclass(frozen=True)
 class Mismatch:
     """Samples that were trained on by the version that generated all of their tokens. `alone`: the
     engine's mismatch is all that they show; None: nobody said how many updates a version is."""
@@ -50,7 +50,7 @@ class Mismatch:
     alone: bool | None
 
 
-@frozen
+@dataclass(frozen=True)
 class LagBound:
     """The largest lag at which ESS and clip share keep within the limits: at least `sure` (-1: none
     does surely), at most `most` (at the next one an interval lies beyond; None: no lag seen is
@@ -65,7 +65,7 @@ class LagBound:
     because: str
 
 
-@frozen
+@dataclass(frozen=True)
 class Freshness:
     """How much of what was trained on counts, and at which lag. `overall` is None where no learner
     gave ratio statistics. `weight` is the part of the trained tokens that counts: the effective
@@ -196,7 +196,7 @@ FEWEST_TRAJECTORIES = 30
 """Below either, a lag has too few samples to say anything."""
 
 
-@frozen
+@dataclass(frozen=True)
 class LagPoint:
     """Samples of one lag (None: unknown, or all lags). `trajectories` and `steps` are those with
     ratio statistics, `tokens` theirs. `ess_share` is the effective sample size over the tokens,
@@ -218,7 +218,7 @@ class LagPoint:
     enough: bool
 
 
-@frozen
+@dataclass(frozen=True)
 class RatioSums(Columns):
     """What is added up over samples, by lag (NaN: unknown) and step; one place for each pair."""
 
@@ -325,7 +325,7 @@ def _left_out(estimate: Callable[..., Floats], *by_step: Floats) -> tuple[float,
 # --- what is published about tolerable lag: a label where a run has no figures of it
 
 
-@frozen
+@dataclass(frozen=True)
 class Prior:
     """Systems with this objective run at lags up to `held` without remark, and harm is reported
     from `doubtful` on; both in learner steps. `assumed`: the run did not say its objective."""

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from rltrace.analysis.intervals import Ints
 from rltrace.analysis.steps import Steps
-from rltrace.trace.frozen import frozen
 from rltrace.trace.run import Run
 
 
-@frozen
+@dataclass(frozen=True)
 class Generated:
     """One place for each trajectory, in the order of their ends. `start_ns` and `end_ns` are Unix
     ns. `batch` numbers what was generated together, until nothing was in flight any more; -1:

@@ -7,12 +7,12 @@ are of whole generations: a generation with all the steps that train on it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
 from rltrace.analysis.intervals import Bools, Ints
-from rltrace.trace.frozen import frozen
 from rltrace.trace.run import Run
 from rltrace.trace.vocabulary import Stage
 
@@ -24,7 +24,7 @@ _PART = 0.1
 not begin a step at the same moment."""
 
 
-@frozen
+@dataclass(frozen=True)
 class Generating:
     """Of each step whether it `generates`; `crosses`: some generation went on in the next one."""
 

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from dataclasses import dataclass
 
 import numpy as np
 
-from rltrace.analysis.device_load import joules
+from rltrace.analysis.device_load import device_load
 from rltrace.analysis.devices import Devices, count_devices
 from rltrace.analysis.samples import DECIDED_SAMPLES, TRAINED_SAMPLES
 from rltrace.analysis.steps import Steps
-from rltrace.trace.frozen import frozen
 from rltrace.trace.run import Run
 from rltrace.trace.tables import Tables
 from rltrace.trace.texts import packaged_toml
@@ -26,7 +26,7 @@ from rltrace.trace.vocabulary import Fate, Finish, Stage, named, word
 MASKED = "masked out of the loss"
 
 
-@frozen
+@dataclass(frozen=True)
 class Trained:
     """The response tokens that were trained on in a window, and how many of them meet which
     condition. `useful_tokens` meet all as far as is known, `useful_known_tokens` for sure. A sample
@@ -48,7 +48,7 @@ class Trained:
         return bool(self.tokens) or self.uncounted < self.samples or not self.samples
 
 
-@frozen
+@dataclass(frozen=True)
 class Loss:
     """Generated samples that were not trained on, by reason, with their response tokens. Those that
     were `MASKED` are of samples that were trained on: no sample is counted there."""
@@ -59,7 +59,7 @@ class Loss:
     share: float
 
 
-@frozen
+@dataclass(frozen=True)
 class Goodput:
     """Useful tokens over the steady steps (`window_s`, gaps between steps included). Rates are NaN
     where the devices are not known, dollars where the price is not. `losses` are of the whole run:
@@ -140,7 +140,10 @@ def goodput(
         ),
         uncounted_samples=uncounted,
         handed_only=steps.none_complete and not run.ask(trainings),
-        joules=joules(run, since, until),
+        joules=math.fsum(
+            one.joules for one in device_load(run, since, until, counters="gpu/energy_joules")
+        )
+        or math.nan,
     )
 
 
@@ -209,7 +212,7 @@ def _reason(fate: int | None, finish: int | None) -> str:
 # --- useful tokens step by step: which of them trained on what, of the kind that goodput counts
 
 
-@frozen
+@dataclass(frozen=True)
 class StepGoodput:
     """Response tokens that were booked as trained on within a step, and those of them that are
     useful as far as is known; NaN where the devices are not known."""
@@ -243,7 +246,7 @@ def step_goodput(run: Run, steps: Steps) -> tuple[StepGoodput, ...]:
 # --- what a device costs: the user's price, the run's, or the packaged table's with its date
 
 
-@frozen
+@dataclass(frozen=True)
 class Price:
     """US$ per device-hour. `low` and `high` bound what public lists ask, where the price is the
     table's; `date` is the table's, and empty for a price that was given."""

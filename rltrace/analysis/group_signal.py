@@ -7,17 +7,17 @@ was generated and judged for nothing. A group with a reward that is NaN carries 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from rltrace.analysis.samples import GENERATED_SAMPLES
 from rltrace.analysis.stats.interval import proportion
-from rltrace.trace.frozen import frozen
 from rltrace.trace.run import Run
 from rltrace.trace.signals import GIVEN_NAN
 
 _MOST_UNCLEAR = 0.1  # part of the samples
 
 
-@frozen
+@dataclass(frozen=True)
 class GroupSignal:
     """Groups of which the verdicts of two samples or more tell it, whole run; `share` of them carry
     a signal, with its 95 % interval (Wilson; groups as independent). `reward` is the mean verdict

@@ -10,14 +10,12 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-
-from rltrace.trace.frozen import frozen
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
@@ -36,7 +34,7 @@ def places(chosen: Ints | Bools) -> Ints:
     return chosen.astype(np.int64, copy=False)
 
 
-@frozen
+@dataclass(frozen=True)
 class Columns:
     """Arrays of one length, the fields of a subclass: a place for each row."""
 
@@ -55,7 +53,7 @@ def appended(parts: Sequence[_Columns]) -> _Columns:
     return replace(parts[0], **{name: np.concatenate(each) for name, each in columns.items()})
 
 
-@frozen
+@dataclass(frozen=True)
 class Intervals(Columns):
     """Intervals by group. `lane` is that of all the spans which an interval was merged from, where
     `one_lane` is true; elsewhere it came from several lanes and `lane` means nothing."""

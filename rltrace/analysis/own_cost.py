@@ -4,10 +4,10 @@ time."""
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 
 from rltrace.analysis.activity import Activity
 from rltrace.analysis.coverage import holds_token_ids
-from rltrace.trace.frozen import frozen
 from rltrace.trace.given import AGENT
 from rltrace.trace.run import Run
 from rltrace.trace.sampled import only_some
@@ -20,7 +20,7 @@ DEFAULT_TOKEN_COST_NS = 200.0
 """CPU time of a captured token, likewise (`settings["token_cost_ns"]`)."""
 
 
-@frozen
+@dataclass(frozen=True)
 class OwnCost:
     """`event_cost_ns` is the mean over the run's `events`. `share` is of the wall time of the job's
     processes together (the agents, which run beside it, left out), the captured `tokens` included;

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -14,7 +15,6 @@ from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.steps import Steps
 from rltrace.hooks.hook import OwnFigure
 from rltrace.hooks.versions import satisfies
-from rltrace.trace.frozen import frozen
 from rltrace.trace.run import Run
 from rltrace.trace.vocabulary import Stage
 
@@ -24,7 +24,7 @@ _FACTOR = 1.5
 _SHARE_OF_STEP = 0.01
 
 
-@frozen
+@dataclass(frozen=True)
 class ComparedFigure:
     """A figure of the framework's own and the `true` one, medians over `steps` steady steps for
     which both are known, else over those for which one is; NaN: unknown. `stages` are what the true

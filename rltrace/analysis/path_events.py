@@ -3,18 +3,19 @@ processes, generations of samples, verdicts on them, and shares in weight update
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from rltrace.analysis.activity import Activity
 from rltrace.analysis.followed import Followed
 from rltrace.analysis.intervals import Columns, Ints, joined, of_spans, places, union
-from rltrace.trace.frozen import frozen
 from rltrace.trace.query_columns import columns
 from rltrace.trace.run import Run
 from rltrace.trace.vocabulary import Stage, SyncRole
 
 
-@frozen
+@dataclass(frozen=True)
 class Updates(Columns):
     """A place for each row of a weight update whose version is known."""
 
@@ -29,7 +30,7 @@ class Updates(Columns):
         return self.take((self.start_ns <= until_ns) & (self.end_ns >= since_ns))
 
 
-@frozen
+@dataclass(frozen=True)
 class Known:
     """An event as another look at the run finds it again: whether it is a piece, which may be cut
     off at its start, a sample, a verdict or an update, and what tells it from others."""
@@ -41,7 +42,7 @@ class Known:
     end_ns: int
 
 
-@frozen
+@dataclass(frozen=True)
 class Events:
     """A place for each event; pieces come first, then samples, verdicts and updates, each from its
     offset on. `tools_ns` is the part of a sample in which its tools ran."""
@@ -139,7 +140,7 @@ def read_updates(run: Run) -> Updates:
 _CODES = 16
 
 
-@frozen
+@dataclass(frozen=True)
 class Pieces(Columns):
     """A place for each stretch of time that a process spent in a stage without a pause."""
 

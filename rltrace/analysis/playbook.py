@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
 from rltrace.hooks.versions import satisfies
-from rltrace.trace.frozen import frozen
 from rltrace.trace.texts import packaged_tables
 
 
-@frozen
+@dataclass(frozen=True)
 class Move:
     """One thing to do against a wall, an entry of `rltrace/analysis/data/moves`.
 
@@ -45,7 +44,7 @@ WRAP_SYNC = "rltrace wrap --sync"
 """The option of a setting that is none of the framework's, but of how its job is wrapped."""
 
 
-@frozen
+@dataclass(frozen=True)
 class Setting:
     """An option of a framework that makes a move. `value` is an example, or a rule such as "x2".
     `config` names the configuration that has the option, `where` the command or file, where that is

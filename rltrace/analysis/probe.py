@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +24,6 @@ from rltrace.analysis.stats.least_squares import Fit, Floats, fit
 from rltrace.analysis.steps import Steps
 from rltrace.analysis.walls.wall import ALIKE
 from rltrace.hooks.delaying import LONGEST, PLANNED, SLEPT, WORKED
-from rltrace.trace.frozen import frozen
 from rltrace.trace.run import Run
 from rltrace.trace.vocabulary import Stage
 
@@ -43,7 +43,7 @@ FEWEST_DOSED = 3
 """Dosed steps of a stage without which its noise is unknown."""
 
 
-@frozen
+@dataclass(frozen=True)
 class ProbedStage:
     """A stage that was delayed. `exposed_part` and `share` are measured (of `on_path_s`, seconds a
     step), the others computed (`rltrace.analysis.chains`). `dosed_steps` of the `steps` used got a
@@ -91,7 +91,7 @@ class ProbedStage:
         return max(0, math.ceil(self.steps * (ratio * ratio - 1) - 1e-6))
 
 
-@frozen
+@dataclass(frozen=True)
 class Probe:
     """The probe of a run. Doses of `dose` (seconds slept for one of work) were to take `budget` of
     the job's time at most, and took `spent`. `step_s` is a step without doses; `steps` were used.
@@ -312,7 +312,7 @@ _ROWS_A_COLUMN = 6
 _OUTLIER = 8.0  # in deviations from the median: such a step is none of the usual ones
 
 
-@frozen
+@dataclass(frozen=True)
 class Regression:
     """Seconds on the critical path by stage; `step_s` is a step without doses, and `spent` the part
     of the time that the doses took."""

@@ -5,13 +5,13 @@ its own end); where versions overlap they are of several policies."""
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.stats.student import t95
-from rltrace.trace.frozen import frozen
 
 Floats = NDArray[np.float64]
 
@@ -22,7 +22,7 @@ _WINDOW = 3
 _ROUNDING = 1e-9  # of a reward: means of the same verdicts differ by less
 
 
-@frozen
+@dataclass(frozen=True)
 class RewardPoint:
     """A step: mean verdict, how many, and what the run had cost until its end (device-hours since
     the first step began; NaN where the devices are not known)."""
@@ -33,7 +33,7 @@ class RewardPoint:
     device_hours: float
 
 
-@frozen
+@dataclass(frozen=True)
 class Collapse:
     """From `step` on the reward is low: its level just `before` and the mean `after`, and by how
     many standard errors the last level is below the best one."""
@@ -44,7 +44,7 @@ class Collapse:
     errors: float
 
 
-@frozen
+@dataclass(frozen=True)
 class RewardCurve:
     """The reward by step. `first` and `last` are means over the first and the last tenth of the
     steps (at least 3, at most half of them); the rates hold from the first step's begin to the last

@@ -8,20 +8,20 @@ longest trajectory, not by the tail alone.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
 from rltrace.analysis.generated import Generated
 from rltrace.analysis.intervals import Floats, Ints
 from rltrace.analysis.stats.spread import Spread, spread
-from rltrace.trace.frozen import frozen
 
 _LAST = 0.9
 _PARTS = 20
 _NOTHING = spread([])
 
 
-@frozen
+@dataclass(frozen=True)
 class Slots:
     """Of each batch: `slots` (the most in flight), `samples`, `waves` (samples for each slot),
     `span_s` (first begin to last end), `used_share` (in flight over slots, in the mean over the

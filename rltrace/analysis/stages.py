@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -11,11 +12,10 @@ from rltrace.analysis.chains import STAGES, Chain, Seconds, chains_of, exposed_s
 from rltrace.analysis.intervals import Bools, Intervals, Ints
 from rltrace.analysis.stats.spread import Spread, spread
 from rltrace.analysis.steps import Steps
-from rltrace.trace.frozen import frozen
 from rltrace.trace.vocabulary import STAGE_SYMBOLS, Stage, word
 
 
-@frozen
+@dataclass(frozen=True)
 class StageRow:
     """A stage over the steady steps in which anything was recorded; seconds a step.
 
@@ -35,7 +35,7 @@ class StageRow:
     share: float
 
 
-@frozen
+@dataclass(frozen=True)
 class Breakdown:
     """Seconds by step (first axis: place in `Steps.windows`) and stage code (second axis).
 

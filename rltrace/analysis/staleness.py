@@ -14,18 +14,18 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from dataclasses import dataclass
 
 import numpy as np
 
 from rltrace.analysis.samples import TRAINED_USES
 from rltrace.analysis.steps import Steps
-from rltrace.trace.frozen import frozen
 from rltrace.trace.run import Run
 
 LAG_UNIT = "policy versions"
 
 
-@frozen
+@dataclass(frozen=True)
 class LagBar:
     """All uses with one lag (None: unknown) and their response tokens."""
 
@@ -34,7 +34,7 @@ class LagBar:
     tokens: int
 
 
-@frozen
+@dataclass(frozen=True)
 class TokenSpan:
     """Response tokens whose lag lies between two, in policy versions; None: unknown."""
 
@@ -43,7 +43,7 @@ class TokenSpan:
     tokens: int
 
 
-@frozen
+@dataclass(frozen=True)
 class TokenLags:
     """All tokens that were trained on, once for each version that did. The means are over those
     whose lag is known within a range (`known_tokens`): `mean` spreads each range evenly, `mean_low`
@@ -75,13 +75,13 @@ class TokenLags:
         return surely / self.tokens, evenly / self.tokens, possibly / self.tokens
 
 
-@frozen
+@dataclass(frozen=True)
 class UnknownTokens:
     why: str
     tokens: int
 
 
-@frozen
+@dataclass(frozen=True)
 class Staleness:
     """The lags of all trajectories that were trained on, whole run: `trajectories`, of `known` of
     which the lag is known in every use. Lags and their means are of `uses`, `known_uses` of which
@@ -230,7 +230,7 @@ def _quantile(counts: list[tuple[int, int]], share: float) -> float:
     return math.nan
 
 
-@frozen
+@dataclass(frozen=True)
 class LagsOfSteps:
     """Uses in the steps from `first` to `last` (numbers; -1: the run has no steps): `counts[i]`
     have a lag within `LagHistory.lags[i]`, and `unknown` one that nobody recorded."""
@@ -245,7 +245,7 @@ class LagsOfSteps:
         return sum(self.counts) + self.unknown
 
 
-@frozen
+@dataclass(frozen=True)
 class LagHistory:
     """`lags` are ranges of lag in policy versions, both ends included."""
 

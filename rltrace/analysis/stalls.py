@@ -9,7 +9,7 @@ tell which.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -18,7 +18,6 @@ from rltrace.analysis.chains import Seconds
 from rltrace.analysis.generating import FEWEST_ALIKE, held_against
 from rltrace.analysis.stages import Breakdown
 from rltrace.analysis.steps import Steps
-from rltrace.trace.frozen import frozen
 from rltrace.trace.vocabulary import Stage
 
 _LEAST_STALL_S = 0.1
@@ -32,7 +31,7 @@ _FEW = 10
 _MOST_SHARE = 0.5
 
 
-@frozen
+@dataclass(frozen=True)
 class Stalls:
     """`places` of the steps that stalled in `Steps.windows`. They took `took_s` seconds where
     `usual_s` are usual, which is `lost_share` of the time of the steps after warm-up. `stage` has

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TypeVar
 
 from rltrace.analysis.steps import Window, steps_of
 from rltrace.trace.errors import CANNOT_TELL, WRONG_USAGE, RltraceError, WrongUsage
-from rltrace.trace.frozen import frozen
 from rltrace.trace.given import AGENT
 from rltrace.trace.narrowed import Range
 from rltrace.trace.real_times import EVER_NS
@@ -23,7 +22,7 @@ _NO_STEP = (1, 0)
 _RANGE = re.compile(r"\s*(\d*)\s*(?:\.\.\s*(\d*)\s*)?")
 
 
-@frozen
+@dataclass(frozen=True)
 class Asked:
     """Which steps: those from `first` to `last` (None: no bound), or the `newest` so many complete
     ones and what came after them."""

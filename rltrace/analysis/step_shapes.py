@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from rltrace.analysis.activity import Activity
 from rltrace.analysis.intervals import Floats, of_spans, union
 from rltrace.analysis.steps import Steps, Window
-from rltrace.trace.frozen import frozen
 from rltrace.trace.vocabulary import Stage, word
 
 TYPICAL_PARTS = 240
 """Equal parts of it; many numbers of columns divide it."""
 
 
-@frozen
+@dataclass(frozen=True)
 class TypicalStep:
     """The steady step nearest to the median length. `busy` has, for each stage seen in it, the part
     (0 to 1) of each of `TYPICAL_PARTS` equal parts of the step during which any process was in it.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 
@@ -22,7 +22,6 @@ from rltrace.analysis.generating import (
     steps_per_generation,
 )
 from rltrace.analysis.intervals import Bools, Ints
-from rltrace.trace.frozen import frozen
 from rltrace.trace.one_clock import one_clock
 from rltrace.trace.run import Run
 from rltrace.trace.run_dir import STEP_FAILED
@@ -38,7 +37,7 @@ _NEVER_NS = (1 << 63) - 1
 """Kind of the problem that an exception left a step, whose number is its target."""
 
 
-@frozen
+@dataclass(frozen=True)
 class Window:
     """One step, Unix ns. `step` is its number, -1 for a whole run; `process` recorded it;
     `generates`: something was generated in it."""
@@ -56,7 +55,7 @@ class Window:
         return (self.end_ns - self.start_ns) / 1e9
 
 
-@frozen
+@dataclass(frozen=True)
 class Steps:
     """All complete steps in the order of time. `whole_run`: there were none, the run is the window.
 

@@ -6,6 +6,7 @@ import math
 import shlex
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from rltrace.analysis.alarms.alarm import Health
 from rltrace.analysis.cascade import Cascade
@@ -37,12 +38,11 @@ from rltrace.analysis.tail import Tail
 from rltrace.analysis.verdict import Verdict, verdict
 from rltrace.analysis.waits import Wait, waits
 from rltrace.hooks.hook import OwnFigure
-from rltrace.trace.frozen import frozen
 from rltrace.trace.given import AGENT
 from rltrace.trace.processes import Process
 
 
-@frozen
+@dataclass(frozen=True)
 class RunFacts:
     """What the run is. It began at `start_ns`, and what is shown of it at `shown_ns` (Unix ns):
     later where older details were dropped, or only some steps were asked for. `recorded_s` is from
@@ -80,7 +80,7 @@ class RunFacts:
     as_of: AsOf | None = None
 
 
-@frozen
+@dataclass(frozen=True)
 class StepTimes:
     """One step and where its time went; seconds by stage name ("wait" among them). `generates`:
     something was generated in it."""
@@ -96,7 +96,7 @@ class StepTimes:
     unattributed_s: float
 
 
-@frozen
+@dataclass(frozen=True)
 class StepsSummary:
     """The steps of the run. Everything about stages is over the `steady` ones of `complete`; where
     some `stalled` (their numbers), these are the longest stretch without one. Where one generation
@@ -120,7 +120,7 @@ class StepsSummary:
     times: tuple[StepTimes, ...]
 
 
-@frozen
+@dataclass(frozen=True)
 class Summary:
     """Everything that the report shows; a part is None where the trace has nothing to say on it."""
 

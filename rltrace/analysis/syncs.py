@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -11,17 +12,17 @@ import numpy as np
 from rltrace.analysis.order_statistics import Floats
 from rltrace.analysis.stats.spread import Spread, spread
 from rltrace.analysis.steps import Steps
-from rltrace.trace.frozen import frozen
 from rltrace.trace.run import Run
 from rltrace.trace.tables import Tables
-from rltrace.trace.vocabulary import Phase, Stage, SyncRole, Transport, named
+from rltrace.trace.updates import PHASE_UNIONS
+from rltrace.trace.vocabulary import Phase, SyncRole, Transport, named
 
 _GB = 1e9
 _BYTES = f"""coalesce(sum(bytes) filter (role = {int(SyncRole.SOURCE)} and bytes >= 0),
                      max(bytes) filter (bytes >= 0))"""
 
 
-@frozen
+@dataclass(frozen=True)
 class Participants:
     """All participants of one role; each figure is of one of them in one update. GB/s is mean bytes
     over mean seconds, of those that say how many bytes they moved."""
@@ -35,7 +36,7 @@ class Participants:
     gb_per_s: float
 
 
-@frozen
+@dataclass(frozen=True)
 class Syncs:
     """The weight updates that began within the steady steps, `updates` of the `recorded` in the
     whole run. `update_s` is how long any participant was at work in one (the union of their
@@ -54,7 +55,7 @@ class Syncs:
     phases: tuple[tuple[str, Spread], ...]
 
 
-@frozen
+@dataclass(frozen=True)
 class Update:
     """One weight update: its version (-1: unknown), when it began (Unix ns), how long any process
     was at work on it, and its bytes (-1: unknown)."""
@@ -135,43 +136,6 @@ def _participants(rows: Floats) -> Participants:
     )
 
 
-_UNIONS = f"""
-    with sharing as (
-        select number, process, start_ns, end_ns {{participants}}
-        and end_ns >= {{since}} and start_ns < {{until}}),
-    spans as (
-        select process, phase, start_ns, end_ns, end_ns - (end_ns - start_ns) // 10 as late
-        from raw_spans where start_ns > 0 and end_ns > start_ns and stage = {int(Stage.SYNC)}
-        and phase between 0 and {max(Phase)} and end_ns >= {{since}} and start_ns < {{until}}
-        and late >= {{since}} and late < {{until}}),
-    own as (
-        select s.*, p.number, p.start_ns as since, p.end_ns as until
-        from spans s asof left join sharing p on s.process = p.process and s.late <= p.end_ns),
-    found as (
-        select phase, start_ns, end_ns, number, since, until from own
-        where number is not null and since <= late
-        union all
-        select s.phase, s.start_ns, s.end_ns, p.number, p.start_ns, p.end_ns
-        from (select * from own where number is null or since > late) s
-        asof join sharing p on s.late <= p.end_ns where p.start_ns <= s.late),
-    pieces as materialized (
-        select number, phase, greatest(start_ns, since) as start_ns, least(end_ns, until) as end_ns
-        from found),
-    -- Pieces that have a moment in common, as most do, are one; others are put in their order.
-    whole as (
-        select number, phase, min(start_ns) as start_ns, max(end_ns) as end_ns,
-               max(start_ns) <= min(end_ns) as is_one
-        from pieces group by all),
-    begun as (
-        select number, phase, start_ns, max(end_ns) over (partition by number, phase) as last_ns,
-               max(end_ns) over (partition by number, phase order by start_ns
-                   rows between unbounded preceding and 1 preceding) as before_ns
-        from pieces semi join (from whole where not is_one) using (number, phase)
-        qualify before_ns is null or start_ns > before_ns)
-    select number, phase::bigint, start_ns, end_ns from whole where is_one union all
-    select number, phase, start_ns, coalesce(
-        lead(before_ns) over (partition by number, phase order by start_ns), last_ns) from begun
-"""
 _AT_ONCE = 500_000  # participants in a part of the time: all at once take a gigabyte or more
 
 
@@ -186,7 +150,7 @@ def phases(run: Run, participants: str, updates: int) -> tuple[tuple[str, Spread
     low, high, count = run.ask(f"select min(start_ns), max(end_ns), count(*) {participants}")[0]
     edges = np.linspace(low, high + 1, 2 + count // _AT_ONCE).astype(np.int64).tolist()
     parts = [
-        run.ask_columns(_UNIONS.format(participants=participants, since=a, until=b)).values()
+        run.ask_columns(PHASE_UNIONS.format(participants=participants, since=a, until=b)).values()
         for a, b in pairwise(edges)
     ]
     number, phase, start, end = map(np.concatenate, zip(*parts, strict=True))

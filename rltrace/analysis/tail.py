@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from rltrace.analysis.generated import ended_within, read_generated
 from rltrace.analysis.slots import Slots, slots
 from rltrace.analysis.stats.spread import Spread, spread_of
 from rltrace.analysis.steps import Steps
-from rltrace.trace.frozen import frozen
 from rltrace.trace.run import Run
 from rltrace.trace.vocabulary import Finish, named
 
 
-@frozen
+@dataclass(frozen=True)
 class Tail:
     """The trajectories that ended after warm-up; tokens and seconds. `finishes` counts how they
     ended; `unended` began, in the whole run, and did not end. `verdict_s` is the latency of the
@@ -61,7 +62,7 @@ SHARES = (
 """The quantiles that a distribution is drawn with; more of them in the tail."""
 
 
-@frozen
+@dataclass(frozen=True)
 class Distribution:
     """`values[i]` is the quantile at `SHARES[i]` of `n` values; `unit` is "tokens" or "s"."""
 

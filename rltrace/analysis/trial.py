@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -12,7 +13,6 @@ from rltrace.analysis.stats.interval import Interval, factor
 from rltrace.analysis.stats.resampling import drawn_counts, mean_block, mean_ratio
 from rltrace.analysis.stats.student import t95
 from rltrace.analysis.step_figures import edges_of
-from rltrace.trace.frozen import frozen
 from rltrace.trace.run import Run
 
 STEP, FRESHNESS, GOODPUT = "step", "freshness", "goodput"
@@ -22,7 +22,7 @@ GAINS, LOSES, NO_GAIN = "gains", "loses", "no gain"
 _NONE = 0.02  # gains of less are none
 
 
-@frozen
+@dataclass(frozen=True)
 class Pace:
     """How fast a run was over its steady steps. `step_s` is the mean from the begin of a step to
     that of the next. `effective_tokens_per_s` are useful tokens, weighted by
@@ -52,7 +52,7 @@ def pace(run: Run) -> Pace:
     return Pace(step_s, effective, length, weight, useful)
 
 
-@frozen
+@dataclass(frozen=True)
 class Trial:
     """What a change gained over all `pairs` (before, after), by `metric`: the step before over the
     step after; steps a second weighted by freshness, after over before; or effective tokens a

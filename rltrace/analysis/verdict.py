@@ -7,6 +7,7 @@ hangs or forgets describe that, and not the job. Of one in which few steps stall
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from rltrace.analysis.differing import current_settings
 from rltrace.analysis.fixes import Fix, bytes_take_time, fixes_for
@@ -14,10 +15,9 @@ from rltrace.analysis.framework import framework_of
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.walls.rank import Ranking, rank
 from rltrace.analysis.whatif.trust import OffTheRun, is_off, replay_error
-from rltrace.trace.frozen import frozen
 
 
-@frozen
+@dataclass(frozen=True)
 class Verdict(Ranking):
     """The walls as they are ranked, and what follows from it. `alarms` forbid advice: then `fixes`
     is empty. Fixes are in order of predicted gain for their effort; where none gains, "do nothing"

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from rltrace.analysis.steps import Steps
-from rltrace.trace.frozen import frozen
 from rltrace.trace.run import Run
 from rltrace.trace.vocabulary import Stage
 
 _SHOWN = 5
 
 
-@frozen
+@dataclass(frozen=True)
 class Wait:
     """One thing that was waited for, by the processes of one role, in so many `threads` (or tasks)
     of them together. `process_s` adds up the waits of all of these during the steady steps; `share`

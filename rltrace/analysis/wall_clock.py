@@ -7,6 +7,8 @@ where that is not known. Evaluation and checkpoints are apart in both.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -14,14 +16,13 @@ from rltrace.analysis.activity import Activity
 from rltrace.analysis.chains import Seconds
 from rltrace.analysis.stages import Breakdown, break_down
 from rltrace.analysis.steps import Steps, Window
-from rltrace.trace.frozen import frozen
 from rltrace.trace.vocabulary import Stage, word
 
 APART = (Stage.EVAL, Stage.CHECKPOINT)
 NO_WORK = (Stage.WAIT, Stage.SYNC, Stage.SWITCH, Stage.OTHER)
 
 
-@frozen
+@dataclass(frozen=True)
 class SecondsOf:
     """Wall-clock seconds with one reason, and their share of the run. `lost`: no work of a stage
     held the run up then. `in_steps`: within the time that counts as available."""
@@ -33,7 +34,7 @@ class SecondsOf:
     in_steps: bool
 
 
-@frozen
+@dataclass(frozen=True)
 class WallClock:
     """A whole run of `wall_s` seconds. `parts` add up to it, longest first. `available_s` is the
     time in steps that counts: without those done again, evaluation, checkpoints and what warm-up

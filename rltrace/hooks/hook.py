@@ -33,9 +33,9 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from rltrace.trace.frozen import frozen
 from rltrace.trace.schema import TABLES
 from rltrace.trace.vocabulary import Phase, Stage
 
@@ -132,7 +132,7 @@ StageOf = Callable[[Call], "Stage | str | None"]
 """Decides the stage of a call before it begins; `None`: this call is no span."""
 
 
-@frozen
+@dataclass(frozen=True)
 class Hook:
     """One function of a framework and what is known about a call of it.
 
@@ -276,7 +276,7 @@ def _member(kind: Any, word: Any) -> Any:
 # --- what an adapter says about the figures that its framework logs itself
 
 
-@frozen
+@dataclass(frozen=True)
 class OwnFigure:
     """A figure of the framework's own that is not what it seems, and what to hold it against.
 

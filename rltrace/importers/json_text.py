@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rltrace.importers.log import check_filled, readable
 from rltrace.trace.errors import RltraceError
-from rltrace.trace.frozen import frozen
 from rltrace.trace.given_files import open_given
 from rltrace.trace.texts import unpacked
 
@@ -18,7 +18,7 @@ _BETWEEN = re.compile(r"[\s,\]]*")
 _ARRAY = re.compile(r'"traceEvents"\s*:\s*\[')
 
 
-@frozen
+@dataclass(frozen=True)
 class Objects:
     """The objects of a file, what stands beside them where they are in one, and what is to be said
     of it. `changed_ns` is when the file was last written (Unix ns)."""

@@ -14,7 +14,6 @@ from typing import TextIO
 
 from rltrace.importers.fitting import counted, is_real_ns, is_time, whole
 from rltrace.trace.errors import RltraceError
-from rltrace.trace.frozen import frozen
 from rltrace.trace.given_files import open_given
 
 _NO_NUMBERS = ("nan", "inf", "infinity")
@@ -37,7 +36,7 @@ class Record:
         return {**self.metrics, **self.not_finite}
 
 
-@frozen
+@dataclass(frozen=True)
 class Log:
     """A log, read. `kind` is its format in words, `skipped` says what could not be read and why,
     `changed_ns` is when its file was last written (Unix ns); `settings` are the few words of the

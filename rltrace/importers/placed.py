@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 from rltrace.importers.fitting import whole
 from rltrace.trace.errors import WrongUsage
-from rltrace.trace.frozen import frozen
 from rltrace.trace.given_files import text_given
 from rltrace.trace.run_dir import NAMES, PROCESS, append_line, write_json
 from rltrace.trace.schema import TABLES
@@ -23,7 +22,7 @@ _NUMBER = re.compile(r"[0-9]{1,9}")
 _NUMBERED = re.compile(r"#([0-9]{1,9})$")
 
 
-@frozen
+@dataclass(frozen=True)
 class Process:
     """A process of the job, as far as the log tells; `rank` is None where it does not."""
 
@@ -33,7 +32,7 @@ class Process:
     rank: int | None = None
 
 
-@frozen
+@dataclass(frozen=True)
 class PlacedSpan:
     """A span of a process; times are Unix ns, `step` is -1 where it is not known, `more` are other
     columns that are."""
@@ -48,7 +47,7 @@ class PlacedSpan:
     more: Mapping[str, int] = field(default_factory=dict)
 
 
-@frozen
+@dataclass(frozen=True)
 class PlacedRow:
     """A row of another table of a process; a text is a name."""
 
@@ -57,7 +56,7 @@ class PlacedRow:
     columns: Mapping[str, float | str]
 
 
-@frozen
+@dataclass(frozen=True)
 class Placed:
     spans: tuple[PlacedSpan, ...]
     rows: tuple[PlacedRow, ...] = ()
@@ -71,7 +70,7 @@ class Placed:
         return max(span.end_ns for span in self.spans)
 
 
-@frozen
+@dataclass(frozen=True)
 class Names:
     """What the spans of a log are: name -> stage, where `*` and `?` stand for anything. `"step"`
     is a learner step; a name that is not there is not imported. `steps` are the attributes that

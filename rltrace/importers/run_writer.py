@@ -14,7 +14,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,6 @@ from rltrace.importers.placed import (
     write_placed,
 )
 from rltrace.trace.errors import RltraceError, WrongUsage
-from rltrace.trace.frozen import frozen
 from rltrace.trace.run_dir import PROBLEMS, append_line, create_run, update_run_json
 from rltrace.trace.vocabulary import STEP_SPAN, Stage
 
@@ -52,7 +51,7 @@ LOG_NOTE = "log"
 _ADDED_UP = 1.01
 
 
-@frozen
+@dataclass(frozen=True)
 class Timed:
     """A stage of a step: the framework's name for it and how long it took."""
 
@@ -61,7 +60,7 @@ class Timed:
     seconds: float
 
 
-@frozen
+@dataclass(frozen=True)
 class ImportedStep:
     """One step. `inside` lie within its `seconds`, `after` between it and the next one. `before` is
     what another process had to end, while this step or an earlier one ran, for `inside` to begin;
@@ -110,7 +109,7 @@ def step_end(steps: Sequence[ImportedStep]) -> str:
     return "when each was logged" if steps[0].real_ns else "the log's last change, gaps unknown"
 
 
-@frozen
+@dataclass(frozen=True)
 class ImportedRun:
     """Everything that is known of a run. `placement` is one of `composition.PLACEMENTS`, empty for
     unknown. `placed` is what a log with times holds: then there are no steps to lay out, and those

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from statistics import median
@@ -16,13 +16,12 @@ from rltrace.importers.means import repeated, usual_steps
 from rltrace.importers.reading import Settings, read_log
 from rltrace.importers.run_writer import NEVER_LOGGED, ImportedRun, ImportedStep, step_end
 from rltrace.trace.errors import RltraceError
-from rltrace.trace.frozen import frozen
 from rltrace.trace.vocabulary import Stage
 
 _SLACK = 1.02
 
 
-@frozen
+@dataclass(frozen=True)
 class Told:
     """What a log tells of its trainer: its name, version and placement ("" for unknown), the timers
     of a step, metric -> stage, what of which stage the log does not have, and what a metric does
@@ -48,7 +47,7 @@ Tell = Callable[[Told, list[Record], Mapping[str, str]], Told]
 """What else the records and the settings tell of a trainer."""
 
 
-@frozen
+@dataclass(frozen=True)
 class Scheme:
     """How a framework logs: its `table` in schemes.toml, the `settings` to look for in what a log
     shows of its configuration, and a function for what the table cannot `tell`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from rltrace.analysis.freshness import (
     FEWEST_STEPS,
@@ -15,7 +16,6 @@ from rltrace.analysis.freshness import (
 from rltrace.analysis.staleness import Staleness, TokenLags
 from rltrace.report import units
 from rltrace.report.layout import Column, Grid, Section, bar, numbers
-from rltrace.trace.frozen import frozen
 
 _CURVE = "What lag costs"
 _LAG_BAR = 24
@@ -186,7 +186,7 @@ def _some(points: list[LagPoint]) -> list[LagPoint]:
     return [points[round(i * last / (_MOST_POINTS - 1))] for i in range(_MOST_POINTS)]
 
 
-@frozen
+@dataclass(frozen=True)
 class _Bar:
     """A row of the histogram: lags from `first` to `last` (None: unknown)."""
 

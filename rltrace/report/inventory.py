@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,6 @@ from rltrace.report.damage_lines import dropped_lines, outlived_lines
 from rltrace.report.plain_table import print_lines
 from rltrace.trace.damage import unreadable
 from rltrace.trace.dropped import Dropped
-from rltrace.trace.frozen import frozen
 from rltrace.trace.own_files import own_files
 from rltrace.trace.printable import visible
 from rltrace.trace.processes import Process
@@ -30,7 +30,7 @@ _LONGEST = 60  # characters of a name that is shown
 _LONGEST_ARGUMENTS = 80
 
 
-@frozen
+@dataclass(frozen=True)
 class Inventory:
     """Everything that `rltrace info` shows. `seconds` are from the run's start to the end of its
     command, which `command_s` are, or of what outlived it, of which `shown_s` are shown (None: all,

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-
-from rltrace.trace.frozen import frozen
+from dataclasses import dataclass
 
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 
 
-@frozen
+@dataclass(frozen=True)
 class Column:
     """A column; it is left out where the page has fewer than `least_width` characters. `copied`:
     its words are there to be copied and never broken, so that it goes below a table that is too
@@ -26,13 +25,13 @@ def numbers(*titles: str) -> tuple[Column, ...]:
     return tuple(Column(title, right=True) for title in titles)
 
 
-@frozen
+@dataclass(frozen=True)
 class Grid:
     columns: tuple[Column, ...]
     rows: tuple[tuple[str, ...], ...]
 
 
-@frozen
+@dataclass(frozen=True)
 class Section:
     """A part of the report: lines, then a table, then notes in a smaller voice."""
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import shlex
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rltrace.report import units
 from rltrace.trace.duration import OUTLIVED, command_s
 from rltrace.trace.errors import RltraceError
-from rltrace.trace.frozen import frozen
 from rltrace.trace.liveness import Liveness
 from rltrace.trace.own_files import own_files, read_own
 from rltrace.trace.printable import visible
@@ -25,7 +25,7 @@ _WIDE = 100
 _NUMBERS = ("lasted", "exit", "processes")
 
 
-@frozen
+@dataclass(frozen=True)
 class Entry:
     """One run. `start_real_ns` is None where it cannot be read, `seconds` (from there to the end of
     its command) while it runs or when it ended without saying so; `running` where nobody here can

@@ -3,18 +3,18 @@ of a file is a comment that says what it answers, in which units."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 
 from rltrace.dashboards import folder
 from rltrace.trace.errors import UNREADABLE, RltraceError, WrongUsage
-from rltrace.trace.frozen import frozen
 from rltrace.trace.given_files import text_given
 
 _COMMENT = "-- "
 
 
-@frozen
+@dataclass(frozen=True)
 class NamedQuery:
     """One query: `explains` is its first line, `sql` the whole file."""
 

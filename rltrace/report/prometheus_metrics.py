@@ -7,14 +7,13 @@ series: an unknown is not 0. docs/dashboards.md says which dashboard shows what.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
-
-from rltrace.trace.frozen import frozen
 
 COUNTER, GAUGE, HISTOGRAM = "counter", "gauge", "histogram"
 
 
-@frozen
+@dataclass(frozen=True)
 class Metric:
     name: str
     kind: str

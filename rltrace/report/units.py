@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-
-from rltrace.trace.frozen import frozen
+from dataclasses import dataclass
 
 UNKNOWN = "–"
 NOT_FINITE = "not finite"
@@ -88,7 +87,7 @@ def ratio(value: float) -> str:
     return f"{value:.1f}×" if abs(value) < _LONG else f"{_exponent(value)}×"
 
 
-@frozen
+@dataclass(frozen=True)
 class Scale:
     """One unit of time for a whole table, so that its numbers can be compared at a glance."""
 

@@ -4,6 +4,7 @@ job's processes find in their environment."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from rltrace.hooks.boot import (
@@ -15,14 +16,13 @@ from rltrace.hooks.boot import (
 )
 from rltrace.hooks.doses import Design
 from rltrace.plugins import REPLACEMENTS
-from rltrace.trace.frozen import frozen
 from rltrace.trace.run_dir import CAPTURE_TOKENS
 
 OWN_VARIABLES = (PROBE_VARIABLE, LOG_STEPS_VARIABLE, SYNC_VARIABLE, SHIP_VARIABLE, CAPTURE_VARIABLE)
 """Variables of a run that no other run takes over."""
 
 
-@frozen
+@dataclass(frozen=True)
 class Asked:
     """`hooks` are the user's own as `"module:qualname=stage"`, `probe` delays stages, `live` says a
     line a step, `log_steps` puts the figures of steps into what the job logs, `sync` has its

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rltrace.analysis.command_form import form_of
@@ -12,14 +13,13 @@ from rltrace.analysis.stats.estimate import Estimate
 from rltrace.analysis.trial import FRESHNESS, GOODPUT, STEP
 from rltrace.analysis.walls import wall
 from rltrace.trace.errors import CANNOT_TELL, RltraceError, WrongUsage
-from rltrace.trace.frozen import frozen
 
 if TYPE_CHECKING:
     from rltrace.analysis.fixes import Fix
     from rltrace.trace.run import Run
 
 
-@frozen
+@dataclass(frozen=True)
 class Change:
     """Settings to change, and what that is predicted to gain (None: nobody knows). `metric` says in
     what: "step", "freshness" or "goodput" (see `rltrace.analysis.trial`)."""

@@ -9,7 +9,7 @@ import site
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from pathlib import Path
@@ -31,7 +31,6 @@ from rltrace.run.source_check import (
     source_version,
 )
 from rltrace.trace.clock import node_id
-from rltrace.trace.frozen import frozen
 from rltrace.trace.printable import visible
 from rltrace.trace.schema import TABLES
 
@@ -46,7 +45,7 @@ _LITTLE_SPACE_BYTES = 1 << 30
 _LONGEST = 300  # characters of a problem that are shown
 
 
-@frozen
+@dataclass(frozen=True)
 class Check:
     """One thing that was looked at. `ok` is `None` for a plain fact, neither good nor bad."""
 
@@ -55,7 +54,7 @@ class Check:
     detail: str
 
 
-@frozen
+@dataclass(frozen=True)
 class HookCheck:
     """Whether a hook finds its target in what is installed: `"yes"`, `"no"` or `"cannot tell"`."""
 
@@ -64,7 +63,7 @@ class HookCheck:
     found: str
 
 
-@frozen
+@dataclass(frozen=True)
 class AdapterCheck:
     """A framework's adapter. `installed` is the framework's version, `None` when it is not here."""
 
@@ -87,7 +86,7 @@ class AdapterCheck:
         return tuple(hook for hook in self.hooks if hook.found == NO)
 
 
-@frozen
+@dataclass(frozen=True)
 class Findings:
     """Everything that `examine` found. `problems` are those of the run that was named: of its
     recording, and of its job; `notes` is what its report notes of how it went, which is none."""

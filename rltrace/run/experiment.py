@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +30,6 @@ from rltrace.run.change import Change, same
 from rltrace.run.location import RUNS_FOLDER, new_run_path, whole_command
 from rltrace.run.reading import open_readable
 from rltrace.trace.errors import CANNOT_TELL, RltraceError, WrongUsage
-from rltrace.trace.frozen import frozen
 from rltrace.trace.redacted import REDACTED
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ _PATIENCE_S = 30.0  # for a job that was interrupted to end
 Say = Callable[[str], None]
 
 
-@frozen
+@dataclass(frozen=True)
 class Plan:
     """What will be run: the command before and after, in `cwd`, alternating for `pairs` pairs, and
     on while nobody can tell until there are `most_pairs`, each time into a folder of `folder`. With

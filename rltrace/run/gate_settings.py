@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,6 @@ from rltrace.analysis.gate.conditions import (
 )
 from rltrace.run.reading import open_readable
 from rltrace.trace.errors import RltraceError, WrongUsage
-from rltrace.trace.frozen import frozen
 from rltrace.trace.given_files import text_given
 from rltrace.trace.texts import parsed_toml
 
@@ -38,7 +38,7 @@ DEFAULT = "goodput=3%"
 _BASELINE = "baseline"
 
 
-@frozen
+@dataclass(frozen=True)
 class GateSettings:
     """What a gate is asked."""
 

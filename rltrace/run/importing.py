@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 
@@ -14,11 +15,10 @@ from rltrace.importers.run_writer import ImportedRun, write_run
 from rltrace.importers.scalars import Scheme
 from rltrace.run.location import new_run_path
 from rltrace.trace.errors import RltraceError, WrongUsage
-from rltrace.trace.frozen import frozen
 from rltrace.trace.vocabulary import Stage, word
 
 
-@frozen
+@dataclass(frozen=True)
 class Imported:
     """What was imported and where to. `stages` counts spans by stage; `not_logged` is what the log
     cannot tell, `notes` what is wrong with its figures, `log_notes` what was odd or skipped."""

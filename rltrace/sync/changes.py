@@ -9,11 +9,12 @@ and in numpy otherwise, with the same result.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
 from rltrace.sync.kernel import compiled
-from rltrace.trace.frozen import frozen
 
 Bytes = NDArray[np.uint8]
 
@@ -28,7 +29,7 @@ class Misfit(ValueError):
     """Changes that do not fit the buffer that they are applied to, or each other."""
 
 
-@frozen
+@dataclass(frozen=True)
 class Changes:
     """What changed. `places` are gaps or bits; `steps` has one byte an element: the zigzagged step
     less one, or 255 where it is larger and the new value itself stands in `wide`."""

@@ -8,6 +8,7 @@ fails can be asked for again as it is, dense, and nothing has to be replayed.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,7 +17,6 @@ from rltrace.sync.changes import Bytes
 from rltrace.sync.dtypes import ITEM_BYTES
 from rltrace.sync.encodings import BadBlock, Decoder, Encoder, Encoding
 from rltrace.sync.layout import Layout
-from rltrace.trace.frozen import frozen
 
 
 class BadBlocks(ValueError):
@@ -27,7 +27,7 @@ class BadBlocks(ValueError):
         super().__init__(f"{len(self.blocks)} blocks failed, the first one is {self.blocks[0]}")
 
 
-@frozen
+@dataclass(frozen=True)
 class Encoded:
     """How one block travels. The payload of a dense one is not kept: it is the block itself."""
 
@@ -43,7 +43,7 @@ class Encoded:
 DENSE = Encoded(Encoding.DENSE, b"")
 
 
-@frozen
+@dataclass(frozen=True)
 class Delta:
     """A whole version as changes of another one of the same length."""
 

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rltrace.trace.frozen import frozen
-
 ALIGNMENT_BYTES = 256
 """Every tensor starts at a multiple of this, so that any element type can be read in place."""
 
 
-@frozen
+@dataclass(frozen=True)
 class Entry:
     """Where one tensor lies in the buffer; `dtype` is torch's name for it, such as "bfloat16"."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from time import monotonic_ns
 from typing import Any
 
@@ -22,14 +23,13 @@ from rltrace.sync.shelf import GoneError, Shelf
 from rltrace.sync.version import Behind, Manifest, Version
 from rltrace.sync.wire import HEARTBEAT_S, Address, Connection, LinkError, RefusedError
 from rltrace.trace.errors import RltraceError, WrongUsage
-from rltrace.trace.frozen import frozen
 from rltrace.trace.texts import NONSENSE
 
 _AGAIN_S = 0.1
 _POLL_S = 0.002
 
 
-@frozen
+@dataclass(frozen=True)
 class Received:
     """One version that arrived whole. `wire_bytes` is what its payloads took."""
 

@@ -12,6 +12,7 @@ put bytes in the place of others.
 from __future__ import annotations
 
 import struct
+from dataclasses import dataclass
 from enum import IntEnum
 
 from xxhash import xxh3_64_intdigest
@@ -21,7 +22,6 @@ from rltrace.sync.changes import Bytes
 from rltrace.sync.delta import Encoded
 from rltrace.sync.version import Manifest, Version
 from rltrace.sync.wire import Connection, LinkError
-from rltrace.trace.frozen import frozen
 
 BUCKET_BLOCKS = 8
 """The most blocks of a bucket: 4 MiB."""
@@ -42,7 +42,7 @@ _ENTRY = struct.Struct("<BIQ")
 _MAGIC = b"RLTb"
 
 
-@frozen
+@dataclass(frozen=True)
 class Entry:
     """How one block of a bucket travels."""
 
@@ -51,7 +51,7 @@ class Entry:
     hash: int  # of the payload
 
 
-@frozen
+@dataclass(frozen=True)
 class Frame:
     """A frame as it was announced: the payloads follow on the connection."""
 

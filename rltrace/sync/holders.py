@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import defaultdict
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from rltrace.sync.control import CONTROL, Control, slot_of
@@ -13,12 +14,11 @@ from rltrace.sync.leftovers import PRESENT, WRITER, enter, leave
 from rltrace.sync.locks import Lock
 from rltrace.sync.place import JOINED, folder_of, shared_memory, where_of
 from rltrace.trace.errors import RltraceError, WrongUsage
-from rltrace.trace.frozen import frozen
 
 _PROC = Path("/proc")
 
 
-@frozen
+@dataclass(frozen=True)
 class Holder:
     """A process that has a policy open, to publish it (a learner, or a relay) or to read it; and
     whether it stands still (a debugger, SIGSTOP)."""
@@ -29,7 +29,7 @@ class Holder:
     is_stopped: bool
 
 
-@frozen
+@dataclass(frozen=True)
 class Held:
     """A policy, its latest version with the learner's step ("" and -1: none), and who holds it.
     `bytes`: of one version; `memory_bytes`: of all its files. `is_held` without `holders`: by

@@ -7,15 +7,15 @@ channel the job has (Ray calls, a queue, a file).
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from torch import Tensor
 
 from rltrace.sync.flat import Entry
-from rltrace.trace.frozen import frozen
 
 
-@frozen
+@dataclass(frozen=True)
 class Manifest:
     """One published version: what it holds, where it lies, and the bytes that a reader reads."""
 

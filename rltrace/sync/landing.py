@@ -17,12 +17,11 @@ from rltrace.sync.layout import Layout
 from rltrace.sync.place import check_in_memory
 from rltrace.sync.shelf import Held, Shelf
 from rltrace.sync.version import Manifest
-from rltrace.trace.frozen import frozen
 
 _SLOT_PATIENCE_S = 0.5
 
 
-@frozen
+@dataclass(frozen=True)
 class Wishes:
     """How a node follows: `keep` whole versions in its slots, so many `streams` at a time, and
     `changes` of what it holds where the parent has them."""

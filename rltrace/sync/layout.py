@@ -11,6 +11,7 @@ import builtins
 import json
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property
 from math import prod
@@ -21,7 +22,6 @@ import xxhash
 
 from rltrace.sync.dtypes import FLOATS, ITEM_BYTES, cast_of, code_of
 from rltrace.trace.errors import RltraceError, WrongUsage
-from rltrace.trace.frozen import frozen
 from rltrace.trace.texts import NONSENSE, parsed
 
 ALIGNMENT_BYTES = 256
@@ -31,7 +31,7 @@ _PAGE_BYTES = 4096
 _PLAIN = (dict.items, OrderedDict.items)  # other mappings may make a tensor when it is asked for
 
 
-@frozen
+@dataclass(frozen=True)
 class Shard:
     """The part of a larger tensor that an entry is: it begins at `offset` of `global_shape`."""
 
@@ -39,7 +39,7 @@ class Shard:
     global_shape: tuple[int, ...]
 
 
-@frozen
+@dataclass(frozen=True)
 class Entry:
     """One tensor: `shape` is what is stored (of a shard: the shard's), `offset` bytes from the
     start of the data. `dtype` is a code of `rltrace.sync.dtypes`."""
@@ -56,7 +56,7 @@ class Entry:
         return prod(self.shape) * ITEM_BYTES[self.dtype]
 
 
-@frozen
+@dataclass(frozen=True)
 class Layout:
     """All tensors of one model, sorted by offset, and `aliases`: tied name -> name of the entry."""
 

@@ -9,6 +9,7 @@ it once.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from time import monotonic, sleep
 
 from rltrace.sync.following import Follower, Received, why_not
@@ -20,13 +21,12 @@ from rltrace.sync.sourcing import Source
 from rltrace.sync.version import Behind, Manifest, Version
 from rltrace.sync.wire import Address, token_of
 from rltrace.trace.errors import CANNOT_TELL, RltraceError
-from rltrace.trace.frozen import frozen
 
 _POLL_S = 0.002
 _PATIENCE_S = 1.0
 
 
-@frozen
+@dataclass(frozen=True)
 class Status:
     """What a relay does now. `parent` is "" for the one that serves the publisher's own slots;
     `lost` counts the parents that it lost, `sent_bytes` what it sent to its children. `troubles` is

@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 import secrets
 from collections.abc import Mapping
+from dataclasses import dataclass
 from threading import Lock
 
 from torch import Tensor
@@ -18,12 +19,11 @@ from rltrace.sync.subscriber import Subscriber
 from rltrace.sync.version import Version
 from rltrace.sync.wire import Address, Connection, LinkError, RefusedError
 from rltrace.trace.errors import CANNOT_TELL, RltraceError
-from rltrace.trace.frozen import frozen
 
 _LOOK_S = 1.0
 
 
-@frozen
+@dataclass(frozen=True)
 class Served:
     """Where a version can be had, and the secret that it takes."""
 

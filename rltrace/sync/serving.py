@@ -12,6 +12,7 @@ import socket
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 from rltrace.hooks.span_api import span
@@ -21,7 +22,6 @@ from rltrace.sync.shelf import GoneError, Held, Shelf
 from rltrace.sync.version import Behind, Version
 from rltrace.sync.wire import HEARTBEAT_S, Address, Connection, LinkError, Pace, RefusedError
 from rltrace.trace.errors import RltraceError
-from rltrace.trace.frozen import frozen
 from rltrace.trace.texts import NONSENSE
 
 _MOST_WAIT_S = 30.0
@@ -29,7 +29,7 @@ _MOST_STRANGERS = 64
 """Connections that have not proved yet to know the token; further ones wait to be accepted."""
 
 
-@frozen
+@dataclass(frozen=True)
 class Node:
     """A node as those below it know it: `address` is the one that was dialled."""
 

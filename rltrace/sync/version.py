@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
 from rltrace.trace.errors import CANNOT_TELL, RltraceError
-from rltrace.trace.frozen import frozen
 from rltrace.trace.texts import NONSENSE, parsed
 
 _MOST = 1 << 63  # a number takes one word in memory and on the wire
@@ -20,7 +19,7 @@ RUN = re.compile(r"[0-9a-f]{16}")
 """The form of `Version.run`."""
 
 
-@frozen
+@dataclass(frozen=True)
 class Version:
     """One publication. `run` (16 hexadecimal digits) is the job. `epoch` is when its publisher was
     opened, in milliseconds since 1970, or the epoch before and one where that is more: so what is
@@ -76,7 +75,7 @@ class Behind(NamedTuple):
         return RltraceError(said, CANNOT_TELL)
 
 
-@frozen
+@dataclass(frozen=True)
 class Manifest:
     """A version as its receivers hear of it: `bytes` of data in blocks of `BLOCK_BYTES` under the
     layout `layout_id`; `root` is the digest of the block table; `step` the learner's step, -1 where

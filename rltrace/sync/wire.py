@@ -19,6 +19,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from xxhash import xxh3_64_intdigest
@@ -26,7 +27,6 @@ from xxhash import xxh3_64_intdigest
 from rltrace.sync.arena import SILENCE_S
 from rltrace.sync.place import TOKEN_FILE, make_folder, shared_memory
 from rltrace.trace.errors import RltraceError, WrongUsage
-from rltrace.trace.frozen import frozen
 from rltrace.trace.outside import from_outside
 from rltrace.trace.texts import parsed
 
@@ -60,7 +60,7 @@ class RefusedError(RltraceError):
     """The other side does not know our token, or we not its."""
 
 
-@frozen
+@dataclass(frozen=True)
 class Address:
     """Where a policy is served: `tcp://host:port/policy`."""
 

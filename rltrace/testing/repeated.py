@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,6 @@ from numpy.typing import NDArray
 
 from rltrace.testing.played import START_NS, WEIGHTS_LANE, Timeline, period_ns
 from rltrace.testing.workload import Workload
-from rltrace.trace.frozen import frozen
 from rltrace.trace.schema import Table
 
 Columns = dict[str, NDArray[Any]]
@@ -22,7 +22,7 @@ _OTHER_ID = 0x2545F4914F6CDD1D  # odd, and not the step from one id to the next
 _63 = (1 << 63) - 1
 
 
-@frozen
+@dataclass(frozen=True)
 class Repeats:
     """So many times, each `period_ns` and `steps` after the one before."""
 

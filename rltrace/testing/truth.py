@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -21,14 +21,13 @@ from rltrace.testing.played import SECOND, Batch, Interval, StepPlan, Timeline
 from rltrace.testing.run_files import write
 from rltrace.testing.timeline import play
 from rltrace.testing.workload import Workload
-from rltrace.trace.frozen import frozen
 from rltrace.trace.vocabulary import Fate, Stage, word
 
 ACTORS = {Stage.ROLLOUT, Stage.ENV, Stage.REWARD}
 WEIGHTS = {Stage.SYNC, Stage.SWITCH}
 
 
-@frozen
+@dataclass(frozen=True)
 class StepTruth:
     """One step: seconds by stage name. Exposed seconds (with "wait") and `unattributed_s`, which no
     span covers, add up to the step."""
@@ -43,7 +42,7 @@ class StepTruth:
     unattributed_s: float
 
 
-@frozen
+@dataclass(frozen=True)
 class Truth:
     """What a correct analysis of the run must find. Lag keys are versions; "unknown" is its own."""
 

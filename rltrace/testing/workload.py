@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from rltrace.trace.frozen import frozen
+from dataclasses import dataclass
 
 PLACEMENTS = ("colocated", "disaggregated", "one-step-off", "async")
 
 
-@frozen
+@dataclass(frozen=True)
 class Workload:
     """A synthetic RL job. Two equal workloads give byte-identical traces."""
 

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from rltrace.trace.frozen import frozen
 from rltrace.trace.own_files import lines_of, own_files, read_own
 from rltrace.trace.stated import is_whole
 from rltrace.trace.texts import parsed
@@ -28,7 +28,7 @@ UNKNOWN_BOUND_NS = -1
 Int64s = npt.NDArray[np.int64]
 
 
-@frozen
+@dataclass(frozen=True)
 class NodeClock:
     """How a node's monotonic clock maps to Unix time: `unix = t + base_ns + correction(t)`, where
     the correction (ns, 0 at first) is interpolated between the node's own times `at_ns` of the
@@ -49,7 +49,7 @@ class NodeClock:
         return unix
 
 
-@frozen
+@dataclass(frozen=True)
 class Exchange:
     """One measured relation: `peer`'s monotonic clock minus `node`'s, at `node`'s `at_ns`."""
 

@@ -8,9 +8,8 @@ is made of is understood: fixed-width columns without nulls or compression (`Mes
 from __future__ import annotations
 
 import struct
+from dataclasses import dataclass
 from functools import lru_cache
-
-from rltrace.trace.frozen import frozen
 
 PREFIX_BYTES = 8
 MOST_METADATA_BYTES = 1 << 20
@@ -28,7 +27,7 @@ class NotASegment(ValueError):
     """The bytes are no message of a segment."""
 
 
-@frozen
+@dataclass(frozen=True)
 class BatchLayout:
     """A record batch: its rows, and for each column where its values begin in the body, of how many
     bytes they are, and how many of them are null."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from rltrace.trace.errors import RltraceError
-from rltrace.trace.frozen import frozen
 from rltrace.trace.given import AGENT
 from rltrace.trace.run import Run
 from rltrace.trace.schema import TABLES
@@ -11,7 +12,7 @@ from rltrace.trace.schema import TABLES
 _TORN = "torn-file"
 
 
-@frozen
+@dataclass(frozen=True)
 class Damaged:
     """A process whose files were cut or are damaged: the tables that they are of. `pid` is -1 where
     nobody said."""

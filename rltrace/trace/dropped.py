@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from rltrace.trace.alignment import NodeClock
-from rltrace.trace.frozen import frozen
 from rltrace.trace.own_files import own_files, own_lines
 from rltrace.trace.run_dir import DROPPED, FETCHED_FILE
 from rltrace.trace.schema import CAPTURED_TOKENS, TABLES, Table
@@ -23,7 +23,7 @@ from rltrace.trace.stated import is_whole
 from rltrace.trace.texts import parsed
 
 
-@frozen
+@dataclass(frozen=True)
 class Dropped:
     """`rows` of each table that were dropped, and their `bytes`; what began until `until_ns` (Unix
     ns; -1: nothing but captured tokens was dropped) is not shown, nor are the tokens of samples

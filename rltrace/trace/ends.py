@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rltrace.trace.frozen import frozen
 from rltrace.trace.own_files import own_files, own_lines
 from rltrace.trace.processes import Process
 from rltrace.trace.run_dir import ENDS
@@ -15,7 +15,7 @@ from rltrace.trace.texts import parsed
 REASONS = ("memory", "node", "process")
 
 
-@frozen
+@dataclass(frozen=True)
 class End:
     """How a process ended: with exit `code`, by `signal` (0: by itself, or nobody knows), which its
     parent sent where it was `asked` (not where it had died of another). `why` is what Ray said of

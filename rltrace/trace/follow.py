@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,6 @@ from rltrace.trace.counted import make_unknown
 from rltrace.trace.dropped import Dropped, read_dropped, unix_of
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.followed_stops import FollowedStops
-from rltrace.trace.frozen import frozen
 from rltrace.trace.growing import GrowingSegment
 from rltrace.trace.manifest import Manifest, check_readable, read_manifest, segment_bytes
 from rltrace.trace.names import FollowedNames
@@ -49,7 +49,7 @@ from rltrace.trace.texts import parsed
 _ALIGN_EVERY_S = 60.0
 
 
-@frozen
+@dataclass(frozen=True)
 class Rows:
     """Rows of a table: a numpy array for each of its columns, and `process`, the number of the
     process that stored each."""

@@ -5,17 +5,17 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rltrace.trace.frozen import frozen
 from rltrace.trace.own_files import follows_links, lines_of, read_own
 from rltrace.trace.run_dir import PROBLEMS, RECORDING_STOPPED
 from rltrace.trace.stated import problem_of
 from rltrace.trace.texts import parsed
 
 
-@frozen
+@dataclass(frozen=True)
 class Stop:
     """When a process stopped recording, on the clock of its node and in real time (ns; None: it
     does not say), and why."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rltrace.trace.errors import RltraceError
-from rltrace.trace.frozen import frozen
 from rltrace.trace.own_files import own_files, read_own
 from rltrace.trace.real_times import EVER_NS
 from rltrace.trace.run_dir import PARQUET
@@ -34,7 +34,7 @@ PART_BYTES = 64 << 20
 """Bytes of the rows of a part, as segments have them: about a million spans."""
 
 
-@frozen
+@dataclass(frozen=True)
 class Part:
     """A file of a table: the rows that began from `from_ns` on and before `until_ns` (Unix), in
     that order. `steps` are the first and the last that began then, None where none did."""
@@ -46,7 +46,7 @@ class Part:
     steps: tuple[int, int] | None
 
 
-@frozen
+@dataclass(frozen=True)
 class Manifest:
     """Where the compacted tables lie, how many rows each has, which process each number is, and
     what was wrong with the segments that they were made from. `steps` is the file of all spans of
@@ -245,7 +245,7 @@ def segment_files(run: Path, table: str) -> list[Path]:
 # Of a job that goes on the rest is read from the segment, and no row is lost or comes twice.
 
 
-@frozen
+@dataclass(frozen=True)
 class Taken:
     """The rows at the first `slots` places of a segment, but for those `left` (in order): they had
     not ended. The file had so many bytes then."""

@@ -8,10 +8,10 @@ the range began counts where its process recorded anything later: else it was lo
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rltrace.trace.frozen import frozen
 from rltrace.trace.manifest import Manifest
 from rltrace.trace.real_times import EVER_NS
 from rltrace.trace.schema import CAPTURED_TOKENS, TABLES, Table
@@ -26,7 +26,7 @@ _KEPT_ROWS = 5_000_000
 """A table of so many rows at the most is kept in memory, where each question finds it."""
 
 
-@frozen
+@dataclass(frozen=True)
 class Range:
     """From `since_ns` on and before `until_ns` (Unix); of spans of steps those with these numbers
     count, whatever others overlap them."""

@@ -14,9 +14,9 @@ import os
 import re
 import zlib
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
-from rltrace.trace.frozen import frozen
 from rltrace.trace.opened import opened, opener
 from rltrace.trace.run_dir import CLOCKS, DROPPED, ENDS, NAMES, PROBLEMS, PROCESS
 from rltrace.trace.schema import TABLES
@@ -39,7 +39,7 @@ class NotAPack(ValueError):
     """The bytes are no pack, or one that was cut or changed."""
 
 
-@frozen
+@dataclass(frozen=True)
 class Piece:
     """Bytes of a file of the run, at `offset` in it. `path` is within the run's directory. A file
     that is `replaced` is the piece and nothing else."""

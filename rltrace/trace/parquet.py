@@ -13,13 +13,13 @@ import os
 import shutil
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rltrace.trace.alone import alone
 from rltrace.trace.errors import RltraceError, WrongUsage
 from rltrace.trace.fetched import brought_from
-from rltrace.trace.frozen import frozen
 from rltrace.trace.liveness import Liveness, heard_of_s
 from rltrace.trace.manifest import (
     LOADING_PROBLEMS,
@@ -48,7 +48,7 @@ _SILENT_S = 600.0
 """A run that nobody ended, and of which nothing was heard for so long, is over."""
 
 
-@frozen
+@dataclass(frozen=True)
 class Compaction:
     """What compacting a run did, by table; sizes in bytes of the files. `settled`: the run had
     ended, so that nothing is left."""

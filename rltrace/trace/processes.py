@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from rltrace.trace.alignment import NodeClock
-from rltrace.trace.frozen import frozen
 from rltrace.trace.stated import whole_text
 
 
-@frozen
+@dataclass(frozen=True)
 class Process:
     """One traced process. `number` is its `process` in every table; `start_ns` is Unix time;
     `clock_bound_ns` says how well its clock is known (0: the reference's own, -1: not at all);

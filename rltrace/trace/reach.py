@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from rltrace.trace.alignment import NodeClock
-from rltrace.trace.frozen import frozen
 from rltrace.trace.liveness import is_brought
 from rltrace.trace.own_files import own_files, read_own
 from rltrace.trace.run_dir import NODES
@@ -33,7 +33,7 @@ _GONE_S, _GONE_TIMES = 120.0, 4.0
 """A node from which nothing came for so long, and for so many times as long as it said, is gone."""
 
 
-@frozen
+@dataclass(frozen=True)
 class NodeReach:
     """A node, and its host, of which more is to come. What it recorded is here until `until_ns`, of
     processes that were silent for long until `all_ns` (Unix ns; 0: it has not said); `again_s` is
@@ -51,7 +51,7 @@ class NodeReach:
         return self.until_ns > 0 and silent_s > max(_GONE_S, _GONE_TIMES * self.again_s)
 
 
-@frozen
+@dataclass(frozen=True)
 class Reach:
     """The nodes of which not all is here; containers of one kernel are one node, each with files
     of its own."""

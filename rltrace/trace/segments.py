@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rltrace.trace.arrow_layout import NotASegment
-from rltrace.trace.frozen import frozen
 from rltrace.trace.manifest import Taken
 from rltrace.trace.own_files import NO_PLAIN_FILE, open_own, own_files
 from rltrace.trace.schema import Table
@@ -27,7 +27,7 @@ from rltrace.trace.stream import Columns, CutError, Place, Stream, joined, unkno
 _Seen = TypeVar("_Seen")
 
 
-@frozen
+@dataclass(frozen=True)
 class Segment:
     """The stored rows of one file: a numpy array a column, in the order of the schema. `problem`
     says what was wrong with the file, or is None."""

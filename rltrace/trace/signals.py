@@ -55,7 +55,8 @@ _JUDGED = f"""
     SELECT "group", component, trajectory, CASE WHEN NOT isnan(value) THEN value END AS value,
            {GIVEN_NAN} AS no_number, isnan(value) AND NOT {GIVEN_NAN} AS untold{{}}
     FROM raw_rewards r JOIN sample_lives USING (trajectory)
-    {{}} WHERE r.start_ns > 0 AND is_generated AND "group" <> -1"""
+    {{}} WHERE r.start_ns > 0 AND (NOT isnan(value) OR outcome <= 0) AND is_generated
+    AND "group" <> -1"""
 
 _COMPARED = """min(value) AS least, max(value) AS most, bool_or(no_number) AS no_number,
            bool_or(untold) AS untold"""
@@ -100,7 +101,7 @@ def signals(weights: dict[str, float]) -> str:
     """SQL that makes the table `signals`: groups with at least two verdicts, and whether they carry
     a signal, where components have these weights. A component that is NaN for one of them, because
     the job gave that, carries none: the advantage of all is NaN, too. NULL: verdicts that are known
-    are equal, and others are not known."""
+    are equal, and nobody recorded others (one that failed is none)."""
     return _WEIGHED_SIGNALS if weights else _SIGNALS
 
 

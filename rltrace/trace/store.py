@@ -16,12 +16,12 @@ import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
 from urllib.parse import urlsplit
 
 from rltrace.trace.errors import RltraceError, WrongUsage
-from rltrace.trace.frozen import frozen
 from rltrace.trace.packs import MOST_PACKED_BYTES
 from rltrace.trace.run_dir import NODES, RUN_FILE
 from rltrace.trace.texts import parsed
@@ -251,7 +251,7 @@ class Store:
         return posixpath.join(self._root, name) if name else self._root
 
 
-@frozen
+@dataclass(frozen=True)
 class PackName:
     """A pack by its name: its stream (whose, and since when), its number in it, and the number of
     the one that was taken before it (0: it is the first). One that was merged has the last number

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -15,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rltrace.trace import arrow_layout
-from rltrace.trace.frozen import frozen
 from rltrace.trace.schema import WIDTH_BYTES, Table
 
 MOST_SEGMENT_BYTES = 1 << 30
@@ -33,7 +33,7 @@ class CutError(Exception):
     """The file is shorter than it was, or than what it says of itself."""
 
 
-@frozen
+@dataclass(frozen=True)
 class Place:
     """A batch of `rows` rows; where in the file each column of the table begins, -1 for one that
     an older writer did not have."""
@@ -42,7 +42,7 @@ class Place:
     offsets: tuple[int, ...]
 
 
-@frozen
+@dataclass(frozen=True)
 class _Message:
     """The head of a message, understood; `offsets` are within the body, and empty of a schema."""
 

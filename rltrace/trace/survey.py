@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from rltrace.trace.frozen import frozen
 from rltrace.trace.growing import SETTLED_NS
 from rltrace.trace.manifest import Taken
 from rltrace.trace.schema import Table
@@ -32,7 +31,7 @@ _MOST_LEFT = 1_000
 _STEP_COLUMNS = ("step", "start_ns", "end_ns")
 
 
-@frozen
+@dataclass(frozen=True)
 class Surveyed:
     """A segment with rows: which are to be taken, and when those of each of its batches began (Unix
     ns, the first and the last)."""

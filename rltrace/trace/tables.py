@@ -15,6 +15,7 @@ from rltrace.trace.refused import refused
 from rltrace.trace.regrouped import GROUPED, RAW_GROUPED, regrouped
 from rltrace.trace.regrouped import NAME as REGROUPED
 from rltrace.trace.signals import SAMPLE_REWARDS, reward_weights, signals
+from rltrace.trace.updates import SYNC_ROWS
 from rltrace.trace.views import BASES, LAGS, STAGES
 
 if TYPE_CHECKING:
@@ -28,18 +29,6 @@ select process, stage, count(*) as spans, count(*) filter (end_ns < 0) as open,
 from raw_spans where start_ns > 0 group by process, stage"""
 """`spans` have begun, of which `open` have not ended and `backwards` ended before (clocks); their
 lanes lie between two numbers."""
-
-SYNC_ROWS = """
-create or replace table sync_rows as
-select process, role, transport, bytes, start_ns, end_ns, stall_ns,
-       case when version >= 0 then version else -start_ns end as number,
-       end_ns - greatest(start_ns, coalesce(
-           max(end_ns) over (partition by case when version >= 0 then version else -start_ns end
-               order by start_ns rows between unbounded preceding and 1 preceding),
-           start_ns)) as added_ns
-from raw_syncs where start_ns > 0 and end_ns >= start_ns"""
-"""What took part in weight updates: each update has a `number` (rows of an unknown version are each
-an update of their own), and `added_ns` is how much a row prolongs the union of those before it."""
 
 _LIVES = ("sample_lives", "told_uses")
 _REGROUPED = (REGROUPED, "grouped_trajectories", "signals", *_LIVES)

@@ -9,10 +9,10 @@ import dataclasses
 import difflib
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rltrace.trace.frozen import frozen
 from rltrace.trace.given_files import text_given
 from rltrace.trace.texts import parsed_toml
 
@@ -45,7 +45,7 @@ def _setting(default: Any, help: str, unit: str = "") -> Any:
     return dataclasses.field(default=default, metadata={"help": help, "unit": unit})
 
 
-@frozen
+@dataclass(frozen=True)
 class TrainerConfig:
     """Settings of a run. Errors: `TrainerError` for a value that cannot work."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import ray
@@ -15,7 +16,6 @@ from ray.exceptions import ActorUnschedulableError, ObjectLostError, RayActorErr
 from ray.util.placement_group import PlacementGroup
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from rltrace.trace.frozen import frozen
 from rltrace.trainer.config import RunFailed, TrainerConfig
 from rltrace.trainer.learner import Learner, Reference
 from rltrace.trainer.reward import RewardWorker
@@ -133,7 +133,7 @@ class Pool:
         self.members[index] = member  # at once: nothing may change between welcome and work
 
 
-@frozen
+@dataclass(frozen=True)
 class Crew:
     """All actors; the learner and the reference are pools of one."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -10,7 +11,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rltrace.trace.frozen import frozen
 from rltrace.trainer.model import Transformer, next_token_log_probs
 from rltrace.trainer.task import END
 
@@ -47,7 +47,7 @@ class Response(Protocol):
     def generated(self) -> NDArray[np.bool_]: ...
 
 
-@frozen
+@dataclass(frozen=True)
 class Packed:
     """Responses behind their prompts as one batch, padded on the right.
 
@@ -99,7 +99,7 @@ def k3(log_probs: Tensor, reference: Tensor) -> Tensor:
     return difference.exp() - difference - 1
 
 
-@frozen
+@dataclass(frozen=True)
 class RatioStatistics:
     """Of one trajectory's tokens, w being the ratio of learner to sampler probability."""
 

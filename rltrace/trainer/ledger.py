@@ -10,12 +10,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from rltrace.trace.frozen import frozen
 from rltrace.trainer.config import TrainerConfig
 from rltrace.trainer.trajectory import Sample, TrainReport, Trajectory, Use, use_of
 
 
-@frozen
+@dataclass(frozen=True)
 class RatioRecord:
     """Trained samples of one lag: their tokens, how many of these the objective cut off, and the
     sums of w and of w² over them (w: ratio of learner to sampler probability)."""
@@ -26,7 +25,7 @@ class RatioRecord:
     sum_w_squared: float
 
 
-@frozen
+@dataclass(frozen=True)
 class StepRecord:
     """What happened from the end of the step before to the end of this one. Where generation and
     training overlap, the samples that ended meanwhile are not all those that were trained on.

@@ -6,14 +6,14 @@ share a batch without padding on the left: each row carries its own length.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from rltrace.trace.frozen import frozen
 
-
-@frozen
+@dataclass(frozen=True)
 class ModelShape:
     """Sizes of a policy. `context` is the longest sequence, prompt and response together."""
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from rltrace.sync.flat import layout_of, pack, unpack
-from rltrace.trace.frozen import frozen
 from rltrace.trainer.config import TrainerConfig
 from rltrace.trainer.grpo import Packed
 from rltrace.trainer.model import ModelShape, Transformer, next_token_log_probs
@@ -46,7 +47,7 @@ BATCH_PROMPTS = 64
 LEARNING_RATE = 3e-3
 
 
-@frozen
+@dataclass(frozen=True)
 class Demonstration:
     """A right response to a prompt; a `grpo.Response`."""
 

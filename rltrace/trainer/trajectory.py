@@ -12,10 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rltrace.trace.frozen import frozen
 
-
-@frozen
+@dataclass(frozen=True)
 class Request:
     """One sample to generate: the `group` is the K samples of a prompt, `batch` asked for it."""
 
@@ -65,7 +63,7 @@ class Trajectory:
         return int(self.generated.sum())
 
 
-@frozen
+@dataclass(frozen=True)
 class Reward:
     """A verdict on a trajectory, 0 to 1; NaN where `outcome` is not "ok"."""
 
@@ -86,7 +84,7 @@ class Sample:
     proximal: NDArray[np.float32] | None = None  # by the policy that the step starts from
 
 
-@frozen
+@dataclass(frozen=True)
 class Use:
     """What the learner did with a sample, and how far the policy had moved from its sampler.
 
@@ -125,7 +123,7 @@ def use_of(trajectory: Trajectory, fate: str, version: int, **ratios: float) -> 
     )
 
 
-@frozen
+@dataclass(frozen=True)
 class TrainReport:
     """One learner step."""
 

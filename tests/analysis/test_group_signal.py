@@ -4,6 +4,7 @@ differs in the sum of rewards, of which a job may state the weights, is the sign
 from __future__ import annotations
 
 import math
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -157,6 +158,7 @@ Given = dict[str, list[float | None]]
 """What each component gave the samples of a group; None: it did not apply."""
 
 BOTH = {"a": 1.0, "b": 0.5}
+UNKNOWN = struct.unpack("d", b"\xff" * 8)[0]
 
 
 def one_group(path: Path, given: Given, *stated: object) -> Run:
@@ -172,7 +174,7 @@ def one_group(path: Path, given: Given, *stated: object) -> Run:
         for i, value in enumerate(values)
         if value is not None or all(of[i] is None for of in given.values())
     ]
-    failed = [math.isnan(value) for _, _, value in judged]
+    failed = [math.isnan(value) and value is not UNKNOWN for _, _, value in judged]
     rows(made, "rewards", start_s=3.0, end_s=3.5, trajectory=[i for i, _, _ in judged],
          component=[name for _, name, _ in judged], value=[value for _, _, value in judged],
          outcome=[Outcome.ERROR if bad else Outcome.OK for bad in failed])  # fmt: skip
@@ -262,3 +264,12 @@ def test_processes_that_agree_are_as_one_and_no_weight_solves_no_prompt(tmp_path
     shares = {figure.name: figure.value for figure in wall.evidence}
     assert shares["groups in which all fail"] == 1
     assert [row["best_reward"] for row in ask(run, "prompts_never_solved")] == [0]
+
+
+@pytest.mark.parametrize(("known", "signal"), [((1.0, 1.0), None), ((1.0, 0.0), True)])
+def test_a_verdict_that_nobody_recorded_may_be_another(
+    tmp_path: Path, known: tuple[float, ...], signal: bool | None
+) -> None:
+    for weights in ({}, {"a": 1.0}):
+        run = one_group(tmp_path / str(weights), {"a": [*known, UNKNOWN]}, weights)
+        assert carries(run) is signal

@@ -193,7 +193,9 @@ def test_a_worker_that_ended_with_a_code_is_named(job: RunJob) -> None:
 
 def test_a_thread_that_an_exception_ended_is_named(job: RunJob) -> None:
     ways = "import threading\nworker = threading.Thread(target=work, name='prefetch')\n"
-    thread = BY_EXCEPTION.split("if __name__")[0] + ways + "worker.start(); worker.join()\n"
+    thread = (
+        BY_EXCEPTION.split("if __name__", maxsplit=1)[0] + ways + "worker.start(); worker.join()\n"
+    )
     done = job(sys.executable, "{script}", program="import rltrace" + thread + AFTERWARDS)
     assert done.code == 0
     assert "rltrace/hooks" not in done.err  # the traceback is the job's own

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import pkgutil
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-from rltrace.trace.frozen import frozen
 
 if TYPE_CHECKING:
     from rltrace.analysis.run_analysis import RunAnalysis
@@ -36,7 +35,7 @@ NAMED = 5
 HALF = 0.5
 
 
-@frozen
+@dataclass(frozen=True)
 class Said:
     """What is wrong: how grave it is (`ALARM` or `NOTE`), in a sentence, and whether the run is
     judged `beside` it, by what else it did."""
@@ -46,7 +45,7 @@ class Said:
     beside: bool = False
 
 
-@frozen
+@dataclass(frozen=True)
 class Alarm(Said):
     """The same with its kind, which `short` has in a few words."""
 
@@ -97,7 +96,7 @@ def counted(
             )
 
 
-@frozen
+@dataclass(frozen=True)
 class Health:
     """Whether the job is well: what is wrong, the gravest first. Advice on tuning would be wrong
     where an alarm `forbids` it; a note never does."""

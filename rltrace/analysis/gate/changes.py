@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -14,7 +14,6 @@ from rltrace.analysis.gate.findings import Drift, FactorChange, StageChange
 from rltrace.analysis.gate.metrics import HIGHER, Metric
 from rltrace.analysis.gate.panel import Figures, Panel
 from rltrace.analysis.gate.series import WORK
-from rltrace.trace.frozen import frozen
 
 _DRIFT_LEVEL = 0.99
 _ALIKE = 0.02  # work that differs by less is as it was
@@ -118,7 +117,7 @@ def _means(panel: Panel, figures: Figures) -> tuple[float, float]:
 # is depends on the noise, and not on what is found.
 
 
-@frozen
+@dataclass(frozen=True)
 class View:
     """`judged` is the figure that is held to the limit; `normalised` says what was made equal
     (empty: nothing); `and_also` (None: none) has to have regressed too. `or_else` is another way to

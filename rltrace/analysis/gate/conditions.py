@@ -9,19 +9,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from rltrace.analysis.gate.metrics import find_metric
 from rltrace.analysis.walls.registry import wall_names
 from rltrace.trace.errors import WrongUsage
-from rltrace.trace.frozen import frozen
 
 MAX_REGRESSION, MINIMUM, MAXIMUM = "max-regression", "min", "max"
 WALL = "wall"
 KINDS = (MAX_REGRESSION, MINIMUM, MAXIMUM, WALL)
 
 
-@frozen
+@dataclass(frozen=True)
 class Condition:
     """One condition. `subject` is a metric's name, or a wall's name.
     `limit` is a share for a maximal regression (0.03: 3 %), a bound in the metric's unit for a

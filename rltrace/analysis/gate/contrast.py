@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -24,7 +25,6 @@ from rltrace.analysis.gate.panel import Figures, Panel
 from rltrace.analysis.stats.interval import UNKNOWN, Interval
 from rltrace.analysis.stats.resampling import Floats
 from rltrace.analysis.stats.student import quantile, tail
-from rltrace.trace.frozen import frozen
 
 TAU = 0.01
 """Standard deviation between starts of the same job, as a share of the figure."""
@@ -34,7 +34,7 @@ _EXACT = 1e-18  # a variance that is none but for rounding
 _MOST_FREEDOM = 4.0  # of the prior, however many steps say what chance does in one run
 
 
-@frozen
+@dataclass(frozen=True)
 class Contrast:
     """Judged minus baseline: `value` with its standard `error` (Student's t with `freedom`).
     `baseline` and `judged` are how many runs each has, `chance` the variance that steps give the

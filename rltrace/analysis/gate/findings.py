@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from rltrace.analysis.gate.conditions import Condition
 from rltrace.analysis.stats.interval import UNKNOWN, Interval
 from rltrace.trace.errors import ANSWER_IS_NO, CANNOT_TELL, OK
-from rltrace.trace.frozen import frozen
 
 PASS, REGRESSION, UNSURE = "pass", "regression", "cannot tell"
 
 _EXIT = {PASS: OK, REGRESSION: ANSWER_IS_NO, UNSURE: CANNOT_TELL}
 
 
-@frozen
+@dataclass(frozen=True)
 class StageChange:
     """What a stage (or "wait", "unattributed", "between steps") did to the step. `before_s` and
     `after_s` are exposed seconds a step in the baseline and the run, `difference_s` between them;
@@ -28,7 +28,7 @@ class StageChange:
     of_step: Interval
 
 
-@frozen
+@dataclass(frozen=True)
 class FactorChange:
     """A factor of goodput in the baseline and the run, over the settled steps; `ratio` is run over
     baseline with a 95 % interval. `once`: it is measured once a run, so that nothing tells how much
@@ -41,7 +41,7 @@ class FactorChange:
     once: bool = False
 
 
-@frozen
+@dataclass(frozen=True)
 class Drift:
     """A property of the work of a step, which is none of its speed: `ratio` is run over baseline,
     with a 95 % interval. `changed`: the work surely differs in it, by more than 2 %."""
@@ -53,7 +53,7 @@ class Drift:
     changed: bool
 
 
-@frozen
+@dataclass(frozen=True)
 class Finding:
     """One condition and what became of it: `outcome` is "pass", "regression" or "cannot tell", and
     `because` says why in one sentence.
@@ -87,7 +87,7 @@ class Finding:
     factor: FactorChange | None = None
 
 
-@frozen
+@dataclass(frozen=True)
 class Judgement:
     """All findings, in the order of the conditions. `steps` are the settled steps of each judged
     run and `baseline_steps` those of each run of the baseline; `warmup` and `baseline_warmup` how

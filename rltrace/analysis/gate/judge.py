@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from rltrace.analysis.gate import metrics as m
@@ -49,7 +49,6 @@ from rltrace.analysis.gate.series import RunSeries, series_of
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.verdict import Verdict, verdict
 from rltrace.trace.errors import CANNOT_TELL, RltraceError, WrongUsage
-from rltrace.trace.frozen import frozen
 
 if TYPE_CHECKING:
     from rltrace.trace.run import Run
@@ -152,7 +151,7 @@ def judge_series(
     )
 
 
-@frozen
+@dataclass(frozen=True)
 class _Compared:
     """A condition's figure as it is judged, and what has to have regressed with it."""
 

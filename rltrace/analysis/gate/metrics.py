@@ -8,10 +8,9 @@ quantile: over the steps (`step.p95`), or over samples (`lag.p99`). The columns 
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from rltrace.trace.errors import WrongUsage
-from rltrace.trace.frozen import frozen
 from rltrace.trace.vocabulary import Stage, word
 
 LENGTH, STEPS, DEVICES = "length_s", "steps", "devices"
@@ -24,7 +23,7 @@ REWARD, ESS = "reward", "ess"
 HIGHER, LOWER = "higher", "lower"
 
 
-@frozen
+@dataclass(frozen=True)
 class Metric:
     """One figure of a run. `better` is "higher" or "lower". `quantile` is 0 to 1, None for a rate.
     `scale` turns `of` / `per` into `unit`. `work` is the column by which the figure is normalised

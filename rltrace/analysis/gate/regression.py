@@ -14,20 +14,20 @@ untold. tests/analysis/gate/test_rates.py holds the rates by simulation.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from rltrace.analysis.gate.contrast import Contrast, contrast
 from rltrace.analysis.gate.findings import PASS, REGRESSION, UNSURE
 from rltrace.analysis.gate.metrics import HIGHER, Metric
 from rltrace.analysis.gate.panel import FEWEST, Panel
 from rltrace.analysis.stats.student import quantile
-from rltrace.trace.frozen import frozen
 
 MISS = 0.1
 _FOR_USUAL = 0.8  # of alpha; the rest is for the run with its stalls
 _MOST_TIMES = 50  # steps or runs that nobody has the time for are no advice
 
 
-@frozen
+@dataclass(frozen=True)
 class Change:
     """A figure's change for the worse in logarithms, steps without stalls (`usual`) and as they
     were (`plain`; the same where a figure knows no stalls). `sign` is 1 where more is worse, `edge`

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from rltrace.analysis.devices import Devices
 from rltrace.analysis.goodput import Trained
 from rltrace.trace.dropped import Dropped
-from rltrace.trace.frozen import frozen
 
 STARTING, RUNNING, SILENT = "starting", "running", "silent"
 ENDED, FAILED, KILLED, DELETED = "ended", "failed", "killed", "deleted"
 
 
-@frozen
+@dataclass(frozen=True)
 class Job:
     """The job. `state` is one of the words above, `sentence` says it with its reason; `exit_code`
     is None where nobody saw one. `since_ns` to `until_ns` is how long it runs, or ran."""
@@ -39,7 +39,7 @@ class Job:
         return (self.until_ns - self.since_ns) / 1e9
 
 
-@frozen
+@dataclass(frozen=True)
 class StepNow:
     """A step that was begun and has not ended, or did not before the job was over; `usual_s` is the
     mean of the last complete ones."""
@@ -50,7 +50,7 @@ class StepNow:
     usual_s: float
 
 
-@frozen
+@dataclass(frozen=True)
 class StageTime:
     """A stage in the steps of the window, mean seconds a step, as in the report: `tau_s` is the
     union of its intervals over all processes, `exposed_s` the part that held the step up, and
@@ -63,7 +63,7 @@ class StageTime:
     share: float
 
 
-@frozen
+@dataclass(frozen=True)
 class StepDone:
     """A complete step: seconds by stage (`tau_s`), and what was trained on in it."""
 
@@ -77,7 +77,7 @@ class StepDone:
     mean_lag: float
 
 
-@frozen
+@dataclass(frozen=True)
 class Lags:
     """Lag from the first token, in policy versions, of what was trained on; `by_lag` are pairs of
     a lag (None: unknown) and its trajectories, which have one with each version that trained on
@@ -89,7 +89,7 @@ class Lags:
     by_lag: tuple[tuple[int | None, int], ...]
 
 
-@frozen
+@dataclass(frozen=True)
 class Updates:
     """Weight updates that began in the window: how often, how long any participant was at work in
     one, its bytes (those that the sources sent, else the most that one sink took), 10^9 bytes/s."""
@@ -102,7 +102,7 @@ class Updates:
     latest_version: int
 
 
-@frozen
+@dataclass(frozen=True)
 class Window:
     """The figures of the last steady steps, from the first one's begin to the last one's end.
 
@@ -149,7 +149,7 @@ class Window:
         return self.trained.useful_tokens / device_s if self.trained and device_s else math.nan
 
 
-@frozen
+@dataclass(frozen=True)
 class RoleNow:
     """The processes of one role. `living` is how many are known to live, `unknown` of how many
     nobody here can tell. `doing` is how many are in which stage at this moment, `busy` the share of
@@ -163,7 +163,7 @@ class RoleNow:
     busy: dict[str, float]
 
 
-@frozen
+@dataclass(frozen=True)
 class InFlight:
     """A trajectory that is being generated."""
 
@@ -175,7 +175,7 @@ class InFlight:
     first_version: int
 
 
-@frozen
+@dataclass(frozen=True)
 class Dead:
     """A process that ended in the middle of something: its innermost open span."""
 
@@ -186,7 +186,7 @@ class Dead:
     doing: str
 
 
-@frozen
+@dataclass(frozen=True)
 class Stopped:
     """A process that stopped recording: `at_ns` (Unix; None: not known), `for_s` until the snapshot
     or the end of the job (NaN: not known), and why. What it has done since is in no figure."""
@@ -200,7 +200,7 @@ class Stopped:
     detail: str
 
 
-@frozen
+@dataclass(frozen=True)
 class Reading:
     """The latest reading of a counter. `per_s` is its growth since the one before, for the
     cumulative ones (joules, seconds); NaN else."""
@@ -212,7 +212,7 @@ class Reading:
     per_s: float
 
 
-@frozen
+@dataclass(frozen=True)
 class Totals:
     """Since the run began, without what is not told (`Snapshot.dropped`); a sample counts once, and
     these never fall. `lost` are samples that the learner dropped, by reason."""
@@ -225,7 +225,7 @@ class Totals:
     lost: dict[str, int]
 
 
-@frozen
+@dataclass(frozen=True)
 class Snapshot:
     """A run at `time_ns`. `queue` is how many samples no learner has met yet, of those that are not
     older than what it trains on (None: no learner says what it does with them). `in_flight` is how

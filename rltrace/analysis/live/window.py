@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,7 +22,6 @@ from rltrace.analysis.steps import Steps
 from rltrace.analysis.steps import Window as StepWindow
 from rltrace.analysis.syncs import updates_of
 from rltrace.trace.follow import Rows
-from rltrace.trace.frozen import frozen
 from rltrace.trace.processes import Process
 from rltrace.trace.vocabulary import STAGE_SYMBOLS, Stage, word
 
@@ -32,7 +32,7 @@ NEVER_NS = int(np.iinfo(np.int64).max)
 _TRAINED = f"{TRAINED_SAMPLES} select time_ns, coalesce(tokens, 0)::bigint as tokens from trained"
 
 
-@frozen
+@dataclass(frozen=True)
 class Recorded:
     """Rows of the time to be looked at, by table; those that are open end where they are known to
     have been going on. `spans_of` is how many spans of a stage a process has recorded, `weights`

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from rltrace.analysis.freshness import prior_for
 from rltrace.analysis.plan.frameworks import Choice, Launch, choose, launch
@@ -10,10 +11,9 @@ from rltrace.analysis.plan.generation import LIMIT
 from rltrace.analysis.plan.plan import Plan
 from rltrace.analysis.plan.triage import First, first_of
 from rltrace.analysis.playbook import moves
-from rltrace.trace.frozen import frozen
 
 
-@frozen
+@dataclass(frozen=True)
 class Advice:
     """What a plan comes to. `launch` are settings of the framework."""
 

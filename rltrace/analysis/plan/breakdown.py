@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rltrace.analysis.plan.constants import PlanConstants
@@ -21,11 +21,10 @@ from rltrace.analysis.walls.wall import (
     TAIL,
     WEIGHTS,
 )
-from rltrace.trace.frozen import frozen
 from rltrace.trace.vocabulary import STAGE_SYMBOLS, Stage, word
 
 
-@frozen
+@dataclass(frozen=True)
 class StageCost:
     """A stage: seconds a step, the devices that do it, and lines of arithmetic."""
 
@@ -97,7 +96,7 @@ def _cost(stage: Stage, seconds: float, devices: float, *lines: str) -> StageCos
     return StageCost(word(stage), STAGE_SYMBOLS.get(stage, ""), seconds, devices, lines)
 
 
-@frozen
+@dataclass(frozen=True)
 class MemoryUse:
     """Bytes of a GPU by what they are for, and of how much they may be."""
 
@@ -136,7 +135,7 @@ def memory_use(spec: Spec, parts: Parts, constants: PlanConstants) -> tuple[Memo
 # --- walls: what the step would be shorter by if what one takes took none, and all else stayed
 
 
-@frozen
+@dataclass(frozen=True)
 class CostedWall:
     """A wall: its cost as a share of the step (NaN: the shape does not tell), and why."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
@@ -14,14 +14,13 @@ from rltrace.analysis.plan.placements import least_lag
 from rltrace.analysis.plan.plan import Plan
 from rltrace.analysis.playbook import Setting, moves, settings_for
 from rltrace.analysis.walls.wall import FRESHNESS, LEARNER, ROLLOUT, WEIGHTS
-from rltrace.trace.frozen import frozen
 
 OVERLAP, IN_TURN = "overlap generation with training", "use all devices in turn"
 _RELATIVE = re.compile(r"x[0-9.]+")
 """A value that says by how much more of what a run has: before there is a run it says nothing."""
 
 
-@frozen
+@dataclass(frozen=True)
 class Framework:
     """An entry of the catalogue, whose keys are explained there."""
 
@@ -39,7 +38,7 @@ class Framework:
     figures: Mapping[str, str] = field(default_factory=dict)
 
 
-@frozen
+@dataclass(frozen=True)
 class Choice:
     """A framework for a plan, with reasons."""
 
@@ -91,7 +90,7 @@ def _needed(one: Framework, found: Plan) -> dict[str, bool]:
 # moves that the design is made of, with the plan's figures in them
 
 
-@frozen
+@dataclass(frozen=True)
 class Launch:
     """An option of the framework: its value, and why. `example`: the value is that of the settings
     on file, which the plan cannot tell."""

@@ -19,6 +19,7 @@ which is the barrier time; an engine that always has its slots full takes, for t
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from functools import partial
 
 from rltrace.analysis.order_statistics import makespan
@@ -27,7 +28,6 @@ from rltrace.analysis.plan.hardware import Gpu, all_reduce_s, powers_of_two
 from rltrace.analysis.plan.shapes import Shape
 from rltrace.analysis.plan.spec import Lengths, Spec
 from rltrace.trace.errors import ANSWER_IS_NO, RltraceError
-from rltrace.trace.frozen import frozen
 
 LIMIT = "its limit of sequences"
 _FEWEST = 8
@@ -35,7 +35,7 @@ _FEWEST = 8
 _MOST_PLAYED = 1024  # samples of an engine whose waves are played
 
 
-@frozen
+@dataclass(frozen=True)
 class Decoding:
     """One engine of `ways` GPUs. `slots` sequences fit (`because` says what limits them), a token
     takes `token_s + shared_token_s * n` with n of them running, prefill `prefill_s` a prompt;
@@ -116,7 +116,7 @@ def _iteration_s(
     return constants["decode_overhead_s"] + weights + caches + hops
 
 
-@frozen
+@dataclass(frozen=True)
 class Rollout:
     """Generation of a step on `devices` GPUs: `engines` of them decode as `engine` says. Seconds of
     the batch with a barrier and without (`decode_s`, `untooled_s`: if tools took no time);

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from functools import cache
 
 from rltrace.analysis.plan.constants import packaged
 from rltrace.trace.errors import WrongUsage
-from rltrace.trace.frozen import frozen
 
 _COUNTED = re.compile(r"([1-9]\d{0,5})\s*[x×]\s*(.+)", re.IGNORECASE)
 
 
-@frozen
+@dataclass(frozen=True)
 class Gpu:
     """A GPU. `near_gb_per_s` is to another one of its node, `far_gb_per_s` of its own network
     adapter, `host_gb_per_s` to the host's memory, each one way; `node` how many a node holds."""

@@ -10,6 +10,7 @@ Adam in mixed precision holds 16 bytes a parameter (ZeRO, arXiv 1910.02054: 2 we
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from itertools import product
 
 from rltrace.analysis.plan.constants import PlanConstants
@@ -17,7 +18,6 @@ from rltrace.analysis.plan.hardware import Gpu, all_gather_s, all_reduce_s, powe
 from rltrace.analysis.plan.shapes import Shape
 from rltrace.analysis.plan.spec import Spec
 from rltrace.trace.errors import ANSWER_IS_NO, RltraceError
-from rltrace.trace.frozen import frozen
 from rltrace.trace.vocabulary import Stage
 
 _MICRO_TOKENS = 16_384.0
@@ -30,7 +30,7 @@ _LOGITS = 8192.0  # tokens whose logits are there at once
 _VOCABULARY = 150_000.0
 
 
-@frozen
+@dataclass(frozen=True)
 class Learner:
     """The learner's stages on `devices` GPUs, seconds a step, and what training is made of. `flop`
     are those of the model (no recompute), `mfu` is what they come to over the time of training and
@@ -131,7 +131,7 @@ def _ways_that_hold(shape: Shape, gpu: Gpu) -> float:
 # --- memory
 
 
-@frozen
+@dataclass(frozen=True)
 class TrainingMemory:
     """Bytes on each of `devices` GPUs. `stage` is the ZeRO stage (or "3 + offload", where the
     optimizer lives on the host), `ways` over how many GPUs one sequence is split, `recompute`

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -21,14 +21,13 @@ from rltrace.analysis.whatif.constants import Constants
 from rltrace.analysis.whatif.of_run import workload_of
 from rltrace.analysis.whatif.replay import replay
 from rltrace.trace.errors import CANNOT_TELL, RltraceError
-from rltrace.trace.frozen import frozen
 from rltrace.trace.vocabulary import Stage, word
 
 _ABOVE = 1.001
 """The longest response of a run is no cap: one just above it is taken."""
 
 
-@frozen
+@dataclass(frozen=True)
 class Measured:
     """What a run tells: the tables of a workload file, seconds a step of generation and of the
     learner's stages, its placement and devices by pool; `gpu` is None where it ran on none that is

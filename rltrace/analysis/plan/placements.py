@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
@@ -16,7 +17,6 @@ from rltrace.analysis.plan.spec import Spec
 from rltrace.analysis.whatif.replay import Replay, replay
 from rltrace.analysis.whatif.workload import OVERLAPPING, Batch, Engine, Sync, Workload
 from rltrace.trace.errors import ANSWER_IS_NO, RltraceError
-from rltrace.trace.frozen import frozen
 
 _SAMPLES, _GROUP, _BATCHES = 64, 8, 4
 _LEAST_GROUPS = 4
@@ -35,7 +35,7 @@ def least_lag(placement: str) -> int:
     return int(placement in OVERLAPPING)
 
 
-@frozen
+@dataclass(frozen=True)
 class Parts:
     """Costs of a placement on one split. `moved` are the weights of an update, or shared devices
     that change sides; `rest_s` is the time of a step in no stage, `lag_bound` the lag that is
@@ -76,7 +76,7 @@ class Parts:
         return chains_s + self.moved.seconds
 
 
-@frozen
+@dataclass(frozen=True)
 class Placed:
     """A placement on its best split. `load` is what was replayed, `played` what came of it."""
 
@@ -238,7 +238,7 @@ _MOVED_BY = {
 """Constants of a mechanism: seconds of an update, of each tensor, and the bandwidth."""
 
 
-@frozen
+@dataclass(frozen=True)
 class Movement:
     """An update, and the arithmetic in words. Shared devices that change sides have no
     mechanism."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import field
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -25,13 +25,12 @@ from rltrace.analysis.plan.spec import Spec
 from rltrace.analysis.stats.estimate import Estimate
 from rltrace.analysis.whatif.workload import PLACEMENTS
 from rltrace.trace.errors import ANSWER_IS_NO, RltraceError, WrongUsage
-from rltrace.trace.frozen import frozen
 
 WORTH = 1.1
 """A placement that is less simple has to be this much faster to be preferred."""
 
 
-@frozen
+@dataclass(frozen=True)
 class Row:
     """A placement: `step_s` as replayed, useful tokens for each GPU-second and each dollar (NaN:
     no price), how long the learner waits (a share of the step), and lags in policy versions.
@@ -50,7 +49,7 @@ class Row:
     refused: str = ""
 
 
-@frozen
+@dataclass(frozen=True)
 class Plan:
     """The answer in figures. `best` is the placement that is recommended, `step_s` its step with a
     range: each constant at its ends, alone, in quadrature."""
@@ -169,7 +168,7 @@ _SWEPT = {
 """What can be swept, by its name in `--sweep`, and where it stands in a workload file."""
 
 
-@frozen
+@dataclass(frozen=True)
 class Point:
     """A value, the best placement with it and the wall that binds then; or why there is none."""
 

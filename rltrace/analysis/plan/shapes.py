@@ -5,13 +5,12 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cache
 
 from rltrace.analysis.plan.constants import packaged
 from rltrace.trace.errors import WrongUsage
-from rltrace.trace.frozen import frozen
 
 _PARAMETERS = re.compile(r"([0-9]*\.?[0-9]+)\s*([KMBT]?)", re.IGNORECASE)
 _UNITS = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
@@ -20,7 +19,7 @@ _DENSE_TENSORS = (
 )
 
 
-@frozen
+@dataclass(frozen=True)
 class Shape:
     """A model. `parameters` are all of them (what is moved and stored), `active` those that a token
     passes (what is computed). `latent` are the numbers that a layer caches of a token where these

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import lru_cache
 from statistics import NormalDist
 
@@ -14,7 +14,6 @@ from rltrace.analysis.order_statistics import Floats
 from rltrace.analysis.plan.constants import PlanConstants
 from rltrace.analysis.plan.hardware import Gpu
 from rltrace.analysis.plan.shapes import Shape
-from rltrace.trace.frozen import frozen
 
 STALENESS = {"strict": 0.0, "bounded": 2.0, "loose": 8.0}
 """What the words of `--staleness` stand for, in policy versions."""
@@ -25,7 +24,7 @@ _MOST_OVER_CAP = 1e6
 """A mean of uncut lengths beyond so many caps is the same as all of them being cut."""
 
 
-@frozen
+@dataclass(frozen=True)
 class Lengths:
     """Lengths of responses, tokens. `mean` is that of cut responses; `uncut` that of the lognormal
     behind them, whose log-deviation is `s`; `within_share` is the part of s^2 that lies within the
@@ -108,7 +107,7 @@ def _longest(n: int, s: float, cap: float) -> float:
     return min(cap, orders.longest_of_lognormal(n, s, cap) if s else 1.0)
 
 
-@frozen
+@dataclass(frozen=True)
 class Environment:
     """What a sample meets outside of the model: `calls` to tools of `latency_s` each on average
     (`variation` is their deviation over the mean), in `workers` sandboxes at once (infinite: as
@@ -141,7 +140,7 @@ class Environment:
         return np.random.default_rng(seed).permutation(values)
 
 
-@frozen
+@dataclass(frozen=True)
 class Layout:
     """Training's parallelism where it is stated: ways of tensor, pipeline and expert parallelism;
     tensor 0: nothing is stated, and the cheaper way is taken."""
@@ -151,7 +150,7 @@ class Layout:
     expert: int = 1
 
 
-@frozen
+@dataclass(frozen=True)
 class Spec:
     """A workload. Tokens are per sample; `variation` is that of uncut lengths (NaN: the constant).
     `reference`, `logprob`, `critic`: forward passes (a critic is trained, too). `lag_bound` is in

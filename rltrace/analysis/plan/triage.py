@@ -9,7 +9,7 @@ max(A, L) - max(A - w, L), so the largest single stage is not always the wall.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 from rltrace.analysis.plan.breakdown import CostedWall, binding
@@ -19,7 +19,6 @@ from rltrace.analysis.walls.wall import TAIL
 from rltrace.analysis.whatif.predict import NO_GAIN, SLOWER, Prediction, Source, predictor
 from rltrace.analysis.whatif.stated import Stated, stated
 from rltrace.trace.errors import RltraceError
-from rltrace.trace.frozen import frozen
 from rltrace.trace.vocabulary import word
 
 PLACEMENTS = ("colocated", "one-step-off", "async")
@@ -27,7 +26,7 @@ _ACTORS = ("rollout", "env", "reward")
 _LEARNER = ("reference", "logprob", "value", "train")
 
 
-@frozen
+@dataclass(frozen=True)
 class Step:
     """The step of a placement, seconds: both chains, what is exposed of moving weights, and all."""
 
@@ -38,7 +37,7 @@ class Step:
     step_s: float
 
 
-@frozen
+@dataclass(frozen=True)
 class First:
     """The first thing to do: a move of the playbook against a wall, and what the replay predicts of
     it (None: nothing does)."""
@@ -50,7 +49,7 @@ class First:
     risk: str = field(metadata={"json": False})
 
 
-@frozen
+@dataclass(frozen=True)
 class Triage:
     """`steps` by placement; `walls` of the one that was asked for, the dearest first."""
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
-from rltrace.trace.frozen import frozen
 
-
-@frozen
+@dataclass(frozen=True)
 class Estimate:
     """A figure and the ends of its range."""
 

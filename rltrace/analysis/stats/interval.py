@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from rltrace.analysis.stats.student import Z95
-from rltrace.trace.frozen import frozen
 
 
-@frozen
+@dataclass(frozen=True)
 class Interval:
     """A figure and its 95 % interval; NaN where it is unknown."""
 

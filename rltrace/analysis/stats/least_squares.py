@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rltrace.analysis.stats.interval import Interval, around
 from rltrace.analysis.stats.student import t95
-from rltrace.trace.frozen import frozen
 
 Floats = NDArray[np.float64]
 
 
-@frozen
+@dataclass(frozen=True)
 class Fit:
     """`y = X b + noise`: `b`, the covariance of its error, and the degrees of freedom left."""
 

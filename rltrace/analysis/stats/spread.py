@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from rltrace.analysis.stats.student import t95
-from rltrace.trace.frozen import frozen
 from rltrace.trace.run import Run
 
 
-@frozen
+@dataclass(frozen=True)
 class Spread:
     """`n` values; `low` and `high` are the 95 % interval of the mean (Student's t over the values
     as if independent), NaN below two values. All are NaN where `n` is 0."""

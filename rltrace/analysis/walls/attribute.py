@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -36,7 +36,6 @@ from rltrace.analysis.walls.wall import (
     Cost,
     share_of_steps,
 )
-from rltrace.trace.frozen import frozen
 from rltrace.trace.vocabulary import Stage
 
 PROBE, REPLAY, PATH, EXPOSED = "probe", "replay", "critical path", "exposed time"
@@ -52,7 +51,7 @@ _UNKNOWN = (
 )
 
 
-@frozen
+@dataclass(frozen=True)
 class Attribution:
     """What the steady steps lose by some stages: its share of them, with its interval, by a
     `method`; `measured` are the stages that the probe put right. `because` and `missing` say what

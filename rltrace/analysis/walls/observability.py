@@ -9,6 +9,8 @@ or the time of the pass that stands in, where that is all.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from rltrace.analysis.run_analysis import RunAnalysis
@@ -25,7 +27,6 @@ from rltrace.analysis.walls.wall import (
     cannot_tell,
     proportion,
 )
-from rltrace.trace.frozen import frozen
 from rltrace.trace.run import Run
 from rltrace.trace.vocabulary import Stage
 
@@ -105,7 +106,7 @@ samples a pass was over: the last before the first use has the latest weights th
 can have had, so others can only make it count as lost."""
 
 
-@frozen
+@dataclass(frozen=True)
 class Captured:
     """Trajectories that were trained on: all, of how many each is known, and of these how many kept
     the server's own. `lost_tokens` of `tokens` have no ratio that could be trusted: log-probs lost

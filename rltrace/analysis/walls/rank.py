@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from rltrace.analysis.coverage import NOT_LOGGED
 from rltrace.analysis.run_analysis import RunAnalysis
@@ -22,7 +22,6 @@ from rltrace.analysis.walls.wall import (
     Wall,
     too_few,
 )
-from rltrace.trace.frozen import frozen
 from rltrace.trace.vocabulary import Stage, word
 
 BINDS = 0.1
@@ -39,7 +38,7 @@ _ROOM = "room on the disk for the whole run"
 _OVERLAP = "what ran at once, which a log of durations does not tell: a traced run"
 
 
-@frozen
+@dataclass(frozen=True)
 class Ranking:
     """`walls` are all, the dearest first, those that cannot be told last. `first` binds, and
     `co_walls` cost as much within 5 points. `balanced`: all is known that matters, and nothing

@@ -7,19 +7,19 @@ from __future__ import annotations
 
 import pkgutil
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.walls.wall import Wall
-from rltrace.trace.frozen import frozen
 from rltrace.trace.vocabulary import Stage
 
 Test = Callable[[RunAnalysis], Wall]
 
 
-@frozen
+@dataclass(frozen=True)
 class Registered:
     """A wall by name, with its test and the stages that it takes time of: all of it, or a `part`,
     where another wall stands for the stage. A wall of no stage takes tokens."""

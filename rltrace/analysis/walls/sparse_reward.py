@@ -10,6 +10,8 @@ judge that is broken says the same of each sample as one that every sample satis
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from rltrace.analysis.group_signal import mostly_clear, unclear_samples
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.samples import GENERATED_SAMPLES
@@ -24,7 +26,6 @@ from rltrace.analysis.walls.wall import (
     cannot_tell,
     proportion,
 )
-from rltrace.trace.frozen import frozen
 from rltrace.trace.vocabulary import Stage
 
 SYMPTOM = "all samples of many prompts fail alike"
@@ -53,7 +54,7 @@ _GROUPS = "the group of each sample and its verdict: hooks on generation and on 
 _NAMED_APART = "an id for each prompt's samples of one step; or a row of what the learner used"
 
 
-@frozen
+@dataclass(frozen=True)
 class Signal:
     """Groups of at least two samples with a verdict, and their response tokens. `failed` are the
     groups of equal reward in which it is low, `solved` those in which it is high; `successes` of

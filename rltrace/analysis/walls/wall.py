@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from rltrace.analysis.chains import Seconds
 from rltrace.analysis.stats import interval
 from rltrace.analysis.stats.spread import Spread, spread
-from rltrace.trace.frozen import frozen
 
 ROLLOUT = "rollout decode"
 ENV_REWARD = "env/reward latency"
@@ -28,7 +28,7 @@ SAY_STEPS = "`--hook module:function=step`, or `rltrace.step(n)` in the loop"
 """What a run without any step lacks. A longer one would have none either."""
 
 
-@frozen
+@dataclass(frozen=True)
 class Cost:
     """Share of the goodput that a wall takes, 0 to 1, with a 95 % interval (NaN: unknown; bounds
     NaN where `n`, steps or groups, is below two)."""
@@ -69,7 +69,7 @@ UNKNOWN = Cost(math.nan, math.nan, math.nan, 0)
 NONE = Cost(0.0, 0.0, 0.0, 0)
 
 
-@frozen
+@dataclass(frozen=True)
 class Figure:
     """One figure of evidence. `low` and `high` are a 95 % interval of it, NaN where there is none;
     `n` is how many values it is made of. `unit`: "s", "share", "tokens/s", "GB/s", ..."""
@@ -82,7 +82,7 @@ class Figure:
     high: float = math.nan
 
 
-@frozen
+@dataclass(frozen=True)
 class Wall:
     """The answer of a test. `confidence` is "likely", "weak" or "cannot tell"; then `missing` says
     which hook or setting would tell (it may also name what would sharpen an answer that stands).

@@ -7,11 +7,10 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from rltrace.trace.frozen import frozen
 from rltrace.trace.texts import packaged_toml
 
 
-@frozen
+@dataclass(frozen=True)
 class Constant:
     """A constant; `meaning` says its unit, `source` where it is from."""
 

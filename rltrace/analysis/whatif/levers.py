@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from rltrace.analysis.whatif import lever_changes as changes
 from rltrace.analysis.whatif.constants import Constants
 from rltrace.analysis.whatif.lever_changes import check, number
 from rltrace.analysis.whatif.workload import PLACEMENTS, Workload
 from rltrace.trace.errors import WrongUsage
-from rltrace.trace.frozen import frozen
 from rltrace.trace.vocabulary import Stage
 
 ON = ("1",)
 
 
-@frozen
+@dataclass(frozen=True)
 class Lever:
     """`tries` are the values of the ranked table (`ON`: it is there or is not); those of order 0
     are moved before all others. The values of a lever that is `worded` are not one number. One that

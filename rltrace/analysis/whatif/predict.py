@@ -11,6 +11,7 @@ import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 
 from rltrace.analysis.stats.estimate import Estimate
 from rltrace.analysis.stats.student import Z95
@@ -22,7 +23,6 @@ from rltrace.analysis.whatif.replay import Replay, replay
 from rltrace.analysis.whatif.trust import OffTheRun, is_off, otherwise, replay_error, rests_on
 from rltrace.analysis.whatif.workload import Workload
 from rltrace.trace.errors import CANNOT_TELL, RltraceError
-from rltrace.trace.frozen import frozen
 
 Source = Callable[[Constants], Workload]
 """A workload under given constants; measured ones ignore them."""
@@ -35,7 +35,7 @@ _LEAST_ERROR = 0.11
 of what ten predictions missed by, of pairs of runs of the built-in trainer (examples/walls)."""
 
 
-@frozen
+@dataclass(frozen=True)
 class Prediction:
     """What levers would do. `step_s` is the new step, `gain` the old step over it, `goodput_gain`
     the new useful tokens for a device-second over the old; rates are NaN where tokens, devices or
@@ -57,7 +57,7 @@ class Prediction:
     rests_on: tuple[str, ...]
 
 
-@frozen
+@dataclass(frozen=True)
 class Baseline:
     """The job as it is: its step, and what a replay of it gives (seconds). `unfitted_error` is
     `trust.replay_error`."""

@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from operator import attrgetter
 
@@ -26,7 +27,6 @@ from rltrace.analysis.order_statistics import Floats
 from rltrace.analysis.whatif.actors import Actors, Group
 from rltrace.analysis.whatif.events import Clock
 from rltrace.analysis.whatif.workload import AT_ONCE, Workload
-from rltrace.trace.frozen import frozen
 from rltrace.trace.vocabulary import Stage
 
 _STEPS = 5
@@ -34,7 +34,7 @@ _Process = Iterator[float | None]
 _FURTHEST = 32  # steps that generation may be ahead; room for more makes no step faster
 
 
-@frozen
+@dataclass(frozen=True)
 class Replay:
     """Means over steps in which the job runs evenly, seconds a step. `learner_waits_s` is how long
     the learner waited for samples. `lags` are shares of the trained groups by lag, `stale_share` is

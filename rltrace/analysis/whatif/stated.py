@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,6 @@ from rltrace.analysis.whatif.constants import PEAK_TFLOPS, Constants, train_mfu,
 from rltrace.analysis.whatif.replay import replay
 from rltrace.analysis.whatif.workload import PLACEMENTS, Batch, Engine, Sync, Workload
 from rltrace.trace.errors import RltraceError, WrongUsage
-from rltrace.trace.frozen import frozen
 from rltrace.trace.given_files import text_given
 from rltrace.trace.texts import parsed_toml
 from rltrace.trace.vocabulary import Stage
@@ -40,7 +39,7 @@ _KEYS: dict[str, dict[str, type]] = {
 }  # fmt: skip
 
 
-@frozen
+@dataclass(frozen=True)
 class Stated:
     """A stages file: its tables as they stand, checked. `workload` completes them."""
 

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from rltrace.analysis.order_statistics import Floats
-from rltrace.trace.frozen import frozen
 from rltrace.trace.vocabulary import Stage
 
 PLACEMENTS = ("colocated", "disaggregated", "one-step-off", "async")
@@ -33,7 +32,7 @@ class Batch:
     group: tuple[int, ...]
 
 
-@frozen
+@dataclass(frozen=True)
 class Engine:
     """Rollout: `workers` that each run up to `slots` sequences at once. With n of them a token of
     each takes `token_s + shared_token_s * n` seconds: the first part is what a lone sequence would
@@ -55,7 +54,7 @@ class Engine:
         return replace(self, token_s=pace[0], shared_token_s=pace[1])
 
 
-@frozen
+@dataclass(frozen=True)
 class Sync:
     """Weight movement: `seconds` an update, of which `overlap` (0 to 1) is hidden behind other
     work in placements that allow it. Bytes are those of one copy; NaN: unknown. `fixed_s` is what
@@ -67,7 +66,7 @@ class Sync:
     fixed_s: float = math.inf
 
 
-@frozen
+@dataclass(frozen=True)
 class Workload:
     """A job's step; equal ones are played alike. `serial_s` are the learner's stages, seconds by
     step; `reference_s` is a pass on the actors' side. `scoring` says what is generated before a

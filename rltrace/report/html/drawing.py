@@ -5,19 +5,19 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rltrace.report import units
 from rltrace.report.html.markup import NOTHING, Child, Html, join, tag
-from rltrace.trace.frozen import frozen
 
 WIDTH = 900.0
 """Every picture is this wide; the page scales it."""
 
 
-@frozen
+@dataclass(frozen=True)
 class Axis:
     """A linear scale from `low..high` to the pixels `start..end`."""
 
@@ -36,7 +36,7 @@ class Axis:
         return abs(self(self.low + size) - self.start)
 
 
-@frozen
+@dataclass(frozen=True)
 class LogAxis(Axis):
     """The same on a logarithmic scale; values at or below 0 lie at the start."""
 

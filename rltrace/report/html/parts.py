@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 
 from rltrace.report.html.markup import NOTHING, Child, Html, join, prose, sentence, tag
 from rltrace.report.layout import Grid, Section, bar_length
 from rltrace.report.units import UNKNOWN
-from rltrace.trace.frozen import frozen
 
 _BLOCK = 8.0  # pixels of a character in a bar
 _SHORT = 14
@@ -26,7 +26,7 @@ Cell = Callable[[int, int, str], Child]
 """What stands in a cell: row, column and the text that it would have."""
 
 
-@frozen
+@dataclass(frozen=True)
 class Part:
     """A section of the page and its entry in the table of contents."""
 
@@ -35,7 +35,7 @@ class Part:
     body: Html
 
 
-@frozen
+@dataclass(frozen=True)
 class Picture:
     """A picture and its numbers. What is drawn with `data-row="n"` is told by row n of the table
     when it is pointed at. `says` stands below the title, `around` between title and drawing."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
 from rltrace.report.perfetto.scene import Points, Scene
 from rltrace.report.perfetto.slices import COUNTERS
 from rltrace.report.perfetto.tracks import OPEN, Ints, factor
-from rltrace.trace.frozen import frozen
 from rltrace.trace.run import Run
 from rltrace.trace.vocabulary import Fate
 
@@ -28,7 +29,7 @@ _UNITS = {
 """The unit that the last word of a counter's name states."""
 
 
-@frozen
+@dataclass(frozen=True)
 class Series:
     """Readings of one counter of a process (None: of the run)."""
 

@@ -8,6 +8,7 @@ begins, outer slices first.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +22,6 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
 from rltrace.report.perfetto import wire
 from rltrace.report.perfetto.scene import Note, Points, Slices
 from rltrace.report.perfetto.tracks import OPEN, Ints, factor, outer_first
-from rltrace.trace.frozen import frozen
 
 Shapes = list[list[wire.Part]]
 """The shapes that events have: each is the fields of a TrackEvent."""
@@ -65,7 +65,7 @@ def in_time_order(slices: Sequence[Slices], points: Points) -> Iterator[wire.Byt
         )
 
 
-@frozen
+@dataclass(frozen=True)
 class _Events:
     """Events in the order that they keep at equal times: Unix ns, the row of the columns that each
     takes its values from, and the number of its shape."""

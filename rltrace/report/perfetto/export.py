@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -25,11 +26,10 @@ from rltrace.report.perfetto.scene import Points, Scene, Slices, Track
 from rltrace.report.perfetto.torch_profile import Profile
 from rltrace.report.perfetto.tracks import OPEN
 from rltrace.report.whole_file import whole_file
-from rltrace.trace.frozen import frozen
 from rltrace.trace.run import Run
 
 
-@frozen
+@dataclass(frozen=True)
 class TimelineCounts:
     """What a timeline holds. `spans` counts steps and the phases of weight updates too; `syncs` are
     the participants' parts, `versions` the policy versions on their way, `path_stretches` those of

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,11 +14,10 @@ from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.summary import Summary, summary_of
 from rltrace.report.perfetto.scene import Note, Scene
 from rltrace.report.perfetto.tracks import Ints
-from rltrace.trace.frozen import frozen
 from rltrace.trace.run import Run
 
 
-@frozen
+@dataclass(frozen=True)
 class Findings:
     """`words` and `figures` are by title and have a value for each step (None and NaN: unknown), in
     the order of `steps`, which are `(process, start_ns)`; `path` is empty where it is not known."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from numpy.typing import NDArray
@@ -10,12 +11,11 @@ from rltrace.report.perfetto.rows import Rows, word_of
 from rltrace.report.perfetto.scene import Scene, Slices
 from rltrace.report.perfetto.slices import REWARDS, TRAJECTORIES, USES
 from rltrace.report.perfetto.tracks import number
-from rltrace.trace.frozen import frozen
 from rltrace.trace.run import Run
 from rltrace.trace.vocabulary import Fate, Finish, Outcome
 
 
-@frozen
+@dataclass(frozen=True)
 class OfSamples:
     """Slices, and the trajectory that each is of (-1: unknown)."""
 
@@ -23,7 +23,7 @@ class OfSamples:
     trajectory: NDArray[Any]
 
 
-@frozen
+@dataclass(frozen=True)
 class Uses(OfSamples):
     """Uses, with the version that trained and what became of the sample."""
 

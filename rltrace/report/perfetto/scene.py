@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rltrace.report.perfetto.tracks import Ints, factor, number
-from rltrace.trace.frozen import frozen
 
 
 class Interned:
@@ -31,7 +30,7 @@ class Interned:
         return np.array(ids, np.int32)[where]
 
 
-@frozen
+@dataclass(frozen=True)
 class Track:
     """A track to be described. `pid` and `tid` are made up: real ones repeat between hosts."""
 
@@ -45,7 +44,7 @@ class Track:
     order: int = 0  # place among the tracks of one parent; viewers may know better
 
 
-@frozen
+@dataclass(frozen=True)
 class Note:
     """What is known about each slice under one title: an integer, a double or an interned word."""
 
@@ -55,7 +54,7 @@ class Note:
     known: NDArray[np.bool_]
 
 
-@frozen
+@dataclass(frozen=True)
 class Flows:
     """The arrows that begin or end at each slice: `ids[first[i]]` and the next `count[i] - 1`.
     An id is that of one arrow and stands at two slices; it points to the one that starts later."""
@@ -65,7 +64,7 @@ class Flows:
     ids: Ints
 
 
-@frozen
+@dataclass(frozen=True)
 class Slices:
     """Slices of one kind, a row each; `end` is `tracks.OPEN` where one never ended."""
 
@@ -90,7 +89,7 @@ class Slices:
         return bits
 
 
-@frozen
+@dataclass(frozen=True)
 class Points:
     track: NDArray[Any]
     time: Ints  # Unix ns

@@ -7,6 +7,7 @@ Such a file is Chrome's JSON, gzipped or not. `ts` and `dur` are microseconds wi
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,6 @@ from numpy.typing import NDArray
 
 from rltrace.report.perfetto.tracks import Ints
 from rltrace.trace.errors import RltraceError
-from rltrace.trace.frozen import frozen
 from rltrace.trace.given_files import read_given
 from rltrace.trace.texts import parsed, unpacked
 
@@ -28,7 +28,7 @@ _MOST_NS = 1 << 62
 _MOST_RANKS = 1 << 31
 
 
-@frozen
+@dataclass(frozen=True)
 class Argument:
     """One argument of the events; `known` says of which. Texts are `words`, numbers `values`."""
 
@@ -38,7 +38,7 @@ class Argument:
     known: NDArray[np.bool_]
 
 
-@frozen
+@dataclass(frozen=True)
 class Profile:
     """A place for each event that took time. `thread` is a place in `threads`, which are names;
     `pid` and `rank` are -1 and `host` empty where the file does not say. `arrows` are pairs of

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,12 +12,11 @@ from rltrace.report.perfetto.rows import Rows
 from rltrace.report.perfetto.scene import Note, Scene, Slices
 from rltrace.report.perfetto.slices import TITLES, UPDATES, VERSIONS
 from rltrace.report.perfetto.tracks import OPEN, Ints, pack
-from rltrace.trace.frozen import frozen
 from rltrace.trace.run import Run
 from rltrace.trace.vocabulary import Fate, SyncRole, Transport
 
 
-@frozen
+@dataclass(frozen=True)
 class Parts:
     """The part of every participant, with the version that it brought."""
 
@@ -25,7 +25,7 @@ class Parts:
     is_source: NDArray[np.bool_]
 
 
-@frozen
+@dataclass(frozen=True)
 class Versions:
     """Versions on their way from the learner to the last worker; `of_part` is the place of the
     version that each part brought (-1: unknown)."""

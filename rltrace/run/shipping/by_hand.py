@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,6 @@ from rltrace.run.shipping.shipper import Shipper
 from rltrace.trace.clock import node_id
 from rltrace.trace.dropped import read_dropped
 from rltrace.trace.errors import RltraceError, WrongUsage
-from rltrace.trace.frozen import frozen
 from rltrace.trace.manifest import read_manifest, segment_bytes
 from rltrace.trace.own_files import own_files, read_own
 from rltrace.trace.reach import SHIPPED
@@ -28,7 +28,7 @@ Tell = Callable[[int, int], None]
 """Told how many bytes are shipped, and how many are left."""
 
 
-@frozen
+@dataclass(frozen=True)
 class Done:
     """What was shipped: to where, in how many packs, and their bytes."""
 

@@ -13,10 +13,10 @@ import errno
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from rltrace.trace.clock import monotonic_ns
-from rltrace.trace.frozen import frozen
 from rltrace.trace.own_files import is_elsewhere, open_own
 from rltrace.trace.packs import Piece, can_hold, is_replaced
 from rltrace.trace.run_dir import CLOCKS, DROPPED, ENDS, NAMES, PROBLEMS, PROCESS
@@ -34,7 +34,7 @@ _FOLLOWED_ROUNDS, _SELDOM_ROUNDS = 4, 16
 _TOLD = (NAMES, PROBLEMS, ENDS, CLOCKS, DROPPED, PROCESS)
 
 
-@frozen
+@dataclass(frozen=True)
 class Change:
     """A piece of a file that is not shipped, with the digests of its pages."""
 

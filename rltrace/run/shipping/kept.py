@@ -15,10 +15,9 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
-from rltrace.trace.frozen import frozen
 from rltrace.trace.opened import opened, opener
 from rltrace.trace.own_files import is_elsewhere, open_own, own_files, read_own
 from rltrace.trace.run_dir import write_json
@@ -28,7 +27,7 @@ SHIPPING = "shipping"
 _PAGES = ".pages"
 
 
-@frozen
+@dataclass(frozen=True)
 class Progress:
     """How far the shipping of a node is. `left_bytes` is what was known to be left at the last
     look, `error` why nothing comes through, `waits_for` the hosts that have more to ship, `done`

@@ -8,9 +8,9 @@ are deleted, the newest first. Where a store lets nobody delete, packs stay as t
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from rltrace.run.shipping.changes import PAGE_BYTES
-from rltrace.trace.frozen import frozen
 from rltrace.trace.packs import NotAPack, Piece, pack, unpack
 from rltrace.trace.store import PACKS, Store, pack_name
 
@@ -21,7 +21,7 @@ _MOST_BYTES = 8 << 20  # of what is in them; larger ones are few for what they h
 _FEWEST = 8
 
 
-@frozen
+@dataclass(frozen=True)
 class _Taken:
     """A pack that is at the store: its stream, its number, that of the one before it, how long it
     is there, and how much is in it."""

@@ -24,7 +24,6 @@ from rltrace.sync.bench.ways import Crowd, Receivers, Sender, Setting, Way
 from rltrace.sync.copying import default_threads
 from rltrace.sync.place import available_bytes, check_room, shared_memory
 from rltrace.trace.errors import ANSWER_IS_NO, CANNOT_TELL, RltraceError
-from rltrace.trace.frozen import frozen
 
 OWN: tuple[Way, ...] = (Slots(), Slots(digests=False))
 
@@ -42,7 +41,7 @@ Tell = Callable[[str, bool], None]
 """Is given what is being measured, and whether it is another number of receivers than before."""
 
 
-@frozen
+@dataclass(frozen=True)
 class Round:
     """Seconds of one version. `one_thread_s` and `two_threads_s`: memcpy of the weights, just
     before; `stall_s`: of the learner; `end_s`: until the last receiver had it."""

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,6 @@ import xxhash
 from rltrace.sync.copying import copy_bytes
 from rltrace.sync.dtypes import ITEM_BYTES, code_of, torch_name
 from rltrace.trace.errors import UNREADABLE, RltraceError, WrongUsage
-from rltrace.trace.frozen import frozen
 from rltrace.trace.given_files import open_given
 
 if sys.version_info >= (3, 11):
@@ -34,7 +34,7 @@ _MOST_HEADER_BYTES = 100 << 20
 Weights = dict[str, "Tensor"]
 
 
-@frozen
+@dataclass(frozen=True)
 class Model:
     """Tensors by name: (type, shape), a type being a code of `rltrace.sync.dtypes`. `asked_bytes`
     is what it was cut to, as near as whole layers come; 0: it is not cut."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from rltrace.sync.bench.models import Weights
@@ -10,10 +11,9 @@ from rltrace.sync.dtypes import torch_name
 from rltrace.sync.layout import layout_of
 from rltrace.sync.publisher import Publisher
 from rltrace.sync.subscriber import Subscriber
-from rltrace.trace.frozen import frozen
 
 
-@frozen
+@dataclass(frozen=True)
 class Slots(Way):
     """With digests every block is checked as it is copied."""
 

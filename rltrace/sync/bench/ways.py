@@ -6,6 +6,7 @@ import multiprocessing
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -13,7 +14,6 @@ from typing import Any, Protocol
 
 from rltrace.sync.bench.models import Model, Weights, digest
 from rltrace.trace.errors import CANNOT_TELL, RltraceError
-from rltrace.trace.frozen import frozen
 
 _PATIENCE_S = 300.0
 _GRACE_S = 2.0
@@ -24,7 +24,7 @@ Receive = Callable[[Any], None]
 """Brings what was told of (see `Sender.send`) into a receiver's own tensors."""
 
 
-@frozen
+@dataclass(frozen=True)
 class Setting:
     """One learner and so many receivers. `folder` is in shared memory, and the way's own.
     `threads` is how many a receiver may use; the learner has `default_threads`."""

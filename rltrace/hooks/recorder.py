@@ -64,6 +64,7 @@ class Recorder:
         self.run_dir = run_dir
         self.step = -1
         self.version = -1
+        self.takes_weights = True  # and does not send them
         self._parent: str | None = None
         self._become()
         self._described.update(facts)

@@ -84,11 +84,15 @@ class Trajectory(Span):
         response_token_ids: Sequence[int] | None = None,
     ) -> None:
         """Generation has ended: `finish` is "stop", "length", "abort", "timeout" or "error";
-        `version` is the policy version of the last token (default: the process's). The ids of what
-        follows the prompt are kept only where they were asked for, as the prompt's."""
+        `version` is the policy version of the last token (default: the process's, where that is of
+        weights that it took, or the first token's, too). The ids of what follows the prompt are
+        kept only where they were asked for, as the prompt's."""
         recorder = _recorder._active
         if version is None and recorder is not None and recorder.version != -1:
-            version = recorder.version
+            # What a learner in this process has sent is not what a thread of it generates with.
+            first = self._batch.columns[self._batch.places["first_version"]][self._slot]
+            if recorder.takes_weights or recorder.version == first:
+                version = recorder.version
         values = {
             "finish": _code("Finish", finish),
             "response_tokens": response_tokens,
@@ -247,7 +251,9 @@ class WeightUpdate(Span):
         self.end()
         recorder = _recorder._active
         if error[0] is None and recorder is not None:
-            recorder.version = int(self._batch.columns[self._batch.places["version"]][self._slot])
+            of = (self._batch.columns[self._batch.places[name]] for name in ("version", "role"))
+            recorder.version, role = (int(column[self._slot]) for column in of)
+            recorder.takes_weights = role != _code("SyncRole", "source")
 
 
 @stays_out_of_graphs

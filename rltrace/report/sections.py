@@ -85,7 +85,7 @@ def stages_section(summary: Summary, more_notes: Iterable[str] = ()) -> Section:
         tuple(_step_lines(summary)),
         Grid(columns, tuple(rows)),
         (
-            f"Means over {what}. {_exposed(steps, held, window)}",
+            f"Means over {what}. {_exposed(summary, held, window)}",
             *_composition(summary),
             *path_lines(summary.critical_path),
             *_waits(summary),
@@ -94,10 +94,12 @@ def stages_section(summary: Summary, more_notes: Iterable[str] = ()) -> Section:
     )
 
 
-def _exposed(steps: StepsSummary, held: str, window: str) -> str:
+def _exposed(summary: Summary, held: str, window: str) -> str:
+    beside = summary.composition is not None and summary.composition.beside
+    of_both = ", or for it and others, where both sides are always at work" if beside else ""
     return (
-        f"exposed: the {held} waited for this stage alone; hidden: it ran under a longer chain. "
-        f"Exposed and unattributed add up to the {window}."
+        f"exposed: the {held} waited for this stage alone{of_both}; hidden: it ran under a longer "
+        f"chain. Exposed and unattributed add up to the {window}."
     )
 
 

@@ -309,7 +309,7 @@ rltrace.use("t/2", "zero-advantage", version=5)
     assert rows(
         "SELECT trajectory, prompt, first_version, last_version, prompt_tokens, response_tokens, "
         "finish, token_ids, logprobs, first_token_ns BETWEEN start_ns AND end_ns FROM trajectories",
-    ) == [(identify("t/1"), identify("12"), 3, 5, 9, 40, "length", 1, None, True)]
+    ) == [(identify("t/1"), identify("12"), 3, None, 9, 40, "length", 1, None, True)]
     assert rows("SELECT value, component, outcome FROM rewards") == [(0.25, "tests", "ok")]
     assert rows("SELECT lag, fate, tokens FROM lags ORDER BY fate") == [
         (2, "trained", 40),

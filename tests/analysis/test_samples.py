@@ -10,6 +10,7 @@ import pytest
 
 from rltrace.analysis.devices import count_devices
 from rltrace.analysis.walls.long_tail import long_tail
+from rltrace.analysis.walls.registry import walls
 from rltrace.testing import Process, process, run_of
 from rltrace.testing.inside.analysis import (
     Goodput,
@@ -342,6 +343,8 @@ def test_what_nobody_counted_is_as_long_as_the_others_or_unknown(
              version=n, fate=TRAINED)  # fmt: skip
     of = RunAnalysis(run_of(tmp_path, made))
     assert long_tail(of).cost.share == pytest.approx(0, abs=1e-9)  # no slot is ever idle
+    rates = {figure.name: figure.value for figure in walls()["rollout decode"].test(of).evidence}
+    assert rates.get("tokens while generating", 0) == pytest.approx(tokens / 4 / 3)
     found = not_none(of.goodput)
     assert (found.trained.samples, found.trained.tokens) == (8, tokens)
     assert found.trained.uncounted == (8 if not named else 4 * lengths.count(-1))

@@ -56,7 +56,7 @@ def _of_engines(analysis: RunAnalysis, token_s: Spread) -> list[Figure]:
     slots, tokens = analysis.tail.slots, analysis.tail.response_tokens
     rollout_s = float(analysis.breakdown.tau_s[analysis.steady, Stage.ROLLOUT].sum())
     if tokens.n and rollout_s:
-        rate = tokens.mean * tokens.n / rollout_s
+        rate = tokens.mean * analysis.tail.latency_s.n / rollout_s  # uncounted ones are as long
         found.append(Figure("tokens while generating", rate, "tokens/s", tokens.n))
     if token_s.n:
         found.append(Figure("a token of a sequence, median", token_s.p50, "s", token_s.n))

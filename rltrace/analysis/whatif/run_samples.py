@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _MOST_SAMPLES = 256  # of a batch that are played; slots and servers shrink alike
 _LEAST_BATCHES = 6
-_MOST_PLAYED = 1280  # in all, where batches are small
+_MOST_PLAYED = 1024  # in all, where batches are small
 _SPLIT = 0.1  # part of the groups that may be used in several steps where groups are handed out
 _PAUSES = 0.1  # part of the time between batches that begin as soon as they can
 _SPARED = 1.5  # begun for each one used: beyond it more is lost than what is still on its way
@@ -44,6 +44,11 @@ class Samples(Sequences):
     judged_s: Floats  # when the verdict began; NaN: unknown
     used_s: Floats  # when it was first trained on or dropped; NaN: unknown
     used: float  # samples a step that were trained on or dropped, but for stale ones; NaN: unknown
+
+    @property
+    def lasts_s(self) -> Floats:
+        """Seconds from its begin until it was generated and judged."""
+        return np.asarray(self._ready_s() - self.begin_s)
 
     @property
     def spread(self) -> bool:
@@ -162,12 +167,16 @@ def batches_of(samples: Samples, steps: int, placement: str) -> tuple[tuple[Batc
     usual = int(np.median(counts[counts > 0]))
     kept = max(1, min(usual, int(_MOST_SAMPLES / members)))
     made: list[Batch] = []
-    # Those that are cut off by an end of the run are left out; lengths change as the policy learns,
-    # so those that are played are spread over the run.
+    # Those that are cut off by an end of the run are left out. Those that are played are spread over
+    # all in the order of their longest sample: one in several may be much longer.
     whole = np.flatnonzero(counts >= usual)
+    longest_s, of_sample = np.zeros(len(counts)), of_group[number]
+    np.maximum.at(longest_s, of_sample[of_sample >= 0], samples.lasts_s[of_sample >= 0])
     most = max(_LEAST_BATCHES, int(_MOST_PLAYED / (kept * members)))
-    few = np.unique(np.linspace(0, len(whole) - 1, most).round().astype(int))
-    for batch in whole[few]:
+    if len(whole) > most:
+        ranked = whole[np.argsort(longest_s[whole], kind="stable")]
+        whole = np.sort(ranked[((np.arange(most) + 0.5) * len(whole) / most).astype(int)])
+    for batch in whole:
         groups = np.flatnonzero(of_group == batch)
         chosen = groups[np.linspace(0, len(groups) - 1, kept).round().astype(int)]
         mine = np.flatnonzero(np.isin(number, chosen))

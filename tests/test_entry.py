@@ -11,7 +11,7 @@ import pytest
 
 from rltrace.entry import ended
 from rltrace.testing.made import process, run_of, turns
-from tests.patience import PATIENCE_S
+from tests.hooks.conftest import untraced
 
 LOADING = dedent("""
     import os, signal, sys
@@ -39,13 +39,7 @@ LOADING = dedent("""
 
 
 def command(*words: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", LOADING, *map(str, words)],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
+    return untraced(sys.executable, "-c", LOADING, *map(str, words))
 
 
 @pytest.mark.parametrize(

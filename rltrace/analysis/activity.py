@@ -114,7 +114,12 @@ def read_activity(run: Run) -> Activity:
         rows = _timed_rows(TABLE_OF[stage])
         owners[stage] = run.ask(f"select count(distinct process) from {rows}")[0][0]
     from_tables = tuple(stage for stage in TABLE_OF if owners.get(stage))
-    last_sign = _last_signs(run)
+    last_sign = dict(  # by process with an open span: the last start or end of any of its spans
+        run.ask(
+            "select process, max(greatest(start_ns, end_ns)) from raw_spans where process in "
+            "(select process from span_stages where open > 0) group by process"
+        )
+    )
     union = _united(run, from_tables, last_sign, background)
     found = _activity(union, spans, from_tables, background)
     idle = all_in_tools(run)
@@ -180,17 +185,6 @@ def _timed_rows(table: str) -> str:
     return f"raw_{table} where start_ns > 0 and end_ns > start_ns"
 
 
-def _last_signs(run: Run) -> dict[int, int]:
-    """By process that has an open span, the last start or end of any of its spans."""
-    return dict(
-        run.ask(
-            "select process, max(greatest(start_ns, end_ns)) from raw_spans where process in "
-            "(select process from span_stages where open > 0) "
-            "group by process"
-        )
-    )
-
-
 def _united(
     run: Run,
     from_tables: tuple[Stage, ...],
@@ -248,7 +242,8 @@ class _Rows:
 
     def add(self, start: Ints, end: Ints, stage: Ints, process: Ints, lane: Ints) -> None:
         """Takes more rows in. Errors: `OutOfOrder`."""
-        rows = _grouped(start, end, stage, process, lane)
+        known = np.where((stage < 0) | (stage > Stage.STEP), Stage.OTHER, stage)
+        rows = of_spans(process.astype(np.int64) * CODES + known, start, end, lane)
         if len(self._mixed) and len(rows):
             nests = np.isin(process, self._mixed) & (stage != Stage.STEP)
             reached = int(rows.start.max())
@@ -258,7 +253,6 @@ class _Rows:
         self._union.add(rows)
 
     def union(self) -> Union:
-        """The union of all rows."""
         rest = self._nested.rest(*self._of)
         self._union.add(rest.take(np.argsort(rest.start, kind="stable")))
         return self._union
@@ -274,13 +268,6 @@ def _union_of_rows(run: Run, query: str, last_sign: Ints, mixed: Ints) -> Union:
             end[is_open] = last_sign[process[is_open]]
         rows.add(start, end, stage, process, lane)
     return rows.union()
-
-
-def _grouped(start: Ints, end: Ints, stage: Ints, process: Ints, lane: Ints) -> Intervals:
-    group = process.astype(np.int64) * CODES + np.where(
-        (stage < 0) | (stage > Stage.STEP), Stage.OTHER, stage
-    )
-    return of_spans(group, start, end, lane)
 
 
 def _open_spans(run: Run, last_sign: dict[int, int]) -> tuple[OpenSpan, ...]:

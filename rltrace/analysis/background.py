@@ -39,11 +39,12 @@ def find_background(run: Run, seen: Collection[tuple[Stage, int]]) -> tuple[tupl
         asked = sorted(one for of, one in seen if of is stage and one not in at_work)
         rest = _rest(run, stage) if asked and at_work else None
         if rest is not None:
-            found += [
-                (stage, process)
-                for process in asked
-                if _covered(_spans(run, stage, process), *rest) >= _NEARLY_ALL
-            ]
+            starts, ends = rest
+            for process in asked:
+                spans = _spans(run, stage, process)
+                inside = spans.until(ends) - spans.until(starts)
+                if inside.sum() / (ends - starts).sum() >= _NEARLY_ALL:
+                    found.append((stage, process))
     return tuple(found)
 
 
@@ -90,9 +91,3 @@ def _spans(run: Run, stage: Stage, process: int) -> Intervals:
 
 def _merged(start: Ints, end: Ints) -> Intervals:
     return union(of_spans(np.zeros_like(start), start, end))
-
-
-def _covered(intervals: Intervals, starts: Ints, ends: Ints) -> float:
-    """The share of the time from `starts` to `ends` that lies in intervals."""
-    inside = intervals.until(ends) - intervals.until(starts)
-    return float(inside.sum() / (ends - starts).sum())

@@ -177,9 +177,8 @@ def _in_progress(
 
 def _is_reason(problem: dict[str, Any]) -> bool:
     """Whether it is said elsewhere: as the reason of what was not seen, or as an alarm."""
-    if problem.get("what") in _TOLD_BY_ALARMS:
-        return True
-    return problem.get("what") == NOT_LOGGED and "stage" in problem
+    what = problem.get("what")
+    return what in _TOLD_BY_ALARMS or (what == NOT_LOGGED and "stage" in problem)
 
 
 def _problems(problems: list[dict[str, Any]], run: Run) -> tuple[Problem, ...]:
@@ -236,10 +235,8 @@ def _stopped(run: Run) -> tuple[Stopped, ...]:
         after_s = math.nan
         if isinstance(start, int) and isinstance(at, int) and at >= start:
             after_s = (at - start) / 1e9
-        if process is None:
-            found.append(Stopped("", -1, "", after_s, detail))
-        else:
-            found.append(Stopped(process.role or "", process.pid, process.host, after_s, detail))
+        whose = (process.role or "", process.pid, process.host) if process else ("", -1, "")
+        found.append(Stopped(*whose, after_s, detail))
     return tuple(found)
 
 
@@ -276,9 +273,7 @@ class AsOf:
 def as_of(run: Run, recorded_until_ns: int) -> AsOf | None:
     """As of when a run that goes on is told; None for one that has ended, or may have."""
     brought = is_brought(run.path)
-    if run.meta.get("end_real_ns") is not None:
-        return None
-    if not brought and not run.goes_on:
+    if run.meta.get("end_real_ns") is not None or not (brought or run.goes_on):
         return None
     ago_s = max(0, run.opened_ns - recorded_until_ns) / 1e9
     gone = tuple(Gone(node.host, node.until_ns) for node in run.reach.gone(run.opened_ns))

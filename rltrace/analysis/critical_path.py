@@ -152,7 +152,6 @@ def find_path(
         known = f"{100 * followed.linked_share:.0f} %"
         return f"only {known} of the samples that the learner used were seen being generated"
     updates = read_updates(run)
-    starts = np.array([window.start_ns for window in steps.windows], np.int64)
     path = _Path(steps.windows[0].start_ns, steps.windows[-1].end_ns)
 
     def walk(part: Stretch) -> tuple[Stretch, _Walk]:
@@ -161,10 +160,11 @@ def find_path(
         samples = followed.within(part.since_ns, part.until_ns, seen)
         moved = updates.within(part.since_ns, part.until_ns)
         events = events_of(pieces, samples, moved)
-        return part, _Walk(events, Gates(events, samples, moved, breakdown.chain_of, starts))
+        gates = Gates(events, samples, moved, breakdown.chain_of, steps.starts_ns)
+        return part, _Walk(events, gates)
 
     for part, made in mapped(walk, reversed(stretches(activity, steps, most_spans))):
-        made.back(path, int(starts[part.first]))
+        made.back(path, int(steps.starts_ns[part.first]))
     return tuple(path.segments[::-1])
 
 
@@ -259,8 +259,7 @@ def _by_step(path: tuple[PathSegment, ...], steps: Steps) -> tuple[Seconds, Ints
     """Seconds, and the number of stretches, by step and stage; the last column is unknown."""
     edges = np.array([s.start_ns for s in path] + [path[-1].end_ns], np.int64)
     stage = np.array([len(Stage) if s.stage is None else s.stage for s in path], np.int64)
-    starts = np.array([window.start_ns for window in steps.windows], np.int64)
-    ends = np.array([window.end_ns for window in steps.windows], np.int64)
+    starts, ends = steps.starts_ns, steps.ends_ns
     cuts = np.unique(np.concatenate([edges, starts, ends]))
     left, length = cuts[:-1], np.diff(cuts)
     step = np.searchsorted(starts, left, side="right") - 1

@@ -45,7 +45,7 @@ def own_cost(run: Run, activity: Activity, recorded_until_ns: int) -> OwnCost:
             marker = table.columns[0].name
             query = f"select process, count(*) from raw_{table.name} where {marker} > 0 group by 1"
             rows.update(dict(run.ask(query)))
-    tokens = _tokens(run)
+    tokens = run.rows_of_processes(CAPTURED_TOKENS.name) if holds_token_ids(run) else Counter()
     for process in run.processes:
         if process.role == AGENT or run.meta.get("imported"):
             for counts in (spans, rows, tokens):
@@ -73,12 +73,6 @@ def own_cost(run: Run, activity: Activity, recorded_until_ns: int) -> OwnCost:
         tokens=sum(tokens.values()),
         token_cost_ns=token_ns,
     )
-
-
-def _tokens(run: Run) -> Counter[int]:
-    """About how many captured tokens of each process are there."""
-    name = CAPTURED_TOKENS.name
-    return run.rows_of_processes(name) if holds_token_ids(run) else Counter()
 
 
 def _costs_ns(run: Run, captures: bool) -> tuple[tuple[float, float, float], bool]:

@@ -126,7 +126,6 @@ def events_of(pieces: Pieces, followed: Followed, updates: Updates) -> Events:
 
 
 def read_updates(run: Run) -> Updates:
-    """The weight updates of `run`."""
     process, version, role, start, end = columns(
         run,
         "select process, version, role, start_ns, end_ns from raw_syncs "

@@ -213,7 +213,10 @@ class Gates:
 
     def _for_weights(self, place: int, moment: int) -> Needed:
         process = int(self.events.process[place])
-        row = place if place >= self.events.updates_from else self._row_of(place)
+        row = place
+        if place < self.events.updates_from:  # work: the row of the update that it was part of
+            lane = self._rows.get(process)
+            row = -1 if lane is None else lane.open(int(self.events.end_ns[place]) - 1)
         if row >= 0:
             others = self._versions[int(self._version[row])]
             yield others.ended(moment), "its version"
@@ -226,11 +229,6 @@ class Gates:
         if process in self.slots and self.slots[process].busy_since(moment) == moment:
             yield self.slots[process].ended(moment), "the engine had drained"
         yield from self._at_rest(_TAKES, moment)
-
-    def _row_of(self, place: int) -> int:
-        """The row of the update that a stretch of work was part of."""
-        lane = self._rows.get(int(self.events.process[place]))
-        return -1 if lane is None else lane.open(int(self.events.end_ns[place]) - 1)
 
 
 class _InOrder:

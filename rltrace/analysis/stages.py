@@ -79,8 +79,7 @@ class Breakdown:
 
 def break_down(activity: Activity, steps: Steps) -> Breakdown:
     """Cuts the steps at every change of what runs, and charges each piece to a stage."""
-    starts = np.array([window.start_ns for window in steps.windows], np.int64)
-    ends = np.array([window.end_ns for window in steps.windows], np.int64)
+    starts, ends = steps.starts_ns, steps.ends_ns
     steps_s = (ends - starts) / 1e9
     slices = activity.slices(activity.first_ns, activity.last_ns + 1)
     parts = [cut_steps(stages, starts, ends, since, until) for since, until, stages in slices]

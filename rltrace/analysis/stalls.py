@@ -80,9 +80,7 @@ def without_stalls(steps: Steps, breakdown: Breakdown) -> Steps:
     """`steps`, whose steady ones are the longest stretch without a stall; `steps` itself where none
     stalled, where stalls cost little, and where the run cannot be judged without them."""
     found = find_stalls(steps, breakdown)
-    if found is None or not found.left_out:
-        return steps
-    return replace(steps, stalled=found.places)
+    return replace(steps, stalled=found.places) if found and found.left_out else steps
 
 
 def usual_step_s(steps: Steps, breakdown: Breakdown) -> float:

@@ -116,11 +116,8 @@ def _sums(run: Run, query: str, edges: Edges, columns: tuple[str, ...]) -> list[
     if not len(times):
         return [np.full(size, math.nan) for _ in columns]
     rows, place = placed(times, edges)
-    sums = []
-    for name in columns:
-        values = np.asarray(found[name], np.float64)[rows]
-        sums.append(np.bincount(place, values, size).astype(np.float64))
-    return sums
+    values = (np.asarray(found[name], np.float64)[rows] for name in columns)
+    return [np.bincount(place, column, size).astype(np.float64) for column in values]
 
 
 def _generated(run: Run, edges: Edges) -> tuple[Seconds, Seconds]:

@@ -34,7 +34,6 @@ _SLOWER = 1.2  # and a warm-up step is at least this many times the usual one
 _HALF_AGAIN = 1.5
 _FAR_BEYOND = 3.0
 _NEVER_NS = (1 << 63) - 1
-"""Kind of the problem that an exception left a step, whose number is its target."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,6 @@ class Window:
 
     @property
     def length_s(self) -> float:
-        """Length in seconds."""
         return (self.end_ns - self.start_ns) / 1e9
 
 

@@ -5,7 +5,6 @@ traced jobs of the built-in trainer, one of each kind, each run once for all tes
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -22,8 +21,7 @@ from rltrace.testing.inside.adapters import openrlhf_fates as fates
 from rltrace.testing.inside.hooks import Adapter, Observer, Patch, Recorder, split_target, wrap
 from rltrace.testing.inside.trace import Run
 from tests.conftest import MadeOnce
-from tests.hooks.conftest import WRAP, clean_environment
-from tests.patience import PATIENCE_S
+from tests.hooks.conftest import WRAP, untraced
 
 Rows = Callable[[str], list[tuple[Any, ...]]]
 CAPTURED = "select prompt_token_ids, response_token_ids from captured order by all"
@@ -136,15 +134,8 @@ def train(folder: Path, settings: dict[str, Any], wrap: Sequence[str] = WRAPPED)
         f"--{name}" + ("" if value is True else f"={value}") for name, value in settings.items()
     ]
     command = [*wrap, *(["--"] if wrap else []), sys.executable, str(TRAIN)]
-    done = subprocess.run(
-        [*command, "--ledger", "ledger.json", *flags],
-        cwd=folder,
-        env=clean_environment(RAY_memory_monitor_refresh_ms="0"),
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
+    command += ["--ledger", "ledger.json", *flags]
+    done = untraced(*command, cwd=folder, RAY_memory_monitor_refresh_ms="0")
     assert done.returncode == 0, done.stderr
     ledger: dict[str, Any] = json.loads((folder / "ledger.json").read_text())
     return ledger

@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -32,7 +31,7 @@ from rltrace.testing.inside.trace import Stage
 from tests.analysis.made import not_none, rows, steps_of
 from tests.analysis.probed import probed
 from tests.analysis.walls.walled import summary_of
-from tests.hooks.conftest import WRAP, clean_environment
+from tests.hooks.conftest import WRAP, untraced
 
 ROOT = Path(__file__).parents[2]
 STAGES = ("rollout", "reward", "train", "sync")
@@ -217,14 +216,8 @@ def trained(folder: Path, *options: str) -> tuple[Summary, str]:
     folder.mkdir()
     (folder / "train.py").write_text(LOCAL)
     command = [sys.executable, str(folder / "train.py"), json.dumps(JOB)]
-    done = subprocess.run(
-        [*WRAP, "--out", str(folder / "run"), *options, "--", *command],
-        env=clean_environment() | {"PYTHONPATH": f"{ROOT}{os.pathsep}"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    wrap = [*WRAP, "--out", str(folder / "run"), *options, "--"]
+    done = untraced(*wrap, *command, PYTHONPATH=f"{ROOT}{os.pathsep}")
     assert done.returncode == 0, done.stderr
     return summarize(rltrace.open_run(folder / "run")), done.stdout
 

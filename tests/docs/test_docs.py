@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -27,7 +26,7 @@ from rltrace.testing.inside.trace import (
 )
 from rltrace.testing.workload import Workload
 from tests.docs.frameworks import BEGIN, END, made
-from tests.patience import PATIENCE_S
+from tests.hooks.conftest import untraced
 
 DOCS = Path(__file__).parents[2] / "docs"
 TYPES = {"b": "int8", "i": "int32", "q": "int64", "f": "float32", "d": "float64"}
@@ -129,16 +128,7 @@ def test_links_and_paths_lead_somewhere(name: str) -> None:
 
 def run_code(code: str, folder: Path, **environment: str) -> None:
     """Runs a program in a folder, as a reader of the page would."""
-    clean = {k: v for k, v in os.environ.items() if not k.startswith("RLTRACE_")}
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=folder,
-        env=clean | environment,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
+    done = untraced(sys.executable, "-c", code, cwd=folder, **environment)
     assert done.returncode == 0, done.stderr
     assert "rltrace:" not in done.stderr, done.stderr
 

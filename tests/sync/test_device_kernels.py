@@ -3,8 +3,6 @@ torch's answers are one."""
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 from importlib.util import find_spec
 
@@ -14,7 +12,7 @@ import torch
 
 from benchmarks.gpu.changes import changes_by_block
 from rltrace.testing.inside.sync import BLOCK_BYTES, block_digests, device_kernels
-from tests.patience import PATIENCE_S
+from tests.hooks.conftest import untraced
 
 WORDS = device_kernels.WORDS
 
@@ -90,9 +88,5 @@ def test_changes_are_counted_where_elements_differ(count: int) -> None:
 
 @pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed")
 def test_the_kernels_give_what_torch_gives() -> None:
-    command = [sys.executable, "-c", BY_TRITON]
-    wishes = os.environ | {"TRITON_INTERPRET": "1"}
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=PATIENCE_S, env=wishes, check=False
-    )
+    done = untraced(sys.executable, "-c", BY_TRITON, TRITON_INTERPRET="1")
     assert done.stdout.split() == ["True"], done.stderr

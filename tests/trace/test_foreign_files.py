@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from rltrace.testing.inside.trace import (
     update_run_json,
 )
 from tests.conftest import Record
+from tests.hooks.conftest import untraced
 from tests.trace.test_run import old_copy
 
 _SECRET = "what-is-told-outside"
@@ -57,13 +57,7 @@ for path in sys.argv[1:]:
 
 def look(*paths: Path) -> list[str]:
     """What every reader finds in runs, a line each, in a process that may take 3 GB."""
-    done = subprocess.run(
-        [sys.executable, "-c", _LOOK, *map(str, paths)],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    done = untraced(sys.executable, "-c", _LOOK, *map(str, paths))
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
 

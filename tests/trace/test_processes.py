@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -28,6 +27,7 @@ from rltrace.testing.played import Process
 from rltrace.trace.processes import roles_of_parents
 from tests.cli.conftest import invoke
 from tests.conftest import recorded
+from tests.hooks.conftest import untraced
 
 
 def facts_of(pid: int, ppid: int, start_ns: int, role: str | None = None, **more: Any) -> Any:
@@ -200,13 +200,7 @@ def test_2000_processes_need_few_open_files(tmp_path: Path) -> None:
         return rows(made, "samples", time_s=times, counter=["n"] * 3, value=[0.0, 1.0, 2.0])
 
     path = run_of(tmp_path, *map(worker, range(PROCESSES))).path
-    done = subprocess.run(
-        [sys.executable, "-c", READER, str(path), str(OPEN_FILES)],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    done = untraced(sys.executable, "-c", READER, str(path), str(OPEN_FILES))
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found.pop("parts") > 2 * OPEN_FILES / 10

@@ -24,11 +24,12 @@ def crash(analysis: RunAnalysis) -> Iterator[Said]:
     if steps.in_progress:
         when = f"in step {steps.in_progress[-1][0]}, {when}"
     if not isinstance(code, int):
-        # Its agent wrote the end down, or nobody was left to do so.
+        # Its agent wrote the end down, or nobody was left to do so and its processes are gone.
         seen = run.meta.get("end_real_ns") is not None
         why = "rltrace wrap was killed" if seen else "killed, or the machine went down"
         says = f"the job ended {when}, and nobody saw how: {why}"
-        if _killed_unseen(run):
+        by_wrap = not run.meta.get("imported") and isinstance(run.meta.get("command_pid"), int)
+        if by_wrap and (seen or run.goes_on is False):
             yield note(says) if done else grave(says)
         return
     if code == 0:
@@ -57,13 +58,6 @@ def _exception(run: Run, steps: Steps) -> str:
         if (problem.get("what"), problem.get("target")) == own:
             return str(problem.get("detail"))
     return step_errors(run).get(steps.in_progress[-1][0], "") if steps.in_progress else ""
-
-
-def _killed_unseen(run: Run) -> bool:
-    """Whether the job is over although whoever was to see it end did not: the agent wrote so, or
-    its processes are gone."""
-    was_wrapped = not run.meta.get("imported") and isinstance(run.meta.get("command_pid"), int)
-    return was_wrapped and (run.meta.get("end_real_ns") is not None or run.goes_on is False)
 
 
 @alarm("failed steps", "steps failed")

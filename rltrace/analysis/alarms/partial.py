@@ -16,7 +16,8 @@ from rltrace.trace.sampled import only_some
 
 @alarm("part", "not all of it is here")
 def partial(analysis: RunAnalysis) -> Iterator[Said]:
-    yield from _sampled(analysis)
+    if says := only_some(analysis.run.meta):  # as somebody wanted it so
+        yield note(f"{says}: nothing is told of samples, their lags and groups; spans are whole")
     lost = 0
     for problem in analysis.run.problems:
         what, target, detail = (problem.get(key) for key in ("what", "target", "detail"))
@@ -28,11 +29,3 @@ def partial(analysis: RunAnalysis) -> Iterator[Said]:
     if lost:
         packs = f"{lost} pack{'s' * (lost > 1)} of what was shipped {'is' if lost == 1 else 'are'}"
         yield grave(f"{packs} missing or damaged, so rows may be missing")
-
-
-def _sampled(analysis: RunAnalysis) -> Iterator[Said]:
-    """Nothing is wrong where only some samples have rows, as somebody wanted it so; but not all can
-    be told of the whole."""
-    if not (says := only_some(analysis.run.meta)):
-        return
-    yield note(f"{says}: nothing is told of samples, their lags and groups; spans are whole")

@@ -52,11 +52,8 @@ def unused(analysis: RunAnalysis) -> Iterator[Said]:
     """The learner met samples in steps that it completed, and trained on none of them."""
     if analysis.steps.whole_run or len(analysis.steps.windows) < FEWEST_ALIKE:
         return
-    fates = dict(
-        analysis.run.ask(
-            "select coalesce(fate, -1), count(*) from sample_lives where is_met group by 1"
-        )
-    )
+    query = "select coalesce(fate, -1), count(*) from sample_lives where is_met group by 1"
+    fates = dict(analysis.run.ask(query))
     if fates and not fates.keys() & {int(Fate.TRAINED), -1}:
         why = ", ".join(f"{count} {named(Fate, fate)}" for fate, count in sorted(fates.items()))
         met = sum(fates.values())

@@ -174,9 +174,7 @@ def _compared(panel: Panel, condition: Condition, view: View) -> _Compared:
         other = change_of(panel, view.or_else.judged, condition.limit)
         if other.known and other.usual.error < _SHARPER * change.usual.error:
             view, change = view.or_else, other
-    also = None
-    if view.and_also is not None:
-        also = change_of(panel, view.and_also, condition.limit)
+    also = change_of(panel, view.and_also, condition.limit) if view.and_also else None
     return _Compared(view.normalised, change, also)
 
 
@@ -251,7 +249,6 @@ def _notes(panel: Panel, drift: tuple[Drift, ...]) -> tuple[str, ...]:
 
 
 def _because(change: Change, outcome: str, more: dict[str, int], panel: Panel) -> str:
-    """Why this is the outcome."""
     limit, most = (change.share(change.sign * logs) for logs in (change.edge, change.most))
     if outcome == REGRESSION:
         stalled = change.shown(1.0) is change.plain and change.plain is not change.usual

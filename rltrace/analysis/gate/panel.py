@@ -241,17 +241,12 @@ def without_stalls(seconds: Sequence[Floats], paired: bool) -> list[Floats]:
     rests = [one if pattern is None else one - pattern for one in logs]
     levels = [float(np.median(one)) for one in rests]
     off = np.concatenate([one - level for one, level in zip(rests, levels, strict=True)])
-    most = max(_BEYOND * _robust_deviation(off), _LEAST)
-    cut = []
-    for values, rest, level in zip(seconds, rests, levels, strict=True):
-        beyond = np.maximum(rest - level - most, 0.0)
-        cut.append(values * np.exp(-beyond))
-    return cut
-
-
-def _robust_deviation(centred: Floats) -> float:
-    """The standard deviation of normal values around 0, by their median."""
-    return 1.4826 * float(np.median(np.abs(centred)))
+    deviation = 1.4826 * float(np.median(np.abs(off)))  # the standard one, of normal values
+    most = max(_BEYOND * deviation, _LEAST)
+    return [
+        values * np.exp(-np.maximum(rest - level - most, 0.0))
+        for values, rest, level in zip(seconds, rests, levels, strict=True)
+    ]
 
 
 def _pattern(logs: Floats) -> Floats:

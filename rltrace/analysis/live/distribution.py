@@ -33,7 +33,6 @@ class Distribution:
 
     @property
     def count(self) -> int:
-        """Number of values."""
         return sum(self._counts)
 
     def cumulative(self) -> list[int]:

@@ -99,7 +99,6 @@ class KeptTables(Tables):
 
     @property
     def processes(self) -> list[Process]:
-        """The traced processes."""
         return list(self._processes)
 
     @cached_property
@@ -136,6 +135,5 @@ LAGS = f"""{TRAINED_USES}
 
 
 def columns_of(tables: KeptTables, query: str, *names: str) -> list[Ints]:
-    """Columns of the answer."""
     found = tables.ask_columns(query)
     return [np.asarray(found[name], np.int64) for name in names]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
+from dataclasses import replace
 
 import numpy as np
 
@@ -79,9 +80,7 @@ def _busy_ns(activity: Activity, since_ns: int, now_ns: int) -> dict[int, Counte
     found: dict[int, Counter[str]] = defaultdict(Counter)
     for start, end, process, pieces in activity.of_processes(since_ns, now_ns):
         left, right = max(start, since_ns), min(end, now_ns)
-        group = process * len(Stage) + pieces.group
-        whole = type(pieces)(group, pieces.start, pieces.end, pieces.lane, pieces.one_lane)
-        merged = union(whole)
+        merged = union(replace(pieces, group=process * len(Stage) + pieces.group))
         length = merged.end.clip(left, right) - merged.start.clip(left, right)
         for one, ns in zip(merged.group.tolist(), length.tolist(), strict=True):
             if ns > 0:

@@ -118,8 +118,6 @@ def _keys(rows: Intervals) -> Ints:
 
 def _lengths(intervals: Intervals) -> dict[int, int]:
     """Nanoseconds by group, of intervals that are disjoint within a group."""
-    if not len(intervals):
-        return {}
     groups, which = np.unique(intervals.group, return_inverse=True)
     lengths = np.zeros(len(groups), np.int64)
     np.add.at(lengths, which, intervals.end - intervals.start)

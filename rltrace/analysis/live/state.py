@@ -81,14 +81,11 @@ class LiveState(Watched):
         at_once |= self.job.is_over or monotonic() >= self._window_not_before_s
         if self._stale > 0 and at_once:
             self._stale -= 1
-            self._find_window()
-
-    def _find_window(self) -> None:
-        began_s = thread_time()
-        recorded = self._recorded(self._since(), self._samples_since())
-        next_ns = self._next_begins_ns()
-        self._window = window_of(self.database, recorded, self.steps, self._last, next_ns)
-        self._window_not_before_s = monotonic() + self._sparing * (thread_time() - began_s)
+            began_s = thread_time()
+            recorded = self._recorded(self._since(), self._samples_since())
+            next_ns = self._next_begins_ns()
+            self._window = window_of(self.database, recorded, self.steps, self._last, next_ns)
+            self._window_not_before_s = monotonic() + self._sparing * (thread_time() - began_s)
 
     def snapshot(self) -> Snapshot:
         """What is known as of the last `poll`."""

@@ -145,7 +145,6 @@ class Watched:
         return open_.where(open_["stage"] == Stage.STEP)
 
     def _find_steps(self) -> None:
-        """Brings the steps up to date."""
         open_ = self._open_steps()
         self._open_since_ns = int(open_["start_ns"].min(initial=NEVER_NS))
         open_ = open_.where(open_["end_ns"] < 0)

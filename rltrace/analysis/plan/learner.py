@@ -110,7 +110,9 @@ def _collectives(spec: Spec, devices: float, constants: PlanConstants) -> tuple[
     sharded = 3 * micro * all_gather_s(shape.weight_bytes, devices, gpu.link(devices))
     tensor = layout.tensor or min(gpu.node, devices)
     ways = layout.tensor * layout.pipeline * layout.expert
-    copy = min(devices, ways or _ways_that_hold(shape, gpu))
+    # Else over as many GPUs as hold weights and gradients in a third of their memory.
+    hold = 2.0 ** math.ceil(math.log2(max(1.0, 3 * 2 * shape.weight_bytes / gpu.memory_bytes)))
+    copy = min(devices, ways or hold)
     size = 2 * shape.hidden * tokens * tensor / devices
     split = 4 * shape.layers * all_reduce_s(size, tensor, gpu.link(tensor))
     gradients = shape.weight_bytes / copy
@@ -121,11 +123,6 @@ def _collectives(spec: Spec, devices: float, constants: PlanConstants) -> tuple[
     if layout.tensor or split < sharded:
         return exposed * split, f"a copy of the weights split over {copy:.0f}, data parallel beside"
     return exposed * sharded, f"parameters sharded over all {devices:.0f} (ZeRO-3, FSDP)"
-
-
-def _ways_that_hold(shape: Shape, gpu: Gpu) -> float:
-    """GPUs over which weights and gradients take a third of the memory."""
-    return 2.0 ** math.ceil(math.log2(max(1.0, 3 * 2 * shape.weight_bytes / gpu.memory_bytes)))
 
 
 # --- memory

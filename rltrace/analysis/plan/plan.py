@@ -71,7 +71,6 @@ class Plan:
 
     @property
     def binding(self) -> tuple[str, ...]:
-        """The walls that bind."""
         return binding(self.walls)
 
 

@@ -14,9 +14,7 @@ from rltrace.trace.errors import WrongUsage
 
 _PARAMETERS = re.compile(r"([0-9]*\.?[0-9]+)\s*([KMBT]?)", re.IGNORECASE)
 _UNITS = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
-_DENSE_TENSORS = (
-    9.0  # of a layer, as checkpoints hold them: four of attention, three of the MLP, two norms
-)
+_DENSE_TENSORS = 9.0  # of a layer: four of attention, three of the MLP, two norms
 
 
 @dataclass(frozen=True)

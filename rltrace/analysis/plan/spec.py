@@ -88,13 +88,10 @@ def lengths(mean: float, cap: float, s: float, within_share: float) -> Lengths:
     low, high = mean, mean * _MOST_OVER_CAP
     for _ in range(_HALVINGS):
         middle = math.sqrt(low * high)
-        low, high = (middle, high) if _cut_mean(middle, s, cap) < mean else (low, middle)
+        z = _quantile(cap, middle, s)
+        cut_mean = middle * _NORMAL.cdf(z - s) + cap * (1 - _NORMAL.cdf(z))
+        low, high = (middle, high) if cut_mean < mean else (low, middle)
     return Lengths(mean, cap, math.sqrt(low * high), s, within_share)
-
-
-def _cut_mean(uncut: float, s: float, cap: float) -> float:
-    z = _quantile(cap, uncut, s)
-    return uncut * _NORMAL.cdf(z - s) + cap * (1 - _NORMAL.cdf(z))
 
 
 def _quantile(x: float, mean: float, s: float) -> float:

@@ -173,10 +173,8 @@ def idle_share(analysis: RunAnalysis) -> float:
 
 
 def _probed(analysis: RunAnalysis, stages: Iterable[Stage]) -> list[ProbedStage]:
-    probe, stages = analysis.probe, set(stages)
-    return (
-        [] if probe is None else [one for one in probe.stages if one.tells and one.stage in stages]
-    )
+    probed, stages = analysis.probe.stages if analysis.probe else (), set(stages)
+    return [one for one in probed if one.tells and one.stage in stages]
 
 
 def _is_confirmed(analysis: RunAnalysis, stages: Iterable[Stage]) -> bool:

@@ -68,7 +68,5 @@ def _parameters(analysis: RunAnalysis) -> float:
 
 def _peak(analysis: RunAnalysis) -> float:
     """TFLOP/s of its GPU; NaN: unknown."""
-    if analysis.devices.kind != "GPU":
-        return math.nan
-    name = analysis.devices.name.upper()
+    name = analysis.devices.name.upper() if analysis.devices.kind == "GPU" else ""
     return next((peak for device, peak in PEAK_TFLOPS.items() if device in name), math.nan)

@@ -61,7 +61,6 @@ def wall_names() -> tuple[str, ...]:
 
 
 def stages_of(wall: str) -> tuple[Stage, ...]:
-    """The stages of a wall."""
     return walls()[wall].stages
 
 

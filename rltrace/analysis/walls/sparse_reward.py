@@ -130,10 +130,8 @@ def sparse_reward(analysis: RunAnalysis) -> Wall:
             same = f"all samples of all groups got the same reward ({found.highest:.3g})"
             because = f"every token, as {same}: nothing to learn from"
     cost = proportion(part, found.groups)
-    sure, unseen = (
-        found.groups >= _FEWEST_GROUPS,
-        unseen_of(analysis, (Stage.ROLLOUT, Stage.REWARD)),
-    )
+    sure = found.groups >= _FEWEST_GROUPS
+    unseen = unseen_of(analysis, (Stage.ROLLOUT, Stage.REWARD))
     if any(one.kind == "truncated" for one in analysis.health.alarms):
         unseen = "; ".join(filter(None, (unseen, "most samples are cut off, which may be why")))
     if unseen:  # a group may have succeeded where nobody saw it

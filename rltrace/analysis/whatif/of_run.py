@@ -96,18 +96,15 @@ def _from_stages(analysis: RunAnalysis, placement: str) -> Source:
 
     def made(constants: Constants) -> Workload:
         load = replace(source(constants), **more)
-        return _held_against_its_steps(load, idle_s) if placement == "one-step-off" else load
+        if placement != "one-step-off":
+            return load
+        # Stage seconds of chains that overlap need not add up to the steps.
+        unexplained_s = max(0.0, load.rest_s - idle_s)
+        error = math.log((replay(load).step_s - unexplained_s) / load.measured_step_s)
+        off = replace(load, model_error=error)
+        return off if is_off(off) else load
 
     return made
-
-
-def _held_against_its_steps(load: Workload, idle_s: float) -> Workload:
-    """The workload with the error of its replay where that is off: stage seconds of chains that
-    overlap need not add up to the steps."""
-    unexplained_s = max(0.0, load.rest_s - idle_s)
-    error = math.log((replay(load).step_s - unexplained_s) / load.measured_step_s)
-    off = replace(load, model_error=error)
-    return off if is_off(off) else load
 
 
 def _common(analysis: RunAnalysis) -> dict[str, Any]:

@@ -65,7 +65,8 @@ class Samples(Sequences):
     def in_batches(self) -> bool:
         """Whether the samples of a step begin together, as soon as all before are generated and
         judged. Where they begin later something else holds them up, as a lag bound does."""
-        ready_s = np.maximum.accumulate(self._ready_s())[:-1]
+        judged_s = np.where(np.isnan(self.judged_s), -np.inf, self.judged_s + self.verdict_s)
+        ready_s = np.maximum.accumulate(np.maximum(self.end_s, judged_s))[:-1]
         first = np.flatnonzero(self.begin_s[1:] >= ready_s) + 1
         members = np.diff([0, *first, len(self.begin_s)])
         usual = float(np.median(members))
@@ -73,11 +74,6 @@ class Samples(Sequences):
             return False
         between_s = float((self.begin_s[first] - ready_s[first - 1]).sum())
         return between_s < _PAUSES * float(ready_s[-1] - self.begin_s[0])
-
-    def _ready_s(self) -> Floats:
-        """When each was generated and judged."""
-        judged_s = np.where(np.isnan(self.judged_s), -np.inf, self.judged_s + self.verdict_s)
-        return np.maximum(self.end_s, judged_s)
 
 
 def samples_of(run: Run, steps: Steps, placement: str) -> Samples | None:

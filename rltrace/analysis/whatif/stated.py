@@ -47,11 +47,9 @@ class Stated:
     tables: Mapping[str, Mapping[str, Any]] = field(repr=False)
 
     def number(self, table: str, key: str, otherwise: float = math.nan) -> float:
-        """A number of a table."""
         return float(self.tables.get(table, {}).get(key, otherwise))
 
     def text(self, table: str, key: str, otherwise: str = "") -> str:
-        """A text of a table."""
         return str(self.tables.get(table, {}).get(key, otherwise))
 
     def workload(self, constants: Constants) -> Workload:

@@ -97,22 +97,16 @@ class Workload:
     device_kind: str = field(default="GPU", compare=False)
     shares_cores: bool = False  # no GPUs, and no more cores than workers
     useful_tokens: float = field(default=math.nan, compare=False)
-    useful_share: float = field(
-        default=1.0, compare=False
-    )  # of them, after a change that costs or saves some
+    useful_share: float = field(default=1.0, compare=False)  # of them, after a change
     usd_per_device_hour: float = field(default=math.nan, compare=False)
     measured_step_s: float = field(default=math.nan, compare=False)
     steps: int = field(default=0, compare=False)  # that were measured; 0: stated
-    step_deviation: float = field(
-        default=math.nan, compare=False
-    )  # standard deviation of measured steps over their mean
+    step_deviation: float = field(default=math.nan, compare=False)  # standard, over their mean
     # Logarithm of the replay's step over the measured one, before any fit. NaN: the replay is made
     # of stage seconds, and would be held against itself (unless it is off even so).
     model_error: float = field(default=math.nan, compare=False)
     rests_on: tuple[str, ...] = field(default=(), compare=False)
-    untold: str = field(
-        default="", compare=False
-    )  # what nobody knows, without which nothing can be predicted
+    untold: str = field(default="", compare=False)  # without it nothing can be predicted
 
     @property
     def without_samples(self) -> bool:

@@ -46,9 +46,10 @@ class Samples(Sequences):
     used: float  # samples a step that were trained on or dropped, but for stale ones; NaN: unknown
 
     @property
-    def lasts_s(self) -> Floats:
-        """Seconds from its begin until it was generated and judged."""
-        return np.asarray(self._ready_s() - self.begin_s)
+    def ready_s(self) -> Floats:
+        """When each was generated and judged."""
+        judged_s = np.where(np.isnan(self.judged_s), -np.inf, self.judged_s + self.verdict_s)
+        return np.maximum(self.end_s, judged_s)
 
     @property
     def spread(self) -> bool:
@@ -65,8 +66,7 @@ class Samples(Sequences):
     def in_batches(self) -> bool:
         """Whether the samples of a step begin together, as soon as all before are generated and
         judged. Where they begin later something else holds them up, as a lag bound does."""
-        judged_s = np.where(np.isnan(self.judged_s), -np.inf, self.judged_s + self.verdict_s)
-        ready_s = np.maximum.accumulate(np.maximum(self.end_s, judged_s))[:-1]
+        ready_s = np.maximum.accumulate(self.ready_s)[:-1]
         first = np.flatnonzero(self.begin_s[1:] >= ready_s) + 1
         members = np.diff([0, *first, len(self.begin_s)])
         usual = float(np.median(members))
@@ -163,11 +163,12 @@ def batches_of(samples: Samples, steps: int, placement: str) -> tuple[tuple[Batc
     usual = int(np.median(counts[counts > 0]))
     kept = max(1, min(usual, int(_MOST_SAMPLES / members)))
     made: list[Batch] = []
-    # Those that are cut off by an end of the run are left out. Those that are played are spread over
-    # all in the order of their longest sample: one in several may be much longer.
+    # Those that are cut off by an end of the run are left out. Those that are played are spread
+    # over all in the order of their longest sample: one in several may be much longer.
     whole = np.flatnonzero(counts >= usual)
     longest_s, of_sample = np.zeros(len(counts)), of_group[number]
-    np.maximum.at(longest_s, of_sample[of_sample >= 0], samples.lasts_s[of_sample >= 0])
+    lasts_s, inside = samples.ready_s - samples.begin_s, of_sample >= 0
+    np.maximum.at(longest_s, of_sample[inside], lasts_s[inside])
     most = max(_LEAST_BATCHES, int(_MOST_PLAYED / (kept * members)))
     if len(whole) > most:
         ranked = whole[np.argsort(longest_s[whole], kind="stable")]

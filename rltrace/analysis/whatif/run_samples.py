@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _MOST_SAMPLES = 256  # of a batch that are played; slots and servers shrink alike
 _LEAST_BATCHES = 6
-_MOST_PLAYED = 1024  # in all, where batches are small
+_MOST_PLAYED = _LEAST_BATCHES * _MOST_SAMPLES  # more batches where they are small
 _SPLIT = 0.1  # part of the groups that may be used in several steps where groups are handed out
 _PAUSES = 0.1  # part of the time between batches that begin as soon as they can
 _SPARED = 1.5  # begun for each one used: beyond it more is lost than what is still on its way

@@ -106,7 +106,7 @@ def _exposed(summary: Summary, held: str, window: str) -> str:
 def _step_lines(summary: Summary) -> Iterator[str]:
     steps = summary.steps
     if steps.whole_run:
-        yield "No step was recorded: the whole run is shown as one window."
+        yield "No complete step was recorded: the whole run is shown as one window."
         return
     step_s = steps.step_s
     interval = (

@@ -14,6 +14,7 @@ from rltrace.analysis.walls.registry import stages_of, wall_of, walls
 from rltrace.analysis.walls.wall import (
     ALIKE,
     CANNOT_TELL,
+    FEWEST_STEPS,
     LIKELY,
     ROLLOUT,
     SAY_STEPS,
@@ -36,6 +37,7 @@ _HOOKS = (
 _TRACED = "a traced run: the log has no time of any stage"
 _ROOM = "room on the disk for the whole run"
 _OVERLAP = "what ran at once, which a log of durations does not tell: a traced run"
+_SURE = (CANNOT_TELL, WEAK, LIKELY).index
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,10 @@ def rank(analysis: RunAnalysis) -> Ranking:
     ranked = (*known, *unknown)
 
     def nothing(because: str, *would_tell: str) -> Ranking:
-        return Ranking(ranked, None, (), CANNOT_TELL, False, because, would_tell, ())
+        shown = ranked
+        if len(analysis.steady) < FEWEST_STEPS:  # no wall is likely then, either
+            shown = tuple(replace(w, confidence=min(w.confidence, WEAK, key=_SURE)) for w in ranked)
+        return Ranking(shown, None, (), CANNOT_TELL, False, because, would_tell, ())
 
     steps, run = analysis.steps, analysis.run
     if steps.whole_run and run.dropped is not None:

@@ -115,7 +115,7 @@ def test_what_cannot_be_told_is_said(pages: Pages) -> None:
         assert "cannot tell" in text_of(root, f"section[@id='{key}']"), key
     assert not [*root.iter("figure")]
     _, _, root = pages("no steps")
-    assert "No step was recorded: the whole run" in text_of(root, "section[@id='step']")
+    assert "No complete step was recorded: the whole run" in text_of(root, "section[@id='step']")
     assert [figure.get("id") for figure in root.iter("figure")].count("waterfall") == 1
     assert not root.findall(".//figure[@id='each-step']")
 

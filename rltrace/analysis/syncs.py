@@ -103,7 +103,9 @@ def syncs(run: Run, steps: Steps) -> Syncs | None:
         update_s=spread(seconds),
         bytes_per_update=spread(moved[known]),
         gb_per_s=float(moved[known].sum()) / spent_s / _GB if spent_s else math.nan,
-        transports=tuple(named(Transport, int(codes[i])) for i in np.argsort(-times)),
+        transports=tuple(
+            named(Transport, int(codes[i])) for i in np.argsort(-times, kind="stable")
+        ),
         participants=tuple(_participants(rows[:, rows[0] == r]) for r in np.unique(rows[0])),
         phases=spent,
     )
@@ -147,7 +149,9 @@ def phases(run: Run, participants: str, updates: int) -> tuple[tuple[str, Spread
     several the first to end), as far as it lies within that part. An instant at which several
     phases of an update run is the first phase's: the later one still has to wait for that.
     """
-    low, high, count = run.ask(f"select min(start_ns), max(end_ns), count(*) {participants}")[0]
+    low, high, count = run.ask(
+        f"select coalesce(min(start_ns), 0), coalesce(max(end_ns), 0), count(*) {participants}"
+    )[0]
     edges = np.linspace(low, high + 1, 2 + count // _AT_ONCE).astype(np.int64).tolist()
     parts = [
         run.ask_columns(PHASE_UNIONS.format(participants=participants, since=a, until=b)).values()

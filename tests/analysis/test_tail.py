@@ -245,3 +245,10 @@ def test_gpus_are_as_busy_as_their_samples_say(seen: Seen) -> None:
         assert load.samples == n
         assert np.nanmean(load.busy) == pytest.approx(mean, rel=0.1)
         assert np.isnan(load.most_memory_bytes), "nobody recorded it"
+
+
+def test_updates_outside_of_the_steps_are_in_no_figure(tmp_path: Path) -> None:
+    late = process("learner", *((("step", n), 4 * n, 4 * n + 4) for n in range(4)))
+    rows(late, "syncs", start_s=500.0, end_s=501.0, version=1, role=0, bytes=10)
+    found = not_none(summarize(run_of(tmp_path, late)).syncs)
+    assert (found.recorded, found.updates, found.phases) == (1, 0, ())

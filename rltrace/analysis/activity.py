@@ -61,7 +61,7 @@ class Activity:
     samples are all in their tools; an open span lasts until the last sign of
     life of its process. `first_ns` and `last_ns` bound everything (0 and 0: nothing). Stages
     `from_tables` have no spans and are taken from the table whose rows are their work
-    (trajectories, rewards, syncs). Stages `by_trainers` ran in a process that trains, too. What is
+    (trajectories, rewards, syncs). Stages `by_trainers` ran where training did, too. What is
     in the `background` counts as a process, and in no stage.
     """
 
@@ -105,7 +105,8 @@ class Activity:
 def read_activity(run: Run) -> Activity:
     """Reads the spans of `run` once, in chunks."""
     spans: Counter[tuple[Stage, int]] = Counter()
-    for code, process, n in run.ask("select stage, process, spans from span_stages"):
+    lanes = columns(run, "select stage, process, first_lane, last_lane, spans from span_stages")
+    for code, process, n in zip(*(lanes[i].tolist() for i in (0, 1, 4)), strict=True):
         spans[stage_of(code), process] += n
     background = find_background(run, spans)
     seen = {stage for stage, _ in spans.keys() - set(background)}
@@ -121,7 +122,7 @@ def read_activity(run: Run) -> Activity:
         )
     )
     union = _united(run, from_tables, last_sign, background)
-    found = _activity(union, spans, from_tables, background)
+    found = _activity(union, spans, from_tables, _by_trainers(*lanes[:4]), background)
     idle = all_in_tools(run)
     return replace(
         found,
@@ -145,13 +146,14 @@ def activity_of(
     order = np.argsort(start, kind="stable")
     rows = _Rows(_mixed_of(stage, process, lane))
     rows.add(*(column[order] for column in (start, end, stage, process, lane)))
-    return _activity(rows.union(), spans, from_tables)
+    return _activity(rows.union(), spans, from_tables, _by_trainers(stage, process, lane, lane))
 
 
 def _activity(
     union: Union,
     spans: Mapping[tuple[Stage, int], int],
     from_tables: tuple[Stage, ...],
+    by_trainers: frozenset[Stage],
     background: tuple[tuple[Stage, int], ...] = (),
 ) -> Activity:
     """`spans` is how many of a stage a process has; none of its samples is known to have stood
@@ -164,13 +166,12 @@ def _activity(
         if (stage, process) not in background:
             of_stage[stage] += n
             processes[stage] += 1
-    trainers = {process for stage, process in spans if stage is Stage.TRAIN}
     first_ns, last_ns = union.bounds()
     return Activity(
         spans_of_stage=dict(of_stage),
         spans_of_process=dict(of_process),
         processes_of_stage=dict(processes),
-        by_trainers=frozenset(stage for stage, process in spans if process in trainers),
+        by_trainers=by_trainers,
         from_tables=from_tables,
         open_spans=(),
         first_ns=first_ns,
@@ -178,6 +179,19 @@ def _activity(
         _union=union,
         background=background,
     )
+
+
+def _by_trainers(stage: Ints, process: Ints, first_lane: Ints, last_lane: Ints) -> frozenset[Stage]:
+    """Stages that may have run in a lane that trains, too: a thread evaluates or has the reference
+    judge while another one of its process trains."""
+    keys, which = np.unique(process * CODES + stage, return_inverse=True)
+    first, last = np.full((2, len(keys)), np.iinfo(np.int64).max) * [[1], [-1]]
+    np.minimum.at(first, which, first_lane)
+    np.maximum.at(last, which, last_lane)
+    at = np.searchsorted(keys, keys // CODES * CODES + Stage.TRAIN).clip(max=len(keys) - 1)
+    trains = keys[at] == keys // CODES * CODES + Stage.TRAIN
+    shared = trains & (first <= last[at]) & (last >= first[at])
+    return frozenset(stage_of(code) for code in np.unique(keys[shared] % CODES).tolist())
 
 
 def _timed_rows(table: str) -> str:

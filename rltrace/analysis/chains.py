@@ -6,9 +6,9 @@ of stages runs; a piece with several is *exposed* time of one of them and *hidde
 1. `wait` yields to every stage, `other` to every stage but `wait`: waiting is no work, and a span
    around everything explains nothing.
 2. Stages form three chains: actors (rollout, env, reward), learner (all that trains) and weights
-   (sync, switch). Reference and log-probs are on either side: `chains_of` finds out which. A
-   chain's time *alone* is when only stages of that chain run. The piece goes to the chain that is
-   alone the longest in this step: shortening the others would change nothing.
+   (sync, switch). Reference, log-probs and evaluation are on either side: `chains_of` finds out
+   which. A chain's time *alone* is when only stages of that chain run. The piece goes to the chain
+   that is alone the longest in this step: shortening the others would change nothing.
 3. If no chain that runs in the piece is alone for 2 % of the step, it goes to the learner where
    that is running: steps are counted there, and a learner that never waits binds.
 4. Within the chain the piece goes to the stage that is alone (no other stage at all) the longest,
@@ -51,20 +51,21 @@ CHAIN_OF: dict[Stage, Chain] = {
     **dict.fromkeys((Stage.DATA, Stage.CHECKPOINT, Stage.EVAL, Stage.OTHER), Chain.LEARNER),
 }
 """The chain of each stage. Reference and behaviour log-probs run on training workers in most
-frameworks (verl, AReaL), so they are the learner's unless `chains_of` finds otherwise."""
+frameworks (verl, AReaL), and a loop evaluates between its steps, so these are the learner's unless
+`chains_of` finds otherwise."""
 
 MOVES = (Stage.SYNC, Stage.SWITCH)
 
-_EITHER_SIDE = (Stage.REFERENCE, Stage.LOGPROB)
+_EITHER_SIDE = (Stage.REFERENCE, Stage.LOGPROB, Stage.EVAL)
 _BESIDE = 0.1  # stages that overlap for less of the one in question than this take turns
 
 
 def chains_of(mask: Ints, seconds: Seconds, by_trainers: frozenset[Stage]) -> dict[Stage, Chain]:
     """The chain of each stage in a run whose sets of running stages `mask` took `seconds`.
 
-    What ran in a process that trains (`by_trainers`) is the learner's. Else the stages of a chain
-    take turns, so reference and log-probs are the actors' where they run beside training, or beside
-    the actors although training never does.
+    What ran where training did (`by_trainers`) is the learner's. Else the stages of a chain take
+    turns, so reference, log-probs and evaluation are the actors' where they run beside training, or
+    beside the actors although training never does.
     """
     actors = sum(1 << stage for stage, chain in CHAIN_OF.items() if chain is Chain.ACTORS)
 

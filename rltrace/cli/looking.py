@@ -21,8 +21,10 @@ if TYPE_CHECKING:
 _CHEAPEST, _DEAREST = 1e-4, 1e6  # US$ per device-hour; what is beyond is a slip
 
 
-@command(short_help="Where the step went, and which stage binds.")
+@command(short_help="The wall, where a step goes, what to change: on one screen.")
 @options.RUN
+@click.option("--full", is_flag=True, help="All that is known, in sections.")
+@click.option("--short", is_flag=True, help="One line.")
 @options.JSON
 @click.option("--markdown", is_flag=True, help="Print Markdown.")
 @click.option(
@@ -47,6 +49,8 @@ _CHEAPEST, _DEAREST = 1e-4, 1e6  # US$ per device-hour; what is beyond is a slip
 @options.reads_steps_of_a_run
 def report(
     run: Run,
+    full: bool,
+    short: bool,
     as_json: bool,
     markdown: bool,
     price: float | None,
@@ -55,13 +59,13 @@ def report(
     svg: Path | None,
     html: Path | None,
 ) -> None:
-    """Where the step went, how stale the data was, which stage binds."""
+    """What limits the job (the wall), where a step goes, what to change, how good the data is."""
     from rltrace.analysis.run_analysis import RunAnalysis
     from rltrace.analysis.summary import summary_of
     from rltrace.report.own_figures_section import figures_of
 
     files = {"--svg": svg is not None, "--html": html is not None}
-    options.one_form({"--json": as_json, "--markdown": markdown, **files})
+    options.one_form({"--short": short, "--json": as_json, "--markdown": markdown, **files})
     if price is not None and not _CHEAPEST <= price <= _DEAREST:
         limits = f"from {_CHEAPEST:g} to {_DEAREST:,.0f}"
         raise WrongUsage(f"--price must be US$ for an hour of a device, {limits}, not {price:g}")
@@ -86,10 +90,17 @@ def report(
 
         size_bytes = page.write(analysis, summary, html, own_figures)
         options.say(f"{html}: {size_bytes / 1e3:,.0f} kB; open it in a browser")
-    else:
+    elif full or own_figures:
         from rltrace.report import terminal
 
         terminal.render(summary, console(), own_figures)
+    else:
+        from rltrace.report import screen
+
+        if short:
+            options.say(screen.in_short(summary))
+        else:
+            screen.render(summary, console())
 
 
 @command()

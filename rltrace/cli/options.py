@@ -42,16 +42,18 @@ class RunFolder(click.Path):
         """The path. Errors: `RltraceError` where it is empty, or the URL of no run."""
         if value == "":
             raise WrongUsage("the name of the run is empty: give it or leave it out")
-        if isinstance(value, str) and "://" in value:
+        if isinstance(value, str):
             return run_path(value)
         return super().convert(value, param, ctx)
 
 
 def run_path(given: str) -> Path:
-    """Where a run is that was given by its path or its URL, from which what is new is brought, with
-    progress on a terminal. Errors: `RltraceError`."""
+    """Where a run is that was given by its path, its name or its URL, from which what is new is
+    brought, with progress on a terminal. Errors: `RltraceError`."""
     if "://" not in given:
-        return Path(given)
+        from rltrace.run.location import named_run
+
+        return named_run(given)
     from rltrace.trace.fetched import fetch
     from rltrace.trace.store import is_url
 

@@ -30,7 +30,7 @@ def facts(summary: Summary) -> Iterator[str]:
     parts = [run.framework] if run.framework else []
     if not steps.whole_run:
         warm = f" ({len(steps.warmup)} of warm-up)" if steps.warmup else ""
-        parts.append(f"{units.plural(steps.complete, 'step')}{warm}{_which(summary)}")
+        parts.append(f"{units.plural(steps.complete, 'step')}{warm}{which_steps(summary)}")
     if summary.goodput is not None and summary.goodput.devices.count:
         devices = summary.goodput.devices
         name = f" ({devices.name})" if devices.name else ""
@@ -50,7 +50,8 @@ def facts(summary: Summary) -> Iterator[str]:
     yield " · ".join(parts)
 
 
-def _which(summary: Summary) -> str:
+def which_steps(summary: Summary) -> str:
+    """` (1 to 2, no others)`, where only some steps were asked for."""
     if not summary.run.part:
         return ""
     numbers = [one.step for one in summary.steps.times]

@@ -17,10 +17,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from rltrace.trace.errors import RltraceError
+from rltrace.trace.errors import RltraceError, WrongUsage
 from rltrace.trace.opened import opened
 from rltrace.trace.redacted import LAUNCHERS, REDACTED, redacted
-from rltrace.trace.run_dir import RUN_FILE, holds_run, read_run_json
+from rltrace.trace.run_dir import PARQUET, RUN_FILE, holds_run, read_run_json
 
 RUNS_FOLDER = "rltrace-runs"
 ONLY_ON = "linux"
@@ -115,20 +115,41 @@ def _owner_of_ours(folder: Path) -> int:
 
 
 def find_run(given: str | Path | None) -> Path:
-    """The run that is given, or the newest here. Errors: `RltraceError` when there is none."""
+    """The run that is given, or the newest here that has spans, if any has. Errors: `RltraceError`
+    when there is none."""
     if given is not None:
         return Path(given)
     runs = list_runs() if Path(RUNS_FOLDER).exists() else []
     if not runs:
         here = f"there is no run in {RUNS_FOLDER}/ here"
         raise RltraceError(f"{here}: record one with `rltrace wrap -- python train.py`")
-    return runs[-1]
+    return next((run for run in reversed(runs) if _has_spans(run)), runs[-1])
+
+
+def _has_spans(run: Path) -> bool:
+    folders = (run / "spans", run / PARQUET / "spans")
+    return any(folder.is_dir() and any(folder.iterdir()) for folder in folders)
+
+
+def named_run(name: str) -> Path:
+    """The run here that has this name, as `rltrace ls` prints it, or whose name alone begins so;
+    where no name does, the path. Errors: `RltraceError` where several do."""
+    path = Path(name)
+    if os.path.exists(name) or not Path(RUNS_FOLDER).is_dir():  # pathlib raises for a long one
+        return path
+    runs = list_runs()
+    found = [run for run in runs if run.name == name] or [
+        r for r in runs if r.name.startswith(name)
+    ]
+    if len(found) > 1:
+        some = ", ".join(run.name for run in found[:4]) + ", ..." * (len(found) > 4)
+        raise WrongUsage(f"{len(found)} runs have names that begin with {name}: {some}")
+    return found[0] if found else path
 
 
 def is_newest(run: Path) -> bool:
     """Whether commands here are about this run where they are given none."""
-    runs = list_runs()
-    return bool(runs) and runs[-1].absolute() == run
+    return bool(list_runs()) and find_run(None).absolute() == run
 
 
 def list_runs(folder: Path | None = None) -> list[Path]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -78,12 +79,12 @@ def wrap(command: list[str], out: Path | None, asked: Asked) -> int:
         begun = None
     if begun is None:
         return _run(program, command, dict(os.environ), None)
-    shown = os.path.relpath(begun.run.path)
+    shown, began_s = os.path.relpath(begun.run.path), time.monotonic()
     code = _run(program, command, begun.environment, begun.run, begun.steps)
     try:
         if begun.steps is not None:
             begun.steps.finish()
-        _finish(begun, code, shown, out, asked.hooks)
+        _finish(begun, code, shown, out, asked.hooks, time.monotonic() - began_s)
     except (Exception, KeyboardInterrupt) as error:  # what is the job's stands already
         _say(f"{shown} may not be complete ({describe(error)})")
     return code
@@ -227,7 +228,9 @@ def _run(
     return code
 
 
-def _finish(begun: _Begun, code: int, shown: str, out: Path | None, hooks: Sequence[str]) -> None:
+def _finish(
+    begun: _Begun, code: int, shown: str, out: Path | None, hooks: Sequence[str], job_s: float
+) -> None:
     run_dir, rank = begun.run.path, begun.run.rank
     if closing.is_gone(run_dir, begun.made_by):
         _say(f"{shown} was deleted while the job ran: there is no trace of it")
@@ -264,7 +267,36 @@ def _finish(begun: _Begun, code: int, shown: str, out: Path | None, hooks: Seque
     too = f" and {url}" if url else ""
     plural = f"{left} process{'es' * (left != 1)}"
     grows = f" and grows: the job outlives its command ({plural})" if left else ""
-    _say(f"the trace is in {shown}{because}{too}{grows}; next: rltrace report{named}")
+    found = in_short(run_dir, min(_LONGEST_LOOK_S, _LOOK * job_s))
+    _say(f"{found}the trace is in {shown}{because}{too}{grows}; next: rltrace report{named}")
+
+
+_LONGEST_LOOK_S, _SHORTEST_LOOK_S = 1.0, 0.3
+_LOOK = 0.1  # of the time that the job took
+_PACKAGES = Path(__file__).parent.parent.parent
+_LOOK_AT = "import sys; sys.path.append(sys.argv.pop(1)); from rltrace.entry import main; main()"
+
+
+def in_short(run_dir: Path, within_s: float) -> str:
+    """What the run shows, in a line to stand before another; empty where that takes too long."""
+    if within_s < _SHORTEST_LOOK_S:
+        return ""
+    import subprocess  # here: the job is over, and waits for nothing
+
+    python = [sys.executable, "-I", "-c", _LOOK_AT, str(_PACKAGES)]
+    try:
+        done = subprocess.run(
+            [*python, "report", "--short", str(run_dir)],
+            check=False,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=within_s,
+        )
+    except (OSError, ValueError, subprocess.TimeoutExpired):
+        return ""
+    told = done.stdout.strip()
+    return f"{told} · " if done.returncode == 0 and told and "\n" not in told else ""
 
 
 def _say(text: str) -> None:

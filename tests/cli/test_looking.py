@@ -14,6 +14,7 @@ from rltrace.testing.inside.trace import (
     CANNOT_TELL,
     WRONG_USAGE,
     Stage,
+    create_run,
     read_run_json,
     update_run_json,
 )
@@ -53,6 +54,29 @@ def test_without_any_run_the_way_to_one_is_said(
     assert result.exit_code == 4
     assert "rltrace wrap -- " in result.output
     assert invoke("ls").exit_code == 0
+
+
+def test_a_run_is_found_by_its_name_and_by_what_its_name_alone_begins_with(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The newest is one that has anything to tell."""
+    runs = tmp_path / "here" / "rltrace-runs"
+    for name in ("20260101-a", "20260101-ab", "20260102-c"):
+        shutil.copytree(run, runs / name)
+    create_run(str(runs / "20270101-nothing"), ["true"], {}, "0")
+    monkeypatch.chdir(tmp_path / "here")
+
+    def path(*name: str) -> str:
+        return Path(json.loads(invoke("info", "--json", *name).output)["path"]).name
+
+    assert path("20260101-a") == "20260101-a"
+    assert path("20260102") == "20260102-c"
+    assert path("2027") == "20270101-nothing"
+    assert path() in ("20260101-a", "20260101-ab", "20260102-c")
+    several = invoke("info", "20260101")
+    assert several.exit_code == 2
+    assert "20260101-a, 20260101-ab" in several.output
+    assert invoke("info", "x" * 5000).exit_code == 4
 
 
 def test_info_counts_what_is_there(run: Path) -> None:

@@ -105,7 +105,8 @@ def _replayed_share(analysis: RunAnalysis, stages: tuple[Stage, ...]) -> float |
 
 def _without(load: Workload, stages: Collection[Stage]) -> Workload:
     if Stage.ROLLOUT in stages:
-        load = replace(load, engine=replace(load.engine, token_s=0.0, shared_token_s=0.0))
+        engine = load.engine
+        load = replace(load, engine=engine.paced(engine.evaluates / (1 + engine.evaluates)))
     if Stage.ENV in stages:
         load = load.with_batches(lambda batch: replace(batch, env_s=0 * batch.env_s))
     if Stage.REWARD in stages:

@@ -94,6 +94,10 @@ def _played(
     learner = [s for s, c in chain_of.items() if c is Chain.LEARNER and s not in NOT_WORK]
     on_actors = [s for s in (Stage.REFERENCE, Stage.LOGPROB) if chain_of.get(s) is Chain.ACTORS]
     in_batches = placement == "async" and samples.in_batches()
+    if chain_of[Stage.EVAL] is Chain.ACTORS:  # while it evaluates, an engine generates nothing else
+        eval_s = float(breakdown.runs_s((Stage.EVAL,), (Stage.ROLLOUT,))[steady].sum())
+        evaluates = eval_s / float(tau_s[:, Stage.ROLLOUT].sum())
+        engine = replace(engine.paced(1 + evaluates), evaluates=evaluates)
     return Workload(
         placement=placement,
         batches=batches,

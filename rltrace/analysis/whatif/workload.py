@@ -46,6 +46,7 @@ class Engine:
     stands_for: float = 1.0  # sequences on one real engine for each that is played
     drafting: float = 0.0  # part of the published gain of speculative decoding
     tools_hold: bool = False  # else a sequence takes no slot while its tools work
+    evaluates: float = 0.0  # as a part of the time in which it generates: it waits then
     seen_at_once: float = math.inf  # of a stream without a limit, the most that a worker ever had
 
     def paced(self, factor: float) -> Engine:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,8 +19,8 @@ from rltrace.testing.inside.analysis import (
     Summary,
     summarize,
 )
-from rltrace.testing.inside.trace import Stage, SyncRole
-from rltrace.testing.made import rows
+from rltrace.testing.inside.trace import Fate, Stage, SyncRole
+from rltrace.testing.made import process, rows
 from rltrace.testing.played import Process
 from tests.analysis.walls.queued import Queued, cost, of_own_loop, processes
 from tests.analysis.walls.walled import first, summary_of, walls_of
@@ -246,3 +247,46 @@ def test_a_cost_is_held_by_its_interval_and_a_wide_one_is_weak(tmp_path: Path, n
         assert generation == pytest.approx(true[ROLLOUT], abs=0.06)
         assert tools.cost.share == pytest.approx(true[ENV_REWARD], abs=0.02)
         assert "replay" in tools.because
+
+
+def evaluating(rollout_s: float, train_s: float = 0.5, eval_s: float = 2.0) -> Process:
+    """A thread generates batches, with room for three, and evaluates before each fifth; another
+    thread of the process trains."""
+    spans: list[tuple[Any, ...]] = []
+    made: list[tuple[int, int, float, float, float]] = []
+    at_s, trained_s, taken = 0.0, 0.0, [0.0, 0.0, 0.0]
+    for n in range(40):
+        if n % 5 == 4:
+            spans.append((Stage.EVAL, at_s, at_s + eval_s, 2))
+            at_s += eval_s
+        begin_s, at_s = at_s, at_s + rollout_s
+        spans.append((Stage.ROLLOUT, begin_s, at_s, 2))
+        before_s, taken_s = trained_s, max(at_s, trained_s)
+        trained_s = taken_s + train_s
+        spans += [(("step", n), before_s, trained_s), (Stage.TRAIN, taken_s, trained_s)]
+        version = sum(step[2] <= begin_s for step in spans if isinstance(step[0], tuple))
+        made += [(n, version, begin_s, at_s, trained_s)] * 8
+        taken.append(taken_s)
+        at_s = max(at_s, taken[n])
+    of_step, versions, begins, ends, uses = zip(*made, strict=True)
+    driver, ids = process("driver", *spans), range(1, len(made) + 1)
+    tokens = [round(1000 * (end - begin)) for _, _, begin, end, _ in made]
+    rows(driver, "trajectories", trajectory=ids, group=[i // 4 + 1 for i in range(len(made))],
+         start_s=begins, end_s=ends, first_version=versions, last_version=versions,
+         response_tokens=tokens)  # fmt: skip
+    rows(driver, "uses", trajectory=ids, time_s=[s - 1e-3 for s in uses], step=of_step,
+         version=[n + 1 for n in of_step], fate=Fate.TRAINED, tokens=tokens)  # fmt: skip
+    return driver
+
+
+@pytest.mark.parametrize("train_s", [0.5, 0.9, 1.2])
+def test_who_evaluates_generates_nothing_meanwhile(tmp_path: Path, train_s: float) -> None:
+    """While another thread trains: that is no work of the learner's."""
+    found = own_loop(tmp_path / "as it is", evaluating(1.0, train_s))
+    without = own_loop(tmp_path / "without", evaluating(1e-4, train_s))
+    untrained = own_loop(tmp_path / "untrained", evaluating(1.0, 1e-4))
+    now_s = found.steps.step_s.mean
+    for name, other in ((ROLLOUT, without), (LEARNER, untrained)):
+        said = walls_of(found)[name].cost
+        assert said.share == pytest.approx(1 - other.steps.step_s.mean / now_s, abs=0.12), name
+    assert first(found) == ROLLOUT

@@ -1,0 +1,420 @@
+"""The default report: what binds, where a step goes, what to change and how the data is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from rich.cells import cell_len
+from rich.console import Console
+from rich.text import Text
+
+from rltrace.analysis.fixes import Fix
+from rltrace.analysis.summary import Summary
+from rltrace.analysis.verdict import Verdict
+from rltrace.analysis.walls.wall import LIKELY
+from rltrace.report import run_lines, units
+from rltrace.report.layout import bar, listed
+from rltrace.report.printed import COLOURS, WIDEST, wrapped
+from rltrace.report.suggested_hooks import suggested
+from rltrace.report.walls_section import gain_words, nothing_to_do, setting_words, why_no_fix
+from rltrace.trace.printable import visible
+
+MOST_LINES = 45
+_MOST_NOTE_LINES = 2
+_SLIGHT = 0.005  # of the step: what is exposed for less has no line of its own
+_MATTERS = 0.05  # of the goodput
+_BAR = 24
+_EFFORT = {1: "low", 2: "medium", 3: "high"}
+_UNTRACED = "untraced"
+_MORE = "More: rltrace report --full · --html out.html · rltrace timeline --open"
+
+
+@dataclass(frozen=True)
+class _Room:
+    """How much of each part is shown at most."""
+
+    fixes: int
+    stages: int
+    alarm_lines: int
+    verdict_lines: int
+
+
+_ROOMS = (_Room(3, 9, 6, 6), _Room(2, 8, 5, 5), _Room(1, 6, 4, 4), _Room(1, 4, 3, 3))
+
+
+def render(summary: Summary, console: Console) -> None:
+    """Prints the screen: at most `MOST_LINES`, which fit into 80 columns and use up to 100."""
+    for line in lines(summary, min(console.width, WIDEST)):
+        console.print(line, no_wrap=True, soft_wrap=True)
+
+
+def lines(summary: Summary, width: int) -> list[Text]:
+    """The screen's lines. Where all of it is too much, each part gives a little."""
+    for room in _ROOMS:
+        made = []
+        for part in (_head, _alarms, _verdict, _where, _change, _health):
+            if found := list(part(summary, width, room)):
+                made += [*(Text(one) if isinstance(one, str) else one for one in found), Text()]
+        made.append(Text(_MORE, style="dim"))
+        if len(made) <= MOST_LINES:
+            break
+    return made
+
+
+def in_short(summary: Summary) -> str:
+    """`100 steps · 678 ms a step · wall: rollout (42 %) · try: lag_bound=1 (+32 %)`."""
+    steps, found = summary.steps, summary.verdict
+    if steps.whole_run:
+        return "no step was recorded"
+    parts = [units.plural(steps.complete, "step")]
+    if steps.step_s.n:
+        parts.append(f"{units.seconds(steps.step_s.mean)} a step")
+    if found.alarms:
+        parts.append(f"not well: {_what_is_wrong(summary)}")
+    elif found.first is not None:
+        maybe = "" if found.confidence == LIKELY else "maybe "
+        walls = (f"{wall.name} ({units.share(wall.cost.share)})" for wall in found.binding)
+        parts.append(f"wall: {maybe}{listed([*walls])}")
+        if (best := _best(found)) is not None and best.goodput_gain is not None:
+            gain = f"{100 * (best.goodput_gain.middle - 1):+.0f} %"
+            parts.append(f"try: {setting_words(best) if best.setting else best.sized} ({gain})")
+    else:
+        parts.append("no wall" if found.balanced else "wall: cannot tell")
+    return " · ".join(parts)
+
+
+def _what_is_wrong(summary: Summary) -> str:
+    return listed(list(dict.fromkeys(a.short for a in summary.health.alarms if a.forbids)))
+
+
+def _best(found: Verdict) -> Fix | None:
+    return next((fix for fix in found.fixes if fix.gains and fix.worth > 0), None)
+
+
+# --- what ran, and how it ended
+
+
+def _head(summary: Summary, width: int, room: _Room) -> Iterator[Text | str]:
+    run, steps = summary.run, summary.steps
+    command = "" if run.command in ("", run.id) else f" · {run.command}"
+    yield Text(_cut(f"rltrace · {run.id}{command}", width), style="bold")
+    parts = [_ended(summary)]
+    if run.framework:
+        parts.append(run.framework)
+    if not steps.whole_run:
+        which = run_lines.which_steps(summary)
+        measured = f" ({steps.steady} measured)" if steps.steady != steps.complete else ""
+        parts.append(f"{units.plural(steps.complete, 'step')}{which or measured}")
+    if summary.composition is not None:
+        parts.append(summary.composition.placement)
+    if summary.goodput is not None and (devices := summary.goodput.devices).count:
+        name = f" ({devices.name})" if devices.name else ""
+        no_gpu = ", no GPU" if devices.kind == "core" else ""
+        parts.append(f"{units.plural(devices.count, devices.kind)}{name}{no_gpu}")
+    yield from wrapped(" · ".join(parts), width)
+
+
+def _ended(summary: Summary) -> str:
+    run = summary.run
+    if run.imported:
+        return f"imported ({run.imported})"
+    lasted_s = run.recorded_s if run.lasted_s is None else run.lasted_s
+    if run.exit_code:
+        return f"exit code {run.exit_code} after {units.seconds(lasted_s)}"
+    if run.ended:
+        return f"finished in {units.lasted(lasted_s, run.shown_s)}"
+    return f"no end seen; {units.seconds(lasted_s)} recorded"
+
+
+def _alarms(summary: Summary, width: int, room: _Room) -> Iterator[Text | str]:
+    """What is wrong stands above all figures, the gravest first."""
+    made = [
+        line
+        for sentence in run_lines.warnings(summary)
+        for line in wrapped(f"! {sentence}", width, later="  ")
+    ]
+    if len(made) > room.alarm_lines:
+        made = [*made[: room.alarm_lines - 1], "! more is wrong: `rltrace report --full`"]
+    for line in made:
+        yield Text(line, style="bold red")
+
+
+# --- what binds
+
+
+def _verdict(summary: Summary, width: int, room: _Room) -> Iterator[Text | str]:
+    found, inner = summary.verdict, width - 2
+    said = [line for sentence in _sentences(summary) for line in wrapped(sentence, inner)]
+    for number, line in enumerate(said[: room.verdict_lines]):
+        yield Text(f"  {line}", style="bold" if number == 0 else "")
+    if found.alarms or (best := _best(found)) is None:
+        return
+    how = visible(setting_words(best) if best.setting else best.sized)
+    what = f"Try first:  {how}   {_effect(summary, best)}"
+    if cell_len(what) > inner:
+        yield from (f"  {line}" for line in wrapped(f"Try first:  {how}", inner, later=" " * 12))
+        what = f"            {_effect(summary, best)}"
+    yield Text(f"  {what}", style="bold")
+    if best.setting:
+        number = found.fixes.index(best) + 1
+        yield f"  check it:   rltrace experiment --fix {number}"
+
+
+def _sentences(summary: Summary) -> Iterator[str]:
+    found = summary.verdict
+    if found.alarms:
+        yield f"No advice: {_what_is_wrong(summary)}. Mend that before anything is tuned."
+    elif found.balanced:
+        yield f"No wall: {found.because}."
+    elif found.first is None:
+        yield f"The wall cannot be told: {found.because}."
+        command = "" if summary.stages else suggested(summary.run.path)
+        if command:
+            yield f"Type this: {command}"
+        elif found.would_tell:
+            yield f"What would tell: {listed(found.would_tell)}."
+    else:
+        yield _walls(summary)
+        yield f"{found.first.symptom[:1].upper()}{found.first.symptom[1:]}."
+        others = [w for w in found.walls if w not in found.binding and w.cost.share >= _MATTERS]
+        if others:
+            next_ = (f"{wall.name} ({units.share(wall.cost.share)})" for wall in others[:2])
+            yield f"Next: {listed([*next_])}."
+        if found.untold:
+            yield f"Cannot be told, and may cost more: {listed(found.untold)}."
+        if why := why_no_fix(found):
+            yield f"{why[:1].upper()}{why[1:]}."
+        elif found.do_nothing:
+            yield f"{nothing_to_do(found).capitalize()}: no known move is predicted to gain."
+
+
+def _walls(summary: Summary) -> str:
+    found = summary.verdict
+    first, *others = found.binding
+    maybe = "" if found.confidence == LIKELY else "maybe "
+    cost = first.cost
+    unsure = f", {100 * cost.low:.0f} to {100 * cost.high:.0f}" if maybe and cost.half_width else ""
+    walls = [f"{first.name} (costs {units.share(cost.share)} of the goodput{unsure})"]
+    walls += [f"{wall.name} ({units.share(wall.cost.share)})" for wall in others]
+    text = f"Wall{'s' * bool(others)}: {maybe}{listed(walls)}."
+    if others and summary.composition is not None and not summary.composition.beside:
+        text += " They take turns."
+    return text
+
+
+def _effect(summary: Summary, fix: Fix) -> str:
+    """`678 → 513 ms a step, +32 % (+9 to +55)`."""
+    gain = gain_words(fix.goodput_gain)
+    return f"{step} a step, {gain}" if (step := _step(summary, fix)) else gain
+
+
+def _step(summary: Summary, fix: Fix) -> str:
+    """The step before and after; empty where nothing predicts it."""
+    if fix.gain is None or not summary.steps.step_s.mean > 0:
+        return ""
+    now_s = summary.steps.step_s.mean
+    now, then = units.seconds(now_s), units.seconds(now_s / fix.gain.middle)
+    unit = then.rpartition(" ")[2]
+    return f"{now.removesuffix(f' {unit}')} → {then}"
+
+
+# --- where the time goes
+
+
+@dataclass(frozen=True)
+class _Row:
+    name: str
+    exposed_s: float
+    share: float
+
+
+def _where(summary: Summary, width: int, room: _Room) -> Iterator[Text | str]:
+    steps = summary.steps
+    step_s = steps.step_s
+    rows = [_Row(row.name, row.exposed_s.mean, row.share) for row in summary.stages]
+    if not step_s.n or not rows:
+        return
+    rows.append(_Row(_UNTRACED, steps.unattributed_s.mean, steps.unattributed_share))
+    title = "WHERE THE TIME GOES" if steps.whole_run else "WHERE A STEP GOES"
+    sure = ""
+    if step_s.n > 1 and not summary.run.means:
+        low, high = units.seconds(max(0.0, step_s.low)), units.seconds(step_s.high)
+        sure = f"  (95 % CI {units.between(low, high)}, {units.count(step_s.n)} steps)"
+    heading = f"{title:<{_BAR + 18}}{units.seconds(step_s.mean):>9}"
+    if len(heading + sure) > width:
+        heading = f"{title}  {units.seconds(step_s.mean)}"
+    yield Text(heading, style="bold").append(sure, style="not bold")
+    shown = sorted((row for row in rows if row.share >= _SLIGHT), key=lambda row: -row.share)
+    for row in shown[: room.stages]:
+        line = Text(f"  {row.name:<14}")
+        drawn = bar(row.share / shown[0].share, _BAR)
+        line.append(f"{drawn:<{_BAR + 2}}", COLOURS.get(row.name, ""))
+        yield line.append(f"{units.seconds(row.exposed_s):>9} {units.share(row.share):>8}")
+    named = {row.name for row in shown}
+    beside = [row for row in summary.stages if row.name not in named and row.hidden_s.mean > 0]
+    if beside:
+        said = ", ".join(f"{row.name} {units.seconds(row.tau_s.mean)}" for row in beside)
+        yield from wrapped(f"overlapped, no step waits for it: {said}", width, "  ", "  ")
+
+
+# --- what to change
+
+
+def _change(summary: Summary, width: int, room: _Room) -> Iterator[Text | str]:
+    found = summary.verdict
+    shown = found.fixes[: room.fixes]
+    if found.alarms or not (shown or found.idle or found.slower):
+        return
+    name_width = 36 if width >= 90 else 27
+    framework = summary.run.framework
+    no_option = f"no option in {framework}   " if framework else ""
+    title = f"{'WHAT TO CHANGE':<{name_width + 4}}{'step':<18}{'goodput per device':<22}effort"
+    yield Text(title, style="bold")
+    for number, fix in enumerate(shown, 1):
+        name, *more = wrapped(fix.sized, name_width - 2)
+        figures = f"{_step(summary, fix):<18}{gain_words(fix.goodput_gain):<22}"
+        yield f"  {number} {name:<{name_width}}{figures}{_EFFORT[fix.effort]}"
+        yield from (f"    {line}" for line in more)
+        setting = f"{setting_words(fix)}   " if fix.setting else no_option
+        yield from wrapped(f"{setting}costs: {_sentence(fix.risk)}", width, " " * 6, " " * 6)[:2]
+    yield from _notes(found, len(found.fixes) - len(shown), width)
+
+
+def _notes(found: Verdict, more: int, width: int) -> Iterator[str]:
+    said = []
+    if found.idle:
+        said.append(f"No gain: {listed(found.idle)}.")
+    if found.slower:
+        said.append(f"Costs more than it gains: {listed(found.slower)}.")
+    if more:
+        said.append(f"{more} more: --full.")
+    if said:
+        made = wrapped(" ".join(said), width, "  ", "  ")
+        yield from made[:_MOST_NOTE_LINES]
+    if found.unpredicted:
+        yield from wrapped(f"No gain is predicted: {found.unpredicted}.", width, "  ", "  ")
+    elif not math.isnan(error := found.replay_error):
+        off = f"{units.share(abs(error))} too {'long' if error > 0 else 'short'}"
+        yield f"  Model check: the replay of this run makes its step {off}."
+
+
+def _sentence(text: str) -> str:
+    """The first sentence, which says what matters most."""
+    first = text.partition(". ")[0].rstrip(".")
+    return first[:1].lower() + first[1:]
+
+
+# --- how the data is, and whether the figures can be believed
+
+
+def _health(summary: Summary, width: int, room: _Room) -> Iterator[Text | str]:
+    cells = [(name, text) for name, text in _cells(summary) if text]
+    if not cells:
+        return
+    yield Text("HEALTH", style="bold")
+    label = 13
+    half = (width - 2) // 2
+    waiting = ""
+    for name, text in cells:
+        cell = f"{name:<{label}}{text}"
+        if cell_len(cell) > half - 2:
+            if waiting:
+                yield f"  {waiting}".rstrip()
+                waiting = ""
+            yield from wrapped(cell, width, "  ", " " * (label + 2))[:2]
+        elif waiting:
+            yield f"  {waiting}{cell}"
+            waiting = ""
+        else:
+            waiting = f"{cell:<{half}}"
+    if waiting:
+        yield f"  {waiting}".rstrip()
+
+
+def _cells(summary: Summary) -> Iterator[tuple[str, str]]:
+    yield "staleness", _staleness(summary)
+    yield "tokens", _tokens(summary)
+    yield "decode", _decode(summary)
+    yield "reward", _reward(summary)
+    yield "goodput", _goodput(summary)
+    yield "weight sync", _sync(summary)
+    yield "not seen", ", ".join(stage.name for stage in summary.coverage.unseen)
+    cost = summary.own_cost.share
+    yield "overhead", "" if summary.run.imported or math.isnan(cost) else units.share(cost)
+
+
+def _staleness(summary: Summary) -> str:
+    lags, fresh = summary.staleness, summary.freshness
+    if not lags.trajectories:
+        return ""
+    if not lags.known_uses:
+        return "unknown: no policy version was recorded"
+    text = "on policy (lag 0)"
+    if lags.largest_lag:
+        text = f"lag {units.number(lags.mean_lag)} in the mean, {lags.largest_lag} at most"
+    return text if fresh.overall is None else f"{text}, ESS {units.share(fresh.weight)}"
+
+
+def _tokens(summary: Summary) -> str:
+    goodput = summary.goodput
+    if goodput is None or math.isnan(goodput.trained_share):
+        return ""
+    text = f"{units.share(goodput.trained_share)} trained on"
+    losses = [loss for loss in goodput.losses if loss.share >= _SLIGHT][:1]
+    text += "".join(f", {units.share(loss.share)} {loss.reason}" for loss in losses)
+    trained = goodput.trained
+    if trained.tokens and trained.zero_advantage_tokens:
+        share = trained.zero_advantage_tokens / trained.tokens
+        text += f"; {units.share(share)} of those zero advantage"
+    return text
+
+
+def _decode(summary: Summary) -> str:
+    parts = [
+        f"{units.count(one.value)} tokens/s"
+        for wall in summary.verdict.walls
+        for one in wall.evidence
+        if one.name == "tokens while generating"
+    ]
+    slots, tokens = summary.tail.slots, summary.tail.response_tokens
+    if slots is not None:
+        parts.append(f"slots {units.share(slots.used_share.mean)} busy")
+    if tokens.n > 1:
+        parts.append(f"length p95/p50 {units.ratio(tokens.tail_ratio)}")
+    return ", ".join(parts)
+
+
+def _reward(summary: Summary) -> str:
+    reward, signal = summary.reward, summary.signal
+    parts = []
+    if reward is not None:
+        parts.append(f"{units.number(reward.first)} → {units.number(reward.last)}")
+    if signal is not None and signal.known:
+        parts.append(f"{units.share(signal.share)} of the groups carry a signal")
+    return ", ".join(parts)
+
+
+def _goodput(summary: Summary) -> str:
+    goodput = summary.goodput
+    if goodput is None:
+        return "unknown: no use of a sample by the learner was recorded"
+    if math.isnan(rate := goodput.useful_tokens_per_device_s):
+        return ""
+    text = f"{units.count(rate)} useful tokens per {goodput.devices.kind}-second"
+    per_usd = goodput.useful_tokens_per_usd()
+    return text if math.isnan(per_usd) else f"{text}, {units.count(per_usd)} per US$"
+
+
+def _sync(summary: Summary) -> str:
+    syncs = summary.syncs
+    if syncs is None or not syncs.updates:
+        return ""
+    size = f", {units.size(syncs.bytes_per_update.mean)}" if syncs.bytes_per_update.n else ""
+    return f"{units.seconds(syncs.update_s.mean)} an update{size}"
+
+
+def _cut(text: str, width: int) -> str:
+    text = visible(text)
+    return text if cell_len(text) <= width else f"{text[: width - 1]}…"

@@ -1,0 +1,87 @@
+"""The default report: one screen, whatever the run is, and the line that `wrap` ends with."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+from rich.cells import cell_len
+from rich.console import Console
+
+from rltrace.testing.inside.analysis import Summary, summarize
+from rltrace.testing.inside.report import screen
+from rltrace.testing.inside.run import in_short
+from rltrace.testing.made import process, run_of, turns
+from tests.cli.conftest import invoke
+from tests.report.summaries import KINDS, Summaries
+
+
+def shown(found: Summary, width: int) -> list[str]:
+    """The lines of the screen."""
+    out = io.StringIO()
+    screen.render(found, Console(file=out, width=width))
+    return out.getvalue().splitlines()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("width", [80, 100, 200])
+def test_it_is_one_screen(summary: Summaries, kind: str, width: int) -> None:
+    found = shown(summary(kind), width)
+    assert len(found) <= screen.MOST_LINES
+    assert not [line for line in found if cell_len(line) > min(width, 100)]
+    assert "nan" not in " ".join(found).lower().split()
+
+
+def test_however_much_there_is_to_say_it_is_one_screen(summary: Summaries) -> None:
+    found = summary("crashed")
+    alarms = tuple(replace(found.health.alarms[0], says="word " * 60) for _ in range(20))
+    many = replace(found, health=replace(found.health, alarms=alarms))
+    for width in (80, 100):
+        assert len(shown(many, width)) <= screen.MOST_LINES
+
+
+def test_it_has_the_wall_its_cost_and_the_time_of_each_stage(tmp_path: Path) -> None:
+    found = summarize(run_of(tmp_path, process("driver", *turns(*[8, 8.2] * 6))))
+    text = "\n".join(shown(found, 100))
+    (first,) = found.verdict.binding
+    assert f"{first.name} (costs {100 * first.cost.share:.0f} % of the goodput" in text
+    rows = {line.split()[0]: line.split()[-2:] for line in text.splitlines() if "█" in line}
+    assert rows == {"rollout": ["81", "%"], "train": ["19", "%"]}
+    assert screen.in_short(found).startswith("12 steps · 10.0 s a step · wall: ")
+
+
+def test_the_command_prints_the_screen_one_line_or_all(tmp_path: Path) -> None:
+    run = run_of(tmp_path, process("driver", *turns(*[8, 8.2] * 6))).path
+    short, plain, full = (
+        len(invoke("report", *words, run).output.splitlines())
+        for words in (["--short"], [], ["--full"])
+    )
+    assert short == 1 < plain <= screen.MOST_LINES < full
+    assert invoke("report", "--short", "--json", run).exit_code == 2
+
+
+def test_wrap_ends_with_it_where_a_part_of_the_jobs_time_is_enough(tmp_path: Path) -> None:
+    run = run_of(tmp_path, process("driver", *turns(*[8, 8.2] * 6)))
+    assert in_short(run.path, 60.0) == f"{screen.in_short(summarize(run))} · "
+    assert in_short(run.path, 0.1) == ""
+    assert in_short(tmp_path / "nothing", 60.0) == ""
+
+
+def test_a_job_that_was_not_recognised_is_told_what_to_type(tmp_path: Path) -> None:
+    job = """
+        class Policy:
+            def update_weights(self): pass
+        def one_step(): pass
+        def sample_batch(): pass
+        def other(): pass
+    """
+    (tmp_path / "loop.py").write_text(dedent(job))
+    run = run_of(tmp_path, process("driver"), command=["python", "loop.py"], cwd=str(tmp_path))
+    text = " ".join(" ".join(shown(summarize(run), 100)).split())
+    hooks = ("one_step=step", "sample_batch=rollout", "Policy.update_weights=train")
+    assert " ".join(f"--hook __main__:{hook}" for hook in hooks) + " -- python loop.py" in text
+    (tmp_path / "loop.py").unlink()
+    assert "--hook __main__:one_step" not in " ".join(shown(summarize(run), 100))

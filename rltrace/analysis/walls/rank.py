@@ -186,10 +186,10 @@ def _idle(analysis: RunAnalysis, uncovered: float, unknown: list[Wall]) -> tuple
     if waited > uncovered / 2:
         names = [wait.name for wait in waits(analysis.run, analysis.steps) if wait.in_step][:1]
         of = f" (“{names[0]}”)" if names else ""
-        share = f"{100 * waited:.0f} % of the step is wait{of} beside which nothing ran"
-        return share, "what it waits for: work that no hook sees, or a poll that looks too rarely"
+        share = f"{100 * waited:.0f} % of the step is wait{of} while nothing else runs"
+        return share, "a look at what it waits for: untraced work, or a poll that looks too rarely"
     unseen = f" (cannot be told: {', '.join(w.name for w in unknown)})" if unknown else ""
-    share = f"{100 * uncovered:.0f} % of the step is in no stage"
+    share = f"{100 * uncovered:.0f} % of the step is untraced"
     return share, f"spans for that time{unseen}"
 
 

@@ -124,11 +124,11 @@ def _measured(load: Workload) -> list[str]:
 
 
 def _rest(before: Workload, after: Workload) -> list[str]:
-    """What becomes of the time in no span."""
+    """What becomes of the time that the replay does not explain."""
     share = before.rest_s / before.measured_step_s if before.measured_step_s else math.nan
     if not share > _SOME_REST:
         return []
-    says = f"{100 * share:.0f} % of the step is in no stage that was seen, and stays as it is"
+    says = f"{100 * share:.0f} % of the step is not explained by the replay, and stays as it is"
     if _rest_may_hold_up(before, after):
         return [f"{says}: beside generation, or holding it up, and the range has both"]
     return [says if after.rest_s >= before.rest_s else f"{says}, in part"]

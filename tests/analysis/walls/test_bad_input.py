@@ -100,7 +100,7 @@ STEP_S = {ROLLOUT: "spans of stage step"}
         ),
         pytest.param(
             [alone((Stage.TRAIN, 7, 10))], {}, "", {ROLLOUT: "doctor"},
-            ("70 % of the step is in no stage", ROLLOUT), id="no generation seen",
+            ("70 % of the step is untraced", ROLLOUT), id="no generation seen",
         ),
         pytest.param(
             [alone((Stage.WAIT, 0, 7), (Stage.TRAIN, 7, 10))], {}, "",

@@ -224,7 +224,7 @@ def test_time_in_no_span_does_not_go_away(tmp_path: Path, move: tuple[str, str])
     same = predict(workload_of(one_process(tmp_path / "without")), [move])
     assert move[0] == "devices" or sum(same.devices.values()) == pytest.approx(1)  # one pool
     assert found.step_s.middle >= same.step_s.middle + (0 if "placement" in move else 4.9)
-    assert "33 % of the step is in no stage that was seen, and stays" in " ".join(found.rests_on)
+    assert "33 % of the step is not explained by the replay, and stays" in " ".join(found.rests_on)
     if move[1] in ("one-step-off", "async"):  # held up by it, or not: the range has both
         assert found.step_s.high >= same.step_s.middle + 5
 

@@ -7,13 +7,13 @@ framework's own average only (`train/avg_trajectory_age`).
 
 from __future__ import annotations
 
-from typing import Any
-
 from rltrace.adapters.table import TableAdapter
 from rltrace.adapters.table.logged import logged
+from rltrace.adapters.table.rows import methods
+from rltrace.adapters.table.stated import at
 from rltrace.adapters.table.steps import step_is
 from rltrace.adapters.table.timers import start_stop
-from rltrace.adapters.table.weights import shape_bytes
+from rltrace.adapters.table.weights import shape_bytes, weights_moved
 from rltrace.hooks.hook import Call, Hook
 from rltrace.trace.vocabulary import Finish, SyncRole
 
@@ -64,22 +64,13 @@ def _begins(call: Call, placement: str) -> None:
 
 def sync_training_begins(call: Call) -> None:
     """The driver's loop begins; steps count on from the checkpoint."""
-    config = call.argument("master_config")
-    policy = config["policy"] if isinstance(config, dict) else getattr(config, "policy", {})
-    _begins(call, _PLACEMENTS.get(_colocated(policy), ""))
+    shares = at(call.argument("master_config"), "policy.generation.colocated.enabled")
+    _begins(call, _PLACEMENTS.get(shares, ""))
 
 
 def async_training_begins(call: Call) -> None:
     """As above, of the asynchronous trainer."""
     _begins(call, "async")
-
-
-def _colocated(policy: Any) -> Any:
-    """The policy's own word for it, None where it does not say."""
-    found = policy
-    for key in ("generation", "colocated", "enabled"):
-        found = found.get(key) if isinstance(found, dict) else getattr(found, key, None)
-    return found
 
 
 _PLACEMENTS = {True: "colocated", False: "disaggregated"}
@@ -95,14 +86,9 @@ def refit_prepared(call: Call) -> None:
 
 def refitted(call: Call) -> None:
     """The engines have new weights."""
-    if call.exception is not None:
-        return
-    _Weights.version += 1
-    call.recorder.version = _Weights.version
-    call.span.set(version=_Weights.version)
-    size = {"bytes": _Weights.size_bytes} if _Weights.size_bytes >= 0 else {}
-    call.span.set(**size)
-    call.row("syncs", version=_Weights.version, role=SyncRole.SOURCE, **size)
+    if call.exception is None:
+        _Weights.version += 1
+        weights_moved(call, SyncRole.SOURCE, _Weights.version, _Weights.size_bytes)
 
 
 def sample_begins(call: Call) -> None:
@@ -145,8 +131,7 @@ class NemoRL(TableAdapter):
     calls = (
         Hook(f"{_GRPO}:grpo_train", before=sync_training_begins),
         Hook(f"{_GRPO}:async_grpo_train", before=async_training_begins, versions=">=0.4"),
-        Hook(f"{_ROLLOUTS}:run_multi_turn_rollout", "rollout"),
-        Hook(f"{_ROLLOUTS}:run_async_multi_turn_rollout", "rollout"),
+        *methods(_ROLLOUTS, "run_multi_turn_rollout run_async_multi_turn_rollout", "rollout"),
         Hook(
             f"{_ROLLOUTS}:run_async_nemo_gym_rollout",
             "rollout",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from rltrace.adapters import slime
 from rltrace.adapters.table import TableAdapter
+from rltrace.adapters.table.rows import methods
 from rltrace.adapters.table.timers import start_stop
 from rltrace.adapters.table.weights import Sending
 from rltrace.hooks.hook import Call, Hook
@@ -16,8 +17,10 @@ LABELS = {**slime.LABELS, "rollout": "", "update_weights": "sync"}
 """Relax's timer -> stage; the metric is `perf/<label>_time`. Samples are seen by call."""
 
 _SAMPLES = "relax.engine.rollout.sglang_rollout"
-_REWARDS = "relax.engine.rewards"
-_WEIGHTS = "relax.backends.megatron.weight_update.update_weight_from_distributed"
+_WEIGHTS = (
+    "relax.backends.megatron.weight_update.update_weight_from_distributed:"
+    "UpdateWeightFromDistributed"
+)
 _TIMER = "relax.utils.timer:Timer"
 
 
@@ -37,19 +40,10 @@ class Relax(TableAdapter):
     calls = (
         Hook(f"{_SAMPLES}:generate", generation_stage, stages=("rollout", "eval")),
         Hook(f"{_SAMPLES}:generate_and_rm", before=slime.sample_begins, after=slime.sample_ends),
-        Hook(f"{_REWARDS}:async_rm", "reward"),
-        Hook(f"{_REWARDS}:batched_async_rm", "reward"),
-        Hook(
-            f"{_WEIGHTS}:UpdateWeightFromDistributed.update_weights",
-            "sync",
-            before=_sending.begins,
-            after=_sending.ends,
-        ),
-        Hook(
-            f"{_WEIGHTS}:UpdateWeightFromDistributed._update_bucket_weights_from_distributed",
-            "sync",
-            phase="transfer",
-            before=_sending.bucket("converted_named_tensors"),
+        *methods("relax.engine.rewards", "async_rm batched_async_rm", "reward"),
+        _sending.update_row(f"{_WEIGHTS}.update_weights"),
+        _sending.bucket_row(
+            f"{_WEIGHTS}._update_bucket_weights_from_distributed", "converted_named_tensors"
         ),
         Hook(
             "relax.distributed.checkpoint_service.client.engine:"

@@ -6,10 +6,8 @@ is behind endpoints. Its tracer names what has been done since the last call, in
 
 from __future__ import annotations
 
-import time
-
 from rltrace.adapters.table import TableAdapter
-from rltrace.adapters.table.logged import is_number
+from rltrace.adapters.table.logged import record_figures
 from rltrace.adapters.table.timers import laps
 from rltrace.hooks.hook import Call, Hook
 
@@ -33,12 +31,7 @@ LABELS = {
 
 
 def metric_recorded(call: Call) -> None:
-    value = call.argument("value")
-    if is_number(value):
-        recorder = call.recorder
-        name = recorder.name(str(call.argument("key")))
-        now = time.monotonic_ns()
-        recorder.append("samples", time_ns=now, counter=name, value=float(value))
+    record_figures(call, {call.argument("key"): call.argument("value")})
 
 
 def buffer_swept(call: Call) -> None:

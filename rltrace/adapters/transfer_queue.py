@@ -18,6 +18,7 @@ from itertools import repeat
 from typing import Any
 
 from rltrace.adapters.table import TableAdapter
+from rltrace.adapters.table.weights import tensor_bytes
 from rltrace.hooks.hook import Call, Hook
 
 AGE = "transfer_queue/age_s"
@@ -158,14 +159,8 @@ def _versions(metadata: Any) -> list[int]:
 
 def _bytes(data: Any) -> int:
     """Bytes of a batch's tensors, those of ragged ones without padding; other things have none."""
-    return sum(
-        int(values.numel()) * int(values.element_size())
-        for values in (
-            field.values() if getattr(field, "is_nested", False) else field
-            for field in data.values()
-        )
-        if hasattr(values, "element_size")
-    )
+    fields = (f.values() if getattr(f, "is_nested", False) else f for f in data.values())
+    return tensor_bytes(values for values in fields if hasattr(values, "element_size"))
 
 
 class TransferQueue(TableAdapter):

@@ -1,6 +1,6 @@
 """OpenRLHF: the synchronous and the asynchronous trainer, on Ray, DeepSpeed and vLLM.
 
-    tables.py       OpenRLHF's words: its timings, its actors
+    tables.py       OpenRLHF's words: its actors, what they count
     hooks.py        which functions are watched, and in which versions they are
     controller.py   steps, what they train on, and OpenRLHF's own figures
     objective.py    what the flags say of the objective
@@ -17,7 +17,7 @@ Versions count the weight updates that have been completed; an engine starts wit
 from __future__ import annotations
 
 from rltrace.adapters.openrlhf.hooks import HOOKS
-from rltrace.adapters.openrlhf.tables import LABELS, ROLES
+from rltrace.adapters.openrlhf.tables import ROLES
 from rltrace.hooks.hook import Adapter
 
 
@@ -27,5 +27,4 @@ class OpenRLHF(Adapter):
     framework = "openrlhf"
     versions = ">=0.9.1,<0.12"
     hooks = HOOKS
-    labels = LABELS
     roles = ROLES

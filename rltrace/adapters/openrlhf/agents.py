@@ -48,11 +48,6 @@ def verdict_wanted(call: Call) -> None:
     verdicts.judging(call)
 
 
-def no_span(call: Call) -> None:
-    """The stage of a call that has none itself, and makes others be seen."""
-    del call
-
-
 def _watch(
     cls: Any,
     method: str,

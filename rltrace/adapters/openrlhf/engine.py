@@ -12,6 +12,7 @@ from collections import deque
 from typing import Any
 
 from rltrace.adapters.openrlhf.tables import RPC_SECONDS, WORKER_SECONDS
+from rltrace.adapters.table.logged import record_figures
 from rltrace.hooks.hook import Call
 from rltrace.trace.vocabulary import SyncRole, Transport
 
@@ -111,9 +112,4 @@ def worker_loaded(call: Call) -> None:
 
 
 def _count(call: Call, counter: str) -> None:
-    call.recorder.append(
-        "samples",
-        time_ns=call.end_ns,
-        counter=call.recorder.name(counter),
-        value=_spent_ns[counter] / 1e9,
-    )
+    record_figures(call, {counter: _spent_ns[counter] / 1e9})

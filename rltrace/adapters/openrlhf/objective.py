@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from rltrace.adapters.table.stated import are_counts, at
+
 _ENABLED = ("is_correction_enable", "enable_vllm_is_correction")  # 0.10.2; before it
 _FACTORS = (
-    "rollout.batch_size",
-    "rollout.n_samples_per_prompt",
-    "train.max_epochs",
-    "train.batch_size",
+    ("rollout.batch_size", "rollout_batch_size"),
+    ("rollout.n_samples_per_prompt", "n_samples_per_prompt"),
+    ("train.max_epochs", "max_epochs"),
+    ("train.batch_size", "train_batch_size"),
 )
-_FACTORS_BEFORE = ("rollout_batch_size", "n_samples_per_prompt", "max_epochs", "train_batch_size")
 
 
 def stated(args: Any) -> dict[str, Any]:
@@ -27,23 +28,14 @@ def stated(args: Any) -> dict[str, Any]:
 
 
 def _objective(args: Any) -> str:
-    loss = _at(args, "actor.policy_loss_type") or _at(args, "policy_loss_type") or "ppo"
-    flags = _at(args, "algo.advantage") or args
-    level = _at(flags, "is_correction_level")
-    corrects = level not in (None, "off") or any(_at(flags, name) for name in _ENABLED)
+    loss = at(args, "actor.policy_loss_type", "policy_loss_type") or "ppo"
+    flags = at(args, "algo.advantage") or args
+    level = at(flags, "is_correction_level")
+    corrects = level not in (None, "off") or any(at(flags, name) for name in _ENABLED)
     return "decoupled" if corrects and loss == "ppo" else str(loss)
 
 
 def _updates_per_version(args: Any) -> int | None:
     """Optimizer updates of the policy in a step, which one broadcast follows; of a full batch."""
-    names = _FACTORS if _at(args, "train.batch_size") is not None else _FACTORS_BEFORE
-    known = prompts, samples, epochs, batch = tuple(_at(args, name) for name in names)
-    if not all(isinstance(number, int) and number > 0 for number in known):
-        return None
-    return int(prompts * samples // batch * epochs) or None
-
-
-def _at(flags: Any, path: str) -> Any:
-    for name in path.split("."):
-        flags = getattr(flags, name, None)
-    return flags
+    known = prompts, samples, epochs, batch = [at(args, *names) for names in _FACTORS]
+    return int(prompts * samples // batch * epochs) or None if are_counts(*known) else None

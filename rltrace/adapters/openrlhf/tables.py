@@ -1,25 +1,8 @@
-"""OpenRLHF's own words: what it logs, who its actors are.
-
-`LABELS` serves the adapter and the importer: since 0.9.6 OpenRLHF logs these times once a step, in
-seconds, as the controller sees them.
-"""
+"""Who OpenRLHF's actors are, and what they count."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-
-LABELS: Mapping[str, str] = {
-    "timing/generation": "rollout",
-    "timing/make_experience": "other",
-    "timing/ppo_train": "train",
-    "timing/broadcast": "sync",
-    "timing/step_total": "step",
-}
-"""OpenRLHF's timing -> stage. Making experience is the forwards of up to four models (policy,
-reference, critic, reward) and the dispatch of them, in one number: no stage of its own.
-In the asynchronous trainer `timing/broadcast` includes waiting for the lock that generation holds,
-or for engines to pause, and `timing/generation` is of another process and of an earlier time;
-`timing/step_total` is the sum of the four in the synchronous one, wall-clock in the other."""
 
 _TRAINER = "openrlhf.trainer.ppo_trainer"
 _ASYNC = "openrlhf.trainer.ppo_trainer_async"

@@ -1,6 +1,5 @@
 """TRL: GRPO, RLOO, online DPO, and the asynchronous trainers with their rollout process.
 
-    tables.py       TRL's words: what it logs
     hooks.py        which functions are watched, and in which versions they are
     loop.py         steps, micro-batches and what they train on, TRL's own figures
     objective.py    what the arguments say of the objective
@@ -22,7 +21,6 @@ asynchronous trainers.
 from __future__ import annotations
 
 from rltrace.adapters.trl.hooks import HOOKS
-from rltrace.adapters.trl.tables import LABELS
 from rltrace.hooks.hook import Adapter
 
 
@@ -32,4 +30,3 @@ class TRL(Adapter):
     framework = "trl"
     versions = ">=0.28,<1.17"
     hooks = HOOKS
-    labels = LABELS

@@ -13,7 +13,7 @@ from typing import Any
 
 from rltrace.adapters.trl import kept
 from rltrace.adapters.trl.buffer import buffer
-from rltrace.adapters.trl.samples import Sample
+from rltrace.adapters.trl.samples import Sample, ends_of_text, set_row
 from rltrace.hooks.hook import Call
 from rltrace.hooks.identity import identify
 from rltrace.trace.vocabulary import Finish
@@ -63,22 +63,16 @@ def _job(who: str) -> str:
 
 
 def turn_stage(call: Call) -> str:
-    """One call of the engine. In a job with a vLLM server the first rank asks for all."""
-    trainer = call.self
-    if not trainer.model.training:
-        return "eval"
-    return "rollout" if _asks(trainer, trainer.accelerator) else "wait"
+    """One call of the engine."""
+    return engine_stage(call) if call.self.model.training else "eval"
 
 
 def engine_stage(call: Call) -> str:
-    """The same, in TRL's own client of vLLM, for whomever it serves."""
-    return "rollout" if _asks(call.self, call.self.accelerator) else "wait"
-
-
-def _asks(owner: Any, accelerator: Any) -> bool:
+    """The same, for whomever it serves. In a job with a vLLM server the first rank asks for all."""
+    owner = call.self
     mode = getattr(owner, "mode", None) or getattr(owner, "vllm_mode", None)
     uses_server = mode == "server" and getattr(owner, "use_vllm", True)
-    return bool(accelerator.is_main_process or not uses_server)
+    return "wait" if uses_server and not owner.accelerator.is_main_process else "rollout"
 
 
 def turn_ends(call: Call) -> None:
@@ -102,11 +96,12 @@ def ends(call: Call) -> None:
     buffer.made = buffer.shuffled = None
     if call.exception is not None:
         for _, row in rows:
-            _set(row, end_ns=call.end_ns, finish=Finish.ERROR)
+            set_row(row, end_ns=call.end_ns, finish=Finish.ERROR)
         return
     prompts, completions, *rest = call.result
     masks, said = rest[:2] if len(rest) > 1 else (None, rest[0])
-    over, samples = _ends_of_text(trainer), []
+    ends, pad = ends_of_text(trainer)
+    over, samples = {*ends, pad}, []
     for place, (trajectory, row) in enumerate(rows):
         ids = completions[place]
         tokens = len(ids) if masks is None else sum(masks[place])
@@ -114,7 +109,7 @@ def ends(call: Call) -> None:
         complete = len(ids) > 0 and ids[-1] in over
         sample.masked = bool(trainer.mask_truncated_completions) and not complete
         samples.append(sample)
-        _set(
+        set_row(
             row,
             prompt_tokens=sample.prompt_tokens,
             response_tokens=tokens,
@@ -142,19 +137,3 @@ def _times(turns: int, end_ns: int) -> dict[str, int]:
         return {"end_ns": end_ns, "turns": turns}
     between = sum(after[0] - before[1] for before, after in pairwise(made))
     return {"end_ns": made[-1][1], "turns": len(made), "env_ns": between}
-
-
-def _ends_of_text(trainer: Any) -> set[int]:
-    """The tokens after which TRL takes a sample for complete. 0.28 to 1.0 keep them themselves,
-    1.16 knows several."""
-    tokenizer = getattr(trainer, "_tokenizer", None)
-    ends = getattr(trainer, "eos_token_ids", None)
-    if ends is None:
-        ends = [trainer.eos_token_id if tokenizer is None else tokenizer.eos_token_id]
-    pad = trainer.pad_token_id if tokenizer is None else tokenizer.pad_token_id
-    return {*ends, pad}
-
-
-def _set(row: Any, **columns: int) -> None:
-    if row is not None:
-        row.set(**columns)

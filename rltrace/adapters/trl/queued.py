@@ -12,7 +12,7 @@ from typing import Any
 
 from rltrace.adapters.trl.loop import loop
 from rltrace.adapters.trl.rollouts import Ids, lengths
-from rltrace.adapters.trl.samples import Sample
+from rltrace.adapters.trl.samples import Sample, used
 from rltrace.hooks.hook import Call
 from rltrace.trace.vocabulary import Fate
 
@@ -44,21 +44,9 @@ def taken(call: Call) -> None:
     if call.self is not _Queue.buffer or call.exception is not None:
         return
     if _Queue.last is not None:
-        _dropped(call, _Queue.last[1])
+        used(call, _Queue.last[1], Fate.STALE)
     sample = call.result
     _Queue.last = (sample, Sample(_ids.of(sample), *lengths(sample)))
-
-
-def _dropped(call: Call, sample: Sample) -> None:
-    call.recorder.append(
-        "uses",
-        time_ns=call.end_ns,
-        trajectory=sample.id,
-        step=call.recorder.step,
-        version=call.recorder.version,
-        fate=Fate.STALE,
-        tokens=sample.tokens,
-    )
 
 
 def given(call: Call) -> None:

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 from array import array
-from asyncio import CancelledError
 from contextvars import ContextVar
 from itertools import count
 from typing import Any
 
 from rltrace.adapters.sampled import Sampled, runs
+from rltrace.adapters.table.samples import cut_short
 from rltrace.adapters.trl.objective import reward_weights
+from rltrace.adapters.trl.samples import ends_of_text
 from rltrace.adapters.trl.verdicts import write_verdicts
 from rltrace.hooks.hook import Call
 from rltrace.hooks.identity import identify
@@ -77,7 +78,7 @@ def turn_ends(call: Call) -> None:
 
 
 def _finish(loop: Any, ids: list[int]) -> int:
-    ends = getattr(loop, "eos_token_ids", None) or [loop.tokenizer.eos_token_id]
+    ends, _ = ends_of_text(loop)
     if ids and ids[-1] in ends:
         return Finish.STOP
     return Finish.LENGTH if len(ids) >= loop.max_tokens else -1
@@ -114,8 +115,7 @@ def _complete(call: Call, conversation: Conversation) -> None:
         return
     columns = {"end_ns": call.end_ns, "env_ns": conversation.env_ns}
     if call.exception is not None:
-        cancelled = isinstance(call.exception, CancelledError)
-        columns["finish"] = Finish.ABORT if cancelled else Finish.ERROR
+        columns |= cut_short(call.exception)
     else:
         columns |= {"last_version": int(call.self.model_version), "turns": conversation.turns}
         if conversation.finish >= 0:

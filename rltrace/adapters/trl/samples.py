@@ -21,14 +21,25 @@ class Sample:
         self.masked = False
 
 
-def used(call: Call, samples: Any, step: int, version: int) -> None:
-    for sample in samples:
-        call.recorder.append(
-            "uses",
-            time_ns=call.end_ns,
-            trajectory=sample.id,
-            step=step,
-            version=version,
-            fate=Fate.TRUNCATED if sample.masked else Fate.TRAINED,
-            tokens=sample.tokens,
-        )
+def used(call: Call, sample: Sample, fate: Fate) -> None:
+    """A sample has been trained on, or dropped."""
+    recorder = call.recorder
+    known = {"trajectory": sample.id, "fate": fate, "tokens": sample.tokens}
+    call.row("uses", step=recorder.step, version=recorder.version, **known)
+
+
+def ends_of_text(owner: Any) -> tuple[set[int], int | None]:
+    """The tokens after which TRL takes a sample for complete, of which 1.10 knows several, and the
+    one that a shorter sample is filled up with."""
+    names = ("_tokenizer", "processing_class", "tokenizer")
+    found = (getattr(owner, name, None) for name in names)
+    tokenizer: Any = next((one for one in found if one is not None), None)
+    tokenizer = getattr(tokenizer, "tokenizer", tokenizer)  # of a processor
+    ends = getattr(owner, "eos_token_ids", None) or [tokenizer.eos_token_id]
+    return set(ends), getattr(tokenizer, "pad_token_id", None)
+
+
+def set_row(row: Any, **columns: int) -> None:
+    """Completes a sample's row, where there is one."""
+    if row is not None:
+        row.set(**columns)

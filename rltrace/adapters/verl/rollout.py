@@ -6,27 +6,21 @@ variable says to which trajectory they belong, and whether that is one of a vali
 
 from __future__ import annotations
 
-import math
 import sys
 from contextvars import ContextVar
 from typing import Any
 
 from rltrace.adapters.sampled import Sampled, runs
+from rltrace.adapters.table.samples import finish, verdict
+from rltrace.adapters.table.stated import at
 from rltrace.hooks.hook import Call
 from rltrace.hooks.identity import identify
-from rltrace.trace.vocabulary import Finish, Outcome
+from rltrace.trace.vocabulary import Finish
 
 ONE_WORKER = "uid_"
 """How the prompts of fully-async begin: the samples of each of them stay together."""
 
 _MOST_PROMPTS = 1 << 16
-
-_FINISHES = {
-    "stop": Finish.STOP,
-    "length": Finish.LENGTH,
-    "abort": Finish.ABORT,
-    "aborted": Finish.ABORT,
-}
 
 
 class _Rollout:
@@ -135,8 +129,9 @@ def judged(call: Call) -> None:
     if value is None and call.exception is None:
         return
     fields = call.argument("kwargs") or {}
+    times_ns = (call.start_ns, call.end_ns) if call.state else None
     for place in range(len(outputs)):
-        _verdict(call, _output_id(rollout.id, place), fields, value, timed=bool(call.state))
+        _verdict(call, _output_id(rollout.id, place), fields, value, times_ns)
 
 
 def ends(call: Call) -> None:
@@ -157,7 +152,7 @@ def ends_with_score(call: Call) -> None:
     ends(call)
     rollout, value = call.state, getattr(call.result, "reward_score", None)
     if rollout is not None and rollout.id is not None and value is not None:
-        _verdict(call, rollout.id, call.kwargs, value, timed=False)
+        _verdict(call, rollout.id, call.kwargs, value)
 
 
 def judge_stage(call: Call) -> str | None:
@@ -166,13 +161,9 @@ def judge_stage(call: Call) -> str | None:
     user's may call anything, so all of it counts."""
     manager = getattr(call.self, "reward_manager", None)
     known = type(manager).__module__.startswith("verl.")
-    return None if known and not _has_judge(call.self) else "reward"
-
-
-def _has_judge(worker: Any) -> bool:
-    """A reward model with a user's reward function is asked by that function, else by verl."""
-    model = getattr(getattr(worker.config, "reward", None), "reward_model", None)
-    return bool(getattr(model, "enable", False))
+    # A reward model with a user's reward function is asked by that function, else by verl.
+    has_judge = at(call.self, "config.reward.reward_model.enable")
+    return None if known and not has_judge else "reward"
 
 
 def _ends(call: Call, rollout: _Rollout, outputs: list[Any], end_ns: int) -> None:
@@ -185,24 +176,16 @@ def _ends(call: Call, rollout: _Rollout, outputs: list[Any], end_ns: int) -> Non
         if place:  # an agent loop may give several trajectories
             own_id = identify(_output_id(str(rollout.id), place))
             row = call.row("trajectories", trajectory=own_id)
-        columns = _versions(rollout)
-        length = len(output.response_ids)
-        finish = _FINISHES.get(str(rollout.stop))
-        if limit is not None and length >= limit:
-            finish = Finish.LENGTH
-        elif finish is None and rollout.stop == "completed":
-            finish = Finish.STOP
-        if finish is not None:
-            columns["finish"] = finish
-        preempted = int(getattr(output.metrics, "num_preempted", -1))
-        if preempted >= 0:
-            columns["preemptions"] = preempted
+        columns = _versions(rollout) | finish(rollout.stop)
+        if limit is not None and len(output.response_ids) >= limit:
+            columns["finish"] = Finish.LENGTH
         row.set(
             end_ns=end_ns,
             prompt_tokens=len(output.prompt_ids),
             response_tokens=sum(output.response_mask),  # without what tools answered
             turns=output.num_turns,
             env_ns=int(output.metrics.tool_calls * 1e9),
+            preemptions=int(getattr(output.metrics, "num_preempted", -1)),
             logprobs=int(getattr(output, "response_logprobs", None) is not None),
             **_kept(rollout, output),
             **columns,
@@ -219,18 +202,11 @@ def _kept(rollout: _Rollout, output: Any) -> dict[str, int]:
     return {"token_ids": int(rollout.sampled.hold(made))}
 
 
-def _verdict(call: Call, own_id: str, fields: Any, value: Any, timed: bool) -> None:
-    number = math.nan if value is None else float(value)
-    failed = call.exception is not None or value is None  # a NaN is a verdict, and an alarm
-    call.recorder.append(
-        "rewards",
-        start_ns=call.start_ns if timed else call.end_ns,
-        end_ns=call.end_ns,
-        trajectory=identify(own_id),
-        component=call.recorder.name(str(fields.get("data_source", "score"))),
-        value=number,
-        outcome=Outcome.ERROR if failed else Outcome.OK,
-    )
+def _verdict(
+    call: Call, own_id: str, fields: Any, value: Any, times_ns: tuple[int, int] | None = None
+) -> None:
+    number = None if call.exception is not None or value is None else float(value)
+    verdict(call, identify(own_id), fields.get("data_source", "score"), number, times_ns)
 
 
 def _outputs(call: Call) -> list[Any]:
@@ -286,9 +262,6 @@ def _worker_number() -> int | None:
 
 def _response_limit(worker: Any) -> int | None:
     """verl's own criterion of a clipped response: it is as long as responses may be."""
-    config = getattr(worker, "rollout_config", None)
-    if config is None:
-        config = getattr(worker, "config", None)
-        config = getattr(getattr(config, "actor_rollout_ref", None), "rollout", None)
-    limit = getattr(config, "response_length", None)
+    paths = ("rollout_config.response_length", "config.actor_rollout_ref.rollout.response_length")
+    limit = at(worker, *paths)
     return limit if isinstance(limit, int) else None

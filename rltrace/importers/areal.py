@@ -16,7 +16,7 @@ from rltrace.importers import chrome
 from rltrace.importers.fitting import is_real_ns, ns, whole
 from rltrace.importers.frameworks import names_of
 from rltrace.importers.json_text import read_all, read_objects
-from rltrace.importers.log import start_of
+from rltrace.importers.log import begins_with
 from rltrace.importers.placed import PlacedRow, PlacedSpan, Process
 from rltrace.importers.run_writer import ImportedRun, traced_run
 from rltrace.importers.scalars import Scheme
@@ -46,24 +46,13 @@ def read(path: Path) -> ImportedRun:
         if traces:
             return read(traces[0])
         return AREAL(path)
-    kind = _kind(path)
-    if kind == "sessions":
+    if begins_with(path, b'"submit_ts"'):
         return _read_sessions(path, [path])
-    if kind == "events":
+    if begins_with(path, b'"ph"'):
         objects = read_objects(path)
         events = [*objects.objects, *_steps(objects.objects)]
         return chrome.lay_out(path, replace(objects, objects=events), NAMES, "perf tracer")
     return AREAL(path)
-
-
-def _kind(path: Path) -> str:
-    try:
-        start = start_of(path)
-    except OSError:
-        return ""
-    if b'"submit_ts"' in start:
-        return "sessions"
-    return "events" if b'"ph"' in start else ""
 
 
 def _steps(events: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:

@@ -200,6 +200,16 @@ def start_of(path: Path) -> bytes:
         return file.read(_START_BYTES)
 
 
+def begins_with(path: Path, *marks: bytes) -> bool:
+    """Whether a file has all of these in its first bytes; not where it cannot be read: whoever
+    reads all of it says why."""
+    try:
+        start = start_of(path)
+    except OSError:
+        return False
+    return all(mark in start for mark in marks)
+
+
 def is_text(start: bytes) -> bool:
     """Whether a file that begins with these bytes may be one of lines."""
     return b"\0" not in start

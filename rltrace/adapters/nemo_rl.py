@@ -55,22 +55,15 @@ class _Weights:
     version = 0
 
 
-def _begins(call: Call, placement: str) -> None:
-    call.recorder.describe(role="controller", placement=placement)
-    saved = call.argument("grpo_save_state")
-    if isinstance(saved, dict) and "current_step" in saved:
-        call.recorder.step = int(saved["current_step"]) - 1
-
-
-def sync_training_begins(call: Call) -> None:
-    """The driver's loop begins; steps count on from the checkpoint."""
+def training_begins(call: Call) -> None:
+    """The driver's loop begins, in either trainer; steps count on from the checkpoint."""
     shares = at(call.argument("master_config"), "policy.generation.colocated.enabled")
-    _begins(call, _PLACEMENTS.get(shares, ""))
-
-
-def async_training_begins(call: Call) -> None:
-    """As above, of the asynchronous trainer."""
-    _begins(call, "async")
+    is_async = call.function.__name__.startswith("async")
+    placement = "async" if is_async else _PLACEMENTS.get(shares, "")
+    call.recorder.describe(role="controller", placement=placement)
+    step = at(call.argument("grpo_save_state"), "current_step")
+    if step is not None:
+        call.recorder.step = int(step) - 1
 
 
 _PLACEMENTS = {True: "colocated", False: "disaggregated"}
@@ -129,8 +122,8 @@ class NemoRL(TableAdapter):
     versions = ">=0.3,<0.8"
     labels = LABELS
     calls = (
-        Hook(f"{_GRPO}:grpo_train", before=sync_training_begins),
-        Hook(f"{_GRPO}:async_grpo_train", before=async_training_begins, versions=">=0.4"),
+        Hook(f"{_GRPO}:grpo_train", before=training_begins),
+        Hook(f"{_GRPO}:async_grpo_train", before=training_begins, versions=">=0.4"),
         *methods(_ROLLOUTS, "run_multi_turn_rollout run_async_multi_turn_rollout", "rollout"),
         Hook(
             f"{_ROLLOUTS}:run_async_nemo_gym_rollout",

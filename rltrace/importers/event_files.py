@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 
 from rltrace.importers.fitting import ns
-from rltrace.importers.log import Record, is_text
+from rltrace.importers.log import Counted, Record, is_text
 from rltrace.importers.protobuf import fields
 
 MARK = "tfevents"
@@ -42,13 +42,12 @@ def read(path: Path) -> tuple[list[Record], list[str]]:
     record, and what was skipped. Errors: OSError."""
     records: list[Record] = []
     skipped: list[str] = []
-    damaged = first_damaged = 0
+    damaged = Counted()
     try:
         for at, event in _events(path):
             found = None if event is None else _scalars(event)
             if found is None:
-                first_damaged = first_damaged if damaged else at
-                damaged += 1
+                damaged.add(at)
                 continue
             if not found.readings:
                 continue
@@ -61,9 +60,10 @@ def read(path: Path) -> tuple[list[Record], list[str]]:
                 last.not_finite.update(found.not_finite)
     except _Torn as torn:
         skipped.append(f"{path.name} from {torn} on, where it is torn or damaged")
-    if damaged:
-        where = f"the first at byte {first_damaged}" if damaged > 1 else f"at byte {first_damaged}"
-        skipped.append(f"{damaged} damaged record{'s' * (damaged > 1)} of {path.name}, {where}")
+    if damaged.count:
+        several = damaged.count > 1
+        where = f"{'the first ' * several}at byte {damaged.first}"
+        skipped.append(f"{damaged.count} damaged record{'s' * several} of {path.name}, {where}")
     return records, skipped
 
 

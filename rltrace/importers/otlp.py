@@ -15,6 +15,7 @@ from rltrace.importers.run_writer import ImportedRun, traced_run
 from rltrace.trace import vocabulary
 from rltrace.trace.errors import RltraceError, WrongUsage
 from rltrace.trace.schema import TABLES, WIDTH_BYTES, Column
+from rltrace.trace.texts import NONSENSE
 from rltrace.trace.vocabulary import Stage, word
 
 PREFIX = "rltrace."
@@ -49,26 +50,19 @@ def read(path: Path, mapping: Path | None = None) -> ImportedRun:
 
 
 def _own(path: Path, objects: Objects, found: list[_Found]) -> ImportedRun:
-    spans: list[PlacedSpan] = []
-    others: list[PlacedRow] = []
-    frameworks: Counter[str] = Counter()
-    placements: Counter[str] = Counter()
-    damaged = 0
+    rows: list[PlacedSpan | PlacedRow | None] = []
+    senders: list[Attributes] = []  # of those
     for about, span in found:
         try:
-            row = _row(about, span, _attributes(span))
-        except (AttributeError, KeyError, OverflowError, TypeError, ValueError):
-            damaged += 1
+            rows.append(_row(about, span, _attributes(span)))
+            senders.append(about)
+        except NONSENSE:
             continue
-        if isinstance(row, PlacedSpan):
-            spans.append(row)
-        elif row is not None:
-            others.append(row)
-        frameworks.update(str(v) for k, v in about.items() if k == "rltrace.framework")
-        placements.update(str(v) for k, v in about.items() if k == "rltrace.placement")
+    spans = [row for row in rows if isinstance(row, PlacedSpan)]
     if not spans:
         raise WrongUsage(f"what the names in {path} mean has to be said: give a file with --map")
-    ((framework, _),) = frameworks.most_common(1) or (("trace", 0),)
+    framework = _most_said(senders, "framework") or "trace"
+    damaged = len(found) - len(rows)
     return traced_run(
         path,
         framework,
@@ -76,11 +70,16 @@ def _own(path: Path, objects: Objects, found: list[_Found]) -> ImportedRun:
         "OTLP JSON of rltrace",
         spans,
         objects.changed_ns,
-        rows=others,
-        placement=next(iter(placements), ""),
+        rows=[row for row in rows if isinstance(row, PlacedRow)],
+        placement=_most_said(senders, "placement"),
         never_told=("devices",),
         notes=(*objects.notes, *([f"{damaged} spans that are damaged: left out"] * (damaged > 0))),
     )
+
+
+def _most_said(senders: list[Attributes], fact: str) -> str:
+    said = Counter(str(about[PREFIX + fact]) for about in senders if PREFIX + fact in about)
+    return max(said, key=said.__getitem__, default="")
 
 
 def _spans(exports: list[dict[str, Any]]) -> Iterator[_Found]:
@@ -142,8 +141,7 @@ def _row(
     about: Attributes, span: dict[str, Any], attributes: Attributes
 ) -> PlacedSpan | PlacedRow | None:
     """The row that an exported span is of; None for one that is of no table. `about` are the
-    attributes of what sent it. Errors: `ValueError`, `KeyError`, `TypeError`, `AttributeError` or
-    `OverflowError` where it is damaged."""
+    attributes of what sent it. Errors: `NONSENSE` where it is damaged."""
     table = TABLES.get(str(attributes.get(f"{PREFIX}table")))
     if table is None:
         return None

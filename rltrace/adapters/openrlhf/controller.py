@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from rltrace.adapters.openrlhf import objective
 from rltrace.adapters.openrlhf.fates import ATTRIBUTE, tokens_of, used
 from rltrace.adapters.openrlhf.verdicts import number
 from rltrace.adapters.table.samples import verdict
-from rltrace.adapters.table.stated import at
+from rltrace.adapters.table.stated import are_counts, at, not_none
 from rltrace.adapters.table.steps import Loop, step_begins, step_is
 from rltrace.hooks.hook import Call
 from rltrace.trace.vocabulary import Fate, Stage
@@ -36,7 +35,7 @@ def fit_begins(call: Call) -> None:
     recorder.version = max(recorder.version, 0)
     recorder.step = max(recorder.step, int(call.argument("global_step", 0)))
     recorder.describe(placement=_placement(call.self))
-    recorder.describe(**objective.stated(call.self.args))
+    recorder.describe(**stated(call.self.args))
 
 
 def _placement(trainer: Any) -> str:
@@ -142,3 +141,37 @@ def of_samples(experience: Any) -> list[dict[str, float]]:
     names = ("mean_log_ratio", "sum_w", "sum_w_squared")
     rows = zip(*(one.tolist() for one in sums), strict=True)
     return [dict(zip(names, row, strict=True)) for row in rows]
+
+
+# --- what the flags say of the objective
+# OpenRLHF recomputes the log-probs of a batch before it trains, so its clip bounds the learner's
+# own drift and knows nothing of the lag; its correction weighs that loss by the ratio to what vLLM
+# sampled from, within limits. Nothing is dropped for its age.
+
+_ENABLED = ("is_correction_enable", "enable_vllm_is_correction")  # 0.10.2; before it
+_FACTORS = (
+    ("rollout.batch_size", "rollout_batch_size"),
+    ("rollout.n_samples_per_prompt", "n_samples_per_prompt"),
+    ("train.max_epochs", "max_epochs"),
+    ("train.batch_size", "train_batch_size"),
+)
+
+
+def stated(args: Any) -> dict[str, Any]:
+    """The facts that the flags tell; what they do not tell is left out."""
+    updates = _updates_per_version(args)
+    return not_none(objective=_objective(args), drops_stale=False, updates_per_version=updates)
+
+
+def _objective(args: Any) -> str:
+    loss = at(args, "actor.policy_loss_type", "policy_loss_type") or "ppo"
+    flags = at(args, "algo.advantage") or args
+    level = at(flags, "is_correction_level")
+    corrects = level not in (None, "off") or any(at(flags, name) for name in _ENABLED)
+    return "decoupled" if corrects and loss == "ppo" else str(loss)
+
+
+def _updates_per_version(args: Any) -> int | None:
+    """Optimizer updates of the policy in a step, which one broadcast follows; of a full batch."""
+    given = prompts, samples, epochs, batch = [at(args, *names) for names in _FACTORS]
+    return int(prompts * samples // batch * epochs) or None if are_counts(*given) else None

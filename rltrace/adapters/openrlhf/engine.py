@@ -11,7 +11,6 @@ import math
 from collections import deque
 from typing import Any
 
-from rltrace.adapters.openrlhf.tables import RPC_SECONDS, WORKER_SECONDS
 from rltrace.adapters.table.logged import record_figures
 from rltrace.hooks.hook import Call
 from rltrace.trace.vocabulary import SyncRole, Transport
@@ -20,6 +19,15 @@ WHOLE = "rltrace.sync "
 """How the name of what is no tensor, but a whole version, begins (`rltrace.plugins.openrlhf`)."""
 
 _STAGE = f"{WHOLE}stage "
+
+RPC_SECONDS = "weights/rpc_seconds"
+"""Counter of a rollout actor, cumulative, read with each update: the time in which a call that
+brings it one tensor was at work. OpenRLHF makes such a call for each tensor and waits for it, so
+what an update takes beyond `WORKER_SECONDS` is the price of the calls themselves."""
+
+WORKER_SECONDS = "weights/worker_seconds"
+"""Counter of vLLM's worker, likewise: the time in which it received a tensor and loaded it. On a
+GPU that is the host's part, as both are only begun there."""
 
 _LANE = 1  # each call is a task of its own; the span of an update belongs to none of them
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from rltrace.adapters.openrlhf.rollout import TAG
 from rltrace.adapters.table.stated import at
@@ -39,15 +39,12 @@ def used(
     )
 
 
-class _Candidate:
+class _Candidate(NamedTuple):
     """A sample that is generated and may be filtered out, with its group."""
 
-    __slots__ = ("score", "tag", "tokens")
-
-    def __init__(self, tag: tuple[int, int], score: float, tokens: int) -> None:
-        self.tag = tag
-        self.score = score
-        self.tokens = tokens
+    tag: tuple[int, int]
+    score: float
+    tokens: int
 
 
 _filtering: list[list[_Candidate]] = []  # one list while a batch is generated and filtered

@@ -7,6 +7,8 @@ say where a function exists; the tests hold each row to the sources of every ver
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from rltrace.adapters.openrlhf import (
     agents,
     controller,
@@ -157,3 +159,18 @@ _MODELS = (
 )
 
 HOOKS = (*_CONTROLLER, *_SAMPLES, *_ROLLOUT, *_MODELS)
+
+ROLES: Mapping[str, str] = {
+    _SYNC: "controller",
+    f"{_ASYNC}:PPOTrainerAsync": "controller",
+    _LEARNING: "controller",
+    f"{_ASYNC}:GenerateSamplesActor": "generator",
+    f"{_ASYNC}:VLLMLock": "lock",
+    _ENGINE: "rollout",
+    _BEFORE[_ENGINE]: "rollout",
+    f"{_POLICY}:PolicyModelActor": "learner",
+    f"{_CRITIC}:CriticModelActor": "critic",
+    f"{_RAY}.launcher:ReferenceModelActor": "reference",
+    f"{_RAY}.launcher:RewardModelActor": "reward",
+}
+"""Ray actor class -> role."""

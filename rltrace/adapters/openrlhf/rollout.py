@@ -180,9 +180,7 @@ def ends(call: Call) -> None:
 
 def _kept(trajectory: Trajectory, runs: list[list[int]]) -> dict[str, int]:
     """Whether what is trained on are the tokens that vLLM gave, as far as these are known."""
-    if trajectory.sampled.count:
-        return {"token_ids": int(trajectory.sampled.hold(runs))}
     answers = _elsewhere.count - trajectory.before  # since it has begun
-    if not 0 < answers <= _MOST_ELSEWHERE:  # none was seen, or not all are remembered
-        return {}
-    return {"token_ids": int(_elsewhere.hold(runs))}
+    if trajectory.sampled.count or not 0 < answers <= _MOST_ELSEWHERE:  # not all are remembered
+        return trajectory.sampled.column(runs)
+    return _elsewhere.column(runs)

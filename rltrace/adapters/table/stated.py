@@ -17,6 +17,11 @@ def at(config: Any, *paths: str) -> Any:
     return None
 
 
+def not_none(**facts: Any) -> dict[str, Any]:
+    """Those of the facts that are not None."""
+    return {name: value for name, value in facts.items() if value is not None}
+
+
 def are_counts(*values: Any) -> bool:
     """Whether all of them are whole numbers above 0."""
     return all(isinstance(value, int) and value > 0 for value in values)

@@ -19,7 +19,6 @@ Labels = Mapping[str, str]
 that ends in `/` stands for all that begin with it. Any other label is `other`."""
 
 LabelOf = Callable[[Call], str]
-StageOf = Callable[[str], str]
 
 
 def stage_of(labels: Labels, label: str) -> str:

@@ -13,9 +13,8 @@ from typing import Any
 
 from rltrace.adapters.trl import kept
 from rltrace.adapters.trl.buffer import buffer
-from rltrace.adapters.trl.samples import Sample, ends_of_text, set_row
+from rltrace.adapters.trl.samples import begin, ends_of_text, set_row
 from rltrace.hooks.hook import Call
-from rltrace.hooks.identity import identify
 from rltrace.trace.vocabulary import Finish
 
 _next = count().__next__
@@ -37,18 +36,15 @@ def begins(call: Call) -> None:
     prompts = call.argument("prompts")
     number, rank = _next(), int(trainer.accelerator.process_index)
     job, each = _job(recorder.who), max(int(trainer.num_generations), 1)
-    version = int(trainer.state.global_step)
-    call.state = []
-    for place, prompt in enumerate(prompts, rank * len(prompts)):
-        trajectory = identify(f"{recorder.who}/{number}/{place}")
-        row = call.row(
-            "trajectories",
-            trajectory=trajectory,
-            group=identify(f"{job}/{number}/group/{place // each}"),
-            prompt=identify(str(prompt)),
-            first_version=version,
+    call.state = [
+        begin(
+            call,
+            f"{recorder.who}/{number}/{place}",
+            f"{job}/{number}/group/{place // each}",
+            prompt,
         )
-        call.state.append((trajectory, row))
+        for place, prompt in enumerate(prompts, rank * len(prompts))
+    ]
 
 
 def _job(who: str) -> str:
@@ -101,18 +97,17 @@ def ends(call: Call) -> None:
     prompts, completions, *rest = call.result
     masks, said = rest[:2] if len(rest) > 1 else (None, rest[0])
     ends, pad = ends_of_text(trainer)
-    over, samples = {*ends, pad}, []
-    for place, (trajectory, row) in enumerate(rows):
+    over = {*ends, pad}
+    for place, (sample, row) in enumerate(rows):
         ids = completions[place]
-        tokens = len(ids) if masks is None else sum(masks[place])
-        sample = Sample(trajectory, len(prompts[place]), tokens)
+        sample.prompt_tokens = len(prompts[place])
+        sample.tokens = len(ids) if masks is None else sum(masks[place])
         complete = len(ids) > 0 and ids[-1] in over
         sample.masked = bool(trainer.mask_truncated_completions) and not complete
-        samples.append(sample)
         set_row(
             row,
             prompt_tokens=sample.prompt_tokens,
-            response_tokens=tokens,
+            response_tokens=sample.tokens,
             last_version=int(trainer.state.global_step),
             finish=Finish.STOP if complete else Finish.LENGTH,
             logprobs=kept.log_probs(rest),
@@ -120,7 +115,7 @@ def ends(call: Call) -> None:
             **_times(_turns(said[place]), call.end_ns),
         )
         call.recorder.capture(row, prompts[place], ids)
-    buffer.made = samples
+    buffer.made = [sample for sample, _ in rows]
 
 
 def _turns(completion: Any) -> int:

@@ -37,7 +37,7 @@ def turn_given(call: Call) -> None:
     """A turn has come back: `(prompts, samples, ...)` before 1.0, `(samples, log-probs)` since."""
     if _Batch.sampled is not None and not _Batch.own and call.exception is None:
         result = call.result
-        _remember(_Batch.sampled, result[1] if len(result) > 2 else result[0])
+        _Batch.sampled.add(*(result[1] if len(result) > 2 else result[0]))
 
 
 def answered(call: Call) -> None:
@@ -46,14 +46,9 @@ def answered(call: Call) -> None:
         return
     result = call.result
     if isinstance(result, dict):
-        _remember(_Batch.sampled, result["completion_ids"])
+        _Batch.sampled.add(*result["completion_ids"])
     else:
-        _remember(_Batch.sampled, [one.token_ids for each in result for one in each.outputs])
-
-
-def _remember(sampled: Sampled, samples: list[list[int]]) -> None:
-    for ids in samples:
-        sampled.add(ids)
+        _Batch.sampled.add(*(one.token_ids for each in result for one in each.outputs))
 
 
 def columns(ids: list[int], mask: list[int] | None) -> dict[str, int]:
@@ -62,9 +57,7 @@ def columns(ids: list[int], mask: list[int] | None) -> dict[str, int]:
     sampled = _Batch.sampled
     if sampled is None:
         return {"token_ids": 1}
-    if not sampled.count:
-        return {}
-    return {"token_ids": int(sampled.hold([ids] if mask is None else runs(ids, mask)))}
+    return sampled.column([ids] if mask is None else runs(ids, mask))
 
 
 def log_probs(rest: list[Any]) -> int:

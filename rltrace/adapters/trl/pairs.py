@@ -12,9 +12,8 @@ from typing import Any
 
 from rltrace.adapters.table.samples import verdict
 from rltrace.adapters.trl.loop import loop
-from rltrace.adapters.trl.samples import Sample, ends_of_text, set_row
+from rltrace.adapters.trl.samples import Sample, begin, ends_of_text, set_row
 from rltrace.hooks.hook import Call
-from rltrace.hooks.identity import identify
 from rltrace.trace.vocabulary import Finish
 
 _next = count().__next__
@@ -28,21 +27,13 @@ class _Pairs:
 
 def begins(call: Call) -> None:
     """Two samples of each prompt are about to be generated."""
-    trainer, prompts = call.self, call.argument("prompts")
-    number, version = _next(), int(trainer.state.global_step)
-    job = call.recorder.who  # a prompt's samples are of one rank
-    _Pairs.made = []
-    for place in range(2 * len(prompts)):
-        prompt = prompts[place % len(prompts)]
-        sample = Sample(identify(f"{job}/{number}/{place}"), -1, -1)
-        row = call.row(
-            "trajectories",
-            trajectory=sample.id,
-            group=identify(f"{job}/{number}/group/{place % len(prompts)}"),
-            prompt=identify(str(prompt)),
-            first_version=version,
-        )
-        _Pairs.made.append((sample, row))
+    batch = f"{call.recorder.who}/{_next()}"  # a prompt's samples are of one rank
+    prompts = call.argument("prompts")
+    _Pairs.made = [
+        begin(call, f"{batch}/{half + place}", f"{batch}/group/{place}", prompt)
+        for half in (0, len(prompts))
+        for place, prompt in enumerate(prompts)
+    ]
 
 
 def ends(call: Call) -> None:

@@ -196,15 +196,12 @@ def _of_sample(sample: Any, sampled: Sampled) -> dict[str, int]:
     """Columns of a sample. Its text is tokenized anew each turn (since 1.9), and what then differs
     is masked; whatever is not, engines gave, as far as their answers were seen."""
     prompt, response = lengths(sample)
-    columns = {
+    return {
         "trajectory": _ids.of(sample),
         "prompt_tokens": prompt,
         "response_tokens": response,
+        **sampled.column(runs(sample.input_ids, sample.completion_mask)),
     }
-    if sampled.count:
-        made = runs(sample.input_ids, sample.completion_mask)
-        columns["token_ids"] = int(sampled.hold(made))
-    return columns
 
 
 # --- what both ends of the queue make of a sample

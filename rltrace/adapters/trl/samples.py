@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rltrace.hooks.hook import Call
+from rltrace.hooks.identity import identify
 from rltrace.trace.vocabulary import Fate
 
 
@@ -14,11 +15,23 @@ class Sample:
 
     __slots__ = ("id", "masked", "prompt_tokens", "tokens")
 
-    def __init__(self, trajectory: int, prompt_tokens: int, tokens: int) -> None:
+    def __init__(self, trajectory: int, prompt_tokens: int = -1, tokens: int = -1) -> None:
         self.id = trajectory
         self.prompt_tokens = prompt_tokens
         self.tokens = tokens
         self.masked = False
+
+
+def begin(call: Call, trajectory: str, group: str, prompt: object) -> tuple[Sample, Any]:
+    """A sample that a trainer begins to generate, and its row."""
+    sample = Sample(identify(trajectory))
+    return sample, call.row(
+        "trajectories",
+        trajectory=sample.id,
+        group=identify(group),
+        prompt=identify(str(prompt)),
+        first_version=int(call.self.state.global_step),
+    )
 
 
 def used(call: Call, sample: Sample, fate: Fate) -> None:

@@ -66,13 +66,8 @@ def function_ends(call: Call) -> None:
     end_ns = monotonic_ns()
     scoring.times_ns[name] = (start_ns, end_ns)
     error = call.argument("exc_val")
-    if error is not None:
-        _failed(call, name, start_ns, end_ns, error)
-
-
-def _failed(call: Call, name: str, start_ns: int, end_ns: int, error: BaseException) -> None:
     outcome = Outcome.TIMEOUT if isinstance(error, TimeoutError) else Outcome.ERROR
-    for sample in buffer.made or ():
+    for sample in buffer.made or () if error is not None else ():
         verdict(call, sample.id, name, None, (start_ns, end_ns), outcome=outcome)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rltrace.adapters.table.stated import are_counts, at
+from rltrace.adapters.table.stated import are_counts, at, not_none
 from rltrace.hooks.hook import Call
 
 
@@ -29,19 +29,12 @@ def tracked(call: Call) -> None:
 
 def stated(trainer: Any) -> dict[str, Any]:
     """The facts that `trainer`'s configuration tells; what it does not tell is left out."""
-    facts = _of_config(trainer.config)
-    drops = _drops_stale(trainer, trainer.config)
-    if drops is not None:
-        facts["drops_stale"] = drops
-    return facts
+    return _of_config(trainer.config) | not_none(drops_stale=_drops_stale(trainer, trainer.config))
 
 
 def _of_config(config: Any) -> dict[str, Any]:
-    facts: dict[str, Any] = {"objective": _objective(config)}
     updates = _updates_per_version(config)
-    if updates is not None:
-        facts["updates_per_version"] = updates
-    return facts
+    return not_none(objective=_objective(config), updates_per_version=updates)
 
 
 def _objective(config: Any) -> str:

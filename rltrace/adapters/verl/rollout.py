@@ -53,15 +53,9 @@ def begins(call: Call) -> None:
     _current.set(rollout)
     if validate:
         return
-    columns: dict[str, int] = {}
-    if "uid" in fields:
-        columns["group"] = identify(str(fields["uid"]))
-    if fields.get("index") is not None:
-        columns["prompt"] = identify(str(fields["index"]))
-    if fields.get("data_source") is not None:
-        columns["task"] = identify(str(fields["data_source"]))
-    if rollout.id is not None:
-        columns["trajectory"] = identify(rollout.id)
+    known = {"group": "uid", "prompt": "index", "task": "data_source"}
+    ids = {"trajectory": rollout.id} | {column: fields.get(of) for column, of in known.items()}
+    columns = {column: identify(str(own)) for column, own in ids.items() if own is not None}
     rollout.row = call.row("trajectories", **columns)
 
 
@@ -187,19 +181,11 @@ def _ends(call: Call, rollout: _Rollout, outputs: list[Any], end_ns: int) -> Non
             env_ns=int(output.metrics.tool_calls * 1e9),
             preemptions=int(getattr(output.metrics, "num_preempted", -1)),
             logprobs=int(getattr(output, "response_logprobs", None) is not None),
-            **_kept(rollout, output),
+            # A loop may ask servers over an API of its own, where nobody sees what they answer.
+            **rollout.sampled.column(runs(output.response_ids, output.response_mask)),
             **columns,
         )
         call.recorder.capture(row, output.prompt_ids, output.response_ids)
-
-
-def _kept(rollout: _Rollout, output: Any) -> dict[str, int]:
-    """Whether the tokens are those that servers gave; a loop may ask them over an API of its own,
-    where nobody sees what they answer."""
-    if not rollout.sampled.count:
-        return {}
-    made = runs(output.response_ids, output.response_mask)
-    return {"token_ids": int(rollout.sampled.hold(made))}
 
 
 def _verdict(

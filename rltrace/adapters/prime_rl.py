@@ -11,7 +11,7 @@ from typing import Any
 
 from rltrace.adapters.table import TableAdapter
 from rltrace.adapters.table.logged import logged
-from rltrace.adapters.table.rows import formerly
+from rltrace.adapters.table.rows import either, formerly
 from rltrace.adapters.table.steps import step_begins, step_is
 from rltrace.adapters.table.weights import tensor_bytes, weights_moved
 from rltrace.hooks.hook import Call, Hook
@@ -20,11 +20,6 @@ from rltrace.trace.vocabulary import Fate, Stage, SyncRole
 
 _MOST_WAITING = 100_000  # traces that have been generated and not yet trained on
 _waiting: dict[int, Any] = {}  # their rows, by trajectory
-
-
-def episode_stage(call: Call) -> str:
-    """Environments of both kinds run their episodes with the same function."""
-    return "eval" if type(call.self).__name__ == "EvalEnv" else "rollout"
 
 
 def episode_ends(call: Call) -> None:
@@ -91,9 +86,8 @@ class PrimeRL(TableAdapter):
     calls = (
         Hook(
             "prime_rl.orchestrator.envs:Env.run",
-            episode_stage,
-            stages=("rollout", "eval"),
             after=episode_ends,
+            **either(lambda call: type(call.self).__name__ != "EvalEnv", "rollout", "eval"),
         ),
         Hook("prime_rl.orchestrator.utils:episode_staleness", before=episode_used, optional=True),
         Hook(

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from rltrace.adapters import slime
 from rltrace.adapters.table import TableAdapter
-from rltrace.adapters.table.rows import methods
+from rltrace.adapters.table.rows import either, methods
 from rltrace.adapters.table.timers import start_stop
 from rltrace.adapters.table.weights import Sending
-from rltrace.hooks.hook import Call, Hook
+from rltrace.hooks.hook import Hook
 
 LABELS = {**slime.LABELS, "rollout": "", "update_weights": "sync"}
 """Relax's timer -> stage; the metric is `perf/<label>_time`. Samples are seen by call."""
@@ -24,11 +24,6 @@ _WEIGHTS = (
 _TIMER = "relax.utils.timer:Timer"
 
 
-def generation_stage(call: Call) -> str:
-    """Evaluation says that it is one."""
-    return "eval" if call.argument("evaluation") else "rollout"
-
-
 _sending = Sending(lambda call: call.self.weight_version)
 
 
@@ -38,7 +33,10 @@ class Relax(TableAdapter):
     framework = "relax.engine"  # others are called relax too
     labels = LABELS
     calls = (
-        Hook(f"{_SAMPLES}:generate", generation_stage, stages=("rollout", "eval")),
+        Hook(
+            f"{_SAMPLES}:generate",
+            **either(lambda call: not call.argument("evaluation"), "rollout", "eval"),
+        ),
         Hook(f"{_SAMPLES}:generate_and_rm", before=slime.sample_begins, after=slime.sample_ends),
         *methods("relax.engine.rewards", "async_rm batched_async_rm", "reward"),
         _sending.update_row(f"{_WEIGHTS}.update_weights"),

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from rltrace.adapters.table import TableAdapter
 from rltrace.adapters.table.logged import logged
-from rltrace.adapters.table.rows import formerly, methods
+from rltrace.adapters.table.rows import either, formerly, methods
 from rltrace.adapters.table.steps import step_is
 from rltrace.adapters.table.timers import timed_block
 from rltrace.adapters.table.weights import Sending, tensor_bytes
@@ -59,11 +59,6 @@ def worker_made(call: Call) -> None:
         call.recorder.describe(rank=int(call.self._rank), **known)
 
 
-def waits(call: Call) -> str | None:
-    """Whether the call comes back when it is done, or at once with something to wait for."""
-    return None if call.argument("async_op") else "wait"
-
-
 def one_passed(call: Call) -> None:
     if call.span is not None and call.exception is None:
         call.span.set(items=1)
@@ -93,7 +88,13 @@ class RLinf(TableAdapter):
     labels = LABELS
     calls = (
         Hook("rlinf.scheduler.worker.worker:Worker.__init__", after=worker_made),
-        *methods(_CHANNEL, "put get", waits, after=one_passed, stages=("wait",)),
+        # Or they come back at once, with something to wait for.
+        *methods(
+            _CHANNEL,
+            "put get",
+            after=one_passed,
+            **either(lambda call: not call.argument("async_op"), "wait"),
+        ),
         Hook("rlinf.runners.reasoning_runner:ReasoningRunner._sync_weights", before=weights_begin),
         Hook(f"{_ROLLOUT}.sglang.sglang_worker:SGLangWorker._async_generate_group", "rollout"),
         Hook(f"{_ROLLOUT}.vllm.vllm_worker:VLLMWorker._async_generate_group", "rollout"),

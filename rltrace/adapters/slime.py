@@ -11,7 +11,7 @@ from typing import Any
 
 from rltrace.adapters.table import TableAdapter
 from rltrace.adapters.table.logged import logged
-from rltrace.adapters.table.rows import formerly, methods
+from rltrace.adapters.table.rows import either, formerly, methods
 from rltrace.adapters.table.samples import finish
 from rltrace.adapters.table.stated import at
 from rltrace.adapters.table.steps import step_begins
@@ -69,11 +69,6 @@ def evaluation_ends(call: Call) -> None:
     _Evaluation.on = False
 
 
-def generation_stage(call: Call) -> str:
-    """Evaluation uses the same function."""
-    return "eval" if _Evaluation.on else "rollout"
-
-
 def sample_begins(call: Call) -> None:
     sample = call.argument("sample")
     if not call.argument("evaluation") and not isinstance(sample, list):
@@ -124,7 +119,7 @@ class Slime(TableAdapter):
     calls = (
         Hook(f"{_MANAGER}.generate", before=rollout_begins),
         Hook(f"{_MANAGER}.eval", "eval", before=evaluation_begins, after=evaluation_ends),
-        Hook(f"{_SAMPLES}:generate", generation_stage, stages=("rollout", "eval")),
+        Hook(f"{_SAMPLES}:generate", **either(lambda _: not _Evaluation.on, "rollout", "eval")),
         Hook(f"{_SAMPLES}:generate_and_rm", before=sample_begins, after=sample_ends),
         *methods("slime.rollout.rm_hub", "async_rm batched_async_rm", "reward"),
         _sending.update_row(f"{_ACTOR}.update_weights"),

@@ -18,6 +18,7 @@ from itertools import repeat
 from typing import Any
 
 from rltrace.adapters.table import TableAdapter
+from rltrace.adapters.table.rows import either
 from rltrace.adapters.table.weights import tensor_bytes
 from rltrace.hooks.hook import Call, Hook
 
@@ -35,14 +36,14 @@ _looked_up_ns: dict[_Key, tuple[int, int]] = {}  # put and looked up by key: to 
 _asked_for: set[_Key] = set()  # those that still lie there, and may get more fields
 
 
-def waits(call: Call) -> str | None:
+def is_alone(call: Call) -> bool:
     """verl's own adapter shows the stages that these calls are a part of."""
-    return None if "verl" in sys.modules else "wait"
+    return "verl" not in sys.modules
 
 
-def waits_for_samples(call: Call) -> str | None:
+def waits_for_samples(call: Call) -> bool:
     """Asking for samples that are ready, which the controller may make wait."""
-    return waits(call) if call.argument("mode", "fetch") == "fetch" else None
+    return is_alone(call) and call.argument("mode", "fetch") == "fetch"
 
 
 def put(call: Call) -> None:
@@ -170,20 +171,13 @@ class TransferQueue(TableAdapter):
     versions = ">=0.1.11,<0.2"
     is_part = True
     calls = (
-        Hook(f"{_CLIENT}.async_put", waits, name="TransferQueue put", after=put, stages=("wait",)),
-        Hook(
-            f"{_CLIENT}.async_get_data",
-            waits,
-            name="TransferQueue get",
-            after=got,
-            stages=("wait",),
-        ),
-        Hook(
-            f"{_CLIENT}.async_get_meta",
-            waits_for_samples,
-            name="TransferQueue ready",
-            after=asked,
-            stages=("wait",),
+        *(
+            Hook(f"{_CLIENT}.{method}", name=name, after=reader, **either(waits, "wait"))
+            for method, name, reader, waits in (
+                ("async_put", "TransferQueue put", put, is_alone),
+                ("async_get_data", "TransferQueue get", got, is_alone),
+                ("async_get_meta", "TransferQueue ready", asked, waits_for_samples),
+            )
         ),
         Hook(f"{_CONTROLLER}.update_production_status", after=arrived),
         Hook(f"{_CONTROLLER}.get_metadata", after=handed_out),

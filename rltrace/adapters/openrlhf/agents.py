@@ -48,13 +48,7 @@ def verdict_wanted(call: Call) -> None:
     verdicts.judging(call)
 
 
-def _watch(
-    cls: Any,
-    method: str,
-    stage: str | None,
-    before: Reader | None = None,
-    after: Reader | None = None,
-) -> None:
+def _watch(cls: Any, method: str, stage: str | None, **readers: Reader) -> None:
     """Hooks the method where the user's class, or one that it inherits from, defines it."""
     owner = next((base for base in cls.__mro__ if method in vars(base)), None)
     if owner is None or owner.__module__ == OWN or (owner, method) in _watched:
@@ -62,4 +56,4 @@ def _watch(
     _watched.add((owner, method))
     name = f"{owner.__name__}.{method}"
     target = f"{owner.__module__}:{name}"
-    Patch(owner, method, Observer(Hook(target, stage, name=name, before=before, after=after)))
+    Patch(owner, method, Observer(Hook(target, stage, name=name, **readers)))

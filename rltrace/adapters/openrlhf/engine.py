@@ -12,6 +12,7 @@ from collections import deque
 from typing import Any
 
 from rltrace.adapters.table.logged import record_figures
+from rltrace.adapters.table.weights import weights_moved
 from rltrace.hooks.hook import Call
 from rltrace.trace.vocabulary import SyncRole, Transport
 
@@ -91,33 +92,23 @@ def tensor_loaded(call: Call) -> None:
     if call.exception is not None or not call.argument("empty_cache"):
         return
     _update.clear()
-    version = call.recorder.version = max(call.recorder.version, 0) + 1
+    version = max(call.recorder.version, 0) + 1
     _done.append((call.end_ns, version))
     update.span.set(bytes=update.bytes, items=update.tensors, version=version)
-    columns = {"bytes": update.bytes, "buckets": update.tensors}
+    columns = {"buckets": update.tensors, "start_ns": update.start_ns}
+    columns["stall_ns"] = call.end_ns - update.start_ns
     if str(call.argument("name")).startswith(WHOLE):
         columns |= {"wire_bytes": update.bytes, "transport": Transport.SHARED_MEMORY}
     elif call.argument("ipc_handles") is None:
         columns["wire_bytes"] = update.bytes
     else:
         columns["transport"] = Transport.CUDA_IPC
-    call.row(
-        "syncs",
-        start_ns=update.start_ns,
-        role=SyncRole.SINK,
-        version=version,
-        stall_ns=call.end_ns - update.start_ns,
-        **columns,
-    )
-    _count(call, RPC_SECONDS)
+    weights_moved(call, SyncRole.SINK, version, update.bytes, **columns)
+    record_figures(call, {RPC_SECONDS: _spent_ns[RPC_SECONDS] / 1e9})
 
 
 def worker_loaded(call: Call) -> None:
     """vLLM's worker has taken one tensor: the time in which one was received and loaded at all."""
     _spent_ns[WORKER_SECONDS] += call.end_ns - call.start_ns
     if call.argument("empty_cache"):
-        _count(call, WORKER_SECONDS)
-
-
-def _count(call: Call, counter: str) -> None:
-    record_figures(call, {counter: _spent_ns[counter] / 1e9})
+        record_figures(call, {WORKER_SECONDS: _spent_ns[WORKER_SECONDS] / 1e9})

@@ -19,7 +19,7 @@ from rltrace.adapters.openrlhf import (
     verdicts,
 )
 from rltrace.adapters.table.logged import logged
-from rltrace.adapters.table.rows import formerly, in_versions, methods
+from rltrace.adapters.table.rows import either, formerly, in_versions, methods
 from rltrace.hooks.hook import Hook
 
 _BASE = "openrlhf.trainer.ppo_trainer:BasePPOTrainer"
@@ -125,9 +125,8 @@ _MODELS = (
     *(
         Hook(
             f"{actor}.execute_batch",
-            training.forward(stage),
             before=training.batch_given,
-            stages=(stage,),
+            **either(training.is_forward, stage),
         )
         for actor, stage in (
             (f"{_POLICY}:PolicyModelActor", "logprob"),

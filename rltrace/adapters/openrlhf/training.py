@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from rltrace.adapters.table.stated import at
@@ -17,14 +16,10 @@ def placed(call: Call) -> None:
     call.recorder.describe(rank=int(call.argument("rank")))
 
 
-def forward(stage: str) -> Callable[[Call], str | None]:
-    """The stage of `execute_batch(method_name, ...)`, through which a model's actor is also given
-    what it will train on."""
-
-    def of(call: Call) -> str | None:
-        return stage if call.argument("method_name") == "forward" else None
-
-    return of
+def is_forward(call: Call) -> bool:
+    """Through `execute_batch(method_name, ...)` a model's actor is also given what it will train
+    on."""
+    return bool(call.argument("method_name") == "forward")
 
 
 def batch_given(call: Call) -> None:

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from rltrace.hooks.hook import Hook
+from rltrace.hooks.hook import Call, Hook
+
+
+def either(
+    test: Callable[[Call], object], stage: str, otherwise: str | None = None
+) -> dict[str, Any]:
+    """The `stage` and `stages` of a row whose calls are of one stage where the test holds, and of
+    another, or of none, where it does not."""
+
+    def of(call: Call) -> str | None:
+        return stage if test(call) else otherwise
+
+    return {"stage": of, "stages": (stage,) if otherwise is None else (stage, otherwise)}
 
 
 def methods(owner: str, names: str, *stage: Any, **more: Any) -> tuple[Hook, ...]:

@@ -6,7 +6,7 @@ TRL inherits from transformers and accelerate is hooked there, once for all of i
 
 from __future__ import annotations
 
-from rltrace.adapters.table.rows import formerly, in_versions, methods
+from rltrace.adapters.table.rows import either, formerly, in_versions, methods
 from rltrace.adapters.trl import (
     buffer,
     generation,
@@ -70,10 +70,9 @@ _TRAINERS = tuple(
         ),
         Hook(
             f"{trainer}._calculate_rewards",
-            loop.unless_evaluating("reward"),
-            stages=("reward", "eval"),
             before=verdicts.judging,
             after=verdicts.all_asked,
+            **either(loop.trains, "reward", "eval"),
         ),
         Hook(f"{trainer}._generate_and_score_completions", after=verdicts.judged),
         Hook(
@@ -88,11 +87,7 @@ _TRAINERS = tuple(
 )
 
 _FUNCTIONS = (
-    Hook(
-        f"{_GRPO}:GRPOTrainer._tool_call_loop",
-        loop.unless_evaluating("env"),
-        stages=("env", "eval"),
-    ),
+    Hook(f"{_GRPO}:GRPOTrainer._tool_call_loop", **either(loop.trains, "env", "eval")),
     Hook(f"{_PROFILED}.__enter__", before=verdicts.function_begins, stages=("reward",)),
     Hook(f"{_PROFILED}.__exit__", before=verdicts.function_ends),
 )
@@ -125,7 +120,8 @@ _ONLINE_DPO = (
         after=pairs.ends,
     ),
     Hook(f"{_PAIRS}._calculate_rewards_from_functions", "reward", after=pairs.judged),
-    Hook(f"{_PAIRS}._forward", pairs.forward, stages=("reference",)),
+    # The policy's forward belongs to training; the other one is the reference.
+    Hook(f"{_PAIRS}._forward", **either(passes.without_gradients, "reference")),
     Hook(f"{_PAIRS}._move_model_to_vllm", "sync", before=weights.begins, after=weights.ends),
     Hook(f"{_PAIRS}.training_step", "train", after=loop.micro_ends),
     Hook(f"{_PAIRS}._maybe_log_save_evaluate", "other", after=loop.loop.step_did_more),

@@ -7,8 +7,6 @@ for the next. One process keeps the time of a job with several ranks: the first.
 
 from __future__ import annotations
 
-from typing import Any
-
 from rltrace.adapters.table.logged import record_figures
 from rltrace.adapters.table.steps import Loop
 from rltrace.adapters.table.weights import parameter_count
@@ -75,10 +73,6 @@ def logged(call: Call) -> None:
         record_figures(call, call.argument("logs") or {})
 
 
-def unless_evaluating(stage: str) -> Any:
-    """The stage of a trainer's method, `eval` while the model is evaluated."""
-
-    def of(call: Call) -> str:
-        return stage if call.self.model.training else "eval"
-
-    return of
+def trains(call: Call) -> bool:
+    """Whether a trainer's method is called for training, and not to evaluate the model."""
+    return bool(call.self.model.training)

@@ -6,7 +6,6 @@ knows on the host where it hands them to reward functions; with a judge (before 
 
 from __future__ import annotations
 
-import sys
 from itertools import count
 from typing import Any
 
@@ -101,9 +100,3 @@ def _component(trainer: Any) -> str:
     if len(functions) == 1:
         return str(getattr(functions[0], "__name__", type(functions[0]).__name__))
     return f"sum of {len(functions)} functions"
-
-
-def forward(call: Call) -> str | None:
-    """The policy's forward belongs to training; the other one is the reference."""
-    del call
-    return None if sys.modules["torch"].is_grad_enabled() else "reference"

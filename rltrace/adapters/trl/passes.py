@@ -24,11 +24,16 @@ def adapter_back(call: Call) -> None:
     _Adapter.is_reference = False
 
 
+def without_gradients(call: Call) -> bool:
+    del call
+    return not sys.modules["torch"].is_grad_enabled()
+
+
 def log_probs(call: Call) -> str | None:
     """TRL has one function for all log-probs. With gradients it is the forward of training, which
     has a span already."""
     trainer = call.self
-    if sys.modules["torch"].is_grad_enabled():
+    if not without_gradients(call):
         return None
     if not trainer.model.training:
         return "eval"

@@ -7,7 +7,7 @@ each row to the sources of every version.
 from __future__ import annotations
 
 from rltrace.adapters.table.logged import logged
-from rltrace.adapters.table.rows import in_versions, methods
+from rltrace.adapters.table.rows import either, in_versions, methods
 from rltrace.adapters.verl import controller, fates, learner, objective, rollout, weights
 from rltrace.hooks.hook import Hook
 
@@ -104,11 +104,10 @@ _ROLLOUT = (
     *(
         Hook(
             f"{client}.generate",
-            rollout.request_stage,
             before=rollout.asking,
             after=rollout.requested,
-            stages=("rollout", "eval"),
             versions=versions,
+            **either(rollout.trains, "rollout", "eval"),
         )
         for client, versions in ((_CLIENT, ">=0.8"), (_CLIENT_BEFORE, "<0.8"))
     ),
@@ -147,8 +146,7 @@ _REWARD = (
         ),
         Hook(
             "verl.experimental.reward_loop.reward_loop:RewardLoopWorker.compute_score",
-            rollout.judge_stage,
-            stages=("reward",),
+            **either(rollout.judges, "reward"),
         ),
     ),
     *in_versions(
@@ -168,15 +166,13 @@ _TRAINING_WORKERS = (
         Hook(f"{_POLICY}.update_actor", "train", before=learner.batch_given),
         Hook(
             f"{_TRAINING}.infer_batch",
-            learner.critic_forward,
-            stages=("value",),
             before=learner.batch_given,
+            **either(learner.is_critic, "value"),
         ),
         Hook(
             f"{_TRAINING}.train_mini_batch",
-            learner.critic_train,
-            stages=("train",),
             before=learner.batch_given,
+            **either(learner.is_critic, "train"),
         ),
     ),
 )
@@ -186,9 +182,8 @@ _WEIGHTS = (
         ">=0.7",
         Hook(
             f"{_CHECKPOINT}:CheckpointEngineManager.update_weights",
-            weights.update_stage,
             after=weights.weights_updated,
-            stages=("sync", "wait"),
+            **either(weights.is_more_than_waiting, "sync", "wait"),
             dose="",  # the workers that it waits for are delayed
         ),
         *methods(

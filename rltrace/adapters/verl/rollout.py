@@ -59,11 +59,11 @@ def begins(call: Call) -> None:
     rollout.row = call.row("trajectories", **columns)
 
 
-def request_stage(call: Call) -> str:
+def trains(call: Call) -> bool:
     """Requests of a validation are no rollout."""
     del call
     rollout = _current.get()
-    return "eval" if rollout is not None and rollout.validate else "rollout"
+    return rollout is None or not rollout.validate
 
 
 def asking(call: Call) -> None:
@@ -149,7 +149,7 @@ def ends_with_score(call: Call) -> None:
         _verdict(call, rollout.id, call.kwargs, value)
 
 
-def judge_stage(call: Call) -> str | None:
+def judges(call: Call) -> bool:
     """A reward worker's call around the reward function, which is hooked itself: what verl's own
     managers spend beside it (decoding, queueing for a thread) is no verifier. A manager of the
     user's may call anything, so all of it counts."""
@@ -157,7 +157,7 @@ def judge_stage(call: Call) -> str | None:
     known = type(manager).__module__.startswith("verl.")
     # A reward model with a user's reward function is asked by that function, else by verl.
     has_judge = at(call.self, "config.reward.reward_model.enable")
-    return None if known and not has_judge else "reward"
+    return bool(has_judge) or not known
 
 
 def _ends(call: Call, rollout: _Rollout, outputs: list[Any], end_ns: int) -> None:

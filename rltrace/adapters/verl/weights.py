@@ -64,10 +64,10 @@ def weights_taken(call: Call) -> None:
     weights_moved(call, SyncRole.SINK, call.argument("global_steps"), taken, **columns)
 
 
-def update_stage(call: Call) -> str:
+def is_more_than_waiting(call: Call) -> bool:
     """The colocated engine only has the driver wait for its workers; the others have it abort
     requests, set process groups up and resume, which is part of the update."""
-    return "wait" if getattr(call.self, "backend", "") == "naive" else "sync"
+    return getattr(call.self, "backend", "") != "naive"
 
 
 def weights_updated(call: Call) -> None:

@@ -3,11 +3,9 @@
     hooks.py        which functions are watched, and in which versions they are
     loop.py         steps, micro-batches and what they train on, TRL's own figures
     objective.py    what the arguments say of the objective
-    generation.py   samples that the trainer generates itself
-    kept.py         whether their tokens are those that were sampled
+    generation.py   samples that the trainer generates itself, whether their tokens are the sampled
     buffer.py       which of them a micro-batch has, however often they are reused
     verdicts.py     rewards, function by function
-    passes.py       forward passes: reference and old log-probs
     pairs.py        online DPO, which does all of that in its training step
     weights.py      weights on their way to vLLM
     rollouts.py     samples in the rollout process of an asynchronous trainer

@@ -11,7 +11,7 @@ import os
 from itertools import count, pairwise
 from typing import Any
 
-from rltrace.adapters.trl import kept
+from rltrace.adapters.sampled import Sampled, runs
 from rltrace.adapters.trl.buffer import buffer
 from rltrace.adapters.trl.samples import begin, ends_of_text, set_row
 from rltrace.hooks.hook import Call
@@ -20,19 +20,23 @@ from rltrace.trace.vocabulary import Finish
 _next = count().__next__
 
 
-class _Generating:
-    """The batch that is being generated: when each turn began and ended."""
+class _Batch:
+    """The batch that is being generated."""
 
-    turns_ns: list[tuple[int, int]] = []  # noqa: RUF012
+    turns_ns: list[tuple[int, int]] = []  # noqa: RUF012  # when each began and ended
+    own = False  # whether a function of the user's generates in place of TRL
+    sampled: Sampled | None = None  # what engines gave; None where nobody need look
 
 
 def begins(call: Call) -> None:
     """A batch of prompts is about to be generated for: `_generate(prompts)`, on every rank."""
     trainer, recorder = call.self, call.recorder
-    _Generating.turns_ns = []
-    kept.batch_begins(trainer)
+    tools = getattr(trainer, "tools", None)
+    _Batch.turns_ns, _Batch.own, _Batch.sampled = [], _own_function(trainer), None
     if not trainer.model.training:
         return
+    if tools or _Batch.own:
+        _Batch.sampled = Sampled()
     prompts = call.argument("prompts")
     number, rank = _next(), int(trainer.accelerator.process_index)
     job, each = _job(recorder.who), max(int(trainer.num_generations), 1)
@@ -72,15 +76,22 @@ def engine_stage(call: Call) -> str:
 
 
 def turn_ends(call: Call) -> None:
-    _Generating.turns_ns.append((call.start_ns, call.end_ns))
-    kept.turn_given(call)
+    """It has come back: `(prompts, samples, ...)` before 1.0, `(samples, log-probs)` since."""
+    _Batch.turns_ns.append((call.start_ns, call.end_ns))
+    if _Batch.sampled is not None and not _Batch.own and call.exception is None:
+        result = call.result
+        _Batch.sampled.add(*(result[1] if len(result) > 2 else result[0]))
 
 
 def own_rollout(call: Call) -> str | None:
     """A function of the user's may generate in place of TRL."""
-    if not kept.own_function(call.self):
+    if not _own_function(call.self):
         return None
     return "rollout" if call.self.model.training else "eval"
+
+
+def _own_function(trainer: Any) -> bool:
+    return getattr(trainer, "rollout_func", None) is not None
 
 
 def ends(call: Call) -> None:
@@ -110,8 +121,8 @@ def ends(call: Call) -> None:
             response_tokens=sample.tokens,
             last_version=int(trainer.state.global_step),
             finish=Finish.STOP if complete else Finish.LENGTH,
-            logprobs=kept.log_probs(rest),
-            **kept.columns(ids, masks and masks[place]),
+            logprobs=_log_probs(rest),
+            **_kept(ids, masks and masks[place]),
             **_times(_turns(said[place]), call.end_ns),
         )
         call.recorder.capture(row, prompts[place], ids)
@@ -127,8 +138,42 @@ def _turns(completion: Any) -> int:
 
 def _times(turns: int, end_ns: int) -> dict[str, int]:
     """When the last of a sample's turns came back, and what lay between them: tools."""
-    made = _Generating.turns_ns[:turns]
+    made = _Batch.turns_ns[:turns]
     if not made:  # by a function of the user's
         return {"end_ns": end_ns, "turns": turns}
     between = sum(after[0] - before[1] for before, after in pairwise(made))
     return {"end_ns": made[-1][1], "turns": len(made), "env_ns": between}
+
+
+# --- whether the tokens of a sample are those that were sampled
+# Without tools and without a function of the user's they plainly are. Before 1.0 a turn's text is
+# tokenized anew once tools have answered; up to then and shortly after, what tools say counts as
+# sampled where the whole gets longer than the engine takes; a function of the user's may give
+# anything.
+
+
+def answered(call: Call) -> None:
+    """TRL's client, or vLLM in this process, has answered a function of the user's."""
+    if _Batch.sampled is None or not _Batch.own or call.exception is not None:
+        return
+    result = call.result
+    if isinstance(result, dict):
+        _Batch.sampled.add(*result["completion_ids"])
+    else:
+        _Batch.sampled.add(*(one.token_ids for each in result for one in each.outputs))
+
+
+def _kept(ids: list[int], mask: list[int] | None) -> dict[str, int]:
+    """What is known of a sample: nothing where a function of the user's has it from an engine that
+    nobody watches."""
+    sampled = _Batch.sampled
+    if sampled is None:
+        return {"token_ids": 1}
+    return sampled.column([ids] if mask is None else runs(ids, mask))
+
+
+def _log_probs(rest: list[Any]) -> int:
+    """Whether log-probs came with the samples, told from what a batch gives behind prompts and
+    samples: GRPO gives a list or None, before 1.9 behind a number of tokens; RLOO gives none."""
+    found = (each for each in rest[2:4] if each is None or isinstance(each, list))
+    return int(next(found, None) is not None)

@@ -10,10 +10,8 @@ from rltrace.adapters.table.rows import either, formerly, in_versions, methods
 from rltrace.adapters.trl import (
     buffer,
     generation,
-    kept,
     loop,
     pairs,
-    passes,
     queued,
     rollouts,
     verdicts,
@@ -77,11 +75,11 @@ _TRAINERS = tuple(
         Hook(f"{trainer}._generate_and_score_completions", after=verdicts.judged),
         Hook(
             f"{trainer}._get_per_token_logps_and_entropies",
-            passes.log_probs,
+            buffer.log_probs,
             stages=("reference", "logprob", "eval"),
-            before=passes.batch_seen,
+            before=buffer.batch_seen,
         ),
-        Hook(f"{module}:use_adapter", before=passes.adapter_changed, after=passes.adapter_back),
+        Hook(f"{module}:use_adapter", before=buffer.adapter_changed, after=buffer.adapter_back),
         Hook(f"{trainer}.compute_loss", "train"),
     )
 )
@@ -105,8 +103,8 @@ _ENGINE = (
         after=weights.ends,
     ),
     Hook(f"{_GENERATION}.vllm_client:VLLMClient.update_named_param", before=weights.tensor_sent),
-    *methods(f"{_GENERATION}.vllm_client:VLLMClient", "generate chat", after=kept.answered),
-    *methods("vllm.entrypoints.llm:LLM", "generate chat", after=kept.answered, optional=True),
+    *methods(f"{_GENERATION}.vllm_client:VLLMClient", "generate chat", after=generation.answered),
+    *methods("vllm.entrypoints.llm:LLM", "generate chat", after=generation.answered, optional=True),
     *methods("vllm.entrypoints.llm:LLM", "sleep wake_up", "switch", optional=True),
 )
 
@@ -121,7 +119,7 @@ _ONLINE_DPO = (
     ),
     Hook(f"{_PAIRS}._calculate_rewards_from_functions", "reward", after=pairs.judged),
     # The policy's forward belongs to training; the other one is the reference.
-    Hook(f"{_PAIRS}._forward", **either(passes.without_gradients, "reference")),
+    Hook(f"{_PAIRS}._forward", **either(buffer.without_gradients, "reference")),
     Hook(f"{_PAIRS}._move_model_to_vllm", "sync", before=weights.begins, after=weights.ends),
     Hook(f"{_PAIRS}.training_step", "train", after=loop.micro_ends),
     Hook(f"{_PAIRS}._maybe_log_save_evaluate", "other", after=loop.loop.step_did_more),

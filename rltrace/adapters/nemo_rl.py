@@ -13,7 +13,7 @@ from rltrace.adapters.table.rows import methods
 from rltrace.adapters.table.stated import at
 from rltrace.adapters.table.steps import step_is
 from rltrace.adapters.table.timers import start_stop
-from rltrace.adapters.table.weights import shape_bytes, weights_moved
+from rltrace.adapters.table.weights import shape_bytes, version_is, weights_moved
 from rltrace.hooks.hook import Call, Hook
 from rltrace.trace.vocabulary import Finish, SyncRole
 
@@ -100,11 +100,6 @@ def sample_ends(call: Call) -> None:
     call.state.set(end_ns=call.end_ns, finish=finish, **columns)
 
 
-def batch_taken(call: Call) -> None:
-    """The learner asks the buffer: what it generates for is its own version."""
-    call.recorder.version = int(call.argument("current_weight_version"))
-
-
 _figures = logged("metrics", "prefix")
 
 
@@ -139,7 +134,7 @@ class NemoRL(TableAdapter):
         Hook(f"{_GRPO}:refit_policy_generation", "sync", after=refitted),
         Hook(
             "nemo_rl.algorithms.async_utils.replay_buffer:ReplayBufferImpl.sample",
-            before=batch_taken,
+            before=version_is("current_weight_version"),
             alternates=("nemo_rl.algorithms.async_utils:ReplayBuffer.sample",),
             versions=">=0.4",
         ),

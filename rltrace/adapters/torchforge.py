@@ -9,6 +9,7 @@ from __future__ import annotations
 from rltrace.adapters.table import TableAdapter
 from rltrace.adapters.table.logged import record_figures
 from rltrace.adapters.table.timers import laps
+from rltrace.adapters.table.weights import version_is
 from rltrace.hooks.hook import Call, Hook
 
 _ROLLOUTS = "main_perf/continuous_rollouts"
@@ -34,20 +35,17 @@ def metric_recorded(call: Call) -> None:
     record_figures(call, {call.argument("key"): call.argument("value")})
 
 
-def buffer_swept(call: Call) -> None:
-    """The buffer is told which version trains: it drops what is too old for it."""
-    version = call.argument("curr_policy_version")
-    if version is not None:
-        call.recorder.version = int(version)
-
-
 class Torchforge(TableAdapter):
     """The adapter for torchforge."""
 
     framework = "forge.observability"  # others are called forge too
     labels = LABELS
     calls = (
-        Hook("forge.actors.replay_buffer:ReplayBuffer._evict", before=buffer_swept),
+        # The buffer is told which version trains: it drops what is too old for it.
+        Hook(
+            "forge.actors.replay_buffer:ReplayBuffer._evict",
+            before=version_is("curr_policy_version"),
+        ),
         Hook(
             "forge.actors.trainer.titan:TitanTrainer.forward_backward",
             "train",

@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 
 from rltrace.importers.fitting import ns
-from rltrace.importers.log import Counted, Record, is_text
+from rltrace.importers.log import Counted, Record, Torn, is_text
 from rltrace.importers.protobuf import fields
 
 MARK = "tfevents"
@@ -26,10 +26,6 @@ _VALUE = 1  # of Summary
 _TAG, _SIMPLE_VALUE = 1, 2  # of Summary.Value
 _LARGEST_EVENT_BYTES = 1 << 30
 _PICTURE_BYTES = 1 << 16  # no event of scalars is as long: what is, is not worth its checksum
-
-
-class _Torn(Exception):
-    """The file ends within a record, or is damaged where the length of one stands."""
 
 
 def looks_like(start: bytes, name: str) -> bool:
@@ -58,7 +54,7 @@ def read(path: Path) -> tuple[list[Record], list[str]]:
             else:
                 last.metrics.update(found.metrics)
                 last.not_finite.update(found.not_finite)
-    except _Torn as torn:
+    except Torn as torn:
         skipped.append(f"{path.name} from {torn} on, where it is torn or damaged")
     if damaged.count:
         several = damaged.count > 1
@@ -75,7 +71,7 @@ def _events(path: Path) -> Iterator[tuple[int, bytes | None]]:
             at = file.tell() - len(header)
             length = _length(header)
             if length is None or file.tell() + length + _CHECKSUM_BYTES > size:
-                raise _Torn(f"byte {at}")
+                raise Torn(f"byte {at}")
             event = file.read(length)
             stored = int.from_bytes(file.read(_CHECKSUM_BYTES), "little")
             yield at, event if length > _PICTURE_BYTES or checksum(event) == stored else None

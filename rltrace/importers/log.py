@@ -218,6 +218,10 @@ def begins_with(path: Path, *marks: bytes) -> bool:
     return all(mark in start for mark in marks)
 
 
+class Torn(Exception):
+    """A file of records ends within one, or is damaged there: where, in words."""
+
+
 def is_text(start: bytes) -> bool:
     """Whether a file that begins with these bytes may be one of lines."""
     return b"\0" not in start

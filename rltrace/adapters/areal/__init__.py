@@ -14,7 +14,7 @@ from rltrace.adapters.table.logged import logged
 from rltrace.adapters.table.rows import formerly, in_versions
 from rltrace.adapters.table.steps import step_begins, step_ends, step_is
 from rltrace.adapters.table.timers import timed_block
-from rltrace.adapters.table.weights import Sending
+from rltrace.adapters.table.weights import Sending, version_is
 from rltrace.hooks.hook import Call, Hook
 
 LABELS = {
@@ -57,11 +57,6 @@ _MEGATRON = "areal.engine.megatron_engine:MegatronEngine"
 _TRACKER = "areal.utils.stats_tracker"
 
 
-def version_set(call: Call) -> None:
-    """What this process generates from here on is of this version."""
-    call.recorder.version = int(call.argument("version"))
-
-
 def step_seen(call: Call) -> None:
     """The wait for samples is the first thing that a step does."""
     if call.argument("key") == "rollout" and call.recorder.open_step is None:
@@ -95,7 +90,7 @@ class AReaL(TableAdapter):
                 before=samples.request_begins,
                 after=samples.request_ends,
             ),
-            Hook(f"{_ENGINE}.set_version", before=version_set),
+            Hook(f"{_ENGINE}.set_version", before=version_is("version")),
             Hook(f"{_EXECUTOR}.wait_results", after=samples.taken),
             Hook(f"{_EXECUTOR}.wait_for_task", after=samples.passed_on, versions=">=0.5.3"),
             Hook(

@@ -41,6 +41,17 @@ def shape_bytes(shape: Iterable[int], dtype: object) -> int | None:
     return width
 
 
+def version_is(argument: str) -> Reader:
+    """A reader of the argument that says which version this process has from here on."""
+
+    def read(call: Call) -> None:
+        version = call.argument(argument)
+        if version is not None:
+            call.recorder.version = int(version)
+
+    return read
+
+
 def weights_moved(
     call: Call, role: SyncRole, version: int | None, size_bytes: int = -1, **more: int
 ) -> None:

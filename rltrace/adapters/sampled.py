@@ -26,8 +26,9 @@ class Sampled:
         """How many there were, those that have been forgotten included."""
 
     def add(self, *answers: Iterable[int]) -> None:
-        self.count += len(answers)
-        for answer in map(_packed, answers):
+        packed = [_packed(ids) for ids in answers]
+        self.count += len(packed)
+        for answer in packed:
             self._answers.pop(answer, None)
             self._answers[answer] = None
         for _ in range(len(self._answers) - self._most):

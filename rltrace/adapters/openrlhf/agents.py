@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from rltrace.adapters.openrlhf import rollout, verdicts
-from rltrace.hooks.hook import Call, Hook, Reader
+from rltrace.hooks.hook import Call, Hook
 from rltrace.hooks.observing import Observer
 from rltrace.hooks.wrapping import Patch, observers
 
@@ -48,7 +48,7 @@ def verdict_wanted(call: Call) -> None:
     verdicts.judging(call)
 
 
-def _watch(cls: Any, method: str, stage: str | None, **readers: Reader) -> None:
+def _watch(cls: Any, method: str, stage: str | None, **readers: Any) -> None:
     """Hooks the method where the user's class, or one that it inherits from, defines it."""
     owner = next((base for base in cls.__mro__ if method in vars(base)), None)
     if owner is None or owner.__module__ == OWN or (owner, method) in _watched:

@@ -7,13 +7,13 @@ framework's own average only (`train/avg_trajectory_age`).
 
 from __future__ import annotations
 
-from typing import Any
-
 from rltrace.adapters.table import TableAdapter
 from rltrace.adapters.table.logged import logged
+from rltrace.adapters.table.rows import methods
+from rltrace.adapters.table.stated import at
 from rltrace.adapters.table.steps import step_is
 from rltrace.adapters.table.timers import start_stop
-from rltrace.adapters.table.weights import shape_bytes
+from rltrace.adapters.table.weights import shape_bytes, version_is, weights_moved
 from rltrace.hooks.hook import Call, Hook
 from rltrace.trace.vocabulary import Finish, SyncRole
 
@@ -55,31 +55,15 @@ class _Weights:
     version = 0
 
 
-def _begins(call: Call, placement: str) -> None:
+def training_begins(call: Call) -> None:
+    """The driver's loop begins, in either trainer; steps count on from the checkpoint."""
+    shares = at(call.argument("master_config"), "policy.generation.colocated.enabled")
+    is_async = call.function.__name__.startswith("async")
+    placement = "async" if is_async else _PLACEMENTS.get(shares, "")
     call.recorder.describe(role="controller", placement=placement)
-    saved = call.argument("grpo_save_state")
-    if isinstance(saved, dict) and "current_step" in saved:
-        call.recorder.step = int(saved["current_step"]) - 1
-
-
-def sync_training_begins(call: Call) -> None:
-    """The driver's loop begins; steps count on from the checkpoint."""
-    config = call.argument("master_config")
-    policy = config["policy"] if isinstance(config, dict) else getattr(config, "policy", {})
-    _begins(call, _PLACEMENTS.get(_colocated(policy), ""))
-
-
-def async_training_begins(call: Call) -> None:
-    """As above, of the asynchronous trainer."""
-    _begins(call, "async")
-
-
-def _colocated(policy: Any) -> Any:
-    """The policy's own word for it, None where it does not say."""
-    found = policy
-    for key in ("generation", "colocated", "enabled"):
-        found = found.get(key) if isinstance(found, dict) else getattr(found, key, None)
-    return found
+    step = at(call.argument("grpo_save_state"), "current_step")
+    if step is not None:
+        call.recorder.step = int(step) - 1
 
 
 _PLACEMENTS = {True: "colocated", False: "disaggregated"}
@@ -95,14 +79,9 @@ def refit_prepared(call: Call) -> None:
 
 def refitted(call: Call) -> None:
     """The engines have new weights."""
-    if call.exception is not None:
-        return
-    _Weights.version += 1
-    call.recorder.version = _Weights.version
-    call.span.set(version=_Weights.version)
-    size = {"bytes": _Weights.size_bytes} if _Weights.size_bytes >= 0 else {}
-    call.span.set(**size)
-    call.row("syncs", version=_Weights.version, role=SyncRole.SOURCE, **size)
+    if call.exception is None:
+        _Weights.version += 1
+        weights_moved(call, SyncRole.SOURCE, _Weights.version, _Weights.size_bytes)
 
 
 def sample_begins(call: Call) -> None:
@@ -119,11 +98,6 @@ def sample_ends(call: Call) -> None:
     known = {"turns": told.get("turn_count"), "response_tokens": told.get("assistant_tokens")}
     columns = {name: int(value) for name, value in known.items() if value is not None}
     call.state.set(end_ns=call.end_ns, finish=finish, **columns)
-
-
-def batch_taken(call: Call) -> None:
-    """The learner asks the buffer: what it generates for is its own version."""
-    call.recorder.version = int(call.argument("current_weight_version"))
 
 
 _figures = logged("metrics", "prefix")
@@ -143,10 +117,9 @@ class NemoRL(TableAdapter):
     versions = ">=0.3,<0.8"
     labels = LABELS
     calls = (
-        Hook(f"{_GRPO}:grpo_train", before=sync_training_begins),
-        Hook(f"{_GRPO}:async_grpo_train", before=async_training_begins, versions=">=0.4"),
-        Hook(f"{_ROLLOUTS}:run_multi_turn_rollout", "rollout"),
-        Hook(f"{_ROLLOUTS}:run_async_multi_turn_rollout", "rollout"),
+        Hook(f"{_GRPO}:grpo_train", before=training_begins),
+        Hook(f"{_GRPO}:async_grpo_train", before=training_begins, versions=">=0.4"),
+        *methods(_ROLLOUTS, "run_multi_turn_rollout run_async_multi_turn_rollout", "rollout"),
         Hook(
             f"{_ROLLOUTS}:run_async_nemo_gym_rollout",
             "rollout",
@@ -161,7 +134,7 @@ class NemoRL(TableAdapter):
         Hook(f"{_GRPO}:refit_policy_generation", "sync", after=refitted),
         Hook(
             "nemo_rl.algorithms.async_utils.replay_buffer:ReplayBufferImpl.sample",
-            before=batch_taken,
+            before=version_is("current_weight_version"),
             alternates=("nemo_rl.algorithms.async_utils:ReplayBuffer.sample",),
             versions=">=0.4",
         ),

@@ -11,28 +11,15 @@ from typing import Any
 
 from rltrace.adapters.table import TableAdapter
 from rltrace.adapters.table.logged import logged
+from rltrace.adapters.table.rows import either, formerly
 from rltrace.adapters.table.steps import step_begins, step_is
-from rltrace.adapters.table.weights import parameter_bytes
+from rltrace.adapters.table.weights import tensor_bytes, weights_moved
 from rltrace.hooks.hook import Call, Hook
 from rltrace.hooks.identity import identify
 from rltrace.trace.vocabulary import Fate, Stage, SyncRole
 
-LABELS = {
-    "time/wait_for_batch": "wait",
-    "time/load_data": "data",
-    "time/forward_backward": "train",
-    "time/broadcast_weights": "sync",
-    "time/save_ckpt": "checkpoint",
-}
-"""The trainer's own figures -> stage. They are durations: only a log is read by them."""
-
 _MOST_WAITING = 100_000  # traces that have been generated and not yet trained on
 _waiting: dict[int, Any] = {}  # their rows, by trajectory
-
-
-def episode_stage(call: Call) -> str:
-    """Environments of both kinds run their episodes with the same function."""
-    return "eval" if type(call.self).__name__ == "EvalEnv" else "rollout"
 
 
 def episode_ends(call: Call) -> None:
@@ -67,27 +54,22 @@ def update_begins(call: Call) -> None:
 
 def update_ends(call: Call) -> None:
     if call.exception is None:
-        version = int(call.argument("next_step"))
-        call.recorder.version = version
-        call.row("syncs", version=version, role=SyncRole.SINK)
+        weights_moved(call, SyncRole.SINK, int(call.argument("next_step")))
 
 
 def broadcast_begins(call: Call) -> None:
-    """The trainer sends the weights of a step: the parameters of its model, which the first rank
-    gathers from all."""
+    """The trainer is about to send the weights of a step."""
     version = int(call.argument("step"))
     call.recorder.version = version
     step_is(call.recorder, version)
     call.span.set(version=version, step=version)
-    if os.environ.get("RANK", "0") == "0":
-        size = parameter_bytes(call.argument("model"))
-        call.span.set(bytes=size)
-        call.state = call.row("syncs", version=version, role=SyncRole.SOURCE, bytes=size)
 
 
 def broadcast_ends(call: Call) -> None:
-    if call.state is not None and call.exception is None:
-        call.state.set(end_ns=call.end_ns)
+    """It has: the parameters of its model, which the first rank gathers from all."""
+    if call.exception is None and os.environ.get("RANK", "0") == "0":
+        size = tensor_bytes(call.argument("model").parameters())
+        weights_moved(call, SyncRole.SOURCE, int(call.argument("step")), size)
 
 
 def batch_awaited(call: Call) -> str:
@@ -101,13 +83,11 @@ class PrimeRL(TableAdapter):
 
     framework = "prime_rl"
     versions = ">=0.8,<0.9"
-    labels = LABELS
     calls = (
         Hook(
             "prime_rl.orchestrator.envs:Env.run",
-            episode_stage,
-            stages=("rollout", "eval"),
             after=episode_ends,
+            **either(lambda call: type(call.self).__name__ != "EvalEnv", "rollout", "eval"),
         ),
         Hook("prime_rl.orchestrator.utils:episode_staleness", before=episode_used, optional=True),
         Hook(
@@ -117,19 +97,18 @@ class PrimeRL(TableAdapter):
             before=update_begins,
             after=update_ends,
         ),
-        *(
-            Hook(
-                f"prime_rl.transports.weights.{kind}:{owner}.broadcast_weights",
-                "sync",
-                phase="transfer",
-                before=broadcast_begins,
-                after=broadcast_ends,
-                alternates=(f"prime_rl.trainer.rl.broadcast.{kind}:{owner}.broadcast_weights",),
-            )
-            for kind, owner in (
-                ("filesystem", "FileSystemWeightBroadcast"),
-                ("nccl", "NCCLWeightBroadcast"),
-            )
+        *formerly(
+            {"prime_rl.transports.weights": "prime_rl.trainer.rl.broadcast"},
+            *(
+                Hook(
+                    f"prime_rl.transports.weights.{sender}.broadcast_weights",
+                    "sync",
+                    phase="transfer",
+                    before=broadcast_begins,
+                    after=broadcast_ends,
+                )
+                for sender in ("filesystem:FileSystemWeightBroadcast", "nccl:NCCLWeightBroadcast")
+            ),
         ),
         Hook("prime_rl.trainer.rl.data:DataLoader.wait_for_batch", batch_awaited, stages=("wait",)),
     )

@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, ClassVar
 
+from rltrace.adapters.table.logged import record_figures
+from rltrace.adapters.table.weights import parameter_count
 from rltrace.hooks.codes import codes_of
 from rltrace.hooks.hook import Adapter, Call, Hook
 from rltrace.hooks.identity import identify
@@ -47,7 +49,7 @@ def _policy(call: Call) -> None:
     """Whoever holds a policy begins with version 0 of it."""
     _rank(call)
     model = call.self.engine.model if hasattr(call.self, "engine") else call.self.model
-    call.recorder.describe(parameters=sum(p.numel() for p in model.parameters()))
+    call.recorder.describe(parameters=parameter_count(model))
     call.recorder.version = 0
 
 
@@ -120,9 +122,7 @@ def _used(call: Call) -> None:
     """Samples were trained on, all of a step at once, or one was dropped."""
     report = call.argument("report")
     if report is not None and report.updates:
-        for name in ("loss", "kl"):
-            counter, value = call.recorder.name(name), getattr(report, name)
-            call.recorder.append("samples", time_ns=call.end_ns, counter=counter, value=value)
+        record_figures(call, {"loss": report.loss, "kl": report.kl})
     for use in [call.result] if report is None else report.uses:
         call.row(
             "uses",

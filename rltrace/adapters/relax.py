@@ -8,22 +8,20 @@ from __future__ import annotations
 
 from rltrace.adapters import slime
 from rltrace.adapters.table import TableAdapter
+from rltrace.adapters.table.rows import either, methods
 from rltrace.adapters.table.timers import start_stop
 from rltrace.adapters.table.weights import Sending
-from rltrace.hooks.hook import Call, Hook
+from rltrace.hooks.hook import Hook
 
 LABELS = {**slime.LABELS, "rollout": "", "update_weights": "sync"}
 """Relax's timer -> stage; the metric is `perf/<label>_time`. Samples are seen by call."""
 
 _SAMPLES = "relax.engine.rollout.sglang_rollout"
-_REWARDS = "relax.engine.rewards"
-_WEIGHTS = "relax.backends.megatron.weight_update.update_weight_from_distributed"
+_WEIGHTS = (
+    "relax.backends.megatron.weight_update.update_weight_from_distributed:"
+    "UpdateWeightFromDistributed"
+)
 _TIMER = "relax.utils.timer:Timer"
-
-
-def generation_stage(call: Call) -> str:
-    """Evaluation says that it is one."""
-    return "eval" if call.argument("evaluation") else "rollout"
 
 
 _sending = Sending(lambda call: call.self.weight_version)
@@ -35,21 +33,15 @@ class Relax(TableAdapter):
     framework = "relax.engine"  # others are called relax too
     labels = LABELS
     calls = (
-        Hook(f"{_SAMPLES}:generate", generation_stage, stages=("rollout", "eval")),
-        Hook(f"{_SAMPLES}:generate_and_rm", before=slime.sample_begins, after=slime.sample_ends),
-        Hook(f"{_REWARDS}:async_rm", "reward"),
-        Hook(f"{_REWARDS}:batched_async_rm", "reward"),
         Hook(
-            f"{_WEIGHTS}:UpdateWeightFromDistributed.update_weights",
-            "sync",
-            before=_sending.begins,
-            after=_sending.ends,
+            f"{_SAMPLES}:generate",
+            **either(lambda call: not call.argument("evaluation"), "rollout", "eval"),
         ),
-        Hook(
-            f"{_WEIGHTS}:UpdateWeightFromDistributed._update_bucket_weights_from_distributed",
-            "sync",
-            phase="transfer",
-            before=_sending.bucket("converted_named_tensors"),
+        Hook(f"{_SAMPLES}:generate_and_rm", before=slime.sample_begins, after=slime.sample_ends),
+        *methods("relax.engine.rewards", "async_rm batched_async_rm", "reward"),
+        _sending.update_row(f"{_WEIGHTS}.update_weights"),
+        _sending.bucket_row(
+            f"{_WEIGHTS}._update_bucket_weights_from_distributed", "converted_named_tensors"
         ),
         Hook(
             "relax.distributed.checkpoint_service.client.engine:"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from rltrace.adapters.table import TableAdapter
 from rltrace.adapters.table.logged import logged
+from rltrace.adapters.table.rows import either, formerly, methods
 from rltrace.adapters.table.steps import step_is
 from rltrace.adapters.table.timers import timed_block
 from rltrace.adapters.table.weights import Sending, tensor_bytes
@@ -58,11 +59,6 @@ def worker_made(call: Call) -> None:
         call.recorder.describe(rank=int(call.self._rank), **known)
 
 
-def waits(call: Call) -> str | None:
-    """Whether the call comes back when it is done, or at once with something to wait for."""
-    return None if call.argument("async_op") else "wait"
-
-
 def one_passed(call: Call) -> None:
     if call.span is not None and call.exception is None:
         call.span.set(items=1)
@@ -92,9 +88,12 @@ class RLinf(TableAdapter):
     labels = LABELS
     calls = (
         Hook("rlinf.scheduler.worker.worker:Worker.__init__", after=worker_made),
-        *(
-            Hook(f"{_CHANNEL}.{method}", waits, after=one_passed, stages=("wait",))
-            for method in ("put", "get")
+        # Or they come back at once, with something to wait for.
+        *methods(
+            _CHANNEL,
+            "put get",
+            after=one_passed,
+            **either(lambda call: not call.argument("async_op"), "wait"),
         ),
         Hook("rlinf.runners.reasoning_runner:ReasoningRunner._sync_weights", before=weights_begin),
         Hook(f"{_ROLLOUT}.sglang.sglang_worker:SGLangWorker._async_generate_group", "rollout"),
@@ -104,26 +103,14 @@ class RLinf(TableAdapter):
         Hook(f"{_WORKERS}.reward.reward_worker:RewardWorker._compute_rule_based_rewards", "reward"),
         Hook(f"{_FSDP}.inference_step", "logprob"),
         Hook(f"{_FSDP}.training_step", "train"),
-        Hook(
-            f"{_EMBODIED}.run_training",
-            "train",
-            alternates=(f"{_EMBODIED_BEFORE}.run_training",),
-        ),
-        Hook(
-            f"{_EMBODIED}.sync_model_to_rollout",
-            "sync",
-            phase="transfer",
-            alternates=(f"{_EMBODIED_BEFORE}.sync_model_to_rollout",),
+        *formerly(
+            {_EMBODIED: _EMBODIED_BEFORE},
+            Hook(f"{_EMBODIED}.run_training", "train"),
+            Hook(f"{_EMBODIED}.sync_model_to_rollout", "sync", phase="transfer"),
         ),
         Hook(f"{_WORKERS}.megatron_worker:MegatronWorker.inference_step", "logprob"),
         Hook(f"{_WORKERS}.megatron_worker:MegatronWorker.training_step", "train"),
-        Hook(
-            f"{_FSDP}.sync_model_to_rollout",
-            "sync",
-            phase="transfer",
-            before=_sending.begins,
-            after=_sending.ends,
-        ),
+        _sending.update_row(f"{_FSDP}.sync_model_to_rollout", phase="transfer"),
         Hook(
             f"{_WORKERS}.actor.megatron_actor_worker:MegatronActor.sync_model_to_rollout",
             "sync",

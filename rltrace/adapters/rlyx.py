@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from rltrace.adapters.table import TableAdapter
 from rltrace.adapters.table.steps import step_begins
-from rltrace.adapters.table.weights import parameter_bytes
+from rltrace.adapters.table.weights import tensor_bytes, weights_moved
 from rltrace.hooks.hook import Call, Hook
 from rltrace.trace.vocabulary import SyncRole
 
@@ -25,10 +25,8 @@ def weights_sent(call: Call) -> None:
     """The engines have the model's parameters: one version more. The first rank sends them."""
     if call.exception is not None or not call.argument("accelerator").is_main_process:
         return
-    size = parameter_bytes(call.argument("model"))
-    call.recorder.version = max(call.recorder.version, 0) + 1
-    call.span.set(bytes=size, version=call.recorder.version)
-    call.row("syncs", version=call.recorder.version, role=SyncRole.SOURCE, bytes=size)
+    size = tensor_bytes(call.argument("model").parameters())
+    weights_moved(call, SyncRole.SOURCE, max(call.recorder.version, 0) + 1, size)
 
 
 class RLYX(TableAdapter):

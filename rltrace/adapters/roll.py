@@ -40,6 +40,8 @@ LABELS = {
 
 _WORKER = "roll.pipeline.base_worker"
 _TRACKING = "roll.utils.tracking"
+_MEGATRON = "roll.third_party.megatron.model_update:MegatronWeightUpdater"
+_FSDP = "roll.third_party.fsdp2.model_update:FSDP2WeightUpdater"
 _AHEAD = frozenset({"step_generate", "rollout"})
 """Labels that mean waiting where samples are generated ahead."""
 
@@ -102,31 +104,10 @@ class Roll(TableAdapter):
             "MathRuleRewardWorker.compute_rewards",
             "reward",
         ),
-        *(
-            Hook(
-                f"roll.third_party.{kind}.model_update:{owner}.model_update",
-                "sync",
-                before=_sending.begins,
-                after=_sending.ends,
-            )
-            for kind, owner in (
-                ("megatron", "MegatronWeightUpdater"),
-                ("fsdp2", "FSDP2WeightUpdater"),
-            )
-        ),
-        Hook(
-            "roll.third_party.megatron.model_update:"
-            "MegatronWeightUpdater._broadcast_to_infer_workers",
-            "sync",
-            phase="transfer",
-            before=_sending.bucket("hf_named_weights"),
-        ),
-        Hook(
-            "roll.third_party.fsdp2.model_update:FSDP2WeightUpdater._broadcast_to_infer_workers",
-            "sync",
-            phase="transfer",
-            before=_sending.bucket("named_weights"),
-        ),
+        _sending.update_row(f"{_MEGATRON}.model_update"),
+        _sending.bucket_row(f"{_MEGATRON}._broadcast_to_infer_workers", "hf_named_weights"),
+        _sending.update_row(f"{_FSDP}.model_update"),
+        _sending.bucket_row(f"{_FSDP}._broadcast_to_infer_workers", "named_weights"),
     )
     timers = start_stop(
         "codetiming._timer:Timer.start",

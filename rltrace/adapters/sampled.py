@@ -25,11 +25,12 @@ class Sampled:
         self.count = 0
         """How many there were, those that have been forgotten included."""
 
-    def add(self, ids: Iterable[int]) -> None:
-        answer = _packed(ids)
-        self.count += 1
-        self._answers.pop(answer, None)
-        self._answers[answer] = None
+    def add(self, *answers: Iterable[int]) -> None:
+        packed = [_packed(ids) for ids in answers]
+        self.count += len(packed)
+        for answer in packed:
+            self._answers.pop(answer, None)
+            self._answers[answer] = None
         for _ in range(len(self._answers) - self._most):
             try:
                 self._answers.pop(next(iter(self._answers)), None)
@@ -41,6 +42,10 @@ class Sampled:
     def hold(self, runs: Iterable[Iterable[int]]) -> bool:
         """Whether each run of tokens is made of answers, of which the last one may be cut."""
         return all(self._holds(_packed(run)) for run in runs)
+
+    def column(self, runs: Iterable[Iterable[int]]) -> dict[str, int]:
+        """Whether they do, as a column of the sample; none where nobody has seen an answer."""
+        return {"token_ids": int(self.hold(runs))} if self.count else {}
 
     def _holds(self, run: bytes) -> bool:
         if not run or run in self._answers:

@@ -11,12 +11,14 @@ from typing import Any
 
 from rltrace.adapters.table import TableAdapter
 from rltrace.adapters.table.logged import logged
+from rltrace.adapters.table.rows import either, formerly, methods
+from rltrace.adapters.table.samples import finish
+from rltrace.adapters.table.stated import at
 from rltrace.adapters.table.steps import step_begins
 from rltrace.adapters.table.timers import start_stop
 from rltrace.adapters.table.weights import Sending
 from rltrace.hooks.hook import Call, Hook
 from rltrace.hooks.identity import identify
-from rltrace.trace.vocabulary import Finish
 
 LABELS = {
     "actor_train": "train",
@@ -41,16 +43,11 @@ _SAMPLES = "slime.rollout.sglang_rollout"
 _ACTOR = "slime.backends.megatron_utils.actor:MegatronTrainRayActor"
 _WEIGHTS = "slime.backends.megatron_utils.update_weight"
 _ROLES = {
-    "slime.ray.rollout:RolloutManager": "rollouter",
+    _MANAGER: "rollouter",
     _ACTOR: "learner",
     "slime.backends.sglang_utils.sglang_engine:SGLangEngine": "rollout",
 }
-_FINISHES = {
-    "completed": Finish.STOP,
-    "truncated": Finish.LENGTH,
-    "aborted": Finish.ABORT,
-    "failed": Finish.ERROR,
-}
+_BEFORE = {"slime.observability": "slime.utils"}
 
 
 class _Evaluation:
@@ -72,11 +69,6 @@ def evaluation_ends(call: Call) -> None:
     _Evaluation.on = False
 
 
-def generation_stage(call: Call) -> str:
-    """Evaluation uses the same function."""
-    return "eval" if _Evaluation.on else "rollout"
-
-
 def sample_begins(call: Call) -> None:
     sample = call.argument("sample")
     if not call.argument("evaluation") and not isinstance(sample, list):
@@ -90,9 +82,7 @@ def sample_ends(call: Call) -> None:
         return
     versions = [int(v) for v in sample.weight_versions if str(v).isdigit()]
     known = {"first_version": versions[0], "last_version": versions[-1]} if versions else {}
-    finish = _FINISHES.get(str(getattr(sample.status, "value", sample.status)))
-    if finish is not None:
-        known["finish"] = finish
+    known |= finish(getattr(sample.status, "value", sample.status))
     mask = getattr(sample, "loss_mask", None)  # without what tools answered
     tokens = sample.response_length if mask is None else sum(mask)
     call.state.set(end_ns=call.end_ns, response_tokens=tokens, **known)
@@ -117,30 +107,7 @@ def training_begins(call: Call) -> None:
     call.recorder.step = int(call.argument("rollout_id"))
 
 
-def sent_version(call: Call) -> int | None:
-    """The number of the update that has just gone out."""
-    updater = getattr(call.self, "weight_updater", None)
-    return getattr(updater, "weight_version", None)
-
-
-def family(**places: str) -> tuple[Hook, ...]:
-    """The rows that slime shares with what descends from it, each at its place: `generate`,
-    `generate_and_rm`, `async_rm`, `batched_async_rm`, `update`, `distributed` and `tensor`."""
-    sending = Sending(sent_version)
-    return (
-        Hook(places["generate"], generation_stage, stages=("rollout", "eval")),
-        Hook(places["generate_and_rm"], before=sample_begins, after=sample_ends),
-        Hook(places["async_rm"], "reward"),
-        Hook(places["batched_async_rm"], "reward"),
-        Hook(places["update"], "sync", before=sending.begins, after=sending.ends),
-        Hook(
-            places["distributed"],
-            "sync",
-            phase="transfer",
-            before=sending.bucket("converted_named_tensors"),
-        ),
-        Hook(places["tensor"], "sync", phase="transfer", before=sending.bucket("hf_named_tensors")),
-    )
+_sending = Sending(lambda call: at(call.self, "weight_updater.weight_version"))
 
 
 class Slime(TableAdapter):
@@ -152,36 +119,37 @@ class Slime(TableAdapter):
     calls = (
         Hook(f"{_MANAGER}.generate", before=rollout_begins),
         Hook(f"{_MANAGER}.eval", "eval", before=evaluation_begins, after=evaluation_ends),
-        *family(
-            generate=f"{_SAMPLES}:generate",
-            generate_and_rm=f"{_SAMPLES}:generate_and_rm",
-            async_rm="slime.rollout.rm_hub:async_rm",
-            batched_async_rm="slime.rollout.rm_hub:batched_async_rm",
-            update=f"{_ACTOR}.update_weights",
-            distributed=(
-                f"{_WEIGHTS}.update_weight_from_distributed:"
-                "UpdateWeightFromDistributed._update_bucket_weights_from_distributed"
-            ),
-            tensor=f"{_WEIGHTS}.update_weight_from_tensor:UpdateWeightFromTensor._send_hf_params",
+        Hook(f"{_SAMPLES}:generate", **either(lambda _: not _Evaluation.on, "rollout", "eval")),
+        Hook(f"{_SAMPLES}:generate_and_rm", before=sample_begins, after=sample_ends),
+        *methods("slime.rollout.rm_hub", "async_rm batched_async_rm", "reward"),
+        _sending.update_row(f"{_ACTOR}.update_weights"),
+        _sending.bucket_row(
+            f"{_WEIGHTS}.update_weight_from_distributed:"
+            "UpdateWeightFromDistributed._update_bucket_weights_from_distributed",
+            "converted_named_tensors",
+        ),
+        _sending.bucket_row(
+            f"{_WEIGHTS}.update_weight_from_tensor:UpdateWeightFromTensor._send_hf_params",
+            "hf_named_tensors",
         ),
         Hook("slime.ray.train_actor:TrainRayActor.__init__", before=actor_placed),
         Hook(f"{_ACTOR}.train", before=training_begins),
     )
-    timers = start_stop(
-        "slime.observability.timer:Timer.start",
-        "slime.observability.timer:Timer.end",
-        LABELS,
-        lambda call: str(call.argument("name")),
-        alternates={
-            "slime.observability.timer:Timer.start": ("slime.utils.timer:Timer.start",),
-            "slime.observability.timer:Timer.end": ("slime.utils.timer:Timer.end",),
-        },
+    timers = formerly(
+        _BEFORE,
+        *start_stop(
+            "slime.observability.timer:Timer.start",
+            "slime.observability.timer:Timer.end",
+            LABELS,
+            lambda call: str(call.argument("name")),
+        ),
     )
-    sinks = (
+    sinks = formerly(
+        _BEFORE,
         Hook(
             "slime.observability.logging_utils:log",
             before=logged("metrics"),
-            alternates=("slime.utils.logging_utils:log", "slime.utils.tracking_utils:log"),
+            alternates=("slime.utils.tracking_utils:log",),
         ),
     )
     roles = _ROLES

@@ -6,11 +6,10 @@ is behind endpoints. Its tracer names what has been done since the last call, in
 
 from __future__ import annotations
 
-import time
-
 from rltrace.adapters.table import TableAdapter
-from rltrace.adapters.table.logged import is_number
+from rltrace.adapters.table.logged import record_figures
 from rltrace.adapters.table.timers import laps
+from rltrace.adapters.table.weights import version_is
 from rltrace.hooks.hook import Call, Hook
 
 _ROLLOUTS = "main_perf/continuous_rollouts"
@@ -33,19 +32,7 @@ LABELS = {
 
 
 def metric_recorded(call: Call) -> None:
-    value = call.argument("value")
-    if is_number(value):
-        recorder = call.recorder
-        name = recorder.name(str(call.argument("key")))
-        now = time.monotonic_ns()
-        recorder.append("samples", time_ns=now, counter=name, value=float(value))
-
-
-def buffer_swept(call: Call) -> None:
-    """The buffer is told which version trains: it drops what is too old for it."""
-    version = call.argument("curr_policy_version")
-    if version is not None:
-        call.recorder.version = int(version)
+    record_figures(call, {call.argument("key"): call.argument("value")})
 
 
 class Torchforge(TableAdapter):
@@ -54,7 +41,11 @@ class Torchforge(TableAdapter):
     framework = "forge.observability"  # others are called forge too
     labels = LABELS
     calls = (
-        Hook("forge.actors.replay_buffer:ReplayBuffer._evict", before=buffer_swept),
+        # The buffer is told which version trains: it drops what is too old for it.
+        Hook(
+            "forge.actors.replay_buffer:ReplayBuffer._evict",
+            before=version_is("curr_policy_version"),
+        ),
         Hook(
             "forge.actors.trainer.titan:TitanTrainer.forward_backward",
             "train",

@@ -18,6 +18,8 @@ from itertools import repeat
 from typing import Any
 
 from rltrace.adapters.table import TableAdapter
+from rltrace.adapters.table.rows import either
+from rltrace.adapters.table.weights import tensor_bytes
 from rltrace.hooks.hook import Call, Hook
 
 AGE = "transfer_queue/age_s"
@@ -34,14 +36,14 @@ _looked_up_ns: dict[_Key, tuple[int, int]] = {}  # put and looked up by key: to 
 _asked_for: set[_Key] = set()  # those that still lie there, and may get more fields
 
 
-def waits(call: Call) -> str | None:
+def is_alone(call: Call) -> bool:
     """verl's own adapter shows the stages that these calls are a part of."""
-    return None if "verl" in sys.modules else "wait"
+    return "verl" not in sys.modules
 
 
-def waits_for_samples(call: Call) -> str | None:
+def waits_for_samples(call: Call) -> bool:
     """Asking for samples that are ready, which the controller may make wait."""
-    return waits(call) if call.argument("mode", "fetch") == "fetch" else None
+    return is_alone(call) and call.argument("mode", "fetch") == "fetch"
 
 
 def put(call: Call) -> None:
@@ -158,14 +160,8 @@ def _versions(metadata: Any) -> list[int]:
 
 def _bytes(data: Any) -> int:
     """Bytes of a batch's tensors, those of ragged ones without padding; other things have none."""
-    return sum(
-        int(values.numel()) * int(values.element_size())
-        for values in (
-            field.values() if getattr(field, "is_nested", False) else field
-            for field in data.values()
-        )
-        if hasattr(values, "element_size")
-    )
+    fields = (f.values() if getattr(f, "is_nested", False) else f for f in data.values())
+    return tensor_bytes(values for values in fields if hasattr(values, "element_size"))
 
 
 class TransferQueue(TableAdapter):
@@ -175,20 +171,13 @@ class TransferQueue(TableAdapter):
     versions = ">=0.1.11,<0.2"
     is_part = True
     calls = (
-        Hook(f"{_CLIENT}.async_put", waits, name="TransferQueue put", after=put, stages=("wait",)),
-        Hook(
-            f"{_CLIENT}.async_get_data",
-            waits,
-            name="TransferQueue get",
-            after=got,
-            stages=("wait",),
-        ),
-        Hook(
-            f"{_CLIENT}.async_get_meta",
-            waits_for_samples,
-            name="TransferQueue ready",
-            after=asked,
-            stages=("wait",),
+        *(
+            Hook(f"{_CLIENT}.{method}", name=name, after=reader, **either(waits, "wait"))
+            for method, name, reader, waits in (
+                ("async_put", "TransferQueue put", put, is_alone),
+                ("async_get_data", "TransferQueue get", got, is_alone),
+                ("async_get_meta", "TransferQueue ready", asked, waits_for_samples),
+            )
         ),
         Hook(f"{_CONTROLLER}.update_production_status", after=arrived),
         Hook(f"{_CONTROLLER}.get_metadata", after=handed_out),

@@ -16,7 +16,7 @@ from rltrace.importers import chrome
 from rltrace.importers.fitting import is_real_ns, ns, whole
 from rltrace.importers.frameworks import names_of
 from rltrace.importers.json_text import read_all, read_objects
-from rltrace.importers.log import start_of
+from rltrace.importers.log import files_of
 from rltrace.importers.placed import PlacedRow, PlacedSpan, Process
 from rltrace.importers.run_writer import ImportedRun, traced_run
 from rltrace.importers.scalars import Scheme
@@ -34,36 +34,19 @@ _DROPPED = {"rejected": Fate.FILTERED, "dropped": Fate.STALE, "failed": Fate.FAI
 def read(path: Path) -> ImportedRun:
     """Reads a file of events, sessions (or a folder of these), or figures. Errors: `RltraceError`
     where there is nothing of AReaL's in it."""
-    if path.is_dir():
-        sessions = sorted(path.rglob("sessions*.jsonl"))
-        traces = sorted(path.rglob("traces*.jsonl"))
-        if sessions:
-            return _read_sessions(path, sessions)
-        if len(traces) > 1:
-            shown = ", ".join(file.name for file in traces[:5])
-            said = f"{path} holds events of several processes, each with a clock of its own: name "
-            raise WrongUsage(f"{said}one of {shown}")
-        if traces:
-            return read(traces[0])
+    sessions = files_of(path, b'"submit_ts"', "sessions*.jsonl")
+    if sessions:
+        return _read_sessions(path, sessions)
+    traces = files_of(path, b'"ph"', "traces*.jsonl")
+    if not traces:
         return AREAL(path)
-    kind = _kind(path)
-    if kind == "sessions":
-        return _read_sessions(path, [path])
-    if kind == "events":
-        objects = read_objects(path)
-        events = [*objects.objects, *_steps(objects.objects)]
-        return chrome.lay_out(path, replace(objects, objects=events), NAMES, "perf tracer")
-    return AREAL(path)
-
-
-def _kind(path: Path) -> str:
-    try:
-        start = start_of(path)
-    except OSError:
-        return ""
-    if b'"submit_ts"' in start:
-        return "sessions"
-    return "events" if b'"ph"' in start else ""
+    if len(traces) > 1:
+        shown = ", ".join(file.name for file in traces[:5])
+        said = f"{path} holds events of several processes, each with a clock of its own: name "
+        raise WrongUsage(f"{said}one of {shown}")
+    objects = read_objects(traces[0])
+    events = [*objects.objects, *_steps(objects.objects)]
+    return chrome.lay_out(traces[0], replace(objects, objects=events), NAMES, "perf tracer")
 
 
 def _steps(events: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import zlib
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rltrace.importers.fitting import counted, is_real_ns, ns
+from rltrace.importers.fitting import is_real_ns, ns
 from rltrace.importers.json_text import Objects, read_objects
-from rltrace.importers.placed import Names, PlacedSpan, Process, read_names
+from rltrace.importers.placed import Names, PlacedSpan, Process, mapped, read_names
 from rltrace.importers.run_writer import ImportedRun, traced_run
 from rltrace.trace.errors import RltraceError
+from rltrace.trace.vocabulary import Stage
 
 _US = 1e3  # ns
 _MOST_LANES = 1 << 63
@@ -36,17 +36,10 @@ def lay_out(path: Path, objects: Objects, names: Names, trainer: str) -> Importe
     events = list(_complete(objects.objects))
     if not events:
         raise RltraceError(f"{path} is no trace in Chrome's format: no event in it has a duration")
-    left_out = Counter(_name(told) for told, *_ in events if names.stage_of(_name(told)) is None)
-    chosen = [event for event in events if names.stage_of(_name(event[0])) is not None]
-    if not chosen:
-        raise RltraceError(
-            f"{path} has none of the names that are mapped; it has {counted(left_out)}"
-        )
-    base_ns, notes = _base_ns(chosen, objects)
+    chosen, notes = mapped(path, names, ((_name(event[0]), event) for event in events))
+    base_ns, said = _base_ns([event for _, event in chosen], objects)
     processes = _processes(objects.objects, names)
-    spans = (_span(event, names, processes, base_ns) for event in chosen)
-    if left_out:
-        notes = (*notes, f"{left_out.total()} spans of names that are not mapped: left out")
+    spans = (_span(event, stage, names, processes, base_ns) for stage, event in chosen)
     return traced_run(
         path,
         names.framework,
@@ -55,7 +48,7 @@ def lay_out(path: Path, objects: Objects, names: Names, trainer: str) -> Importe
         spans,
         objects.changed_ns,
         placement=names.placement,
-        notes=(*objects.notes, *notes),
+        notes=(*objects.notes, *said, *notes),
     )
 
 
@@ -111,12 +104,10 @@ def _processes(objects: Iterable[dict[str, Any]], names: Names) -> dict[str, Pro
 
 
 def _span(
-    event: _Event, names: Names, processes: Mapping[str, Process], base_ns: int
+    event: _Event, stage: Stage, names: Names, processes: Mapping[str, Process], base_ns: int
 ) -> PlacedSpan:
     told, start_us, length_us = event
     name, attributes = _name(told), told.get("args")
-    stage = names.stage_of(name)
-    assert stage is not None
     unnamed = f"process {told.get('pid')}"
     process = processes.get(str(told.get("pid")), Process(unnamed, names.role_of(unnamed)))
     start_ns = base_ns + round(start_us * 1e3)

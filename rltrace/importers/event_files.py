@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 
 from rltrace.importers.fitting import ns
-from rltrace.importers.log import Record, is_text
+from rltrace.importers.log import Counted, Record, Torn, is_text
 from rltrace.importers.protobuf import fields
 
 MARK = "tfevents"
@@ -28,10 +28,6 @@ _LARGEST_EVENT_BYTES = 1 << 30
 _PICTURE_BYTES = 1 << 16  # no event of scalars is as long: what is, is not worth its checksum
 
 
-class _Torn(Exception):
-    """The file ends within a record, or is damaged where the length of one stands."""
-
-
 def looks_like(start: bytes, name: str) -> bool:
     """Whether a file of that name that begins with these bytes is one of records, be it damaged."""
     return _length(start[: _HEADER.size]) is not None or (MARK in name and not is_text(start))
@@ -42,13 +38,12 @@ def read(path: Path) -> tuple[list[Record], list[str]]:
     record, and what was skipped. Errors: OSError."""
     records: list[Record] = []
     skipped: list[str] = []
-    damaged = first_damaged = 0
+    damaged = Counted()
     try:
         for at, event in _events(path):
             found = None if event is None else _scalars(event)
             if found is None:
-                first_damaged = first_damaged if damaged else at
-                damaged += 1
+                damaged.add(at)
                 continue
             if not found.readings:
                 continue
@@ -59,11 +54,12 @@ def read(path: Path) -> tuple[list[Record], list[str]]:
             else:
                 last.metrics.update(found.metrics)
                 last.not_finite.update(found.not_finite)
-    except _Torn as torn:
+    except Torn as torn:
         skipped.append(f"{path.name} from {torn} on, where it is torn or damaged")
-    if damaged:
-        where = f"the first at byte {first_damaged}" if damaged > 1 else f"at byte {first_damaged}"
-        skipped.append(f"{damaged} damaged record{'s' * (damaged > 1)} of {path.name}, {where}")
+    if damaged.count:
+        several = damaged.count > 1
+        where = f"{'the first ' * several}at byte {damaged.first}"
+        skipped.append(f"{damaged.count} damaged record{'s' * several} of {path.name}, {where}")
     return records, skipped
 
 
@@ -75,7 +71,7 @@ def _events(path: Path) -> Iterator[tuple[int, bytes | None]]:
             at = file.tell() - len(header)
             length = _length(header)
             if length is None or file.tell() + length + _CHECKSUM_BYTES > size:
-                raise _Torn(f"byte {at}")
+                raise Torn(f"byte {at}")
             event = file.read(length)
             stored = int.from_bytes(file.read(_CHECKSUM_BYTES), "little")
             yield at, event if length > _PICTURE_BYTES or checksum(event) == stored else None

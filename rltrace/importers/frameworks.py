@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from rltrace.importers.log import Log, start_of
+from rltrace.importers.log import Log, begins_with
 from rltrace.importers.placed import Names
 from rltrace.importers.reading import read_log
 from rltrace.trace.errors import RltraceError, WrongUsage
@@ -69,12 +69,8 @@ _TIMED = ("chrome", "otlp", "torchtitan")
 def looks_like(path: Path, framework: str) -> str:
     """What a file looks like, and who reads it, for the end of a sentence; empty where it looks
     like nothing else than what `framework` reads."""
-    try:
-        start = start_of(path)
-    except OSError:
-        return ""
     for name, what, marks in _FORMS:
-        if all(mark in start for mark in marks):
+        if begins_with(path, *marks):
             return "" if name == framework else f"it looks like {what}: rltrace import {name}"
     if framework not in _TIMED:
         return ""

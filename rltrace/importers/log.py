@@ -200,6 +200,28 @@ def start_of(path: Path) -> bytes:
         return file.read(_START_BYTES)
 
 
+def files_of(path: Path, mark: bytes, *patterns: str) -> list[Path]:
+    """The files of a log that has several: those of a folder with such names, or else the file
+    itself if it begins with the mark."""
+    if path.is_dir():
+        return sorted(file for pattern in patterns for file in path.rglob(pattern))
+    return [path] if begins_with(path, mark) else []
+
+
+def begins_with(path: Path, *marks: bytes) -> bool:
+    """Whether a file has all of these in its first bytes; not where it cannot be read: whoever
+    reads all of it says why."""
+    try:
+        start = start_of(path)
+    except OSError:
+        return False
+    return all(mark in start for mark in marks)
+
+
+class Torn(Exception):
+    """A file of records ends within one, or is damaged there: where, in words."""
+
+
 def is_text(start: bytes) -> bool:
     """Whether a file that begins with these bytes may be one of lines."""
     return b"\0" not in start

@@ -10,7 +10,7 @@ from typing import Any
 from rltrace.importers.fitting import ns, whole
 from rltrace.importers.frameworks import names_of
 from rltrace.importers.json_text import read_all
-from rltrace.importers.log import start_of
+from rltrace.importers.log import files_of
 from rltrace.importers.placed import PlacedSpan, Process
 from rltrace.importers.run_writer import ImportedRun, traced_run
 from rltrace.importers.scalars import Scheme
@@ -20,22 +20,12 @@ NAMES = names_of("miles")
 MILES = Scheme.of("miles")
 
 _ROLES = {"train": "learner", "rollout_manager": "rollouter"}
-_PHASES = "phases"
-
-
-def _phase_files(path: Path) -> list[Path]:
-    if not path.is_dir():
-        try:
-            return [path] if b'"t0"' in start_of(path) else []
-        except OSError:
-            return []  # whoever reads it as figures says why
-    return sorted([*path.rglob(f"{_PHASES}.jsonl"), *path.rglob(f"{_PHASES}/*.jsonl")])
 
 
 def read(path: Path) -> ImportedRun:
     """Reads a file of phases, a dashboard's folder, or else a log of figures. Errors:
     `RltraceError` where there is nothing of miles' in it."""
-    files = _phase_files(path)
+    files = files_of(path, b'"t0"', "phases.jsonl", "phases/*.jsonl")
     if not files:
         return MILES(path)
     lines = read_all(files)

@@ -8,15 +8,21 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from rltrace.importers import otlp_own
 from rltrace.importers.chrome import lane_of
-from rltrace.importers.fitting import counted
 from rltrace.importers.json_text import Objects, read_objects
-from rltrace.importers.placed import Names, PlacedRow, PlacedSpan, Process, read_names
+from rltrace.importers.placed import Names, PlacedRow, PlacedSpan, Process, mapped, read_names
 from rltrace.importers.run_writer import ImportedRun, traced_run
+from rltrace.trace import vocabulary
 from rltrace.trace.errors import RltraceError, WrongUsage
+from rltrace.trace.schema import TABLES, WIDTH_BYTES, Column
+from rltrace.trace.texts import NONSENSE
+from rltrace.trace.vocabulary import Stage, word
 
-_Found = tuple[dict[str, Any], dict[str, Any]]
+PREFIX = "rltrace."
+"""What the names of rltrace's own attributes begin with (`rltrace.report.otlp`)."""
+
+Attributes = dict[str, Any]
+_Found = tuple[Attributes, dict[str, Any]]
 """The attributes of what sent a span, and the span."""
 
 
@@ -30,19 +36,13 @@ def read(path: Path, mapping: Path | None = None) -> ImportedRun:
     if mapping is None:
         return _own(path, objects, found)
     names = read_names(mapping)
-    left_out = Counter(span["name"] for _, span in found if names.stage_of(span["name"]) is None)
-    spans = [span for each in found if (span := _placed(*each, names)) is not None]
-    if not spans:
-        raise RltraceError(
-            f"{path} has none of the names that are mapped; it has {counted(left_out)}"
-        )
-    notes = [f"{left_out.total()} spans of names that are not mapped: left out"] if left_out else []
+    chosen, notes = mapped(path, names, ((span["name"], (about, span)) for about, span in found))
     return traced_run(
         path,
         names.framework,
         names.framework,
         "OTLP JSON",
-        spans,
+        (_placed(*each, stage, names) for stage, each in chosen),
         objects.changed_ns,
         placement=names.placement,
         notes=(*objects.notes, *notes),
@@ -50,26 +50,19 @@ def read(path: Path, mapping: Path | None = None) -> ImportedRun:
 
 
 def _own(path: Path, objects: Objects, found: list[_Found]) -> ImportedRun:
-    spans: list[PlacedSpan] = []
-    others: list[PlacedRow] = []
-    frameworks: Counter[str] = Counter()
-    placements: Counter[str] = Counter()
-    damaged = 0
+    rows: list[PlacedSpan | PlacedRow | None] = []
+    senders: list[Attributes] = []  # of those
     for about, span in found:
         try:
-            row = otlp_own.row(about, span, _attributes(span))
-        except (AttributeError, KeyError, OverflowError, TypeError, ValueError):
-            damaged += 1
+            rows.append(_row(about, span, _attributes(span)))
+            senders.append(about)
+        except NONSENSE:
             continue
-        if isinstance(row, PlacedSpan):
-            spans.append(row)
-        elif row is not None:
-            others.append(row)
-        frameworks.update(str(v) for k, v in about.items() if k == "rltrace.framework")
-        placements.update(str(v) for k, v in about.items() if k == "rltrace.placement")
+    spans = [row for row in rows if isinstance(row, PlacedSpan)]
     if not spans:
         raise WrongUsage(f"what the names in {path} mean has to be said: give a file with --map")
-    ((framework, _),) = frameworks.most_common(1) or (("trace", 0),)
+    framework = _most_said(senders, "framework") or "trace"
+    damaged = len(found) - len(rows)
     return traced_run(
         path,
         framework,
@@ -77,11 +70,16 @@ def _own(path: Path, objects: Objects, found: list[_Found]) -> ImportedRun:
         "OTLP JSON of rltrace",
         spans,
         objects.changed_ns,
-        rows=others,
-        placement=next(iter(placements), ""),
+        rows=[row for row in rows if isinstance(row, PlacedRow)],
+        placement=_most_said(senders, "placement"),
         never_told=("devices",),
         notes=(*objects.notes, *([f"{damaged} spans that are damaged: left out"] * (damaged > 0))),
     )
+
+
+def _most_said(senders: list[Attributes], fact: str) -> str:
+    said = Counter(str(about[PREFIX + fact]) for about in senders if PREFIX + fact in about)
+    return max(said, key=said.__getitem__, default="")
 
 
 def _spans(exports: list[dict[str, Any]]) -> Iterator[_Found]:
@@ -110,11 +108,7 @@ def _attributes(holder: Any) -> dict[str, Any]:
     return found
 
 
-def _placed(about: dict[str, Any], span: dict[str, Any], names: Names) -> PlacedSpan | None:
-    stage = names.stage_of(span["name"])
-    start_ns, end_ns = _ns(span.get("startTimeUnixNano")), _ns(span.get("endTimeUnixNano"))
-    if stage is None or start_ns is None or end_ns is None or end_ns < start_ns:
-        return None
+def _placed(about: Attributes, span: dict[str, Any], stage: Stage, names: Names) -> PlacedSpan:
     service = str(about.get("service.name", "process"))
     pid = about.get("process.pid", about.get("service.instance.id"))
     name = service if pid is None else f"{service} {pid}"
@@ -125,14 +119,76 @@ def _placed(about: dict[str, Any], span: dict[str, Any], names: Names) -> Placed
         lane=lane_of(attributes.get("thread.id", span.get("traceId"))),
         name=span["name"],
         stage=stage,
-        start_ns=start_ns,
-        end_ns=end_ns,
+        start_ns=_ns(span.get("startTimeUnixNano")),
+        end_ns=_ns(span.get("endTimeUnixNano")),
         step=names.step_of(attributes, span["name"]),
     )
 
 
-def _ns(value: object) -> int | None:
-    """Unix ns, which OTLP JSON writes as a text."""
+def _ns(value: object) -> int:
+    """Unix ns, which OTLP JSON writes as a text; 0, which is none, for anything else."""
     if isinstance(value, str) and value.isdecimal():
         value = int(value)
-    return value if isinstance(value, int) and 0 < value < 1 << 63 else None
+    return value if isinstance(value, int) and 0 < value < 1 << 63 else 0
+
+
+# --- what rltrace itself exported: the run again, row by row
+
+_TOO_LARGE = {kind: 1 << 8 * width - 1 for kind, width in WIDTH_BYTES.items()}
+
+
+def _row(
+    about: Attributes, span: dict[str, Any], attributes: Attributes
+) -> PlacedSpan | PlacedRow | None:
+    """The row that an exported span is of; None for one that is of no table. `about` are the
+    attributes of what sent it. Errors: `NONSENSE` where it is damaged."""
+    table = TABLES.get(str(attributes.get(f"{PREFIX}table")))
+    if table is None:
+        return None
+    columns: dict[str, float | str] = {
+        column.name: _stored(column, attributes[PREFIX + column.name])
+        for column in table.columns
+        if PREFIX + column.name in attributes
+    }
+    start_ns, end_ns = int(span["startTimeUnixNano"]), int(span["endTimeUnixNano"])
+    if not 0 < start_ns <= end_ns < _TOO_LARGE["q"]:
+        raise ValueError(f"no time: {start_ns} to {end_ns}")
+    process = _process(about)
+    if table.name == "spans":
+        stage, step = Stage(int(columns.pop("stage"))), int(columns.pop("step", -1))
+        name, lane = str(columns.pop("name")), int(columns.pop("lane"))
+        more = {column: int(value) for column, value in columns.items()}
+        return PlacedSpan(process, lane, name, stage, start_ns, end_ns, step, more)
+    if table.columns[0].name == "time_ns":
+        columns["time_ns"] = start_ns
+    else:
+        columns |= {"start_ns": start_ns, "end_ns": end_ns}
+    for event in span.get("events", ()):
+        if table.name == "trajectories" and event.get("name") == "first token":
+            columns["first_token_ns"] = int(event["timeUnixNano"])
+    return PlacedRow(process, table.name, columns)
+
+
+def _process(about: Attributes) -> Process:
+    role = str(about.get(f"{PREFIX}role", ""))
+    rank = about.get(f"{PREFIX}rank")
+    return Process(
+        name=str(about.get("service.instance.id", "process")),
+        role=role or str(about.get("service.name", "")),
+        host=str(about.get("host.name", "")),
+        rank=None if rank is None else int(rank),
+    )
+
+
+def _stored(column: Column, value: Any) -> float | str:
+    if column.codes:
+        codes = {word(member): int(member) for member in getattr(vocabulary, column.codes)}
+        return codes[str(value)]
+    if column.is_name:
+        return str(value)
+    if column.kind in "fd":
+        return float(value)
+    number = int(value)
+    if not -_TOO_LARGE[column.kind] <= number < _TOO_LARGE[column.kind]:
+        raise ValueError(f"{column.name} cannot be {number}")
+    return number

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from rltrace.importers.fitting import whole
-from rltrace.trace.errors import WrongUsage
+from rltrace.importers.fitting import counted, whole
+from rltrace.trace.errors import RltraceError, WrongUsage
 from rltrace.trace.given_files import text_given
 from rltrace.trace.run_dir import NAMES, PROCESS, append_line, write_json
 from rltrace.trace.schema import TABLES
@@ -20,6 +21,7 @@ from rltrace.trace.vocabulary import STEP_SPAN, Stage
 
 _NUMBER = re.compile(r"[0-9]{1,9}")
 _NUMBERED = re.compile(r"#([0-9]{1,9})$")
+_Found = TypeVar("_Found")
 
 
 @dataclass(frozen=True)
@@ -136,6 +138,25 @@ def read_names(path: Path) -> Names:
     )
 
 
+def mapped(
+    path: Path, names: Names, found: Iterable[tuple[str, _Found]]
+) -> tuple[list[tuple[Stage, _Found]], tuple[str, ...]]:
+    """What of a log has a name that is mapped, with its stage, and what is to be said of the rest.
+    Errors: `RltraceError` where there is nothing."""
+    kept, left_out = list[tuple[Stage, _Found]](), Counter[str]()
+    for name, it in found:
+        stage = names.stage_of(name)
+        if stage is None:
+            left_out[name] += 1
+        else:
+            kept.append((stage, it))
+    if not kept:
+        said = f"{path} has none of the names that are mapped; it has {counted(left_out)}"
+        raise RltraceError(said)
+    said = f"{left_out.total()} spans of names that are not mapped: left out"
+    return kept, (said,) if left_out else ()
+
+
 def numbered(spans: Iterable[PlacedSpan]) -> tuple[PlacedSpan, ...]:
     """The spans in the order of time. Steps without a number are counted from 0, in the process
     that has them, if no step has one."""
@@ -143,12 +164,12 @@ def numbered(spans: Iterable[PlacedSpan]) -> tuple[PlacedSpan, ...]:
     steps = [span for span in ordered if span.stage == Stage.STEP]
     if any(span.step >= 0 for span in steps):
         return tuple(ordered)
-    counted: dict[Process, int] = {}
+    last: dict[Process, int] = {}
     result = []
     for span in ordered:
         number = span.step
         if span.stage == Stage.STEP:
-            number = counted[span.process] = counted.get(span.process, -1) + 1
+            number = last[span.process] = last.get(span.process, -1) + 1
         result.append(replace(span, step=number))
     return tuple(result)
 

@@ -13,14 +13,14 @@ import itertools
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from rltrace.analysis.coverage import NOT_LOGGED
 from rltrace.importers.fitting import is_real_ns
-from rltrace.importers.log import Log, Record
+from rltrace.importers.log import Log
 from rltrace.importers.placed import (
     Placed,
     PlacedRow,
@@ -75,29 +75,6 @@ class ImportedStep:
     after: tuple[Timed, ...] = ()
     counters: dict[str, float] = field(default_factory=dict)
     real_ns: int | None = None
-
-    @classmethod
-    def of(
-        cls,
-        record: Record,
-        seconds: float | None,
-        stages: Mapping[str, Stage],
-        times: Mapping[str, float],
-        *,
-        before: Iterable[str] = (),
-        inside: Iterable[str] = (),
-        after: Iterable[str] = (),
-    ) -> ImportedStep:
-        """The step of a record, whose timers have these `stages` and took these `times` (s)."""
-
-        def timed(names: Iterable[str]) -> tuple[Timed, ...]:
-            if seconds is None:
-                return ()
-            ran = (name for name in names if name in stages and times.get(name, 0.0) > 0)
-            return tuple(Timed(stages[name], name, times[name]) for name in ran)
-
-        parts = (timed(before), timed(inside), timed(after))
-        return cls(record.step, seconds, *parts, record.readings, record.real_ns)
 
     @property
     def is_overfull(self) -> bool:

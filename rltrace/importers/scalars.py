@@ -14,7 +14,13 @@ from rltrace.importers.frameworks import check_framework, name_of, schemes
 from rltrace.importers.log import Log, Record, impossible, impossible_said, joined
 from rltrace.importers.means import repeated, usual_steps
 from rltrace.importers.reading import Settings, read_log
-from rltrace.importers.run_writer import NEVER_LOGGED, ImportedRun, ImportedStep, step_end
+from rltrace.importers.run_writer import (
+    NEVER_LOGGED,
+    ImportedRun,
+    ImportedStep,
+    Timed,
+    step_end,
+)
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.vocabulary import Stage
 
@@ -176,18 +182,22 @@ def _lengths(records: list[Record], scheme: Scheme) -> list[float | None]:
 
 
 def _step(record: Record, length: float | None, told: Told, scheme: Scheme) -> ImportedStep:
-    prefix = scheme.table.get("prefix", "")
+    prefix, stages = scheme.table.get("prefix", ""), told.timers
 
-    def shown(names: Iterable[str]) -> list[str]:
-        return [name.removeprefix(prefix) for name in names]
+    def timed(names: Iterable[str]) -> tuple[Timed, ...]:
+        took = {name: _own(record, name, told.holds) for name in names}
+        return tuple(
+            Timed(stages[name], name.removeprefix(prefix), seconds)
+            for name, seconds in took.items()
+            if seconds > 0
+        )
 
-    stages = dict(zip(shown(told.timers), told.timers.values(), strict=True))
-    times = dict(zip(stages, (_own(record, n, told.holds) for n in told.timers), strict=True))
+    parts = timed(told.aside), timed(told.inside), timed(told.after)
     if length is None and (scheme.table.get("previous") or not scheme.step):
-        length = sum(times[name] for name in shown(told.inside)) or None
-    where = {"before": told.aside, "inside": told.inside, "after": told.after}
-    parts = {part: shown(names) for part, names in where.items()}
-    return ImportedStep.of(record, length, stages, times, **parts)
+        length = sum(timer.seconds for timer in parts[1]) or None
+    if length is None:
+        parts = (), (), ()
+    return ImportedStep(record.step, length, *parts, record.readings, record.real_ns)
 
 
 def _own(record: Record, name: str, holds: Mapping[str, list[str]]) -> float:

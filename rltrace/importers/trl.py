@@ -17,7 +17,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rltrace.adapters.trl.tables import PROFILED
 from rltrace.importers import console, json_lines
 from rltrace.importers.fitting import whole
 from rltrace.importers.log import (
@@ -41,6 +40,7 @@ from rltrace.trace.errors import RltraceError
 from rltrace.trace.given_files import read_given
 
 STATE = "trainer_state.json"
+_PROFILED = "profiling/Time taken: "  # what timed blocks are logged as: `<class>.<block>` follows
 _PREFIX = "train/"
 _STEP_NAMES = ("train/global_step", "global_step")  # wandb's own step counts its rows
 _MAPPING = re.compile(r"\{'[^{}]*\}")
@@ -226,8 +226,8 @@ def _of_steps(records: tuple[Record, ...]) -> Iterator[Record]:
     for record in records:
         metrics: dict[str, float] = {}
         for name, value in record.metrics.items():
-            if name.startswith(PROFILED):
-                block = name.removeprefix(PROFILED).partition(".")[2]
+            if name.startswith(_PROFILED):
+                block = name.removeprefix(_PROFILED).partition(".")[2]
                 waiting[block] = waiting.get(block, 0.0) + value
             else:
                 metrics[name.removeprefix(_PREFIX)] = value

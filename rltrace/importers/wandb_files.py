@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rltrace.importers.fitting import ns
-from rltrace.importers.log import Record, split
+from rltrace.importers.log import Record, Torn, split
 from rltrace.importers.protobuf import fields
 
 SUFFIX = ".wandb"
@@ -29,10 +29,6 @@ _HISTORY, _CONFIG, _RUN = 2, 5, 17  # fields of Record
 _RUN_CONFIG = 4  # of RunRecord
 _ITEM, _STEP = 1, 2  # of HistoryRecord; the items of a ConfigRecord are its updates
 _KEY, _NESTED_KEY, _JSON = 1, 2, 16  # of HistoryItem and ConfigItem
-
-
-class _Torn(Exception):
-    """The file ends within a record, or is damaged there."""
 
 
 def looks_like(start: bytes) -> bool:
@@ -53,8 +49,8 @@ def read(
             try:
                 _take(message, settings, records, said)
             except (AttributeError, IndexError, RecursionError, TypeError, ValueError):
-                raise _Torn(f"byte {at}") from None
-    except _Torn as torn:
+                raise Torn(f"byte {at}") from None
+    except Torn as torn:
         skipped.append(f"{path.name} from {torn} on, where it is torn or damaged")
     return [record for record in records if record.readings], skipped, said
 
@@ -86,12 +82,12 @@ def _messages(path: Path) -> Iterator[tuple[int, bytes]]:
             at += left  # too little for a piece: filled up with zeros
             continue
         if at + _PIECE.size > len(data):
-            raise _Torn(f"byte {at}")
+            raise Torn(f"byte {at}")
         checksum, size, kind = _PIECE.unpack_from(data, at)
         piece = data[at + _PIECE.size : at + _PIECE.size + size]
         fits = kind in (_WHOLE, _FIRST) if not parts else kind in (_MIDDLE, _LAST)
         if len(piece) < size or not fits or checksum != zlib.crc32(bytes([kind]) + piece):
-            raise _Torn(f"byte {began if parts else at}")
+            raise Torn(f"byte {began if parts else at}")
         if not parts:
             began = at
         parts.append(piece)
@@ -100,7 +96,7 @@ def _messages(path: Path) -> Iterator[tuple[int, bytes]]:
             parts = []
         at += _PIECE.size + size
     if parts:
-        raise _Torn(f"byte {began}")
+        raise Torn(f"byte {began}")
 
 
 def _row(message: bytes) -> Record:

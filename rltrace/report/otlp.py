@@ -17,7 +17,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from rltrace.importers.otlp_own import PREFIX
+from rltrace.importers.otlp import PREFIX
 from rltrace.report.whole_file import whole_file
 from rltrace.trace.processes import Process
 from rltrace.trace.run import Run

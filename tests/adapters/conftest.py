@@ -162,9 +162,9 @@ def fresh_openrlhf() -> Iterator[None]:
     engine._update.clear()
     engine._done.clear()
     engine._spent_ns.update(dict.fromkeys(engine._spent_ns, 0))
-    controller._loop.__dict__.clear()
+    controller.loop.__dict__.clear()
     fates._filtering.clear()
     training._models.clear()
     agents._watched.clear()
     yield
-    controller._loop.__dict__.clear()
+    controller.loop.__dict__.clear()

@@ -8,9 +8,9 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-from rltrace.adapters.openrlhf import LABELS
 from rltrace.adapters.openrlhf.hooks import HOOKS
 from rltrace.testing.inside.hooks import satisfies
+from rltrace.testing.inside.importers import OPENRLHF as IMPORTER
 from tests.adapters.sources import OPENRLHF
 
 MAY_LACK = {"controller.fit_begins": {"global_step"}, "engine.tensor_loaded": {"ipc_handles"}}
@@ -107,15 +107,16 @@ def test_the_last_tensor_of_an_update_says_so(version: str) -> None:
 
 
 @OPENRLHF.each_version
-def test_timings_that_are_logged_have_a_label(version: str) -> None:
+def test_timings_that_are_logged_are_imported(version: str) -> None:
     logged = {
         node.value
         for name in ("ppo_trainer", "ppo_trainer_async")
         for node in nodes(version, name)
         if isinstance(node, ast.Constant) and str(node.value).startswith("timing/")
     } - {"timing/"}
-    assert logged <= LABELS.keys()
-    assert (logged == LABELS.keys()) == (version != "0.9.1")
+    imported = {*IMPORTER.step, *IMPORTER.table["inside"]}
+    assert logged <= imported
+    assert (logged == imported) == (version != "0.9.1")
 
 
 def test_what_is_hooked_beside_openrlhf_is_there() -> None:

@@ -108,7 +108,7 @@ _I = "rltrace.importers"
 _PLACED = "json_text placed traced"
 _MORE = {
     "chrome": f"{_PLACED} toml_file",
-    "otlp": f"otlp_own {_PLACED}",
+    "otlp": _PLACED,
     "torchtitan": _PLACED,
     "areal": f"field scalars {_PLACED}",
     "miles": f"field scalars {_PLACED}",

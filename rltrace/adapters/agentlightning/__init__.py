@@ -12,6 +12,7 @@ import time
 
 from rltrace.adapters.agentlightning import store
 from rltrace.adapters.table import TableAdapter
+from rltrace.adapters.table.rows import in_versions, methods
 from rltrace.adapters.table.timers import timed_block
 from rltrace.adapters.verl.tables import LABELS as VERL_LABELS
 from rltrace.hooks.hook import Call, Hook
@@ -67,45 +68,36 @@ class AgentLightning(TableAdapter):
     versions = ">=0.3,<1.1"
     labels = LABELS
     calls = (
-        Hook(
-            "agentlightning.runner.agent:LitAgentRunner._step_impl",
-            "rollout",
-            before=rollout_begins,
-            versions="<1",
+        *in_versions(
+            "<1",
+            Hook(
+                "agentlightning.runner.agent:LitAgentRunner._step_impl",
+                "rollout",
+                before=rollout_begins,
+            ),
+            *methods(
+                _STORE, "update_resources add_resources", "sync", after=store.resources_stored
+            ),
+            *methods(
+                _STORE,
+                "start_rollout start_attempt dequeue_rollout dequeue_many_rollouts",
+                after=store.handed_out,
+            ),
+            Hook(f"{_STORE}._post_add_spans", before=store.told),
+            Hook(f"{_STORE}._unlocked_update_attempt_and_rollout", after=store.attempt_updated),
+            Hook(f"{_STORE}.wait_for_rollouts", after=store.waited_for),
+            Hook(f"{_TRAINER}:AgentLightningTrainer._train_step", before=step_begins),
         ),
-        *(
-            Hook(f"{_STORE}.{method}", "sync", after=store.resources_stored, versions="<1")
-            for method in ("update_resources", "add_resources")
-        ),
-        *(
-            Hook(f"{_STORE}.{method}", after=store.handed_out, versions="<1")
-            for method in (
-                "start_rollout",
-                "start_attempt",
-                "dequeue_rollout",
-                "dequeue_many_rollouts",
-            )
-        ),
-        Hook(f"{_STORE}._post_add_spans", before=store.told, versions="<1"),
-        Hook(
-            f"{_STORE}._unlocked_update_attempt_and_rollout",
-            after=store.attempt_updated,
-            versions="<1",
-        ),
-        Hook(f"{_STORE}.wait_for_rollouts", after=store.waited_for, versions="<1"),
-        Hook(f"{_TRAINER}:AgentLightningTrainer._train_step", before=step_begins, versions="<1"),
-        Hook(f"{_TRAINER}:AgentLightningRayPPOTrainer._rollout", "wait", versions=">=1"),
-        Hook(
-            f"{_MANAGER}:AglRolloutManagerBase._build_completed_rollout",
-            after=rollout_built,
-            versions=">=1",
-        ),
-        *(
-            Hook(f"{_MANAGER}:{method}", "wait", versions=">=1")
-            for method in (
-                "AglRolloutManager.enqueue_and_wait_until_completed",
+        *in_versions(
+            ">=1",
+            Hook(f"{_TRAINER}:AgentLightningRayPPOTrainer._rollout", "wait"),
+            Hook(f"{_MANAGER}:AglRolloutManagerBase._build_completed_rollout", after=rollout_built),
+            *methods(
+                _MANAGER,
+                "AglRolloutManager.enqueue_and_wait_until_completed "
                 "AglAsyncRolloutManager.enqueue_and_wait_until_group_completed",
-            )
+                "wait",
+            ),
         ),
     )
-    timers = (timed_block(f"{_TRAINER}:_timer", LABELS, "name", versions="<1"),)
+    timers = in_versions("<1", timed_block(f"{_TRAINER}:_timer", LABELS, "name"))

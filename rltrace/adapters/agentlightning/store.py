@@ -69,15 +69,17 @@ class _Calls:
 
 
 class _Attempt:
-    """An attempt at a rollout."""
+    """An attempt at a rollout; `silent_ns` is when it fell silent, -1 where it is heard of."""
 
-    __slots__ = ("agent", "ended", "proxy", "row", "trajectory")
+    __slots__ = ("agent", "ended", "proxy", "row", "silent_ns", "trains", "trajectory")
 
-    def __init__(self, row: Any, trajectory: int) -> None:
+    def __init__(self, row: Any, trajectory: int, trains: bool) -> None:
         self.row = row
         self.trajectory = trajectory
+        self.trains = trains
         self.agent, self.proxy = _Calls(), _Calls()
         self.ended = False
+        self.silent_ns = -1
 
     @property
     def calls(self) -> _Calls:
@@ -87,7 +89,6 @@ class _Attempt:
 
 _attempts: dict[str, _Attempt] = {}
 _latest: dict[str, _Attempt] = {}  # by rollout; taken out as the algorithm gets it
-_silent: dict[str, tuple[_Attempt, int]] = {}  # by rollout, since when; may be heard of again
 
 
 class _Resources:
@@ -113,9 +114,9 @@ def handed_out(call: Call) -> None:
 
 
 def _begins(call: Call, rollout: Any) -> None:
-    replaced, since_ns = _silent.pop(rollout.rollout_id, (None, -1))
-    if replaced is not None:
-        _ends(replaced, since_ns, Finish.TIMEOUT)
+    replaced = _latest.get(rollout.rollout_id)
+    if replaced is not None and replaced.silent_ns > 0:
+        _ends(replaced, replaced.silent_ns, Finish.TIMEOUT)
     trajectory = identify(rollout.attempt.attempt_id)
     columns: dict[str, int] = {}
     version = _Resources.versions.get(rollout.resources_id)
@@ -125,14 +126,11 @@ def _begins(call: Call, rollout: Any) -> None:
     if data is not None:
         columns |= {"prompt": identify(str(data)), "group": identify(str(data))}
     row = call.row("trajectories", start_ns=call.end_ns, trajectory=trajectory, **columns)
-    attempt = _Attempt(row, trajectory)
-    if len(_attempts) >= _MOST:
-        del _attempts[next(iter(_attempts))]
-    _attempts[rollout.attempt.attempt_id] = attempt
-    if rollout.mode == "train":
-        if len(_latest) >= _MOST:  # nobody asks for the oldest one
-            del _latest[next(iter(_latest))]
-        _latest[rollout.rollout_id] = attempt
+    attempt = _Attempt(row, trajectory, trains=rollout.mode == "train")
+    for known, key in ((_attempts, rollout.attempt.attempt_id), (_latest, rollout.rollout_id)):
+        if len(known) >= _MOST:  # nobody asks for the oldest one
+            del known[next(iter(known))]
+        known[key] = attempt
 
 
 def told(call: Call) -> None:
@@ -140,7 +138,7 @@ def told(call: Call) -> None:
     attempt = _attempts.get(call.argument("attempt_id"))
     if attempt is None or attempt.row is None:
         return
-    _is_heard_of(attempt, call.argument("rollout_id"))
+    attempt.silent_ns = -1
     for span in call.argument("spans"):
         attributes = span.attributes or {}
         if span.name == _OF_PROXY:
@@ -172,33 +170,15 @@ def attempt_updated(call: Call) -> None:
     attempt = _attempts.get(told.attempt_id)
     if attempt is None or attempt.row is None or attempt.ended:
         return
-    if told.status == "unresponsive":
-        _falls_silent(attempt, told.rollout_id, call.end_ns, changed and changed[0].status)
-        return
-    _is_heard_of(attempt, told.rollout_id)
-    finish = _ENDS.get(told.status)
-    if finish is not None:
-        _ends(attempt, call.end_ns, finish)
-
-
-def _falls_silent(attempt: _Attempt, rollout: str, time_ns: int, becomes: str | None) -> None:
-    """Its rollout `becomes` something else with it. One that is queued again may still go on with
-    this attempt, until a runner gets it; one that has failed is over."""
-    if becomes == "requeuing":
-        if len(_silent) >= _MOST:
-            del _silent[next(iter(_silent))]
-        _silent[rollout] = (attempt, time_ns)
-    elif not _is_silent(attempt, rollout):
-        _ends(attempt, time_ns, Finish.TIMEOUT)
-
-
-def _is_heard_of(attempt: _Attempt, rollout: str) -> None:
-    if _is_silent(attempt, rollout):
-        del _silent[rollout]
-
-
-def _is_silent(attempt: _Attempt, rollout: str) -> bool:
-    return rollout in _silent and _silent[rollout][0] is attempt
+    if told.status != "unresponsive":
+        attempt.silent_ns = -1
+        if (finish := _ENDS.get(told.status)) is not None:
+            _ends(attempt, call.end_ns, finish)
+    elif changed and changed[0].status == "requeuing":
+        # Its rollout may still go on with this attempt, until a runner gets it.
+        attempt.silent_ns = call.end_ns
+    elif attempt.silent_ns < 0:  # it has failed with it
+        _ends(attempt, call.end_ns, Finish.TIMEOUT)
 
 
 def _ends(attempt: _Attempt, time_ns: int, finish: int) -> None:
@@ -210,7 +190,7 @@ def waited_for(call: Call) -> None:
     """The algorithm has rollouts to train on. It asks for those again that it has had."""
     for rollout in call.result or ():
         attempt = _latest.pop(rollout.rollout_id, None)
-        if attempt is None:
+        if attempt is None or not attempt.trains:
             continue
         calls = attempt.calls
         call.row(

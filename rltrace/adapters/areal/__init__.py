@@ -11,9 +11,10 @@ from __future__ import annotations
 from rltrace.adapters.areal import samples
 from rltrace.adapters.table import TableAdapter
 from rltrace.adapters.table.logged import logged
+from rltrace.adapters.table.rows import formerly, in_versions
 from rltrace.adapters.table.steps import step_begins, step_ends, step_is
 from rltrace.adapters.table.timers import timed_block
-from rltrace.adapters.table.weights import Sending
+from rltrace.adapters.table.weights import Sending, version_is
 from rltrace.hooks.hook import Call, Hook
 
 LABELS = {
@@ -49,21 +50,11 @@ LABELS = {
 """AReaL's `record_timing` key -> stage; the metric is `timeperf/<key>`."""
 
 _ENGINE = "areal.infra.remote_inf_engine:RemoteInfEngine"
-_ENGINE_BEFORE = "areal.core.remote_inf_engine:RemoteInfEngine"  # until 0.5
-_ACTOR = "areal.trainer.ppo.actor:PPOActor"
-_ACTOR_BEFORE = "areal.engine.ppo.actor:PPOActor"  # until 0.5
+_EXECUTOR = "areal.infra.workflow_executor:BatchTaskDispatcher"
+_BEFORE = {"areal.infra": "areal.core", "areal.trainer": "areal.engine"}  # until 0.5
 _FSDP = "areal.engine.fsdp_engine:FSDPEngine"
 _MEGATRON = "areal.engine.megatron_engine:MegatronEngine"
 _TRACKER = "areal.utils.stats_tracker"
-_EXECUTOR = "areal.infra.workflow_executor:BatchTaskDispatcher"
-_EXECUTOR_BEFORE = "areal.core.workflow_executor:BatchTaskDispatcher"
-_STALENESS = "areal.infra.staleness_manager:StalenessManager"
-_STALENESS_BEFORE = "areal.core.staleness_manager:StalenessManager"
-
-
-def version_set(call: Call) -> None:
-    """What this process generates from here on is of this version."""
-    call.recorder.version = int(call.argument("version"))
 
 
 def step_seen(call: Call) -> None:
@@ -82,13 +73,6 @@ def committed(call: Call) -> None:
 _sending = Sending(lambda call: getattr(call.argument("meta"), "version", None))
 
 _BUCKET = "_update_bucket_weights_from_distributed"
-_BUCKETS = (
-    # Since 1.0.4 the bucket goes out in a function of its own, which the other one calls.
-    (_FSDP, f"{_BUCKET}_async", "named_tensors", ">=1.0.4"),
-    (_FSDP, _BUCKET, "named_tensors", "<1.0.4"),
-    (_MEGATRON, _BUCKET, "converted_named_tensors", ""),
-)
-"""What sends a bucket, the argument that holds its tensors, and the versions that have it so."""
 
 
 class AReaL(TableAdapter):
@@ -98,50 +82,30 @@ class AReaL(TableAdapter):
     versions = ">=0.5,<2.1"
     labels = LABELS
     calls = (
-        Hook(
-            f"{_ENGINE}.agenerate",
-            "rollout",
-            before=samples.request_begins,
-            after=samples.request_ends,
-            alternates=(f"{_ENGINE_BEFORE}.agenerate",),
-        ),
-        Hook(
-            f"{_ENGINE}.set_version",
-            before=version_set,
-            alternates=(f"{_ENGINE_BEFORE}.set_version",),
+        *formerly(
+            _BEFORE,
+            Hook(
+                f"{_ENGINE}.agenerate",
+                "rollout",
+                before=samples.request_begins,
+                after=samples.request_ends,
+            ),
+            Hook(f"{_ENGINE}.set_version", before=version_is("version")),
+            Hook(f"{_EXECUTOR}.wait_results", after=samples.taken),
+            Hook(f"{_EXECUTOR}.wait_for_task", after=samples.passed_on, versions=">=0.5.3"),
+            Hook(
+                "areal.infra.staleness_manager:StalenessManager.on_rollout_rejected",
+                before=samples.rejected,
+            ),
+            Hook("areal.trainer.ppo.actor:PPOActor.ppo_update", "train"),
         ),
         Hook("areal.api.reward_api:AsyncRewardWrapper.__call__", "reward", after=samples.judged),
-        Hook(
-            f"{_EXECUTOR}.wait_results",
-            after=samples.taken,
-            alternates=(f"{_EXECUTOR_BEFORE}.wait_results",),
-        ),
-        Hook(
-            f"{_EXECUTOR}.wait_for_task",
-            after=samples.passed_on,
-            alternates=(f"{_EXECUTOR_BEFORE}.wait_for_task",),
-            versions=">=0.5.3",
-        ),
-        Hook(
-            f"{_STALENESS}.on_rollout_rejected",
-            before=samples.rejected,
-            alternates=(f"{_STALENESS_BEFORE}.on_rollout_rejected",),
-        ),
-        Hook(f"{_ACTOR}.ppo_update", "train", alternates=(f"{_ACTOR_BEFORE}.ppo_update",)),
-        *(
-            Hook(f"{engine}.update_weights", "sync", before=_sending.begins, after=_sending.ends)
-            for engine in (_FSDP, _MEGATRON)
-        ),
-        *(
-            Hook(
-                f"{engine}.{method}",
-                "sync",
-                phase="transfer",
-                before=_sending.bucket(tensors),
-                versions=versions,
-            )
-            for engine, method, tensors, versions in _BUCKETS
-        ),
+        _sending.update_row(f"{_FSDP}.update_weights"),
+        _sending.update_row(f"{_MEGATRON}.update_weights"),
+        _sending.bucket_row(f"{_MEGATRON}.{_BUCKET}", "converted_named_tensors"),
+        # Since 1.0.4 the bucket goes out in a function of its own, which the other one calls.
+        *in_versions(">=1.0.4", _sending.bucket_row(f"{_FSDP}.{_BUCKET}_async", "named_tensors")),
+        *in_versions("<1.0.4", _sending.bucket_row(f"{_FSDP}.{_BUCKET}", "named_tensors")),
     )
     timers = (
         timed_block(

@@ -10,24 +10,17 @@ from __future__ import annotations
 
 import sys
 from array import array
-from asyncio import CancelledError
 from collections import deque
 from collections.abc import Iterable
 from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 from rltrace.adapters.sampled import runs
+from rltrace.adapters.table.samples import cut_short, finish, verdict
 from rltrace.hooks.hook import Call
 from rltrace.hooks.identity import identify
 from rltrace.hooks.recorder import Recorder
-from rltrace.trace.vocabulary import Fate, Finish, Outcome
-
-_FINISHES = {
-    "stop": Finish.STOP,
-    "tool_calls": Finish.STOP,
-    "length": Finish.LENGTH,
-    "abort": Finish.ABORT,
-}
+from rltrace.trace.vocabulary import Fate
 
 
 class _Answer(NamedTuple):
@@ -65,15 +58,12 @@ def request_ends(call: Call) -> None:
     if call.state is None:
         return
     if call.exception is not None:
-        cancelled = isinstance(call.exception, CancelledError)
-        call.state.set(end_ns=call.end_ns, finish=Finish.ABORT if cancelled else Finish.ERROR)
+        call.state.set(end_ns=call.end_ns, **cut_short(call.exception))
         return
     response = call.result
     versions = [v for v in response.output_versions if v >= 0]
     known = {"first_version": versions[0], "last_version": versions[-1]} if versions else {}
-    finish = _FINISHES.get(response.stop_reason)
-    if finish is not None:
-        known["finish"] = finish
+    known |= finish(response.stop_reason)
     tokens = response.output_tokens
     call.state.set(
         end_ns=call.end_ns,
@@ -92,15 +82,8 @@ def request_ends(call: Call) -> None:
 def judged(call: Call) -> None:
     """A reward function has judged what the request before it in the same task has answered."""
     name = getattr(call.self.reward_fn, "__name__", type(call.self.reward_fn).__name__)
-    failed = call.exception is not None
-    value = {} if failed else {"value": float(call.result)}
-    call.row(
-        "rewards",
-        trajectory=_last.get(),
-        component=call.recorder.name(name),
-        outcome=Outcome.ERROR if failed else Outcome.OK,
-        **value,
-    )
+    value = None if call.exception is not None else float(call.result)
+    verdict(call, _last.get(), name, value, (call.start_ns, call.end_ns))
 
 
 def taken(call: Call) -> None:

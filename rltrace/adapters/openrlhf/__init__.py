@@ -1,9 +1,7 @@
 """OpenRLHF: the synchronous and the asynchronous trainer, on Ray, DeepSpeed and vLLM.
 
-    tables.py       OpenRLHF's words: its timings, its actors
-    hooks.py        which functions are watched, and in which versions they are
-    controller.py   steps, what they train on, and OpenRLHF's own figures
-    objective.py    what the flags say of the objective
+    hooks.py        which functions are watched, in which versions they are, who its actors are
+    controller.py   steps, what they train on, what the flags say of the objective
     fates.py        how samples carry their ids, and which are filtered out
     rollout.py      trajectories and requests in rollout actors
     verdicts.py     rewards, whoever gives them
@@ -16,8 +14,7 @@ Versions count the weight updates that have been completed; an engine starts wit
 
 from __future__ import annotations
 
-from rltrace.adapters.openrlhf.hooks import HOOKS
-from rltrace.adapters.openrlhf.tables import LABELS, ROLES
+from rltrace.adapters.openrlhf.hooks import HOOKS, ROLES
 from rltrace.hooks.hook import Adapter
 
 
@@ -27,5 +24,4 @@ class OpenRLHF(Adapter):
     framework = "openrlhf"
     versions = ">=0.9.1,<0.12"
     hooks = HOOKS
-    labels = LABELS
     roles = ROLES

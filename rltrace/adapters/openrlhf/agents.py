@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from rltrace.adapters.openrlhf import rollout, verdicts
-from rltrace.hooks.hook import Call, Hook, Reader
+from rltrace.hooks.hook import Call, Hook
 from rltrace.hooks.observing import Observer
 from rltrace.hooks.wrapping import Patch, observers
 
@@ -48,18 +48,7 @@ def verdict_wanted(call: Call) -> None:
     verdicts.judging(call)
 
 
-def no_span(call: Call) -> None:
-    """The stage of a call that has none itself, and makes others be seen."""
-    del call
-
-
-def _watch(
-    cls: Any,
-    method: str,
-    stage: str | None,
-    before: Reader | None = None,
-    after: Reader | None = None,
-) -> None:
+def _watch(cls: Any, method: str, stage: str | None, **readers: Any) -> None:
     """Hooks the method where the user's class, or one that it inherits from, defines it."""
     owner = next((base for base in cls.__mro__ if method in vars(base)), None)
     if owner is None or owner.__module__ == OWN or (owner, method) in _watched:
@@ -67,4 +56,4 @@ def _watch(
     _watched.add((owner, method))
     name = f"{owner.__name__}.{method}"
     target = f"{owner.__module__}:{name}"
-    Patch(owner, method, Observer(Hook(target, stage, name=name, before=before, after=after)))
+    Patch(owner, method, Observer(Hook(target, stage, name=name, **readers)))

@@ -6,48 +6,43 @@ begins where the loop asks for the batch that it will train on, and ends where i
 
 from __future__ import annotations
 
-from time import monotonic_ns
 from typing import Any
 
-from rltrace.adapters.openrlhf import objective
 from rltrace.adapters.openrlhf.fates import ATTRIBUTE, tokens_of, used
-from rltrace.adapters.openrlhf.verdicts import number, untimed
-from rltrace.hooks import span_api
+from rltrace.adapters.openrlhf.verdicts import number
+from rltrace.adapters.table.samples import verdict
+from rltrace.adapters.table.stated import are_counts, at, not_none
+from rltrace.adapters.table.steps import Loop, step_begins, step_is
 from rltrace.hooks.hook import Call
 from rltrace.trace.vocabulary import Fate, Stage
 
 
-class _Loop:
+class _Loop(Loop):
     """The loop of the process that counts the steps."""
 
-    running = False
-    trained = False  # in the open step
-    last_ns = -1  # when the open step last did something
     batch: tuple[tuple[int, int] | None, ...] = ()  # tags of what is trained on
     judged = False  # whether its samples came with a reward
     asked_ns = -1  # when an update of the engines was last wanted
     ratios: dict[int, dict[str, float]] = {}  # noqa: RUF012  # by place in the batch
 
 
-_loop = _Loop()
+loop = _Loop()
 
 
 def fit_begins(call: Call) -> None:
-    _loop.running, _loop.trained = True, False
+    loop.begins()
     recorder = call.recorder
     recorder.version = max(recorder.version, 0)
     recorder.step = max(recorder.step, int(call.argument("global_step", 0)))
     recorder.describe(placement=_placement(call.self))
-    recorder.describe(**objective.stated(call.self.args))
+    recorder.describe(**stated(call.self.args))
 
 
 def _placement(trainer: Any) -> str:
     """Who shares devices, and what runs at once, as the flags say it."""
     if hasattr(trainer, "rollout_queue"):
         return "async"
-    args = trainer.args
-    own = getattr(args, "train", None)
-    colocated = args.colocate_all_models if own is None else own.colocate_all
+    colocated = at(trainer.args, "train.colocate_all", "colocate_all_models")
     return "colocated" if colocated else "disaggregated"
 
 
@@ -58,31 +53,9 @@ def resumed(call: Call) -> None:
 
 
 def next_batch(call: Call) -> str:
-    """The loop wants a batch: with it the next step begins, unless the last one got none."""
-    recorder = call.recorder
-    if _loop.running and (recorder.open_step is None or _loop.trained):
-        now_ns = monotonic_ns()
-        if recorder.open_step is not None:
-            recorder.open_step.set(end_ns=now_ns)
-            recorder.open_step = None
-        _loop.trained = False
-        span_api.step(recorder.step + 1).set(start_ns=now_ns)
+    """The loop wants a batch."""
+    loop.wants_batch(call.recorder, call.recorder.step + 1)
     return "wait"
-
-
-def fit_ends(call: Call) -> None:
-    """The loop has ended. A step that found no batch was none; one that an exception cut short
-    stays open."""
-    recorder = call.recorder
-    step, recorder.open_step = recorder.open_step, None
-    _loop.running = False
-    recorder.step = -1
-    if step is None or call.exception is not None:
-        return
-    if _loop.trained:
-        step.set(end_ns=_loop.last_ns)
-    else:
-        step.discard()
 
 
 def train_begins(call: Call) -> None:
@@ -90,23 +63,22 @@ def train_begins(call: Call) -> None:
     samples, number_ = call.argument("rollout_samples"), int(call.argument("global_step")) + 1
     recorder = call.recorder
     if recorder.open_step is None:  # a loop of the user's own
-        span_api.step(number_)
-    elif recorder.step != number_:
-        recorder.step = number_
-        recorder.open_step.set(step=number_)
-    _loop.batch = tuple(getattr(sample, ATTRIBUTE, None) for sample in samples)
-    _loop.ratios = {}
-    _loop.judged = any(sample.rewards is not None for sample in samples)
+        step_begins(number_)
+    else:
+        step_is(recorder, number_)
+    loop.batch = tuple(getattr(sample, ATTRIBUTE, None) for sample in samples)
+    loop.ratios = {}
+    loop.judged = any(sample.rewards is not None for sample in samples)
     call.state = (recorder.version, [tokens_of(sample) for sample in samples])
 
 
 def train_ends(call: Call) -> None:
     if call.exception is not None:
         return
-    _loop.trained, _loop.last_ns = True, call.end_ns
+    loop.trained, loop.last_ns = True, call.end_ns
     version, lengths = call.state
-    for place, (tag, tokens) in enumerate(zip(_loop.batch, lengths, strict=True)):
-        known = _loop.ratios.get(place, {})
+    for place, (tag, tokens) in enumerate(zip(loop.batch, lengths, strict=True)):
+        known = loop.ratios.get(place, {})
         used(call, tag, version, Fate.TRAINED, tokens, **known)
 
 
@@ -114,27 +86,27 @@ def experience_made(call: Call) -> None:
     """The models have seen the batch: `make_experience` gives micro-batches whose `index` says
     which samples they are of, with rewards of the reward model where there is one."""
     for experience in call.result or ():
-        _loop.ratios.update(zip(experience.index, of_samples(experience), strict=False))
-        if _loop.judged:
+        loop.ratios.update(zip(experience.index, of_samples(experience), strict=False))
+        if loop.judged:
             continue
         for place, value in zip(experience.index, experience.rewards, strict=True):
-            tag = _loop.batch[place]
+            tag = loop.batch[place]
             if tag is not None:
-                untimed(call, tag[0], number(value), "reward model")
+                verdict(call, tag[0], "reward model", number(value))
 
 
 def broadcast_begins(call: Call) -> None:
     """The asynchronous trainer wants to update the engines, and must first have the lock, or have
     them pause."""
-    _loop.asked_ns = call.start_ns
+    loop.asked_ns = call.start_ns
 
 
 def bringing(call: Call) -> None:
     """The update itself begins; what passed since it was wanted was waiting."""
-    if _loop.asked_ns > 0:
+    if loop.asked_ns > 0:
         name = call.recorder.name("engines before a broadcast")
-        call.recorder.begin(name, Stage.WAIT).set(start_ns=_loop.asked_ns, end_ns=call.start_ns)
-        _loop.asked_ns = -1
+        call.recorder.begin(name, Stage.WAIT).set(start_ns=loop.asked_ns, end_ns=call.start_ns)
+        loop.asked_ns = -1
 
 
 def weights_brought(call: Call) -> None:
@@ -146,27 +118,8 @@ def weights_brought(call: Call) -> None:
 
 def saving(call: Call) -> str:
     """Logging and, every so many steps, a checkpoint."""
-    args = call.self.args
-    every = args.ckpt.save_steps if hasattr(args, "ckpt") else args.save_steps
+    every = at(call.self.args, "ckpt.save_steps", "save_steps")
     return "other" if int(call.argument("global_step")) % every else "checkpoint"
-
-
-def logged(call: Call) -> None:
-    """OpenRLHF's own figures of the step, under its names, NaN among them: a loss may be."""
-    figures = call.argument("logs_dict") or {}
-    for name, value in figures.items():
-        if isinstance(value, int | float):
-            call.recorder.append(
-                "samples",
-                time_ns=call.start_ns,
-                counter=call.recorder.name(name),
-                value=float(value),
-            )
-
-
-def step_did_more(call: Call) -> None:
-    """The open step lasts at least until here."""
-    _loop.last_ns = call.end_ns
 
 
 # --- how far the policy that trains is from the one that generated, sample by sample
@@ -188,3 +141,37 @@ def of_samples(experience: Any) -> list[dict[str, float]]:
     names = ("mean_log_ratio", "sum_w", "sum_w_squared")
     rows = zip(*(one.tolist() for one in sums), strict=True)
     return [dict(zip(names, row, strict=True)) for row in rows]
+
+
+# --- what the flags say of the objective
+# OpenRLHF recomputes the log-probs of a batch before it trains, so its clip bounds the learner's
+# own drift and knows nothing of the lag; its correction weighs that loss by the ratio to what vLLM
+# sampled from, within limits. Nothing is dropped for its age.
+
+_ENABLED = ("is_correction_enable", "enable_vllm_is_correction")  # 0.10.2; before it
+_FACTORS = (
+    ("rollout.batch_size", "rollout_batch_size"),
+    ("rollout.n_samples_per_prompt", "n_samples_per_prompt"),
+    ("train.max_epochs", "max_epochs"),
+    ("train.batch_size", "train_batch_size"),
+)
+
+
+def stated(args: Any) -> dict[str, Any]:
+    """The facts that the flags tell; what they do not tell is left out."""
+    updates = _updates_per_version(args)
+    return not_none(objective=_objective(args), drops_stale=False, updates_per_version=updates)
+
+
+def _objective(args: Any) -> str:
+    loss = at(args, "actor.policy_loss_type", "policy_loss_type") or "ppo"
+    flags = at(args, "algo.advantage") or args
+    level = at(flags, "is_correction_level")
+    corrects = level not in (None, "off") or any(at(flags, name) for name in _ENABLED)
+    return "decoupled" if corrects and loss == "ppo" else str(loss)
+
+
+def _updates_per_version(args: Any) -> int | None:
+    """Optimizer updates of the policy in a step, which one broadcast follows; of a full batch."""
+    given = prompts, samples, epochs, batch = [at(args, *names) for names in _FACTORS]
+    return int(prompts * samples // batch * epochs) or None if are_counts(*given) else None

@@ -11,7 +11,8 @@ import math
 from collections import deque
 from typing import Any
 
-from rltrace.adapters.openrlhf.tables import RPC_SECONDS, WORKER_SECONDS
+from rltrace.adapters.table.logged import record_figures
+from rltrace.adapters.table.weights import weights_moved
 from rltrace.hooks.hook import Call
 from rltrace.trace.vocabulary import SyncRole, Transport
 
@@ -19,6 +20,15 @@ WHOLE = "rltrace.sync "
 """How the name of what is no tensor, but a whole version, begins (`rltrace.plugins.openrlhf`)."""
 
 _STAGE = f"{WHOLE}stage "
+
+RPC_SECONDS = "weights/rpc_seconds"
+"""Counter of a rollout actor, cumulative, read with each update: the time in which a call that
+brings it one tensor was at work. OpenRLHF makes such a call for each tensor and waits for it, so
+what an update takes beyond `WORKER_SECONDS` is the price of the calls themselves."""
+
+WORKER_SECONDS = "weights/worker_seconds"
+"""Counter of vLLM's worker, likewise: the time in which it received a tensor and loaded it. On a
+GPU that is the host's part, as both are only begun there."""
 
 _LANE = 1  # each call is a task of its own; the span of an update belongs to none of them
 
@@ -82,38 +92,23 @@ def tensor_loaded(call: Call) -> None:
     if call.exception is not None or not call.argument("empty_cache"):
         return
     _update.clear()
-    version = call.recorder.version = max(call.recorder.version, 0) + 1
+    version = max(call.recorder.version, 0) + 1
     _done.append((call.end_ns, version))
     update.span.set(bytes=update.bytes, items=update.tensors, version=version)
-    columns = {"bytes": update.bytes, "buckets": update.tensors}
+    columns = {"buckets": update.tensors, "start_ns": update.start_ns}
+    columns["stall_ns"] = call.end_ns - update.start_ns
     if str(call.argument("name")).startswith(WHOLE):
         columns |= {"wire_bytes": update.bytes, "transport": Transport.SHARED_MEMORY}
     elif call.argument("ipc_handles") is None:
         columns["wire_bytes"] = update.bytes
     else:
         columns["transport"] = Transport.CUDA_IPC
-    call.row(
-        "syncs",
-        start_ns=update.start_ns,
-        role=SyncRole.SINK,
-        version=version,
-        stall_ns=call.end_ns - update.start_ns,
-        **columns,
-    )
-    _count(call, RPC_SECONDS)
+    weights_moved(call, SyncRole.SINK, version, update.bytes, **columns)
+    record_figures(call, {RPC_SECONDS: _spent_ns[RPC_SECONDS] / 1e9})
 
 
 def worker_loaded(call: Call) -> None:
     """vLLM's worker has taken one tensor: the time in which one was received and loaded at all."""
     _spent_ns[WORKER_SECONDS] += call.end_ns - call.start_ns
     if call.argument("empty_cache"):
-        _count(call, WORKER_SECONDS)
-
-
-def _count(call: Call, counter: str) -> None:
-    call.recorder.append(
-        "samples",
-        time_ns=call.end_ns,
-        counter=call.recorder.name(counter),
-        value=_spent_ns[counter] / 1e9,
-    )
+        record_figures(call, {WORKER_SECONDS: _spent_ns[WORKER_SECONDS] / 1e9})

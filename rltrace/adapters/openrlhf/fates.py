@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from rltrace.adapters.openrlhf.rollout import TAG
+from rltrace.adapters.table.stated import at
 from rltrace.hooks.hook import Call
 from rltrace.trace.vocabulary import Fate
 
@@ -27,9 +28,8 @@ def used(
     **ratios: float,
 ) -> None:
     """A sample has been trained on, or dropped."""
-    call.recorder.append(
+    call.row(
         "uses",
-        time_ns=call.end_ns,
         trajectory=-1 if tag is None else tag[0],
         step=call.recorder.step,
         version=version,
@@ -39,15 +39,12 @@ def used(
     )
 
 
-class _Candidate:
+class _Candidate(NamedTuple):
     """A sample that is generated and may be filtered out, with its group."""
 
-    __slots__ = ("score", "tag", "tokens")
-
-    def __init__(self, tag: tuple[int, int], score: float, tokens: int) -> None:
-        self.tag = tag
-        self.score = score
-        self.tokens = tokens
+    tag: tuple[int, int]
+    score: float
+    tokens: int
 
 
 _filtering: list[list[_Candidate]] = []  # one list while a batch is generated and filtered
@@ -77,7 +74,8 @@ def generated(call: Call) -> None:
     if not candidates or call.result is None:
         return
     kept = {getattr(experience, ATTRIBUTE, None) for experience in call.result[0]}
-    lowest, highest = _score_range(call.self.args)
+    flags = ("algo.dynamic_filtering_range", "dynamic_filtering_reward_range")
+    lowest, highest = at(call.self.args, *flags)
     groups: dict[int, list[_Candidate]] = {}
     for candidate in candidates:
         groups.setdefault(candidate.tag[1], []).append(candidate)
@@ -88,10 +86,3 @@ def generated(call: Call) -> None:
         fate = Fate.ZERO_ADVANTAGE if min(scores) == max(scores) else Fate.FILTERED
         for candidate in group:
             used(call, candidate.tag, call.recorder.version, fate, candidate.tokens)
-
-
-def _score_range(args: Any) -> tuple[float, float]:
-    """The range under either name that OpenRLHF has had for it."""
-    own = getattr(args, "algo", None)
-    given = args.dynamic_filtering_reward_range if own is None else own.dynamic_filtering_range
-    return given[0], given[1]

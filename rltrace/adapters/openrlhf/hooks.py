@@ -7,6 +7,8 @@ say where a function exists; the tests hold each row to the sources of every ver
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from rltrace.adapters.openrlhf import (
     agents,
     controller,
@@ -16,6 +18,8 @@ from rltrace.adapters.openrlhf import (
     training,
     verdicts,
 )
+from rltrace.adapters.table.logged import logged
+from rltrace.adapters.table.rows import either, formerly, in_versions, methods
 from rltrace.hooks.hook import Hook
 
 _BASE = "openrlhf.trainer.ppo_trainer:BasePPOTrainer"
@@ -31,13 +35,15 @@ _TURNS = f"{agents.OWN}:MultiTurnAgentExecutor"
 _WORKER = f"{_RAY}.vllm_worker_wrap:WorkerWrap"
 
 _GENERATOR = "openrlhf.trainer.ppo_utils.samples_generator:SamplesGenerator"
-_GENERATOR_0_9 = f"{_MAKER}:SamplesGenerator"  # before 0.9.9
 _ENGINE = f"{_RAY}.vllm_engine:RolloutRayActor"
-_ENGINE_0_9 = f"{_RAY}.vllm_engine:LLMRayActor"  # before 0.10.2
+_BEFORE = {
+    _GENERATOR: f"{_MAKER}:SamplesGenerator",  # before 0.9.9
+    _ENGINE: f"{_RAY}.vllm_engine:LLMRayActor",  # before 0.10.2
+}
 
 _CONTROLLER = (
-    Hook(f"{_SYNC}.fit", before=controller.fit_begins, after=controller.fit_ends),
-    Hook(f"{_LEARNING}.fit", before=controller.fit_begins, after=controller.fit_ends),
+    Hook(f"{_SYNC}.fit", before=controller.fit_begins, after=controller.loop.ends),
+    Hook(f"{_LEARNING}.fit", before=controller.fit_begins, after=controller.loop.ends),
     Hook(f"{_BASE}.init_checkpoint_states", after=controller.resumed),
     Hook(
         "ray.util.queue:Queue.get",
@@ -66,88 +72,44 @@ _CONTROLLER = (
     Hook(
         f"{_BASE}.save_logs_and_checkpoints",
         controller.saving,
-        before=controller.logged,
-        after=controller.step_did_more,
+        before=logged("logs_dict"),
+        after=controller.loop.step_did_more,
         stages=("checkpoint", "other"),
     ),
     Hook(f"{_BASE}.save_best_checkpoint", "checkpoint", versions=">=0.9.9"),
-    Hook(f"{_SYNC}.evaluate", "eval", after=controller.step_did_more),
+    Hook(f"{_SYNC}.evaluate", "eval", after=controller.loop.step_did_more),
     Hook(f"{_ASYNC}:GenerateSamplesActor._run_eval", "eval", versions=">=0.9.7"),
     Hook(f"{_ASYNC}:VLLMLock.acquire", "wait"),
 )
 
-_SAMPLES = (
-    Hook(
-        f"{_GENERATOR}.generate_samples",
-        controller.next_batch,
-        stages=("step", "wait"),
-        alternates=(f"{_GENERATOR_0_9}.generate_samples",),
-    ),
-    Hook(
-        f"{_GENERATOR}._generate_vllm",
-        before=fates.generating,
-        after=fates.generated,
-        alternates=(f"{_GENERATOR_0_9}._generate_vllm",),
-    ),
-    Hook(
-        f"{_GENERATOR}._process_response_into_experience",
-        after=fates.arrived,
-        alternates=(f"{_GENERATOR_0_9}._process_response_into_experience",),
-    ),
+_SAMPLES = formerly(
+    _BEFORE,
+    Hook(f"{_GENERATOR}.generate_samples", controller.next_batch, stages=("step", "wait")),
+    Hook(f"{_GENERATOR}._generate_vllm", before=fates.generating, after=fates.generated),
+    Hook(f"{_GENERATOR}._process_response_into_experience", after=fates.arrived),
 )
 
-_ROLLOUT = (
-    Hook(
-        f"{_ENGINE}.__init__",
-        after=engine.started,
-        alternates=(f"{_ENGINE_0_9}.__init__",),
+_TENSORS = "update_weight update_weight_cuda_ipc"
+
+_ROLLOUT = formerly(
+    _BEFORE,
+    Hook(f"{_ENGINE}.__init__", after=engine.started),
+    Hook(f"{_ENGINE}.generate_responses", before=agents.group_begins),
+    Hook(f"{_ENGINE}.generate", "rollout", before=rollout.asking, after=rollout.requested),
+    *methods(
+        _ENGINE,
+        _TENSORS,
+        engine.tensor_stage,
+        phase="load",
+        before=engine.tensor_comes,
+        after=engine.tensor_loaded,
+        stages=("sync",),
     ),
-    Hook(
-        f"{_ENGINE}.generate_responses",
-        before=agents.group_begins,
-        alternates=(f"{_ENGINE_0_9}.generate_responses",),
-    ),
-    Hook(
-        f"{_ENGINE}.generate",
-        "rollout",
-        before=rollout.asking,
-        after=rollout.requested,
-        alternates=(f"{_ENGINE_0_9}.generate",),
-    ),
-    *(
-        Hook(
-            f"{_ENGINE}.{method}",
-            engine.tensor_stage,
-            phase="load",
-            before=engine.tensor_comes,
-            after=engine.tensor_loaded,
-            stages=("sync",),
-            alternates=(f"{_ENGINE_0_9}.{method}",),
-        )
-        for method in ("update_weight", "update_weight_cuda_ipc")
-    ),
-    *(
-        Hook(
-            f"{_ENGINE}.{method}",
-            stage,
-            alternates=(f"{_ENGINE_0_9}.{method}",),
-            versions=versions,
-        )
-        for method, stage, versions in (
-            ("sleep", "switch", ""),
-            ("wake_up", "switch", ""),
-            ("pause_generation", "wait", ">=0.9.7"),
-            ("resume_generation", "wait", ">=0.9.7"),
-        )
-    ),
+    *methods(_ENGINE, "sleep wake_up", "switch"),
+    *in_versions(">=0.9.7", *methods(_ENGINE, "pause_generation resume_generation", "wait")),
     Hook(f"{_AGENT}.execute", before=rollout.begins, after=agents.sample_ends),
     Hook(f"{_TURNS}.execute", before=rollout.begins, after=agents.sample_ends),
-    Hook(
-        f"{_TURNS}.__init__",
-        agents.no_span,
-        before=agents.environment_known,
-        stages=("env",),
-    ),
+    Hook(f"{_TURNS}.__init__", before=agents.environment_known, stages=("env",)),
     *(
         Hook(f"{_AGENT}.{method}", "reward", before=before, after=verdicts.judged)
         for method, before in (
@@ -155,8 +117,7 @@ _ROLLOUT = (
             ("_fetch_rewards_via_http", verdicts.judging),
         )
     ),
-    Hook(f"{_WORKER}.update_weight", after=engine.worker_loaded),
-    Hook(f"{_WORKER}.update_weight_cuda_ipc", after=engine.worker_loaded),
+    *methods(_WORKER, _TENSORS, after=engine.worker_loaded),
 )
 
 _MODELS = (
@@ -164,9 +125,8 @@ _MODELS = (
     *(
         Hook(
             f"{actor}.execute_batch",
-            training.forward(stage),
             before=training.batch_given,
-            stages=(stage,),
+            **either(training.is_forward, stage),
         )
         for actor, stage in (
             (f"{_POLICY}:PolicyModelActor", "logprob"),
@@ -198,3 +158,18 @@ _MODELS = (
 )
 
 HOOKS = (*_CONTROLLER, *_SAMPLES, *_ROLLOUT, *_MODELS)
+
+ROLES: Mapping[str, str] = {
+    _SYNC: "controller",
+    f"{_ASYNC}:PPOTrainerAsync": "controller",
+    _LEARNING: "controller",
+    f"{_ASYNC}:GenerateSamplesActor": "generator",
+    f"{_ASYNC}:VLLMLock": "lock",
+    _ENGINE: "rollout",
+    _BEFORE[_ENGINE]: "rollout",
+    f"{_POLICY}:PolicyModelActor": "learner",
+    f"{_CRITIC}:CriticModelActor": "critic",
+    f"{_RAY}.launcher:ReferenceModelActor": "reference",
+    f"{_RAY}.launcher:RewardModelActor": "reward",
+}
+"""Ray actor class -> role."""

@@ -7,13 +7,13 @@ trainer on the response, a dict of which OpenRLHF reads the keys that it knows.
 
 from __future__ import annotations
 
-from asyncio import CancelledError
 from contextvars import ContextVar
 from itertools import count
 from typing import Any
 
 from rltrace.adapters.openrlhf import engine
 from rltrace.adapters.sampled import Sampled
+from rltrace.adapters.table.samples import cut_short, finish
 from rltrace.hooks.hook import Call
 from rltrace.hooks.identity import identify
 from rltrace.trace.vocabulary import Finish, Stage
@@ -21,12 +21,6 @@ from rltrace.trace.vocabulary import Finish, Stage
 TAG = "rltrace_trajectory"
 """The key under which a response carries `(trajectory id, group id)`."""
 
-_FINISHES = {
-    "stop": Finish.STOP,
-    "length": Finish.LENGTH,
-    "abort": Finish.ABORT,
-    "error": Finish.ERROR,
-}
 _STAMPS = ("queued_ts", "scheduled_ts", "first_token_ts", "last_token_ts")
 
 
@@ -55,12 +49,6 @@ class Trajectory:
         if not self.ended and self.row is not None:
             self.ended = True
             self.row.set(end_ns=end_ns, env_ns=self.env_ns, **(self.known | columns))
-
-    def fail(self, end_ns: int, finish: Finish) -> None:
-        """It has been cut short, by an error or because nobody wants it any more."""
-        self.end(end_ns)
-        if self.row is not None:
-            self.row.set(finish=finish)
 
 
 _MOST_ELSEWHERE = 4096
@@ -124,10 +112,7 @@ def requested(call: Call) -> None:
     known["turns"] += 1
     known["response_tokens"] += len(completion.token_ids)
     known["last_version"] = last
-    finish = _FINISHES.get(str(completion.finish_reason))
-    if finish is not None:
-        known["finish"] = finish
-    trajectory.known = known
+    known |= finish(completion.finish_reason)
     trajectory.last_ns = call.end_ns
 
 
@@ -164,58 +149,38 @@ def ends(call: Call) -> None:
         return
     current.set(None)
     if call.exception is not None:
-        cancelled = isinstance(call.exception, CancelledError)
-        trajectory.fail(call.end_ns, Finish.ABORT if cancelled else Finish.ERROR)
+        trajectory.end(call.end_ns)
+        if trajectory.row is not None:
+            trajectory.row.set(**cut_short(call.exception))
         return
     known = {"last_version": call.recorder.version} | trajectory.known
     given: dict[str, int] = {}
+    ids: Any = ()
+    ranges: Any = ()  # where the policy's are among them; the environment's are between
     if isinstance(response, dict):
         response[TAG] = trajectory.tag
+        ids = response.get("observation_tokens") or ()
+        ranges = response.get("action_ranges") or ()
         if response.get("truncated"):
             known["finish"] = Finish.LENGTH
-        if "turns" not in known:  # its requests were made in other tasks
-            known |= _of_response(response)
-        given = _kept(trajectory, response)
         if "rollout_log_probs" in response:
             given["logprobs"] = int(response["rollout_log_probs"] is not None)
+    if ranges and "turns" not in known:  # its requests were made in other tasks
+        known |= {"prompt_tokens": ranges[0][0], "turns": len(ranges)}
+        known["response_tokens"] = sum(end - start for start, end in ranges)
+    if ids and ranges:
+        given |= _kept(trajectory, [ids[start:end] for start, end in ranges])
     trajectory.end(trajectory.last_ns if trajectory.last_ns > 0 else call.end_ns, **known)
     if trajectory.row is not None:  # it may have ended before, as its verdict was asked for
         trajectory.row.set(**given)
-        if call.recorder.captures_tokens:
-            _capture(call, trajectory.row, response)
+        if ids and ranges and call.recorder.captures_tokens:
+            prompt_tokens = ranges[0][0]
+            call.recorder.capture(trajectory.row, ids[:prompt_tokens], ids[prompt_tokens:])
 
 
-def _of_response(response: dict[str, Any]) -> dict[str, int]:
-    """What a response says of its tokens; what the environment said is none of them."""
-    ranges = response.get("action_ranges")
-    if not ranges:
-        return {}
-    return {
-        "prompt_tokens": ranges[0][0],
-        "response_tokens": sum(end - start for start, end in ranges),
-        "turns": len(ranges),
-    }
-
-
-def _capture(call: Call, row: Any, response: Any) -> None:
-    """The tokens of a sample: its prompt is what is in front of the first that the policy made."""
-    if not isinstance(response, dict):
-        return
-    ids, ranges = response.get("observation_tokens"), response.get("action_ranges")
-    if ids and ranges:
-        prompt_tokens = ranges[0][0]
-        call.recorder.capture(row, ids[:prompt_tokens], ids[prompt_tokens:])
-
-
-def _kept(trajectory: Trajectory, response: dict[str, Any]) -> dict[str, int]:
+def _kept(trajectory: Trajectory, runs: list[list[int]]) -> dict[str, int]:
     """Whether what is trained on are the tokens that vLLM gave, as far as these are known."""
-    ranges, ids = response.get("action_ranges"), response.get("observation_tokens")
-    if not ranges or not ids:
-        return {}
-    runs = [ids[start:end] for start, end in ranges]
-    if trajectory.sampled.count:
-        return {"token_ids": int(trajectory.sampled.hold(runs))}
     answers = _elsewhere.count - trajectory.before  # since it has begun
-    if not 0 < answers <= _MOST_ELSEWHERE:  # none was seen, or not all are remembered
-        return {}
-    return {"token_ids": int(_elsewhere.hold(runs))}
+    if trajectory.sampled.count or not 0 < answers <= _MOST_ELSEWHERE:  # not all are remembered
+        return trajectory.sampled.column(runs)
+    return _elsewhere.column(runs)

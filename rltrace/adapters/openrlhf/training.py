@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
+from rltrace.adapters.table.stated import at
+from rltrace.adapters.table.weights import parameter_count, tensor_bytes, weights_moved
 from rltrace.hooks import moved
 from rltrace.hooks.hook import Call
 from rltrace.trace.vocabulary import SyncRole, Transport
@@ -15,14 +16,10 @@ def placed(call: Call) -> None:
     call.recorder.describe(rank=int(call.argument("rank")))
 
 
-def forward(stage: str) -> Callable[[Call], str | None]:
-    """The stage of `execute_batch(method_name, ...)`, through which a model's actor is also given
-    what it will train on."""
-
-    def of(call: Call) -> str | None:
-        return stage if call.argument("method_name") == "forward" else None
-
-    return of
+def is_forward(call: Call) -> bool:
+    """Through `execute_batch(method_name, ...)` a model's actor is also given what it will train
+    on."""
+    return bool(call.argument("method_name") == "forward")
 
 
 def batch_given(call: Call) -> None:
@@ -40,8 +37,7 @@ def policy_built(call: Call) -> None:
     if call.exception is None:
         call.recorder.version = 0
         if call.self.strategy.is_rank_0():
-            numbers = [_elements(p) for p in call.self.actor.model.module.parameters()]
-            call.recorder.describe(parameters=sum(numbers))
+            call.recorder.describe(parameters=parameter_count(call.self.actor.model.module))
 
 
 def training(call: Call) -> None:
@@ -65,21 +61,15 @@ def sent(call: Call) -> None:
     """A rank has taken part in sending the weights, tensor by tensor; the first one sends."""
     if call.exception is not None:
         return
-    recorder = call.recorder
-    version = recorder.version = max(recorder.version, 0) + 1
+    version = call.recorder.version = max(call.recorder.version, 0) + 1
     call.span.set(version=version)
     if not call.self.strategy.is_rank_0():
         return
     tensors, size = _model(call.self)
-    call.span.set(bytes=size, items=tensors)
-    known = {"bytes": size, "buckets": tensors, "transport": _transport(call.self)}
-    call.row(
-        "syncs",
-        role=SyncRole.SOURCE,
-        version=version,
-        stall_ns=call.end_ns - call.start_ns,  # it does nothing else meanwhile
-        **(known | moved.said(call.self)),
-    )
+    call.span.set(items=tensors)
+    known = {"buckets": tensors, "transport": _transport(call.self)}
+    known["stall_ns"] = call.end_ns - call.start_ns  # it does nothing else meanwhile
+    weights_moved(call, SyncRole.SOURCE, version, size, **(known | moved.said(call.self)))
 
 
 _TRANSPORTS = {"nccl": Transport.NCCL, "gloo": Transport.GLOO}
@@ -94,14 +84,9 @@ def _model(trainer: Any) -> tuple[int, int]:
     if known is None:
         sees = getattr(trainer.actor, "is_vlm", False)
         parameters = trainer.actor.model.module.parameters()
-        sizes = [_elements(p) * p.element_size() for p in parameters if p.requires_grad or not sees]
-        known = _models[id(trainer)] = (len(sizes), sum(sizes))
+        sent = [parameter for parameter in parameters if parameter.requires_grad or not sees]
+        known = _models[id(trainer)] = (len(sent), tensor_bytes(sent))
     return known
-
-
-def _elements(parameter: Any) -> int:
-    """All of a parameter's elements; under ZeRO-3 a rank holds a part of them."""
-    return int(getattr(parameter, "ds_numel", None) or parameter.numel())
 
 
 def _transport(trainer: Any) -> int:
@@ -113,8 +98,6 @@ def _transport(trainer: Any) -> int:
     group = getattr(trainer, "_model_update_group", None)
     kind = type(group).__name__
     if isinstance(group, str):  # the name of a group of Ray's
-        args = trainer.strategy.args
-        own = getattr(args, "vllm", None)
-        kind = str(args.vllm_sync_backend if own is None else own.sync_backend)
+        kind = str(at(trainer.strategy.args, "vllm.sync_backend", "vllm_sync_backend"))
     named = (code for word, code in _TRANSPORTS.items() if word in kind.lower())
     return next(named, -1)

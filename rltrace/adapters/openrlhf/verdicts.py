@@ -5,10 +5,10 @@ OpenRLHF swallows what a reward function raises and goes on without a reward; he
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from rltrace.adapters.openrlhf.rollout import current
+from rltrace.adapters.table.samples import score, verdict
 from rltrace.hooks.hook import Call
 from rltrace.trace.outside import from_outside
 from rltrace.trace.vocabulary import Outcome
@@ -49,7 +49,7 @@ def judged(call: Call) -> None:
     if call.result:
         first = call.result[0]
         value = number(first.get("rewards")) if isinstance(first, dict) else None
-    known = _columns(value)
+    known = score(value)
     if isinstance(call.exception, TimeoutError):
         known["outcome"] = Outcome.TIMEOUT
     trajectory = current.get()
@@ -65,19 +65,7 @@ def agent_judged(call: Call) -> None:
     if trajectory is None or trajectory.judged or not isinstance(response, dict):
         return
     if response.get("reward") is not None:
-        untimed(call, trajectory.tag[0], number(response["reward"]), "agent")
-
-
-def untimed(call: Call, trajectory: int, value: float | None, component: str) -> None:
-    """A verdict whose duration nobody knows."""
-    call.recorder.append(
-        "rewards",
-        start_ns=call.end_ns,
-        end_ns=call.end_ns,
-        trajectory=trajectory,
-        component=call.recorder.name(component),
-        **_columns(value),
-    )
+        verdict(call, trajectory.tag[0], "agent", number(response["reward"]))
 
 
 def number(value: Any) -> float | None:
@@ -90,13 +78,6 @@ def number(value: Any) -> float | None:
         if from_outside(error):
             raise
         return None
-
-
-def _columns(value: float | None) -> dict[str, Any]:
-    """A NaN that a reward function gave is a verdict, and an alarm; none at all is its error."""
-    if value is None:
-        return {"value": math.nan, "outcome": Outcome.ERROR}
-    return {"value": value, "outcome": Outcome.OK}
 
 
 def _component(executor: Any) -> str:

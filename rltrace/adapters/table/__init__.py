@@ -1,9 +1,12 @@
 """What an adapter that is little more than a table is made of.
 
+    rows.py       rows that have something in common: a class, versions, an earlier name
     timers.py     the framework's own timer: what each of its labels is a span of
     steps.py      learner steps where no one function is one
     logged.py     the framework's own figures, where it hands them to a logger
-    weights.py    bytes and version of a weight update that goes out in buckets
+    samples.py    how a sample ended, what was said of it
+    weights.py    bytes and version of a weight update
+    stated.py     what the framework's configuration says
 
 A framework's file (`rltrace/adapters/slime.py`, say) then holds its rows and the few readers that
 only it needs. Rows stand in three tiers: what only a *call* knows (versions, bytes, single

@@ -3,10 +3,13 @@ until the next begins. What such calls say late, the step's number, is set when 
 
 from __future__ import annotations
 
+from time import monotonic_ns
 from typing import Any
 
 from rltrace.hooks import span_api
+from rltrace.hooks.hook import Call
 from rltrace.hooks.recorder import Recorder
+from rltrace.trace.run_dir import STEP_FAILED
 
 
 def step_begins(number: int) -> Any:
@@ -25,3 +28,43 @@ def step_ends(recorder: Recorder) -> None:
     step, recorder.open_step = recorder.open_step, None
     if step is not None:
         step.end()
+
+
+class Loop:
+    """A loop that takes a batch, trains on it, logs: a step begins where it asks for a batch, and
+    ends where it asks for the next."""
+
+    running = False
+    trained = False  # in the open step
+    last_ns = -1  # when the open step last did something
+
+    def begins(self) -> None:
+        self.running, self.trained = True, False
+
+    def wants_batch(self, recorder: Recorder, number: int) -> None:
+        """With the batch the step of this number begins, unless the last one got none."""
+        if self.running and (recorder.open_step is None or self.trained):
+            now_ns = monotonic_ns()
+            if recorder.open_step is not None:
+                recorder.open_step.set(end_ns=now_ns)
+                recorder.open_step = None
+            step_begins(number).set(start_ns=now_ns)
+        self.trained = False
+
+    def step_did_more(self, call: Call) -> None:
+        """The open step lasts at least until here."""
+        self.last_ns = call.end_ns
+
+    def ends(self, call: Call) -> None:
+        """The loop has ended. A step that found no batch was none; one that an exception cut short
+        stays open."""
+        recorder = call.recorder
+        step, recorder.open_step = recorder.open_step, None
+        number, recorder.step = recorder.step, -1
+        self.running = False
+        if step is not None and call.exception is not None:
+            recorder.cut_short(STEP_FAILED, number, call.exception)
+        elif step is not None and self.trained:
+            step.set(end_ns=self.last_ns)
+        elif step is not None:
+            step.discard()

@@ -19,7 +19,6 @@ Labels = Mapping[str, str]
 that ends in `/` stands for all that begin with it. Any other label is `other`."""
 
 LabelOf = Callable[[Call], str]
-StageOf = Callable[[str], str]
 
 
 def stage_of(labels: Labels, label: str) -> str:
@@ -40,8 +39,6 @@ def timed_block(
     labels: Labels,
     argument: str,
     *,
-    alternates: tuple[str, ...] = (),
-    versions: str = "",
     first: Reader | None = None,
 ) -> Hook:
     """The hook for a function that gives a context manager and takes the label as `argument`.
@@ -69,8 +66,6 @@ def timed_block(
         name=STEP_SPAN,
         before=named,
         after=over,
-        alternates=alternates,
-        versions=versions,
         stages=stages_of(labels),
     )
 
@@ -81,14 +76,11 @@ def start_stop(
     labels: Labels,
     label: LabelOf,
     *,
-    alternates: Mapping[str, tuple[str, ...]] | None = None,
-    versions: str = "",
     resolve: Callable[[Labels, str], str] = stage_of,
 ) -> tuple[Hook, Hook]:
-    """The hooks for a timer with two methods, of which each call has a `label`. `alternates` are
-    those of either target; `resolve` decides where the label alone does not say the stage."""
+    """The hooks for a timer with two methods, of which each call has a `label`. `resolve` decides
+    where the label alone does not say the stage."""
     opened: dict[tuple[int, str], Any] = {}
-    others = alternates or {}
 
     def starts(call: Call) -> None:
         name = label(call)
@@ -107,17 +99,7 @@ def start_stop(
         elif span is not None:
             span.end()
 
-    stages = stages_of(labels)
-    return (
-        Hook(
-            start,
-            before=starts,
-            alternates=others.get(start, ()),
-            versions=versions,
-            stages=stages,
-        ),
-        Hook(stop, before=stops, alternates=others.get(stop, ()), versions=versions),
-    )
+    return Hook(start, before=starts, stages=stages_of(labels)), Hook(stop, before=stops)
 
 
 def laps(
@@ -127,8 +109,6 @@ def laps(
     labels: Labels,
     prefix: LabelOf,
     name: LabelOf,
-    *,
-    versions: str = "",
 ) -> tuple[Hook, Hook, Hook]:
     """The hooks for a timer whose `lap` call names what has been done since the one before (since
     `start`, for the first). A label is `prefix/name`; where a prefix alone is a label `"step"`,
@@ -164,7 +144,7 @@ def laps(
             step_ends(call.recorder)
 
     return (
-        Hook(start, before=starts, versions=versions),
-        Hook(lap, before=laps_, versions=versions, stages=stages_of(labels)),
-        Hook(stop, before=stops, versions=versions),
+        Hook(start, before=starts),
+        Hook(lap, before=laps_, stages=stages_of(labels)),
+        Hook(stop, before=stops),
     )

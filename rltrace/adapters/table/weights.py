@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from rltrace.hooks.hook import Call, Reader
+from rltrace.hooks.hook import Call, Hook, Reader
 from rltrace.trace.vocabulary import SyncRole
 
 _WIDTHS = {
@@ -15,21 +15,20 @@ _WIDTHS = {
 
 
 def tensor_bytes(tensors: Iterable[Any]) -> int:
-    """Bytes of some tensors, told from their shapes: nothing is copied or waited for."""
-    return sum(int(t.numel()) * int(t.element_size()) for t in tensors)
+    """Bytes of some tensors, told from their shapes: nothing is copied or waited for. Of a
+    parameter of which this process holds a part it is the whole."""
+    return sum(elements(tensor) * int(tensor.element_size()) for tensor in tensors)
 
 
-def parameter_bytes(model: Any) -> int:
-    """Bytes of a model's parameters, those included of which this process holds a part (DeepSpeed
-    keeps their real size as `ds_numel`)."""
-    return sum(
-        int(getattr(p, "ds_numel", None) or p.numel()) * int(p.element_size())
-        for p in model.parameters()
-    )
+def elements(parameter: Any) -> int:
+    """All of a parameter's elements, though under ZeRO-3 a rank holds a part of them (DeepSpeed
+    keeps their real number as `ds_numel`)."""
+    return int(getattr(parameter, "ds_numel", None) or parameter.numel())
 
 
-def named_bytes(pairs: Iterable[tuple[str, Any]]) -> int:
-    return tensor_bytes(tensor for _, tensor in pairs)
+def parameter_count(model: Any) -> int:
+    """All of a model's parameters, tied ones once."""
+    return sum(map(elements, model.parameters()))
 
 
 def shape_bytes(shape: Iterable[int], dtype: object) -> int | None:
@@ -42,6 +41,32 @@ def shape_bytes(shape: Iterable[int], dtype: object) -> int | None:
     return width
 
 
+def version_is(argument: str) -> Reader:
+    """A reader of the argument that says which version this process has from here on."""
+
+    def read(call: Call) -> None:
+        version = call.argument(argument)
+        if version is not None:
+            call.recorder.version = int(version)
+
+    return read
+
+
+def weights_moved(
+    call: Call, role: SyncRole, version: int | None, size_bytes: int = -1, **more: int
+) -> None:
+    """An update is over for this process, which has the new version from here on; None and -1 are
+    unknown. `more` are other columns of its row, and go before."""
+    known = {}
+    if version is not None:
+        call.recorder.version = known["version"] = int(version)
+    if size_bytes >= 0:
+        known["bytes"] = size_bytes
+    if call.span is not None:
+        call.span.set(**known)
+    call.row("syncs", role=role, **(known | more))
+
+
 class Sending:
     """The update that a process is sending. `version` reads the version that it carries when the
     update is over, None where the framework does not say. One a process: no framework sends two
@@ -51,6 +76,14 @@ class Sending:
         self._version = version
         self._bytes = -1
 
+    def update_row(self, target: str, phase: str | None = None) -> Hook:
+        """The row of the function that is the whole update."""
+        return Hook(target, "sync", phase=phase, before=self.begins, after=self.ends)
+
+    def bucket_row(self, target: str, argument: str) -> Hook:
+        """The row of a function that sends a bucket (`bucket`)."""
+        return Hook(target, "sync", phase="transfer", before=self.bucket(argument))
+
     def begins(self, call: Call) -> None:
         self._bytes = -1
 
@@ -59,7 +92,7 @@ class Sending:
         before the call: some frameworks empty the list."""
 
         def read(call: Call) -> None:
-            size = named_bytes(call.argument(argument))
+            size = tensor_bytes(tensor for _, tensor in call.argument(argument))
             self.add(size)
             if call.span is not None:
                 call.span.set(bytes=size)
@@ -75,10 +108,8 @@ class Sending:
         if call.exception is not None:
             return
         version = self._version(call)
-        if version is not None:
+        if size >= 0:
+            weights_moved(call, SyncRole.SOURCE, version, size)
+        elif version is not None:
             call.recorder.version = version
             call.span.set(version=version)
-        if size >= 0:
-            call.span.set(bytes=size)
-            known = {} if version is None else {"version": version}
-            call.row("syncs", role=SyncRole.SOURCE, bytes=size, **known)

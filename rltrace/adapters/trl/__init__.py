@@ -1,14 +1,11 @@
 """TRL: GRPO, RLOO, online DPO, and the asynchronous trainers with their rollout process.
 
-    tables.py       TRL's words: what it logs
     hooks.py        which functions are watched, and in which versions they are
     loop.py         steps, micro-batches and what they train on, TRL's own figures
     objective.py    what the arguments say of the objective
-    generation.py   samples that the trainer generates itself
-    kept.py         whether their tokens are those that were sampled
+    generation.py   samples that the trainer generates itself, whether their tokens are the sampled
     buffer.py       which of them a micro-batch has, however often they are reused
     verdicts.py     rewards, function by function
-    passes.py       forward passes: reference and old log-probs
     pairs.py        online DPO, which does all of that in its training step
     weights.py      weights on their way to vLLM
     rollouts.py     samples in the rollout process of an asynchronous trainer
@@ -22,7 +19,6 @@ asynchronous trainers.
 from __future__ import annotations
 
 from rltrace.adapters.trl.hooks import HOOKS
-from rltrace.adapters.trl.tables import LABELS
 from rltrace.hooks.hook import Adapter
 
 
@@ -32,4 +28,3 @@ class TRL(Adapter):
     framework = "trl"
     versions = ">=0.28,<1.17"
     hooks = HOOKS
-    labels = LABELS

@@ -11,44 +11,44 @@ import os
 from itertools import count, pairwise
 from typing import Any
 
-from rltrace.adapters.trl import kept
+from rltrace.adapters.sampled import Sampled, runs
 from rltrace.adapters.trl.buffer import buffer
-from rltrace.adapters.trl.samples import Sample
+from rltrace.adapters.trl.samples import begin, ends_of_text, set_row
 from rltrace.hooks.hook import Call
-from rltrace.hooks.identity import identify
 from rltrace.trace.vocabulary import Finish
 
 _next = count().__next__
 
 
-class _Generating:
-    """The batch that is being generated: when each turn began and ended."""
+class _Batch:
+    """The batch that is being generated."""
 
-    turns_ns: list[tuple[int, int]] = []  # noqa: RUF012
+    turns_ns: list[tuple[int, int]] = []  # noqa: RUF012  # when each began and ended
+    own = False  # whether a function of the user's generates in place of TRL
+    sampled: Sampled | None = None  # what engines gave; None where nobody need look
 
 
 def begins(call: Call) -> None:
     """A batch of prompts is about to be generated for: `_generate(prompts)`, on every rank."""
     trainer, recorder = call.self, call.recorder
-    _Generating.turns_ns = []
-    kept.batch_begins(trainer)
+    tools = getattr(trainer, "tools", None)
+    _Batch.turns_ns, _Batch.own, _Batch.sampled = [], _own_function(trainer), None
     if not trainer.model.training:
         return
+    if tools or _Batch.own:
+        _Batch.sampled = Sampled()
     prompts = call.argument("prompts")
     number, rank = _next(), int(trainer.accelerator.process_index)
     job, each = _job(recorder.who), max(int(trainer.num_generations), 1)
-    version = int(trainer.state.global_step)
-    call.state = []
-    for place, prompt in enumerate(prompts, rank * len(prompts)):
-        trajectory = identify(f"{recorder.who}/{number}/{place}")
-        row = call.row(
-            "trajectories",
-            trajectory=trajectory,
-            group=identify(f"{job}/{number}/group/{place // each}"),
-            prompt=identify(str(prompt)),
-            first_version=version,
+    call.state = [
+        begin(
+            call,
+            f"{recorder.who}/{number}/{place}",
+            f"{job}/{number}/group/{place // each}",
+            prompt,
         )
-        call.state.append((trajectory, row))
+        for place, prompt in enumerate(prompts, rank * len(prompts))
+    ]
 
 
 def _job(who: str) -> str:
@@ -63,34 +63,35 @@ def _job(who: str) -> str:
 
 
 def turn_stage(call: Call) -> str:
-    """One call of the engine. In a job with a vLLM server the first rank asks for all."""
-    trainer = call.self
-    if not trainer.model.training:
-        return "eval"
-    return "rollout" if _asks(trainer, trainer.accelerator) else "wait"
+    """One call of the engine."""
+    return engine_stage(call) if call.self.model.training else "eval"
 
 
 def engine_stage(call: Call) -> str:
-    """The same, in TRL's own client of vLLM, for whomever it serves."""
-    return "rollout" if _asks(call.self, call.self.accelerator) else "wait"
-
-
-def _asks(owner: Any, accelerator: Any) -> bool:
+    """The same, for whomever it serves. In a job with a vLLM server the first rank asks for all."""
+    owner = call.self
     mode = getattr(owner, "mode", None) or getattr(owner, "vllm_mode", None)
     uses_server = mode == "server" and getattr(owner, "use_vllm", True)
-    return bool(accelerator.is_main_process or not uses_server)
+    return "wait" if uses_server and not owner.accelerator.is_main_process else "rollout"
 
 
 def turn_ends(call: Call) -> None:
-    _Generating.turns_ns.append((call.start_ns, call.end_ns))
-    kept.turn_given(call)
+    """It has come back: `(prompts, samples, ...)` before 1.0, `(samples, log-probs)` since."""
+    _Batch.turns_ns.append((call.start_ns, call.end_ns))
+    if _Batch.sampled is not None and not _Batch.own and call.exception is None:
+        result = call.result
+        _Batch.sampled.add(*(result[1] if len(result) > 2 else result[0]))
 
 
 def own_rollout(call: Call) -> str | None:
     """A function of the user's may generate in place of TRL."""
-    if not kept.own_function(call.self):
+    if not _own_function(call.self):
         return None
     return "rollout" if call.self.model.training else "eval"
+
+
+def _own_function(trainer: Any) -> bool:
+    return getattr(trainer, "rollout_func", None) is not None
 
 
 def ends(call: Call) -> None:
@@ -102,30 +103,30 @@ def ends(call: Call) -> None:
     buffer.made = buffer.shuffled = None
     if call.exception is not None:
         for _, row in rows:
-            _set(row, end_ns=call.end_ns, finish=Finish.ERROR)
+            set_row(row, end_ns=call.end_ns, finish=Finish.ERROR)
         return
     prompts, completions, *rest = call.result
     masks, said = rest[:2] if len(rest) > 1 else (None, rest[0])
-    over, samples = _ends_of_text(trainer), []
-    for place, (trajectory, row) in enumerate(rows):
+    ends, pad = ends_of_text(trainer)
+    over = {*ends, pad}
+    for place, (sample, row) in enumerate(rows):
         ids = completions[place]
-        tokens = len(ids) if masks is None else sum(masks[place])
-        sample = Sample(trajectory, len(prompts[place]), tokens)
+        sample.prompt_tokens = len(prompts[place])
+        sample.tokens = len(ids) if masks is None else sum(masks[place])
         complete = len(ids) > 0 and ids[-1] in over
         sample.masked = bool(trainer.mask_truncated_completions) and not complete
-        samples.append(sample)
-        _set(
+        set_row(
             row,
             prompt_tokens=sample.prompt_tokens,
-            response_tokens=tokens,
+            response_tokens=sample.tokens,
             last_version=int(trainer.state.global_step),
             finish=Finish.STOP if complete else Finish.LENGTH,
-            logprobs=kept.log_probs(rest),
-            **kept.columns(ids, masks and masks[place]),
+            logprobs=_log_probs(rest),
+            **_kept(ids, masks and masks[place]),
             **_times(_turns(said[place]), call.end_ns),
         )
         call.recorder.capture(row, prompts[place], ids)
-    buffer.made = samples
+    buffer.made = [sample for sample, _ in rows]
 
 
 def _turns(completion: Any) -> int:
@@ -137,24 +138,42 @@ def _turns(completion: Any) -> int:
 
 def _times(turns: int, end_ns: int) -> dict[str, int]:
     """When the last of a sample's turns came back, and what lay between them: tools."""
-    made = _Generating.turns_ns[:turns]
+    made = _Batch.turns_ns[:turns]
     if not made:  # by a function of the user's
         return {"end_ns": end_ns, "turns": turns}
     between = sum(after[0] - before[1] for before, after in pairwise(made))
     return {"end_ns": made[-1][1], "turns": len(made), "env_ns": between}
 
 
-def _ends_of_text(trainer: Any) -> set[int]:
-    """The tokens after which TRL takes a sample for complete. 0.28 to 1.0 keep them themselves,
-    1.16 knows several."""
-    tokenizer = getattr(trainer, "_tokenizer", None)
-    ends = getattr(trainer, "eos_token_ids", None)
-    if ends is None:
-        ends = [trainer.eos_token_id if tokenizer is None else tokenizer.eos_token_id]
-    pad = trainer.pad_token_id if tokenizer is None else tokenizer.pad_token_id
-    return {*ends, pad}
+# --- whether the tokens of a sample are those that were sampled
+# Without tools and without a function of the user's they plainly are. Before 1.0 a turn's text is
+# tokenized anew once tools have answered; up to then and shortly after, what tools say counts as
+# sampled where the whole gets longer than the engine takes; a function of the user's may give
+# anything.
 
 
-def _set(row: Any, **columns: int) -> None:
-    if row is not None:
-        row.set(**columns)
+def answered(call: Call) -> None:
+    """TRL's client, or vLLM in this process, has answered a function of the user's."""
+    if _Batch.sampled is None or not _Batch.own or call.exception is not None:
+        return
+    result = call.result
+    if isinstance(result, dict):
+        _Batch.sampled.add(*result["completion_ids"])
+    else:
+        _Batch.sampled.add(*(one.token_ids for each in result for one in each.outputs))
+
+
+def _kept(ids: list[int], mask: list[int] | None) -> dict[str, int]:
+    """What is known of a sample: nothing where a function of the user's has it from an engine that
+    nobody watches."""
+    sampled = _Batch.sampled
+    if sampled is None:
+        return {"token_ids": 1}
+    return sampled.column([ids] if mask is None else runs(ids, mask))
+
+
+def _log_probs(rest: list[Any]) -> int:
+    """Whether log-probs came with the samples, told from what a batch gives behind prompts and
+    samples: GRPO gives a list or None, before 1.9 behind a number of tokens; RLOO gives none."""
+    found = (each for each in rest[2:4] if each is None or isinstance(each, list))
+    return int(next(found, None) is not None)

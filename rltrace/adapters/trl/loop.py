@@ -7,23 +7,18 @@ for the next. One process keeps the time of a job with several ranks: the first.
 
 from __future__ import annotations
 
-from time import monotonic_ns
-from typing import Any
-
 from rltrace.adapters.table.logged import record_figures
+from rltrace.adapters.table.steps import Loop
+from rltrace.adapters.table.weights import parameter_count
 from rltrace.adapters.trl import objective
 from rltrace.adapters.trl.samples import Sample, used
-from rltrace.hooks import span_api
 from rltrace.hooks.hook import Call
-from rltrace.trace.run_dir import STEP_FAILED
+from rltrace.trace.vocabulary import Fate
 
 
-class _Loop:
+class _Loop(Loop):
     """The loop of this process."""
 
-    running = False
-    trained = False  # in the open step
-    last_ns = -1  # when the open step last did something
     micro: list[Sample] | None = None  # the micro-batch that is trained on; None: not known
 
 
@@ -33,58 +28,27 @@ loop = _Loop()
 def fit_begins(call: Call) -> None:
     """A trainer begins; it knows its rank."""
     trainer, recorder = call.self, call.recorder
-    loop.running, loop.trained, loop.micro = True, False, None
+    loop.begins()
+    loop.micro = None
     accelerator = trainer.accelerator
     recorder.describe(role="learner", rank=int(accelerator.process_index))
     recorder.describe(**objective.stated(trainer))
     if accelerator.is_main_process:
-        recorder.describe(parameters=_parameters(trainer.model))
-
-
-def _parameters(model: Any) -> int:
-    """All of a model's parameters, tied ones once; under ZeRO-3 a rank holds a part of each."""
-    return sum(int(getattr(p, "ds_numel", None) or p.numel()) for p in model.parameters())
-
-
-def fit_ends(call: Call) -> None:
-    """The loop has ended. A step that found no batch was none; one that an exception cut short
-    stays open."""
-    recorder = call.recorder
-    step, recorder.open_step = recorder.open_step, None
-    loop.running = False
-    number, recorder.step = recorder.step, -1
-    if step is None:
-        return
-    if call.exception is not None:
-        recorder.cut_short(STEP_FAILED, number, call.exception)
-    elif loop.trained:
-        step.set(end_ns=loop.last_ns)
-    else:
-        step.discard()
+        recorder.describe(parameters=parameter_count(trainer.model))
 
 
 def batch_wanted(call: Call) -> str:
-    """The loop wants a batch: with it the next step begins, unless the last one got none. An
-    asynchronous trainer waits here for samples."""
+    """The loop wants a batch. An asynchronous trainer waits here for samples."""
     trainer, recorder = call.self, call.recorder
     if loop.running:
         number = int(trainer.state.global_step) + 1
         if not hasattr(trainer, "model_version"):
             recorder.version = number - 1
-        if not trainer.accelerator.is_main_process:
+        if trainer.accelerator.is_main_process:
+            loop.wants_batch(recorder, number)
+        else:
             recorder.step = number
-        elif recorder.open_step is None or loop.trained:
-            _next_step(recorder, number)
-        loop.trained = False
     return "wait" if hasattr(trainer, "model_version") else "data"
-
-
-def _next_step(recorder: Any, number: int) -> None:
-    now_ns = monotonic_ns()
-    if recorder.open_step is not None:
-        recorder.open_step.set(end_ns=now_ns)
-        recorder.open_step = None
-    span_api.step(number).set(start_ns=now_ns)
 
 
 def micro_ends(call: Call) -> None:
@@ -99,12 +63,8 @@ def micro_ends(call: Call) -> None:
     call.span.set(items=len(samples))
     if all(sample.tokens >= 0 <= sample.prompt_tokens for sample in samples):
         call.span.set(tokens=sum(s.prompt_tokens + s.tokens for s in samples))
-    used(call, samples, call.recorder.step, call.recorder.version)
-
-
-def step_did_more(call: Call) -> None:
-    """The open step lasts at least until here."""
-    loop.last_ns = call.end_ns
+    for sample in samples:
+        used(call, sample, Fate.TRUNCATED if sample.masked else Fate.TRAINED)
 
 
 def logged(call: Call) -> None:
@@ -113,10 +73,6 @@ def logged(call: Call) -> None:
         record_figures(call, call.argument("logs") or {})
 
 
-def unless_evaluating(stage: str) -> Any:
-    """The stage of a trainer's method, `eval` while the model is evaluated."""
-
-    def of(call: Call) -> str:
-        return stage if call.self.model.training else "eval"
-
-    return of
+def trains(call: Call) -> bool:
+    """Whether a trainer's method is called for training, and not to evaluate the model."""
+    return bool(call.self.model.training)

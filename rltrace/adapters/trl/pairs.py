@@ -6,17 +6,14 @@ knows on the host where it hands them to reward functions; with a judge (before 
 
 from __future__ import annotations
 
-import math
-import sys
 from itertools import count
 from typing import Any
 
+from rltrace.adapters.table.samples import verdict
 from rltrace.adapters.trl.loop import loop
-from rltrace.adapters.trl.samples import Sample
-from rltrace.adapters.trl.verdicts import verdict
+from rltrace.adapters.trl.samples import Sample, begin, ends_of_text, set_row
 from rltrace.hooks.hook import Call
-from rltrace.hooks.identity import identify
-from rltrace.trace.vocabulary import Finish, Outcome
+from rltrace.trace.vocabulary import Finish
 
 _next = count().__next__
 
@@ -29,21 +26,13 @@ class _Pairs:
 
 def begins(call: Call) -> None:
     """Two samples of each prompt are about to be generated."""
-    trainer, prompts = call.self, call.argument("prompts")
-    number, version = _next(), int(trainer.state.global_step)
-    job = call.recorder.who  # a prompt's samples are of one rank
-    _Pairs.made = []
-    for place in range(2 * len(prompts)):
-        prompt = prompts[place % len(prompts)]
-        sample = Sample(identify(f"{job}/{number}/{place}"), -1, -1)
-        row = call.row(
-            "trajectories",
-            trajectory=sample.id,
-            group=identify(f"{job}/{number}/group/{place % len(prompts)}"),
-            prompt=identify(str(prompt)),
-            first_version=version,
-        )
-        _Pairs.made.append((sample, row))
+    batch = f"{call.recorder.who}/{_next()}"  # a prompt's samples are of one rank
+    prompts = call.argument("prompts")
+    _Pairs.made = [
+        begin(call, f"{batch}/{half + place}", f"{batch}/group/{place}", prompt)
+        for half in (0, len(prompts))
+        for place, prompt in enumerate(prompts)
+    ]
 
 
 def ends(call: Call) -> None:
@@ -57,8 +46,7 @@ def ends(call: Call) -> None:
     if mask.device.type == "cpu":
         for (sample, row), tokens in zip(_Pairs.made, mask.sum(1).tolist(), strict=True):
             sample.prompt_tokens = int(tokens)
-            if row is not None:
-                row.set(prompt_tokens=sample.prompt_tokens)
+            set_row(row, prompt_tokens=sample.prompt_tokens)
         if call.recorder.captures_tokens:
             _capture_prompts(call, mask)
     loop.micro = [sample for sample, _ in _Pairs.made]
@@ -73,8 +61,7 @@ def _capture_prompts(call: Call, mask: Any) -> None:
 
 def _set_all(**columns: int) -> None:
     for _, row in _Pairs.made:
-        if row is not None:
-            row.set(**columns)
+        set_row(row, **columns)
 
 
 def judged(call: Call) -> None:
@@ -84,22 +71,19 @@ def judged(call: Call) -> None:
     trainer, lists = call.self, call.argument("completion_ids_list")
     if lists is None or len(lists) != len(_Pairs.made):
         return
-    ends_of_text = _ends_of_text(trainer)
-    values = None if call.exception is not None else call.result.tolist()
+    ends, pad = ends_of_text(trainer)
+    values = [None] * len(lists) if call.exception is not None else call.result.tolist()
     name, times_ns = _component(trainer), (call.start_ns, call.end_ns)
     for place, (sample, row) in enumerate(_Pairs.made):
-        sample.tokens, complete = _length(lists[place], *ends_of_text)
-        if row is not None:
-            finish = Finish.STOP if complete else Finish.LENGTH
-            row.set(response_tokens=sample.tokens, finish=finish)
-            if call.recorder.captures_tokens:
-                call.recorder.capture(row, response=lists[place][: sample.tokens])
-        value = math.nan if values is None else float(values[place])
-        outcome = Outcome.ERROR if values is None else Outcome.OK
-        verdict(call, sample.id, name, times_ns, value, outcome)
+        sample.tokens, complete = _length(lists[place], ends, pad)
+        finish = Finish.STOP if complete else Finish.LENGTH
+        set_row(row, response_tokens=sample.tokens, finish=finish)
+        if call.recorder.captures_tokens:
+            call.recorder.capture(row, response=lists[place][: sample.tokens])
+        verdict(call, sample.id, name, values[place], times_ns)
 
 
-def _length(ids: list[int], ends: set[int], pad: int) -> tuple[int, bool]:
+def _length(ids: list[int], ends: set[int], pad: int | None) -> tuple[int, bool]:
     """Tokens of a sample that is filled up to the longest, and whether it came to its end. The end
     of the text may be what it is filled up with."""
     for place, token in enumerate(ids):
@@ -111,28 +95,8 @@ def _length(ids: list[int], ends: set[int], pad: int) -> tuple[int, bool]:
     return tokens, False
 
 
-def _ends_of_text(trainer: Any) -> tuple[set[int], int]:
-    tokenizer = getattr(trainer, "_tokenizer", None) or trainer.processing_class
-    tokenizer = getattr(tokenizer, "tokenizer", tokenizer)
-    ends = getattr(trainer, "eos_token_ids", None) or [tokenizer.eos_token_id]
-    return set(ends), tokenizer.pad_token_id
-
-
 def _component(trainer: Any) -> str:
     functions = trainer.reward_funcs
     if len(functions) == 1:
         return str(getattr(functions[0], "__name__", type(functions[0]).__name__))
     return f"sum of {len(functions)} functions"
-
-
-def forward(call: Call) -> str | None:
-    """The policy's forward belongs to training; the other one is the reference."""
-    del call
-    return None if sys.modules["torch"].is_grad_enabled() else "reference"
-
-
-def generation_stage(call: Call) -> str:
-    """In a job with a vLLM server the first rank asks for all."""
-    trainer = call.self
-    server = getattr(trainer, "vllm_mode", "") == "server" and trainer.args.use_vllm
-    return "wait" if server and not trainer.accelerator.is_main_process else "rollout"

@@ -8,11 +8,12 @@ when TRL took it out of the queue and wrote down how stale it is.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from typing import Any
 
 from rltrace.adapters.trl.loop import loop
 from rltrace.adapters.trl.rollouts import Ids, lengths
-from rltrace.adapters.trl.samples import Sample
+from rltrace.adapters.trl.samples import Sample, used
 from rltrace.hooks.hook import Call
 from rltrace.trace.vocabulary import Fate
 
@@ -44,21 +45,9 @@ def taken(call: Call) -> None:
     if call.self is not _Queue.buffer or call.exception is not None:
         return
     if _Queue.last is not None:
-        _dropped(call, _Queue.last[1])
+        used(call, _Queue.last[1], Fate.STALE)
     sample = call.result
     _Queue.last = (sample, Sample(_ids.of(sample), *lengths(sample)))
-
-
-def _dropped(call: Call, sample: Sample) -> None:
-    call.recorder.append(
-        "uses",
-        time_ns=call.end_ns,
-        trajectory=sample.id,
-        step=call.recorder.step,
-        version=call.recorder.version,
-        fate=Fate.STALE,
-        tokens=sample.tokens,
-    )
 
 
 def given(call: Call) -> None:
@@ -72,21 +61,18 @@ def given(call: Call) -> None:
 
 
 def collated(call: Call) -> None:
-    found: list[Sample] = []
-    _collect(call.argument("examples"), found)
+    found = list(_below(call.argument("examples")))
     if call.exception is None:
         _Queue.batches.append(found)
 
 
-def _collect(examples: Any, found: list[Sample]) -> None:
+def _below(examples: Any) -> Iterator[Sample]:
     """The samples below lists of mappings, or of rows that have their `samples` (1.16)."""
     for example in examples:
-        if isinstance(example, dict):
-            known = _Queue.given.pop(id(example), None)
-            if known is not None:
-                found.append(known[1])
-        else:
-            _collect(getattr(example, "samples", example), found)
+        if not isinstance(example, dict):
+            yield from _below(getattr(example, "samples", example))
+        elif id(example) in _Queue.given:
+            yield _Queue.given.pop(id(example))[1]
 
 
 def micro_begins(call: Call) -> None:

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 from array import array
-from asyncio import CancelledError
 from contextvars import ContextVar
 from itertools import count
 from typing import Any
 
 from rltrace.adapters.sampled import Sampled, runs
+from rltrace.adapters.table.samples import cut_short
 from rltrace.adapters.trl.objective import reward_weights
+from rltrace.adapters.trl.samples import ends_of_text, set_row
 from rltrace.adapters.trl.verdicts import write_verdicts
 from rltrace.hooks.hook import Call
 from rltrace.hooks.identity import identify
@@ -77,7 +78,7 @@ def turn_ends(call: Call) -> None:
 
 
 def _finish(loop: Any, ids: list[int]) -> int:
-    ends = getattr(loop, "eos_token_ids", None) or [loop.tokenizer.eos_token_id]
+    ends, _ = ends_of_text(loop)
     if ids and ids[-1] in ends:
         return Finish.STOP
     return Finish.LENGTH if len(ids) >= loop.max_tokens else -1
@@ -105,8 +106,7 @@ def ends_judged(call: Call) -> None:
     conversation, sample = call.state, call.result
     _complete(call, conversation)
     if sample is not None and conversation.row is not None:
-        conversation.row.set(**_of_sample(sample, conversation.sampled))
-        _capture(call, conversation.row, sample)
+        _is_of(call, conversation.row, sample, conversation.sampled)
 
 
 def _complete(call: Call, conversation: Conversation) -> None:
@@ -114,8 +114,7 @@ def _complete(call: Call, conversation: Conversation) -> None:
         return
     columns = {"end_ns": call.end_ns, "env_ns": conversation.env_ns}
     if call.exception is not None:
-        cancelled = isinstance(call.exception, CancelledError)
-        columns["finish"] = Finish.ABORT if cancelled else Finish.ERROR
+        columns |= cut_short(call.exception)
     else:
         columns |= {"last_version": int(call.self.model_version), "turns": conversation.turns}
         if conversation.finish >= 0:
@@ -170,41 +169,29 @@ def judged(call: Call) -> None:
         conversation = _waiting.get(place)
         if conversation is None:
             continue
-        columns = {"group": group, "logprobs": 1, **_of_sample(sample, conversation.sampled)}
+        row = conversation.row
         if place in told:
-            row = call.recorder.append("trajectories", **conversation.columns, **columns)
-        else:
-            row = conversation.row
-            row.set(**columns)
-        _capture(call, row, sample)
+            row = call.recorder.append("trajectories", **conversation.columns)
+        trajectory = _is_of(call, row, sample, conversation.sampled, group=group, logprobs=1)
         told.add(place)
         names = call.self.reward_func_names
         values = {name: sample.metrics.get(f"rewards/{name}", math.nan) for name in names}
-        write_verdicts(call, columns["trajectory"], values, times_ns)
+        write_verdicts(call, trajectory, values, times_ns)
     for place in told:
         del _waiting[place]
 
 
-def _capture(call: Call, row: Any, sample: Any) -> None:
-    if call.recorder.captures_tokens:
-        prompt_tokens, _ = lengths(sample)
-        ids = sample.input_ids
-        call.recorder.capture(row, ids[:prompt_tokens], ids[prompt_tokens:])
-
-
-def _of_sample(sample: Any, sampled: Sampled) -> dict[str, int]:
-    """Columns of a sample. Its text is tokenized anew each turn (since 1.9), and what then differs
-    is masked; whatever is not, engines gave, as far as their answers were seen."""
+def _is_of(call: Call, row: Any, sample: Any, sampled: Sampled, **more: int) -> int:
+    """Says of a row which sample it is of; its id. A sample's text is tokenized anew each turn
+    (since 1.9), and what then differs is masked; whatever is not, engines gave, as far as their
+    answers were seen."""
+    trajectory, ids = _ids.of(sample), sample.input_ids
     prompt, response = lengths(sample)
-    columns = {
-        "trajectory": _ids.of(sample),
-        "prompt_tokens": prompt,
-        "response_tokens": response,
-    }
-    if sampled.count:
-        made = runs(sample.input_ids, sample.completion_mask)
-        columns["token_ids"] = int(sampled.hold(made))
-    return columns
+    more |= sampled.column(runs(ids, sample.completion_mask))
+    set_row(row, trajectory=trajectory, prompt_tokens=prompt, response_tokens=response, **more)
+    if call.recorder.captures_tokens:
+        call.recorder.capture(row, ids[:prompt], ids[prompt:])
+    return trajectory
 
 
 # --- what both ends of the queue make of a sample

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rltrace.hooks.hook import Call
+from rltrace.hooks.identity import identify
 from rltrace.trace.vocabulary import Fate
 
 
@@ -14,21 +15,44 @@ class Sample:
 
     __slots__ = ("id", "masked", "prompt_tokens", "tokens")
 
-    def __init__(self, trajectory: int, prompt_tokens: int, tokens: int) -> None:
+    def __init__(self, trajectory: int, prompt_tokens: int = -1, tokens: int = -1) -> None:
         self.id = trajectory
         self.prompt_tokens = prompt_tokens
         self.tokens = tokens
         self.masked = False
 
 
-def used(call: Call, samples: Any, step: int, version: int) -> None:
-    for sample in samples:
-        call.recorder.append(
-            "uses",
-            time_ns=call.end_ns,
-            trajectory=sample.id,
-            step=step,
-            version=version,
-            fate=Fate.TRUNCATED if sample.masked else Fate.TRAINED,
-            tokens=sample.tokens,
-        )
+def begin(call: Call, trajectory: str, group: str, prompt: object) -> tuple[Sample, Any]:
+    """A sample that a trainer begins to generate, and its row."""
+    sample = Sample(identify(trajectory))
+    return sample, call.row(
+        "trajectories",
+        trajectory=sample.id,
+        group=identify(group),
+        prompt=identify(str(prompt)),
+        first_version=int(call.self.state.global_step),
+    )
+
+
+def used(call: Call, sample: Sample, fate: Fate) -> None:
+    """A sample has been trained on, or dropped."""
+    recorder = call.recorder
+    known = {"trajectory": sample.id, "fate": fate, "tokens": sample.tokens}
+    call.row("uses", step=recorder.step, version=recorder.version, **known)
+
+
+def ends_of_text(owner: Any) -> tuple[set[int], int | None]:
+    """The tokens after which TRL takes a sample for complete, of which 1.10 knows several, and the
+    one that a shorter sample is filled up with."""
+    names = ("_tokenizer", "processing_class", "tokenizer")
+    found = (getattr(owner, name, None) for name in names)
+    tokenizer: Any = next((one for one in found if one is not None), None)
+    tokenizer = getattr(tokenizer, "tokenizer", tokenizer)  # of a processor
+    ends = getattr(owner, "eos_token_ids", None) or [tokenizer.eos_token_id]
+    return set(ends), getattr(tokenizer, "pad_token_id", None)
+
+
+def set_row(row: Any, **columns: int) -> None:
+    """Completes a sample's row, where there is one."""
+    if row is not None:
+        row.set(**columns)

@@ -13,6 +13,7 @@ import math
 from time import monotonic_ns
 from typing import Any
 
+from rltrace.adapters.table.samples import verdict
 from rltrace.adapters.trl.buffer import buffer
 from rltrace.adapters.trl.objective import told_apart
 from rltrace.hooks.hook import Call
@@ -65,14 +66,9 @@ def function_ends(call: Call) -> None:
     end_ns = monotonic_ns()
     scoring.times_ns[name] = (start_ns, end_ns)
     error = call.argument("exc_val")
-    if error is not None:
-        _failed(call, name, start_ns, end_ns, error)
-
-
-def _failed(call: Call, name: str, start_ns: int, end_ns: int, error: BaseException) -> None:
     outcome = Outcome.TIMEOUT if isinstance(error, TimeoutError) else Outcome.ERROR
-    for sample in buffer.made or ():
-        verdict(call, sample.id, name, (start_ns, end_ns), math.nan, outcome)
+    for sample in buffer.made or () if error is not None else ():
+        verdict(call, sample.id, name, None, (start_ns, end_ns), outcome=outcome)
 
 
 def judged(call: Call) -> None:
@@ -113,26 +109,4 @@ def write_verdicts(
     nobody = all(math.isnan(value) for value in values.values())
     for name, value in values.items():
         if nobody or not math.isnan(value):
-            outcome = Outcome.ERROR if nobody else Outcome.OK
-            verdict(call, trajectory, name, times_ns.get(name), value, outcome)
-
-
-def verdict(
-    call: Call,
-    trajectory: int,
-    component: str,
-    times_ns: tuple[int, int] | None,
-    value: float,
-    outcome: Outcome,
-) -> None:
-    """A row; of a function whose time is not known it is an event at the end of the call."""
-    start_ns, end_ns = times_ns or (call.end_ns, call.end_ns)
-    call.recorder.append(
-        "rewards",
-        start_ns=start_ns,
-        end_ns=end_ns,
-        trajectory=trajectory,
-        component=call.recorder.name(component),
-        value=value,
-        outcome=outcome,
-    )
+            verdict(call, trajectory, name, None if nobody else value, times_ns.get(name))

@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from rltrace.adapters.table.weights import shape_bytes, tensor_bytes
+from rltrace.adapters.table.weights import shape_bytes, tensor_bytes, weights_moved
 from rltrace.hooks.hook import Call
 from rltrace.trace.vocabulary import SyncRole, Transport
 
@@ -52,7 +52,7 @@ def tensor_sent(call: Call) -> None:
 def ends(call: Call) -> None:
     """The engine has the weights of the updates so far. In a job with a server only the first rank
     sends; an engine of the trainer's own is given all parameters on each rank."""
-    owner, recorder = call.self, call.recorder
+    owner = call.self
     if call.exception is not None:
         return
     mode = getattr(owner, "mode", None) or getattr(owner, "vllm_mode", None)
@@ -60,8 +60,8 @@ def ends(call: Call) -> None:
         _update.transport = Transport.IN_PROCESS
         for size in _pushed(owner.model):
             _update.add(size)
-    call.span.set(version=recorder.version)
-    _row(call, recorder.version)
+    call.span.set(version=call.recorder.version)
+    _row(call)
 
 
 def _pushed(model: Any) -> list[int]:
@@ -71,26 +71,18 @@ def _pushed(model: Any) -> list[int]:
         return []
     prefix = getattr(model, "prefix", None) if hasattr(model, "peft_config") else None
     return [
-        int(getattr(parameter, "ds_numel", None) or parameter.numel())
-        * int(parameter.element_size())
+        tensor_bytes([parameter])
         for name, parameter in model.named_parameters()
         if not (prefix and (prefix in name or "original_module" in name))
     ]
 
 
-def _row(call: Call, version: int) -> None:
-    if _update.bytes < 0:
-        return
-    call.span.set(bytes=_update.bytes, items=_update.tensors)
-    call.row(
-        "syncs",
-        role=SyncRole.SOURCE,
-        version=version,
-        stall_ns=call.end_ns - call.start_ns,  # it does nothing else meanwhile
-        bytes=_update.bytes,
-        buckets=_update.tensors,
-        transport=_update.transport,
-    )
+def _row(call: Call) -> None:
+    if _update.bytes >= 0:
+        call.span.set(items=_update.tensors)
+        known = {"buckets": _update.tensors, "transport": _update.transport}
+        known["stall_ns"] = call.end_ns - call.start_ns  # it does nothing else meanwhile
+        weights_moved(call, SyncRole.SOURCE, call.recorder.version, _update.bytes, **known)
 
 
 def streamed(call: Call) -> None:
@@ -121,7 +113,7 @@ def published(call: Call) -> None:
     if main:
         if _update.transport == Transport.NCCL and not _is_trls(trainer):
             _update.transport = -1
-        _row(call, recorder.version)
+        _row(call)
 
 
 def _is_trls(trainer: Any) -> bool:

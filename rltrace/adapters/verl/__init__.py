@@ -2,12 +2,11 @@
 
     tables.py       verl's words: timers, roles, transports
     hooks.py        which functions are watched, and in which versions they are
-    controller.py   readers in the driver: timers, metrics
+    controller.py   readers in the driver: timers, steps
     objective.py    what the configuration says of the objective
     fates.py        ... of what a step trains on and drops
     learner.py      readers in the training workers
     weights.py      ... of what they send and rollout workers take
-    forerunner.py   the same for verl 0.8's main_ppo_sync
     rollout.py      readers in agent loops
 
 Versions count weight updates, as verl's own do.

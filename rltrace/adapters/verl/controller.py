@@ -1,10 +1,20 @@
-"""Readers in the trainer's driver: its timers, its metrics, where it goes on from."""
+"""Readers in the trainer's driver: its timers, where it goes on from.
+
+The trainer and the replay buffer of V1's forerunner, verl 0.8's `python -m
+verl.trainer.main_ppo_sync`, are defined in the program itself, so they come to the process that
+runs them by value, which no import hook sees. What they call of verl's modules tells the same: here
+(`batch_given_out`) and in `fates.batch_padded`.
+"""
 
 from __future__ import annotations
 
-from rltrace.adapters.table.logged import record_figures
+from typing import Any
+
 from rltrace.adapters.verl.tables import LABELS, SEEN_BY_CALL, SEEN_ELSEWHERE
 from rltrace.hooks.hook import Call
+
+_step: list[Any] = []
+"""The span of the step in progress."""
 
 
 def timer_stage(call: Call) -> str | None:
@@ -18,13 +28,20 @@ def timer_stage(call: Call) -> str | None:
 
 def timer_named(call: Call) -> None:
     """The span of a timer is named as verl names it."""
+    name = call.argument("name")
     if call.span is not None:
-        call.span.set(name=call.recorder.name(call.argument("name")))
+        call.span.set(name=call.recorder.name(name))
+    if name == "step":
+        _step[:] = [call.span]
 
 
-def logged(call: Call) -> None:
-    """The figures of a step that verl logs, under its own names."""
-    record_figures(call, call.argument("data") or {})
+def batch_given_out(call: Call) -> None:
+    """`assign_non_tensor_data(prompts, "global_steps", number)`, within the step: its number."""
+    if call.argument("key") != "global_steps":
+        return
+    call.recorder.step = number = int(call.argument("val"))
+    for span in _step:
+        span.set(step=number)
 
 
 def resumed(call: Call) -> None:

@@ -25,6 +25,16 @@ def sampled(call: Call) -> None:
             used(call, key, step, step - 1, Fate.TRAINED)
 
 
+def batch_padded(call: Call) -> None:
+    """0.8's `main_ppo_sync`: `upsample_batch_to_divisible_size(batch, ...)` gets the batch that
+    this step trains on, before rows are added that count for nothing. The tag is the step that
+    asked for the trajectory, which a synchronous trainer trains on in the same step."""
+    batch = call.argument("batch")
+    for key, tag in zip(batch.keys, batch.tags, strict=True):
+        step = tag["global_steps"]
+        used(call, key, step, step - 1, Fate.TRAINED)
+
+
 def evicted(call: Call) -> None:
     """V1: groups leave the replay buffer untrained: too old, without a signal, or failed."""
     buffer, partition = call.self, call.argument("partition_id")
@@ -118,9 +128,8 @@ def _uids(batch: Any) -> list[str]:
 def used(
     call: Call, own_id: str | None, step: int, version: int, fate: Fate, tokens: int = -1
 ) -> None:
-    call.recorder.append(
+    call.row(
         "uses",
-        time_ns=call.end_ns if call.end_ns > 0 else call.start_ns,
         trajectory=-1 if own_id is None else identify(own_id),
         step=step,
         version=version,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from rltrace.adapters.table.stated import at
 from rltrace.hooks.hook import Call
 
 
@@ -23,18 +24,9 @@ def model_built(call: Call) -> None:
         call.recorder.describe(parameters=sum(p.numel() for p in parameters))
 
 
-def critic_forward(call: Call) -> str | None:
-    """`TrainingWorker.infer_batch`: the policy's own calls are seen one floor up."""
-    return "value" if _is_critic(call.self) else None
-
-
-def critic_train(call: Call) -> str | None:
-    """`TrainingWorker.train_mini_batch`, likewise."""
-    return "train" if _is_critic(call.self) else None
-
-
-def _is_critic(worker: Any) -> bool:
-    return getattr(getattr(worker, "config", None), "model_type", "") == "value_model"
+def is_critic(call: Call) -> bool:
+    """Whether a `TrainingWorker` is a critic's: the policy's own calls are seen one floor up."""
+    return bool(at(call.self, "config.model_type") == "value_model")
 
 
 def batch_given(call: Call) -> None:

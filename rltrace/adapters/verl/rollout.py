@@ -6,27 +6,21 @@ variable says to which trajectory they belong, and whether that is one of a vali
 
 from __future__ import annotations
 
-import math
 import sys
 from contextvars import ContextVar
 from typing import Any
 
 from rltrace.adapters.sampled import Sampled, runs
+from rltrace.adapters.table.samples import finish, verdict
+from rltrace.adapters.table.stated import at
 from rltrace.hooks.hook import Call
 from rltrace.hooks.identity import identify
-from rltrace.trace.vocabulary import Finish, Outcome
+from rltrace.trace.vocabulary import Finish
 
 ONE_WORKER = "uid_"
 """How the prompts of fully-async begin: the samples of each of them stay together."""
 
 _MOST_PROMPTS = 1 << 16
-
-_FINISHES = {
-    "stop": Finish.STOP,
-    "length": Finish.LENGTH,
-    "abort": Finish.ABORT,
-    "aborted": Finish.ABORT,
-}
 
 
 class _Rollout:
@@ -59,23 +53,17 @@ def begins(call: Call) -> None:
     _current.set(rollout)
     if validate:
         return
-    columns: dict[str, int] = {}
-    if "uid" in fields:
-        columns["group"] = identify(str(fields["uid"]))
-    if fields.get("index") is not None:
-        columns["prompt"] = identify(str(fields["index"]))
-    if fields.get("data_source") is not None:
-        columns["task"] = identify(str(fields["data_source"]))
-    if rollout.id is not None:
-        columns["trajectory"] = identify(rollout.id)
+    known = {"group": "uid", "prompt": "index", "task": "data_source"}
+    ids = {"trajectory": rollout.id} | {column: fields.get(of) for column, of in known.items()}
+    columns = {column: identify(str(own)) for column, own in ids.items() if own is not None}
     rollout.row = call.row("trajectories", **columns)
 
 
-def request_stage(call: Call) -> str:
+def trains(call: Call) -> bool:
     """Requests of a validation are no rollout."""
     del call
     rollout = _current.get()
-    return "eval" if rollout is not None and rollout.validate else "rollout"
+    return rollout is None or not rollout.validate
 
 
 def asking(call: Call) -> None:
@@ -135,8 +123,9 @@ def judged(call: Call) -> None:
     if value is None and call.exception is None:
         return
     fields = call.argument("kwargs") or {}
+    times_ns = (call.start_ns, call.end_ns) if call.state else None
     for place in range(len(outputs)):
-        _verdict(call, _output_id(rollout.id, place), fields, value, timed=bool(call.state))
+        _verdict(call, _output_id(rollout.id, place), fields, value, times_ns)
 
 
 def ends(call: Call) -> None:
@@ -157,22 +146,18 @@ def ends_with_score(call: Call) -> None:
     ends(call)
     rollout, value = call.state, getattr(call.result, "reward_score", None)
     if rollout is not None and rollout.id is not None and value is not None:
-        _verdict(call, rollout.id, call.kwargs, value, timed=False)
+        _verdict(call, rollout.id, call.kwargs, value)
 
 
-def judge_stage(call: Call) -> str | None:
+def judges(call: Call) -> bool:
     """A reward worker's call around the reward function, which is hooked itself: what verl's own
     managers spend beside it (decoding, queueing for a thread) is no verifier. A manager of the
     user's may call anything, so all of it counts."""
     manager = getattr(call.self, "reward_manager", None)
     known = type(manager).__module__.startswith("verl.")
-    return None if known and not _has_judge(call.self) else "reward"
-
-
-def _has_judge(worker: Any) -> bool:
-    """A reward model with a user's reward function is asked by that function, else by verl."""
-    model = getattr(getattr(worker.config, "reward", None), "reward_model", None)
-    return bool(getattr(model, "enable", False))
+    # A reward model with a user's reward function is asked by that function, else by verl.
+    has_judge = at(call.self, "config.reward.reward_model.enable")
+    return bool(has_judge) or not known
 
 
 def _ends(call: Call, rollout: _Rollout, outputs: list[Any], end_ns: int) -> None:
@@ -185,52 +170,29 @@ def _ends(call: Call, rollout: _Rollout, outputs: list[Any], end_ns: int) -> Non
         if place:  # an agent loop may give several trajectories
             own_id = identify(_output_id(str(rollout.id), place))
             row = call.row("trajectories", trajectory=own_id)
-        columns = _versions(rollout)
-        length = len(output.response_ids)
-        finish = _FINISHES.get(str(rollout.stop))
-        if limit is not None and length >= limit:
-            finish = Finish.LENGTH
-        elif finish is None and rollout.stop == "completed":
-            finish = Finish.STOP
-        if finish is not None:
-            columns["finish"] = finish
-        preempted = int(getattr(output.metrics, "num_preempted", -1))
-        if preempted >= 0:
-            columns["preemptions"] = preempted
+        columns = _versions(rollout) | finish(rollout.stop)
+        if limit is not None and len(output.response_ids) >= limit:
+            columns["finish"] = Finish.LENGTH
         row.set(
             end_ns=end_ns,
             prompt_tokens=len(output.prompt_ids),
             response_tokens=sum(output.response_mask),  # without what tools answered
             turns=output.num_turns,
             env_ns=int(output.metrics.tool_calls * 1e9),
+            preemptions=int(getattr(output.metrics, "num_preempted", -1)),
             logprobs=int(getattr(output, "response_logprobs", None) is not None),
-            **_kept(rollout, output),
+            # A loop may ask servers over an API of its own, where nobody sees what they answer.
+            **rollout.sampled.column(runs(output.response_ids, output.response_mask)),
             **columns,
         )
         call.recorder.capture(row, output.prompt_ids, output.response_ids)
 
 
-def _kept(rollout: _Rollout, output: Any) -> dict[str, int]:
-    """Whether the tokens are those that servers gave; a loop may ask them over an API of its own,
-    where nobody sees what they answer."""
-    if not rollout.sampled.count:
-        return {}
-    made = runs(output.response_ids, output.response_mask)
-    return {"token_ids": int(rollout.sampled.hold(made))}
-
-
-def _verdict(call: Call, own_id: str, fields: Any, value: Any, timed: bool) -> None:
-    number = math.nan if value is None else float(value)
-    failed = call.exception is not None or value is None  # a NaN is a verdict, and an alarm
-    call.recorder.append(
-        "rewards",
-        start_ns=call.start_ns if timed else call.end_ns,
-        end_ns=call.end_ns,
-        trajectory=identify(own_id),
-        component=call.recorder.name(str(fields.get("data_source", "score"))),
-        value=number,
-        outcome=Outcome.ERROR if failed else Outcome.OK,
-    )
+def _verdict(
+    call: Call, own_id: str, fields: Any, value: Any, times_ns: tuple[int, int] | None = None
+) -> None:
+    number = None if call.exception is not None or value is None else float(value)
+    verdict(call, identify(own_id), fields.get("data_source", "score"), number, times_ns)
 
 
 def _outputs(call: Call) -> list[Any]:
@@ -286,9 +248,6 @@ def _worker_number() -> int | None:
 
 def _response_limit(worker: Any) -> int | None:
     """verl's own criterion of a clipped response: it is as long as responses may be."""
-    config = getattr(worker, "rollout_config", None)
-    if config is None:
-        config = getattr(worker, "config", None)
-        config = getattr(getattr(config, "actor_rollout_ref", None), "rollout", None)
-    limit = getattr(config, "response_length", None)
+    paths = ("rollout_config.response_length", "config.actor_rollout_ref.rollout.response_length")
+    limit = at(worker, *paths)
     return limit if isinstance(limit, int) else None

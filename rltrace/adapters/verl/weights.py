@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from rltrace.adapters.table.stated import at
+from rltrace.adapters.table.weights import weights_moved
 from rltrace.adapters.verl.tables import TRANSPORTS
 from rltrace.hooks import moved
 from rltrace.hooks.hook import Call
@@ -39,17 +41,13 @@ def weights_sent(call: Call) -> None:
     payload = metrics.get("checkpoint_engine/payload_mbytes")
     streamed = _sent_bytes[0] if sends and _sent_bytes[0] else -1
     columns = {
-        "role": SyncRole.SOURCE,
         "stall_ns": call.end_ns - call.start_ns,  # the worker does nothing else meanwhile
-        "bytes": streamed,
         "wire_bytes": streamed if payload is None else round(payload * (1 << 20)),
         "transport": _transport(call, backend),
     }
     if backend != "naive":
         columns |= moved.said(getattr(call.self, "checkpoint_engine", None))
-    _moved(call, version, columns)
-    if call.span is not None and streamed >= 0:
-        call.span.set(bytes=streamed)
+    weights_moved(call, SyncRole.SOURCE, version, streamed, **columns)
 
 
 def weight_arrived(call: Call) -> None:
@@ -60,18 +58,16 @@ def weights_taken(call: Call) -> None:
     """A rollout worker has taken new weights and put them into its engine."""
     if call.exception is not None:
         return
-    columns = {"role": SyncRole.SINK, "transport": _transport(call, _backend(call))}
-    if _taken_bytes[0]:
-        columns["bytes"] = columns["wire_bytes"] = _taken_bytes[0]
-        call.span.set(bytes=_taken_bytes[0])
+    taken = _taken_bytes[0] or -1
+    columns = {"wire_bytes": taken, "transport": _transport(call, _backend(call))}
     columns |= moved.said(getattr(call.self, "checkpoint_engine", None))
-    _moved(call, call.argument("global_steps"), columns)
+    weights_moved(call, SyncRole.SINK, call.argument("global_steps"), taken, **columns)
 
 
-def update_stage(call: Call) -> str:
+def is_more_than_waiting(call: Call) -> bool:
     """The colocated engine only has the driver wait for its workers; the others have it abort
     requests, set process groups up and resume, which is part of the update."""
-    return "wait" if getattr(call.self, "backend", "") == "naive" else "sync"
+    return getattr(call.self, "backend", "") != "naive"
 
 
 def weights_updated(call: Call) -> None:
@@ -82,30 +78,21 @@ def weights_updated(call: Call) -> None:
         call.span.set(version=int(version))
 
 
-def _moved(call: Call, version: Any, columns: dict[str, int]) -> None:
-    if version is not None:
-        call.recorder.version = columns["version"] = int(version)
-        if call.span is not None:
-            call.span.set(version=int(version))
-    call.row("syncs", start_ns=call.start_ns, end_ns=call.end_ns, **columns)
-
-
-def _rollout_config(worker: Any) -> Any:
-    config = getattr(worker, "rollout_config", None)
-    return config if config is not None else getattr(worker.config, "rollout", None)
+def _of_rollout(worker: Any, path: str) -> Any:
+    """What the configuration of a worker's rollout says."""
+    return at(worker, f"rollout_config.{path}", f"config.rollout.{path}")
 
 
 def _backend(call: Call) -> str:
     mode = call.argument("mode", "auto")
     if mode != "auto":
         return str(mode)
-    engine = getattr(_rollout_config(call.self), "checkpoint_engine", None)
-    return str(getattr(engine, "backend", "naive"))
+    return str(_of_rollout(call.self, "checkpoint_engine.backend") or "naive")
 
 
 def _transport(call: Call, backend: str) -> int:
     if backend == "naive":
-        backend = f"naive/{getattr(_rollout_config(call.self), 'name', '')}"
+        backend = f"naive/{_of_rollout(call.self, 'name')}"
     if "gloo" in backend:  # a user's own engine; verl brings none
         return Transport.GLOO
     return TRANSPORTS.get(backend, -1)

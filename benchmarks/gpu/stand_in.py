@@ -119,7 +119,7 @@ class _Mark:
     def __init__(self, future: Future[None]) -> None:
         self._future = future
 
-    def wait(self) -> None:
+    def synchronize(self) -> None:
         self._future.result()
 
 

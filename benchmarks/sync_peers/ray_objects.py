@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import time
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,7 +25,7 @@ from benchmarks.sync_peers.way import (
 )
 
 if TYPE_CHECKING:
-    from rltrace.sync.flat import Entry
+    from rltrace.sync.layout import Layout
 
 _VERSIONS = 5
 """As many as the store has room for: one that is let go of is not gone at once."""
@@ -94,11 +93,11 @@ class Receiver:
     def __init__(self, setting: Setting, flat: bool) -> None:
         import torch
 
-        from rltrace.sync.flat import layout_of
+        from rltrace.sync import layout_of
 
         torch.set_num_threads(setting.threads)
         self.weights = setting.model.made(OTHER_BITS)
-        self.layout = layout_of(self.weights) if flat else ()
+        self.layout = layout_of(self.weights) if flat else None
 
     def receive(self, told: list[Any]) -> float:
         """Brings the version of a reference into the tensors; returns when it was there."""
@@ -114,7 +113,7 @@ class Receiver:
         return digest(self.weights)
 
 
-class _Actors:
+class _Actors(Receivers):
     def __init__(self, setting: Setting, flat: bool) -> None:
         import ray
 
@@ -167,7 +166,8 @@ class _Putting(Sender):
         if not self._flat:
             return ray.put(weights)
         if self._packed is None:
-            from rltrace.sync.flat import layout_of, pack
+            from rltrace.sync import layout_of
+            from rltrace.sync.flat import pack
 
             layout = layout_of(weights)
             self._packed = pack(weights, layout)
@@ -177,14 +177,8 @@ class _Putting(Sender):
         return ray.put(self._packed)
 
 
-def _parts(packed: Any, layout: tuple[Entry, ...]) -> Weights:
-    """The array's tensors, in place."""
-    import torch
+def _parts(packed: Any, layout: Layout) -> Weights:
+    """The array's tensors, in place; the store's memory is read-only, and is only read."""
+    from rltrace.sync.tensors import torch_view
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the store's memory is read-only, and is only read
-        flat = torch.from_numpy(packed)
-    return {
-        e.name: flat[e.offset : e.offset + e.bytes].view(getattr(torch, e.dtype)).view(e.shape)
-        for e in layout
-    }
+    return {entry.name: torch_view(packed, entry) for entry in layout.entries}

@@ -23,10 +23,9 @@ from vllm.distributed.weight_transfer.base import (
 from rltrace.hooks.phases import Phases
 from rltrace.hooks.span_api import span
 from rltrace.sync.arena import Views
-from rltrace.sync.blocks import block_count
 from rltrace.sync.recording import moved
 from rltrace.sync.subscriber import Subscriber
-from rltrace.sync.version import NO_ROOT, Version
+from rltrace.sync.version import Version
 from rltrace.trace.errors import WrongUsage
 
 
@@ -111,12 +110,7 @@ class RltraceWeightTransferEngine(WeightTransferEngine):  # type: ignore[misc]
         if self._taken is not None:
             manifest = self._taken.manifest
             self._release()
-            moved(
-                *("sink", self._started_ns, manifest.number, manifest.bytes, manifest.bytes),
-                buckets=block_count(manifest.bytes),
-                root=None if manifest.root == NO_ROOT else manifest.root,
-                stall_ns=monotonic_ns() - self._started_ns,
-            )
+            moved("sink", manifest, self._started_ns, monotonic_ns() - self._started_ns)
 
     def shutdown(self) -> None:
         """Lets go of the policy."""

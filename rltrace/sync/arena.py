@@ -28,9 +28,9 @@ from rltrace.sync.blocks import Digests, root_of
 from rltrace.sync.control import CONTROL, LEAST_SLOTS, MOST_SLOTS, Control, begun_after, slot_of
 from rltrace.sync.layout import Layout
 from rltrace.sync.leftovers import WRITER, enter, leave, reclaim
-from rltrace.sync.locks import Lock
+from rltrace.sync.locks import Lock, or_else
 from rltrace.sync.place import folder_of, make_folder
-from rltrace.sync.slots import SLOT_FILES, SlotStore, slot_path, slots_of
+from rltrace.sync.slots import SLOT_FILES, FileSlots, slot_path, slots_of
 from rltrace.sync.tensors import is_torch, numpy_view, torch_view
 from rltrace.sync.version import NO_ROOT, Behind, Manifest, Version
 from rltrace.trace.errors import RltraceError, WrongUsage
@@ -52,7 +52,7 @@ class Arena:
     readers."""
 
     def __init__(
-        self, folder: Path, control: Control, slots: SlotStore, present: Lock, writer: Lock | None
+        self, folder: Path, control: Control, slots: FileSlots, present: Lock, writer: Lock | None
     ) -> None:
         self.folder = folder
         self.control = control
@@ -92,7 +92,7 @@ class Arena:
         if writer is None:
             present.release()
             raise RltraceError(f"{where} has a publisher already: give each policy its own name")
-        try:
+        with or_else(lambda: _let_go(folder, memory, present, writer)):
             control = _take_over(folder, layout, run, memory.survive)
             control.see(time.monotonic(), is_relay)
             arena = Arena(folder, control, memory, present, writer)
@@ -101,12 +101,6 @@ class Arena:
             memory.check_room(folder, slots - control.slots, layout)
             for slot in range(slots):
                 arena._make_slot(slot)
-        except BaseException:
-            memory.close()
-            writer.release()
-            present.release()
-            leave(folder)
-            raise
         return arena
 
     @staticmethod
@@ -120,17 +114,12 @@ class Arena:
         while True:
             if lies_here(where) and (memory.survive or Lock.is_held(folder / WRITER)):
                 present = enter(folder)
-                try:
+                with suppress(FileNotFoundError), or_else(present.release):
                     control = Control(folder / CONTROL)
                     if not control.replaced:
                         return Arena(folder, control, memory, present, None)
-                    present.release()  # the publisher is about to replace it
-                except FileNotFoundError:  # removed in between
-                    present.release()
-                    leave(folder)
-                except BaseException:
-                    present.release()
-                    raise
+                present.release()  # it was removed in between, or is about to be replaced
+                leave(folder)
             if time.monotonic() >= deadline:
                 raise RltraceError(f"nothing is published at {where} on this host")
             time.sleep(_POLL_S)
@@ -182,19 +171,15 @@ class Arena:
             path = self._slot_path(slot)
             lock = Lock.take(path, shared=True)
             if lock is not None and self.control.holds(slot, word):
-                try:
+                with or_else(lock.release):
                     data = self._map(slot)
                     if not self.slots.survive:  # while their writer lives they can be opened
                         for other in range(self.control.slots):
                             self._map(other)
-                except BaseException:
-                    lock.release()
-                    raise
-                manifest, is_sound = self.control.manifest(slot)
-                if is_sound:
-                    return Lease(manifest, data, path, slot, self.control, lock)
-                lock.release()
-                raise self._damaged()
+                    manifest, is_sound = self.control.manifest(slot)
+                    if not is_sound:
+                        raise self._damaged()
+                return Lease(manifest, data, path, slot, self.control, lock)
             if lock is not None:
                 # Nobody writes to the slot of the latest version, nor, under our lock, to this one.
                 lies = version is None and self.control.latest == word
@@ -281,7 +266,7 @@ class SlotWrite:
 
     arena: Arena
     slot: int
-    data: Any  # bytes, as `SlotStore.map` gives them
+    data: Any  # bytes, as `FileSlots.map` gives them
     digests: Digests
     _lock: Lock
 
@@ -322,7 +307,7 @@ class Lease:
     safetensors file of it, good for as long as the lease."""
 
     manifest: Manifest
-    data: Any  # bytes, as `SlotStore.map` gives them
+    data: Any  # bytes, as `FileSlots.map` gives them
     path: Path
     slot: int
     control: Control
@@ -430,7 +415,7 @@ def _take_over(folder: Path, layout: Layout, run: str | None, survive: bool) -> 
     return Control.create(path, layout, named, epoch, counter, beside)
 
 
-def _let_go(folder: Path, slots: SlotStore, present: Lock, writer: Lock | None) -> None:
+def _let_go(folder: Path, slots: FileSlots, present: Lock, writer: Lock | None) -> None:
     slots.close()
     if writer is not None:
         writer.release()

@@ -34,6 +34,12 @@ def digest(block: Any) -> int:
     return xxhash.xxh3_64_intdigest(block)
 
 
+def is_wrong(data: NDArray[np.uint8], block: int, digests: Digests) -> bool:
+    """Whether a block's bytes are not what its digest says."""
+    start, end = block_range(block, len(data))
+    return digest(data.data[start:end]) != digests.item(block)
+
+
 def digests_of(data: NDArray[np.uint8]) -> Digests:
     """The block table of all the data, read once."""
     blocks = range(0, len(data), BLOCK_BYTES)

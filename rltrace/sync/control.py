@@ -30,7 +30,6 @@ MOST_SLOTS = 16
 _MAGIC = int.from_bytes(b"rltrace\0", "little")
 _FORMAT = 2
 _PAGE = 4096
-_HEADER_WORDS = 32
 _RECORD_WORDS = 16
 
 # Words of the header.
@@ -50,8 +49,32 @@ def slot_of(word: int) -> int:
     return word & (1 << _SLOT_BITS) - 1
 
 
+class _Word:
+    """A word of the header as an attribute: reads and stores shared memory."""
+
+    def __init__(self, at: int) -> None:
+        self._at = at
+
+    def __get__(self, control: Control, kind: type[Control]) -> int:
+        return control.words.item(self._at)
+
+    def __set__(self, control: Control, value: int) -> None:
+        control.words[self._at] = value
+
+
 class Control:
     """The mapped file. Attributes read and store shared memory; nothing here takes a lock."""
+
+    latest = _Word(_LATEST)
+    """The word of the latest version, 0 where none was published."""
+    epoch = _Word(_EPOCH)
+    """When the writer opened this policy: see `Version.epoch`."""
+    counter = _Word(_COUNTER)
+    """The highest counter that was ever published."""
+    generation = _Word(_GENERATION)
+    """Tells the slot files of this layout from those of one before it."""
+    slots = _Word(_SLOTS)
+    """How many slot files there are."""
 
     def __init__(self, path: Path, layout: Layout | None = None) -> None:
         """Maps an existing file, which is of that layout where one is given. Errors:
@@ -65,18 +88,18 @@ class Control:
             self._bytes = np.frombuffer(mmap.mmap(fd, size), dtype=np.uint8)
         finally:
             os.close(fd)
-        self._words: NDArray[np.uint64] = self._bytes[: size // 8 * 8].view(np.uint64)
-        if self._words.item(_AT_MAGIC) != _MAGIC or self._words.item(_AT_FORMAT) != _FORMAT:
+        self.words: NDArray[np.uint64] = self._bytes[: size // 8 * 8].view(np.uint64)
+        if self.words.item(_AT_MAGIC) != _MAGIC or self.words.item(_AT_FORMAT) != _FORMAT:
             raise RltraceError(f"{path} was made by another version of rltrace")
-        text = bytes(self._bytes[_PAGE : _PAGE + self._words.item(_AT_TEXT)])
-        if digest(text) != self._words.item(_AT_CHECK):
+        text = bytes(self._bytes[_PAGE : _PAGE + self.words.item(_AT_TEXT)])
+        if digest(text) != self.words.item(_AT_CHECK):
             raise RltraceError(f"{path} is damaged: end those who use this policy and remove it")
         self.layout = layout or Layout.parse(text.decode())
         blocks = block_count(self.layout.bytes)
-        if size != _size(len(text), blocks) or self._words.item(_AT_BLOCK) != BLOCK_BYTES:
+        if size != _size(len(text), blocks) or self.words.item(_AT_BLOCK) != BLOCK_BYTES:
             raise RltraceError(f"{path} does not describe weights")
         first, stride = _records(len(text), blocks)
-        records = self._words[first : first + stride * MOST_SLOTS].reshape(MOST_SLOTS, stride)
+        records = self.words[first : first + stride * MOST_SLOTS].reshape(MOST_SLOTS, stride)
         self._records: NDArray[np.uint64] = records[:, :_RECORD_WORDS]
         self._tables: NDArray[np.uint64] = records[:, _RECORD_WORDS : _RECORD_WORDS + blocks]
 
@@ -105,31 +128,13 @@ class Control:
         return Control(path, layout)
 
     @property
-    def latest(self) -> int:
-        """The word of the latest version, 0 where none was published."""
-        return self._words.item(_LATEST)
-
-    @latest.setter
-    def latest(self, word: int) -> None:
-        self._words[_LATEST] = word
-
-    @property
     def run(self) -> str:
         """The run of the next version: 16 hexadecimal digits."""
-        return f"{self._words.item(_RUN):016x}"
+        return f"{self.words.item(_RUN):016x}"
 
     @run.setter
     def run(self, run: str) -> None:
-        self._words[_RUN] = int(run, 16)
-
-    @property
-    def epoch(self) -> int:
-        """When the writer opened this policy: see `Version.epoch`."""
-        return self._words.item(_EPOCH)
-
-    @epoch.setter
-    def epoch(self, epoch: int) -> None:
-        self._words[_EPOCH] = epoch
+        self.words[_RUN] = int(run, 16)
 
     @property
     def newest_epoch(self) -> int:
@@ -138,33 +143,10 @@ class Control:
         return max([self.epoch, *(known.version.epoch for known, is_sound in found if is_sound)])
 
     @property
-    def counter(self) -> int:
-        """The highest counter that was ever published."""
-        return self._words.item(_COUNTER)
-
-    @counter.setter
-    def counter(self, counter: int) -> None:
-        self._words[_COUNTER] = counter
-
-    @property
-    def generation(self) -> int:
-        """Tells the slot files of this layout from those of one before it."""
-        return self._words.item(_GENERATION)
-
-    @property
-    def slots(self) -> int:
-        """How many slot files there are."""
-        return self._words.item(_SLOTS)
-
-    @slots.setter
-    def slots(self, slots: int) -> None:
-        self._words[_SLOTS] = slots
-
-    @property
     def replaced(self) -> bool:
         """Whether another file is in this one's place (the layout has changed, or somebody removed
         the folder and a learner made it anew): attach anew."""
-        if self._words.item(_RETIRED):
+        if self.words.item(_RETIRED):
             return True
         try:
             return os.stat(self._path).st_ino != self._inode
@@ -174,20 +156,20 @@ class Control:
     @property
     def seen_s(self) -> float:
         """When what is here was last known to be the learner's latest, by the monotonic clock."""
-        return self._words.item(_SEEN) / 1e3
+        return self.words.item(_SEEN) / 1e3
 
     def see(self, at_s: float, is_relay: bool = False) -> None:
         """Sets `seen_s`; a relay does so time and again, a publisher when it publishes."""
-        self._words[_SEEN], self._words[_FED] = int(at_s * 1e3), is_relay
+        self.words[_SEEN], self.words[_FED] = int(at_s * 1e3), is_relay
 
     @property
     def is_fed(self) -> bool:
         """Whether the writer is a relay."""
-        return bool(self._words.item(_FED))
+        return bool(self.words.item(_FED))
 
     def retire(self) -> None:
         """Sends everyone who has this file mapped to the one that is now in its place."""
-        self._words[_RETIRED] = 1
+        self.words[_RETIRED] = 1
 
     def digests(self, slot: int) -> Digests:
         """A slot's block table, in place."""
@@ -200,8 +182,8 @@ class Control:
 
     def finish(self, slot: int, version: Version, step: int, root: str) -> int:
         """The slot holds a version, which is not the latest yet. Returns its word."""
-        self._words[_SEQUENCE] += 1
-        word = self._words.item(_SEQUENCE) << _SLOT_BITS | slot
+        self.words[_SEQUENCE] += 1
+        word = self.words.item(_SEQUENCE) << _SLOT_BITS | slot
         record = self._records[slot]
         record[_VERSION_RUN], record[_STEP] = int(version.run, 16), step & (1 << 64) - 1
         record[_VERSION_EPOCH], record[_VERSION_COUNTER] = version.epoch, version.counter

@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 from numpy.typing import NDArray
 
-from rltrace.sync.blocks import BLOCK_BYTES, Digests, block_count, block_range, digest
+from rltrace.sync.blocks import BLOCK_BYTES, Digests, block_count, digest, is_wrong
 from rltrace.sync.kernel import compiled
 from rltrace.sync.layout import Layout
 
@@ -160,12 +160,10 @@ class Workers:
 
 def wrong_blocks(data: NDArray[np.uint8], digests: Digests, workers: Workers) -> list[int]:
     """The blocks whose bytes are not what their digests say."""
-    view = data.data
     wrong: list[int] = []
 
     def check(block: int) -> None:
-        start, end = block_range(block, len(data))
-        if digest(view[start:end]) != digests.item(block):
+        if is_wrong(data, block, digests):
             wrong.append(block)
 
     workers.each(range(len(digests)), check)

@@ -63,11 +63,17 @@ class Within:
                 self._small.get(entry.dtype, self._rest).append(number)
 
     def copy(
-        self, data: Any, tensors: Sequence[Any], far: Sequence[int], odd: set[int], to_slot: bool
-    ) -> None:
-        """Queues it for all tensors that have an address in `far` (0: none); those of the numbers
-        `odd` are of another type than their entry."""
+        self, data: Any, tensors: Sequence[Any], far: list[int], odd: set[int], to_slot: bool
+    ) -> list[int]:
+        """Queues it for all tensors of the device that have an address in `far` (0: none); those of
+        the numbers `odd` are of another type than their entry. Returns the numbers of those that
+        lie on another device, to be copied one by one: their address in `far` is 0 then."""
         views, base, device = self.views(data), data.data_ptr(), self.device
+        left: list[int] = []
+        if not device.is_alone:
+            left = [n for n, at in enumerate(far) if at and not device.owns(tensors[n])]
+            for number in left:
+                far[number] = 0
         for number in self._large:
             if far[number] and number not in odd:
                 entry, at = self._entries[number], far[number]
@@ -86,6 +92,7 @@ class Within:
         for ours, theirs in kinds.values():
             to_, source_ = (ours, theirs) if to_slot else (theirs, ours)
             device.copy(to_, source_)
+        return left
 
     def views(self, data: Any) -> list[Any]:
         """The entries of a slot as tensors, made once."""
@@ -133,7 +140,7 @@ class Crossing:
             while self._issued < last and self._copying is not None and not self._copying.done():
                 self._changed.wait(0.05)
         if 0 < last <= self._issued:
-            self._marks[last - 1].wait()
+            self._marks[last - 1].synchronize()
         if last <= self._issued:
             self._reached = max(self._reached, *self._begins[last : last + 1], end)
 

@@ -82,7 +82,7 @@ class Cuda:
         self._runtime = _Runtime()
         self._index = index
         self._stream = self._torch.cuda.Stream(index)
-        self._done = _CudaEvent(self._torch)
+        self._done = self._event()
         self._found: Tensor | None = None
         self.name = _uuid(self._torch, index)
         self.is_alone = self._torch.cuda.device_count() == 1
@@ -163,9 +163,9 @@ class Cuda:
 
     def _pin(self, data: NDArray[np.uint8], path: Path | None) -> int:
         address, size = data.ctypes.data, len(data)
-        kinds = [_PORTABLE] if data.flags.writeable else [_PORTABLE | _READ_ONLY]
+        kind = _PORTABLE if data.flags.writeable else _PORTABLE | _READ_ONLY
         begun, mapped = address, None
-        if not size or not self._registers(address, size, kinds[0]):
+        if not size or not self._registers(address, size, kind):
             if path is None or not size:
                 return 0
             # Few machines lock pages that may only be read: through a mapping of our own.
@@ -178,14 +178,11 @@ class Cuda:
             begun = np.frombuffer(mapped, np.uint8).ctypes.data + whole - size
             if not self._registers(begun, size, _PORTABLE):
                 return 0
-
-        def forget() -> None:
-            self._runtime.quietly("cudaHostUnregister", ctypes.c_void_p(begun))
-            del kept[:]
-
-        kept = [mapped]
-        finalize(data, forget)
+        finalize(data, self._unpin, begun, mapped)
         return begun
+
+    def _unpin(self, address: int, mapped: object) -> None:  # which stays mapped until then
+        self._runtime.quietly("cudaHostUnregister", ctypes.c_void_p(address))
 
     def _registers(self, address: int, size: int, kind: int) -> bool:
         with self._torch.cuda.device(self._index):
@@ -205,7 +202,7 @@ class Cuda:
             try:
                 yield
             finally:
-                self.mark(self._done).wait()
+                self.mark(self._done).synchronize()
 
     def move(self, to: int, source: int, size: int) -> None:
         """Queues the copy of bytes between addresses of any kind."""
@@ -223,12 +220,15 @@ class Cuda:
         to.copy_(source, non_blocking=True)
         source.record_stream(self._torch.cuda.current_stream(self._index))
 
-    def mark(self, again: Any = None) -> _CudaEvent:
-        """Queues an event, whose `wait()` returns when all before it is complete, in any thread;
-        the one given is used anew."""
-        event = again or _CudaEvent(self._torch)
-        event.event.record(self._stream)
+    def mark(self, again: Any = None) -> Any:
+        """Queues an event, whose `synchronize()` returns when all before it is complete, in any
+        thread; the one given is used anew."""
+        event = again or self._event()
+        event.record(self._stream)
         return event
+
+    def _event(self) -> Any:
+        return self._torch.cuda.Event(blocking=True)  # else a core would spin through the copy
 
     def digests(self, data: Tensor) -> Digests:
         """The block table of device memory (device_kernels.py), once all before it is complete."""
@@ -238,7 +238,7 @@ class Cuda:
             self._told = torch.empty(blocks, dtype=torch.int64, pin_memory=True)
         block_digests(data, self._found)
         self._told.copy_(self._found, non_blocking=True)
-        self.mark(self._done).wait()
+        self.mark(self._done).synchronize()
         told: Digests = self._told.numpy().view(np.uint64)
         return told
 
@@ -277,15 +277,6 @@ class _Raw:
             "strides": None,
             "version": 2,
         }
-
-
-class _CudaEvent:
-    def __init__(self, torch: Any) -> None:
-        self.event = torch.cuda.Event(blocking=True)  # else a core would spin through the copy
-
-    def wait(self) -> None:
-        """Returns when it has come."""
-        self.event.synchronize()
 
 
 class _Runtime:

@@ -17,11 +17,10 @@ import numpy as np
 from rltrace.hooks.span_api import span
 from rltrace.hooks.spans import Span
 from rltrace.sync import frames
-from rltrace.sync.blocks import BLOCK_BYTES, block_range, digest
-from rltrace.sync.changes import Bytes
-from rltrace.sync.delta import Encoded
-from rltrace.sync.encodings import BadBlock, Decoder, Encoding
-from rltrace.sync.frames import BUCKET_BLOCKS, Frame, Kind
+from rltrace.sync.blocks import BLOCK_BYTES, block_range, digest, is_wrong
+from rltrace.sync.changes import BadBlock, Bytes
+from rltrace.sync.encodings import Decoder, Encoded, Encoding
+from rltrace.sync.frames import BUCKET_BLOCKS, Kind
 from rltrace.sync.shelf import GoneError, Held
 from rltrace.sync.version import Version
 from rltrace.sync.wire import Address, Connection, LinkError, RefusedError
@@ -141,7 +140,7 @@ class Fetch:
         decoder = Decoder()
         scratch = np.empty(BLOCK_BYTES, np.uint8)
         while True:
-            frame = frames.receive(connection, self.held.manifest, base, self.held.digests)
+            frame = frames.receive(connection, self.held, base)
             if frame.kind == Kind.END:
                 return
             if frame.kind == Kind.GONE:
@@ -149,7 +148,7 @@ class Fetch:
             for nth, entry in enumerate(frame.entries):
                 block = frame.first + nth
                 payload = self._payload(connection, block, entry, scratch)
-                self._take(block, frame, entry.encoding, entry.hash, payload, decoder)
+                self._take(block, frame.has_base, entry, payload, decoder)
             frame_bytes = sum(entry.length for entry in frame.entries)
             taken_bytes += frame_bytes
             receiving.set(bytes=taken_bytes)
@@ -173,13 +172,7 @@ class Fetch:
         return into
 
     def _take(
-        self,
-        block: int,
-        frame: Frame,
-        encoding: int,
-        expected: int,
-        payload: Bytes,
-        decoder: Decoder,
+        self, block: int, has_base: bool, entry: frames.Entry, payload: Bytes, decoder: Decoder
     ) -> None:
         """Puts a block in its place and verifies it."""
         if self.held.have[block]:
@@ -187,12 +180,12 @@ class Fetch:
         start, end = block_range(block, len(self.held.data))
         out = self.held.data[start:end]
         try:
-            if encoding != Encoding.DENSE:
-                if digest(payload) != expected:
+            if entry.encoding != Encoding.DENSE:
+                if digest(payload) != entry.hash:
                     raise BadBlock("damaged on the way")
-                old = self._base[1][start:end] if self._base and frame.has_base else None
-                decoder.decode(encoding, payload, old, out)
-            if digest(out) != self.held.digests[block]:
+                old = self._base[1][start:end] if self._base and has_base else None
+                decoder.decode(entry.encoding, payload, old, out)
+            if is_wrong(self.held.data, block, self.held.digests):
                 raise BadBlock("not what it was to become")
         except BadBlock:
             with self._lock:
@@ -201,10 +194,10 @@ class Fetch:
             return
         with self._lock:
             self._again.discard(block)
-        if encoding == Encoding.DENSE:
+        if entry.encoding == Encoding.DENSE:
             self.held.put(block)
         else:
-            self.held.put(block, Encoded(Encoding(encoding), bytes(payload)))
+            self.held.put(block, Encoded(Encoding(entry.encoding), bytes(payload)))
 
 
 def _shares(missing: list[int], streams: int) -> list[list[tuple[int, int]]]:

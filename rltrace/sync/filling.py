@@ -83,12 +83,9 @@ class Filler:
                 tied.append((name, number, tensor))
                 continue
             first[number] = tensor
-            far[number] = self._far_address(tensor, data)
+            self._look_at(name, number, tensor, None, data, addresses, far, casts)
             if far[number]:
                 odd.add(number)
-                _check(name, self.layout.entries[number], tensor, None)
-            else:
-                addresses[number] = self._slow_address(name, number, tensor, None, data, casts)
         self._all_there(first)
         if is_torch(data):
             self._fill_on_device(addresses, far, odd, first, data, digests, after)
@@ -102,27 +99,35 @@ class Filler:
         """Lets go of what it holds of a device."""
         self._reach.close()
 
-    def _slow_address(
+    def _look_at(
         self,
         name: str,
         number: int,
         tensor: Any,
         shard: Shard | None,
-        data: NDArray[np.uint8],
+        data: Any,
+        addresses: list[int],
+        far: list[int],
         casts: dict[int, tuple[Any, Any]] | None,
-    ) -> int:
-        """Where a tensor is copied from; 0 where it is stored already, or is one of `casts`."""
+    ) -> None:
+        """Sets where a tensor is copied from, here or on the device that copies; neither where it
+        is stored already, or is one of `casts`."""
         entry = self.layout.entries[number]
         _check(name, entry, tensor, shard)
-        address = address_of(tensor, entry.dtype)
-        if address or not entry.bytes:
-            return address
+        if not entry.bytes:
+            return
+        address = far_address_of(tensor)
+        if address and (not is_torch(data) or self._reach.device_of(data).owns(tensor)):
+            far[number] = address
+            return
+        addresses[number] = address_of(tensor, entry.dtype)
+        if addresses[number]:
+            return
         is_here = is_torch(tensor) and tensor.device.type == "cpu" and tensor.is_contiguous()
         if casts is not None and is_here and not (tensor.is_neg() or tensor.is_conj()):
             casts[number] = torch_view(data, entry).view(-1), tensor.detach().view(-1)
         else:
             store(tensor, data, entry)
-        return 0
 
     def _fill_on_device(
         self,
@@ -136,13 +141,9 @@ class Filler:
     ) -> None:
         within = self._reach.within(data)
         device = within.device
-        for number in () if device.is_alone else np.flatnonzero(far).tolist():
-            if not device.owns(first[number]):
-                store(first[number], data, self.layout.entries[number])
-                far[number] = 0
         with device.queue(*after, device.now()):
-            within.copy(data, first, far, odd, to_slot=True)
-            for number in np.flatnonzero(addresses).tolist():  # of the host
+            left = within.copy(data, first, far, odd, to_slot=True)
+            for number in [*left, *np.flatnonzero(addresses).tolist()]:  # the latter: of the host
                 store(first[number], data, self.layout.entries[number])
             if self.hashing:
                 digests[:] = device.digests(data)
@@ -199,12 +200,6 @@ class Filler:
             if crossing is not None:
                 crossing.finish()
 
-    def _far_address(self, tensor: Any, data: Any) -> int:
-        """Where a tensor of the device that it is copied by lies; 0 for others."""
-        address = far_address_of(tensor)
-        owned = not is_torch(data) or self._reach.device_of(data).owns(tensor)
-        return address if owned else 0
-
     def _fill_stream(self, given: Any, data: Any, digests: Digests, behind: _Behind) -> None:
         """A block is hashed when its last byte is in. What comes from a device is copied in the
         order of its own work there, as it may be gathered into one place time and again."""
@@ -226,11 +221,7 @@ class Filler:
                 self._still_tied(name, number, tensor, shard, data)
                 continue
             if shard or self._matcher.match({name: tensor}, addresses, seen, far):
-                far[number] = self._far_address(tensor, data)
-                if far[number] and entry.bytes:
-                    _check(name, entry, tensor, shard)
-                else:
-                    addresses[number] = self._slow_address(name, number, tensor, shard, data, None)
+                self._look_at(name, number, tensor, shard, data, addresses, far, None)
             seen[number] = True  # not the tensor, which need not live on
             if far[number] and entry.bytes:
                 behind.take(self._reach.device_at_hand(tensor), tensor, entry)
@@ -249,13 +240,10 @@ class Filler:
         self._all_there(seen)
         behind.finish()
         if on_device:
-            self._hash_on_device(data, digests)
-
-    def _hash_on_device(self, data: Any, digests: Digests) -> None:
-        device = self._reach.device_of(data)
-        with device.queue(device.now()):
-            if self.hashing:
-                digests[:] = device.digests(data)
+            device = self._reach.device_of(data)
+            with device.queue(device.now()):
+                if self.hashing:
+                    digests[:] = device.digests(data)
 
     def _number(self, name: Any) -> int:
         number = self._numbers.get(name)

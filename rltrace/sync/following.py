@@ -71,8 +71,6 @@ class Follower(threading.Thread):
         """How often a parent was lost."""
         self.troubles: dict[str, str] = {}
         """Why each of those that could be followed cannot be; empty while one is."""
-        self.is_parent_empty = False
-        """Whether the parent that answered last had no version."""
         self._failed: dict[str, str] = {}  # of this round, as `troubles`
         self._seen_s = time.monotonic()  # when what is here was the learner's latest
         self._lacks = ""  # what the parent lacks to bring more
@@ -177,7 +175,6 @@ class Follower(threading.Thread):
                 self._heed(parent, answer)
                 tried.clear()
                 self.troubles, self._failed = {}, {}
-                self.is_parent_empty = done is None and "manifest" not in answer
                 answered_s = time.monotonic()
                 if "manifest" in answer:
                     try:
@@ -203,7 +200,11 @@ class Follower(threading.Thread):
             self._lacks = f"{parent} has {newest}, of a learner that began before that of {here}"
             self._lacks += " (was a clock set back?)"
             return
-        self._lacks = f"{parent}: {behind.why}" if behind.why else ""
+        why = behind.why
+        if not newest and here is None:
+            why = f"it answers, but no version of the policy {parent.policy} is published there yet"
+            why += f" ({behind.why})" if behind.why else ""
+        self._lacks = f"{parent}: {why}" if why else ""
         self._seen_s = answered_s - behind.seconds
         if self.arena is not None:
             self.arena.control.see(self._seen_s, is_relay=True)
@@ -242,18 +243,17 @@ class Follower(threading.Thread):
                 self._landing.finish(arriving)
         progress = arriving.fetch.progress
         moved(
-            *("relay", arriving.started_ns, manifest.number, manifest.bytes, progress.wire_bytes),
-            *(progress.buckets, manifest.root, 0, "tcp"),
+            *("relay", manifest, arriving.started_ns, 0, "tcp"),
+            wire_bytes=progress.wire_bytes,
+            buckets=progress.buckets,
         )
         seconds = (monotonic_ns() - arriving.started_ns) / 1e9
         self._on_received(Received(manifest, str(parent), seconds, progress))
 
 
-def why_not(troubles: Mapping[str, str], known: str = "") -> str:
-    """Each address and what is wrong there; the one that is known goes without saying."""
-    return "; ".join(
-        why if address == known else f"{address}: {why}" for address, why in troubles.items()
-    )
+def why_not(troubles: Mapping[str, str]) -> str:
+    """Each address and what is wrong there."""
+    return "; ".join(f"{address}: {why}" for address, why in troubles.items())
 
 
 def _address(said: object) -> str:

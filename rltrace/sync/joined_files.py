@@ -11,15 +11,12 @@ processes have left goes when any address is joined.
 from __future__ import annotations
 
 import os
-import time
 from contextlib import suppress
 
-from rltrace.sync.locks import Lock
+from rltrace.sync.locks import Lock, hold
 from rltrace.sync.place import JOINED, make_folder, shared_memory
-from rltrace.trace.errors import CANNOT_TELL, RltraceError
 
 _USERS = ".users"
-_PATIENCE_S = 5.0
 
 
 class JoinedFiles:
@@ -35,19 +32,9 @@ class JoinedFiles:
 
     def enter(self) -> Lock:
         """Uses the relay: until the lock is released the relay stays, and so do the files."""
-        deadline = time.monotonic() + _PATIENCE_S
-        while True:
-            self.users.touch(mode=0o600)
-            lock = Lock.take(self.users, shared=True, wait_s=_PATIENCE_S)
-            if lock is None and time.monotonic() >= deadline:
-                said = f"a process that does not go on holds {self.users}"
-                raise RltraceError(f"{said}: end it (`rltrace sync ls` names it)", CANNOT_TELL)
-            if lock is None:
-                continue  # removed in between
-            if lock.is_of(self.users):
-                self.relay.touch(mode=0o600)
-                return lock
-            lock.release()
+        lock = hold(self.users, lambda: self.users.touch(mode=0o600))
+        self.relay.touch(mode=0o600)
+        return lock
 
     def claim(self) -> Lock | None:
         """The lock of the one relay; None where another has it, or the files are gone."""

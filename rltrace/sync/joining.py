@@ -20,7 +20,7 @@ from weakref import finalize
 
 from rltrace.sync.arena import Arena
 from rltrace.sync.joined_files import JoinedFiles, sweep
-from rltrace.sync.relay import Relay, why_nothing
+from rltrace.sync.relay import Relay
 from rltrace.sync.wire import TOKEN, Address
 from rltrace.trace.errors import CANNOT_TELL, OK, RltraceError
 from rltrace.trace.outside import from_outside
@@ -158,7 +158,7 @@ class _Started:
 
 def main(parent: str, changes: bool) -> int:
     """The relay's process: until nobody uses it. Returns its exit code."""
-    address, place = Address.parse(parent), place_of(parent)
+    place = place_of(parent)
     files = JoinedFiles(place)
     lock = files.claim()
     if lock is None:
@@ -168,8 +168,8 @@ def main(parent: str, changes: bool) -> int:
             used_at = time.monotonic()
             told = None
             while relay.ended_by is None and time.monotonic() < used_at + _GRACE_S:
-                status = relay.status
-                if (trouble := why_nothing(status, address) or status.behind.why) != told:
+                trouble = relay.status.behind.why.removeprefix(f"{parent}: ")
+                if trouble != told:
                     files.tell(told := trouble)
                 time.sleep(_LOOK_S)
                 if files.is_used():

@@ -24,8 +24,16 @@ SWITCH = "RLTRACE_SYNC_KERNEL"
 _SOURCE = Path(__file__).with_name("kernel.c")
 _FLAGS = ("-O3", "-shared", "-fPIC")
 _PATIENCE_S = 60.0
-_POINTER: Any = ctypes.c_void_p
-_COUNT: Any = ctypes.c_int64
+_TYPES: dict[str, Any] = {"p": ctypes.c_void_p, "n": ctypes.c_int64, "i": ctypes.c_int}
+_FUNCTIONS = {
+    "rltrace_find": (ctypes.c_int64, "ppnippppnp"),
+    "rltrace_apply_gaps": (ctypes.c_int64, "pnipnpnpn"),
+    "rltrace_apply_bits": (ctypes.c_int64, "pnipnpnpn"),
+    "rltrace_copy": (None, "ppn"),
+    "rltrace_copy_pieces": (None, "pppni"),
+    "rltrace_copy_hashed": (ctypes.c_uint64, "ppn"),
+}
+"""What each answers, and takes: pointers, counts and whole numbers."""
 
 
 @cache
@@ -39,27 +47,9 @@ def compiled() -> ctypes.CDLL | None:
         if from_outside(error):
             raise
         return None
-    bytes_and_width: list[Any] = [_COUNT, ctypes.c_int]
-    library.rltrace_find.argtypes = [
-        *(_POINTER, _POINTER, *bytes_and_width),
-        *(_POINTER, _POINTER, _POINTER, _POINTER, _COUNT, _POINTER),
-    ]
-    library.rltrace_apply_gaps.argtypes = [
-        *(_POINTER, *bytes_and_width),
-        *(_POINTER, _COUNT, _POINTER, _COUNT, _POINTER, _COUNT),
-    ]
-    library.rltrace_apply_bits.argtypes = [
-        *(_POINTER, *bytes_and_width),
-        *(_POINTER, _POINTER, _COUNT, _POINTER, _COUNT),
-    ]
-    library.rltrace_copy.argtypes = [_POINTER, _POINTER, _COUNT]
-    library.rltrace_copy.restype = None
-    library.rltrace_copy_pieces.argtypes = [*[_POINTER] * 3, _COUNT, ctypes.c_int]
-    library.rltrace_copy_pieces.restype = None
-    library.rltrace_copy_hashed.argtypes = [_POINTER, _POINTER, _COUNT]
-    library.rltrace_copy_hashed.restype = ctypes.c_uint64
-    for name in ("rltrace_find", "rltrace_apply_gaps", "rltrace_apply_bits"):
-        getattr(library, name).restype = _COUNT
+    for name, (answer, given) in _FUNCTIONS.items():
+        function = getattr(library, name)
+        function.restype, function.argtypes = answer, [_TYPES[kind] for kind in given]
     return library
 
 

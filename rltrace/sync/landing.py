@@ -3,10 +3,8 @@ block on, and becomes the latest once it is whole."""
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass
 from time import monotonic_ns
-from typing import Any
 
 import numpy as np
 
@@ -37,28 +35,9 @@ class Arriving:
 
     held: Held
     base: Held | None  # in use
-    memory: _Memory
     slot: SlotWrite
     fetch: Fetch
     started_ns: int
-
-
-class _Memory:
-    """What keeps a slot from being written to: being filled, then a lease."""
-
-    def __init__(self, holder: Any) -> None:
-        self._holder = holder
-
-    def now(self, lease: Any) -> None:
-        """The slot is held by a lease from here on."""
-        self._holder = lease
-
-    def release(self) -> None:
-        """The slot is free."""
-        end = getattr(self._holder, "abort", None) or getattr(self._holder, "release", None)
-        if end is not None:
-            with suppress(OSError):
-                end()
 
 
 class Landing:
@@ -66,7 +45,6 @@ class Landing:
 
     def __init__(self, where: str, shelf: Shelf, token: bytes, wishes: Wishes) -> None:
         self.arena: Arena | None = None
-        self.layout: Layout | None = None
         self.arriving: Arriving | None = None
         """What is on its way, from this parent or from one that was lost."""
         check_in_memory(where)
@@ -75,6 +53,11 @@ class Landing:
         self._token = token
         self._wishes = wishes
 
+    @property
+    def layout(self) -> Layout | None:
+        """That of the slots, once there are any."""
+        return None if self.arena is None else self.arena.layout
+
     def newest(self) -> Held | None:
         """The latest version that is whole."""
         return next(reversed(self._shelf.whole()), None)
@@ -82,18 +65,16 @@ class Landing:
     def begin(self, manifest: Manifest, layout: Layout, digests: Digests) -> Arriving | None:
         """Takes a slot for what arrives; None where readers hold them all: it is tried again."""
         started_ns = monotonic_ns()
-        if self.layout is None or self.layout.id != layout.id or self.arena is None:
-            self._take_slots(layout)
+        if self.arena is None or self.arena.layout.id != layout.id:
+            self.arena = self._take_slots(layout)
             newest = self.newest()
             if newest is not None and newest.manifest.version >= manifest.version:
                 return None  # it was there, from before this process
-        assert self.arena is not None
         slot = self.arena.write(_SLOT_PATIENCE_S)
         if slot is None:
             return None
         slot.digests[:] = digests
-        memory = _Memory(slot)
-        held = Held(manifest, layout, digests, slot.data, is_whole=False, let_go=memory.release)
+        held = Held(manifest, layout, digests, slot.data, is_whole=False, let_go=slot.abort)
         base = self.newest()
         if base is None or base.manifest.version.run != manifest.version.run or not base.use():
             base = None
@@ -102,7 +83,7 @@ class Landing:
             held.encode_against(base.manifest.version)
             known = (base.manifest.version, base.data)
         fetch = Fetch(held, self._token, known, self._wishes.streams)
-        self.arriving = Arriving(held, base, memory, slot, fetch, started_ns)
+        self.arriving = Arriving(held, base, slot, fetch, started_ns)
         self._shelf.add(held)
         return self.arriving
 
@@ -113,7 +94,8 @@ class Landing:
         manifest = arriving.held.manifest
         arriving.slot.commit(manifest.step, manifest.version)
         lease = self.arena.lease(manifest.version)
-        arriving.memory.now(lease)
+        if lease is not None:
+            arriving.held.let_go = lease.release
         arriving.held.stands = True
         if arriving.base is not None:
             arriving.base.unuse()
@@ -131,23 +113,17 @@ class Landing:
         if arriving.base is not None:
             arriving.base.unuse()
 
-    def _take_slots(self, layout: Layout) -> None:
+    def _take_slots(self, layout: Layout) -> Arena:
         """Slots of this layout. What a relay before this one has left in them is used again."""
         for held in self._shelf.whole():
             self._shelf.remove(held)
         if self.arena is not None:
             self.arena.close()
         slots = self._wishes.keep + 1
-        self.arena = Arena.create(self._where, layout, slots, is_relay=True)
-        self.layout = layout
-        lease = self.arena.lease()
-        if lease is None:
-            return
-        known = lease.manifest
-        if not np.array_equal(digests_of(lease.data), lease.digests):
+        arena = Arena.create(self._where, layout, slots, is_relay=True)
+        lease = arena.lease()
+        if lease is not None and np.array_equal(digests_of(lease.data), lease.digests):
+            self._shelf.add(Held.leased(lease, layout))
+        elif lease is not None:
             lease.release()
-            return
-        memory = _Memory(lease)
-        self._shelf.add(
-            Held(known, layout, lease.digests, lease.data, is_whole=True, let_go=memory.release)
-        )
+        return arena

@@ -10,10 +10,15 @@ import fcntl
 import os
 import struct
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from weakref import WeakSet
 
+from rltrace.trace.errors import CANNOT_TELL, RltraceError
+
 _POLL_S = 0.0005
+_PATIENCE_S = 5.0
 _FLOCK = struct.Struct("hhqqi4x")  # struct flock: type, whence, start, length (0: all), pid
 
 
@@ -79,6 +84,33 @@ class Lock:
 
     def __exit__(self, *_: object) -> None:
         self.release()
+
+
+def hold(path: Path, make: Callable[[], None]) -> Lock:
+    """A shared lock on the file of that name, which whoever has it alone may remove: then `make`
+    makes it anew. Errors: `OSError`; `RltraceError` where a process that is stopped has the removal
+    half done."""
+    deadline = time.monotonic() + _PATIENCE_S
+    while True:
+        make()
+        lock = Lock.take(path, True, deadline - time.monotonic())
+        if lock is not None and lock.is_of(path):
+            return lock
+        if lock is not None:
+            lock.release()
+        elif time.monotonic() >= deadline:
+            said = f"a process that does not go on holds {path}"
+            raise RltraceError(f"{said}: end it (`rltrace sync ls` names it)", CANNOT_TELL)
+
+
+@contextmanager
+def or_else(undo: Callable[[], object]) -> Iterator[None]:
+    """Undoes what was done before, where something within fails, whatever it is."""
+    try:
+        yield
+    except BaseException:
+        undo()
+        raise
 
 
 _held: WeakSet[Lock] = WeakSet()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass
 from operator import index
 from time import monotonic_ns
@@ -14,6 +15,7 @@ from rltrace.sync.arena import Arena
 from rltrace.sync.copying import Workers
 from rltrace.sync.filling import Filler
 from rltrace.sync.layout import Layout
+from rltrace.sync.locks import or_else
 from rltrace.sync.recording import moved, publishes_here, transport_of
 from rltrace.sync.tensors import now_on_device
 from rltrace.sync.version import RUN, Version
@@ -108,11 +110,8 @@ class Publisher:
         if future is None:
             return None
         try:
-            if future.done():
+            with nullcontext() if future.done() else span("wait", "weights being published"):
                 done = future.result()
-            else:
-                with span("wait", "weights being published"):
-                    done = future.result()
         finally:
             if future.done():  # else something of the job's has ended the wait
                 self._behind_learner = None
@@ -158,23 +157,16 @@ class Publisher:
                 self.skipped += 1
                 return _Done(None, None)
             whole.set(bytes=size)
-            try:
+            with or_else(slot.abort):
                 phases.begin("sync", "fill a slot", "transfer", version=number, bytes=size)
                 self._filler.fill(weights, slot.data, slot.digests, workers, *after)
                 phases.begin("sync", "flip", "visible", version=number)
                 version = slot.commit(step, hashed=self._filler.hashing)
-            except BaseException:
-                slot.abort()
-                raise
         if not self.writes_rows:
             return _Done(version, None)
-        root = self.arena.control.manifest(slot.slot)[0].root if self._filler.hashing else None
+        manifest = self.arena.control.manifest(slot.slot)[0]
         stall_ns = monotonic_ns() - started_ns if inline else None
-        blocks = len(slot.digests)
-        row = moved(
-            "source", started_ns, number, size, size, blocks, root, stall_ns, self._transport
-        )
-        return _Done(version, row)
+        return _Done(version, moved("source", manifest, started_ns, stall_ns, self._transport))
 
 
 @dataclass

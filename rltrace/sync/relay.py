@@ -39,7 +39,6 @@ class Status:
     lost: int
     sent_bytes: int
     troubles: Mapping[str, str]
-    is_parent_empty: bool
     behind: Behind
 
 
@@ -141,7 +140,6 @@ class Relay:
             lost=follower.lost if follower else 0,
             sent_bytes=self._server.sent_bytes,
             troubles=follower.troubles if follower else {},
-            is_parent_empty=follower is not None and follower.is_parent_empty,
             behind=self._work.behind(),
         )
 
@@ -196,15 +194,6 @@ class Relay:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def why_nothing(status: Status, parent: Address) -> str:
-    """What keeps the first version of a parent from being here; "" where nothing is known to."""
-    if status.troubles:
-        return why_not(status.troubles, str(parent))
-    if status.is_parent_empty and status.manifest is None:
-        return f"it answers, but no version of the policy {parent.policy} is published there yet"
-    return ""
 
 
 class Reach:

@@ -233,9 +233,7 @@ class Server:
                 connection.write([frames.pack_sign(Kind.ALIVE, held.manifest)])
                 continue
             changed_from = base if held.base == base else None
-            parts = frames.pack(
-                held.manifest, changed_from, first, encoded, held.digests, held.data
-            )
+            parts = frames.pack(held, changed_from, first, encoded)
             connection.write(parts)
             payload_bytes = sum(map(len, itertools.islice(parts, 1, None)))
             with self._lock:

@@ -16,10 +16,11 @@ from rltrace.sync.arena import SILENCE_S, Arena, Lease, ReplacedError, Views
 from rltrace.sync.blocks import Digests
 from rltrace.sync.copying import Workers
 from rltrace.sync.layout import Layout
+from rltrace.sync.locks import or_else
 from rltrace.sync.place import is_on_device
 from rltrace.sync.recording import moved, transport_of
 from rltrace.sync.verifying import DamagedError, damaged, digests_to_check, verify_all
-from rltrace.sync.version import NO_ROOT, Behind, Manifest, Version
+from rltrace.sync.version import Behind, Manifest, Version
 from rltrace.trace.errors import CANNOT_TELL, RltraceError, WrongUsage
 from rltrace.trace.outside import from_outside
 
@@ -52,6 +53,7 @@ class Subscriber:
         """Whether applying has failed, so that the model holds parts of two versions."""
         self._arena = arena
         self._place = where if joined is None else joined.place
+        self._transport = transport_of(self._place)
         self._joined = joined
         self._workers = workers
         self._applier = Applier(arena.layout, workers)
@@ -79,11 +81,8 @@ class Subscriber:
         from rltrace.sync.joining import Joined
 
         joined = Joined(where, token, changes)
-        try:
+        with or_else(joined.close):
             return Subscriber(where, joined.attach(timeout_s), Workers(threads), joined)
-        except BaseException:
-            joined.close()
-            raise
 
     @property
     def layout(self) -> Layout:
@@ -178,15 +177,11 @@ class Subscriber:
         """
         self.wait(at_least, timeout_s, newer)
         started_ns = monotonic_ns()
-        with span("sync", "pull") as whole:
-            lease = self._lease(None)
-            try:
-                whole.set(version=lease.manifest.number, bytes=self.layout.bytes)
-                digests = digests_to_check(self._arena, lease, verify)
-                self._apply(lease, digests, lambda to: to.plan(weights, partial, cast))
-            finally:
-                lease.release()
-        self._record(lease.manifest, started_ns, monotonic_ns() - started_ns)
+        with span("sync", "pull") as whole, self._lease(None) as lease:
+            whole.set(version=lease.manifest.number, bytes=self.layout.bytes)
+            digests = digests_to_check(self._arena, lease, verify)
+            self._apply(lease, digests, lambda to: to.plan(weights, partial, cast))
+        moved("sink", lease.manifest, started_ns, monotonic_ns() - started_ns, self._transport)
         return lease.manifest.version
 
     def stage(
@@ -207,12 +202,9 @@ class Subscriber:
         started_ns = monotonic_ns()
         with span("sync", "stage"):
             lease = self._checked(version, verify)
-            try:
+            with or_else(lease.release):
                 plan = self._applier.plan(weights, partial, cast)
                 self._applier.check_equal(lease.data, plan)
-            except BaseException:
-                lease.release()
-                raise
         self._staged = _Staged(lease, lambda to: to.plan(weights, partial, cast), started_ns)
         return lease.manifest
 
@@ -228,8 +220,9 @@ class Subscriber:
         began_ns = monotonic_ns()
         self._apply(staged.lease, None, staged.plan_of)
         self.abort()
-        self._record(staged.lease.manifest, staged.started_ns, monotonic_ns() - began_ns)
-        return staged.lease.manifest
+        manifest, stall_ns = staged.lease.manifest, monotonic_ns() - began_ns
+        moved("sink", manifest, staged.started_ns, stall_ns, self._transport)
+        return manifest
 
     def abort(self) -> None:
         """Drops what is staged."""
@@ -312,12 +305,8 @@ class Subscriber:
 
     def _checked(self, version: Version | None, verify: bool | None) -> Lease:
         lease = self._lease(version)
-        try:
-            with span("sync", "verify", version=lease.manifest.number):
-                verify_all(self._arena, lease, verify, self._workers)
-        except BaseException:
-            lease.release()
-            raise
+        with or_else(lease.release), span("sync", "verify", version=lease.manifest.number):
+            verify_all(self._arena, lease, verify, self._workers)
         return lease
 
     def _lease(self, version: Version | None) -> Lease:
@@ -339,12 +328,6 @@ class Subscriber:
                 self._arena.close()
                 self._arena = Arena.attach(self._place, _AGAIN_S)
                 self._applier = Applier(self._arena.layout, self._workers)
-
-    def _record(self, manifest: Manifest, started_ns: int, stall_ns: int) -> None:
-        size, blocks = manifest.bytes, len(self._arena.control.digests(0))
-        root = None if manifest.root == NO_ROOT else manifest.root
-        way = transport_of(self._place)
-        moved("sink", started_ns, manifest.number, size, size, blocks, root, stall_ns, way)
 
 
 @dataclass

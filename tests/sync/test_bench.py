@@ -24,6 +24,7 @@ from rltrace.cli import main
 from rltrace.testing.inside.sync import (
     OWN,
     Crowd,
+    Receivers,
     Round,
     Row,
     Setting,
@@ -125,7 +126,7 @@ def test_a_receiver_that_is_killed_is_an_error_whoever_notices() -> None:
     with closing(Crowd(SMALL, 1, 1)) as crowd:
         crowd._processes[0].kill()
         crowd._processes[0].join()
-        receivers = crowd.of(Saved("torch"), Setting(SMALL, 1, "", 1))
+        receivers = Receivers(crowd, Saved("torch"), Setting(SMALL, 1, "", 1))
         for ask in (lambda: receivers.tell(1), receivers.digests, receivers.ends):
             with pytest.raises(RltraceError, match="a receiver has ended"):
                 ask()

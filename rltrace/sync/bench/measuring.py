@@ -93,7 +93,10 @@ def measure(
     Errors: `RltraceError` where there is too little memory, or a receiver of rltrace.sync fails or
     does not hold what was published. What another way fails at is told in its rows.
     """
-    table = [[(way, _row(way, model, count)) for way in ways] for count in counts]
+    table = [
+        [(w, Row(w.name, n, w.between_bytes(model.bytes, n), w.missing(n))) for w in ways]
+        for n in counts
+    ]
     for count, found in zip(counts, table, strict=True):
         _leave_out(found, model, count)
     with _ended_well() as (folder, short), ExitStack() as sessions:
@@ -128,11 +131,6 @@ def measure(
             for _, row in found:
                 del row.rounds[: -rounds or None]
     return [row for found in table for _, row in found]
-
-
-def _row(way: Way, model: Model, count: int) -> Row:
-    between = way.between_bytes(model.bytes, count)
-    return Row(way.name, count, between, way.missing(count))
 
 
 def _turns(

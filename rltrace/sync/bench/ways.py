@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from rltrace.sync.bench.models import Model, Weights, digest
 from rltrace.trace.errors import CANNOT_TELL, RltraceError
@@ -44,31 +44,6 @@ class Sender:
 
     def close(self) -> None:
         """Frees everything."""
-
-
-class Receivers(Protocol):
-    """The receivers of one setting."""
-
-    def begin(self) -> None:
-        """Has each make ready, which may take the sender's side."""
-
-    def wait_until_ready(self) -> None:
-        """Errors: `RltraceError` where one of them has failed."""
-
-    def turn(self) -> int:
-        """0 or 1, in turn: which of two states they are to have next, so that it is another one."""
-
-    def tell(self, what: Any) -> None:
-        """Has each begin to receive; returns when all do."""
-
-    def ends(self) -> list[float]:
-        """When each had its weights, by the monotonic clock."""
-
-    def digests(self) -> list[str]:
-        """Of what each holds."""
-
-    def close(self) -> None:
-        """Ends them, unless they are others' too."""
 
 
 class Way:
@@ -105,7 +80,7 @@ class Way:
 
     def receivers(self, setting: Setting, crowd: Crowd) -> Receivers:
         """Those of the crowd, or its own."""
-        return crowd.of(self, setting)
+        return Receivers(crowd, self, setting)
 
     def sender(self, setting: Setting) -> Sender:
         """Called while the receivers begin."""
@@ -134,9 +109,6 @@ class Crowd:
             self._pipes.append(ours)
             self._processes.append(process)
         self.answers()
-
-    def of(self, way: Way, setting: Setting) -> Receivers:
-        return _OfCrowd(self, way, setting)
 
     def turn(self) -> int:
         self._turn = 1 - self._turn
@@ -176,30 +148,40 @@ class Crowd:
             process.join()
 
 
-class _OfCrowd:
+class Receivers:
+    """Those of one setting: of the crowd, unless a way has its own."""
+
     def __init__(self, crowd: Crowd, way: Way, setting: Setting) -> None:
         self._crowd, self._way, self._setting = crowd, way, setting
-        self.turn = crowd.turn
 
     def begin(self) -> None:
+        """Has each make ready, which may take the sender's side."""
         self._crowd.ask("begin", self._setting.folder, (self._way, self._setting))
 
     def wait_until_ready(self) -> None:
+        """Errors: `RltraceError` where one of them has failed."""
         self._crowd.answers()
 
+    def turn(self) -> int:
+        """0 or 1, in turn: which of two states they are to have next, so that it is another one."""
+        return self._crowd.turn()
+
     def tell(self, what: Any) -> None:
+        """Has each begin to receive; returns when all do."""
         self._crowd.ask("receive", self._setting.folder, what)
         self._crowd.answers()
 
     def ends(self) -> list[float]:
+        """When each had its weights, by the monotonic clock."""
         return [float(end) for end in self._crowd.answers()]
 
     def digests(self) -> list[str]:
+        """Of what each holds."""
         self._crowd.ask("digest", "", None)
         return [str(found) for found in self._crowd.answers()]
 
     def close(self) -> None:
-        pass
+        """Ends them, unless they are others' too."""
 
 
 def _receive(pipe: Connection, model: Model, number: int, threads: int) -> None:

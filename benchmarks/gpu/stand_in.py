@@ -70,7 +70,7 @@ class StandIn:
         return data.ctypes.data
 
     def now(self) -> Any:
-        return None
+        return self.mark()
 
     @contextmanager
     def queue(self, *after: Any) -> Iterator[None]:

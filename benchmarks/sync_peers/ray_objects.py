@@ -16,7 +16,6 @@ from benchmarks.sync_peers.way import (
     OTHER_BITS,
     Crowd,
     Model,
-    Receivers,
     Sender,
     Setting,
     Way,
@@ -80,7 +79,7 @@ class ObjectStore(Way):
         finally:
             ray.shutdown()
 
-    def receivers(self, setting: Setting, crowd: Crowd) -> Receivers:
+    def receivers(self, setting: Setting, crowd: Crowd) -> Crowd:
         return _Actors(setting, self.flat)
 
     def sender(self, setting: Setting) -> Sender:
@@ -113,7 +112,7 @@ class Receiver:
         return digest(self.weights)
 
 
-class _Actors(Receivers):
+class _Actors(Crowd):
     def __init__(self, setting: Setting, flat: bool) -> None:
         import ray
 
@@ -122,17 +121,13 @@ class _Actors(Receivers):
         self._asked: list[Any] = []
         self._turn = 0
 
-    def begin(self) -> None:
+    def begin(self, way: Way, setting: Setting) -> None:
         pass
 
     def wait_until_ready(self) -> None:
         self.digests()
 
-    def turn(self) -> int:
-        self._turn = 1 - self._turn
-        return self._turn
-
-    def tell(self, what: Any) -> None:
+    def tell(self, setting: Setting, what: Any) -> None:
         # In a list, so that each gets the reference itself.
         self._asked = [actor.receive.remote([what]) for actor in self._actors]
 

@@ -38,9 +38,9 @@ _LATEST, _EPOCH, _COUNTER, _RUN, _GENERATION, _SLOTS, _RETIRED, _SEQUENCE, _SEEN
     8, 18
 )
 
-# Words of a slot's record; the last one checks those before it.
-_WORD, _STEP, _VERSION_RUN, _VERSION_EPOCH = range(4)
-_VERSION_COUNTER, _ROOT_HIGH, _ROOT_LOW, _CHECK = range(4, 8)
+# Words of a slot's record: its word; step, run, epoch, counter and root (two) of the version; one
+# that checks those before it.
+_WORD, _STEP, _CHECK = 0, 1, 7
 _SLOT_BITS = 8
 
 
@@ -137,12 +137,6 @@ class Control:
         self.words[_RUN] = int(run, 16)
 
     @property
-    def newest_epoch(self) -> int:
-        """The highest epoch of this file: of its writer, or of what it has brought from others."""
-        found = [self.manifest(slot) for slot in range(MOST_SLOTS)]
-        return max([self.epoch, *(known.version.epoch for known, is_sound in found if is_sound)])
-
-    @property
     def replaced(self) -> bool:
         """Whether another file is in this one's place (the layout has changed, or somebody removed
         the folder and a learner made it anew): attach anew."""
@@ -185,9 +179,8 @@ class Control:
         self.words[_SEQUENCE] += 1
         word = self.words.item(_SEQUENCE) << _SLOT_BITS | slot
         record = self._records[slot]
-        record[_VERSION_RUN], record[_STEP] = int(version.run, 16), step & (1 << 64) - 1
-        record[_VERSION_EPOCH], record[_VERSION_COUNTER] = version.epoch, version.counter
-        record[_ROOT_HIGH], record[_ROOT_LOW] = int(root[:16], 16), int(root[16:], 16)
+        said = (step & (1 << 64) - 1, int(version.run, 16), version.epoch, version.counter)
+        record[_STEP:_CHECK] = np.array([*said, int(root[:16], 16), int(root[16:], 16)], np.uint64)
         record[_WORD] = word
         record[_CHECK] = digest(record[:_CHECK].tobytes())
         return word
@@ -218,7 +211,11 @@ class Control:
 def begun_after(old: Control | None) -> int:
     """The epoch of a writer that begins now, in milliseconds: later than any before it on this
     host, and than those on others as far as clocks agree."""
-    epoch = max(time.time_ns() // 1_000_000, 0 if old is None else old.newest_epoch + 1)
+    epoch = time.time_ns() // 1_000_000
+    if old is not None:  # its writer's, and those of what it has brought from others
+        found = [old.manifest(slot) for slot in range(MOST_SLOTS)]
+        known = [manifest.version.epoch for manifest, is_sound in found if is_sound]
+        epoch = max(epoch, *(each + 1 for each in (old.epoch, *known)))
     time.sleep(0.001)  # the next one may find nothing of this one, and is to be later all the same
     return epoch
 

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from rltrace.sync.blocks import Digests, block_count
 from rltrace.sync.device_kernels import block_digests
+from rltrace.sync.place import no_room
 from rltrace.sync.tensors import stand_in
 from rltrace.trace.errors import CANNOT_TELL, RltraceError, WrongUsage
 
@@ -98,11 +99,11 @@ class Cuda:
         with torch.cuda.device(self._index):
             free = self.free_bytes()
             if taken > free:
-                raise no_room(self.name, taken, free)
+                raise no_room(f"on {self.name}", taken, free)
             try:
                 self._runtime("cudaMalloc", ctypes.byref(pointer), taken)
             except _CudaError as error:
-                raise no_room(self.name, taken, free) from error
+                raise no_room(f"on {self.name}", taken, free) from error
             address = pointer.value or 0
             try:
                 self._runtime("cudaIpcGetMemHandle", ctypes.byref(handle), pointer)
@@ -341,9 +342,3 @@ def _torch_with_cuda() -> Any:
 
 def _uuid(torch: Any, index: int) -> str:
     return f"GPU-{torch.cuda.get_device_properties(index).uuid}"
-
-
-def no_room(name: str, size: int, free: int) -> RltraceError:
-    """Says so of a device."""
-    said = f"no room for weights on {name}: {size / 1e6:,.1f} MB more are needed"
-    return RltraceError(f"{said} and {free / 1e6:,.1f} MB are free; take fewer slots")

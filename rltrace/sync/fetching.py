@@ -40,11 +40,6 @@ class Progress:
     broken: int = 0
     """Connections that broke on the way."""
 
-    @property
-    def retries(self) -> int:
-        """How often something had to be asked for again."""
-        return len(self.damaged) + self.broken
-
 
 class Fetch:
     """One version on its way into `held`. `base` is a version that this node has whole, and its

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rltrace.sync.blocks import BLOCK_BYTES, Digests, block_count, block_range, digest
 from rltrace.sync.copying import Pieces, Workers, copier, hashing_copier
@@ -21,6 +20,7 @@ from rltrace.sync.layout import (
     memory_of,
     named_tensors,
 )
+from rltrace.sync.locks import or_else
 from rltrace.sync.tensors import (
     Matcher,
     address_of,
@@ -43,12 +43,11 @@ class Filler:
     def __init__(self, layout: Layout, hashing: bool = True) -> None:
         self.layout = layout
         self.hashing = hashing
-        self._pieces = Pieces(layout)
-        self._copy_bytes = copier(layout.bytes)
-        self._copy_hashed = hashing_copier(layout.bytes)
-        self._numbers = layout.numbers
-        self._matcher = Matcher(layout)
-        self._reach = FarSide(layout)
+        self.pieces = Pieces(layout)
+        self.copy_bytes = copier(layout.bytes)
+        self.copy_hashed = hashing_copier(layout.bytes)
+        self.matcher = Matcher(layout)
+        self.reach = FarSide(layout)
 
     def fill(
         self, weights: Any, data: Any, digests: Digests, workers: Workers, *after: Any
@@ -62,42 +61,59 @@ class Filler:
         type, or no longer equal to the one that it was tied to; whatever the iterable raises. What
         the slot holds then is nothing.
         """
-        given = held(weights)
-        if not isinstance(given, dict):
-            behind = _Behind(data, digests, workers)
-            try:
-                self._fill_stream(given, data, digests, behind)
-            except BaseException:
-                behind.drain()
-                raise
-            return
-        size = len(self.layout.entries)
-        addresses, far, first = [0] * size, [0] * size, list[Any]([None] * size)
+        given, filling = held(weights), _Filling(self, data, digests, workers)
+        if isinstance(given, dict):
+            filling.take(given, after)
+        else:
+            filling.take_stream(given)
+
+    def close(self) -> None:
+        """Lets go of what it holds of a device."""
+        self.reach.close()
+
+
+class _Filling:
+    """One version on its way into a slot. By number of the entry: where its tensor is copied from,
+    in this process's memory or on the device that copies (0: nowhere there), and the tensor."""
+
+    def __init__(self, filler: Filler, data: Any, digests: Digests, workers: Workers) -> None:
+        layout, size = filler.layout, len(filler.layout.entries)
+        self._by, self._entries, self._numbers = filler, layout.entries, layout.numbers
+        self._data, self._digests, self._workers = data, digests, workers
+        self._on_device = is_torch(data)
+        self._addresses, self._far = [0] * size, [0] * size
+        self._first: list[Any] = [None] * size
+
+    def take(self, given: dict[str, Any], after: Sequence[Any]) -> None:
+        """Tensors that are all there: see `Filler.fill`."""
+        first, far = self._first, self._far
         tied: list[tuple[str, int, Any]] = []
-        casts: dict[int, tuple[Any, Any]] | None = None if is_torch(data) else {}
+        casts: dict[int, tuple[Any, Any]] = {}
         odd: set[int] = set()
-        for name, tensor in self._matcher.match(given, addresses, first, far):
+        for name, tensor in self._by.matcher.match(given, self._addresses, first, far):
             number = self._number(name)
             check_tensor(name, tensor)
             if first[number] is not None:
                 tied.append((name, number, tensor))
                 continue
             first[number] = tensor
-            self._look_at(name, number, tensor, None, data, addresses, far, casts)
+            self._look_at(name, number, tensor, None, None if self._on_device else casts)
             if far[number]:
                 odd.add(number)
-        self._all_there(first)
-        if is_torch(data):
-            self._fill_on_device(addresses, far, odd, first, data, digests, after)
+        self._all_there()
+        if self._on_device:
+            self._copy_on_device(odd, after)
         else:
-            self._fill_blocks(addresses, far, first, casts or {}, data, digests, workers, after)
+            self._copy_blocks(casts, after)
         for name, number, tensor in tied:
             if memory_of(tensor) != memory_of(first[number]):
-                self._still_tied(name, number, tensor, None, data)
+                self._still_tied(name, number, tensor, None)
 
-    def close(self) -> None:
-        """Lets go of what it holds of a device."""
-        self._reach.close()
+    def take_stream(self, given: Any) -> None:
+        """Tensors that come one by one."""
+        behind = _Behind(self._data, self._digests, self._workers)
+        with or_else(behind.drain):
+            self._copy_stream(given, behind)
 
     def _look_at(
         self,
@@ -105,23 +121,20 @@ class Filler:
         number: int,
         tensor: Any,
         shard: Shard | None,
-        data: Any,
-        addresses: list[int],
-        far: list[int],
         casts: dict[int, tuple[Any, Any]] | None,
     ) -> None:
-        """Sets where a tensor is copied from, here or on the device that copies; neither where it
-        is stored already, or is one of `casts`."""
-        entry = self.layout.entries[number]
+        """Finds where a tensor is copied from; one that lies nowhere so is stored at once, or is
+        one of `casts`."""
+        entry, data = self._entries[number], self._data
         _check(name, entry, tensor, shard)
         if not entry.bytes:
             return
         address = far_address_of(tensor)
-        if address and (not is_torch(data) or self._reach.device_of(data).owns(tensor)):
-            far[number] = address
+        if address and (not self._on_device or self._by.reach.device_of(data).owns(tensor)):
+            self._far[number] = address
             return
-        addresses[number] = address_of(tensor, entry.dtype)
-        if addresses[number]:
+        self._addresses[number] = address_of(tensor, entry.dtype)
+        if self._addresses[number]:
             return
         is_here = is_torch(tensor) and tensor.device.type == "cpu" and tensor.is_contiguous()
         if casts is not None and is_here and not (tensor.is_neg() or tensor.is_conj()):
@@ -129,43 +142,26 @@ class Filler:
         else:
             store(tensor, data, entry)
 
-    def _fill_on_device(
-        self,
-        addresses: Sequence[int],
-        far: list[int],
-        odd: set[int],
-        first: Sequence[Any],
-        data: Any,
-        digests: Digests,
-        after: Sequence[Any],
-    ) -> None:
-        within = self._reach.within(data)
+    def _copy_on_device(self, odd: set[int], after: Sequence[Any]) -> None:
+        within = self._by.reach.within(self._data)
         device = within.device
         with device.queue(*after, device.now()):
-            left = within.copy(data, first, far, odd, to_slot=True)
-            for number in [*left, *np.flatnonzero(addresses).tolist()]:  # the latter: of the host
-                store(first[number], data, self.layout.entries[number])
-            if self.hashing:
-                digests[:] = device.digests(data)
+            left = within.copy(self._data, self._first, self._far, odd, to_slot=True)
+            left += np.flatnonzero(self._addresses).tolist()  # of the host
+            for number in left:
+                store(self._first[number], self._data, self._entries[number])
+            if self._by.hashing:
+                self._digests[:] = device.digests(self._data)
 
-    def _fill_blocks(
-        self,
-        addresses: Sequence[int],
-        far: list[int],
-        first: list[Any],
-        casts: Mapping[int, tuple[Any, Any]],
-        data: NDArray[np.uint8],
-        digests: Digests,
-        workers: Workers,
-        after: Sequence[Any],
-    ) -> None:
-        crossing, left = self._reach.begin(data, None, far, first, False, *after)
+    def _copy_blocks(self, casts: Mapping[int, tuple[Any, Any]], after: Sequence[Any]) -> None:
+        data, digests = self._data, self._digests
+        crossing, left = self._by.reach.begin(data, None, self._far, self._first, False, *after)
         for number in left:
-            store(first[number], data, self.layout.entries[number])
-        pieces, hashing, view, total = self._pieces, self.hashing, data.data, len(data)
+            store(self._first[number], data, self._entries[number])
+        pieces, hashing, view, total = self._by.pieces, self._by.hashing, data.data, len(data)
         here = pieces.offset + data.ctypes.data
-        there = pieces.lie_at(np.array(addresses, np.int64))
-        copy_bytes, copy_hashed = self._copy_bytes, self._copy_hashed
+        there = pieces.lie_at(np.array(self._addresses, np.int64))
+        copy_bytes, copy_hashed = self._by.copy_bytes, self._by.copy_hashed
         is_near = bool(there.any())
 
         def copy(block: int) -> None:
@@ -183,7 +179,7 @@ class Filler:
                 number = pieces.entry.item(piece)
                 if number in casts:
                     to, source = casts[number]
-                    size = ITEM_BYTES[self.layout.entries[number].dtype]
+                    size = ITEM_BYTES[self._entries[number].dtype]
                     start = pieces.start.item(piece) // size
                     part = slice(start, start + pieces.length.item(piece) // size)
                     to[part].copy_(source[part])
@@ -195,55 +191,53 @@ class Filler:
 
         try:
             if hashing or is_near or casts:
-                workers.each(range(len(pieces.first) - 1), copy)
+                self._workers.each(range(len(pieces.first) - 1), copy)
         finally:
             if crossing is not None:
                 crossing.finish()
 
-    def _fill_stream(self, given: Any, data: Any, digests: Digests, behind: _Behind) -> None:
+    def _copy_stream(self, given: Any, behind: _Behind) -> None:
         """A block is hashed when its last byte is in. What comes from a device is copied in the
         order of its own work there, as it may be gathered into one place time and again."""
-        on_device = is_torch(data)
-        base = 0 if on_device else data.ctypes.data
-        ranges = [block_range(block, len(data)) for block in range(len(self._pieces.first) - 1)]
+        data, hashing, seen = self._data, self._by.hashing, self._first
+        base = 0 if self._on_device else data.ctypes.data
+        ranges = [block_range(block, len(data)) for block in range(len(self._by.pieces.first) - 1)]
         missing = [end - start for start, end in ranges]
         names: set[str] = set()
-        size = len(self.layout.entries)
-        addresses, far, seen = [0] * size, [0] * size, list[Any]([None] * size)
         for name, tensor, shard in named_tensors(given):
             number = self._number(name)
-            entry = self.layout.entries[number]
+            entry = self._entries[number]
             if name in names:
                 raise _refused(f"two tensors are called {name}")
             names.add(name)
             if seen[number]:
                 behind.finish()
-                self._still_tied(name, number, tensor, shard, data)
+                self._still_tied(name, number, tensor, shard)
                 continue
-            if shard or self._matcher.match({name: tensor}, addresses, seen, far):
-                self._look_at(name, number, tensor, shard, data, addresses, far, None)
+            if shard or self._by.matcher.match({name: tensor}, self._addresses, seen, self._far):
+                self._look_at(name, number, tensor, shard, None)
             seen[number] = True  # not the tensor, which need not live on
-            if far[number] and entry.bytes:
-                behind.take(self._reach.device_at_hand(tensor), tensor, entry)
-            elif address := addresses[number]:
-                if on_device:
+            if self._far[number] and entry.bytes:
+                behind.take(self._by.reach.device_at_hand(tensor), tensor, entry)
+            elif address := self._addresses[number]:
+                if self._on_device:
                     store(tensor, data, entry)
                 else:
-                    self._copy_bytes(base + entry.offset, address, entry.bytes)
+                    self._by.copy_bytes(base + entry.offset, address, entry.bytes)
             first = entry.offset // BLOCK_BYTES
             for block in range(first, block_count(entry.offset + entry.bytes)):
                 start, end = ranges[block]
                 begins, ends = max(entry.offset, start), min(entry.offset + entry.bytes, end)
                 missing[block] -= ends - begins
-                if not missing[block] and self.hashing and not on_device:
+                if not missing[block] and hashing and not self._on_device:
                     behind.hash(block)
-        self._all_there(seen)
+        self._all_there()
         behind.finish()
-        if on_device:
-            device = self._reach.device_of(data)
+        if self._on_device:
+            device = self._by.reach.device_of(data)
             with device.queue(device.now()):
-                if self.hashing:
-                    digests[:] = device.digests(data)
+                if hashing:
+                    self._digests[:] = device.digests(data)
 
     def _number(self, name: Any) -> int:
         number = self._numbers.get(name)
@@ -251,20 +245,18 @@ class Filler:
             raise _refused(f"{name} is not in the layout that was opened")
         return number
 
-    def _still_tied(
-        self, name: str, number: int, tensor: Any, shard: Shard | None, data: NDArray[np.uint8]
-    ) -> None:
+    def _still_tied(self, name: str, number: int, tensor: Any, shard: Shard | None) -> None:
         """Errors: `RltraceError` where a tensor is not, bit for bit, what was stored for the one
         that it was tied to."""
-        entry = self.layout.entries[number]
+        entry = self._entries[number]
         _check(name, entry, tensor, shard)
-        if not holds(tensor, data, entry):
+        if not holds(tensor, self._data, entry):
             tied = {name, *(n for n, other in self._numbers.items() if other == number)}
             raise _refused(f"{' and '.join(sorted(tied))} are no longer tied")
 
-    def _all_there(self, seen: list[Any]) -> None:
-        entries = self.layout.entries
-        lacking = [e.name for e, each in zip(entries, seen, strict=True) if each is None]
+    def _all_there(self) -> None:
+        found = zip(self._entries, self._first, strict=True)
+        lacking = [entry.name for entry, tensor in found if tensor is None]
         if lacking:
             more = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""
             raise _refused(f"{lacking[0]}{more} of the layout is not among the weights")
@@ -314,13 +306,11 @@ class _Behind:
 
     def drain(self) -> None:
         """Until nothing is on its way any more."""
-        event = self._device.now() if self._device is not None else None
-        if event is not None:
-            event.synchronize()
+        if self._device is not None:
+            self._device.now().synchronize()
 
     def _hash(self, event: Any, blocks: list[int]) -> None:
-        if event is not None:
-            event.synchronize()
+        event.synchronize()
         self._workers.each(blocks, self._hash_one)
 
     def _hash_one(self, block: int) -> None:

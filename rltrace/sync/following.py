@@ -15,11 +15,11 @@ from rltrace.hooks.span_api import span
 from rltrace.sync.arena import SILENCE_S, Arena
 from rltrace.sync.blocks import Digests, block_count, root_of
 from rltrace.sync.fetching import Progress
-from rltrace.sync.landing import Landing, Wishes
+from rltrace.sync.landing import Landing
 from rltrace.sync.layout import Layout
 from rltrace.sync.recording import moved
 from rltrace.sync.serving import Node
-from rltrace.sync.shelf import GoneError, Shelf
+from rltrace.sync.shelf import GoneError
 from rltrace.sync.version import Behind, Manifest, Version
 from rltrace.sync.wire import HEARTBEAT_S, Address, Connection, LinkError, RefusedError
 from rltrace.trace.errors import RltraceError, WrongUsage
@@ -48,19 +48,12 @@ class Elsewhere(Exception):
 
 
 class Follower(threading.Thread):
-    """Follows `parent`, and when that is gone the ones above it, then `parent` again. `me` is
-    this node as its own server knows it. `on_received` is called, in this thread, for each
-    version that has arrived."""
+    """Follows `parent`, and when that is gone the ones above it, then `parent` again: what it has
+    comes to `landing`. `me` is this node as its own server knows it. `on_received` is called, in
+    this thread, for each version that has arrived."""
 
     def __init__(
-        self,
-        parent: Address,
-        where: str,
-        shelf: Shelf,
-        token: bytes,
-        me: Node,
-        wishes: Wishes,
-        on_received: Callable[[Received], None],
+        self, parent: Address, landing: Landing, me: Node, on_received: Callable[[Received], None]
     ) -> None:
         super().__init__(name="rltrace.sync follower", daemon=True)
         self.ended_by: RltraceError | None = None
@@ -74,11 +67,7 @@ class Follower(threading.Thread):
         self._failed: dict[str, str] = {}  # of this round, as `troubles`
         self._seen_s = time.monotonic()  # when what is here was the learner's latest
         self._lacks = ""  # what the parent lacks to bring more
-        self._first, self._shelf = parent, shelf
-        self._landing = Landing(where, shelf, token, wishes)
-        self._token = token
-        self._me = me
-        self._wishes = wishes
+        self._first, self._landing, self._me = parent, landing, me
         self._on_received = on_received
         self._control: Connection | None = None
         self._ended = threading.Event()
@@ -152,10 +141,10 @@ class Follower(threading.Thread):
         self.join()
 
     def _follow(self, parent: Address, tried: list[str]) -> None:
-        self._control = connection = Connection.open(parent, self._token)
+        self._control = connection = Connection.open(parent, self._landing.token)
         try:
             while not self._ended.is_set():
-                if self._shelf.is_awaited:
+                if self._landing.shelf.is_awaited:
                     self._ended.wait(_POLL_S)
                     continue
                 done, known = self._landing.newest(), self._landing.layout
@@ -166,7 +155,7 @@ class Follower(threading.Thread):
                         "after": None if done is None else str(done.manifest.version),
                         "layout": known.id if known else None,
                         "wait_s": HEARTBEAT_S,
-                        "changes": self._wishes.changes,
+                        "changes": self._landing.wishes.changes,
                         "serves": self._me.address,
                         "tried": tried,
                     }
@@ -234,14 +223,14 @@ class Follower(threading.Thread):
             arriving = self._landing.begin(manifest, layout, digests)
             if arriving is None:
                 return
+        progress = arriving.fetch.progress
         with span("sync", "relay", version=manifest.number, bytes=manifest.bytes) as whole:
             try:
                 arriving.fetch.run(parent)  # where it is lost, another parent goes on with it
             finally:
-                whole.set(items=arriving.fetch.progress.retries)
+                whole.set(items=len(progress.damaged) + progress.broken)  # asked for again
             with span("sync", "flip", "visible", version=manifest.number):
                 self._landing.finish(arriving)
-        progress = arriving.fetch.progress
         moved(
             *("relay", manifest, arriving.started_ns, 0, "tcp"),
             wire_bytes=progress.wire_bytes,

@@ -23,6 +23,7 @@ from rltrace.sync.arena import Arena, Lease, ReplacedError, SlotWrite
 from rltrace.sync.blocks import BLOCK_BYTES, Digests, block_count, is_wrong
 from rltrace.sync.following import checked
 from rltrace.sync.layout import Entry, Layout
+from rltrace.sync.locks import Closing
 from rltrace.sync.meeting import LostError, Talk, first_line, gloo_near, group_of, store_at
 from rltrace.sync.place import check_in_memory
 from rltrace.sync.recording import moved
@@ -41,7 +42,7 @@ _SLOT_PATIENCE_S = 0.5
 _TAKES, _HAS = "takes", "has"
 
 
-class Group:
+class Group(Closing):
     """One member, a process a host. All members call `move` in turn; an error that leaves bytes on
     their way ends the group: close it and join anew. Not for several threads at once."""
 
@@ -127,12 +128,6 @@ class Group:
         if self._arena is not None:
             self._arena.close()
         self._talk.close()
-
-    def __enter__(self) -> Group:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _lead(self) -> Version:
         try:

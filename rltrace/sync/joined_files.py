@@ -56,7 +56,7 @@ class JoinedFiles:
                 os.close(fd)
 
     def told(self) -> str:
-        """What the relay told last."""
+        """What the relay of this host told last; "" for nothing."""
         try:
             return self.relay.read_text(errors="replace")
         except FileNotFoundError:  # somebody has emptied the folder by hand

@@ -49,9 +49,9 @@ class Landing:
         """What is on its way, from this parent or from one that was lost."""
         check_in_memory(where)
         self._where = where
-        self._shelf = shelf
-        self._token = token
-        self._wishes = wishes
+        self.shelf = shelf
+        self.token = token
+        self.wishes = wishes
 
     @property
     def layout(self) -> Layout | None:
@@ -60,7 +60,7 @@ class Landing:
 
     def newest(self) -> Held | None:
         """The latest version that is whole."""
-        return next(reversed(self._shelf.whole()), None)
+        return next(reversed(self.shelf.whole()), None)
 
     def begin(self, manifest: Manifest, layout: Layout, digests: Digests) -> Arriving | None:
         """Takes a slot for what arrives; None where readers hold them all: it is tried again."""
@@ -79,12 +79,12 @@ class Landing:
         if base is None or base.manifest.version.run != manifest.version.run or not base.use():
             base = None
         known = None
-        if base is not None and self._wishes.changes:
+        if base is not None and self.wishes.changes:
             held.encode_against(base.manifest.version)
             known = (base.manifest.version, base.data)
-        fetch = Fetch(held, self._token, known, self._wishes.streams)
+        fetch = Fetch(held, self.token, known, self.wishes.streams)
         self.arriving = Arriving(held, base, slot, fetch, started_ns)
-        self._shelf.add(held)
+        self.shelf.add(held)
         return self.arriving
 
     def finish(self, arriving: Arriving) -> None:
@@ -99,8 +99,8 @@ class Landing:
         arriving.held.stands = True
         if arriving.base is not None:
             arriving.base.unuse()
-        for old in self._shelf.whole()[: -self._wishes.keep]:
-            self._shelf.remove(old)
+        for old in self.shelf.whole()[: -self.wishes.keep]:
+            self.shelf.remove(old)
 
     def abandon(self) -> None:
         """Gives up what is arriving: its slot is free once no child is being sent from it."""
@@ -109,21 +109,21 @@ class Landing:
             return
         arriving.fetch.abort()
         arriving.held.give_up()
-        self._shelf.remove(arriving.held)
+        self.shelf.remove(arriving.held)
         if arriving.base is not None:
             arriving.base.unuse()
 
     def _take_slots(self, layout: Layout) -> Arena:
         """Slots of this layout. What a relay before this one has left in them is used again."""
-        for held in self._shelf.whole():
-            self._shelf.remove(held)
+        for held in self.shelf.whole():
+            self.shelf.remove(held)
         if self.arena is not None:
             self.arena.close()
-        slots = self._wishes.keep + 1
+        slots = self.wishes.keep + 1
         arena = Arena.create(self._where, layout, slots, is_relay=True)
         lease = arena.lease()
         if lease is not None and np.array_equal(digests_of(lease.data), lease.digests):
-            self._shelf.add(Held.leased(lease, layout))
+            self.shelf.add(Held.leased(lease, layout))
         elif lease is not None:
             lease.release()
         return arena

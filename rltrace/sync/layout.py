@@ -185,12 +185,11 @@ def layout_of(weights: Any, dtype: Any = None, keep: str | Iterable[str] = ()) -
 
 
 def named_tensors(weights: Any) -> Iterator[tuple[str, Any, Shard | None]]:
-    """What `layout_of` takes, as (name, tensor, shard).
+    """What `held` gives, as (name, tensor, shard).
 
     Errors: `RltraceError` for what is none of that: other objects, sparse tensors, a shard that
     does not lie in its whole.
     """
-    weights = held(weights)
     for item in weights.items() if isinstance(weights, dict) else weights:
         if not isinstance(item, tuple | list) or len(item) not in (2, 3):
             said = f"each of the weights is (name, tensor) or (name, tensor, Shard), {_not(item)}"

@@ -13,9 +13,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 from weakref import WeakSet
 
 from rltrace.trace.errors import CANNOT_TELL, RltraceError
+
+_Self = TypeVar("_Self", bound="Closing")
 
 _POLL_S = 0.0005
 _PATIENCE_S = 5.0
@@ -101,6 +104,20 @@ def hold(path: Path, make: Callable[[], None]) -> Lock:
         elif time.monotonic() >= deadline:
             said = f"a process that does not go on holds {path}"
             raise RltraceError(f"{said}: end it (`rltrace sync ls` names it)", CANNOT_TELL)
+
+
+class Closing:
+    """What a `with` ends by its `close()`."""
+
+    def close(self) -> None:
+        """Lets go."""
+        raise NotImplementedError
+
+    def __enter__(self: _Self) -> _Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 @contextmanager

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from time import monotonic, sleep
 
 from rltrace.sync.following import Follower, Received, why_not
-from rltrace.sync.landing import Wishes
+from rltrace.sync.landing import Landing, Wishes
+from rltrace.sync.locks import Closing
 from rltrace.sync.place import folder_of
-from rltrace.sync.serving import Server
+from rltrace.sync.serving import Node, Server
 from rltrace.sync.shelf import Shelf
 from rltrace.sync.sourcing import Source
 from rltrace.sync.version import Behind, Manifest, Version
@@ -42,7 +43,7 @@ class Status:
     behind: Behind
 
 
-class Relay:
+class Relay(Closing):
     """A node. Everything runs in threads of this process, which end with `close`."""
 
     def __init__(self, shelf: Shelf, server: Server, work: Source | Follower) -> None:
@@ -109,11 +110,8 @@ class Relay:
             line=lambda: nearest[0].line if nearest else (),
             behind=lambda: nearest[0].behind() if nearest else Behind(),
         )
-        work = Follower(
-            *(address, where, shelf, secret, server.me),
-            Wishes(keep, streams, changes),
-            on_received,
-        )
+        landing = Landing(where, shelf, secret, Wishes(keep, streams, changes))
+        work = Follower(address, landing, Node(server.id, str(server.address)), on_received)
         nearest.append(work)
         return Relay(shelf, server, work)
 
@@ -188,12 +186,6 @@ class Relay:
         self._shelf.close()
         if self._work.arena is not None:
             self._work.arena.close()
-
-    def __enter__(self) -> Relay:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 class Reach:

@@ -115,12 +115,8 @@ def _wait(arriving: Subscriber, served: Served) -> None:
             arriving.wait(served.version, _LOOK_S)
             return
         except RltraceError:
-            _check_alive(served)
-
-
-def _check_alive(served: Served) -> None:
-    try:
-        Connection.open(Address.parse(served.address), served.token.encode()).abort()
-    except (LinkError, RefusedError) as error:
-        said = f"version {served.version} is gone with its learner's end, {served.address}"
-        raise RltraceError(f"{said}: {error}", CANNOT_TELL) from error
+            try:
+                Connection.open(Address.parse(served.address), served.token.encode()).abort()
+            except (LinkError, RefusedError) as error:
+                said = f"version {served.version} is gone with its learner's end, {served.address}"
+                raise RltraceError(f"{said}: {error}", CANNOT_TELL) from error

@@ -79,11 +79,6 @@ class Server:
         self._start(self._accept, "accept")
 
     @property
-    def me(self) -> Node:
-        """This node, as it knows itself."""
-        return Node(self.id, str(self.address))
-
-    @property
     def children(self) -> int:
         """How many nodes watch this one."""
         with self._lock:
@@ -173,25 +168,23 @@ class Server:
             "why": behind.why,
             "newest": str(newest.manifest.version) if newest is not None else None,
         }
-        if held is None:
-            connection.send(answer)
-            return
-        answer["manifest"] = held.manifest.to_json()
-        if message["layout"] != held.manifest.layout_id:
-            answer["layout"] = held.layout.text
-        connection.send(answer, held.digests.astype("<u8").tobytes())
+        table = b""
+        if held is not None:
+            answer["manifest"] = held.manifest.to_json()
+            table = held.digests.astype("<u8").tobytes()
+            if message["layout"] != held.manifest.layout_id:
+                answer["layout"] = held.layout.text
+        connection.send(answer, table)
 
     def _redirect(self, connection: Connection, serves: str, tried: Sequence[str]) -> list[str]:
         """Where a child that is one too many may go; nowhere else, where it has tried them all."""
         with self._lock:
-            if connection in self._children or not self._fanout:
-                self._children[connection] = serves
-                return []
             others = [a for a in self._children.values() if a and a != serves and a not in tried]
-            if len(self._children) < self._fanout or not others:
-                self._children[connection] = serves
-                return []
-            return others
+            is_full = 0 < self._fanout <= len(self._children)
+            if others and is_full and connection not in self._children:
+                return others
+            self._children[connection] = serves
+            return []
 
     def _get(self, connection: Connection, message: dict[str, Any]) -> None:
         version = Version.parse(str(message["version"]))

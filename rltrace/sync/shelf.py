@@ -57,7 +57,7 @@ class Held:
         self._encoded: list[Encoded | None] = []
         self._encoded_bytes = 0
         self.let_go = let_go
-        self._users = 0
+        self._users = 1  # whoever is to drop it
         self._dropped = self._gone = False
         self._changed = threading.Condition()
 
@@ -87,17 +87,16 @@ class Held:
         """Ends one `use`."""
         with self._changed:
             self._users -= 1
-            free = self._dropped and not self._users
+            free = not self._users
         if free:
             self.let_go()
 
     def drop(self) -> None:
         """Has it let go as soon as nobody uses it."""
         with self._changed:
-            free = not self._dropped and not self._users
-            self._dropped = True
-        if free:
-            self.let_go()
+            was_dropped, self._dropped = self._dropped, True
+        if not was_dropped:
+            self.unuse()
 
     def give_up(self) -> None:
         """It will not become whole: whoever waits for its blocks is told."""

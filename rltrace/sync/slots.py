@@ -18,7 +18,7 @@ from rltrace.sync.blocks import Digests
 from rltrace.sync.copying import Workers, wrong_blocks
 from rltrace.sync.layout import Layout
 from rltrace.sync.locks import Lock, or_else
-from rltrace.sync.place import check_room, is_on_device, reserve
+from rltrace.sync.place import check_room, is_on_device, no_room, reserve
 from rltrace.trace.errors import CANNOT_TELL, RltraceError
 from rltrace.trace.texts import NONSENSE, parsed
 
@@ -105,12 +105,10 @@ class DeviceSlots(FileSlots):
         self._mine: dict[Path, _Mine] = {}
 
     def check_room(self, folder: Path, count: int, layout: Layout) -> None:
-        from rltrace.sync.device import no_room
-
         _free_kept()
         device, wanted = self._current(), count * layout.bytes
         if wanted > (free := device.free_bytes()):
-            raise no_room(device.name, wanted, free)
+            raise no_room(f"on {device.name}", wanted, free)
 
     def create(self, path: Path, layout: Layout) -> None:
         device = self._current()

@@ -16,7 +16,7 @@ from rltrace.sync.arena import SILENCE_S, Arena, Lease, ReplacedError, Views
 from rltrace.sync.blocks import Digests
 from rltrace.sync.copying import Workers
 from rltrace.sync.layout import Layout
-from rltrace.sync.locks import or_else
+from rltrace.sync.locks import Closing, or_else
 from rltrace.sync.place import is_on_device
 from rltrace.sync.recording import moved, transport_of
 from rltrace.sync.verifying import DamagedError, damaged, digests_to_check, verify_all
@@ -40,7 +40,7 @@ class PoisonedError(RltraceError):
     """A model holds parts of two versions: it must not be used before a version was applied."""
 
 
-class Subscriber:
+class Subscriber(Closing):
     """Receives one policy. Not for several threads at once."""
 
     def __init__(
@@ -238,12 +238,6 @@ class Subscriber:
         if self._joined is not None:
             self._joined.close()
 
-    def __enter__(self) -> Subscriber:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def _apply(self, lease: Lease, digests: Digests | None, plan_of: _PlanOf) -> None:
         with span("sync", "load", "load", version=lease.manifest.number, bytes=self.layout.bytes):
             plan = plan_of(self._applier)
@@ -289,7 +283,7 @@ class Subscriber:
 
     def _behind(self) -> Behind:
         found = self._current(lambda arena: arena.behind())
-        if found.why and self._joined is not None and (told := self._joined.trouble()):
+        if found.why and self._joined is not None and (told := self._joined.files.told()):
             return Behind(found.seconds, told)
         return found
 

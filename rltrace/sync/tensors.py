@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -219,24 +220,19 @@ def reach_of(tensor: Any) -> tuple[int, int]:
     return low, high + bare.itemsize
 
 
-class _Bare:
-    def __init__(self, **interface: Any) -> None:
-        self.__array_interface__ = {"version": 3, **interface}
-
-
 def _bare(tensor: Any) -> NDArray[Any]:
     """An array of the same places in memory, which must not be read: it may be a device's."""
     if not is_torch(tensor):
         return np.asarray(tensor)
     size = tensor.element_size()
-    return np.asarray(
-        _Bare(
-            data=(tensor.data_ptr(), True),
-            shape=tuple(tensor.shape),
-            typestr=f"|V{size}",
-            strides=tuple(stride * size for stride in tensor.stride()),
-        )
-    )
+    interface = {
+        "version": 3,
+        "data": (tensor.data_ptr(), True),
+        "shape": tuple(tensor.shape),
+        "typestr": f"|V{size}",
+        "strides": tuple(stride * size for stride in tensor.stride()),
+    }
+    return np.asarray(SimpleNamespace(__array_interface__=interface))
 
 
 def load(data: Any, entry: Entry, tensor: Any, part: tuple[slice, ...]) -> None:

@@ -39,12 +39,6 @@ class Version:
     def __le__(self, other: Version) -> bool:
         return (self.epoch, self.counter) <= (other.epoch, other.counter)
 
-    def __gt__(self, other: Version) -> bool:
-        return other < self
-
-    def __ge__(self, other: Version) -> bool:
-        return other <= self
-
     def __str__(self) -> str:
         return f"{self.run}:{self.epoch}:{self.counter}"
 

@@ -27,6 +27,7 @@ from rltrace.testing.inside.sync import (
     GoneError,
     Held,
     Kind,
+    Landing,
     Layout,
     LinkError,
     Node,
@@ -188,7 +189,8 @@ def _check(held: Held) -> None:
 @cache
 def _follower() -> Follower:
     me = Node("me", "tcp://127.0.0.1:7/policy")
-    return Follower(_PARENT, "shm://none", Shelf(), _TOKEN, me, Wishes(), lambda received: None)
+    landing = Landing("shm://none", Shelf(), _TOKEN, Wishes())
+    return Follower(_PARENT, landing, me, lambda received: None)
 
 
 def _with_checks(buckets: bytes) -> bytes:

@@ -155,7 +155,7 @@ def test_a_complaint_is_that_of_ones_own_relay_whoever_starts_another(j: Job) ->
     with joined(other) as made:
         own = made._started
         until(lambda: not own.runs, "its relay to fail")
-        silent = _Started(other, [sys.executable, "-c", ""], dict(os.environ), made._files.log)
+        silent = _Started(other, [sys.executable, "-c", ""], dict(os.environ), made.files.log)
         until(lambda: not silent.runs, "another one to end")
         with pytest.raises(RltraceError, match="it serves the policy policy"):
             made.attach(0.0)

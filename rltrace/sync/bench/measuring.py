@@ -20,7 +20,7 @@ from types import FrameType
 
 from rltrace.sync.bench.models import Memory, Model, Weights, digest
 from rltrace.sync.bench.own import Slots
-from rltrace.sync.bench.ways import Crowd, Receivers, Sender, Setting, Way
+from rltrace.sync.bench.ways import Crowd, Sender, Setting, Way
 from rltrace.sync.copying import default_threads
 from rltrace.sync.place import available_bytes, check_room, shared_memory
 from rltrace.trace.errors import ANSWER_IS_NO, CANNOT_TELL, RltraceError
@@ -167,7 +167,7 @@ class _Sides:
         torch.set_num_threads(self._threads)
         self._each = max(1, self._threads // count)
         self._crowd = opened.enter_context(closing(Crowd(model, count, self._each)))
-        self._sides: dict[str, tuple[Sender, Receivers]] = {}
+        self._sides: dict[str, tuple[Setting, Sender, Crowd]] = {}
         self._numbers: dict[str, int] = {}
 
     def open(self, way: Way) -> None:
@@ -176,25 +176,26 @@ class _Sides:
         self._opened.callback(shutil.rmtree, place, ignore_errors=True)
         setting = Setting(self._model, self._count, place, self._each)
         receivers = way.receivers(setting, self._crowd)
-        self._opened.callback(receivers.close)
-        receivers.begin()
+        if receivers is not self._crowd:
+            self._opened.callback(receivers.close)
+        receivers.begin(way, setting)
         sender = self._opened.enter_context(closing(way.sender(setting)))
         receivers.wait_until_ready()
-        self._sides[way.name], self._numbers[way.name] = (sender, receivers), 0
+        self._sides[way.name], self._numbers[way.name] = (setting, sender, receivers), 0
 
     def round(self, way: Way) -> Round:
         """One version."""
-        sender, receivers = self._sides[way.name]
+        setting, sender, receivers = self._sides[way.name]
         self._numbers[way.name] = number = self._numbers[way.name] + 1
         weights, wanted = self._wanted[receivers.turn()]
         one_s, two_s = self._memory.one_thread_s(), self._memory.two_threads_s()
         if way.told_first:
-            receivers.tell(number)
+            receivers.tell(setting, number)
         start = time.monotonic()
         told = sender.send(number, weights)
         stall_s = time.monotonic() - start
         if not way.told_first:
-            receivers.tell(told)
+            receivers.tell(setting, told)
         end_s = max(receivers.ends()) - start
         if any(found != wanted for found in receivers.digests()):
             raise RltraceError(f"{way.name}: a receiver does not hold what was sent", ANSWER_IS_NO)

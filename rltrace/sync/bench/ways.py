@@ -78,9 +78,9 @@ class Way:
         """What all its settings share. `folder` has a short path; it is removed after."""
         return nullcontext()
 
-    def receivers(self, setting: Setting, crowd: Crowd) -> Receivers:
-        """Those of the crowd, or its own."""
-        return Receivers(crowd, self, setting)
+    def receivers(self, setting: Setting, crowd: Crowd) -> Crowd:
+        """The crowd, or its own."""
+        return crowd
 
     def sender(self, setting: Setting) -> Sender:
         """Called while the receivers begin."""
@@ -92,7 +92,7 @@ class Way:
 
 
 class Crowd:
-    """Receivers that are processes of their own, which all ways use in turn."""
+    """Receivers that are processes, which all ways use in turn unless they have their own."""
 
     def __init__(self, model: Model, count: int, threads: int) -> None:
         context = multiprocessing.get_context("spawn")
@@ -108,13 +108,47 @@ class Crowd:
             theirs.close()
             self._pipes.append(ours)
             self._processes.append(process)
-        self.answers()
+        self._answers()
+
+    def begin(self, way: Way, setting: Setting) -> None:
+        """Has each make ready, which may take the sender's side."""
+        self._ask("begin", setting.folder, (way, setting))
+
+    def wait_until_ready(self) -> None:
+        """Errors: `RltraceError` where one of them has failed."""
+        self._answers()
 
     def turn(self) -> int:
+        """0 or 1, in turn: which of two states they are to have next, so that it is another one."""
         self._turn = 1 - self._turn
         return self._turn
 
-    def ask(self, *asked: Any) -> None:
+    def tell(self, setting: Setting, what: Any) -> None:
+        """Has each begin to receive; returns when all do."""
+        self._ask("receive", setting.folder, what)
+        self._answers()
+
+    def ends(self) -> list[float]:
+        """When each had its weights, by the monotonic clock."""
+        return [float(end) for end in self._answers()]
+
+    def digests(self) -> list[str]:
+        """Of what each holds."""
+        self._ask("digest", "", None)
+        return [str(found) for found in self._answers()]
+
+    def close(self) -> None:
+        """Ends them."""
+        for pipe in self._pipes:
+            with suppress(OSError):
+                pipe.send(("end", "", None))
+            pipe.close()
+        for process in self._processes:
+            process.join(_GRACE_S)
+            process.kill()  # it may wait for a version that will not come
+            process.join()
+
+    def _ask(self, *asked: Any) -> None:
         """Sends the same to each process."""
         try:
             for pipe in self._pipes:
@@ -122,7 +156,7 @@ class Crowd:
         except OSError as error:
             raise RltraceError("a receiver has ended", CANNOT_TELL) from error
 
-    def answers(self) -> list[Any]:
+    def _answers(self) -> list[Any]:
         """One answer of each process. Errors: `RltraceError` where one has failed."""
         found = []
         for pipe in self._pipes:
@@ -136,52 +170,6 @@ class Crowd:
             if isinstance(answer, Exception):
                 raise RltraceError(f"a receiver failed: {answer}", CANNOT_TELL) from answer
         return found
-
-    def close(self) -> None:
-        for pipe in self._pipes:
-            with suppress(OSError):
-                pipe.send(("end", "", None))
-            pipe.close()
-        for process in self._processes:
-            process.join(_GRACE_S)
-            process.kill()  # it may wait for a version that will not come
-            process.join()
-
-
-class Receivers:
-    """Those of one setting: of the crowd, unless a way has its own."""
-
-    def __init__(self, crowd: Crowd, way: Way, setting: Setting) -> None:
-        self._crowd, self._way, self._setting = crowd, way, setting
-
-    def begin(self) -> None:
-        """Has each make ready, which may take the sender's side."""
-        self._crowd.ask("begin", self._setting.folder, (self._way, self._setting))
-
-    def wait_until_ready(self) -> None:
-        """Errors: `RltraceError` where one of them has failed."""
-        self._crowd.answers()
-
-    def turn(self) -> int:
-        """0 or 1, in turn: which of two states they are to have next, so that it is another one."""
-        return self._crowd.turn()
-
-    def tell(self, what: Any) -> None:
-        """Has each begin to receive; returns when all do."""
-        self._crowd.ask("receive", self._setting.folder, what)
-        self._crowd.answers()
-
-    def ends(self) -> list[float]:
-        """When each had its weights, by the monotonic clock."""
-        return [float(end) for end in self._crowd.answers()]
-
-    def digests(self) -> list[str]:
-        """Of what each holds."""
-        self._crowd.ask("digest", "", None)
-        return [str(found) for found in self._crowd.answers()]
-
-    def close(self) -> None:
-        """Ends them, unless they are others' too."""
 
 
 def _receive(pipe: Connection, model: Model, number: int, threads: int) -> None:

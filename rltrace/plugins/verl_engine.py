@@ -17,7 +17,7 @@ from rltrace.hooks import moved
 from rltrace.hooks.phases import Phases
 from rltrace.hooks.span_api import span
 from rltrace.plugins.streaming import StreamPublisher, fresh_place, is_seen
-from rltrace.sync.arena import Views
+from rltrace.sync.arena import Lease
 from rltrace.sync.recording import columns_of
 from rltrace.sync.subscriber import Subscriber
 from rltrace.sync.version import Version
@@ -51,7 +51,7 @@ class RltraceCheckpointEngine(CheckpointEngineWithCache):  # type: ignore[misc]
         self.timeout_s = timeout_s
         self._publisher = StreamPublisher(where or fresh_place("verl")) if is_master else None
         self._subscriber: Subscriber | None = None
-        self._taken: Views | None = None
+        self._taken: Lease | None = None
         self._where = self._run = ""
         self._after: Version | None = None
 

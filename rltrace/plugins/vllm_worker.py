@@ -22,7 +22,7 @@ from vllm.distributed.weight_transfer.base import (
 
 from rltrace.hooks.phases import Phases
 from rltrace.hooks.span_api import span
-from rltrace.sync.arena import Views
+from rltrace.sync.arena import Lease
 from rltrace.sync.recording import moved
 from rltrace.sync.subscriber import Subscriber
 from rltrace.sync.version import Version
@@ -53,7 +53,7 @@ class RltraceWeightTransferEngine(WeightTransferEngine):  # type: ignore[misc]
     update_info_cls = RltraceUpdateInfo
 
     _subscriber: Subscriber | None = None
-    _taken: Views | None = None
+    _taken: Lease | None = None
     _started_ns = -1
 
     def init_transfer_engine(self, init_info: RltraceInitInfo) -> None:
@@ -119,7 +119,7 @@ class RltraceWeightTransferEngine(WeightTransferEngine):  # type: ignore[misc]
             self._subscriber.close()
             self._subscriber = None
 
-    def _tensors(self, views: Views) -> Iterator[tuple[str, Any]]:
+    def _tensors(self, views: Lease) -> Iterator[tuple[str, Any]]:
         """Layer by layer, as vLLM keeps what it is given of a layer until it has all of it."""
         for group in layerwise_groups(list(views)):
             for name in group:

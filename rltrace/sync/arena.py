@@ -301,25 +301,48 @@ class SlotWrite:
         self._lock.release()
 
 
-@dataclass
-class Lease:
-    """A version that stays as it is until `release()`. `data` is read-only, in place; `path` is a
-    safetensors file of it, good for as long as the lease."""
+@dataclass(eq=False)
+class Lease(Mapping[str, NDArray[Any]]):
+    """A version that stays as it is until `release()`: its tensors by name, tied names included,
+    as read-only arrays in shared memory, those of types that NumPy lacks as unsigned integers of
+    the same width. A context manager; after it no array may be read."""
 
     manifest: Manifest
-    data: Any  # bytes, as `FileSlots.map` gives them
-    path: Path
+    """Version, learner's step and digest."""
+    data: Any  # bytes, read-only, as `FileSlots.map` gives them
+    file: Path  # of the slot
     slot: int
     control: Control
     _lock: Lock
+
+    @property
+    def path(self) -> Path:
+        """A safetensors file of the version, for engines that load from one."""
+        self._check(in_memory=True)
+        return self.file
 
     @property
     def digests(self) -> Digests:
         """The block table, in place."""
         return self.control.digests(self.slot)
 
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        self._check(in_memory=True)
+        return numpy_view(self.data, self.control.layout.by_name[name])
+
+    def torch(self, name: str) -> Tensor:
+        """As a tensor of torch's. It must not be written to: that ends the process."""
+        self._check(in_memory=False)
+        return torch_view(self.data, self.control.layout.by_name[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.control.layout.by_name)
+
+    def __len__(self) -> int:
+        return len(self.control.layout.by_name)
+
     def release(self) -> None:
-        """Lets the slot be written again."""
+        """Lets the slot be written again; once is enough."""
         self._lock.release()
 
     def __enter__(self) -> Lease:
@@ -328,61 +351,11 @@ class Lease:
     def __exit__(self, *_: object) -> None:
         self.release()
 
-
-class Views(Mapping[str, NDArray[Any]]):
-    """The tensors of a leased version by name, tied names included: read-only arrays in shared
-    memory, those of types that NumPy lacks as unsigned integers of the same width. A context
-    manager: until `release()` the version stays as it is, and after it no array may be read."""
-
-    def __init__(self, layout: Layout, lease: Lease) -> None:
-        self._layout = layout
-        self._lease: Lease | None = lease
-
-    @property
-    def manifest(self) -> Manifest:
-        """Version, learner's step and digest."""
-        return self._held().manifest
-
-    @property
-    def path(self) -> Path:
-        """A safetensors file of the version, for engines that load from one."""
-        return self._in_memory().path
-
-    def __getitem__(self, name: str) -> NDArray[Any]:
-        return numpy_view(self._in_memory().data, self._layout.by_name[name])
-
-    def torch(self, name: str) -> Tensor:
-        """As a tensor of torch's. It must not be written to: that ends the process."""
-        return torch_view(self._held().data, self._layout.by_name[name])
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._layout.by_name)
-
-    def __len__(self) -> int:
-        return len(self._layout.by_name)
-
-    def release(self) -> None:
-        """Ends the lease; once is enough."""
-        if self._lease is not None:
-            self._lease.release()
-            self._lease = None
-
-    def __enter__(self) -> Views:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.release()
-
-    def _in_memory(self) -> Lease:
-        lease = self._held()
-        if is_torch(lease.data):
-            raise WrongUsage("these weights lie on a device: take each by views.torch(name)")
-        return lease
-
-    def _held(self) -> Lease:
-        if self._lease is None:
+    def _check(self, in_memory: bool) -> None:
+        if self._lock.fd < 0:
             raise WrongUsage("this lease has been released")
-        return self._lease
+        if in_memory and is_torch(self.data):
+            raise WrongUsage("these weights lie on a device: take each by views.torch(name)")
 
 
 def lies_here(where: str) -> bool:
@@ -399,8 +372,7 @@ def _take_over(folder: Path, layout: Layout, run: str | None, survive: bool) -> 
     with suppress(FileNotFoundError, RltraceError):  # nothing that can be read: it is replaced
         old = Control(path)
     epoch = begun_after(old)
-    same = survive and old is not None and old.layout.id == layout.id
-    if old is not None and same and _stands(folder, old):
+    if old is not None and survive and old.layout.id == layout.id and _stands(folder, old):
         old.epoch = epoch
         if run is not None and run != old.run:
             old.latest, old.run = 0, run

@@ -90,7 +90,5 @@ def _said(failed: dict[int, Exception]) -> str:
 def _why(error: Exception) -> str:
     """What an error says, its kind first where it is not ours: a pipe to a rank that died gives an
     `EOFError` and no text."""
-    kind, said = type(error).__name__, str(error)
-    if isinstance(error, RltraceError):
-        return said
-    return f"{kind}: {said}" if said else kind
+    kind = "" if isinstance(error, RltraceError) else f"{type(error).__name__}: "
+    return f"{kind}{error}".removesuffix(": ")

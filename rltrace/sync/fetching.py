@@ -19,7 +19,7 @@ from rltrace.hooks.spans import Span
 from rltrace.sync import frames
 from rltrace.sync.blocks import BLOCK_BYTES, block_range, digest, is_wrong
 from rltrace.sync.changes import BadBlock, Bytes
-from rltrace.sync.encodings import Decoder, Encoded, Encoding
+from rltrace.sync.encodings import DENSE, Decoder, Encoded, Encoding
 from rltrace.sync.frames import BUCKET_BLOCKS, Kind
 from rltrace.sync.shelf import GoneError, Held
 from rltrace.sync.version import Version
@@ -142,8 +142,7 @@ class Fetch:
                 raise GoneError("it is no longer there")
             for nth, entry in enumerate(frame.entries):
                 block = frame.first + nth
-                payload = self._payload(connection, block, entry, scratch)
-                self._take(block, frame.has_base, entry, payload, decoder)
+                self._take(connection, block, entry, frame.has_base, scratch, decoder)
             frame_bytes = sum(entry.length for entry in frame.entries)
             taken_bytes += frame_bytes
             receiving.set(bytes=taken_bytes)
@@ -151,36 +150,33 @@ class Fetch:
                 self.progress.buckets += bool(frame.entries)
                 self.progress.wire_bytes += frame_bytes
 
-    def _payload(
-        self, connection: Connection, block: int, entry: frames.Entry, scratch: Bytes
-    ) -> Bytes:
-        start, end = block_range(block, len(self.held.data))
-        if entry.length > end - start or (
-            entry.encoding == Encoding.DENSE and entry.length != end - start
-        ):
+    def _take(
+        self,
+        connection: Connection,
+        block: int,
+        entry: frames.Entry,
+        has_base: bool,
+        scratch: Bytes,
+        decoder: Decoder,
+    ) -> None:
+        """Brings a block to its place and verifies it."""
+        held, is_dense = self.held, entry.encoding == Encoding.DENSE
+        start, end = block_range(block, len(held.data))
+        if entry.length > end - start or (is_dense and entry.length != end - start):
             raise LinkError(f"{entry.length} bytes for a block of {end - start}")
         # A dense block comes straight into its place, unless that is verified already.
-        into = scratch[: entry.length]
-        if entry.encoding == Encoding.DENSE and not self.held.have[block]:
-            into = self.held.data[start:end]
-        connection.read_into(into.data)
-        return into
-
-    def _take(
-        self, block: int, has_base: bool, entry: frames.Entry, payload: Bytes, decoder: Decoder
-    ) -> None:
-        """Puts a block in its place and verifies it."""
-        if self.held.have[block]:
+        out = held.data[start:end]
+        payload = out if is_dense and not held.have[block] else scratch[: entry.length]
+        connection.read_into(payload.data)
+        if held.have[block]:
             return
-        start, end = block_range(block, len(self.held.data))
-        out = self.held.data[start:end]
         try:
-            if entry.encoding != Encoding.DENSE:
+            if not is_dense:
                 if digest(payload) != entry.hash:
                     raise BadBlock("damaged on the way")
                 old = self._base[1][start:end] if self._base and has_base else None
                 decoder.decode(entry.encoding, payload, old, out)
-            if is_wrong(self.held.data, block, self.held.digests):
+            if is_wrong(held.data, block, held.digests):
                 raise BadBlock("not what it was to become")
         except BadBlock:
             with self._lock:
@@ -189,10 +185,8 @@ class Fetch:
             return
         with self._lock:
             self._again.discard(block)
-        if entry.encoding == Encoding.DENSE:
-            self.held.put(block)
-        else:
-            self.held.put(block, Encoded(Encoding(entry.encoding), bytes(payload)))
+        travels = DENSE if is_dense else Encoded(Encoding(entry.encoding), bytes(payload))
+        held.put(block, travels)
 
 
 def _shares(missing: list[int], streams: int) -> list[list[tuple[int, int]]]:

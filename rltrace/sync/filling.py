@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rltrace.sync.blocks import BLOCK_BYTES, Digests, block_count, block_range, digest
+from rltrace.sync.blocks import BLOCK_BYTES, Digests, block_range, digest
 from rltrace.sync.copying import Pieces, Workers, copier, hashing_copier
 from rltrace.sync.crossing import PIECE_BYTES, FarSide
 from rltrace.sync.dtypes import FLOATS, ITEM_BYTES, code_of, torch_name
@@ -136,8 +136,7 @@ class _Filling:
         self._addresses[number] = address_of(tensor, entry.dtype)
         if self._addresses[number]:
             return
-        is_here = is_torch(tensor) and tensor.device.type == "cpu" and tensor.is_contiguous()
-        if casts is not None and is_here and not (tensor.is_neg() or tensor.is_conj()):
+        if casts is not None and is_torch(tensor) and address_of(tensor, code_of(tensor.dtype)):
             casts[number] = torch_view(data, entry).view(-1), tensor.detach().view(-1)
         else:
             store(tensor, data, entry)
@@ -201,7 +200,8 @@ class _Filling:
         order of its own work there, as it may be gathered into one place time and again."""
         data, hashing, seen = self._data, self._by.hashing, self._first
         base = 0 if self._on_device else data.ctypes.data
-        ranges = [block_range(block, len(data)) for block in range(len(self._by.pieces.first) - 1)]
+        pieces = self._by.pieces
+        ranges = (block_range(block, len(data)) for block in range(len(pieces.first) - 1))
         missing = [end - start for start, end in ranges]
         names: set[str] = set()
         for name, tensor, shard in named_tensors(given):
@@ -224,11 +224,9 @@ class _Filling:
                     store(tensor, data, entry)
                 else:
                     self._by.copy_bytes(base + entry.offset, address, entry.bytes)
-            first = entry.offset // BLOCK_BYTES
-            for block in range(first, block_count(entry.offset + entry.bytes)):
-                start, end = ranges[block]
-                begins, ends = max(entry.offset, start), min(entry.offset + entry.bytes, end)
-                missing[block] -= ends - begins
+            for piece in range(*np.searchsorted(pieces.entry, (number, number + 1))):
+                block = pieces.offset.item(piece) // BLOCK_BYTES
+                missing[block] -= pieces.length.item(piece)
                 if not missing[block] and hashing and not self._on_device:
                     behind.hash(block)
         self._all_there()

@@ -39,14 +39,6 @@ class Received:
     progress: Progress
 
 
-class Elsewhere(Exception):
-    """The parent has children enough; they would take this one."""
-
-    def __init__(self, addresses: list[str]) -> None:
-        super().__init__()
-        self.addresses = addresses
-
-
 class Follower(threading.Thread):
     """Follows `parent`, and when that is gone the ones above it, then `parent` again: what it has
     comes to `landing`. `me` is this node as its own server knows it. `on_received` is called, in
@@ -105,9 +97,7 @@ class Follower(threading.Thread):
                 if address in tried:
                     continue
                 try:
-                    self._follow(Address.parse(address), tried)
-                except Elsewhere as elsewhere:
-                    candidates = [*elsewhere.addresses, address]
+                    candidates = [*self._follow(Address.parse(address), tried), address]
                     if address in sent_on:  # they may send it round in circles for ever
                         self._ended.wait(_AGAIN_S)
                     sent_on.add(address)
@@ -140,7 +130,9 @@ class Follower(threading.Thread):
             arriving.fetch.abort()
         self.join()
 
-    def _follow(self, parent: Address, tried: list[str]) -> None:
+    def _follow(self, parent: Address, tried: list[str]) -> list[str]:
+        """Until it ends, or the parent has children enough: the addresses of those, which would
+        take this one."""
         self._control = connection = Connection.open(parent, self._landing.token)
         try:
             while not self._ended.is_set():
@@ -161,7 +153,8 @@ class Follower(threading.Thread):
                     }
                 )
                 answer, table = connection.receive()
-                self._heed(parent, answer)
+                if elsewhere := self._heed(parent, answer):
+                    return elsewhere
                 tried.clear()
                 self.troubles, self._failed = {}, {}
                 answered_s = time.monotonic()
@@ -171,6 +164,7 @@ class Follower(threading.Thread):
                     except GoneError:
                         self._landing.abandon()
                 self._see(parent, answer, answered_s)
+            return []
         finally:
             connection.abort()
 
@@ -198,7 +192,7 @@ class Follower(threading.Thread):
         if self.arena is not None:
             self.arena.control.see(self._seen_s, is_relay=True)
 
-    def _heed(self, parent: Address, answer: dict[str, Any]) -> None:
+    def _heed(self, parent: Address, answer: dict[str, Any]) -> list[str]:
         served = answer.get("serves")
         if served is not None:
             there = Address(parent.host, parent.port, str(served))
@@ -206,7 +200,7 @@ class Follower(threading.Thread):
             raise WrongUsage(f"{said} (the name is the publisher's on every node)")
         try:
             if answer.get("redirect"):
-                raise Elsewhere([_address(each) for each in answer["redirect"]])
+                return [_address(each) for each in answer["redirect"]]
             above = [Node(str(each["id"]), _address(each["address"])) for each in answer["line"]]
             line = [Node(str(answer["id"]), str(parent)), *above]
         except (*NONSENSE, RltraceError) as error:
@@ -214,6 +208,7 @@ class Follower(threading.Thread):
         if self._me.id in [node.id for node in line]:
             raise LinkError("it follows this node itself")
         self.line = line
+        return []
 
     def _bring(self, parent: Address, answer: dict[str, Any], table: bytes) -> None:
         manifest, layout, digests = checked(answer, table, self._landing.layout)

@@ -38,11 +38,7 @@ class JoinedFiles:
 
     def claim(self) -> Lock | None:
         """The lock of the one relay; None where another has it, or the files are gone."""
-        lock = Lock.take(self.relay)
-        if lock is not None and not lock.is_of(self.relay):
-            lock.release()
-            return None
-        return lock
+        return Lock.take(self.relay)
 
     def tell(self, trouble: str) -> None:
         """Has the relay's users know what keeps weights from coming; "" for nothing."""
@@ -76,8 +72,6 @@ class JoinedFiles:
         if users is None:
             return
         with users:
-            if not users.is_of(self.users):
-                return
             relay = mine or Lock.take(self.relay)
             if relay is None and self.relay.exists():
                 return  # a relay that has yet to notice that nobody is left

@@ -42,8 +42,6 @@ def leave(folder: Path) -> bool:
     if present is None:
         return False
     with present:
-        if not present.is_of(folder / PRESENT):
-            return False  # another has removed it, and somebody made it anew
         for path in (*folder.glob(SLOT_FILES), *(folder / name for name in _OURS)):
             path.unlink(missing_ok=True)
     try:

@@ -34,24 +34,24 @@ class Lock:
 
     @staticmethod
     def take(path: Path, shared: bool = False, wait_s: float = 0.0) -> Lock | None:
-        """None where others hold it for longer than `wait_s` (who holds it may be stopped), or
-        there is no such file."""
+        """None where others hold it for longer than `wait_s` (who holds it may be stopped), there
+        is no such file, or its last holder has removed it meanwhile."""
         try:
             fd = os.open(path, (os.O_RDONLY if shared else os.O_RDWR) | os.O_CLOEXEC)
         except FileNotFoundError:
             return None
         wanted = _FLOCK.pack(fcntl.F_RDLCK if shared else fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-        try:
-            deadline = time.monotonic() + wait_s
+        lock, deadline = Lock(fd), time.monotonic() + wait_s
+        with or_else(lock.release):
             while not _set(fd, wanted):
                 if time.monotonic() >= deadline:
-                    os.close(fd)
+                    lock.release()
                     return None
                 time.sleep(_POLL_S)
-        except BaseException:
-            os.close(fd)
-            raise
-        return Lock(fd)
+            if lock._is_of(path):
+                return lock
+        lock.release()
+        return None
 
     @staticmethod
     def is_held(path: Path) -> bool:
@@ -67,14 +67,6 @@ class Lock:
             os.close(fd)
         return bool(found[0] != fcntl.F_UNLCK)
 
-    def is_of(self, path: Path) -> bool:
-        """Whether it is of the file that has that name now: who has waited for a lock may have got
-        that of a file which its last holder removed."""
-        try:
-            return os.path.samestat(os.fstat(self.fd), os.stat(path))
-        except FileNotFoundError:
-            return False
-
     def release(self) -> None:
         """Frees the lock; once is enough."""
         if self.fd >= 0:
@@ -88,6 +80,12 @@ class Lock:
     def __exit__(self, *_: object) -> None:
         self.release()
 
+    def _is_of(self, path: Path) -> bool:
+        try:
+            return os.path.samestat(os.fstat(self.fd), os.stat(path))
+        except FileNotFoundError:
+            return False
+
 
 def hold(path: Path, make: Callable[[], None]) -> Lock:
     """A shared lock on the file of that name, which whoever has it alone may remove: then `make`
@@ -97,11 +95,9 @@ def hold(path: Path, make: Callable[[], None]) -> Lock:
     while True:
         make()
         lock = Lock.take(path, True, deadline - time.monotonic())
-        if lock is not None and lock.is_of(path):
-            return lock
         if lock is not None:
-            lock.release()
-        elif time.monotonic() >= deadline:
+            return lock
+        if time.monotonic() >= deadline:
             said = f"a process that does not go on holds {path}"
             raise RltraceError(f"{said}: end it (`rltrace sync ls` names it)", CANNOT_TELL)
 

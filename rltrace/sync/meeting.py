@@ -79,7 +79,9 @@ def store_at(address: Address, rank: int, size: int, timeout_s: float) -> Any:
     listening: dict[str, Any] = {}
     try:
         if rank == 0 and is_loopback(address.host):  # torch's own would listen on all networks
-            listening = {"master_listen_fd": _listening(address), "use_libuv": False}
+            family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+            server = socket.create_server((address.host, address.port), family=family)
+            listening = {"master_listen_fd": server.detach(), "use_libuv": False}
         return dist.TCPStore(  # type: ignore[attr-defined]
             *(address.host, address.port, size, rank == 0),
             timeout=timedelta(seconds=timeout_s),
@@ -122,9 +124,3 @@ def group_of(backend: str, store: Any, rank: int, size: int, timeout_s: float) -
 def first_line(error: Exception) -> str:
     """What torch says of an error, without the trace of its C++."""
     return str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
-
-
-def _listening(address: Address) -> int:
-    """A socket's descriptor, for the store to take over. Errors: `OSError`."""
-    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
-    return socket.create_server((address.host, address.port), family=family).detach()

@@ -188,7 +188,8 @@ class Server:
 
     def _get(self, connection: Connection, message: dict[str, Any]) -> None:
         version = Version.parse(str(message["version"]))
-        base = None if message["base"] is None else Version.parse(str(message["base"]))
+        changed = None if message["again"] else message["base"]
+        base = None if changed is None else Version.parse(str(changed))
         held = self._shelf.find(version)
         if held is None:
             connection.send({"gone": True})
@@ -200,7 +201,7 @@ class Server:
                 for first, end in message["blocks"]:
                     if not 0 <= first <= end <= len(held.digests):
                         raise LinkError("blocks beyond the end were asked for")
-                    sent += self._send(connection, held, base, first, end, bool(message["again"]))
+                    sent += self._send(connection, held, base, first, end)
                 sending.set(bytes=sent)
             connection.write([frames.pack_sign(Kind.END, held.manifest)])
         except GoneError:
@@ -209,19 +210,13 @@ class Server:
             held.unuse()
 
     def _send(
-        self,
-        connection: Connection,
-        held: Held,
-        base: Version | None,
-        first: int,
-        end: int,
-        again: bool,
+        self, connection: Connection, held: Held, base: Version | None, first: int, end: int
     ) -> int:
-        """Sends the blocks, each as soon as it is here; those asked for `again` as they are."""
+        """Sends the blocks, each as soon as it is here: as changes of `base` where they are."""
         sent = 0
         while first < end:
             stop = min(end, first + BUCKET_BLOCKS)
-            encoded = held.wait(first, stop, None if again else base, HEARTBEAT_S)
+            encoded = held.wait(first, stop, base, HEARTBEAT_S)
             if encoded is None:
                 connection.write([frames.pack_sign(Kind.ALIVE, held.manifest)])
                 continue

@@ -126,16 +126,13 @@ class DeviceSlots(FileSlots):
             return self._mine[path].memory.data
         file = path.with_name(_HANDLE.format(name=path.name))
         lock = Lock.take(file, shared=True)
-        if lock is None or not lock.is_of(file):
+        if lock is None:
             raise RltraceError(f"{file} was removed while it was in use")
         with or_else(lock.release):
             return self._opened(file, layout, lock.release)
 
-    def mend(self, path: Path, layout: Layout) -> None:
-        pass  # the file is empty
-
     def stands(self, path: Path, layout: Layout) -> bool:
-        return True
+        return True  # the file is empty
 
     def wrong(self, data: Any, digests: Digests, workers: Workers) -> list[int]:
         device = self._current()

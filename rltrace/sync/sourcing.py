@@ -15,6 +15,7 @@ import numpy as np
 from rltrace.hooks.span_api import span
 from rltrace.sync.arena import Arena, ReplacedError, lies_here
 from rltrace.sync.blocks import BLOCK_BYTES, block_count, block_range
+from rltrace.sync.copying import Pieces
 from rltrace.sync.dtypes import ITEM_BYTES
 from rltrace.sync.encodings import Encoder
 from rltrace.sync.layout import Layout
@@ -124,11 +125,7 @@ class Source(threading.Thread):
 
 def widths_of(layout: Layout) -> list[int]:
     """The element width of each block, in bytes: that of most of its bytes."""
+    pieces, widths = Pieces(layout), np.array([ITEM_BYTES[e.dtype] for e in layout.entries])
     shares = np.zeros((block_count(layout.bytes), 9), np.int64)
-    for entry in layout.entries:
-        width = ITEM_BYTES[entry.dtype]
-        end = entry.offset + entry.bytes
-        for block in range(entry.offset // BLOCK_BYTES, block_count(end)):
-            start, stop = block_range(block, end)
-            shares[block, width] += stop - max(start, entry.offset)
+    np.add.at(shares, (pieces.offset // BLOCK_BYTES, widths[pieces.entry]), pieces.length)
     return [int(width) for width in shares.argmax(axis=1)]

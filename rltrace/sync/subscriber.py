@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from rltrace.hooks.span_api import span
 from rltrace.sync.applying import Applier, Plan
-from rltrace.sync.arena import SILENCE_S, Arena, Lease, ReplacedError, Views
+from rltrace.sync.arena import SILENCE_S, Arena, Lease, ReplacedError
 from rltrace.sync.blocks import Digests
 from rltrace.sync.copying import Workers
 from rltrace.sync.layout import Layout
@@ -146,14 +146,14 @@ class Subscriber(Closing):
                 latest = self._reached(at_least, newer)
         return latest
 
-    def lease(self, version: Version | None = None, verify: bool | None = None) -> Views:
+    def lease(self, version: Version | None = None, verify: bool | None = None) -> Lease:
         """The latest version or a given one, in place, without a copy, checked as by `stage`.
         Whoever holds it makes the publisher use other slots, so release it soon.
 
         Errors: `RltraceError` where nothing is published, or the given version is no longer there;
         `DamagedError`.
         """
-        return Views(self._arena.layout, self._checked(version, verify))
+        return self._checked(version, verify)
 
     def pull_into(
         self,
@@ -244,13 +244,13 @@ class Subscriber(Closing):
             self._applier.check_equal(lease.data, plan)
             was_poisoned, self.poisoned = self.poisoned, True
             try:
-                wrong = self._applier.apply(lease.data, digests, plan, lease.path)
+                wrong = self._applier.apply(lease.data, digests, plan, lease.file)
             except Exception as error:
                 if from_outside(error):
                     raise
                 try:  # the version is still there, on this host
                     again = plan_of(self._applier)
-                    wrong = self._applier.apply(lease.data, digests, again, lease.path)
+                    wrong = self._applier.apply(lease.data, digests, again, lease.file)
                 except Exception as twice:
                     if from_outside(twice):
                         raise
@@ -279,7 +279,7 @@ class Subscriber(Closing):
         with lease:
             plan = plan_of(self._applier)
             digests = digests_to_check(self._arena, lease, None)
-            return not self._applier.apply(lease.data, digests, plan, lease.path)
+            return not self._applier.apply(lease.data, digests, plan, lease.file)
 
     def _behind(self) -> Behind:
         found = self._current(lambda arena: arena.behind())

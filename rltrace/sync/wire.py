@@ -19,6 +19,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -127,10 +128,8 @@ def token_of(host: str, given: str | None = None) -> bytes:
     if not path.exists():
         fresh.touch(mode=0o600, exist_ok=False)
         fresh.write_text(secrets.token_hex(32))
-        try:
-            os.link(fresh, path)  # the first one counts
-        except FileExistsError:
-            pass
+        with suppress(FileExistsError):  # the first one counts
+            os.link(fresh, path)
         fresh.unlink()
     return path.read_bytes()
 

@@ -20,7 +20,6 @@ from rltrace.testing.inside.sync import (
     DENSE,
     Address,
     Connection,
-    Elsewhere,
     Encoder,
     Fetch,
     Follower,
@@ -151,7 +150,7 @@ def _unproved() -> list[bytes]:
 
 def _follow(data: bytes, folder: Path) -> None:
     """What a relay reads of its parent: as it is, or an answer with its block table and buckets."""
-    with suppress(LinkError, RefusedError, GoneError, Elsewhere):
+    with suppress(LinkError, RefusedError, GoneError):
         if data.startswith(_AS_IT_IS):
             Connection(cast(Any, _Peer(data[1:])))._prove(_TOKEN, _PARENT)
             return

@@ -83,7 +83,7 @@ class ObjectStore(Way):
         return _Actors(setting, self.flat)
 
     def sender(self, setting: Setting) -> Sender:
-        return _Putting(self.flat)
+        return Sender(_Putting(self.flat).send)
 
 
 class Receiver:
@@ -149,7 +149,7 @@ class _Actors(Crowd):
             ray.kill(actor)
 
 
-class _Putting(Sender):
+class _Putting:
     def __init__(self, flat: bool) -> None:
         self._flat = flat
         self._packed: Any = None

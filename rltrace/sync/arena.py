@@ -380,7 +380,7 @@ def _take_over(folder: Path, layout: Layout, run: str | None, survive: bool) -> 
     counter = old.counter if old is not None else 0
     named = run or (old.run if old is not None else secrets.token_hex(8))
     if old is not None:
-        old.retire()  # first: readers wait for the new one rather than look for slots that are gone
+        old.retired = 1  # first: readers wait for the new one, not for slots that are gone
     for leftover in folder.glob(SLOT_FILES):
         leftover.unlink()
     beside = LEAST_SLOTS * layout.bytes if survive else 0

@@ -22,8 +22,6 @@ Bytes = NDArray[np.uint8]
 WIDTHS = (1, 2, 4, 8)
 """Bytes of an element."""
 _MORE = 255  # as a gap: 255 unchanged elements and no changed one; as a step: see `wide`
-_SIGNED = {1: np.int8, 2: np.int16, 4: np.int32, 8: np.int64}
-_UNSIGNED = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 
 
 class BadBlock(ValueError):
@@ -106,7 +104,7 @@ def apply(out: Bytes, changes: Changes, width: int, as_bits: bool) -> None:
 
 
 def _find(old: Bytes, new: Bytes, width: int, most: int, as_bits: bool) -> Changes | None:
-    before, after = old.view(_UNSIGNED[width]), new.view(_UNSIGNED[width])
+    before, after = old.view(f"u{width}"), new.view(f"u{width}")
     # Eight bytes at a time: few of them hold a change.
     whole = len(old) // 8 * 8
     words = np.flatnonzero(old[:whole].view(np.uint64) != new[:whole].view(np.uint64))
@@ -116,9 +114,9 @@ def _find(old: Bytes, new: Bytes, width: int, most: int, as_bits: bool) -> Chang
     if len(positions) > most:
         return None
     values = after[positions]
-    difference = (values - before[positions]).view(_SIGNED[width])
+    difference = (values - before[positions]).view(f"i{width}")
     zigzagged = (difference << 1) ^ (difference >> (8 * width - 1))
-    symbols = zigzagged.view(_UNSIGNED[width]) - _UNSIGNED[width](1)
+    symbols = zigzagged.view(f"u{width}") - before.dtype.type(1)
     steps = np.minimum(symbols, _MORE).astype(np.uint8)
     wide = values[symbols >= _MORE].view(np.uint8)
     return Changes(_bits(positions, len(before)) if as_bits else _gaps(positions), steps, wide)
@@ -139,7 +137,7 @@ def _gaps(positions: NDArray[np.int64]) -> Bytes:
 
 
 def _apply(out: Bytes, positions: NDArray[np.int64], changes: Changes, width: int) -> None:
-    target = out.view(_UNSIGNED[width])
+    target = out.view(f"u{width}")
     steps = changes.steps
     is_wide = steps == _MORE
     if len(positions) != len(steps) or np.count_nonzero(is_wide) * width != len(changes.wide):
@@ -148,8 +146,8 @@ def _apply(out: Bytes, positions: NDArray[np.int64], changes: Changes, width: in
         raise BadBlock(f"element {positions[-1]} of {len(target)}")
     zigzagged = steps.astype(np.uint64) + np.uint64(1)
     difference = (zigzagged >> np.uint64(1)) ^ (np.uint64(0) - (zigzagged & np.uint64(1)))
-    values = target[positions] + difference.astype(_UNSIGNED[width])
-    values[is_wide] = changes.wide.view(_UNSIGNED[width])
+    values = target[positions] + difference.astype(target.dtype)
+    values[is_wide] = changes.wide.view(target.dtype)
     target[positions] = values
 
 

@@ -73,6 +73,8 @@ class Control:
     """The highest counter that was ever published."""
     generation = _Word(_GENERATION)
     """Tells the slot files of this layout from those of one before it."""
+    retired = _Word(_RETIRED)
+    """1 sends everyone who has this file mapped to the one that is now in its place."""
     slots = _Word(_SLOTS)
     """How many slot files there are."""
 
@@ -117,14 +119,9 @@ class Control:
         page[_AT_BLOCK], page[_AT_BYTES], page[_AT_TEXT] = BLOCK_BYTES, layout.bytes, len(text)
         page[_EPOCH], page[_COUNTER], page[_GENERATION] = epoch, counter, epoch
         page[_RUN], page[_AT_CHECK] = int(run, 16), digest(text)
-        fresh = path.with_suffix(".new")
         size = _size(len(text), block_count(layout.bytes))
         check_room(path.parent, size + beside)
-        fresh.unlink(missing_ok=True)
-        reserve(fresh, size)
-        with open(fresh, "r+b") as file:
-            file.write(page.tobytes() + text)
-        fresh.replace(path)
+        reserve(path, size, page.tobytes() + text)
         return Control(path, layout)
 
     @property
@@ -140,7 +137,7 @@ class Control:
     def replaced(self) -> bool:
         """Whether another file is in this one's place (the layout has changed, or somebody removed
         the folder and a learner made it anew): attach anew."""
-        if self.words.item(_RETIRED):
+        if self.retired:
             return True
         try:
             return os.stat(self._path).st_ino != self._inode
@@ -160,10 +157,6 @@ class Control:
     def is_fed(self) -> bool:
         """Whether the writer is a relay."""
         return bool(self.words.item(_FED))
-
-    def retire(self) -> None:
-        """Sends everyone who has this file mapped to the one that is now in its place."""
-        self.words[_RETIRED] = 1
 
     def digests(self, slot: int) -> Digests:
         """A slot's block table, in place."""

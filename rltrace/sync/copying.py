@@ -16,8 +16,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 from numpy.typing import NDArray
 
-from rltrace.sync.blocks import BLOCK_BYTES, Digests, block_count, digest, is_wrong
-from rltrace.sync.kernel import compiled
+from rltrace.sync.blocks import BLOCK_BYTES, Digests, block_count, digest, digest_at
+from rltrace.sync.kernel import compiled, typed
 from rltrace.sync.layout import Layout
 
 _RUN_BLOCKS = 8
@@ -32,10 +32,8 @@ _SHORT_BYTES = 240  # inputs up to this are hashed by other rules, which the ker
 
 Addresses = NDArray[np.int64]
 
-copy_bytes: Callable[[int, int, int], None] = ctypes.CDLL(None).memcpy
+copy_bytes: Callable[[int, int, int], None] = typed(ctypes.CDLL(None), "libc").memcpy
 """memcpy(to, from, bytes), by addresses."""
-copy_bytes.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)  # type: ignore[attr-defined]
-copy_bytes.restype = None  # type: ignore[attr-defined]
 
 
 def _is_long(total_bytes: int) -> bool:
@@ -103,9 +101,8 @@ class Pieces:
             self._copy_all(*at, count, self._is_long and not read_next)
             return
         parts = slice(begin, begin + count)
-        for there, here, length in np.stack(
-            [to[parts], source[parts], self.length[parts]]
-        ).T.tolist():
+        ways = (array[parts].tolist() for array in (to, source, self.length))
+        for there, here, length in zip(*ways, strict=True):
             if there and here:
                 copy_bytes(there, here, length)
 
@@ -163,7 +160,7 @@ def wrong_blocks(data: NDArray[np.uint8], digests: Digests, workers: Workers) ->
     wrong: list[int] = []
 
     def check(block: int) -> None:
-        if is_wrong(data, block, digests):
+        if digest_at(data, block) != digests.item(block):
             wrong.append(block)
 
     workers.each(range(len(digests)), check)

@@ -98,11 +98,10 @@ class Within:
 
     def views(self, data: Any) -> list[Any]:
         """The entries of a slot as tensors, made once."""
-        known = self._views.get(data.data_ptr())
-        if known is None:
-            known = [torch_view(data, entry) for entry in self._entries]
-            self._views[data.data_ptr()] = known
-        return known
+        address = data.data_ptr()
+        if address not in self._views:
+            self._views[address] = [torch_view(data, entry) for entry in self._entries]
+        return self._views[address]
 
 
 class Crossing:

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from rltrace.sync.blocks import Digests, block_count
 from rltrace.sync.device_kernels import block_digests
+from rltrace.sync.kernel import Handle, typed
 from rltrace.sync.place import no_room
 from rltrace.sync.tensors import stand_in
 from rltrace.trace.errors import CANNOT_TELL, RltraceError, WrongUsage
@@ -94,7 +95,7 @@ class Cuda:
 
     def allocate(self, size: int) -> DeviceMemory:
         """Errors: `RltraceError` where there is too little, or none that others can open."""
-        torch, pointer, handle = self._torch, ctypes.c_void_p(), _Handle()
+        torch, pointer, handle = self._torch, ctypes.c_void_p(), Handle()
         taken = -(-max(size, 1) // _UNIT_BYTES) * _UNIT_BYTES
         with torch.cuda.device(self._index):
             free = self.free_bytes()
@@ -133,7 +134,7 @@ class Cuda:
         if not address:
             with torch.cuda.device(index):
                 try:
-                    given = _Handle.from_buffer_copy(handle)
+                    given = Handle.from_buffer_copy(handle)
                     runtime("cudaIpcOpenMemHandle", ctypes.byref(pointer), given, _LAZY_PEERS)
                 except _CudaError as error:
                     raise RltraceError(f"its memory cannot be opened: {error}") from error
@@ -262,10 +263,6 @@ class _CudaError(RuntimeError):
     """What the CUDA runtime says to a call that failed."""
 
 
-class _Handle(ctypes.Structure):
-    _fields_ = (("reserved", ctypes.c_ubyte * 64),)
-
-
 class _Raw:
     """Device memory as torch takes it over: a tensor over it keeps this object."""
 
@@ -314,18 +311,7 @@ def _loaded() -> ctypes.CDLL:
         library = ctypes.CDLL(known[0] if known else name)
     except OSError as error:
         raise RltraceError(f"the CUDA runtime is not to be found: {error}") from error
-    pointer, size, number = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
-    library.cudaMalloc.argtypes = (ctypes.POINTER(pointer), size)
-    library.cudaFree.argtypes = (pointer,)
-    library.cudaIpcGetMemHandle.argtypes = (ctypes.POINTER(_Handle), pointer)
-    library.cudaIpcOpenMemHandle.argtypes = (ctypes.POINTER(pointer), _Handle, ctypes.c_uint)
-    library.cudaIpcCloseMemHandle.argtypes = (pointer,)
-    library.cudaMemcpyAsync.argtypes = (pointer, pointer, size, number, pointer)
-    library.cudaHostRegister.argtypes = (pointer, size, ctypes.c_uint)
-    library.cudaHostUnregister.argtypes = (pointer,)
-    library.cudaGetErrorString.argtypes = (number,)
-    library.cudaGetErrorString.restype = ctypes.c_char_p
-    return library
+    return typed(library, "cudart")
 
 
 def _torch_with_cuda() -> Any:

@@ -202,19 +202,17 @@ class Decoder:
         return changes, width
 
     def _raw(self, data: Bytes, length: int, is_compressed: int) -> Bytes:
-        if not is_compressed:
-            if len(data) != length:
-                raise BadBlock(f"{len(data)} bytes where {length} were to be")
-            return data
         try:
-            if self._stated_size(data.data) != -1:  # it would be allocated, whatever it is
-                raise BadBlock("a length is stated where none is written")
-            raw = self._zstd.decompress(data.data, max_output_size=length)
+            if is_compressed:
+                if self._stated_size(data.data) != -1:  # it would be allocated, whatever it is
+                    raise BadBlock("a length is stated where none is written")
+                raw = self._zstd.decompress(data.data, max_output_size=length)
+                data = np.frombuffer(raw, np.uint8)
         except self._failed as error:
             raise BadBlock(str(error)) from None
-        if len(raw) != length:
-            raise BadBlock(f"{len(raw)} bytes where {length} were to be")
-        return np.frombuffer(raw, np.uint8)
+        if len(data) != length:
+            raise BadBlock(f"{len(data)} bytes where {length} were to be")
+        return data
 
     def _xor(self, payload: Bytes, old: Bytes, out: Bytes) -> None:
         width = int(payload[0]) if len(payload) else 0

@@ -17,7 +17,7 @@ import numpy as np
 from rltrace.hooks.span_api import span
 from rltrace.hooks.spans import Span
 from rltrace.sync import frames
-from rltrace.sync.blocks import BLOCK_BYTES, block_range, digest, is_wrong
+from rltrace.sync.blocks import BLOCK_BYTES, block_range, digest
 from rltrace.sync.changes import BadBlock, Bytes
 from rltrace.sync.encodings import DENSE, Decoder, Encoded, Encoding
 from rltrace.sync.frames import BUCKET_BLOCKS, Kind
@@ -176,7 +176,7 @@ class Fetch:
                     raise BadBlock("damaged on the way")
                 old = self._base[1][start:end] if self._base and has_base else None
                 decoder.decode(entry.encoding, payload, old, out)
-            if is_wrong(held.data, block, held.digests):
+            if digest(out) != held.digests[block]:
                 raise BadBlock("not what it was to become")
         except BadBlock:
             with self._lock:

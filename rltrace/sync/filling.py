@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rltrace.sync.blocks import BLOCK_BYTES, Digests, block_range, digest
+from rltrace.sync.blocks import BLOCK_BYTES, Digests, block_range, digest, digest_at
 from rltrace.sync.copying import Pieces, Workers, copier, hashing_copier
 from rltrace.sync.crossing import PIECE_BYTES, FarSide
 from rltrace.sync.dtypes import FLOATS, ITEM_BYTES, code_of, torch_name
@@ -83,6 +83,9 @@ class _Filling:
         self._on_device = is_torch(data)
         self._addresses, self._far = [0] * size, [0] * size
         self._first: list[Any] = [None] * size
+        self._device: Cuda | None = None  # from which tensors of a stream come
+        self._taken_bytes, self._blocks = 0, list[int]()
+        self._waiting: list[tuple[Any, list[int]]] = []
 
     def take(self, given: dict[str, Any], after: Sequence[Any]) -> None:
         """Tensors that are all there: see `Filler.fill`."""
@@ -110,10 +113,9 @@ class _Filling:
                 self._still_tied(name, number, tensor, None)
 
     def take_stream(self, given: Any) -> None:
-        """Tensors that come one by one."""
-        behind = _Behind(self._data, self._digests, self._workers)
-        with or_else(behind.drain):
-            self._copy_stream(given, behind)
+        """Tensors that come one by one: see `Filler.fill`."""
+        with or_else(lambda: self._device and self._device.now().synchronize()):
+            self._copy_stream(given)
 
     def _look_at(
         self,
@@ -195,7 +197,7 @@ class _Filling:
             if crossing is not None:
                 crossing.finish()
 
-    def _copy_stream(self, given: Any, behind: _Behind) -> None:
+    def _copy_stream(self, given: Any) -> None:
         """A block is hashed when its last byte is in. What comes from a device is copied in the
         order of its own work there, as it may be gathered into one place time and again."""
         data, hashing, seen = self._data, self._by.hashing, self._first
@@ -211,14 +213,14 @@ class _Filling:
                 raise _refused(f"two tensors are called {name}")
             names.add(name)
             if seen[number]:
-                behind.finish()
+                self._finish()
                 self._still_tied(name, number, tensor, shard)
                 continue
             if shard or self._by.matcher.match({name: tensor}, self._addresses, seen, self._far):
                 self._look_at(name, number, tensor, shard, None)
             seen[number] = True  # not the tensor, which need not live on
             if self._far[number] and entry.bytes:
-                behind.take(self._by.reach.device_at_hand(tensor), tensor, entry)
+                self._take_from_device(tensor, entry)
             elif address := self._addresses[number]:
                 if self._on_device:
                     store(tensor, data, entry)
@@ -227,15 +229,52 @@ class _Filling:
             for piece in range(*np.searchsorted(pieces.entry, (number, number + 1))):
                 block = pieces.offset.item(piece) // BLOCK_BYTES
                 missing[block] -= pieces.length.item(piece)
-                if not missing[block] and hashing and not self._on_device:
-                    behind.hash(block)
+                if missing[block] or not hashing or self._on_device:
+                    continue
+                if self._device is None:
+                    self._hash(block)
+                else:
+                    self._blocks.append(block)  # of which all is in, or on its way
         self._all_there()
-        behind.finish()
+        self._finish()
         if self._on_device:
             device = self._by.reach.device_of(data)
             with device.queue(device.now()):
                 if hashing:
                     self._digests[:] = device.digests(data)
+
+    def _take_from_device(self, tensor: Any, entry: Entry) -> None:
+        """Copies a tensor, in the order of the caller's own work on its device. Blocks are hashed
+        behind the copies, piece by piece."""
+        device = self._by.reach.device_at_hand(tensor)
+        if device is None:
+            store(tensor, self._data, entry)
+            return
+        self._device = device
+        if not self._on_device:
+            device.pinned(self._data, None)
+        device.take(torch_view(self._data, entry), tensor.detach().reshape(entry.shape))
+        self._taken_bytes += entry.bytes
+        if self._taken_bytes >= PIECE_BYTES:
+            self._waiting.append((device.now(), self._blocks))
+            self._taken_bytes, self._blocks = 0, []
+            if len(self._waiting) > 1:
+                self._hash_after(*self._waiting.pop(0))
+
+    def _finish(self) -> None:
+        """Until all that was taken from a device is there, and hashed."""
+        if self._device is not None:
+            waiting = [*self._waiting, (self._device.now(), self._blocks)]
+            self._waiting, self._blocks = [], []
+            for event, blocks in waiting:
+                self._hash_after(event, blocks)
+
+    def _hash_after(self, event: Any, blocks: list[int]) -> None:
+        event.synchronize()
+        self._workers.each(blocks, self._hash)
+
+    def _hash(self, block: int) -> None:
+        self._digests[block] = digest_at(self._data, block)
 
     def _number(self, name: Any) -> int:
         number = self._numbers.get(name)
@@ -258,62 +297,6 @@ class _Filling:
         if lacking:
             more = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""
             raise _refused(f"{lacking[0]}{more} of the layout is not among the weights")
-
-
-class _Behind:
-    """Copies of a stream's tensors from a device, and the blocks that are hashed behind them."""
-
-    def __init__(self, data: Any, digests: Digests, workers: Workers) -> None:
-        self._data, self._digests, self._workers = data, digests, workers
-        self._device: Cuda | None = None
-        self._bytes = 0
-        self._blocks: list[int] = []
-        self._waiting: list[tuple[Any, list[int]]] = []
-
-    def take(self, device: Cuda | None, tensor: Any, entry: Entry) -> None:
-        """Copies a tensor, in the order of the caller's own work on its device."""
-        if device is None:
-            store(tensor, self._data, entry)
-            return
-        self._device = device
-        if not is_torch(self._data):
-            device.pinned(self._data, None)
-        device.take(torch_view(self._data, entry), tensor.detach().reshape(entry.shape))
-        self._bytes += entry.bytes
-        if self._bytes >= PIECE_BYTES:
-            self._bytes = 0
-            self._waiting.append((device.now(), self._blocks))
-            self._blocks = []
-            if len(self._waiting) > 1:
-                self._hash(*self._waiting.pop(0))
-
-    def hash(self, block: int) -> None:
-        """Takes the digest of a block, of which all is in or on its way."""
-        if self._device is None:
-            self._hash_one(block)
-        else:
-            self._blocks.append(block)
-
-    def finish(self) -> None:
-        """Until all that was taken is there, and hashed."""
-        if self._device is not None:
-            waiting, blocks = self._waiting, self._blocks
-            self._waiting, self._blocks = [], []
-            for event, some in [*waiting, (self._device.now(), blocks)]:
-                self._hash(event, some)
-
-    def drain(self) -> None:
-        """Until nothing is on its way any more."""
-        if self._device is not None:
-            self._device.now().synchronize()
-
-    def _hash(self, event: Any, blocks: list[int]) -> None:
-        event.synchronize()
-        self._workers.each(blocks, self._hash_one)
-
-    def _hash_one(self, block: int) -> None:
-        start, end = block_range(block, len(self._data))
-        self._digests[block] = digest(self._data.data[start:end])
 
 
 def _check(name: str, entry: Entry, tensor: Any, shard: Shard | None) -> None:

@@ -113,10 +113,9 @@ class Follower(threading.Thread):
                         self.lost += 1
                         above = [node.address for node in self.line[1:]]
                         candidates = [*above, str(self._first), *candidates]
-        except RltraceError as error:
-            self.ended_by = error
         except Exception as error:  # it must not go unnoticed that nothing is followed any more
-            self.ended_by = RltraceError(f"following {self.line[0].address} failed: {error!r}")
+            failed = RltraceError(f"following {self.line[0].address} failed: {error!r}")
+            self.ended_by = error if isinstance(error, RltraceError) else failed
         finally:
             self._landing.abandon()
 
@@ -147,7 +146,7 @@ class Follower(threading.Thread):
                         "after": None if done is None else str(done.manifest.version),
                         "layout": known.id if known else None,
                         "wait_s": HEARTBEAT_S,
-                        "changes": self._landing.wishes.changes,
+                        "changes": self._landing.changes,
                         "serves": self._me.address,
                         "tried": tried,
                     }

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from rltrace.hooks.span_api import span
 from rltrace.sync.arena import Arena, Lease, ReplacedError, SlotWrite
-from rltrace.sync.blocks import BLOCK_BYTES, Digests, block_count, is_wrong
+from rltrace.sync.blocks import BLOCK_BYTES, Digests, block_count, digest_at
 from rltrace.sync.following import checked
 from rltrace.sync.layout import Entry, Layout
 from rltrace.sync.locks import Closing
@@ -202,7 +202,7 @@ class Group(Closing):
         number, size = manifest.number, manifest.bytes
         with span("sync", "receive", "transfer", version=number, bytes=size) as receiving:
             for blocks in self._broadcast(slot.data):
-                wrong += [block for block in blocks if is_wrong(slot.data, block, digests)]
+                wrong += [n for n in blocks if digest_at(slot.data, n) != digests.item(n)]
             receiving.set(items=len(wrong))
         self._taken = None
         if wrong:

@@ -20,6 +20,7 @@ from weakref import finalize
 
 from rltrace.sync.arena import Arena
 from rltrace.sync.joined_files import JoinedFiles, sweep
+from rltrace.sync.locks import Lock
 from rltrace.sync.relay import Relay
 from rltrace.sync.wire import TOKEN, Address
 from rltrace.trace.errors import CANNOT_TELL, OK, RltraceError
@@ -168,7 +169,7 @@ def main(parent: str, changes: bool) -> int:
                 if trouble != told:
                     files.tell(told := trouble)
                 time.sleep(_LOOK_S)
-                if files.is_used():
+                if Lock.is_held(files.users):  # by some subscriber
                     used_at = time.monotonic()
             if relay.ended_by is not None:
                 raise relay.ended_by

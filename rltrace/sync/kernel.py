@@ -19,21 +19,32 @@ from pathlib import Path
 from typing import Any
 
 from rltrace.trace.outside import from_outside
+from rltrace.trace.texts import packaged_toml
 
 SWITCH = "RLTRACE_SYNC_KERNEL"
 _SOURCE = Path(__file__).with_name("kernel.c")
 _FLAGS = ("-O3", "-shared", "-fPIC")
 _PATIENCE_S = 60.0
-_TYPES: dict[str, Any] = {"p": ctypes.c_void_p, "n": ctypes.c_int64, "i": ctypes.c_int}
-_FUNCTIONS = {
-    "rltrace_find": (ctypes.c_int64, "ppnippppnp"),
-    "rltrace_apply_gaps": (ctypes.c_int64, "pnipnpnpn"),
-    "rltrace_apply_bits": (ctypes.c_int64, "pnipnpnpn"),
-    "rltrace_copy": (None, "ppn"),
-    "rltrace_copy_pieces": (None, "pppni"),
-    "rltrace_copy_hashed": (ctypes.c_uint64, "ppn"),
-}
-"""What each answers, and takes: pointers, counts and whole numbers."""
+
+
+class Handle(ctypes.Structure):
+    """Of CUDA memory: what other processes open it by."""
+
+    _fields_ = (("reserved", ctypes.c_ubyte * 64),)
+
+
+_TYPES: dict[str, Any] = {
+    "p": ctypes.c_void_p, "n": ctypes.c_int64, "i": ctypes.c_int, "s": ctypes.c_char_p,
+    "d": ctypes.c_uint64, "h": Handle,
+}  # fmt: skip
+
+
+def typed(library: ctypes.CDLL, name: str) -> ctypes.CDLL:
+    """The library, its functions typed: those that libraries.toml has of it."""
+    for function, (answer, given) in packaged_toml("sync/libraries.toml")[name].items():
+        found = getattr(library, function)
+        found.restype, found.argtypes = _TYPES.get(answer), [_TYPES[kind] for kind in given]
+    return library
 
 
 @cache
@@ -42,15 +53,11 @@ def compiled() -> ctypes.CDLL | None:
     if os.environ.get(SWITCH) == "off" or sys.byteorder != "little":
         return None
     try:
-        library = ctypes.CDLL(str(_built()))
+        return typed(ctypes.CDLL(str(_built())), "kernel")
     except (OSError, subprocess.SubprocessError) as error:
         if from_outside(error):
             raise
         return None
-    for name, (answer, given) in _FUNCTIONS.items():
-        function = getattr(library, name)
-        function.restype, function.argtypes = answer, [_TYPES[kind] for kind in given]
-    return library
 
 
 def _built() -> Path:

@@ -19,16 +19,6 @@ from rltrace.sync.version import Manifest
 _SLOT_PATIENCE_S = 0.5
 
 
-@dataclass(frozen=True)
-class Wishes:
-    """How a node follows: `keep` whole versions in its slots, so many `streams` at a time, and
-    `changes` of what it holds where the parent has them."""
-
-    keep: int = 2
-    streams: int = 2
-    changes: bool = True
-
-
 @dataclass
 class Arriving:
     """One version on its way."""
@@ -41,17 +31,19 @@ class Arriving:
 
 
 class Landing:
-    """The slots of this host that a node fills, one version at a time."""
+    """The slots of this host that a node fills, one version at a time: by so many `streams`, as
+    `changes` of what it holds where the parent has them. `keep` whole versions stay."""
 
-    def __init__(self, where: str, shelf: Shelf, token: bytes, wishes: Wishes) -> None:
+    def __init__(
+        self, where: str, shelf: Shelf, token: bytes, keep: int, streams: int, changes: bool
+    ) -> None:
         self.arena: Arena | None = None
         self.arriving: Arriving | None = None
         """What is on its way, from this parent or from one that was lost."""
         check_in_memory(where)
         self._where = where
-        self.shelf = shelf
-        self.token = token
-        self.wishes = wishes
+        self.shelf, self.token, self.changes = shelf, token, changes
+        self._keep, self._streams = keep, streams
 
     @property
     def layout(self) -> Layout | None:
@@ -79,10 +71,10 @@ class Landing:
         if base is None or base.manifest.version.run != manifest.version.run or not base.use():
             base = None
         known = None
-        if base is not None and self.wishes.changes:
+        if base is not None and self.changes:
             held.encode_against(base.manifest.version)
             known = (base.manifest.version, base.data)
-        fetch = Fetch(held, self.token, known, self.wishes.streams)
+        fetch = Fetch(held, self.token, known, self._streams)
         self.arriving = Arriving(held, base, slot, fetch, started_ns)
         self.shelf.add(held)
         return self.arriving
@@ -99,7 +91,7 @@ class Landing:
         arriving.held.stands = True
         if arriving.base is not None:
             arriving.base.unuse()
-        for old in self.shelf.whole()[: -self.wishes.keep]:
+        for old in self.shelf.whole()[: -self._keep]:
             self.shelf.remove(old)
 
     def abandon(self) -> None:
@@ -119,8 +111,7 @@ class Landing:
             self.shelf.remove(held)
         if self.arena is not None:
             self.arena.close()
-        slots = self.wishes.keep + 1
-        arena = Arena.create(self._where, layout, slots, is_relay=True)
+        arena = Arena.create(self._where, layout, self._keep + 1, is_relay=True)
         lease = arena.lease()
         if lease is not None and np.array_equal(digests_of(lease.data), lease.digests):
             self.shelf.add(Held.leased(lease, layout))

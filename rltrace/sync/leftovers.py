@@ -53,8 +53,8 @@ def leave(folder: Path) -> bool:
     return True
 
 
-def reclaim(root: Path, but: Path | None = None) -> list[Path]:
-    """Removes what dead processes have left among the policies of a folder, `but` one; returns what
-    it was."""
-    found = sorted(path.parent for path in root.glob(f"*/{PRESENT}"))
-    return [folder for folder in found if folder != but and leave(folder)]
+def reclaim(root: Path, but: Path | None = None) -> None:
+    """Removes what dead processes have left among the policies of a folder, `but` one."""
+    for folder in sorted(path.parent for path in root.glob(f"*/{PRESENT}")):
+        if folder != but:
+            leave(folder)

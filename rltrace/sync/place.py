@@ -94,21 +94,24 @@ def check_room(folder: Path, size_bytes: int) -> None:
         raise no_room(f"in {folder}", size_bytes, free, _ENLARGE)
 
 
-def reserve(path: Path, size_bytes: int) -> None:
-    """Makes a file of that size whose every byte has its memory already: what is too large fails
-    here, where a hole would end the process with SIGBUS in the middle of a copy.
+def reserve(path: Path, size_bytes: int, head: bytes) -> None:
+    """Makes a file of that size that begins with `head`, whole or not at all. Every byte of it has
+    its memory already: what is too large fails here, where a hole would end the process with SIGBUS
+    in the middle of a copy.
 
     Errors: `RltraceError` that says what is needed and what is free; then no file is left.
     """
     check_room(path.parent, size_bytes)
+    fresh = path.with_name(f"{path.name}.new")
+    fresh.unlink(missing_ok=True)
     try:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        try:
+        fd = os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with open(fd, "wb") as file:
             os.posix_fallocate(fd, 0, size_bytes)
-        finally:
-            os.close(fd)
+            file.write(head)
+        fresh.replace(path)
     except OSError as error:
-        path.unlink(missing_ok=True)
+        fresh.unlink(missing_ok=True)
         where = f"in {path.parent} ({error.strerror})"
         raise no_room(where, size_bytes, _free_bytes(path.parent), _ENLARGE) from error
 

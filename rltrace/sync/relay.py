@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from time import monotonic, sleep
 
 from rltrace.sync.following import Follower, Received, why_not
-from rltrace.sync.landing import Landing, Wishes
+from rltrace.sync.landing import Landing
 from rltrace.sync.locks import Closing
 from rltrace.sync.place import folder_of
 from rltrace.sync.serving import Node, Server
@@ -110,7 +110,7 @@ class Relay(Closing):
             line=lambda: nearest[0].line if nearest else (),
             behind=lambda: nearest[0].behind() if nearest else Behind(),
         )
-        landing = Landing(where, shelf, secret, Wishes(keep, streams, changes))
+        landing = Landing(where, shelf, secret, keep, streams, changes)
         work = Follower(address, landing, Node(server.id, str(server.address)), on_received)
         nearest.append(work)
         return Relay(shelf, server, work)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 import secrets
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from threading import Lock
 
@@ -13,6 +14,7 @@ from torch import Tensor
 
 from rltrace.sync.interface import Manifest
 from rltrace.sync.joining import place_of
+from rltrace.sync.locks import or_else
 from rltrace.sync.relay import Relay
 from rltrace.sync.shared_memory import SharedMemoryPublisher, SharedMemorySubscriber
 from rltrace.sync.subscriber import Subscriber
@@ -80,12 +82,8 @@ class RelayedSubscriber:
                 arriving = Subscriber.connect(
                     served.address, threads=1, token=served.token, changes=self._changes
                 )
-            try:
+            with nullcontext() if arriving is before else or_else(arriving.close):
                 _wait(arriving, served)
-            except BaseException:
-                if arriving is not before:
-                    arriving.close()
-                raise
             self._newest = manifest.version
             if arriving is not before:
                 with self._switching:

@@ -9,6 +9,7 @@ import json
 import mmap
 import os
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,11 +51,7 @@ class FileSlots:
 
         Errors: `RltraceError` where there is too little memory.
         """
-        fresh = path.with_name(f"{path.name}.new")
-        fresh.unlink(missing_ok=True)
-        reserve(fresh, _slot_bytes(layout))
-        _write_header(fresh, layout)
-        fresh.rename(path)
+        reserve(path, _slot_bytes(layout), layout.header)
 
     def map(self, path: Path, layout: Layout, writable: bool) -> Any:
         """The data of a slot, in place. It is mapped whole at once, so that no copy stops at a page
@@ -76,7 +73,8 @@ class FileSlots:
     def mend(self, path: Path, layout: Layout) -> None:
         """Writes the header anew where something has changed it. Errors: `OSError`."""
         if not self.stands(path, layout):
-            _write_header(path, layout)
+            with open(path, "r+b") as file:
+                file.write(layout.header)
 
     def stands(self, path: Path, layout: Layout) -> bool:
         """Whether a slot's file begins as it was made, so that who reads it finds its tensors."""
@@ -171,13 +169,13 @@ class DeviceSlots(FileSlots):
             raise RltraceError(f"{said} next one has them again", CANNOT_TELL) from error
 
 
+@dataclass
 class _Mine:
     """Cuda memory that this process has made, and its handle's file."""
 
-    def __init__(self, memory: DeviceMemory, fd: int) -> None:
-        self.memory = memory
-        self._fd = fd
-        self._pid = os.getpid()
+    memory: DeviceMemory
+    _fd: int
+    _pid: int = field(default_factory=os.getpid)
 
     def free(self) -> bool:
         """Frees it unless another has it open; whether it did."""
@@ -212,11 +210,6 @@ def slot_path(folder: Path, generation: int, slot: int) -> Path:
 
 def _slot_bytes(layout: Layout) -> int:
     return len(layout.header) + layout.bytes
-
-
-def _write_header(path: Path, layout: Layout) -> None:
-    with open(path, "r+b") as file:
-        file.write(layout.header)
 
 
 def _opened(path: Path, flags: int) -> int:

@@ -52,10 +52,9 @@ class Source(threading.Thread):
                 self._trouble = self._look()
                 if self._trouble:
                     self._ended.wait(_AGAIN_S)
-        except RltraceError as error:
-            self.ended_by = error
         except Exception as error:  # it must not go unnoticed that nothing is served any more
-            self.ended_by = RltraceError(f"serving {self._where} failed: {error!r}")
+            failed = RltraceError(f"serving {self._where} failed: {error!r}")
+            self.ended_by = error if isinstance(error, RltraceError) else failed
 
     def behind(self) -> Behind:
         """How far what is served is behind the learner."""

@@ -23,14 +23,12 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-DEVICE_SWITCH = "RLTRACE_SYNC_DEVICE"
-
 _MOST_WORK = 1_000_000
 
 
 def stand_in() -> str:
     """The module that stands for the device, for tests: tensors of the host count as its."""
-    return os.environ.get(DEVICE_SWITCH, "")
+    return os.environ.get("RLTRACE_SYNC_DEVICE", "")
 
 
 def is_torch(tensor: Any) -> bool:
@@ -126,9 +124,7 @@ def overlaps_itself(tensor: Any) -> bool:
     strides = tensor.stride() if is_torch(tensor) else tensor.strides
     unit = 1 if is_torch(tensor) else tensor.itemsize
     end = 0  # of what the dimensions so far reach
-    for stride, size in sorted(
-        (abs(stride), size) for stride, size in zip(strides, tensor.shape, strict=True)
-    ):
+    for stride, size in sorted(zip(map(abs, strides), tensor.shape, strict=True)):
         if size == 0:
             return False
         if size > 1 and stride < end + unit:

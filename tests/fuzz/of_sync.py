@@ -34,7 +34,6 @@ from rltrace.testing.inside.sync import (
     Server,
     Shelf,
     Version,
-    Wishes,
     checked,
     digests_of,
     frames,
@@ -188,7 +187,7 @@ def _check(held: Held) -> None:
 @cache
 def _follower() -> Follower:
     me = Node("me", "tcp://127.0.0.1:7/policy")
-    landing = Landing("shm://none", Shelf(), _TOKEN, Wishes())
+    landing = Landing("shm://none", Shelf(), _TOKEN, 2, 2, True)
     return Follower(_PARENT, landing, me, lambda received: None)
 
 

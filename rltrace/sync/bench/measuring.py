@@ -3,6 +3,7 @@ own moment."""
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import secrets
@@ -108,16 +109,14 @@ def measure(
             while todo := [(way, row) for way, row in found if not row.missing]:
                 at = todo[0]
                 try:
-                    for at in todo:
-                        if at[0].name not in entered:
-                            sessions.enter_context(at[0].session(model, short))
-                            entered.add(at[0].name)
-                    at = todo[0]
                     with ExitStack() as opened:
                         sides = _Sides(model, count, folder, memory, wanted, opened)
                         for at in todo:
                             name, is_first = at[0].name, at is todo[0]
                             tell(f"N = {count}: {name} makes ready", is_first)
+                            if name not in entered:
+                                sessions.enter_context(at[0].session(model, short))
+                                entered.add(name)
                             sides.open(at[0])
                         for at in _turns(todo, rounds, count, tell):
                             at[1].rounds.append(sides.round(at[0]))
@@ -167,8 +166,7 @@ class _Sides:
         torch.set_num_threads(self._threads)
         self._each = max(1, self._threads // count)
         self._crowd = opened.enter_context(closing(Crowd(model, count, self._each)))
-        self._sides: dict[str, tuple[Setting, Sender, Crowd]] = {}
-        self._numbers: dict[str, int] = {}
+        self._sides: dict[str, tuple[Setting, Sender, Crowd, Iterator[int]]] = {}
 
     def open(self, way: Way) -> None:
         """Makes both sides of a way ready."""
@@ -181,12 +179,12 @@ class _Sides:
         receivers.begin(way, setting)
         sender = self._opened.enter_context(closing(way.sender(setting)))
         receivers.wait_until_ready()
-        self._sides[way.name], self._numbers[way.name] = (setting, sender, receivers), 0
+        self._sides[way.name] = setting, sender, receivers, itertools.count(1)
 
     def round(self, way: Way) -> Round:
         """One version."""
-        setting, sender, receivers = self._sides[way.name]
-        self._numbers[way.name] = number = self._numbers[way.name] + 1
+        setting, sender, receivers, numbers = self._sides[way.name]
+        number = next(numbers)
         weights, wanted = self._wanted[receivers.turn()]
         one_s, two_s = self._memory.one_thread_s(), self._memory.two_threads_s()
         if way.told_first:

@@ -35,15 +35,16 @@ class Setting:
     threads: int
 
 
+@dataclass(frozen=True)
 class Sender:
     """The learner's side."""
 
-    def send(self, number: int, weights: Weights) -> Any:
-        """Makes the weights version `number`, which counts from 1. They may change as soon as this
-        returns. What it returns is told to the receivers, where they are told after."""
+    send: Callable[[int, Weights], Any]
+    """Makes the weights version number n, which counts from 1. They may change as soon as this
+    returns. What it returns is told to the receivers, where they are told after."""
 
-    def close(self) -> None:
-        """Frees everything."""
+    close: Callable[[], None] = lambda: None
+    """Frees everything."""
 
 
 class Way:

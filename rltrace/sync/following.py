@@ -212,7 +212,7 @@ class Follower(threading.Thread):
     def _bring(self, parent: Address, answer: dict[str, Any], table: bytes) -> None:
         manifest, layout, digests = checked(answer, table, self._landing.layout)
         arriving = self._landing.arriving
-        if arriving is None or arriving.held.manifest != manifest:
+        if arriving is None or arriving.fetch.held.manifest != manifest:
             self._landing.abandon()
             arriving = self._landing.begin(manifest, layout, digests)
             if arriving is None:

@@ -23,7 +23,6 @@ _SLOT_PATIENCE_S = 0.5
 class Arriving:
     """One version on its way."""
 
-    held: Held
     base: Held | None  # in use
     slot: SlotWrite
     fetch: Fetch
@@ -75,7 +74,7 @@ class Landing:
             held.encode_against(base.manifest.version)
             known = (base.manifest.version, base.data)
         fetch = Fetch(held, self.token, known, self._streams)
-        self.arriving = Arriving(held, base, slot, fetch, started_ns)
+        self.arriving = Arriving(base, slot, fetch, started_ns)
         self.shelf.add(held)
         return self.arriving
 
@@ -83,12 +82,12 @@ class Landing:
         """Makes it the latest on this host, and lets go of what is older than is to be kept."""
         assert self.arena is not None
         self.arriving = None
-        manifest = arriving.held.manifest
+        manifest = arriving.fetch.held.manifest
         arriving.slot.commit(manifest.step, manifest.version)
         lease = self.arena.lease(manifest.version)
         if lease is not None:
-            arriving.held.let_go = lease.release
-        arriving.held.stands = True
+            arriving.fetch.held.let_go = lease.release
+        arriving.fetch.held.stands = True
         if arriving.base is not None:
             arriving.base.unuse()
         for old in self.shelf.whole()[: -self._keep]:
@@ -100,8 +99,8 @@ class Landing:
         if arriving is None:
             return
         arriving.fetch.abort()
-        arriving.held.give_up()
-        self.shelf.remove(arriving.held)
+        arriving.fetch.held.give_up()
+        self.shelf.remove(arriving.fetch.held)
         if arriving.base is not None:
             arriving.base.unuse()
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from numbers import Integral
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rltrace.hooks.span_api import span
-from rltrace.sync.applying import Applier, Plan
+from rltrace.sync.applying import Applier
 from rltrace.sync.arena import SILENCE_S, Arena, Lease, ReplacedError
 from rltrace.sync.blocks import Digests
 from rltrace.sync.copying import Workers
@@ -33,7 +34,7 @@ _log = logging.getLogger("rltrace.sync")
 
 _POLL_S = 0.0005
 _AGAIN_S = 1.0
-_PlanOf = Callable[[Applier], Plan]  # anew each time: a tensor may have got other memory
+_Wanted = tuple[Any, bool, bool]  # of `Applier.plan`, anew each time: memory may be another one
 
 
 class PoisonedError(RltraceError):
@@ -131,9 +132,7 @@ class Subscriber(Closing):
             raise WrongUsage(f"at_least takes a version or a counter, not {at_least!r:.80}")
         deadline = time.monotonic() + timeout_s
         latest = self._reached(at_least, newer)
-        if latest is not None:
-            return latest
-        with span("wait", "a version to be published"):
+        with nullcontext() if latest is not None else span("wait", "a version to be published"):
             while latest is None:
                 if time.monotonic() >= deadline:
                     wanted = "a newer version" if newer else "a first version"
@@ -180,7 +179,7 @@ class Subscriber(Closing):
         with span("sync", "pull") as whole, self._lease(None) as lease:
             whole.set(version=lease.manifest.number, bytes=self.layout.bytes)
             digests = digests_to_check(self._arena, lease, verify)
-            self._apply(lease, digests, lambda to: to.plan(weights, partial, cast))
+            self._apply(lease, digests, (weights, partial, cast))
         moved("sink", lease.manifest, started_ns, monotonic_ns() - started_ns, self._transport)
         return lease.manifest.version
 
@@ -205,7 +204,7 @@ class Subscriber(Closing):
             with or_else(lease.release):
                 plan = self._applier.plan(weights, partial, cast)
                 self._applier.check_equal(lease.data, plan)
-        self._staged = _Staged(lease, lambda to: to.plan(weights, partial, cast), started_ns)
+        self._staged = _Staged(lease, (weights, partial, cast), started_ns)
         return lease.manifest
 
     def commit(self) -> Manifest:
@@ -218,7 +217,7 @@ class Subscriber(Closing):
         if staged is None:
             raise WrongUsage("nothing is staged to be committed")
         began_ns = monotonic_ns()
-        self._apply(staged.lease, None, staged.plan_of)
+        self._apply(staged.lease, None, staged.wanted)
         self.abort()
         manifest, stall_ns = staged.lease.manifest, monotonic_ns() - began_ns
         moved("sink", manifest, staged.started_ns, stall_ns, self._transport)
@@ -238,9 +237,9 @@ class Subscriber(Closing):
         if self._joined is not None:
             self._joined.close()
 
-    def _apply(self, lease: Lease, digests: Digests | None, plan_of: _PlanOf) -> None:
+    def _apply(self, lease: Lease, digests: Digests | None, wanted: _Wanted) -> None:
         with span("sync", "load", "load", version=lease.manifest.number, bytes=self.layout.bytes):
-            plan = plan_of(self._applier)
+            plan = self._applier.plan(*wanted)
             self._applier.check_equal(lease.data, plan)
             was_poisoned, self.poisoned = self.poisoned, True
             try:
@@ -249,7 +248,7 @@ class Subscriber(Closing):
                 if from_outside(error):
                     raise
                 try:  # the version is still there, on this host
-                    again = plan_of(self._applier)
+                    again = self._applier.plan(*wanted)
                     wrong = self._applier.apply(lease.data, digests, again, lease.file)
                 except Exception as twice:
                     if from_outside(twice):
@@ -259,7 +258,7 @@ class Subscriber(Closing):
                         " must not be used before a version is applied whole"
                     ) from twice
             if wrong:
-                self.poisoned = was_poisoned or not self._put_back(plan_of)
+                self.poisoned = was_poisoned or not self._put_back(wanted)
                 then = "; this model must not be used before a version is applied whole"
                 if not self.poisoned and self.applied is not None:
                     then = f"; version {self.applied.version} was put back"
@@ -271,13 +270,13 @@ class Subscriber(Closing):
             _log.warning("%s", behind.error(self.where))
         self._told_behind = behind.seconds > SILENCE_S
 
-    def _put_back(self, plan_of: _PlanOf) -> bool:
+    def _put_back(self, wanted: _Wanted) -> bool:
         """Applies again what was applied before; whether it could."""
         lease = self._arena.lease(self.applied.version) if self.applied is not None else None
         if lease is None:
             return False
         with lease:
-            plan = plan_of(self._applier)
+            plan = self._applier.plan(*wanted)
             digests = digests_to_check(self._arena, lease, None)
             return not self._applier.apply(lease.data, digests, plan, lease.file)
 
@@ -327,5 +326,5 @@ class Subscriber(Closing):
 @dataclass
 class _Staged:
     lease: Lease
-    plan_of: _PlanOf
+    wanted: _Wanted
     started_ns: int

@@ -11,7 +11,7 @@ import ctypes
 import itertools
 import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 
 import numpy as np
 from numpy.typing import NDArray
@@ -143,8 +143,7 @@ class Workers:
         try:
             take()
         finally:
-            for helper in pending:
-                helper.exception()
+            wait(pending)
         for helper in pending:
             helper.result()
 

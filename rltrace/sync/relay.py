@@ -72,10 +72,9 @@ class Relay(Closing):
         """
         shelf = Shelf()
         source = Source(where, shelf, lambda: server.wants_changes)
-        server = Server(
-            *(shelf, folder_of(where).name, host, port, token_of(host, token), fanout, gbps),
-            behind=source.behind,
-        )
+        policy, secret = folder_of(where).name, token_of(host, token)
+        server = Server(shelf, policy, host, port, secret, fanout, gbps)
+        server.behind = source.behind
         return Relay(shelf, server, source)
 
     @staticmethod
@@ -102,17 +101,11 @@ class Relay(Closing):
         waited for; what else goes wrong later is told by `wait`.
         """
         address = Address.parse(parent)
-        secret = token_of(address.host, token)
-        shelf = Shelf()
-        nearest: list[Follower] = []
-        server = Server(
-            *(shelf, address.policy, host, port, token_of(host, token), fanout, gbps),
-            line=lambda: nearest[0].line if nearest else (),
-            behind=lambda: nearest[0].behind() if nearest else Behind(),
-        )
-        landing = Landing(where, shelf, secret, keep, streams, changes)
+        shelf, secret = Shelf(), token_of(host, token)
+        landing = Landing(where, shelf, token_of(address.host, token), keep, streams, changes)
+        server = Server(shelf, address.policy, host, port, secret, fanout, gbps)
         work = Follower(address, landing, Node(server.id, str(server.address)), on_received)
-        nearest.append(work)
+        server.line, server.behind = lambda: work.line, work.behind
         return Relay(shelf, server, work)
 
     @property

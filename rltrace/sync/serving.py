@@ -40,8 +40,7 @@ class Node:
 class Server:
     """Serves one policy from a shelf. `fanout` is how many children it takes before it sends
     further ones to those (0: any number); `gbps` how many 10⁹ bits a second it sends at most, all
-    children together (0: no limit). `line` is asked for the nodes above this one, nearest first,
-    which children go to when this one is gone; `behind` for how far this one is behind."""
+    children together (0: no limit)."""
 
     def __init__(
         self,
@@ -52,14 +51,15 @@ class Server:
         token: bytes,
         fanout: int = 0,
         gbps: float = 0.0,
-        line: Callable[[], Sequence[Node]] = tuple,
-        behind: Callable[[], Behind] = Behind,
     ) -> None:
         self._shelf = shelf
         self._token = token
         self._fanout = fanout
         self._pace = Pace(gbps)
-        self._line, self._behind = line, behind
+        self.line: Callable[[], Sequence[Node]] = tuple
+        """Asked for the nodes above this one, nearest first: where children go when it is gone."""
+        self.behind: Callable[[], Behind] = Behind
+        """Asked for how far this one is behind."""
         self._children: dict[Connection, str] = {}
         self._connections: set[Connection] = set()
         self._lock = threading.Lock()
@@ -158,8 +158,8 @@ class Server:
         after = None if message["after"] is None else Version.parse(str(message["after"]))
         wait_s = min(_MOST_WAIT_S, float(message["wait_s"]))  # in this order NaN is no long wait
         held = self._shelf.newer(after, wait_s, connection)
-        line = [{"id": node.id, "address": node.address} for node in self._line()]
-        behind = self._behind()
+        line = [{"id": node.id, "address": node.address} for node in self.line()]
+        behind = self.behind()
         newest = held if held is not None else self._shelf.newer(None, 0)
         answer: dict[str, Any] = {
             "id": self.id,

@@ -49,10 +49,7 @@ def address_of(tensor: Any, code: str) -> int:
     they do not (another type, another device, gaps or another order)."""
     if is_torch(tensor):
         same = str(tensor.dtype) == f"torch.{torch_name(code)}"
-        if same and tensor.device.type == "cpu" and tensor.is_contiguous():
-            lazy = tensor.is_neg() or tensor.is_conj()  # its memory holds something else
-            return 0 if lazy else int(tensor.data_ptr())
-        return 0
+        return _start_of(tensor) if same and tensor.device.type == "cpu" else 0
     if tensor.dtype.isnative and _fits(tensor.dtype, code) and tensor.flags.c_contiguous:
         return int(tensor.__array_interface__["data"][0])
     return 0
@@ -139,10 +136,7 @@ def far_address_of(tensor: Any) -> int:
     torch = sys.modules.get("torch")
     if torch is None or type(tensor) not in (torch.Tensor, torch.nn.Parameter):
         return 0
-    if not (tensor.is_cuda or (stand_in() and tensor.is_cpu)):
-        return 0
-    plain = tensor.is_contiguous() and not (tensor.is_neg() or tensor.is_conj())
-    return int(tensor.data_ptr()) if plain else 0
+    return _start_of(tensor) if tensor.is_cuda or (stand_in() and tensor.is_cpu) else 0
 
 
 def numpy_view(data: NDArray[np.uint8], entry: Entry) -> NDArray[Any]:
@@ -262,6 +256,13 @@ def part_of(entry: Entry, wanted: Shard | None, shape: tuple[int, ...]) -> tuple
             return None
         part.append(slice(begin - at, begin - at + length))
     return tuple(part)
+
+
+def _start_of(tensor: Any) -> int:
+    """The address of a tensor of torch's; 0 where its memory has gaps, another order, or something
+    else in it than its elements."""
+    plain = tensor.is_contiguous() and not (tensor.is_neg() or tensor.is_conj())
+    return int(tensor.data_ptr()) if plain else 0
 
 
 def _fits(dtype: np.dtype[Any], code: str) -> bool:

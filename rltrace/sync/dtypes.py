@@ -59,4 +59,5 @@ def torch_name(code: str) -> str:
 
 def numpy_dtype(code: str) -> np.dtype[Any]:
     """The type itself where NumPy has it, else unsigned integers of the same width."""
-    return np.dtype(_TYPES[_NAMES[code]].get("seen_as", _NAMES[code]))
+    name: str = _TYPES[_NAMES[code]].get("seen_as", _NAMES[code])
+    return np.dtype(name)

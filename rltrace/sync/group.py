@@ -180,9 +180,9 @@ class Group(Closing):
             self._talk.say(f"/{self.rank}", {"error": str(error)})
             self._all_can(manifest)
             raise
-        latest = slot.arena.latest()
-        has = latest is not None and latest >= manifest.version
         try:
+            latest = slot.arena.latest()
+            has = latest is not None and latest >= manifest.version
             self._talk.say(f"/{self.rank}", {"says": _HAS if has else _TAKES})
             if not self._all_can(manifest):
                 return manifest.version

@@ -48,7 +48,7 @@ class Lock:
                     lock.release()
                     return None
                 time.sleep(_POLL_S)
-            if lock._is_of(path):
+            if lock.is_of(path):
                 return lock
         lock.release()
         return None
@@ -67,6 +67,13 @@ class Lock:
             os.close(fd)
         return bool(found[0] != fcntl.F_UNLCK)
 
+    def is_of(self, path: Path) -> bool:
+        """Whether it is of the file that has that name now."""
+        try:
+            return os.path.samestat(os.fstat(self.fd), os.stat(path))
+        except FileNotFoundError:
+            return False
+
     def release(self) -> None:
         """Frees the lock; once is enough."""
         if self.fd >= 0:
@@ -79,12 +86,6 @@ class Lock:
 
     def __exit__(self, *_: object) -> None:
         self.release()
-
-    def _is_of(self, path: Path) -> bool:
-        try:
-            return os.path.samestat(os.fstat(self.fd), os.stat(path))
-        except FileNotFoundError:
-            return False
 
 
 def hold(path: Path, make: Callable[[], None]) -> Lock:

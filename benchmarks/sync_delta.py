@@ -36,14 +36,16 @@ from benchmarks.measuring import Check, Result, spread
 from rltrace.testing.inside.sync import (
     BLOCK_BYTES,
     Bytes,
-    Delta,
+    Decoder,
+    Encoded,
+    Encoder,
     Encoding,
-    apply,
     block_count,
+    block_range,
+    blocks_digest,
     changes,
     compiled,
     digests_of,
-    encode,
 )
 
 WIDTH, DEPTH, HEADS, CONTEXT = 256, 6, 4, 128
@@ -169,6 +171,30 @@ def bound_bytes(old: Bytes, new: Bytes) -> tuple[float, float]:
     return (len(before) * place - len(steps) * float(odds @ np.log2(odds))) / 8, share
 
 
+def encode(old: Bytes, new: Bytes, width: int = 2) -> list[Encoded]:
+    """A version as changes of another one of the same length, block by block."""
+    encoder = Encoder()
+    parts = (slice(*block_range(block, len(new))) for block in range(block_count(len(new))))
+    return [encoder.encode(old[part], new[part], width) for part in parts]
+
+
+def wire_bytes(delta: list[Encoded], new: Bytes) -> int:
+    """Of all payloads, those of dense blocks included."""
+    whole = [end - start for start, end in (block_range(n, len(new)) for n in range(len(delta)))]
+    return sum(n if e.is_dense else len(e.payload) for e, n in zip(delta, whole, strict=True))
+
+
+def apply(delta: list[Encoded], old: Bytes, out: Bytes, table: Any, new: Bytes) -> int:
+    """Makes `out` the newer version, dense blocks from `new`; returns how many are wrong then."""
+    decoder, wrong = Decoder(), 0
+    for block, each in enumerate(delta):
+        part = slice(*block_range(block, len(out)))
+        payload = new[part] if each.is_dense else np.frombuffer(each.payload, np.uint8)
+        decoder.decode(each.encoding, payload, old[part], out[part])
+        wrong += blocks_digest(out[part]) != table[block]
+    return wrong
+
+
 @dataclass
 class Steps:
     """What a run of steps came to; shares are of dense bytes."""
@@ -185,16 +211,16 @@ def run_of_steps(model: Model, text: Tensor, loss: str, lr: float, steps: int) -
     optimizer = torch.optim.AdamW(model.parameters(), lr, weight_decay=0.0)
     found, held = Steps(), cast(model)
     out = np.empty_like(held)
-    widths = [2] * block_count(len(held))
     for _ in range(steps):
         _step(model, optimizer, LOSSES[loss](model, text))
         new = cast(model)
-        delta = encode(held, new, widths)
-        apply(delta, held, out, digests_of(new), dense=new)
+        delta = encode(held, new)
+        size = wire_bytes(delta, new)
+        apply(delta, held, out, digests_of(new), new)
         found.wrong += not np.array_equal(out, new)
         bound, share = bound_bytes(held, new)
-        found.wire.append(delta.wire_bytes / len(new))
-        found.over_bound.append(delta.wire_bytes / bound if bound else math.nan)
+        found.wire.append(size / len(new))
+        found.over_bound.append(size / bound if bound else math.nan)
         found.changed.append(share)
         held, out = out, held
     return found
@@ -224,23 +250,22 @@ def kernel(name: str) -> Iterator[None]:
 
 def rates(old: Bytes, new: Bytes) -> dict[str, list[float]]:
     """GB of weights a second of one thread's CPU time: encoding, and applying with its hash."""
-    widths = [2] * block_count(len(old))
     digests, out = digests_of(new), np.ones_like(new)
     taken: dict[str, list[float]] = {"encode": [], "apply and verify": []}
     for _ in range(ROUNDS):
         began = time.thread_time()
-        delta: Delta = encode(old, new, widths)
+        delta = encode(old, new)
         taken["encode"].append(len(new) / (time.thread_time() - began) / 1e9)
         began = time.thread_time()
-        apply(delta, old, out, digests, dense=new)
+        apply(delta, old, out, digests, new)
         taken["apply and verify"].append(len(new) / (time.thread_time() - began) / 1e9)
     return taken
 
 
 def forms(old: Bytes, new: Bytes) -> str:
     """Which encodings a version's blocks took."""
-    delta = encode(old, new, [2] * block_count(len(old)))
-    counts = {e: sum(b.encoding == e for b in delta.blocks) for e in Encoding}
+    delta = encode(old, new)
+    counts = {e: sum(b.encoding == e for b in delta) for e in Encoding}
     return ", ".join(f"{count} {e.name.lower()}" for e, count in counts.items() if count)
 
 
@@ -290,7 +315,7 @@ def measure(steps: int, megabytes: int, pretraining: int) -> Result:
                         result.checks.append(Check("5 GB/s over encoding's best", limit, 1, ""))
         result.notes[f"{100 * share:g} % changed"] = f"{forms(old, new)} blocks"
     noise = np.random.default_rng(1).integers(0, 256, (2, 16 * BLOCK_BYTES), np.uint8)
-    dense: Any = encode(noise[0], noise[1], [2] * 16).wire_bytes / noise[0].size
+    dense = wire_bytes(encode(noise[0], noise[1]), noise[1]) / noise[0].size
     result.checks.append(Check("bytes where nothing is alike", 100 * dense, 101, "%"))
     return result
 

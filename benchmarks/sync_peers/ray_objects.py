@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import time
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,7 +16,6 @@ from benchmarks.sync_peers.way import (
     OTHER_BITS,
     Crowd,
     Model,
-    Receivers,
     Sender,
     Setting,
     Way,
@@ -26,7 +24,7 @@ from benchmarks.sync_peers.way import (
 )
 
 if TYPE_CHECKING:
-    from rltrace.sync.flat import Entry
+    from rltrace.sync.layout import Layout
 
 _VERSIONS = 5
 """As many as the store has room for: one that is let go of is not gone at once."""
@@ -81,11 +79,11 @@ class ObjectStore(Way):
         finally:
             ray.shutdown()
 
-    def receivers(self, setting: Setting, crowd: Crowd) -> Receivers:
+    def receivers(self, setting: Setting, crowd: Crowd) -> Crowd:
         return _Actors(setting, self.flat)
 
     def sender(self, setting: Setting) -> Sender:
-        return _Putting(self.flat)
+        return Sender(_Putting(self.flat).send)
 
 
 class Receiver:
@@ -94,11 +92,11 @@ class Receiver:
     def __init__(self, setting: Setting, flat: bool) -> None:
         import torch
 
-        from rltrace.sync.flat import layout_of
+        from rltrace.sync import layout_of
 
         torch.set_num_threads(setting.threads)
         self.weights = setting.model.made(OTHER_BITS)
-        self.layout = layout_of(self.weights) if flat else ()
+        self.layout = layout_of(self.weights) if flat else None
 
     def receive(self, told: list[Any]) -> float:
         """Brings the version of a reference into the tensors; returns when it was there."""
@@ -114,7 +112,7 @@ class Receiver:
         return digest(self.weights)
 
 
-class _Actors:
+class _Actors(Crowd):
     def __init__(self, setting: Setting, flat: bool) -> None:
         import ray
 
@@ -123,17 +121,13 @@ class _Actors:
         self._asked: list[Any] = []
         self._turn = 0
 
-    def begin(self) -> None:
+    def begin(self, way: Way, setting: Setting) -> None:
         pass
 
     def wait_until_ready(self) -> None:
         self.digests()
 
-    def turn(self) -> int:
-        self._turn = 1 - self._turn
-        return self._turn
-
-    def tell(self, what: Any) -> None:
+    def tell(self, setting: Setting, what: Any) -> None:
         # In a list, so that each gets the reference itself.
         self._asked = [actor.receive.remote([what]) for actor in self._actors]
 
@@ -155,7 +149,7 @@ class _Actors:
             ray.kill(actor)
 
 
-class _Putting(Sender):
+class _Putting:
     def __init__(self, flat: bool) -> None:
         self._flat = flat
         self._packed: Any = None
@@ -167,7 +161,8 @@ class _Putting(Sender):
         if not self._flat:
             return ray.put(weights)
         if self._packed is None:
-            from rltrace.sync.flat import layout_of, pack
+            from rltrace.sync import layout_of
+            from rltrace.sync.flat import pack
 
             layout = layout_of(weights)
             self._packed = pack(weights, layout)
@@ -177,14 +172,8 @@ class _Putting(Sender):
         return ray.put(self._packed)
 
 
-def _parts(packed: Any, layout: tuple[Entry, ...]) -> Weights:
-    """The array's tensors, in place."""
-    import torch
+def _parts(packed: Any, layout: Layout) -> Weights:
+    """The array's tensors, in place; the store's memory is read-only, and is only read."""
+    from rltrace.sync.tensors import torch_view
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the store's memory is read-only, and is only read
-        flat = torch.from_numpy(packed)
-    return {
-        e.name: flat[e.offset : e.offset + e.bytes].view(getattr(torch, e.dtype)).view(e.shape)
-        for e in layout
-    }
+    return {entry.name: torch_view(packed, entry) for entry in layout.entries}

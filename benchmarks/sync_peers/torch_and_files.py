@@ -35,7 +35,7 @@ class GlooPerTensor(Way):
         return size_bytes * receivers
 
     def sender(self, setting: Setting) -> Sender:
-        return _Broadcast(_joined(setting, 0))
+        return Sender(_Broadcast(_joined(setting, 0)).send)
 
     def receiver(self, setting: Setting, number: int, weights: Weights) -> Receive:
         group = _Broadcast(_joined(setting, number + 1))
@@ -53,7 +53,7 @@ class GlooFlat(GlooPerTensor):
         return 1 + receivers
 
     def sender(self, setting: Setting) -> Sender:
-        return _FlatBroadcast(_joined(setting, 0), is_source=True)
+        return Sender(_FlatBroadcast(_joined(setting, 0), is_source=True).send)
 
     def receiver(self, setting: Setting, number: int, weights: Weights) -> Receive:
         group = _FlatBroadcast(_joined(setting, number + 1), is_source=False)
@@ -81,7 +81,7 @@ class Saved(Way):
         return 2
 
     def sender(self, setting: Setting) -> Sender:
-        return _Files(Path(setting.folder), self._save())
+        return Sender(_Files(Path(setting.folder), self._save()).send)
 
     def receiver(self, setting: Setting, number: int, weights: Weights) -> Receive:
         import torch
@@ -109,7 +109,7 @@ class Saved(Way):
         return save_file
 
 
-class _Broadcast(Sender):
+class _Broadcast:
     def __init__(self, group: Any) -> None:
         self._group = group
 
@@ -120,7 +120,7 @@ class _Broadcast(Sender):
             self._group.broadcast(tensor.view(-1).view(torch.uint8), 0).wait()
 
 
-class _FlatBroadcast(Sender):
+class _FlatBroadcast:
     def __init__(self, group: Any, is_source: bool) -> None:
         self._group, self._is_source = group, is_source
         self._flat: Any = None
@@ -139,7 +139,7 @@ class _FlatBroadcast(Sender):
             torch._foreach_copy_(plain, list(places))
 
 
-class _Files(Sender):
+class _Files:
     def __init__(self, folder: Path, save: Callable[[Weights, Path], object]) -> None:
         self._folder = folder
         self._save = save

@@ -39,7 +39,13 @@ class VerlBuckets(Way):
         return 1
 
     def sender(self, setting: Setting) -> Sender:
-        return _Sending(_socket(setting))
+        def send(number: int, weights: Weights) -> None:
+            sending = _verl().BucketedWeightSender(
+                _socket(setting), bucket_size_mb=_BUCKET_MB, use_shm=True
+            )
+            asyncio.run(sending.async_send_weights(iter(weights.items())))
+
+        return Sender(send)
 
     def receiver(self, setting: Setting, number: int, weights: Weights) -> Receive:
         import torch
@@ -57,15 +63,6 @@ class VerlBuckets(Way):
             )
 
         return receive
-
-
-class _Sending(Sender):
-    def __init__(self, socket: str) -> None:
-        self._socket = socket
-
-    def send(self, number: int, weights: Weights) -> None:
-        sender = _verl().BucketedWeightSender(self._socket, bucket_size_mb=_BUCKET_MB, use_shm=True)
-        asyncio.run(sender.async_send_weights(iter(weights.items())))
 
 
 @cache

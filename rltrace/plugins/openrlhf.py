@@ -87,29 +87,26 @@ class _Sender:
 
     def send(self, trainer: Any) -> None:
         """Publishes the policy and has every engine take it. All ranks gather, the first sends."""
-        with Phases(moved.begun(trainer)) as phases:
-            self._send(trainer, phases)
-
-    def _send(self, trainer: Any, phases: Phases) -> None:
         torch, ray = self._module.torch, self._module.ray
-        phases.begin("sync", "set up")
-        first = torch.distributed.get_rank() == 0
-        reset = []
-        if first and getattr(trainer.strategy.args.vllm, "enable_prefix_caching", False):
-            reset = [engine.reset_prefix_cache.remote() for engine in trainer.vllm_engines]
-        torch.cuda.empty_cache()
-        if first:
-            if self._publisher is None:
-                self._open()
-            self._publish_and_call(trainer, phases)
-        else:
-            phases.begin("sync", "take part", "gather")
-            for _ in _gathered(self._module, trainer):
-                pass
-        phases.begin("wait", "the other ranks")
-        ray.get(reset)
-        torch.cuda.empty_cache()
-        self._module.torch_dist_barrier_and_cuda_sync()
+        with Phases(moved.begun(trainer)) as phases:
+            phases.begin("sync", "set up")
+            first = torch.distributed.get_rank() == 0
+            reset = []
+            if first and getattr(trainer.strategy.args.vllm, "enable_prefix_caching", False):
+                reset = [engine.reset_prefix_cache.remote() for engine in trainer.vllm_engines]
+            torch.cuda.empty_cache()
+            if first:
+                if self._publisher is None:
+                    self._open()
+                self._publish_and_call(trainer, phases)
+            else:
+                phases.begin("sync", "take part", "gather")
+                for _ in _gathered(self._module, trainer):
+                    pass
+            phases.begin("wait", "the other ranks")
+            ray.get(reset)
+            torch.cuda.empty_cache()
+            self._module.torch_dist_barrier_and_cuda_sync()
 
     def _open(self) -> None:
         from rltrace.plugins.streaming import StreamPublisher, fresh_place

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from rltrace.hooks.phases import Phases
-from rltrace.sync.layout import Layout, layout_of
+from rltrace.sync.layout import layout_of
 from rltrace.sync.leftovers import PRESENT, enter, leave
 from rltrace.sync.locks import Lock
 from rltrace.sync.place import folder_of, make_folder
@@ -58,7 +58,11 @@ class StreamPublisher:
                 phases.begin("sync", "hold the tensors", "gather")
                 tensors = [(name, tensor.detach().to("cpu", copy=True)) for name, tensor in tensors]
                 phases.begin("sync", "take the memory")
-                self._publisher = self._open(layout_of(tensors))
+                self._publisher = Publisher.open(
+                    layout_of(tensors), self.where, run=self.run, patience_s=PATIENCE_S
+                )
+            self._present.release()  # the publisher has a hold of its own
+            self._publisher.writes_rows = False  # the framework's adapter does
         version = self._publisher.publish(tensors, number)
         if version is None:
             said = f"no slot of {self.where} was free for {PATIENCE_S:g} s: a reader holds each"
@@ -75,9 +79,3 @@ class StreamPublisher:
             self._publisher.close()
         else:
             leave(folder_of(self.where))
-
-    def _open(self, layout: Layout) -> Publisher:
-        publisher = Publisher.open(layout, self.where, run=self.run, patience_s=PATIENCE_S)
-        self._present.release()  # the publisher has a hold of its own
-        publisher.writes_rows = False  # the framework's adapter does
-        return publisher

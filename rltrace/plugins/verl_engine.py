@@ -17,7 +17,7 @@ from rltrace.hooks import moved
 from rltrace.hooks.phases import Phases
 from rltrace.hooks.span_api import span
 from rltrace.plugins.streaming import StreamPublisher, fresh_place, is_seen
-from rltrace.sync.arena import Views
+from rltrace.sync.arena import Lease
 from rltrace.sync.recording import columns_of
 from rltrace.sync.subscriber import Subscriber
 from rltrace.sync.version import Version
@@ -51,7 +51,7 @@ class RltraceCheckpointEngine(CheckpointEngineWithCache):  # type: ignore[misc]
         self.timeout_s = timeout_s
         self._publisher = StreamPublisher(where or fresh_place("verl")) if is_master else None
         self._subscriber: Subscriber | None = None
-        self._taken: Views | None = None
+        self._taken: Lease | None = None
         self._where = self._run = ""
         self._after: Version | None = None
 
@@ -109,7 +109,7 @@ class RltraceCheckpointEngine(CheckpointEngineWithCache):  # type: ignore[misc]
             phases.begin("wait", "the trainer's weights")
             subscriber = await self._connected()
             version = await self._published(subscriber)
-            self._release()
+            self.finalize()
             self._taken = await asyncio.to_thread(subscriber.lease, version)
             handed = phases.begin("sync", "hand over", "load")
             manifest = self._taken.manifest
@@ -132,11 +132,13 @@ class RltraceCheckpointEngine(CheckpointEngineWithCache):  # type: ignore[misc]
 
     def finalize(self) -> None:
         """Every worker has its weights: the slot may be written again."""
-        self._release()
+        if self._taken is not None:
+            self._taken.release()
+            self._taken = None
 
     def close(self) -> None:
         """Lets go of the policy; a process that ends does so, too."""
-        self._release()
+        self.finalize()
         if self._publisher is not None:
             self._publisher.close()
         if self._subscriber is not None:
@@ -165,11 +167,6 @@ class RltraceCheckpointEngine(CheckpointEngineWithCache):  # type: ignore[misc]
                 said = f"the trainer's update did not come within {self.timeout_s:g} s"
                 raise RltraceError(f"{said}: {subscriber.error or 'none began'}", CANNOT_TELL)
             await asyncio.sleep(_POLL_S)
-
-    def _release(self) -> None:
-        if self._taken is not None:
-            self._taken.release()
-            self._taken = None
 
 
 def _on_device(tensor: Any) -> Any:

@@ -22,11 +22,10 @@ from vllm.distributed.weight_transfer.base import (
 
 from rltrace.hooks.phases import Phases
 from rltrace.hooks.span_api import span
-from rltrace.sync.arena import Views
-from rltrace.sync.blocks import block_count
+from rltrace.sync.arena import Lease
 from rltrace.sync.recording import moved
 from rltrace.sync.subscriber import Subscriber
-from rltrace.sync.version import NO_ROOT, Version
+from rltrace.sync.version import Version
 from rltrace.trace.errors import WrongUsage
 
 
@@ -54,7 +53,7 @@ class RltraceWeightTransferEngine(WeightTransferEngine):  # type: ignore[misc]
     update_info_cls = RltraceUpdateInfo
 
     _subscriber: Subscriber | None = None
-    _taken: Views | None = None
+    _taken: Lease | None = None
     _started_ns = -1
 
     def init_transfer_engine(self, init_info: RltraceInitInfo) -> None:
@@ -111,12 +110,7 @@ class RltraceWeightTransferEngine(WeightTransferEngine):  # type: ignore[misc]
         if self._taken is not None:
             manifest = self._taken.manifest
             self._release()
-            moved(
-                *("sink", self._started_ns, manifest.number, manifest.bytes, manifest.bytes),
-                buckets=block_count(manifest.bytes),
-                root=None if manifest.root == NO_ROOT else manifest.root,
-                stall_ns=monotonic_ns() - self._started_ns,
-            )
+            moved("sink", manifest, self._started_ns, monotonic_ns() - self._started_ns)
 
     def shutdown(self) -> None:
         """Lets go of the policy."""
@@ -125,7 +119,7 @@ class RltraceWeightTransferEngine(WeightTransferEngine):  # type: ignore[misc]
             self._subscriber.close()
             self._subscriber = None
 
-    def _tensors(self, views: Views) -> Iterator[tuple[str, Any]]:
+    def _tensors(self, views: Lease) -> Iterator[tuple[str, Any]]:
         """Layer by layer, as vLLM keeps what it is given of a layer until it has all of it."""
         for group in layerwise_groups(list(views)):
             for name in group:

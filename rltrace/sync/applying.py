@@ -141,13 +141,8 @@ class Applier:
                 wrong = np.flatnonzero(device.digests(data) != digests).tolist()
                 if wrong:
                     return list(wrong)
-            far = plan.far.tolist()
-            left: list[int] = np.flatnonzero(plan.addresses).tolist()  # of the host
-            for number in [] if device.is_alone else np.flatnonzero(plan.far).tolist():
-                if not device.owns(plan.first[number]):
-                    left.append(number)
-                    far[number] = 0
-            within.copy(data, plan.first, far, set(), to_slot=False)
+            left = within.copy(data, plan.first, plan.far.tolist(), set(), to_slot=False)
+            left += np.flatnonzero(plan.addresses).tolist()  # of the host
             for number, tensor, part in [*self._whole(left, plan), *plan.others]:
                 load(data, self.layout.entries[number], tensor, part)
         return []

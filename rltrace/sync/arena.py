@@ -28,9 +28,9 @@ from rltrace.sync.blocks import Digests, root_of
 from rltrace.sync.control import CONTROL, LEAST_SLOTS, MOST_SLOTS, Control, begun_after, slot_of
 from rltrace.sync.layout import Layout
 from rltrace.sync.leftovers import WRITER, enter, leave, reclaim
-from rltrace.sync.locks import Lock
+from rltrace.sync.locks import Lock, or_else
 from rltrace.sync.place import folder_of, make_folder
-from rltrace.sync.slots import SLOT_FILES, SlotStore, slot_path, slots_of
+from rltrace.sync.slots import SLOT_FILES, FileSlots, slot_path, slots_of
 from rltrace.sync.tensors import is_torch, numpy_view, torch_view
 from rltrace.sync.version import NO_ROOT, Behind, Manifest, Version
 from rltrace.trace.errors import RltraceError, WrongUsage
@@ -52,7 +52,7 @@ class Arena:
     readers."""
 
     def __init__(
-        self, folder: Path, control: Control, slots: SlotStore, present: Lock, writer: Lock | None
+        self, folder: Path, control: Control, slots: FileSlots, present: Lock, writer: Lock | None
     ) -> None:
         self.folder = folder
         self.control = control
@@ -92,7 +92,7 @@ class Arena:
         if writer is None:
             present.release()
             raise RltraceError(f"{where} has a publisher already: give each policy its own name")
-        try:
+        with or_else(lambda: _let_go(folder, memory, present, writer)):
             control = _take_over(folder, layout, run, memory.survive)
             control.see(time.monotonic(), is_relay)
             arena = Arena(folder, control, memory, present, writer)
@@ -101,12 +101,6 @@ class Arena:
             memory.check_room(folder, slots - control.slots, layout)
             for slot in range(slots):
                 arena._make_slot(slot)
-        except BaseException:
-            memory.close()
-            writer.release()
-            present.release()
-            leave(folder)
-            raise
         return arena
 
     @staticmethod
@@ -120,17 +114,12 @@ class Arena:
         while True:
             if lies_here(where) and (memory.survive or Lock.is_held(folder / WRITER)):
                 present = enter(folder)
-                try:
+                with suppress(FileNotFoundError), or_else(present.release):
                     control = Control(folder / CONTROL)
                     if not control.replaced:
                         return Arena(folder, control, memory, present, None)
-                    present.release()  # the publisher is about to replace it
-                except FileNotFoundError:  # removed in between
-                    present.release()
-                    leave(folder)
-                except BaseException:
-                    present.release()
-                    raise
+                present.release()  # it was removed in between, or is about to be replaced
+                leave(folder)
             if time.monotonic() >= deadline:
                 raise RltraceError(f"nothing is published at {where} on this host")
             time.sleep(_POLL_S)
@@ -182,19 +171,15 @@ class Arena:
             path = self._slot_path(slot)
             lock = Lock.take(path, shared=True)
             if lock is not None and self.control.holds(slot, word):
-                try:
+                with or_else(lock.release):
                     data = self._map(slot)
                     if not self.slots.survive:  # while their writer lives they can be opened
                         for other in range(self.control.slots):
                             self._map(other)
-                except BaseException:
-                    lock.release()
-                    raise
-                manifest, is_sound = self.control.manifest(slot)
-                if is_sound:
-                    return Lease(manifest, data, path, slot, self.control, lock)
-                lock.release()
-                raise self._damaged()
+                    manifest, is_sound = self.control.manifest(slot)
+                    if not is_sound:
+                        raise self._damaged()
+                return Lease(manifest, data, path, slot, self.control, lock)
             if lock is not None:
                 # Nobody writes to the slot of the latest version, nor, under our lock, to this one.
                 lies = version is None and self.control.latest == word
@@ -281,7 +266,7 @@ class SlotWrite:
 
     arena: Arena
     slot: int
-    data: Any  # bytes, as `SlotStore.map` gives them
+    data: Any  # bytes, as `FileSlots.map` gives them
     digests: Digests
     _lock: Lock
 
@@ -316,25 +301,48 @@ class SlotWrite:
         self._lock.release()
 
 
-@dataclass
-class Lease:
-    """A version that stays as it is until `release()`. `data` is read-only, in place; `path` is a
-    safetensors file of it, good for as long as the lease."""
+@dataclass(eq=False)
+class Lease(Mapping[str, NDArray[Any]]):
+    """A version that stays as it is until `release()`: its tensors by name, tied names included,
+    as read-only arrays in shared memory, those of types that NumPy lacks as unsigned integers of
+    the same width. A context manager; after it no array may be read."""
 
     manifest: Manifest
-    data: Any  # bytes, as `SlotStore.map` gives them
-    path: Path
+    """Version, learner's step and digest."""
+    data: Any  # bytes, read-only, as `FileSlots.map` gives them
+    file: Path  # of the slot
     slot: int
     control: Control
     _lock: Lock
+
+    @property
+    def path(self) -> Path:
+        """A safetensors file of the version, for engines that load from one."""
+        self._check(in_memory=True)
+        return self.file
 
     @property
     def digests(self) -> Digests:
         """The block table, in place."""
         return self.control.digests(self.slot)
 
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        self._check(in_memory=True)
+        return numpy_view(self.data, self.control.layout.by_name[name])
+
+    def torch(self, name: str) -> Tensor:
+        """As a tensor of torch's. It must not be written to: that ends the process."""
+        self._check(in_memory=False)
+        return torch_view(self.data, self.control.layout.by_name[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.control.layout.by_name)
+
+    def __len__(self) -> int:
+        return len(self.control.layout.by_name)
+
     def release(self) -> None:
-        """Lets the slot be written again."""
+        """Lets the slot be written again; once is enough."""
         self._lock.release()
 
     def __enter__(self) -> Lease:
@@ -343,61 +351,11 @@ class Lease:
     def __exit__(self, *_: object) -> None:
         self.release()
 
-
-class Views(Mapping[str, NDArray[Any]]):
-    """The tensors of a leased version by name, tied names included: read-only arrays in shared
-    memory, those of types that NumPy lacks as unsigned integers of the same width. A context
-    manager: until `release()` the version stays as it is, and after it no array may be read."""
-
-    def __init__(self, layout: Layout, lease: Lease) -> None:
-        self._layout = layout
-        self._lease: Lease | None = lease
-
-    @property
-    def manifest(self) -> Manifest:
-        """Version, learner's step and digest."""
-        return self._held().manifest
-
-    @property
-    def path(self) -> Path:
-        """A safetensors file of the version, for engines that load from one."""
-        return self._in_memory().path
-
-    def __getitem__(self, name: str) -> NDArray[Any]:
-        return numpy_view(self._in_memory().data, self._layout.by_name[name])
-
-    def torch(self, name: str) -> Tensor:
-        """As a tensor of torch's. It must not be written to: that ends the process."""
-        return torch_view(self._held().data, self._layout.by_name[name])
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._layout.by_name)
-
-    def __len__(self) -> int:
-        return len(self._layout.by_name)
-
-    def release(self) -> None:
-        """Ends the lease; once is enough."""
-        if self._lease is not None:
-            self._lease.release()
-            self._lease = None
-
-    def __enter__(self) -> Views:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.release()
-
-    def _in_memory(self) -> Lease:
-        lease = self._held()
-        if is_torch(lease.data):
-            raise WrongUsage("these weights lie on a device: take each by views.torch(name)")
-        return lease
-
-    def _held(self) -> Lease:
-        if self._lease is None:
+    def _check(self, in_memory: bool) -> None:
+        if self._lock.fd < 0:
             raise WrongUsage("this lease has been released")
-        return self._lease
+        if in_memory and is_torch(self.data):
+            raise WrongUsage("these weights lie on a device: take each by views.torch(name)")
 
 
 def lies_here(where: str) -> bool:
@@ -414,8 +372,7 @@ def _take_over(folder: Path, layout: Layout, run: str | None, survive: bool) -> 
     with suppress(FileNotFoundError, RltraceError):  # nothing that can be read: it is replaced
         old = Control(path)
     epoch = begun_after(old)
-    same = survive and old is not None and old.layout.id == layout.id
-    if old is not None and same and _stands(folder, old):
+    if old is not None and survive and old.layout.id == layout.id and _stands(folder, old):
         old.epoch = epoch
         if run is not None and run != old.run:
             old.latest, old.run = 0, run
@@ -423,14 +380,14 @@ def _take_over(folder: Path, layout: Layout, run: str | None, survive: bool) -> 
     counter = old.counter if old is not None else 0
     named = run or (old.run if old is not None else secrets.token_hex(8))
     if old is not None:
-        old.retire()  # first: readers wait for the new one rather than look for slots that are gone
+        old.retired = 1  # first: readers wait for the new one, not for slots that are gone
     for leftover in folder.glob(SLOT_FILES):
         leftover.unlink()
     beside = LEAST_SLOTS * layout.bytes if survive else 0
     return Control.create(path, layout, named, epoch, counter, beside)
 
 
-def _let_go(folder: Path, slots: SlotStore, present: Lock, writer: Lock | None) -> None:
+def _let_go(folder: Path, slots: FileSlots, present: Lock, writer: Lock | None) -> None:
     slots.close()
     if writer is not None:
         writer.release()

@@ -34,10 +34,16 @@ def digest(block: Any) -> int:
     return xxhash.xxh3_64_intdigest(block)
 
 
+def digest_at(data: NDArray[np.uint8], block: int) -> int:
+    """That of one block of the data."""
+    start, end = block_range(block, len(data))
+    return digest(data.data[start:end])
+
+
 def digests_of(data: NDArray[np.uint8]) -> Digests:
     """The block table of all the data, read once."""
-    blocks = range(0, len(data), BLOCK_BYTES)
-    return np.array([digest(data[b : b + BLOCK_BYTES]) for b in blocks], dtype=np.uint64)
+    blocks = range(block_count(len(data)))
+    return np.array([digest_at(data, block) for block in blocks], dtype=np.uint64)
 
 
 def root_of(digests: Digests) -> str:

@@ -8,7 +8,7 @@ applies again from its own host's memory, where the version is still leased.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol, TypeVar
 
@@ -45,19 +45,16 @@ def commit_together(ranks: Sequence[Rank], version: Version, attempts: int = 2) 
     """
     if not ranks:
         raise WrongUsage("there is no rank that could take a version on")
-    staged, failed = _ask_all(ranks, lambda rank: rank.stage(version))
+    left = dict(enumerate(ranks))
+    staged, failed = _ask_all(left, lambda rank: rank.stage(version))
     found = {(m.version, m.layout_id, m.root) for m in staged.values()}
     if failed or len(found) != 1 or {m.version for m in staged.values()} != {version}:
-        _ask_all(ranks, lambda rank: rank.abort())
+        _ask_all(left, lambda rank: rank.abort())
         why = _said(failed) or "the ranks do not hold the same weights under that version"
         raise RltraceError(f"version {version} was not taken on by any rank: {why}", CANNOT_TELL)
-    left = dict(enumerate(ranks))
     for _ in range(attempts):
-        done, failed = _ask_all(list(left.values()), lambda rank: rank.commit())
-        numbers = list(left)
-        failed = {numbers[n]: error for n, error in failed.items()}
-        for n in done:
-            del left[numbers[n]]
+        _, failed = _ask_all(left, lambda rank: rank.commit())
+        left = {number: left[number] for number in failed}
         if not left:
             return staged[0]
     raise PoisonedError(
@@ -67,13 +64,14 @@ def commit_together(ranks: Sequence[Rank], version: Version, attempts: int = 2) 
 
 
 def _ask_all(
-    ranks: Sequence[Rank], ask: Callable[[Rank], _Answer]
+    ranks: Mapping[int, Rank], ask: Callable[[Rank], _Answer]
 ) -> tuple[dict[int, _Answer], dict[int, Exception]]:
     """Answers and errors, by number of the rank."""
     answers: dict[int, _Answer] = {}
     errors: dict[int, Exception] = {}
     with ThreadPoolExecutor(max(1, len(ranks)), thread_name_prefix="rltrace.sync") as pool:
-        for number, asked in enumerate([pool.submit(ask, rank) for rank in ranks]):
+        asked_of = {number: pool.submit(ask, rank) for number, rank in ranks.items()}
+        for number, asked in asked_of.items():
             try:
                 answers[number] = asked.result()
             except Exception as error:  # of any kind: it is another process's
@@ -90,7 +88,5 @@ def _said(failed: dict[int, Exception]) -> str:
 def _why(error: Exception) -> str:
     """What an error says, its kind first where it is not ours: a pipe to a rank that died gives an
     `EOFError` and no text."""
-    kind, said = type(error).__name__, str(error)
-    if isinstance(error, RltraceError):
-        return said
-    return f"{kind}: {said}" if said else kind
+    kind = "" if isinstance(error, RltraceError) else f"{type(error).__name__}: "
+    return f"{kind}{error}".removesuffix(": ")

@@ -30,7 +30,6 @@ MOST_SLOTS = 16
 _MAGIC = int.from_bytes(b"rltrace\0", "little")
 _FORMAT = 2
 _PAGE = 4096
-_HEADER_WORDS = 32
 _RECORD_WORDS = 16
 
 # Words of the header.
@@ -39,9 +38,9 @@ _LATEST, _EPOCH, _COUNTER, _RUN, _GENERATION, _SLOTS, _RETIRED, _SEQUENCE, _SEEN
     8, 18
 )
 
-# Words of a slot's record; the last one checks those before it.
-_WORD, _STEP, _VERSION_RUN, _VERSION_EPOCH = range(4)
-_VERSION_COUNTER, _ROOT_HIGH, _ROOT_LOW, _CHECK = range(4, 8)
+# Words of a slot's record: its word; step, run, epoch, counter and root (two) of the version; one
+# that checks those before it.
+_WORD, _STEP, _CHECK = 0, 1, 7
 _SLOT_BITS = 8
 
 
@@ -50,8 +49,34 @@ def slot_of(word: int) -> int:
     return word & (1 << _SLOT_BITS) - 1
 
 
+class _Word:
+    """A word of the header as an attribute: reads and stores shared memory."""
+
+    def __init__(self, at: int) -> None:
+        self._at = at
+
+    def __get__(self, control: Control, kind: type[Control]) -> int:
+        return control.words.item(self._at)
+
+    def __set__(self, control: Control, value: int) -> None:
+        control.words[self._at] = value
+
+
 class Control:
     """The mapped file. Attributes read and store shared memory; nothing here takes a lock."""
+
+    latest = _Word(_LATEST)
+    """The word of the latest version, 0 where none was published."""
+    epoch = _Word(_EPOCH)
+    """When the writer opened this policy: see `Version.epoch`."""
+    counter = _Word(_COUNTER)
+    """The highest counter that was ever published."""
+    generation = _Word(_GENERATION)
+    """Tells the slot files of this layout from those of one before it."""
+    retired = _Word(_RETIRED)
+    """1 sends everyone who has this file mapped to the one that is now in its place."""
+    slots = _Word(_SLOTS)
+    """How many slot files there are."""
 
     def __init__(self, path: Path, layout: Layout | None = None) -> None:
         """Maps an existing file, which is of that layout where one is given. Errors:
@@ -65,18 +90,18 @@ class Control:
             self._bytes = np.frombuffer(mmap.mmap(fd, size), dtype=np.uint8)
         finally:
             os.close(fd)
-        self._words: NDArray[np.uint64] = self._bytes[: size // 8 * 8].view(np.uint64)
-        if self._words.item(_AT_MAGIC) != _MAGIC or self._words.item(_AT_FORMAT) != _FORMAT:
+        self.words: NDArray[np.uint64] = self._bytes[: size // 8 * 8].view(np.uint64)
+        if self.words.item(_AT_MAGIC) != _MAGIC or self.words.item(_AT_FORMAT) != _FORMAT:
             raise RltraceError(f"{path} was made by another version of rltrace")
-        text = bytes(self._bytes[_PAGE : _PAGE + self._words.item(_AT_TEXT)])
-        if digest(text) != self._words.item(_AT_CHECK):
+        text = bytes(self._bytes[_PAGE : _PAGE + self.words.item(_AT_TEXT)])
+        if digest(text) != self.words.item(_AT_CHECK):
             raise RltraceError(f"{path} is damaged: end those who use this policy and remove it")
         self.layout = layout or Layout.parse(text.decode())
         blocks = block_count(self.layout.bytes)
-        if size != _size(len(text), blocks) or self._words.item(_AT_BLOCK) != BLOCK_BYTES:
+        if size != _size(len(text), blocks) or self.words.item(_AT_BLOCK) != BLOCK_BYTES:
             raise RltraceError(f"{path} does not describe weights")
         first, stride = _records(len(text), blocks)
-        records = self._words[first : first + stride * MOST_SLOTS].reshape(MOST_SLOTS, stride)
+        records = self.words[first : first + stride * MOST_SLOTS].reshape(MOST_SLOTS, stride)
         self._records: NDArray[np.uint64] = records[:, :_RECORD_WORDS]
         self._tables: NDArray[np.uint64] = records[:, _RECORD_WORDS : _RECORD_WORDS + blocks]
 
@@ -94,77 +119,25 @@ class Control:
         page[_AT_BLOCK], page[_AT_BYTES], page[_AT_TEXT] = BLOCK_BYTES, layout.bytes, len(text)
         page[_EPOCH], page[_COUNTER], page[_GENERATION] = epoch, counter, epoch
         page[_RUN], page[_AT_CHECK] = int(run, 16), digest(text)
-        fresh = path.with_suffix(".new")
         size = _size(len(text), block_count(layout.bytes))
         check_room(path.parent, size + beside)
-        fresh.unlink(missing_ok=True)
-        reserve(fresh, size)
-        with open(fresh, "r+b") as file:
-            file.write(page.tobytes() + text)
-        fresh.replace(path)
+        reserve(path, size, page.tobytes() + text)
         return Control(path, layout)
-
-    @property
-    def latest(self) -> int:
-        """The word of the latest version, 0 where none was published."""
-        return self._words.item(_LATEST)
-
-    @latest.setter
-    def latest(self, word: int) -> None:
-        self._words[_LATEST] = word
 
     @property
     def run(self) -> str:
         """The run of the next version: 16 hexadecimal digits."""
-        return f"{self._words.item(_RUN):016x}"
+        return f"{self.words.item(_RUN):016x}"
 
     @run.setter
     def run(self, run: str) -> None:
-        self._words[_RUN] = int(run, 16)
-
-    @property
-    def epoch(self) -> int:
-        """When the writer opened this policy: see `Version.epoch`."""
-        return self._words.item(_EPOCH)
-
-    @epoch.setter
-    def epoch(self, epoch: int) -> None:
-        self._words[_EPOCH] = epoch
-
-    @property
-    def newest_epoch(self) -> int:
-        """The highest epoch of this file: of its writer, or of what it has brought from others."""
-        found = [self.manifest(slot) for slot in range(MOST_SLOTS)]
-        return max([self.epoch, *(known.version.epoch for known, is_sound in found if is_sound)])
-
-    @property
-    def counter(self) -> int:
-        """The highest counter that was ever published."""
-        return self._words.item(_COUNTER)
-
-    @counter.setter
-    def counter(self, counter: int) -> None:
-        self._words[_COUNTER] = counter
-
-    @property
-    def generation(self) -> int:
-        """Tells the slot files of this layout from those of one before it."""
-        return self._words.item(_GENERATION)
-
-    @property
-    def slots(self) -> int:
-        """How many slot files there are."""
-        return self._words.item(_SLOTS)
-
-    @slots.setter
-    def slots(self, slots: int) -> None:
-        self._words[_SLOTS] = slots
+        self.words[_RUN] = int(run, 16)
 
     @property
     def replaced(self) -> bool:
         """Whether another file is in this one's place (the layout has changed, or somebody removed
         the folder and a learner made it anew): attach anew."""
-        if self._words.item(_RETIRED):
+        if self.retired:
             return True
         try:
             return os.stat(self._path).st_ino != self._inode
@@ -174,20 +147,16 @@ class Control:
     @property
     def seen_s(self) -> float:
         """When what is here was last known to be the learner's latest, by the monotonic clock."""
-        return self._words.item(_SEEN) / 1e3
+        return self.words.item(_SEEN) / 1e3
 
     def see(self, at_s: float, is_relay: bool = False) -> None:
         """Sets `seen_s`; a relay does so time and again, a publisher when it publishes."""
-        self._words[_SEEN], self._words[_FED] = int(at_s * 1e3), is_relay
+        self.words[_SEEN], self.words[_FED] = int(at_s * 1e3), is_relay
 
     @property
     def is_fed(self) -> bool:
         """Whether the writer is a relay."""
-        return bool(self._words.item(_FED))
-
-    def retire(self) -> None:
-        """Sends everyone who has this file mapped to the one that is now in its place."""
-        self._words[_RETIRED] = 1
+        return bool(self.words.item(_FED))
 
     def digests(self, slot: int) -> Digests:
         """A slot's block table, in place."""
@@ -200,12 +169,11 @@ class Control:
 
     def finish(self, slot: int, version: Version, step: int, root: str) -> int:
         """The slot holds a version, which is not the latest yet. Returns its word."""
-        self._words[_SEQUENCE] += 1
-        word = self._words.item(_SEQUENCE) << _SLOT_BITS | slot
+        self.words[_SEQUENCE] += 1
+        word = self.words.item(_SEQUENCE) << _SLOT_BITS | slot
         record = self._records[slot]
-        record[_VERSION_RUN], record[_STEP] = int(version.run, 16), step & (1 << 64) - 1
-        record[_VERSION_EPOCH], record[_VERSION_COUNTER] = version.epoch, version.counter
-        record[_ROOT_HIGH], record[_ROOT_LOW] = int(root[:16], 16), int(root[16:], 16)
+        said = (step & (1 << 64) - 1, int(version.run, 16), version.epoch, version.counter)
+        record[_STEP:_CHECK] = np.array([*said, int(root[:16], 16), int(root[16:], 16)], np.uint64)
         record[_WORD] = word
         record[_CHECK] = digest(record[:_CHECK].tobytes())
         return word
@@ -236,7 +204,11 @@ class Control:
 def begun_after(old: Control | None) -> int:
     """The epoch of a writer that begins now, in milliseconds: later than any before it on this
     host, and than those on others as far as clocks agree."""
-    epoch = max(time.time_ns() // 1_000_000, 0 if old is None else old.newest_epoch + 1)
+    epoch = time.time_ns() // 1_000_000
+    if old is not None:  # its writer's, and those of what it has brought from others
+        found = [old.manifest(slot) for slot in range(MOST_SLOTS)]
+        known = [manifest.version.epoch for manifest, is_sound in found if is_sound]
+        epoch = max(epoch, *(each + 1 for each in (old.epoch, *known)))
     time.sleep(0.001)  # the next one may find nothing of this one, and is to be later all the same
     return epoch
 

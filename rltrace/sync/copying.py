@@ -11,13 +11,13 @@ import ctypes
 import itertools
 import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rltrace.sync.blocks import BLOCK_BYTES, Digests, block_count, block_range, digest
-from rltrace.sync.kernel import compiled
+from rltrace.sync.blocks import BLOCK_BYTES, Digests, block_count, digest, digest_at
+from rltrace.sync.kernel import compiled, typed
 from rltrace.sync.layout import Layout
 
 _RUN_BLOCKS = 8
@@ -32,10 +32,8 @@ _SHORT_BYTES = 240  # inputs up to this are hashed by other rules, which the ker
 
 Addresses = NDArray[np.int64]
 
-copy_bytes: Callable[[int, int, int], None] = ctypes.CDLL(None).memcpy
+copy_bytes: Callable[[int, int, int], None] = typed(ctypes.CDLL(None), "libc").memcpy
 """memcpy(to, from, bytes), by addresses."""
-copy_bytes.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)  # type: ignore[attr-defined]
-copy_bytes.restype = None  # type: ignore[attr-defined]
 
 
 def _is_long(total_bytes: int) -> bool:
@@ -103,9 +101,8 @@ class Pieces:
             self._copy_all(*at, count, self._is_long and not read_next)
             return
         parts = slice(begin, begin + count)
-        for there, here, length in np.stack(
-            [to[parts], source[parts], self.length[parts]]
-        ).T.tolist():
+        ways = (array[parts].tolist() for array in (to, source, self.length))
+        for there, here, length in zip(*ways, strict=True):
             if there and here:
                 copy_bytes(there, here, length)
 
@@ -146,8 +143,7 @@ class Workers:
         try:
             take()
         finally:
-            for helper in pending:
-                helper.exception()
+            wait(pending)
         for helper in pending:
             helper.result()
 
@@ -160,12 +156,10 @@ class Workers:
 
 def wrong_blocks(data: NDArray[np.uint8], digests: Digests, workers: Workers) -> list[int]:
     """The blocks whose bytes are not what their digests say."""
-    view = data.data
     wrong: list[int] = []
 
     def check(block: int) -> None:
-        start, end = block_range(block, len(data))
-        if digest(view[start:end]) != digests.item(block):
+        if digest_at(data, block) != digests.item(block):
             wrong.append(block)
 
     workers.each(range(len(digests)), check)

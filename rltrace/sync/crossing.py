@@ -28,6 +28,8 @@ _LARGE_BYTES = 4 << 20  # on a device: smaller tensors are copied many at a time
 _KNOWN = ("BF16", "F16", "F32")  # to kernels that copy many
 
 Kinds = dict[tuple[Any, Any], tuple[list[Any], list[Any]]]
+Part = tuple[int, int, int]
+"""Of an entry: its number, and the part's first byte and the first one after it."""
 
 
 def in_a_row(tensor: Any) -> Any:
@@ -63,11 +65,17 @@ class Within:
                 self._small.get(entry.dtype, self._rest).append(number)
 
     def copy(
-        self, data: Any, tensors: Sequence[Any], far: Sequence[int], odd: set[int], to_slot: bool
-    ) -> None:
-        """Queues it for all tensors that have an address in `far` (0: none); those of the numbers
-        `odd` are of another type than their entry."""
+        self, data: Any, tensors: Sequence[Any], far: list[int], odd: set[int], to_slot: bool
+    ) -> list[int]:
+        """Queues it for all tensors of the device that have an address in `far` (0: none); those of
+        the numbers `odd` are of another type than their entry. Returns the numbers of those that
+        lie on another device, to be copied one by one: their address in `far` is 0 then."""
         views, base, device = self.views(data), data.data_ptr(), self.device
+        left: list[int] = []
+        if not device.is_alone:
+            left = [n for n, at in enumerate(far) if at and not device.owns(tensors[n])]
+            for number in left:
+                far[number] = 0
         for number in self._large:
             if far[number] and number not in odd:
                 entry, at = self._entries[number], far[number]
@@ -86,14 +94,14 @@ class Within:
         for ours, theirs in kinds.values():
             to_, source_ = (ours, theirs) if to_slot else (theirs, ours)
             device.copy(to_, source_)
+        return left
 
     def views(self, data: Any) -> list[Any]:
         """The entries of a slot as tensors, made once."""
-        known = self._views.get(data.data_ptr())
-        if known is None:
-            known = [torch_view(data, entry) for entry in self._entries]
-            self._views[data.data_ptr()] = known
-        return known
+        address = data.data_ptr()
+        if address not in self._views:
+            self._views[address] = [torch_view(data, entry) for entry in self._entries]
+        return self._views[address]
 
 
 class Crossing:
@@ -106,6 +114,9 @@ class Crossing:
         self._entries = layout.entries
         self._device = device
         self._thread: ThreadPoolExecutor | None = None
+        self._host = 0
+        self._tensors: dict[int, Any] = {}
+        self._to_device = False
         self._stage: Any = None
         self._marks: list[Any] = []
         self._issued = 0
@@ -117,12 +128,13 @@ class Crossing:
     def start(self, host: int, tensors: dict[int, Any], to_device: bool, *after: Any) -> None:
         """Begins to copy what the entries of these numbers have in a slot that lies, page-locked,
         at `host`, from their tensors or to them. After it `finish` has to be called."""
+        self._host, self._tensors, self._to_device = host, tensors, to_device
         pieces = self._pieces(sorted(tensors))
         self._begins = [self._entries[piece[0][0]].offset + piece[0][1] for piece in pieces]
         self._issued = self._reached = 0
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, thread_name_prefix="rltrace.sync device")
-        self._copying = self._thread.submit(self._copy, pieces, host, tensors, to_device, after)
+        self._copying = self._thread.submit(self._copy, pieces, after)
 
     def wait(self, end: int) -> None:
         """Until the slot's bytes before `end` are copied; from any thread."""
@@ -133,7 +145,7 @@ class Crossing:
             while self._issued < last and self._copying is not None and not self._copying.done():
                 self._changed.wait(0.05)
         if 0 < last <= self._issued:
-            self._marks[last - 1].wait()
+            self._marks[last - 1].synchronize()
         if last <= self._issued:
             self._reached = max(self._reached, *self._begins[last : last + 1], end)
 
@@ -142,7 +154,10 @@ class Crossing:
         raised."""
         copying, self._copying = self._copying, None
         if copying is not None:
-            copying.result()
+            try:
+                copying.result()
+            finally:
+                self._tensors = {}
 
     def close(self) -> None:
         """Ends the thread."""
@@ -150,9 +165,9 @@ class Crossing:
             self._thread.shutdown()
             self._thread = None
 
-    def _pieces(self, numbers: Sequence[int]) -> list[list[tuple[int, int, int]]]:
-        """Parts of entries, (number, begin, end), in the slot's order."""
-        pieces: list[list[tuple[int, int, int]]] = []
+    def _pieces(self, numbers: Sequence[int]) -> list[list[Part]]:
+        """What is copied, in the slot's order."""
+        pieces: list[list[Part]] = []
         room = 0
         for number in numbers:
             size = self._entries[number].bytes
@@ -165,78 +180,62 @@ class Crossing:
                 room -= end - begin
         return pieces
 
-    def _copy(
-        self,
-        pieces: list[list[tuple[int, int, int]]],
-        host: int,
-        tensors: dict[int, Any],
-        to_device: bool,
-        after: Sequence[Any],
-    ) -> None:
+    def _copy(self, pieces: list[list[Part]], after: Sequence[Any]) -> None:
         import torch
 
+        tensors, device = self._tensors, self._device
         dtypes = {n: getattr(torch, torch_name(self._entries[n].dtype)) for n in tensors}
-        device = self._device
         with device.queue(*after):
             for number, piece in enumerate(pieces):
-                gathered: list[tuple[int, int, int]] = []
+                gathered: list[Part] = []
                 for part in piece:
                     n, begin, end = part
                     at = self._entries[n].offset + begin
                     alone = end - begin >= _ALONE_FROM_BYTES and tensors[n].dtype is dtypes[n]
                     if gathered and (alone or self._end(gathered[-1]) != at):
-                        self._gather(gathered, host, tensors, dtypes, to_device)
+                        self._gather(gathered, dtypes)
                         gathered = []
                     if not alone:
                         gathered.append(part)
                         continue
-                    there, here = tensors[n].data_ptr() + begin, host + at
-                    to, source = (there, here) if to_device else (here, there)
+                    there, here = tensors[n].data_ptr() + begin, self._host + at
+                    to, source = (there, here) if self._to_device else (here, there)
                     device.move(to, source, end - begin)
                 if gathered:
-                    self._gather(gathered, host, tensors, dtypes, to_device)
+                    self._gather(gathered, dtypes)
                 again = self._marks[number] if number < len(self._marks) else None
                 self._marks[number : number + 1] = [device.mark(again)]
                 with self._changed:
                     self._issued = number + 1
                     self._changed.notify_all()
 
-    def _end(self, part: tuple[int, int, int]) -> int:
+    def _end(self, part: Part) -> int:
         return self._entries[part[0]].offset + part[2]
 
-    def _gather(
-        self,
-        parts: list[tuple[int, int, int]],
-        host: int,
-        tensors: dict[int, Any],
-        dtypes: dict[int, Any],
-        to_device: bool,
-    ) -> None:
+    def _gather(self, parts: list[Part], dtypes: dict[int, Any]) -> None:
         """Copies parts that lie beside each other in the slot, by way of the device's piece."""
         import torch
 
         if self._stage is None:
-            device = tensors[parts[0][0]].device
+            device = self._tensors[parts[0][0]].device
             self._stage = torch.empty(PIECE_BYTES, dtype=torch.uint8, device=device)
         stage, first = self._stage, self._entries[parts[0][0]].offset + parts[0][1]
         size = self._end(parts[-1]) - first
-        if to_device:
-            self._device.move(stage.data_ptr(), host + first, size)
+        if self._to_device:
+            self._device.move(stage.data_ptr(), self._host + first, size)
         kinds: Kinds = {}
         for number, begin, end in parts:
             at, dtype = self._entries[number].offset + begin - first, dtypes[number]
-            staged, tensor = (
-                stage[at : at + end - begin].view(dtype),
-                in_a_row(tensors[number]),
-            )
+            staged = stage[at : at + end - begin].view(dtype)
+            tensor = in_a_row(self._tensors[number])
             if len(tensor) > len(staged):
                 unit = staged.element_size()
                 tensor = tensor[begin // unit : end // unit]
             gather(kinds, staged, tensor)
         for ours, theirs in kinds.values():
-            self._device.copy(*((theirs, ours) if to_device else (ours, theirs)))
-        if not to_device:
-            self._device.move(host + first, stage.data_ptr(), size)
+            self._device.copy(*((theirs, ours) if self._to_device else (ours, theirs)))
+        if not self._to_device:
+            self._device.move(self._host + first, stage.data_ptr(), size)
 
 
 class FarSide:

@@ -26,6 +26,8 @@ from numpy.typing import NDArray
 
 from rltrace.sync.blocks import Digests, block_count
 from rltrace.sync.device_kernels import block_digests
+from rltrace.sync.kernel import Handle, typed
+from rltrace.sync.place import no_room
 from rltrace.sync.tensors import stand_in
 from rltrace.trace.errors import CANNOT_TELL, RltraceError, WrongUsage
 
@@ -82,7 +84,7 @@ class Cuda:
         self._runtime = _Runtime()
         self._index = index
         self._stream = self._torch.cuda.Stream(index)
-        self._done = _CudaEvent(self._torch)
+        self._done = self._event()
         self._found: Tensor | None = None
         self.name = _uuid(self._torch, index)
         self.is_alone = self._torch.cuda.device_count() == 1
@@ -93,16 +95,16 @@ class Cuda:
 
     def allocate(self, size: int) -> DeviceMemory:
         """Errors: `RltraceError` where there is too little, or none that others can open."""
-        torch, pointer, handle = self._torch, ctypes.c_void_p(), _Handle()
+        torch, pointer, handle = self._torch, ctypes.c_void_p(), Handle()
         taken = -(-max(size, 1) // _UNIT_BYTES) * _UNIT_BYTES
         with torch.cuda.device(self._index):
             free = self.free_bytes()
             if taken > free:
-                raise no_room(self.name, taken, free)
+                raise no_room(f"on {self.name}", taken, free)
             try:
                 self._runtime("cudaMalloc", ctypes.byref(pointer), taken)
             except _CudaError as error:
-                raise no_room(self.name, taken, free) from error
+                raise no_room(f"on {self.name}", taken, free) from error
             address = pointer.value or 0
             try:
                 self._runtime("cudaIpcGetMemHandle", ctypes.byref(handle), pointer)
@@ -132,7 +134,7 @@ class Cuda:
         if not address:
             with torch.cuda.device(index):
                 try:
-                    given = _Handle.from_buffer_copy(handle)
+                    given = Handle.from_buffer_copy(handle)
                     runtime("cudaIpcOpenMemHandle", ctypes.byref(pointer), given, _LAZY_PEERS)
                 except _CudaError as error:
                     raise RltraceError(f"its memory cannot be opened: {error}") from error
@@ -163,9 +165,9 @@ class Cuda:
 
     def _pin(self, data: NDArray[np.uint8], path: Path | None) -> int:
         address, size = data.ctypes.data, len(data)
-        kinds = [_PORTABLE] if data.flags.writeable else [_PORTABLE | _READ_ONLY]
+        kind = _PORTABLE if data.flags.writeable else _PORTABLE | _READ_ONLY
         begun, mapped = address, None
-        if not size or not self._registers(address, size, kinds[0]):
+        if not size or not self._registers(address, size, kind):
             if path is None or not size:
                 return 0
             # Few machines lock pages that may only be read: through a mapping of our own.
@@ -178,14 +180,11 @@ class Cuda:
             begun = np.frombuffer(mapped, np.uint8).ctypes.data + whole - size
             if not self._registers(begun, size, _PORTABLE):
                 return 0
-
-        def forget() -> None:
-            self._runtime.quietly("cudaHostUnregister", ctypes.c_void_p(begun))
-            del kept[:]
-
-        kept = [mapped]
-        finalize(data, forget)
+        finalize(data, self._unpin, begun, mapped)
         return begun
+
+    def _unpin(self, address: int, mapped: object) -> None:  # which stays mapped until then
+        self._runtime.quietly("cudaHostUnregister", ctypes.c_void_p(address))
 
     def _registers(self, address: int, size: int, kind: int) -> bool:
         with self._torch.cuda.device(self._index):
@@ -205,7 +204,7 @@ class Cuda:
             try:
                 yield
             finally:
-                self.mark(self._done).wait()
+                self.mark(self._done).synchronize()
 
     def move(self, to: int, source: int, size: int) -> None:
         """Queues the copy of bytes between addresses of any kind."""
@@ -223,12 +222,15 @@ class Cuda:
         to.copy_(source, non_blocking=True)
         source.record_stream(self._torch.cuda.current_stream(self._index))
 
-    def mark(self, again: Any = None) -> _CudaEvent:
-        """Queues an event, whose `wait()` returns when all before it is complete, in any thread;
-        the one given is used anew."""
-        event = again or _CudaEvent(self._torch)
-        event.event.record(self._stream)
+    def mark(self, again: Any = None) -> Any:
+        """Queues an event, whose `synchronize()` returns when all before it is complete, in any
+        thread; the one given is used anew."""
+        event = again or self._event()
+        event.record(self._stream)
         return event
+
+    def _event(self) -> Any:
+        return self._torch.cuda.Event(blocking=True)  # else a core would spin through the copy
 
     def digests(self, data: Tensor) -> Digests:
         """The block table of device memory (device_kernels.py), once all before it is complete."""
@@ -238,7 +240,7 @@ class Cuda:
             self._told = torch.empty(blocks, dtype=torch.int64, pin_memory=True)
         block_digests(data, self._found)
         self._told.copy_(self._found, non_blocking=True)
-        self.mark(self._done).wait()
+        self.mark(self._done).synchronize()
         told: Digests = self._told.numpy().view(np.uint64)
         return told
 
@@ -261,10 +263,6 @@ class _CudaError(RuntimeError):
     """What the CUDA runtime says to a call that failed."""
 
 
-class _Handle(ctypes.Structure):
-    _fields_ = (("reserved", ctypes.c_ubyte * 64),)
-
-
 class _Raw:
     """Device memory as torch takes it over: a tensor over it keeps this object."""
 
@@ -277,15 +275,6 @@ class _Raw:
             "strides": None,
             "version": 2,
         }
-
-
-class _CudaEvent:
-    def __init__(self, torch: Any) -> None:
-        self.event = torch.cuda.Event(blocking=True)  # else a core would spin through the copy
-
-    def wait(self) -> None:
-        """Returns when it has come."""
-        self.event.synchronize()
 
 
 class _Runtime:
@@ -322,18 +311,7 @@ def _loaded() -> ctypes.CDLL:
         library = ctypes.CDLL(known[0] if known else name)
     except OSError as error:
         raise RltraceError(f"the CUDA runtime is not to be found: {error}") from error
-    pointer, size, number = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
-    library.cudaMalloc.argtypes = (ctypes.POINTER(pointer), size)
-    library.cudaFree.argtypes = (pointer,)
-    library.cudaIpcGetMemHandle.argtypes = (ctypes.POINTER(_Handle), pointer)
-    library.cudaIpcOpenMemHandle.argtypes = (ctypes.POINTER(pointer), _Handle, ctypes.c_uint)
-    library.cudaIpcCloseMemHandle.argtypes = (pointer,)
-    library.cudaMemcpyAsync.argtypes = (pointer, pointer, size, number, pointer)
-    library.cudaHostRegister.argtypes = (pointer, size, ctypes.c_uint)
-    library.cudaHostUnregister.argtypes = (pointer,)
-    library.cudaGetErrorString.argtypes = (number,)
-    library.cudaGetErrorString.restype = ctypes.c_char_p
-    return library
+    return typed(library, "cudart")
 
 
 def _torch_with_cuda() -> Any:
@@ -350,9 +328,3 @@ def _torch_with_cuda() -> Any:
 
 def _uuid(torch: Any, index: int) -> str:
     return f"GPU-{torch.cuda.get_device_properties(index).uuid}"
-
-
-def no_room(name: str, size: int, free: int) -> RltraceError:
-    """Says so of a device."""
-    said = f"no room for weights on {name}: {size / 1e6:,.1f} MB more are needed"
-    return RltraceError(f"{said} and {free / 1e6:,.1f} MB are free; take fewer slots")

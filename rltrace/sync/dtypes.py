@@ -7,41 +7,19 @@ from typing import Any
 import numpy as np
 
 from rltrace.trace.errors import WrongUsage
+from rltrace.trace.texts import packaged_toml
 
-_TYPES = {
-    "float64": ("F64", 8),
-    "int64": ("I64", 8),
-    "uint64": ("U64", 8),
-    "complex64": ("C64", 8),
-    "float32": ("F32", 4),
-    "int32": ("I32", 4),
-    "uint32": ("U32", 4),
-    "float16": ("F16", 2),
-    "bfloat16": ("BF16", 2),
-    "int16": ("I16", 2),
-    "uint16": ("U16", 2),
-    "int8": ("I8", 1),
-    "uint8": ("U8", 1),
-    "bool": ("BOOL", 1),
-    "float8_e4m3fn": ("F8_E4M3", 1),
-    "float8_e5m2": ("F8_E5M2", 1),
-    "float8_e8m0fnu": ("F8_E8M0", 1),
-}
-"""By torch's and NumPy's names, which are the same: code and bytes of an element."""
+_TYPES = packaged_toml("sync/dtypes.toml")
 
-ITEM_BYTES = dict(_TYPES.values())
+ITEM_BYTES: dict[str, int] = {kind["code"]: kind["bytes"] for kind in _TYPES.values()}
 """Bytes of one element, by code."""
 
-FLOATS = frozenset({"F64", "F32", "F16", "BF16"})
+FLOATS = frozenset(kind["code"] for kind in _TYPES.values() if "casts" in kind)
 """The types that may be cast into one another on the way; all others travel as they are."""
 
-_CODES = {name: code for name, (code, _) in _TYPES.items()}
+_CODES: dict[str, str] = {name: kind["code"] for name, kind in _TYPES.items()}
 _NAMES = {code: name for name, code in _CODES.items()}
-
 _CASTS = ", ".join(name for name, code in _CODES.items() if code in FLOATS)
-
-# NumPy itself has no such types: their elements are seen as unsigned integers of the same width.
-_BITS = {"BF16": "uint16", "F8_E4M3": "uint8", "F8_E5M2": "uint8", "F8_E8M0": "uint8"}
 
 
 def code_of(dtype: Any, what: str = "weights") -> str:
@@ -81,4 +59,5 @@ def torch_name(code: str) -> str:
 
 def numpy_dtype(code: str) -> np.dtype[Any]:
     """The type itself where NumPy has it, else unsigned integers of the same width."""
-    return np.dtype(_BITS.get(code, _NAMES[code]))
+    name: str = _TYPES[_NAMES[code]].get("seen_as", _NAMES[code])
+    return np.dtype(name)

@@ -1,18 +1,20 @@
 """How one block travels: unchanged, as its changes, as its xor with the old one, or whole.
 
-The smallest is chosen by counting; a block never takes more than its own bytes. What a block became
-is verified by its xxh3-64 digest, so applying a payload to the wrong bytes is an error, and so is
-any damage to it.
+The smallest is chosen by counting; a block never takes more than its own bytes. Changes are never
+applied in place: they are read beside the old block and make another, which is held against the
+xxh3-64 digest of what it must have become. So any damage to a payload is an error, as is applying
+it to the wrong bytes; the block can then be asked for as it is, and nothing has to be replayed.
 """
 
 from __future__ import annotations
 
 import struct
+from dataclasses import dataclass
 from enum import IntEnum
 
 import numpy as np
 
-from rltrace.sync.changes import Bytes, Changes, Finder, Misfit, apply_bits, apply_gaps
+from rltrace.sync.changes import WIDTHS, BadBlock, Bytes, Changes, Finder, apply
 
 
 class Encoding(IntEnum):
@@ -25,9 +27,20 @@ class Encoding(IntEnum):
     XOR = 4  # old xor new, byte plane by byte plane, compressed
 
 
-class BadBlock(ValueError):
-    """A payload that cannot be what its block became: damaged, cut short, or of another base."""
+@dataclass(frozen=True)
+class Encoded:
+    """How one block travels. The payload of a dense one is not kept: it is the block itself."""
 
+    encoding: Encoding
+    payload: bytes
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether the block travels as it is."""
+        return self.encoding == Encoding.DENSE
+
+
+DENSE = Encoded(Encoding.DENSE, b"")
 
 _HEADER = struct.Struct("<BBIIII")
 # width, which of places (1) and steps (2) are compressed, raw places, places, raw steps, steps; the
@@ -39,12 +52,12 @@ _PIECES, _PIECE_BYTES = 8, 4 << 10  # of a sample
 
 
 class Encoder:
-    """Encodes blocks of up to `largest` bytes; one Encoder serves one thread."""
+    """Encodes blocks; one Encoder serves one thread."""
 
-    def __init__(self, largest: int) -> None:
+    def __init__(self) -> None:
         import zstandard
 
-        self._finder = Finder(largest)
+        self._finder = Finder()
         self._zstd = zstandard.ZstdCompressor(
             level=1, write_content_size=False, write_checksum=False
         )
@@ -61,34 +74,35 @@ class Encoder:
             )
         )
 
-    def encode(self, old: Bytes, new: Bytes, width: int) -> tuple[Encoding, bytes | Bytes]:
-        """How `new` travels to where `old` is, and its payload: at most as long as `new`. `width`
-        is the bytes of an element; a wrong one costs bytes, never bits. A dense payload is `new`
-        itself."""
+    def encode(self, old: Bytes, new: Bytes, width: int) -> Encoded:
+        """How `new` travels to where `old` is; its payload is at most as long as `new`. `width` is
+        the bytes of an element; a wrong one costs bytes, never bits."""
         if len(old) != len(new):
-            return Encoding.DENSE, new
+            return DENSE
         if len(new) % width:
             width = 1
         elements = len(new) // width
         # A gap takes a byte for each change, bits an eighth for each element.
-        changes = self._finder.gaps(old, new, width, most=elements // 8)
+        changes = self._finder.find(old, new, width, most=elements // 8, as_bits=False)
         encoding = Encoding.GAPS
         if changes is None:
             if self._is_noise(old, new, width):
-                return Encoding.DENSE, new
+                return DENSE
             encoding = Encoding.BITS
-            changes = self._finder.bits(old, new, width, most=elements)
+            changes = self._finder.find(old, new, width, most=elements, as_bits=True)
         assert changes is not None  # there cannot be more than all
         if not len(changes.steps):
-            return Encoding.SAME, b""
-        best: bytes | Bytes = new
-        if changes.bytes < len(new):
-            best = self._packed(changes, width)
-        if len(best) > len(new) // 2:
+            return Encoded(Encoding.SAME, b"")
+        best, size = DENSE, len(new)
+        if changes.bytes < size:
+            packed = self._packed(changes, width)
+            if len(packed) < size:
+                best, size = Encoded(encoding, packed), len(packed)
+        if size > len(new) // 2:
             planes = self._planes(old, new, width)
-            if planes is not None and len(planes) < min(len(best), _WORTH * len(new)):
-                return Encoding.XOR, planes
-        return (encoding, best) if len(best) < len(new) else (Encoding.DENSE, new)
+            if planes is not None and len(planes) < min(size, _WORTH * len(new)):
+                return Encoded(Encoding.XOR, planes)
+        return best
 
     def _packed(self, changes: Changes, width: int) -> bytes:
         places, steps = self._shorter(changes.places), self._shorter(changes.steps)
@@ -106,7 +120,7 @@ class Encoder:
     def _is_noise(self, old: Bytes, new: Bytes, width: int) -> bool:
         """Whether, by a sample, nothing is gained from knowing `old`."""
         old, new = _sample(old), _sample(new)
-        changes = self._finder.bits(old, new, width, most=len(new))
+        changes = self._finder.find(old, new, width, most=len(new), as_bits=True)
         assert changes is not None
         return changes.bytes >= len(new) and not self._pays(old, new, width)
 
@@ -127,6 +141,12 @@ def _sample(data: Bytes) -> Bytes:
         return data
     stride = len(data) // _PIECES // _PIECE_BYTES * _PIECE_BYTES
     return np.concatenate([data[i * stride :][:_PIECE_BYTES] for i in range(_PIECES)])
+
+
+def _check_width(width: int, total_bytes: int) -> None:
+    """Errors: `BadBlock` unless those bytes are whole elements."""
+    if width not in WIDTHS or total_bytes % width:
+        raise BadBlock(f"elements of {width} bytes")
 
 
 def _split(data: Bytes, width: int) -> Bytes:
@@ -154,20 +174,16 @@ class Decoder:
             return
         if old is None or len(old) != len(out):
             raise BadBlock("there is nothing that this block could be a change of")
-        try:
-            if encoding == Encoding.SAME:
-                out[:] = old
-            elif encoding == Encoding.XOR:
-                self._xor(payload, old, out)
-            elif encoding in (Encoding.GAPS, Encoding.BITS):
-                changes, width = self._unpacked(payload, len(out))
-                out[:] = old
-                apply = apply_gaps if encoding == Encoding.GAPS else apply_bits
-                apply(out, changes, width)
-            else:
-                raise BadBlock(f"unknown encoding {encoding}")
-        except Misfit as error:
-            raise BadBlock(str(error)) from None
+        if encoding == Encoding.SAME:
+            out[:] = old
+        elif encoding == Encoding.XOR:
+            self._xor(payload, old, out)
+        elif encoding in (Encoding.GAPS, Encoding.BITS):
+            changes, width = self._unpacked(payload, len(out))
+            out[:] = old
+            apply(out, changes, width, as_bits=encoding == Encoding.BITS)
+        else:
+            raise BadBlock(f"unknown encoding {encoding}")
 
     def _unpacked(self, payload: Bytes, block_bytes: int) -> tuple[Changes, int]:
         if len(payload) < _HEADER.size:
@@ -177,35 +193,30 @@ class Decoder:
         # Gaps take a byte more for each 255 elements than there are elements.
         if max(raw_places, raw_steps) > 2 * block_bytes or places + steps > len(body):
             raise BadBlock("lengths that no block can have")
-        wide = body[places + steps :]
         changes = Changes(
             self._raw(body[:places], raw_places, flags & _PLACES),
             self._raw(body[places : places + steps], raw_steps, flags & _STEPS),
-            wide,
+            body[places + steps :],
         )
-        if width not in (1, 2, 4, 8) or len(wide) % width:
-            raise BadBlock(f"elements of {width} bytes")
+        _check_width(width, len(changes.wide))
         return changes, width
 
     def _raw(self, data: Bytes, length: int, is_compressed: int) -> Bytes:
-        if not is_compressed:
-            if len(data) != length:
-                raise BadBlock(f"{len(data)} bytes where {length} were to be")
-            return data
         try:
-            if self._stated_size(data.data) != -1:  # it would be allocated, whatever it is
-                raise BadBlock("a length is stated where none is written")
-            raw = self._zstd.decompress(data.data, max_output_size=length)
+            if is_compressed:
+                if self._stated_size(data.data) != -1:  # it would be allocated, whatever it is
+                    raise BadBlock("a length is stated where none is written")
+                raw = self._zstd.decompress(data.data, max_output_size=length)
+                data = np.frombuffer(raw, np.uint8)
         except self._failed as error:
             raise BadBlock(str(error)) from None
-        if len(raw) != length:
-            raise BadBlock(f"{len(raw)} bytes where {length} were to be")
-        return np.frombuffer(raw, np.uint8)
+        if len(data) != length:
+            raise BadBlock(f"{len(data)} bytes where {length} were to be")
+        return data
 
     def _xor(self, payload: Bytes, old: Bytes, out: Bytes) -> None:
         width = int(payload[0]) if len(payload) else 0
-        if width not in (1, 2, 4, 8) or len(out) % width:
-            raise BadBlock(f"elements of {width} bytes")
+        _check_width(width, len(out))
         planes = self._raw(payload[1:], len(out), is_compressed=1)
         mixed = np.ascontiguousarray(planes.reshape(width, -1).T).reshape(-1)
         np.bitwise_xor(old, mixed, out=out)

@@ -18,10 +18,9 @@ from rltrace.hooks.span_api import span
 from rltrace.hooks.spans import Span
 from rltrace.sync import frames
 from rltrace.sync.blocks import BLOCK_BYTES, block_range, digest
-from rltrace.sync.changes import Bytes
-from rltrace.sync.delta import Encoded
-from rltrace.sync.encodings import BadBlock, Decoder, Encoding
-from rltrace.sync.frames import BUCKET_BLOCKS, Frame, Kind
+from rltrace.sync.changes import BadBlock, Bytes
+from rltrace.sync.encodings import DENSE, Decoder, Encoded, Encoding
+from rltrace.sync.frames import BUCKET_BLOCKS, Kind
 from rltrace.sync.shelf import GoneError, Held
 from rltrace.sync.version import Version
 from rltrace.sync.wire import Address, Connection, LinkError, RefusedError
@@ -40,11 +39,6 @@ class Progress:
     """Blocks that arrived damaged, once for each time; all were asked for again."""
     broken: int = 0
     """Connections that broke on the way."""
-
-    @property
-    def retries(self) -> int:
-        """How often something had to be asked for again."""
-        return len(self.damaged) + self.broken
 
 
 class Fetch:
@@ -141,15 +135,14 @@ class Fetch:
         decoder = Decoder()
         scratch = np.empty(BLOCK_BYTES, np.uint8)
         while True:
-            frame = frames.receive(connection, self.held.manifest, base, self.held.digests)
+            frame = frames.receive(connection, self.held, base)
             if frame.kind == Kind.END:
                 return
             if frame.kind == Kind.GONE:
                 raise GoneError("it is no longer there")
             for nth, entry in enumerate(frame.entries):
                 block = frame.first + nth
-                payload = self._payload(connection, block, entry, scratch)
-                self._take(block, frame, entry.encoding, entry.hash, payload, decoder)
+                self._take(connection, block, entry, frame.has_base, scratch, decoder)
             frame_bytes = sum(entry.length for entry in frame.entries)
             taken_bytes += frame_bytes
             receiving.set(bytes=taken_bytes)
@@ -157,42 +150,33 @@ class Fetch:
                 self.progress.buckets += bool(frame.entries)
                 self.progress.wire_bytes += frame_bytes
 
-    def _payload(
-        self, connection: Connection, block: int, entry: frames.Entry, scratch: Bytes
-    ) -> Bytes:
-        start, end = block_range(block, len(self.held.data))
-        if entry.length > end - start or (
-            entry.encoding == Encoding.DENSE and entry.length != end - start
-        ):
-            raise LinkError(f"{entry.length} bytes for a block of {end - start}")
-        # A dense block comes straight into its place, unless that is verified already.
-        into = scratch[: entry.length]
-        if entry.encoding == Encoding.DENSE and not self.held.have[block]:
-            into = self.held.data[start:end]
-        connection.read_into(into.data)
-        return into
-
     def _take(
         self,
+        connection: Connection,
         block: int,
-        frame: Frame,
-        encoding: int,
-        expected: int,
-        payload: Bytes,
+        entry: frames.Entry,
+        has_base: bool,
+        scratch: Bytes,
         decoder: Decoder,
     ) -> None:
-        """Puts a block in its place and verifies it."""
-        if self.held.have[block]:
+        """Brings a block to its place and verifies it."""
+        held, is_dense = self.held, entry.encoding == Encoding.DENSE
+        start, end = block_range(block, len(held.data))
+        if entry.length > end - start or (is_dense and entry.length != end - start):
+            raise LinkError(f"{entry.length} bytes for a block of {end - start}")
+        # A dense block comes straight into its place, unless that is verified already.
+        out = held.data[start:end]
+        payload = out if is_dense and not held.have[block] else scratch[: entry.length]
+        connection.read_into(payload.data)
+        if held.have[block]:
             return
-        start, end = block_range(block, len(self.held.data))
-        out = self.held.data[start:end]
         try:
-            if encoding != Encoding.DENSE:
-                if digest(payload) != expected:
+            if not is_dense:
+                if digest(payload) != entry.hash:
                     raise BadBlock("damaged on the way")
-                old = self._base[1][start:end] if self._base and frame.has_base else None
-                decoder.decode(encoding, payload, old, out)
-            if digest(out) != self.held.digests[block]:
+                old = self._base[1][start:end] if self._base and has_base else None
+                decoder.decode(entry.encoding, payload, old, out)
+            if digest(out) != held.digests[block]:
                 raise BadBlock("not what it was to become")
         except BadBlock:
             with self._lock:
@@ -201,10 +185,8 @@ class Fetch:
             return
         with self._lock:
             self._again.discard(block)
-        if encoding == Encoding.DENSE:
-            self.held.put(block)
-        else:
-            self.held.put(block, Encoded(Encoding(encoding), bytes(payload)))
+        travels = DENSE if is_dense else Encoded(Encoding(entry.encoding), bytes(payload))
+        held.put(block, travels)
 
 
 def _shares(missing: list[int], streams: int) -> list[list[tuple[int, int]]]:

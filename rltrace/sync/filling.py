@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from rltrace.sync.blocks import BLOCK_BYTES, Digests, block_count, block_range, digest
+from rltrace.sync.blocks import BLOCK_BYTES, Digests, block_range, digest, digest_at
 from rltrace.sync.copying import Pieces, Workers, copier, hashing_copier
 from rltrace.sync.crossing import PIECE_BYTES, FarSide
 from rltrace.sync.dtypes import FLOATS, ITEM_BYTES, code_of, torch_name
@@ -21,6 +20,7 @@ from rltrace.sync.layout import (
     memory_of,
     named_tensors,
 )
+from rltrace.sync.locks import or_else
 from rltrace.sync.tensors import (
     Matcher,
     address_of,
@@ -43,12 +43,11 @@ class Filler:
     def __init__(self, layout: Layout, hashing: bool = True) -> None:
         self.layout = layout
         self.hashing = hashing
-        self._pieces = Pieces(layout)
-        self._copy_bytes = copier(layout.bytes)
-        self._copy_hashed = hashing_copier(layout.bytes)
-        self._numbers = layout.numbers
-        self._matcher = Matcher(layout)
-        self._reach = FarSide(layout)
+        self.pieces = Pieces(layout)
+        self.copy_bytes = copier(layout.bytes)
+        self.copy_hashed = hashing_copier(layout.bytes)
+        self.matcher = Matcher(layout)
+        self.reach = FarSide(layout)
 
     def fill(
         self, weights: Any, data: Any, digests: Digests, workers: Workers, *after: Any
@@ -62,109 +61,108 @@ class Filler:
         type, or no longer equal to the one that it was tied to; whatever the iterable raises. What
         the slot holds then is nothing.
         """
-        given = held(weights)
-        if not isinstance(given, dict):
-            behind = _Behind(data, digests, workers)
-            try:
-                self._fill_stream(given, data, digests, behind)
-            except BaseException:
-                behind.drain()
-                raise
-            return
-        size = len(self.layout.entries)
-        addresses, far, first = [0] * size, [0] * size, list[Any]([None] * size)
+        given, filling = held(weights), _Filling(self, data, digests, workers)
+        if isinstance(given, dict):
+            filling.take(given, after)
+        else:
+            filling.take_stream(given)
+
+    def close(self) -> None:
+        """Lets go of what it holds of a device."""
+        self.reach.close()
+
+
+class _Filling:
+    """One version on its way into a slot. By number of the entry: where its tensor is copied from,
+    in this process's memory or on the device that copies (0: nowhere there), and the tensor."""
+
+    def __init__(self, filler: Filler, data: Any, digests: Digests, workers: Workers) -> None:
+        layout, size = filler.layout, len(filler.layout.entries)
+        self._by, self._entries, self._numbers = filler, layout.entries, layout.numbers
+        self._data, self._digests, self._workers = data, digests, workers
+        self._on_device = is_torch(data)
+        self._addresses, self._far = [0] * size, [0] * size
+        self._first: list[Any] = [None] * size
+        self._device: Cuda | None = None  # from which tensors of a stream come
+        self._taken_bytes, self._blocks = 0, list[int]()
+        self._waiting: list[tuple[Any, list[int]]] = []
+
+    def take(self, given: dict[str, Any], after: Sequence[Any]) -> None:
+        """Tensors that are all there: see `Filler.fill`."""
+        first, far = self._first, self._far
         tied: list[tuple[str, int, Any]] = []
-        casts: dict[int, tuple[Any, Any]] | None = None if is_torch(data) else {}
+        casts: dict[int, tuple[Any, Any]] = {}
         odd: set[int] = set()
-        for name, tensor in self._matcher.match(given, addresses, first, far):
+        for name, tensor in self._by.matcher.match(given, self._addresses, first, far):
             number = self._number(name)
             check_tensor(name, tensor)
             if first[number] is not None:
                 tied.append((name, number, tensor))
                 continue
             first[number] = tensor
-            far[number] = self._far_address(tensor, data)
+            self._look_at(name, number, tensor, None, None if self._on_device else casts)
             if far[number]:
                 odd.add(number)
-                _check(name, self.layout.entries[number], tensor, None)
-            else:
-                addresses[number] = self._slow_address(name, number, tensor, None, data, casts)
-        self._all_there(first)
-        if is_torch(data):
-            self._fill_on_device(addresses, far, odd, first, data, digests, after)
+        self._all_there()
+        if self._on_device:
+            self._copy_on_device(odd, after)
         else:
-            self._fill_blocks(addresses, far, first, casts or {}, data, digests, workers, after)
+            self._copy_blocks(casts, after)
         for name, number, tensor in tied:
             if memory_of(tensor) != memory_of(first[number]):
-                self._still_tied(name, number, tensor, None, data)
+                self._still_tied(name, number, tensor, None)
 
-    def close(self) -> None:
-        """Lets go of what it holds of a device."""
-        self._reach.close()
+    def take_stream(self, given: Any) -> None:
+        """Tensors that come one by one: see `Filler.fill`."""
+        with or_else(lambda: self._device and self._device.now().synchronize()):
+            self._copy_stream(given)
 
-    def _slow_address(
+    def _look_at(
         self,
         name: str,
         number: int,
         tensor: Any,
         shard: Shard | None,
-        data: NDArray[np.uint8],
         casts: dict[int, tuple[Any, Any]] | None,
-    ) -> int:
-        """Where a tensor is copied from; 0 where it is stored already, or is one of `casts`."""
-        entry = self.layout.entries[number]
+    ) -> None:
+        """Finds where a tensor is copied from; one that lies nowhere so is stored at once, or is
+        one of `casts`."""
+        entry, data = self._entries[number], self._data
         _check(name, entry, tensor, shard)
-        address = address_of(tensor, entry.dtype)
-        if address or not entry.bytes:
-            return address
-        is_here = is_torch(tensor) and tensor.device.type == "cpu" and tensor.is_contiguous()
-        if casts is not None and is_here and not (tensor.is_neg() or tensor.is_conj()):
+        if not entry.bytes:
+            return
+        address = far_address_of(tensor)
+        if address and (not self._on_device or self._by.reach.device_of(data).owns(tensor)):
+            self._far[number] = address
+            return
+        self._addresses[number] = address_of(tensor, entry.dtype)
+        if self._addresses[number]:
+            return
+        if casts is not None and is_torch(tensor) and address_of(tensor, code_of(tensor.dtype)):
             casts[number] = torch_view(data, entry).view(-1), tensor.detach().view(-1)
         else:
             store(tensor, data, entry)
-        return 0
 
-    def _fill_on_device(
-        self,
-        addresses: Sequence[int],
-        far: list[int],
-        odd: set[int],
-        first: Sequence[Any],
-        data: Any,
-        digests: Digests,
-        after: Sequence[Any],
-    ) -> None:
-        within = self._reach.within(data)
+    def _copy_on_device(self, odd: set[int], after: Sequence[Any]) -> None:
+        within = self._by.reach.within(self._data)
         device = within.device
-        for number in () if device.is_alone else np.flatnonzero(far).tolist():
-            if not device.owns(first[number]):
-                store(first[number], data, self.layout.entries[number])
-                far[number] = 0
         with device.queue(*after, device.now()):
-            within.copy(data, first, far, odd, to_slot=True)
-            for number in np.flatnonzero(addresses).tolist():  # of the host
-                store(first[number], data, self.layout.entries[number])
-            if self.hashing:
-                digests[:] = device.digests(data)
+            left = within.copy(self._data, self._first, self._far, odd, to_slot=True)
+            left += np.flatnonzero(self._addresses).tolist()  # of the host
+            for number in left:
+                store(self._first[number], self._data, self._entries[number])
+            if self._by.hashing:
+                self._digests[:] = device.digests(self._data)
 
-    def _fill_blocks(
-        self,
-        addresses: Sequence[int],
-        far: list[int],
-        first: list[Any],
-        casts: Mapping[int, tuple[Any, Any]],
-        data: NDArray[np.uint8],
-        digests: Digests,
-        workers: Workers,
-        after: Sequence[Any],
-    ) -> None:
-        crossing, left = self._reach.begin(data, None, far, first, False, *after)
+    def _copy_blocks(self, casts: Mapping[int, tuple[Any, Any]], after: Sequence[Any]) -> None:
+        data, digests = self._data, self._digests
+        crossing, left = self._by.reach.begin(data, None, self._far, self._first, False, *after)
         for number in left:
-            store(first[number], data, self.layout.entries[number])
-        pieces, hashing, view, total = self._pieces, self.hashing, data.data, len(data)
+            store(self._first[number], data, self._entries[number])
+        pieces, hashing, view, total = self._by.pieces, self._by.hashing, data.data, len(data)
         here = pieces.offset + data.ctypes.data
-        there = pieces.lie_at(np.array(addresses, np.int64))
-        copy_bytes, copy_hashed = self._copy_bytes, self._copy_hashed
+        there = pieces.lie_at(np.array(self._addresses, np.int64))
+        copy_bytes, copy_hashed = self._by.copy_bytes, self._by.copy_hashed
         is_near = bool(there.any())
 
         def copy(block: int) -> None:
@@ -182,7 +180,7 @@ class Filler:
                 number = pieces.entry.item(piece)
                 if number in casts:
                     to, source = casts[number]
-                    size = ITEM_BYTES[self.layout.entries[number].dtype]
+                    size = ITEM_BYTES[self._entries[number].dtype]
                     start = pieces.start.item(piece) // size
                     part = slice(start, start + pieces.length.item(piece) // size)
                     to[part].copy_(source[part])
@@ -194,68 +192,89 @@ class Filler:
 
         try:
             if hashing or is_near or casts:
-                workers.each(range(len(pieces.first) - 1), copy)
+                self._workers.each(range(len(pieces.first) - 1), copy)
         finally:
             if crossing is not None:
                 crossing.finish()
 
-    def _far_address(self, tensor: Any, data: Any) -> int:
-        """Where a tensor of the device that it is copied by lies; 0 for others."""
-        address = far_address_of(tensor)
-        owned = not is_torch(data) or self._reach.device_of(data).owns(tensor)
-        return address if owned else 0
-
-    def _fill_stream(self, given: Any, data: Any, digests: Digests, behind: _Behind) -> None:
+    def _copy_stream(self, given: Any) -> None:
         """A block is hashed when its last byte is in. What comes from a device is copied in the
         order of its own work there, as it may be gathered into one place time and again."""
-        on_device = is_torch(data)
-        base = 0 if on_device else data.ctypes.data
-        ranges = [block_range(block, len(data)) for block in range(len(self._pieces.first) - 1)]
+        data, hashing, seen = self._data, self._by.hashing, self._first
+        base = 0 if self._on_device else data.ctypes.data
+        pieces = self._by.pieces
+        ranges = (block_range(block, len(data)) for block in range(len(pieces.first) - 1))
         missing = [end - start for start, end in ranges]
         names: set[str] = set()
-        size = len(self.layout.entries)
-        addresses, far, seen = [0] * size, [0] * size, list[Any]([None] * size)
         for name, tensor, shard in named_tensors(given):
             number = self._number(name)
-            entry = self.layout.entries[number]
+            entry = self._entries[number]
             if name in names:
                 raise _refused(f"two tensors are called {name}")
             names.add(name)
             if seen[number]:
-                behind.finish()
-                self._still_tied(name, number, tensor, shard, data)
+                self._finish()
+                self._still_tied(name, number, tensor, shard)
                 continue
-            if shard or self._matcher.match({name: tensor}, addresses, seen, far):
-                far[number] = self._far_address(tensor, data)
-                if far[number] and entry.bytes:
-                    _check(name, entry, tensor, shard)
-                else:
-                    addresses[number] = self._slow_address(name, number, tensor, shard, data, None)
+            if shard or self._by.matcher.match({name: tensor}, self._addresses, seen, self._far):
+                self._look_at(name, number, tensor, shard, None)
             seen[number] = True  # not the tensor, which need not live on
-            if far[number] and entry.bytes:
-                behind.take(self._reach.device_at_hand(tensor), tensor, entry)
-            elif address := addresses[number]:
-                if on_device:
+            if self._far[number] and entry.bytes:
+                self._take_from_device(tensor, entry)
+            elif address := self._addresses[number]:
+                if self._on_device:
                     store(tensor, data, entry)
                 else:
-                    self._copy_bytes(base + entry.offset, address, entry.bytes)
-            first = entry.offset // BLOCK_BYTES
-            for block in range(first, block_count(entry.offset + entry.bytes)):
-                start, end = ranges[block]
-                begins, ends = max(entry.offset, start), min(entry.offset + entry.bytes, end)
-                missing[block] -= ends - begins
-                if not missing[block] and self.hashing and not on_device:
-                    behind.hash(block)
-        self._all_there(seen)
-        behind.finish()
-        if on_device:
-            self._hash_on_device(data, digests)
+                    self._by.copy_bytes(base + entry.offset, address, entry.bytes)
+            for piece in range(*np.searchsorted(pieces.entry, (number, number + 1))):
+                block = pieces.offset.item(piece) // BLOCK_BYTES
+                missing[block] -= pieces.length.item(piece)
+                if missing[block] or not hashing or self._on_device:
+                    continue
+                if self._device is None:
+                    self._hash(block)
+                else:
+                    self._blocks.append(block)  # of which all is in, or on its way
+        self._all_there()
+        self._finish()
+        if self._on_device:
+            device = self._by.reach.device_of(data)
+            with device.queue(device.now()):
+                if hashing:
+                    self._digests[:] = device.digests(data)
 
-    def _hash_on_device(self, data: Any, digests: Digests) -> None:
-        device = self._reach.device_of(data)
-        with device.queue(device.now()):
-            if self.hashing:
-                digests[:] = device.digests(data)
+    def _take_from_device(self, tensor: Any, entry: Entry) -> None:
+        """Copies a tensor, in the order of the caller's own work on its device. Blocks are hashed
+        behind the copies, piece by piece."""
+        device = self._by.reach.device_at_hand(tensor)
+        if device is None:
+            store(tensor, self._data, entry)
+            return
+        self._device = device
+        if not self._on_device:
+            device.pinned(self._data, None)
+        device.take(torch_view(self._data, entry), tensor.detach().reshape(entry.shape))
+        self._taken_bytes += entry.bytes
+        if self._taken_bytes >= PIECE_BYTES:
+            self._waiting.append((device.now(), self._blocks))
+            self._taken_bytes, self._blocks = 0, []
+            if len(self._waiting) > 1:
+                self._hash_after(*self._waiting.pop(0))
+
+    def _finish(self) -> None:
+        """Until all that was taken from a device is there, and hashed."""
+        if self._device is not None:
+            waiting = [*self._waiting, (self._device.now(), self._blocks)]
+            self._waiting, self._blocks = [], []
+            for event, blocks in waiting:
+                self._hash_after(event, blocks)
+
+    def _hash_after(self, event: Any, blocks: list[int]) -> None:
+        event.synchronize()
+        self._workers.each(blocks, self._hash)
+
+    def _hash(self, block: int) -> None:
+        self._digests[block] = digest_at(self._data, block)
 
     def _number(self, name: Any) -> int:
         number = self._numbers.get(name)
@@ -263,81 +282,21 @@ class Filler:
             raise _refused(f"{name} is not in the layout that was opened")
         return number
 
-    def _still_tied(
-        self, name: str, number: int, tensor: Any, shard: Shard | None, data: NDArray[np.uint8]
-    ) -> None:
+    def _still_tied(self, name: str, number: int, tensor: Any, shard: Shard | None) -> None:
         """Errors: `RltraceError` where a tensor is not, bit for bit, what was stored for the one
         that it was tied to."""
-        entry = self.layout.entries[number]
+        entry = self._entries[number]
         _check(name, entry, tensor, shard)
-        if not holds(tensor, data, entry):
+        if not holds(tensor, self._data, entry):
             tied = {name, *(n for n, other in self._numbers.items() if other == number)}
             raise _refused(f"{' and '.join(sorted(tied))} are no longer tied")
 
-    def _all_there(self, seen: list[Any]) -> None:
-        entries = self.layout.entries
-        lacking = [e.name for e, each in zip(entries, seen, strict=True) if each is None]
+    def _all_there(self) -> None:
+        found = zip(self._entries, self._first, strict=True)
+        lacking = [entry.name for entry, tensor in found if tensor is None]
         if lacking:
             more = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""
             raise _refused(f"{lacking[0]}{more} of the layout is not among the weights")
-
-
-class _Behind:
-    """Copies of a stream's tensors from a device, and the blocks that are hashed behind them."""
-
-    def __init__(self, data: Any, digests: Digests, workers: Workers) -> None:
-        self._data, self._digests, self._workers = data, digests, workers
-        self._device: Cuda | None = None
-        self._bytes = 0
-        self._blocks: list[int] = []
-        self._waiting: list[tuple[Any, list[int]]] = []
-
-    def take(self, device: Cuda | None, tensor: Any, entry: Entry) -> None:
-        """Copies a tensor, in the order of the caller's own work on its device."""
-        if device is None:
-            store(tensor, self._data, entry)
-            return
-        self._device = device
-        if not is_torch(self._data):
-            device.pinned(self._data, None)
-        device.take(torch_view(self._data, entry), tensor.detach().reshape(entry.shape))
-        self._bytes += entry.bytes
-        if self._bytes >= PIECE_BYTES:
-            self._bytes = 0
-            self._waiting.append((device.now(), self._blocks))
-            self._blocks = []
-            if len(self._waiting) > 1:
-                self._hash(*self._waiting.pop(0))
-
-    def hash(self, block: int) -> None:
-        """Takes the digest of a block, of which all is in or on its way."""
-        if self._device is None:
-            self._hash_one(block)
-        else:
-            self._blocks.append(block)
-
-    def finish(self) -> None:
-        """Until all that was taken is there, and hashed."""
-        if self._device is not None:
-            waiting, blocks = self._waiting, self._blocks
-            self._waiting, self._blocks = [], []
-            for event, some in [*waiting, (self._device.now(), blocks)]:
-                self._hash(event, some)
-
-    def drain(self) -> None:
-        """Until nothing is on its way any more."""
-        event = self._device.now() if self._device is not None else None
-        if event is not None:
-            event.synchronize()
-
-    def _hash(self, event: Any, blocks: list[int]) -> None:
-        if event is not None:
-            event.synchronize()
-        self._workers.each(blocks, self._hash_one)
-
-    def _hash_one(self, block: int) -> None:
-        start, end = block_range(block, len(self._data))
-        self._digests[block] = digest(self._data.data[start:end])
 
 
 def _check(name: str, entry: Entry, tensor: Any, shard: Shard | None) -> None:

@@ -15,11 +15,11 @@ from rltrace.hooks.span_api import span
 from rltrace.sync.arena import SILENCE_S, Arena
 from rltrace.sync.blocks import Digests, block_count, root_of
 from rltrace.sync.fetching import Progress
-from rltrace.sync.landing import Landing, Wishes
+from rltrace.sync.landing import Landing
 from rltrace.sync.layout import Layout
 from rltrace.sync.recording import moved
 from rltrace.sync.serving import Node
-from rltrace.sync.shelf import GoneError, Shelf
+from rltrace.sync.shelf import GoneError
 from rltrace.sync.version import Behind, Manifest, Version
 from rltrace.sync.wire import HEARTBEAT_S, Address, Connection, LinkError, RefusedError
 from rltrace.trace.errors import RltraceError, WrongUsage
@@ -39,28 +39,13 @@ class Received:
     progress: Progress
 
 
-class Elsewhere(Exception):
-    """The parent has children enough; they would take this one."""
-
-    def __init__(self, addresses: list[str]) -> None:
-        super().__init__()
-        self.addresses = addresses
-
-
 class Follower(threading.Thread):
-    """Follows `parent`, and when that is gone the ones above it, then `parent` again. `me` is
-    this node as its own server knows it. `on_received` is called, in this thread, for each
-    version that has arrived."""
+    """Follows `parent`, and when that is gone the ones above it, then `parent` again: what it has
+    comes to `landing`. `me` is this node as its own server knows it. `on_received` is called, in
+    this thread, for each version that has arrived."""
 
     def __init__(
-        self,
-        parent: Address,
-        where: str,
-        shelf: Shelf,
-        token: bytes,
-        me: Node,
-        wishes: Wishes,
-        on_received: Callable[[Received], None],
+        self, parent: Address, landing: Landing, me: Node, on_received: Callable[[Received], None]
     ) -> None:
         super().__init__(name="rltrace.sync follower", daemon=True)
         self.ended_by: RltraceError | None = None
@@ -71,16 +56,10 @@ class Follower(threading.Thread):
         """How often a parent was lost."""
         self.troubles: dict[str, str] = {}
         """Why each of those that could be followed cannot be; empty while one is."""
-        self.is_parent_empty = False
-        """Whether the parent that answered last had no version."""
         self._failed: dict[str, str] = {}  # of this round, as `troubles`
         self._seen_s = time.monotonic()  # when what is here was the learner's latest
         self._lacks = ""  # what the parent lacks to bring more
-        self._first, self._shelf = parent, shelf
-        self._landing = Landing(where, shelf, token, wishes)
-        self._token = token
-        self._me = me
-        self._wishes = wishes
+        self._first, self._landing, self._me = parent, landing, me
         self._on_received = on_received
         self._control: Connection | None = None
         self._ended = threading.Event()
@@ -118,9 +97,7 @@ class Follower(threading.Thread):
                 if address in tried:
                     continue
                 try:
-                    self._follow(Address.parse(address), tried)
-                except Elsewhere as elsewhere:
-                    candidates = [*elsewhere.addresses, address]
+                    candidates = [*self._follow(Address.parse(address), tried), address]
                     if address in sent_on:  # they may send it round in circles for ever
                         self._ended.wait(_AGAIN_S)
                     sent_on.add(address)
@@ -136,10 +113,9 @@ class Follower(threading.Thread):
                         self.lost += 1
                         above = [node.address for node in self.line[1:]]
                         candidates = [*above, str(self._first), *candidates]
-        except RltraceError as error:
-            self.ended_by = error
         except Exception as error:  # it must not go unnoticed that nothing is followed any more
-            self.ended_by = RltraceError(f"following {self.line[0].address} failed: {error!r}")
+            failed = RltraceError(f"following {self.line[0].address} failed: {error!r}")
+            self.ended_by = error if isinstance(error, RltraceError) else failed
         finally:
             self._landing.abandon()
 
@@ -153,11 +129,13 @@ class Follower(threading.Thread):
             arriving.fetch.abort()
         self.join()
 
-    def _follow(self, parent: Address, tried: list[str]) -> None:
-        self._control = connection = Connection.open(parent, self._token)
+    def _follow(self, parent: Address, tried: list[str]) -> list[str]:
+        """Until it ends, or the parent has children enough: the addresses of those, which would
+        take this one."""
+        self._control = connection = Connection.open(parent, self._landing.token)
         try:
             while not self._ended.is_set():
-                if self._shelf.is_awaited:
+                if self._landing.shelf.is_awaited:
                     self._ended.wait(_POLL_S)
                     continue
                 done, known = self._landing.newest(), self._landing.layout
@@ -168,16 +146,16 @@ class Follower(threading.Thread):
                         "after": None if done is None else str(done.manifest.version),
                         "layout": known.id if known else None,
                         "wait_s": HEARTBEAT_S,
-                        "changes": self._wishes.changes,
+                        "changes": self._landing.changes,
                         "serves": self._me.address,
                         "tried": tried,
                     }
                 )
                 answer, table = connection.receive()
-                self._heed(parent, answer)
+                if elsewhere := self._heed(parent, answer):
+                    return elsewhere
                 tried.clear()
                 self.troubles, self._failed = {}, {}
-                self.is_parent_empty = done is None and "manifest" not in answer
                 answered_s = time.monotonic()
                 if "manifest" in answer:
                     try:
@@ -185,6 +163,7 @@ class Follower(threading.Thread):
                     except GoneError:
                         self._landing.abandon()
                 self._see(parent, answer, answered_s)
+            return []
         finally:
             connection.abort()
 
@@ -203,12 +182,16 @@ class Follower(threading.Thread):
             self._lacks = f"{parent} has {newest}, of a learner that began before that of {here}"
             self._lacks += " (was a clock set back?)"
             return
-        self._lacks = f"{parent}: {behind.why}" if behind.why else ""
+        why = behind.why
+        if not newest and here is None:
+            why = f"it answers, but no version of the policy {parent.policy} is published there yet"
+            why += f" ({behind.why})" if behind.why else ""
+        self._lacks = f"{parent}: {why}" if why else ""
         self._seen_s = answered_s - behind.seconds
         if self.arena is not None:
             self.arena.control.see(self._seen_s, is_relay=True)
 
-    def _heed(self, parent: Address, answer: dict[str, Any]) -> None:
+    def _heed(self, parent: Address, answer: dict[str, Any]) -> list[str]:
         served = answer.get("serves")
         if served is not None:
             there = Address(parent.host, parent.port, str(served))
@@ -216,7 +199,7 @@ class Follower(threading.Thread):
             raise WrongUsage(f"{said} (the name is the publisher's on every node)")
         try:
             if answer.get("redirect"):
-                raise Elsewhere([_address(each) for each in answer["redirect"]])
+                return [_address(each) for each in answer["redirect"]]
             above = [Node(str(each["id"]), _address(each["address"])) for each in answer["line"]]
             line = [Node(str(answer["id"]), str(parent)), *above]
         except (*NONSENSE, RltraceError) as error:
@@ -224,36 +207,36 @@ class Follower(threading.Thread):
         if self._me.id in [node.id for node in line]:
             raise LinkError("it follows this node itself")
         self.line = line
+        return []
 
     def _bring(self, parent: Address, answer: dict[str, Any], table: bytes) -> None:
         manifest, layout, digests = checked(answer, table, self._landing.layout)
         arriving = self._landing.arriving
-        if arriving is None or arriving.held.manifest != manifest:
+        if arriving is None or arriving.fetch.held.manifest != manifest:
             self._landing.abandon()
             arriving = self._landing.begin(manifest, layout, digests)
             if arriving is None:
                 return
+        progress = arriving.fetch.progress
         with span("sync", "relay", version=manifest.number, bytes=manifest.bytes) as whole:
             try:
                 arriving.fetch.run(parent)  # where it is lost, another parent goes on with it
             finally:
-                whole.set(items=arriving.fetch.progress.retries)
+                whole.set(items=len(progress.damaged) + progress.broken)  # asked for again
             with span("sync", "flip", "visible", version=manifest.number):
                 self._landing.finish(arriving)
-        progress = arriving.fetch.progress
         moved(
-            *("relay", arriving.started_ns, manifest.number, manifest.bytes, progress.wire_bytes),
-            *(progress.buckets, manifest.root, 0, "tcp"),
+            *("relay", manifest, arriving.started_ns, 0, "tcp"),
+            wire_bytes=progress.wire_bytes,
+            buckets=progress.buckets,
         )
         seconds = (monotonic_ns() - arriving.started_ns) / 1e9
         self._on_received(Received(manifest, str(parent), seconds, progress))
 
 
-def why_not(troubles: Mapping[str, str], known: str = "") -> str:
-    """Each address and what is wrong there; the one that is known goes without saying."""
-    return "; ".join(
-        why if address == known else f"{address}: {why}" for address, why in troubles.items()
-    )
+def why_not(troubles: Mapping[str, str]) -> str:
+    """Each address and what is wrong there."""
+    return "; ".join(f"{address}: {why}" for address, why in troubles.items())
 
 
 def _address(said: object) -> str:

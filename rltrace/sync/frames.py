@@ -17,9 +17,9 @@ from enum import IntEnum
 
 from xxhash import xxh3_64_intdigest
 
-from rltrace.sync.blocks import Digests, block_range, digest
-from rltrace.sync.changes import Bytes
-from rltrace.sync.delta import Encoded
+from rltrace.sync.blocks import block_range, digest
+from rltrace.sync.encodings import Encoded
+from rltrace.sync.shelf import Held
 from rltrace.sync.version import Manifest, Version
 from rltrace.sync.wire import Connection, LinkError
 
@@ -40,6 +40,7 @@ _HEADER = struct.Struct("<4sBBH16sQQQQQIQIIQ")
 _CHECK = struct.Struct("<Q")
 _ENTRY = struct.Struct("<BIQ")
 _MAGIC = b"RLTb"
+_NOWHERE = (0,) * 5
 
 
 @dataclass(frozen=True)
@@ -62,22 +63,18 @@ class Frame:
 
 
 def pack(
-    manifest: Manifest,
-    base: Version | None,
-    first: int,
-    encoded: list[Encoded],
-    digests: Digests,
-    data: Bytes,
+    held: Held, base: Version | None, first: int, encoded: list[Encoded]
 ) -> list[bytes | memoryview]:
     """The parts of a bucket that begins at block `first`; dense blocks are sent from where they
-    lie in `data`."""
+    lie."""
+    manifest, digests = held.manifest, held.digests
     start = block_range(first, manifest.bytes)[0]
     end = block_range(first + len(encoded) - 1, manifest.bytes)[1]
     entries, payloads = [], list[bytes | memoryview]()
     for block, each in enumerate(encoded, first):
         if each.is_dense:
             begins, ends = block_range(block, manifest.bytes)
-            payloads.append(data[begins:ends].data)
+            payloads.append(held.data[begins:ends].data)
             entries.append(_ENTRY.pack(each.encoding, ends - begins, int(digests[block])))
         else:
             payloads.append(each.payload)
@@ -85,24 +82,21 @@ def pack(
     table = b"".join(entries)
     wire_bytes = len(table) + sum(len(payload) for payload in payloads)
     result = digest(digests[first : first + len(encoded)].tobytes())
-    header = _header(
-        *(Kind.BLOCKS, manifest, base, len(encoded)),
-        *(first, start, end - start, wire_bytes, result),
-    )
+    place = (first, start, end - start, wire_bytes, result)
+    header = _header(Kind.BLOCKS, manifest, base, len(encoded), place)
     return [header + _CHECK.pack(xxh3_64_intdigest(header + table)) + table, *payloads]
 
 
 def pack_sign(kind: Kind, manifest: Manifest) -> bytes:
     """A frame without blocks."""
-    header = _header(kind, manifest, None, 0, 0, 0, 0, 0, 0)
+    header = _header(kind, manifest, None, 0)
     return header + _CHECK.pack(xxh3_64_intdigest(header))
 
 
-def receive(
-    connection: Connection, manifest: Manifest, base: Version | None, digests: Digests
-) -> Frame:
+def receive(connection: Connection, held: Held, base: Version | None) -> Frame:
     """The next frame of what was asked for. Errors: `LinkError` for a damaged one, and for one of
     another version, layout or base than was asked for."""
+    manifest, digests = held.manifest, held.digests
     header = connection.read(_HEADER.size)
     check = _CHECK.unpack(connection.read(_CHECK.size))[0]
     magic, kind, _, count = struct.unpack_from("<4sBBH", header)
@@ -118,7 +112,7 @@ def receive(
     frame = Frame(kind, first, entries, has_base)
     said = base if has_base else None
     if kind != Kind.BLOCKS:
-        if header != _header(kind, manifest, said, count, 0, 0, 0, 0, 0):
+        if header != _header(kind, manifest, said, count):
             raise LinkError("an answer to another question")
         return frame
     end = first + count
@@ -126,7 +120,8 @@ def receive(
         raise LinkError("a bucket beyond the end of the weights")
     begins = block_range(first, manifest.bytes)[0]
     length = block_range(end - 1, manifest.bytes)[1] - begins
-    if header != _header(kind, manifest, said, count, first, begins, length, wire_bytes, result):
+    place = (first, begins, length, wire_bytes, result)
+    if header != _header(kind, manifest, said, count, place):
         raise LinkError("a bucket of other weights than were asked for")
     if result != digest(digests[first:end].tobytes()):
         raise LinkError("a bucket of the same version with other weights")
@@ -141,16 +136,13 @@ def _header(
     manifest: Manifest,
     base: Version | None,
     count: int,
-    first: int,
-    offset: int,
-    raw_bytes: int,
-    wire_bytes: int,
-    result: int,
+    place: tuple[int, ...] = _NOWHERE,
 ) -> bytes:
+    """`place`: first block, offset, raw length, wire length and hash of the result."""
     version = manifest.version
     return _HEADER.pack(
         *(_MAGIC, kind, 0, count, bytes.fromhex(manifest.layout_id)),
         *(int(version.run, 16), version.epoch, version.counter),
         *((base.epoch, base.counter) if base else (0, 0)),  # of the same run; epochs begin at 1
-        *(first, offset, raw_bytes, wire_bytes, result),
+        *place,
     )

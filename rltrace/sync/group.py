@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import base64
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
 from time import monotonic_ns
 from typing import Any
 
@@ -20,9 +20,10 @@ from numpy.typing import NDArray
 
 from rltrace.hooks.span_api import span
 from rltrace.sync.arena import Arena, Lease, ReplacedError, SlotWrite
-from rltrace.sync.blocks import BLOCK_BYTES, Digests, block_range, digest
+from rltrace.sync.blocks import BLOCK_BYTES, Digests, block_count, digest_at
 from rltrace.sync.following import checked
 from rltrace.sync.layout import Entry, Layout
+from rltrace.sync.locks import Closing
 from rltrace.sync.meeting import LostError, Talk, first_line, gloo_near, group_of, store_at
 from rltrace.sync.place import check_in_memory
 from rltrace.sync.recording import moved
@@ -41,7 +42,7 @@ _SLOT_PATIENCE_S = 0.5
 _TAKES, _HAS = "takes", "has"
 
 
-class Group:
+class Group(Closing):
     """One member, a process a host. All members call `move` in turn; an error that leaves bytes on
     their way ends the group: close it and join anew. Not for several threads at once."""
 
@@ -106,7 +107,7 @@ class Group:
         """
         if self._lost is not None:
             raise RltraceError(f"this group has ended: {self._lost}", CANNOT_TELL)
-        self._talk.begin_round()
+        self._talk.round += 1
         try:
             return self._lead() if self.rank == 0 else self._follow()
         except LostError as error:
@@ -116,7 +117,7 @@ class Group:
 
     def abort(self) -> None:
         """Has `move` end at once, with an error; from any thread."""
-        self._talk.abort()
+        self._talk.aborted.set()
 
     def close(self) -> None:
         """Leaves. The workers of this host keep the latest version."""
@@ -127,12 +128,6 @@ class Group:
         if self._arena is not None:
             self._arena.close()
         self._talk.close()
-
-    def __enter__(self) -> Group:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _lead(self) -> Version:
         try:
@@ -148,7 +143,8 @@ class Group:
             if self._all_can(manifest):
                 size = manifest.bytes * (self.size - 1)
                 with span("sync", "send", "transfer", version=number, bytes=size):
-                    self._broadcast(lease.data, lambda start, end: None)
+                    for _ in self._broadcast(lease.data):
+                        pass
         return manifest.version
 
     def _latest(self) -> tuple[Lease, Layout]:
@@ -180,45 +176,33 @@ class Group:
             raise LostError(str(error)) from error
         try:
             slot = self._slot(layout)
-            answer = f"workers hold every slot of {self.where}"
         except RltraceError as error:
-            slot, answer = None, str(error)
-        latest = self._arena.latest() if self._arena is not None else None
-        has = latest is not None and latest >= manifest.version
-        if slot is None:
-            self._talk.say(f"/{self.rank}", {"error": answer})
-        else:
-            self._talk.say(f"/{self.rank}", {"says": _HAS if has else _TAKES})
+            self._talk.say(f"/{self.rank}", {"error": str(error)})
+            self._all_can(manifest)
+            raise
         try:
+            latest = slot.arena.latest()
+            has = latest is not None and latest >= manifest.version
+            self._talk.say(f"/{self.rank}", {"says": _HAS if has else _TAKES})
             if not self._all_can(manifest):
                 return manifest.version
-            assert slot is not None
             self._take(slot, manifest, digests, has)
         finally:
-            if slot is not None and self._taken is None:
+            if self._taken is None:
                 slot.abort()
         if not has:
-            blocks = -(-manifest.bytes // BUCKET_BYTES)
-            moved(
-                *("relay", started_ns, manifest.number, manifest.bytes, manifest.bytes, blocks),
-                *(manifest.root, 0, self.backend),
-            )
+            buckets = -(-manifest.bytes // BUCKET_BYTES)
+            moved("relay", manifest, started_ns, 0, self.backend, buckets=buckets)
         return manifest.version
 
     def _take(self, slot: SlotWrite, manifest: Manifest, digests: Digests, has: bool) -> None:
         """Receives a version into a slot, and makes it the latest unless this host has it."""
         wrong: list[int] = []
-
-        def check(start: int, end: int) -> None:
-            for block in range(start // BLOCK_BYTES, -(-end // BLOCK_BYTES)):
-                first, last = block_range(block, len(slot.data))
-                if digest(slot.data[first:last].data) != digests.item(block):
-                    wrong.append(block)
-
         self._taken = slot  # until the last byte is in, whatever happens
         number, size = manifest.number, manifest.bytes
         with span("sync", "receive", "transfer", version=number, bytes=size) as receiving:
-            self._broadcast(slot.data, check)
+            for blocks in self._broadcast(slot.data):
+                wrong += [n for n in blocks if digest_at(slot.data, n) != digests.item(n)]
             receiving.set(items=len(wrong))
         self._taken = None
         if wrong:
@@ -230,13 +214,16 @@ class Group:
                 slot.digests[:] = digests
                 slot.commit(manifest.step, manifest.version)
 
-    def _slot(self, layout: Layout) -> SlotWrite | None:
-        """A free slot of that layout on this host."""
+    def _slot(self, layout: Layout) -> SlotWrite:
+        """A free slot of that layout on this host. Errors: `RltraceError` where there is none."""
         if self._arena is None or self._arena.layout.id != layout.id:
             if self._arena is not None:
                 self._arena.close()
             self._arena = Arena.create(self.where, layout)
-        return self._arena.write(_SLOT_PATIENCE_S)
+        slot = self._arena.write(_SLOT_PATIENCE_S)
+        if slot is None:
+            raise RltraceError(f"workers hold every slot of {self.where}", CANNOT_TELL)
+        return slot
 
     def _all_can(self, manifest: Manifest) -> bool:
         """Whether bytes have to be sent; every member comes to the same answer.
@@ -251,22 +238,22 @@ class Group:
             raise RltraceError(said_so, CANNOT_TELL)
         return any(told["says"] == _TAKES for told in said.values())
 
-    def _broadcast(self, data: NDArray[np.uint8], arrived: Callable[[int, int], None]) -> None:
-        """Bytes of rank 0 to all others; `arrived(start, end)` is called for each bucket while the
+    def _broadcast(self, data: NDArray[np.uint8]) -> Iterator[range]:
+        """Bytes of rank 0 to all others; yields the blocks of each bucket that is here while the
         next one is under way."""
         deadline = time.monotonic() + self.timeout_s
-        before: tuple[Any, int, int] | None = None
-        for start in range(0, len(data), BUCKET_BYTES):
-            end = min(start + BUCKET_BYTES, len(data))
-            under_way = self._begin(data[start:end])
+        before: tuple[Any, range] | None = None
+        for start in (*range(0, len(data), BUCKET_BYTES), None):
+            under_way = None
+            if start is not None:
+                part = data[start : start + BUCKET_BYTES]
+                first = start // BLOCK_BYTES
+                under_way = self._begin(part), range(first, first + block_count(len(part)))
             if before is not None:
                 self._finish(before[0], deadline)
-                arrived(*before[1:])
+                yield before[1]
                 deadline = time.monotonic() + self.timeout_s
-            before = under_way, start, end
-        if before is not None:
-            self._finish(before[0], deadline)
-            arrived(*before[1:])
+            before = under_way
 
     def _begin(self, part: NDArray[np.uint8]) -> tuple[Any, Any, Any]:
         import torch

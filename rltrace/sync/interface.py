@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-from rltrace.sync.flat import Entry
+from rltrace.sync.layout import Layout
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Manifest:
     """One published version: what it holds, where it lies, and the bytes that a reader reads."""
 
     version: int
-    layout: tuple[Entry, ...]  # of the buffer that is fetched; () where none is
+    layout: Layout | None  # of the buffer that is fetched; None where none is
     bytes: int
     location: Any  # of the transport's own kind; subscribers of the same transport understand it
 
@@ -46,5 +46,5 @@ class Subscriber(Protocol):
         """Overwrites the tensors of `state`. Returns the version that they have now: the
         manifest's, or one that has come after it.
 
-        Errors: `ValueError` where names, shapes or types differ; then nothing was overwritten.
+        Errors: `RltraceError` where names, shapes or types differ; then nothing was overwritten.
         """

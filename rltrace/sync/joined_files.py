@@ -10,16 +10,12 @@ processes have left goes when any address is joined.
 
 from __future__ import annotations
 
-import os
-import time
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 
-from rltrace.sync.locks import Lock
+from rltrace.sync.locks import Lock, hold
 from rltrace.sync.place import JOINED, make_folder, shared_memory
-from rltrace.trace.errors import CANNOT_TELL, RltraceError
 
 _USERS = ".users"
-_PATIENCE_S = 5.0
 
 
 class JoinedFiles:
@@ -35,52 +31,31 @@ class JoinedFiles:
 
     def enter(self) -> Lock:
         """Uses the relay: until the lock is released the relay stays, and so do the files."""
-        deadline = time.monotonic() + _PATIENCE_S
-        while True:
-            self.users.touch(mode=0o600)
-            lock = Lock.take(self.users, shared=True, wait_s=_PATIENCE_S)
-            if lock is None and time.monotonic() >= deadline:
-                said = f"a process that does not go on holds {self.users}"
-                raise RltraceError(f"{said}: end it (`rltrace sync ls` names it)", CANNOT_TELL)
-            if lock is None:
-                continue  # removed in between
-            if lock.is_of(self.users):
-                self.relay.touch(mode=0o600)
-                return lock
-            lock.release()
+        lock = hold(self.users, lambda: self.users.touch(mode=0o600))
+        self.relay.touch(mode=0o600)
+        return lock
 
     def claim(self) -> Lock | None:
         """The lock of the one relay; None where another has it, or the files are gone."""
-        lock = Lock.take(self.relay)
-        if lock is not None and not lock.is_of(self.relay):
-            lock.release()
-            return None
-        return lock
+        return Lock.take(self.relay)
 
     def tell(self, trouble: str) -> None:
         """Has the relay's users know what keeps weights from coming; "" for nothing."""
-        text = trouble.encode()
-        with suppress(OSError):  # the memory is full: no reason for the relay to end
-            fd = os.open(self.relay, os.O_WRONLY | os.O_CLOEXEC)
-            try:
-                os.pwrite(fd, text, 0)  # in place: who reads meanwhile finds no empty file
-                os.ftruncate(fd, len(text))
-            finally:
-                os.close(fd)
+        # Where the memory is full, that is no reason for the relay to end.
+        with suppress(OSError), open(self.relay, "r+b", buffering=0) as file:
+            file.write(trouble.encode())  # in place: who reads meanwhile finds no empty file
+            file.truncate()
 
     def told(self) -> str:
-        """What the relay told last."""
+        """What the relay of this host told last; "" for nothing."""
         try:
             return self.relay.read_text(errors="replace")
         except FileNotFoundError:  # somebody has emptied the folder by hand
             return ""
 
-    def is_used(self) -> bool:
-        """Whether some subscriber is there."""
-        return Lock.is_held(self.users)
-
     def remove(self, mine: Lock | None = None) -> None:
-        """Removes the files unless somebody is there. `mine` is the relay's lock, for who has it.
+        """Removes the files unless somebody is there. `mine` is the relay's lock, for who has it:
+        it is released where they are gone.
 
         Whoever removes has both locks, and the users' file goes last: until then nobody comes in,
         and who has waited for its lock finds that it is of no file any more, and makes another.
@@ -89,19 +64,14 @@ class JoinedFiles:
         if users is None:
             return
         with users:
-            if not users.is_of(self.users):
-                return
             relay = mine or Lock.take(self.relay)
             if relay is None and self.relay.exists():
                 return  # a relay that has yet to notice that nobody is left
-            try:
+            with relay or nullcontext():
                 # A starter that was killed may have left the file that was to become the log.
                 unnamed = self.log.parent.glob(f"{self.log.name}.????????")
                 for path in (*unnamed, self.log, self.relay, self.users):
                     path.unlink(missing_ok=True)
-            finally:
-                if relay is not None and relay is not mine:
-                    relay.release()
 
 
 def sweep() -> None:

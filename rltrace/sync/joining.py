@@ -20,7 +20,8 @@ from weakref import finalize
 
 from rltrace.sync.arena import Arena
 from rltrace.sync.joined_files import JoinedFiles, sweep
-from rltrace.sync.relay import Relay, why_nothing
+from rltrace.sync.locks import Lock
+from rltrace.sync.relay import Relay
 from rltrace.sync.wire import TOKEN, Address
 from rltrace.trace.errors import CANNOT_TELL, OK, RltraceError
 from rltrace.trace.outside import from_outside
@@ -56,8 +57,8 @@ class Joined:
         self._command = [sys.executable, "-m", "rltrace.sync.joining", parent]
         self._command += [] if changes else [_DENSE]
         self._environment = os.environ | ({} if token is None else {TOKEN: token})
-        self._files = JoinedFiles(self.place)
-        self._using = self._files.enter()
+        self.files = JoinedFiles(self.place)
+        self._using = self.files.enter()
         sweep()
         self._started: _Started | None = None
         self._complaint: RltraceError | None = None  # of one that another has taken the place of
@@ -82,19 +83,15 @@ class Joined:
                     raise complaint from error
                 if time.monotonic() >= deadline:
                     said = f"nothing came from {self._parent} within {timeout_s:g} s"
-                    why = self._files.told()
+                    why = self.files.told()
                     raise RltraceError(f"{said}: {why}" if why else said, CANNOT_TELL) from error
-
-    def trouble(self) -> str:
-        """What keeps weights from coming, as the relay of this host told last; "" for nothing."""
-        return self._files.told()
 
     def close(self) -> None:
         """Leaves; the last one out ends the relay."""
         self._ended.set()
         self._watch.join()
         self._using.release()
-        self._files.remove()
+        self.files.remove()
 
     def _keep(self) -> None:
         while not self._ended.wait(_LOOK_S):
@@ -113,12 +110,12 @@ class Joined:
             self._complaint = self._started.complaint()
             if self._complaint is not None and time.monotonic() < self._not_before:
                 return
-        free = self._files.claim()
+        free = self.files.claim()
         if free is None:
             return
         free.release()
         self._not_before = time.monotonic() + _AFTER_ERROR_S
-        self._started = _Started(self._parent, self._command, self._environment, self._files.log)
+        self._started = _Started(self._parent, self._command, self._environment, self.files.log)
 
 
 class _Started:
@@ -158,7 +155,7 @@ class _Started:
 
 def main(parent: str, changes: bool) -> int:
     """The relay's process: until nobody uses it. Returns its exit code."""
-    address, place = Address.parse(parent), place_of(parent)
+    place = place_of(parent)
     files = JoinedFiles(place)
     lock = files.claim()
     if lock is None:
@@ -168,11 +165,11 @@ def main(parent: str, changes: bool) -> int:
             used_at = time.monotonic()
             told = None
             while relay.ended_by is None and time.monotonic() < used_at + _GRACE_S:
-                status = relay.status
-                if (trouble := why_nothing(status, address) or status.behind.why) != told:
+                trouble = relay.status.behind.why.removeprefix(f"{parent}: ")
+                if trouble != told:
                     files.tell(told := trouble)
                 time.sleep(_LOOK_S)
-                if files.is_used():
+                if Lock.is_held(files.users):  # by some subscriber
                     used_at = time.monotonic()
             if relay.ended_by is not None:
                 raise relay.ended_by

@@ -192,11 +192,12 @@ int64_t rltrace_apply_gaps(uint8_t *out, int64_t count, int width, const uint8_t
 }
 
 int64_t rltrace_apply_bits(uint8_t *out, int64_t count, int width, const uint8_t *bits,
-                           const uint8_t *steps, int64_t step_bytes, const uint8_t *wide,
-                           int64_t wide_bytes) {
+                           int64_t bit_bytes, const uint8_t *steps, int64_t step_bytes,
+                           const uint8_t *wide, int64_t wide_bytes) {
+    if (bit_bytes != (count + 7) / 8) return LENGTH;
     const uint8_t *wide_end = wide + wide_bytes;
     int64_t step = 0;
-    for (int64_t i = 0; i < (count + 7) / 8; i++) {
+    for (int64_t i = 0; i < bit_bytes; i++) {
         unsigned byte = bits[i];
         while (byte) {
             int lead = __builtin_clz(byte) - 24;

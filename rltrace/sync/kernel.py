@@ -19,13 +19,32 @@ from pathlib import Path
 from typing import Any
 
 from rltrace.trace.outside import from_outside
+from rltrace.trace.texts import packaged_toml
 
 SWITCH = "RLTRACE_SYNC_KERNEL"
 _SOURCE = Path(__file__).with_name("kernel.c")
 _FLAGS = ("-O3", "-shared", "-fPIC")
 _PATIENCE_S = 60.0
-_POINTER: Any = ctypes.c_void_p
-_COUNT: Any = ctypes.c_int64
+
+
+class Handle(ctypes.Structure):
+    """Of CUDA memory: what other processes open it by."""
+
+    _fields_ = (("reserved", ctypes.c_ubyte * 64),)
+
+
+_TYPES: dict[str, Any] = {
+    "p": ctypes.c_void_p, "n": ctypes.c_int64, "i": ctypes.c_int, "s": ctypes.c_char_p,
+    "d": ctypes.c_uint64, "h": Handle,
+}  # fmt: skip
+
+
+def typed(library: ctypes.CDLL, name: str) -> ctypes.CDLL:
+    """The library, its functions typed: those that libraries.toml has of it."""
+    for function, (answer, given) in packaged_toml("sync/libraries.toml")[name].items():
+        found = getattr(library, function)
+        found.restype, found.argtypes = _TYPES.get(answer), [_TYPES[kind] for kind in given]
+    return library
 
 
 @cache
@@ -34,33 +53,11 @@ def compiled() -> ctypes.CDLL | None:
     if os.environ.get(SWITCH) == "off" or sys.byteorder != "little":
         return None
     try:
-        library = ctypes.CDLL(str(_built()))
+        return typed(ctypes.CDLL(str(_built())), "kernel")
     except (OSError, subprocess.SubprocessError) as error:
         if from_outside(error):
             raise
         return None
-    bytes_and_width: list[Any] = [_COUNT, ctypes.c_int]
-    library.rltrace_find.argtypes = [
-        *(_POINTER, _POINTER, *bytes_and_width),
-        *(_POINTER, _POINTER, _POINTER, _POINTER, _COUNT, _POINTER),
-    ]
-    library.rltrace_apply_gaps.argtypes = [
-        *(_POINTER, *bytes_and_width),
-        *(_POINTER, _COUNT, _POINTER, _COUNT, _POINTER, _COUNT),
-    ]
-    library.rltrace_apply_bits.argtypes = [
-        *(_POINTER, *bytes_and_width),
-        *(_POINTER, _POINTER, _COUNT, _POINTER, _COUNT),
-    ]
-    library.rltrace_copy.argtypes = [_POINTER, _POINTER, _COUNT]
-    library.rltrace_copy.restype = None
-    library.rltrace_copy_pieces.argtypes = [*[_POINTER] * 3, _COUNT, ctypes.c_int]
-    library.rltrace_copy_pieces.restype = None
-    library.rltrace_copy_hashed.argtypes = [_POINTER, _POINTER, _COUNT]
-    library.rltrace_copy_hashed.restype = ctypes.c_uint64
-    for name in ("rltrace_find", "rltrace_apply_gaps", "rltrace_apply_bits"):
-        getattr(library, name).restype = _COUNT
-    return library
 
 
 def _built() -> Path:

@@ -3,10 +3,8 @@ block on, and becomes the latest once it is whole."""
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass
 from time import monotonic_ns
-from typing import Any
 
 import numpy as np
 
@@ -21,104 +19,79 @@ from rltrace.sync.version import Manifest
 _SLOT_PATIENCE_S = 0.5
 
 
-@dataclass(frozen=True)
-class Wishes:
-    """How a node follows: `keep` whole versions in its slots, so many `streams` at a time, and
-    `changes` of what it holds where the parent has them."""
-
-    keep: int = 2
-    streams: int = 2
-    changes: bool = True
-
-
 @dataclass
 class Arriving:
     """One version on its way."""
 
-    held: Held
     base: Held | None  # in use
-    memory: _Memory
     slot: SlotWrite
     fetch: Fetch
     started_ns: int
 
 
-class _Memory:
-    """What keeps a slot from being written to: being filled, then a lease."""
-
-    def __init__(self, holder: Any) -> None:
-        self._holder = holder
-
-    def now(self, lease: Any) -> None:
-        """The slot is held by a lease from here on."""
-        self._holder = lease
-
-    def release(self) -> None:
-        """The slot is free."""
-        end = getattr(self._holder, "abort", None) or getattr(self._holder, "release", None)
-        if end is not None:
-            with suppress(OSError):
-                end()
-
-
 class Landing:
-    """The slots of this host that a node fills, one version at a time."""
+    """The slots of this host that a node fills, one version at a time: by so many `streams`, as
+    `changes` of what it holds where the parent has them. `keep` whole versions stay."""
 
-    def __init__(self, where: str, shelf: Shelf, token: bytes, wishes: Wishes) -> None:
+    def __init__(
+        self, where: str, shelf: Shelf, token: bytes, keep: int, streams: int, changes: bool
+    ) -> None:
         self.arena: Arena | None = None
-        self.layout: Layout | None = None
         self.arriving: Arriving | None = None
         """What is on its way, from this parent or from one that was lost."""
         check_in_memory(where)
         self._where = where
-        self._shelf = shelf
-        self._token = token
-        self._wishes = wishes
+        self.shelf, self.token, self.changes = shelf, token, changes
+        self._keep, self._streams = keep, streams
+
+    @property
+    def layout(self) -> Layout | None:
+        """That of the slots, once there are any."""
+        return None if self.arena is None else self.arena.layout
 
     def newest(self) -> Held | None:
         """The latest version that is whole."""
-        return next(reversed(self._shelf.whole()), None)
+        return next(reversed(self.shelf.whole()), None)
 
     def begin(self, manifest: Manifest, layout: Layout, digests: Digests) -> Arriving | None:
         """Takes a slot for what arrives; None where readers hold them all: it is tried again."""
         started_ns = monotonic_ns()
-        if self.layout is None or self.layout.id != layout.id or self.arena is None:
-            self._take_slots(layout)
+        if self.arena is None or self.arena.layout.id != layout.id:
+            self.arena = self._take_slots(layout)
             newest = self.newest()
             if newest is not None and newest.manifest.version >= manifest.version:
                 return None  # it was there, from before this process
-        assert self.arena is not None
         slot = self.arena.write(_SLOT_PATIENCE_S)
         if slot is None:
             return None
         slot.digests[:] = digests
-        memory = _Memory(slot)
-        held = Held(manifest, layout, digests, slot.data, is_whole=False, let_go=memory.release)
+        held = Held(manifest, layout, digests, slot.data, is_whole=False, let_go=slot.abort)
         base = self.newest()
         if base is None or base.manifest.version.run != manifest.version.run or not base.use():
             base = None
         known = None
-        if base is not None and self._wishes.changes:
+        if base is not None and self.changes:
             held.encode_against(base.manifest.version)
             known = (base.manifest.version, base.data)
-        fetch = Fetch(held, self._token, known, self._wishes.streams)
-        self.arriving = Arriving(held, base, memory, slot, fetch, started_ns)
-        self._shelf.add(held)
+        fetch = Fetch(held, self.token, known, self._streams)
+        self.arriving = Arriving(base, slot, fetch, started_ns)
+        self.shelf.add(held)
         return self.arriving
 
     def finish(self, arriving: Arriving) -> None:
         """Makes it the latest on this host, and lets go of what is older than is to be kept."""
         assert self.arena is not None
         self.arriving = None
-        manifest = arriving.held.manifest
+        manifest = arriving.fetch.held.manifest
         arriving.slot.commit(manifest.step, manifest.version)
         lease = self.arena.lease(manifest.version)
-        arriving.memory.now(lease)
-        arriving.held.stands = True
+        if lease is not None:
+            arriving.fetch.held.let_go = lease.release
+        arriving.fetch.held.stands = True
         if arriving.base is not None:
             arriving.base.unuse()
-        for old in self._shelf.whole()[: -self._wishes.keep]:
-            self._shelf.remove(old)
+        for old in self.shelf.whole()[: -self._keep]:
+            self.shelf.remove(old)
 
     def abandon(self) -> None:
         """Gives up what is arriving: its slot is free once no child is being sent from it."""
@@ -126,28 +99,21 @@ class Landing:
         if arriving is None:
             return
         arriving.fetch.abort()
-        arriving.held.give_up()
-        self._shelf.remove(arriving.held)
+        arriving.fetch.held.give_up()
+        self.shelf.remove(arriving.fetch.held)
         if arriving.base is not None:
             arriving.base.unuse()
 
-    def _take_slots(self, layout: Layout) -> None:
+    def _take_slots(self, layout: Layout) -> Arena:
         """Slots of this layout. What a relay before this one has left in them is used again."""
-        for held in self._shelf.whole():
-            self._shelf.remove(held)
+        for held in self.shelf.whole():
+            self.shelf.remove(held)
         if self.arena is not None:
             self.arena.close()
-        slots = self._wishes.keep + 1
-        self.arena = Arena.create(self._where, layout, slots, is_relay=True)
-        self.layout = layout
-        lease = self.arena.lease()
-        if lease is None:
-            return
-        known = lease.manifest
-        if not np.array_equal(digests_of(lease.data), lease.digests):
+        arena = Arena.create(self._where, layout, self._keep + 1, is_relay=True)
+        lease = arena.lease()
+        if lease is not None and np.array_equal(digests_of(lease.data), lease.digests):
+            self.shelf.add(Held.leased(lease, layout))
+        elif lease is not None:
             lease.release()
-            return
-        memory = _Memory(lease)
-        self._shelf.add(
-            Held(known, layout, lease.digests, lease.data, is_whole=True, let_go=memory.release)
-        )
+        return arena

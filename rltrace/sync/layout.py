@@ -11,7 +11,7 @@ import builtins
 import json
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
 from math import prod
@@ -150,7 +150,7 @@ def layout_of(weights: Any, dtype: Any = None, keep: str | Iterable[str] = ()) -
     a pattern of `keep` that no name matches.
     """
     cast, patterns = cast_of(dtype), _patterns(keep)
-    found: dict[str, tuple[str, tuple[int, ...], Shard | None]] = {}
+    found: dict[str, Entry] = {}
     aliases: dict[str, str] = {}
     homes: dict[object, str] = {}
     matched: set[str] = set()
@@ -171,25 +171,25 @@ def layout_of(weights: Any, dtype: Any = None, keep: str | Iterable[str] = ()) -
         if home != name:
             aliases[name] = home
             continue
-        found[name] = code_of(tensor.dtype, name), tuple(int(n) for n in tensor.shape), shard
+        shape = tuple(int(n) for n in tensor.shape)
+        found[name] = Entry(name, code_of(tensor.dtype, name), shape, 0, shard)
     for pattern in patterns:
         if pattern not in matched:
             said = f"no tensor is called as keep={pattern!r} says: correct the pattern, or drop it"
             raise WrongUsage(said)
     if cast is not None:
-        for name, (code, shape, shard) in found.items():
-            if code in FLOATS and name not in kept:
-                found[name] = cast, shape, shard
-    return Layout(_placed(found), tuple(sorted(aliases.items())))
+        for name, entry in found.items():
+            if entry.dtype in FLOATS and name not in kept:
+                found[name] = replace(entry, dtype=cast)
+    return Layout(_placed(found.values()), tuple(sorted(aliases.items())))
 
 
 def named_tensors(weights: Any) -> Iterator[tuple[str, Any, Shard | None]]:
-    """What `layout_of` takes, as (name, tensor, shard).
+    """What `held` gives, as (name, tensor, shard).
 
     Errors: `RltraceError` for what is none of that: other objects, sparse tensors, a shard that
     does not lie in its whole.
     """
-    weights = held(weights)
     for item in weights.items() if isinstance(weights, dict) else weights:
         if not isinstance(item, tuple | list) or len(item) not in (2, 3):
             said = f"each of the weights is (name, tensor) or (name, tensor, Shard), {_not(item)}"
@@ -281,14 +281,13 @@ def _check_name(name: str) -> None:
         raise WrongUsage(said) from error
 
 
-def _placed(found: Mapping[str, tuple[str, tuple[int, ...], Shard | None]]) -> tuple[Entry, ...]:
-    entries = [Entry(name, code, shape, 0, shard) for name, (code, shape, shard) in found.items()]
-    even = [e for e in entries if e.bytes % ALIGNMENT_BYTES == 0]
-    odd = [e for e in entries if e.bytes % ALIGNMENT_BYTES]
-    odd.sort(key=lambda e: -ITEM_BYTES[e.dtype])
+def _placed(entries: Iterable[Entry]) -> tuple[Entry, ...]:
+    def order(entry: Entry) -> int:
+        return -ITEM_BYTES[entry.dtype] if entry.bytes % ALIGNMENT_BYTES else -ALIGNMENT_BYTES
+
     placed, offset = [], 0
-    for e in even + odd:
-        placed.append(Entry(e.name, e.dtype, e.shape, offset, e.shard))
+    for e in sorted(entries, key=order):
+        placed.append(replace(e, offset=offset))
         offset += e.bytes
     return tuple(placed)
 

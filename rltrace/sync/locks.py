@@ -10,10 +10,18 @@ import fcntl
 import os
 import struct
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 from weakref import WeakSet
 
+from rltrace.trace.errors import CANNOT_TELL, RltraceError
+
+_Self = TypeVar("_Self", bound="Closing")
+
 _POLL_S = 0.0005
+_PATIENCE_S = 5.0
 _FLOCK = struct.Struct("hhqqi4x")  # struct flock: type, whence, start, length (0: all), pid
 
 
@@ -26,24 +34,24 @@ class Lock:
 
     @staticmethod
     def take(path: Path, shared: bool = False, wait_s: float = 0.0) -> Lock | None:
-        """None where others hold it for longer than `wait_s` (who holds it may be stopped), or
-        there is no such file."""
+        """None where others hold it for longer than `wait_s` (who holds it may be stopped), there
+        is no such file, or its last holder has removed it meanwhile."""
         try:
             fd = os.open(path, (os.O_RDONLY if shared else os.O_RDWR) | os.O_CLOEXEC)
         except FileNotFoundError:
             return None
         wanted = _FLOCK.pack(fcntl.F_RDLCK if shared else fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-        try:
-            deadline = time.monotonic() + wait_s
+        lock, deadline = Lock(fd), time.monotonic() + wait_s
+        with or_else(lock.release):
             while not _set(fd, wanted):
                 if time.monotonic() >= deadline:
-                    os.close(fd)
+                    lock.release()
                     return None
                 time.sleep(_POLL_S)
-        except BaseException:
-            os.close(fd)
-            raise
-        return Lock(fd)
+            if lock.is_of(path):
+                return lock
+        lock.release()
+        return None
 
     @staticmethod
     def is_held(path: Path) -> bool:
@@ -60,8 +68,7 @@ class Lock:
         return bool(found[0] != fcntl.F_UNLCK)
 
     def is_of(self, path: Path) -> bool:
-        """Whether it is of the file that has that name now: who has waited for a lock may have got
-        that of a file which its last holder removed."""
+        """Whether it is of the file that has that name now."""
         try:
             return os.path.samestat(os.fstat(self.fd), os.stat(path))
         except FileNotFoundError:
@@ -79,6 +86,45 @@ class Lock:
 
     def __exit__(self, *_: object) -> None:
         self.release()
+
+
+def hold(path: Path, make: Callable[[], None]) -> Lock:
+    """A shared lock on the file of that name, which whoever has it alone may remove: then `make`
+    makes it anew. Errors: `OSError`; `RltraceError` where a process that is stopped has the removal
+    half done."""
+    deadline = time.monotonic() + _PATIENCE_S
+    while True:
+        make()
+        lock = Lock.take(path, True, deadline - time.monotonic())
+        if lock is not None:
+            return lock
+        if time.monotonic() >= deadline:
+            said = f"a process that does not go on holds {path}"
+            raise RltraceError(f"{said}: end it (`rltrace sync ls` names it)", CANNOT_TELL)
+
+
+class Closing:
+    """What a `with` ends by its `close()`."""
+
+    def close(self) -> None:
+        """Lets go."""
+        raise NotImplementedError
+
+    def __enter__(self: _Self) -> _Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+@contextmanager
+def or_else(undo: Callable[[], object]) -> Iterator[None]:
+    """Undoes what was done before, where something within fails, whatever it is."""
+    try:
+        yield
+    except BaseException:
+        undo()
+        raise
 
 
 _held: WeakSet[Lock] = WeakSet()

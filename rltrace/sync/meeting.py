@@ -29,26 +29,24 @@ class Talk:
     def __init__(self, store: Any, timeout_s: float) -> None:
         self._store = store
         self._timeout_s = timeout_s
-        self._round = 0
-        self._aborted = threading.Event()
-
-    def begin_round(self) -> None:
-        """Another round begins."""
-        self._round += 1
+        self.round = 0
+        """The one that is under way."""
+        self.aborted = threading.Event()
+        """Set, it ends every wait, from any thread."""
 
     def say(self, what: str, said: dict[str, Any]) -> None:
         """Tells the others; what was said two rounds ago has been heard by all of them. Errors:
         `LostError`."""
         try:
-            self._store.set(f"{self._round}{what}", json.dumps(said))
-            self._store.delete_key(f"{self._round - 2}{what}")
+            self._store.set(f"{self.round}{what}", json.dumps(said))
+            self._store.delete_key(f"{self.round - 2}{what}")
         except RuntimeError as error:
             raise LostError(f"rank 0 is lost: {first_line(error)}") from error
 
     def hear(self, what: str) -> dict[str, Any]:
         """What was said in this round, once it is: "" is rank 0's word, "/2" that of rank 2.
         Errors: `LostError`."""
-        key, who = f"{self._round}{what}", f"rank {what[1:] or 0}"
+        key, who = f"{self.round}{what}", f"rank {what[1:] or 0}"
         deadline = time.monotonic() + self._timeout_s
         try:
             while not self._store.check([key]):
@@ -60,15 +58,11 @@ class Talk:
 
     def still(self, deadline: float, who: str) -> None:
         """A short wait. Errors: `LostError` where there is no more to wait for."""
-        if self._aborted.is_set():
+        if self.aborted.is_set():
             raise LostError("it was aborted")
         if time.monotonic() > deadline:
             raise LostError(f"{who} did not answer for {self._timeout_s:g} s")
         time.sleep(_POLL_S)
-
-    def abort(self) -> None:
-        """Ends every wait, from any thread."""
-        self._aborted.set()
 
     def close(self) -> None:
         """Lets go of the store."""
@@ -85,7 +79,9 @@ def store_at(address: Address, rank: int, size: int, timeout_s: float) -> Any:
     listening: dict[str, Any] = {}
     try:
         if rank == 0 and is_loopback(address.host):  # torch's own would listen on all networks
-            listening = {"master_listen_fd": _listening(address), "use_libuv": False}
+            family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+            server = socket.create_server((address.host, address.port), family=family)
+            listening = {"master_listen_fd": server.detach(), "use_libuv": False}
         return dist.TCPStore(  # type: ignore[attr-defined]
             *(address.host, address.port, size, rank == 0),
             timeout=timedelta(seconds=timeout_s),
@@ -128,9 +124,3 @@ def group_of(backend: str, store: Any, rank: int, size: int, timeout_s: float) -
 def first_line(error: Exception) -> str:
     """What torch says of an error, without the trace of its C++."""
     return str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
-
-
-def _listening(address: Address) -> int:
-    """A socket's descriptor, for the store to take over. Errors: `OSError`."""
-    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
-    return socket.create_server((address.host, address.port), family=family).detach()

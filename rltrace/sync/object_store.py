@@ -10,8 +10,9 @@ import ray
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rltrace.sync.flat import Entry, layout_of, pack, unpack
+from rltrace.sync.flat import pack, unpack
 from rltrace.sync.interface import Manifest
+from rltrace.sync.layout import Layout, layout_of
 
 
 class ObjectStorePublisher:
@@ -23,7 +24,7 @@ class ObjectStorePublisher:
         buffer = self.gather(state, layout)
         return Manifest(version, layout, buffer.nbytes, location=self.put(buffer))
 
-    def gather(self, state: Mapping[str, Tensor], layout: tuple[Entry, ...]) -> NDArray[np.uint8]:
+    def gather(self, state: Mapping[str, Tensor], layout: Layout) -> NDArray[np.uint8]:
         """The weights as one buffer, their types as they are."""
         return pack(state, layout)
 
@@ -56,5 +57,6 @@ class ObjectStoreSubscriber:
         self, fetched: NDArray[np.uint8], manifest: Manifest, state: Mapping[str, Tensor]
     ) -> int:
         """As `Subscriber.load`."""
+        assert manifest.layout is not None
         unpack(fetched, manifest.layout, state)
         return manifest.version

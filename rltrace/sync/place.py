@@ -12,6 +12,7 @@ _SCHEME = "shm://"
 _ON_DEVICE = "cuda://"
 _MARK = "cuda+"  # begins the folder's name, as no name of a policy does
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")
+_ENLARGE = ', enlarge it, or name another folder: where="shm:///folder/policy"'
 _MOST_NAME_BYTES = 255
 _MOST_PATH_BYTES = 3840  # of the kernel's 4,096; the rest is for the files in the folder
 
@@ -90,26 +91,35 @@ def check_room(folder: Path, size_bytes: int) -> None:
     """Errors: `RltraceError` where fewer bytes than that are free; it says both."""
     free = _free_bytes(folder)
     if size_bytes > free:
-        raise _no_room(folder, size_bytes, free)
+        raise no_room(f"in {folder}", size_bytes, free, _ENLARGE)
 
 
-def reserve(path: Path, size_bytes: int) -> None:
-    """Makes a file of that size whose every byte has its memory already: what is too large fails
-    here, where a hole would end the process with SIGBUS in the middle of a copy.
+def reserve(path: Path, size_bytes: int, head: bytes) -> None:
+    """Makes a file of that size that begins with `head`, whole or not at all. Every byte of it has
+    its memory already: what is too large fails here, where a hole would end the process with SIGBUS
+    in the middle of a copy.
 
     Errors: `RltraceError` that says what is needed and what is free; then no file is left.
     """
     check_room(path.parent, size_bytes)
+    fresh = path.with_name(f"{path.name}.new")
+    fresh.unlink(missing_ok=True)
     try:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        try:
+        fd = os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with open(fd, "wb") as file:
             os.posix_fallocate(fd, 0, size_bytes)
-        finally:
-            os.close(fd)
+            file.write(head)
+        fresh.replace(path)
     except OSError as error:
-        path.unlink(missing_ok=True)
-        free = _free_bytes(path.parent)
-        raise _no_room(path.parent, size_bytes, free, f" ({error.strerror})") from error
+        fresh.unlink(missing_ok=True)
+        where = f"in {path.parent} ({error.strerror})"
+        raise no_room(where, size_bytes, _free_bytes(path.parent), _ENLARGE) from error
+
+
+def no_room(where: str, size_bytes: int, free: int, other: str = "") -> RltraceError:
+    """Says so, and what to do: take fewer slots, or `other`."""
+    said = f"no room for weights {where}: {size_bytes / 1e6:,.1f} MB more are needed and"
+    return RltraceError(f"{said} {free / 1e6:,.1f} MB are free; take fewer slots{other}")
 
 
 def _check_length(folder: Path) -> None:
@@ -118,14 +128,6 @@ def _check_length(folder: Path) -> None:
         said = f"the place for weights that begins with {str(folder)[:60]} has too long a name"
         most = f"at most {_MOST_NAME_BYTES} bytes, and {_MOST_PATH_BYTES} with all folders above"
         raise WrongUsage(f"{said}: {most}")
-
-
-def _no_room(folder: Path, size_bytes: int, free: int, why: str = "") -> RltraceError:
-    return RltraceError(
-        f"no room for weights in {folder}: {_megabytes(size_bytes)} more are needed and"
-        f" {_megabytes(free)} are free{why}; take fewer slots, enlarge it, or name another"
-        ' folder: where="shm:///folder/policy"'
-    )
 
 
 def _free_bytes(folder: Path) -> int:
@@ -144,7 +146,3 @@ def _in_memory(folder: Path) -> bool:
         and mount.split()[2] == f"{os.major(device)}:{os.minor(device)}"
         for mount in Path("/proc/self/mountinfo").read_text().splitlines()
     )
-
-
-def _megabytes(size_bytes: int) -> str:
-    return f"{size_bytes / 1e6:,.1f} MB"

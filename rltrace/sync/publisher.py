@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from contextlib import nullcontext
 from operator import index
 from time import monotonic_ns
 from typing import Any
@@ -14,6 +14,7 @@ from rltrace.sync.arena import Arena
 from rltrace.sync.copying import Workers
 from rltrace.sync.filling import Filler
 from rltrace.sync.layout import Layout
+from rltrace.sync.locks import Closing, or_else
 from rltrace.sync.recording import moved, publishes_here, transport_of
 from rltrace.sync.tensors import now_on_device
 from rltrace.sync.version import RUN, Version
@@ -23,7 +24,7 @@ from rltrace.trace.segment import Row
 _MOST_STEP = (1 << 63) - 1  # it is stored in 8 bytes
 
 
-class Publisher:
+class Publisher(Closing):
     """Publishes one policy; there is one publisher of it at a time. Never waits for a subscriber
     longer than `patience_s`. Not for several threads at once."""
 
@@ -43,7 +44,7 @@ class Publisher:
         self._behind = Workers(max(1, self._inline.threads - 1))
         self._filler = Filler(arena.layout, hashing)
         self._thread: ThreadPoolExecutor | None = None
-        self._behind_learner: Future[_Done] | None = None
+        self._behind_learner: Future[tuple[Version | None, Row | None]] | None = None
 
     @staticmethod
     def open(
@@ -85,7 +86,7 @@ class Publisher:
         """
         step = _learner_step(step)
         self.gate()
-        return self._publish(weights, step, True).version
+        return self._publish(weights, step, True)[0]
 
     def publish_async(self, weights: Any, step: int = -1) -> None:
         """As `publish`, in a thread, behind what the learner does next. The weights must not change
@@ -108,17 +109,14 @@ class Publisher:
         if future is None:
             return None
         try:
-            if future.done():
-                done = future.result()
-            else:
-                with span("wait", "weights being published"):
-                    done = future.result()
+            with nullcontext() if future.done() else span("wait", "weights being published"):
+                version, row = future.result()
         finally:
             if future.done():  # else something of the job's has ended the wait
                 self._behind_learner = None
-        if done.row is not None:
-            done.row.set(stall_ns=monotonic_ns() - began_ns)
-        return done.version
+        if row is not None:
+            row.set(stall_ns=monotonic_ns() - began_ns)
+        return version
 
     def gate_before(self, optimizer: Any) -> None:
         """Has a torch optimizer pass the gate before each of its steps."""
@@ -141,13 +139,10 @@ class Publisher:
             self._behind.close()
             self.arena.close()
 
-    def __enter__(self) -> Publisher:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def _publish(self, weights: Any, step: int, inline: bool, *after: Any) -> _Done:
+    def _publish(
+        self, weights: Any, step: int, inline: bool, *after: Any
+    ) -> tuple[Version | None, Row | None]:
+        """The version, and its row in the trace, which the gate may complete."""
         started_ns, size = monotonic_ns(), self.layout.bytes
         number = step if step >= 0 else self.arena.control.counter + 1
         workers = self._inline if inline else self._behind
@@ -156,31 +151,18 @@ class Publisher:
             slot = self.arena.write(self.patience_s)
             if slot is None:
                 self.skipped += 1
-                return _Done(None, None)
+                return None, None
             whole.set(bytes=size)
-            try:
+            with or_else(slot.abort):
                 phases.begin("sync", "fill a slot", "transfer", version=number, bytes=size)
                 self._filler.fill(weights, slot.data, slot.digests, workers, *after)
                 phases.begin("sync", "flip", "visible", version=number)
                 version = slot.commit(step, hashed=self._filler.hashing)
-            except BaseException:
-                slot.abort()
-                raise
         if not self.writes_rows:
-            return _Done(version, None)
-        root = self.arena.control.manifest(slot.slot)[0].root if self._filler.hashing else None
+            return version, None
+        manifest = self.arena.control.manifest(slot.slot)[0]
         stall_ns = monotonic_ns() - started_ns if inline else None
-        blocks = len(slot.digests)
-        row = moved(
-            "source", started_ns, number, size, size, blocks, root, stall_ns, self._transport
-        )
-        return _Done(version, row)
-
-
-@dataclass
-class _Done:
-    version: Version | None
-    row: Row | None  # what is left to complete in the trace
+        return version, moved("source", manifest, started_ns, stall_ns, self._transport)
 
 
 def _whole_number(name: str, value: Any) -> int:

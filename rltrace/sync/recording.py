@@ -46,36 +46,29 @@ def transport_of(where: str) -> str:
 
 def moved(
     role: str,
+    manifest: Manifest,
     started_ns: int,
-    version: int,
-    size_bytes: int,
-    wire_bytes: int,
-    buckets: int,
-    root: str | None,
     stall_ns: int | None,
     transport: str = "shared-memory",
+    **other: int,
 ) -> Row | None:
     """This process has published ("source"), passed on ("relay") or taken on ("sink") a version,
     which is its own from now on. Times are of the monotonic clock; `stall_ns` (None: not known yet)
-    is how long the loop that asked for it stood still. Returns the row, to be completed."""
+    is how long the loop that asked for it stood still; `other` columns are not those of a version
+    that moved as a whole. Returns the row, to be completed."""
     recorder = recording.active()
     if recorder is None:
         return None
-    recorder.version = version
-    known = {} if stall_ns is None else {"stall_ns": stall_ns}
-    if root is not None:
-        known["checksum"] = _checksum(root)
+    recorder.version = manifest.number
+    if stall_ns is not None:
+        other["stall_ns"] = stall_ns
     return recorder.append(
         "syncs",
         start_ns=started_ns,
         end_ns=monotonic_ns(),
-        version=version,
+        version=manifest.number,
         role=codes_of("SyncRole")[role],
-        transport=codes_of("Transport")[transport],
-        bytes=size_bytes,
-        wire_bytes=wire_bytes,
-        buckets=buckets,
-        **known,
+        **columns_of(manifest, transport) | other,
     )
 
 
@@ -89,9 +82,5 @@ def columns_of(manifest: Manifest, transport: str = "shared-memory") -> dict[str
         "transport": codes_of("Transport")[transport],
     }
     if manifest.root != NO_ROOT:
-        columns["checksum"] = _checksum(manifest.root)
+        columns["checksum"] = int(manifest.root, 16) & (1 << _CHECKSUM_BITS) - 1
     return columns
-
-
-def _checksum(root: str) -> int:
-    return int(root, 16) & (1 << _CHECKSUM_BITS) - 1

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from time import monotonic, sleep
 
 from rltrace.sync.following import Follower, Received, why_not
-from rltrace.sync.landing import Wishes
+from rltrace.sync.landing import Landing
+from rltrace.sync.locks import Closing
 from rltrace.sync.place import folder_of
-from rltrace.sync.serving import Server
+from rltrace.sync.serving import Node, Server
 from rltrace.sync.shelf import Shelf
 from rltrace.sync.sourcing import Source
 from rltrace.sync.version import Behind, Manifest, Version
@@ -39,11 +40,10 @@ class Status:
     lost: int
     sent_bytes: int
     troubles: Mapping[str, str]
-    is_parent_empty: bool
     behind: Behind
 
 
-class Relay:
+class Relay(Closing):
     """A node. Everything runs in threads of this process, which end with `close`."""
 
     def __init__(self, shelf: Shelf, server: Server, work: Source | Follower) -> None:
@@ -72,10 +72,9 @@ class Relay:
         """
         shelf = Shelf()
         source = Source(where, shelf, lambda: server.wants_changes)
-        server = Server(
-            *(shelf, folder_of(where).name, host, port, token_of(host, token), fanout, gbps),
-            behind=source.behind,
-        )
+        policy, secret = folder_of(where).name, token_of(host, token)
+        server = Server(shelf, policy, host, port, secret, fanout, gbps)
+        server.behind = source.behind
         return Relay(shelf, server, source)
 
     @staticmethod
@@ -102,20 +101,11 @@ class Relay:
         waited for; what else goes wrong later is told by `wait`.
         """
         address = Address.parse(parent)
-        secret = token_of(address.host, token)
-        shelf = Shelf()
-        nearest: list[Follower] = []
-        server = Server(
-            *(shelf, address.policy, host, port, token_of(host, token), fanout, gbps),
-            line=lambda: nearest[0].line if nearest else (),
-            behind=lambda: nearest[0].behind() if nearest else Behind(),
-        )
-        work = Follower(
-            *(address, where, shelf, secret, server.me),
-            Wishes(keep, streams, changes),
-            on_received,
-        )
-        nearest.append(work)
+        shelf, secret = Shelf(), token_of(host, token)
+        landing = Landing(where, shelf, token_of(address.host, token), keep, streams, changes)
+        server = Server(shelf, address.policy, host, port, secret, fanout, gbps)
+        work = Follower(address, landing, Node(server.id, str(server.address)), on_received)
+        server.line, server.behind = lambda: work.line, work.behind
         return Relay(shelf, server, work)
 
     @property
@@ -141,7 +131,6 @@ class Relay:
             lost=follower.lost if follower else 0,
             sent_bytes=self._server.sent_bytes,
             troubles=follower.troubles if follower else {},
-            is_parent_empty=follower is not None and follower.is_parent_empty,
             behind=self._work.behind(),
         )
 
@@ -190,21 +179,6 @@ class Relay:
         self._shelf.close()
         if self._work.arena is not None:
             self._work.arena.close()
-
-    def __enter__(self) -> Relay:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-def why_nothing(status: Status, parent: Address) -> str:
-    """What keeps the first version of a parent from being here; "" where nothing is known to."""
-    if status.troubles:
-        return why_not(status.troubles, str(parent))
-    if status.is_parent_empty and status.manifest is None:
-        return f"it answers, but no version of the policy {parent.policy} is published there yet"
-    return ""
 
 
 class Reach:

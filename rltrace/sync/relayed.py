@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 import secrets
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from threading import Lock
 
@@ -13,6 +14,7 @@ from torch import Tensor
 
 from rltrace.sync.interface import Manifest
 from rltrace.sync.joining import place_of
+from rltrace.sync.locks import or_else
 from rltrace.sync.relay import Relay
 from rltrace.sync.shared_memory import SharedMemoryPublisher, SharedMemorySubscriber
 from rltrace.sync.subscriber import Subscriber
@@ -62,9 +64,10 @@ class RelayedSubscriber:
 
     def __init__(self, changes: bool) -> None:
         self._changes = changes
-        self._followed: _Followed | None = None
+        self._arriving: Subscriber | None = None  # of the learner whose version is here
+        self._loading = SharedMemorySubscriber()
         self._newest = -1  # of all that was fetched
-        self._fetching = Lock()  # fetches run in threads
+        self._fetching = Lock()  # fetches run in threads, beside a load, which has slots of its own
         self._switching = Lock()  # what is loaded from is not left meanwhile
 
     def fetch(self, manifest: Manifest) -> None:
@@ -74,66 +77,44 @@ class RelayedSubscriber:
         with self._fetching:
             if manifest.version < self._newest:
                 return
-            before = followed = self._followed
-            if followed is None or followed.address != served.address:
-                followed = _Followed(served, self._changes)
-            try:
-                followed.wait(served)
-            except BaseException:
-                if followed is not before:
-                    followed.close()
-                raise
+            before = arriving = self._arriving
+            if arriving is None or arriving.where != served.address:
+                arriving = Subscriber.connect(
+                    served.address, threads=1, token=served.token, changes=self._changes
+                )
+            with nullcontext() if arriving is before else or_else(arriving.close):
+                _wait(arriving, served)
             self._newest = manifest.version
-            with self._switching:
-                self._followed = followed
-            if before is not None and before is not followed:
-                before.close()
+            if arriving is not before:
+                with self._switching:
+                    self._arriving = arriving
+                    self._loading.close()
+                if before is not None:
+                    before.close()
 
     def load(self, fetched: None, manifest: Manifest, state: Mapping[str, Tensor]) -> int:
         """As `interface.Subscriber.load`: the latest version of this host."""
         with self._switching:
-            assert self._followed is not None, "a version was fetched"
-            return self._followed.load(manifest, state)
+            assert self._arriving is not None, "a version was fetched"
+            here = dataclasses.replace(manifest, location=place_of(self._arriving.where))
+            return self._loading.load(None, here, state)
 
     def close(self) -> None:
         """Leaves; the last subscriber of a host ends its relay."""
-        if self._followed is not None:
-            self._followed.close()
-
-
-class _Followed:
-    """One learner's versions on this host: `wait` and `load` may run at the same time."""
-
-    def __init__(self, served: Served, changes: bool) -> None:
-        self.address = served.address
-        self._place = place_of(served.address)
-        self._arriving = Subscriber.connect(
-            served.address, threads=1, token=served.token, changes=changes
-        )
-        self._loading = SharedMemorySubscriber()
-
-    def wait(self, served: Served) -> None:
-        """Until the version is here. Errors: `RltraceError` where it is gone."""
-        while True:
-            try:
-                self._arriving.wait(served.version, _LOOK_S)
-                return
-            except RltraceError:
-                _check_alive(served)
-
-    def load(self, manifest: Manifest, state: Mapping[str, Tensor]) -> int:
-        """See `RelayedSubscriber.load`."""
-        return self._loading.load(None, dataclasses.replace(manifest, location=self._place), state)
-
-    def close(self) -> None:
-        """Leaves the relay and the slots."""
         self._loading.close()
-        self._arriving.close()
+        if self._arriving is not None:
+            self._arriving.close()
 
 
-def _check_alive(served: Served) -> None:
-    try:
-        Connection.open(Address.parse(served.address), served.token.encode()).abort()
-    except (LinkError, RefusedError) as error:
-        said = f"version {served.version} is gone with its learner's end, {served.address}"
-        raise RltraceError(f"{said}: {error}", CANNOT_TELL) from error
+def _wait(arriving: Subscriber, served: Served) -> None:
+    """Until the version is here. Errors: `RltraceError` where it is gone."""
+    while True:
+        try:
+            arriving.wait(served.version, _LOOK_S)
+            return
+        except RltraceError:
+            try:
+                Connection.open(Address.parse(served.address), served.token.encode()).abort()
+            except (LinkError, RefusedError) as error:
+                said = f"version {served.version} is gone with its learner's end, {served.address}"
+                raise RltraceError(f"{said}: {error}", CANNOT_TELL) from error

@@ -40,8 +40,7 @@ class Node:
 class Server:
     """Serves one policy from a shelf. `fanout` is how many children it takes before it sends
     further ones to those (0: any number); `gbps` how many 10⁹ bits a second it sends at most, all
-    children together (0: no limit). `line` is asked for the nodes above this one, nearest first,
-    which children go to when this one is gone; `behind` for how far this one is behind."""
+    children together (0: no limit)."""
 
     def __init__(
         self,
@@ -52,14 +51,15 @@ class Server:
         token: bytes,
         fanout: int = 0,
         gbps: float = 0.0,
-        line: Callable[[], Sequence[Node]] = tuple,
-        behind: Callable[[], Behind] = Behind,
     ) -> None:
         self._shelf = shelf
         self._token = token
         self._fanout = fanout
         self._pace = Pace(gbps)
-        self._line, self._behind = line, behind
+        self.line: Callable[[], Sequence[Node]] = tuple
+        """Asked for the nodes above this one, nearest first: where children go when it is gone."""
+        self.behind: Callable[[], Behind] = Behind
+        """Asked for how far this one is behind."""
         self._children: dict[Connection, str] = {}
         self._connections: set[Connection] = set()
         self._lock = threading.Lock()
@@ -77,11 +77,6 @@ class Server:
         self.id = secrets.token_hex(8)
         self.address = Address(host, self._listener.getsockname()[1], policy)
         self._start(self._accept, "accept")
-
-    @property
-    def me(self) -> Node:
-        """This node, as it knows itself."""
-        return Node(self.id, str(self.address))
 
     @property
     def children(self) -> int:
@@ -163,8 +158,8 @@ class Server:
         after = None if message["after"] is None else Version.parse(str(message["after"]))
         wait_s = min(_MOST_WAIT_S, float(message["wait_s"]))  # in this order NaN is no long wait
         held = self._shelf.newer(after, wait_s, connection)
-        line = [{"id": node.id, "address": node.address} for node in self._line()]
-        behind = self._behind()
+        line = [{"id": node.id, "address": node.address} for node in self.line()]
+        behind = self.behind()
         newest = held if held is not None else self._shelf.newer(None, 0)
         answer: dict[str, Any] = {
             "id": self.id,
@@ -173,29 +168,28 @@ class Server:
             "why": behind.why,
             "newest": str(newest.manifest.version) if newest is not None else None,
         }
-        if held is None:
-            connection.send(answer)
-            return
-        answer["manifest"] = held.manifest.to_json()
-        if message["layout"] != held.manifest.layout_id:
-            answer["layout"] = held.layout.text
-        connection.send(answer, held.digests.astype("<u8").tobytes())
+        table = b""
+        if held is not None:
+            answer["manifest"] = held.manifest.to_json()
+            table = held.digests.astype("<u8").tobytes()
+            if message["layout"] != held.manifest.layout_id:
+                answer["layout"] = held.layout.text
+        connection.send(answer, table)
 
     def _redirect(self, connection: Connection, serves: str, tried: Sequence[str]) -> list[str]:
         """Where a child that is one too many may go; nowhere else, where it has tried them all."""
         with self._lock:
-            if connection in self._children or not self._fanout:
-                self._children[connection] = serves
-                return []
             others = [a for a in self._children.values() if a and a != serves and a not in tried]
-            if len(self._children) < self._fanout or not others:
-                self._children[connection] = serves
-                return []
-            return others
+            is_full = 0 < self._fanout <= len(self._children)
+            if others and is_full and connection not in self._children:
+                return others
+            self._children[connection] = serves
+            return []
 
     def _get(self, connection: Connection, message: dict[str, Any]) -> None:
         version = Version.parse(str(message["version"]))
-        base = None if message["base"] is None else Version.parse(str(message["base"]))
+        changed = None if message["again"] else message["base"]
+        base = None if changed is None else Version.parse(str(changed))
         held = self._shelf.find(version)
         if held is None:
             connection.send({"gone": True})
@@ -207,7 +201,7 @@ class Server:
                 for first, end in message["blocks"]:
                     if not 0 <= first <= end <= len(held.digests):
                         raise LinkError("blocks beyond the end were asked for")
-                    sent += self._send(connection, held, base, first, end, bool(message["again"]))
+                    sent += self._send(connection, held, base, first, end)
                 sending.set(bytes=sent)
             connection.write([frames.pack_sign(Kind.END, held.manifest)])
         except GoneError:
@@ -216,26 +210,18 @@ class Server:
             held.unuse()
 
     def _send(
-        self,
-        connection: Connection,
-        held: Held,
-        base: Version | None,
-        first: int,
-        end: int,
-        again: bool,
+        self, connection: Connection, held: Held, base: Version | None, first: int, end: int
     ) -> int:
-        """Sends the blocks, each as soon as it is here; those asked for `again` as they are."""
+        """Sends the blocks, each as soon as it is here: as changes of `base` where they are."""
         sent = 0
         while first < end:
             stop = min(end, first + BUCKET_BLOCKS)
-            encoded = held.wait(first, stop, None if again else base, HEARTBEAT_S)
+            encoded = held.wait(first, stop, base, HEARTBEAT_S)
             if encoded is None:
                 connection.write([frames.pack_sign(Kind.ALIVE, held.manifest)])
                 continue
             changed_from = base if held.base == base else None
-            parts = frames.pack(
-                held.manifest, changed_from, first, encoded, held.digests, held.data
-            )
+            parts = frames.pack(held, changed_from, first, encoded)
             connection.write(parts)
             payload_bytes = sum(map(len, itertools.islice(parts, 1, None)))
             with self._lock:

@@ -39,7 +39,7 @@ class SharedMemoryPublisher:
         if self.published is None:
             said = f"no slot for version {version} of the weights was free for {_PATIENCE_S:g} s"
             raise RltraceError(said, CANNOT_TELL)
-        return Manifest(version, (), self._publisher.layout.bytes, location=self.where)
+        return Manifest(version, None, self._publisher.layout.bytes, location=self.where)
 
 
 class SharedMemorySubscriber:
@@ -58,19 +58,17 @@ class SharedMemorySubscriber:
             time.sleep(manifest.bytes * 8 / (self.gbps * 1e9))
 
     def load(self, fetched: None, manifest: Manifest, state: Mapping[str, Tensor]) -> int:
-        """As `interface.Subscriber.load`: the latest version that there is. Errors: `RltraceError`,
-        too, where the learner is on another host."""
+        """As `interface.Subscriber.load`: the latest version that there is. Errors: also where the
+        learner is on another host."""
         if self._subscriber is None:
             self._subscriber = Subscriber.connect(manifest.location, timeout_s=0.0, threads=1)
-        try:
-            self._subscriber.pull_into(state)
-        except RltraceError as error:
-            raise ValueError(str(error)) from error
+        self._subscriber.pull_into(state)
         applied = self._subscriber.applied
         assert applied is not None
         return applied.step
 
     def close(self) -> None:
-        """Lets go of the slots."""
+        """Lets go of the slots; the next load connects anew."""
         if self._subscriber is not None:
             self._subscriber.close()
+            self._subscriber = None

@@ -13,9 +13,10 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from rltrace.sync.arena import Lease
 from rltrace.sync.blocks import Digests
 from rltrace.sync.changes import Bytes
-from rltrace.sync.delta import DENSE, Encoded
+from rltrace.sync.encodings import DENSE, Encoded
 from rltrace.sync.layout import Layout
 from rltrace.sync.version import Manifest, Version
 
@@ -55,10 +56,19 @@ class Held:
         """The version that `encoded` are changes of; None where there are none."""
         self._encoded: list[Encoded | None] = []
         self._encoded_bytes = 0
-        self._let_go = let_go
-        self._users = 0
+        self.let_go = let_go
+        self._users = 1  # whoever is to drop it
         self._dropped = self._gone = False
         self._changed = threading.Condition()
+
+    @staticmethod
+    def leased(lease: Lease, layout: Layout) -> Held:
+        """A whole version of this host, which stays leased until it is let go."""
+        return Held(
+            *(lease.manifest, layout, lease.digests, lease.data),
+            is_whole=True,
+            let_go=lease.release,
+        )
 
     @property
     def is_whole(self) -> bool:
@@ -77,17 +87,16 @@ class Held:
         """Ends one `use`."""
         with self._changed:
             self._users -= 1
-            free = self._dropped and not self._users
+            free = not self._users
         if free:
-            self._let_go()
+            self.let_go()
 
     def drop(self) -> None:
         """Has it let go as soon as nobody uses it."""
         with self._changed:
-            free = not self._dropped and not self._users
-            self._dropped = True
-        if free:
-            self._let_go()
+            was_dropped, self._dropped = self._dropped, True
+        if not was_dropped:
+            self.unuse()
 
     def give_up(self) -> None:
         """It will not become whole: whoever waits for its blocks is told."""
@@ -120,20 +129,14 @@ class Held:
 
         Errors: `GoneError`.
         """
-        deadline = time.monotonic() + timeout_s
         with self._changed:
-            while True:
-                if self._gone:
-                    raise GoneError(str(self.manifest.version))
-                ready = self._ready(first, end, base is not None and base == self.base)
-                if ready:
-                    return ready
-                left = deadline - time.monotonic()
-                if left <= 0 or not self._changed.wait(left):
-                    return None
+            found = self._changed.wait_for(lambda: self._ready(first, end, base), timeout_s)
+        return found or None
 
-    def _ready(self, first: int, end: int, changes: bool) -> list[Encoded]:
-        ready = []
+    def _ready(self, first: int, end: int, base: Version | None) -> list[Encoded]:
+        if self._gone:
+            raise GoneError(str(self.manifest.version))
+        ready, changes = [], base is not None and base == self.base
         for block in range(first, end):
             encoded = self._encoded[block] if changes else DENSE
             if encoded is None or not self.have[block]:
@@ -191,18 +194,16 @@ class Shelf:
     def newer(self, after: Version | None, timeout_s: float, child: object = None) -> Held | None:
         """The newest version, arriving or whole, once it is newer than `after`; None where there is
         none in time. `child` is who will come for it, and is awaited until it is forgotten."""
-        deadline = time.monotonic() + timeout_s
+
+        def newest() -> Held | None:
+            found = self._held[-1] if self._held else None
+            return None if found and after and found.manifest.version <= after else found
+
         with self._changed:
-            while True:
-                newest = self._held[-1] if self._held else None
-                if newest is not None and (after is None or newest.manifest.version > after):
-                    if child is not None:
-                        self._awaited[child] = time.monotonic() + _AWAITED_S
-                    return newest
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    return None
-                self._changed.wait(left)
+            found = self._changed.wait_for(newest, timeout_s)
+            if found is not None and child is not None:
+                self._awaited[child] = time.monotonic() + _AWAITED_S
+            return found
 
     def close(self) -> None:
         """Drops everything; whoever waits for blocks is told."""

@@ -9,90 +9,87 @@ import json
 import mmap
 import os
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rltrace.sync.blocks import Digests
 from rltrace.sync.copying import Workers, wrong_blocks
 from rltrace.sync.layout import Layout
-from rltrace.sync.locks import Lock
-from rltrace.sync.place import check_room, is_on_device, reserve
+from rltrace.sync.locks import Lock, or_else
+from rltrace.sync.place import check_room, is_on_device, no_room, reserve
 from rltrace.trace.errors import CANNOT_TELL, RltraceError
 from rltrace.trace.texts import NONSENSE, parsed
 
 if TYPE_CHECKING:
     from rltrace.sync.device import Cuda, DeviceMemory
 
-_POPULATE_WRITE = 23  # MADV_POPULATE_WRITE: MAP_POPULATE leaves shared pages to be write-faulted
 _NAME = "slot-{generation}-{slot}.safetensors"
 SLOT_FILES = "slot-*.safetensors*"
 _HANDLE = "{name}.device"
 
 
-class SlotStore(Protocol):
-    """The slots of one policy, as one process has them."""
-
-    survive: bool
-    """Whether their memory outlives their writer, so that the next one can go on with it."""
-
-    def check_room(self, folder: Path, count: int, layout: Layout) -> None:
-        """Errors: `RltraceError` where so many do not fit."""
-
-    def create(self, path: Path, layout: Layout) -> None:
-        """Makes a slot, its memory taken. Errors: `RltraceError` where there is too little."""
-
-    def map(self, path: Path, layout: Layout, writable: bool) -> Any:
-        """Its data, in place. Errors: `RltraceError` where it is gone."""
-
-    def mend(self, path: Path, layout: Layout) -> None:
-        """Sees to it that what reads the slot's file finds its tensors."""
-
-    def stands(self, path: Path, layout: Layout) -> bool:
-        """Whether it does."""
-
-    def wrong(self, data: Any, digests: Digests, workers: Workers) -> list[int]:
-        """The blocks whose bytes are not what their digests say."""
-
-    def close(self) -> None:
-        """Lets go of what no array is over any more."""
-
-
-def slots_of(where: str) -> SlotStore:
+def slots_of(where: str) -> FileSlots:
     """Those of a place."""
     return DeviceSlots() if is_on_device(where) else FileSlots()
 
 
 class FileSlots:
-    """Slots in shared memory."""
+    """The slots of one policy in shared memory, as one process has them."""
 
     survive = True
+    """Whether their memory outlives their writer, so that the next one can go on with it."""
 
     def check_room(self, folder: Path, count: int, layout: Layout) -> None:
-        check_room(folder, count * slot_bytes(layout))
+        """Errors: `RltraceError` where so many do not fit."""
+        check_room(folder, count * _slot_bytes(layout))
 
     def create(self, path: Path, layout: Layout) -> None:
-        create_slot(path, layout)
+        """Makes a slot, its memory taken and its header written, whole or not at all.
 
-    def map(self, path: Path, layout: Layout, writable: bool) -> NDArray[np.uint8]:
-        return map_slot(path, layout, writable)
+        Errors: `RltraceError` where there is too little memory.
+        """
+        reserve(path, _slot_bytes(layout), layout.header)
+
+    def map(self, path: Path, layout: Layout, writable: bool) -> Any:
+        """The data of a slot, in place. It is mapped whole at once, so that no copy stops at a page
+        for the first time; a reader's is read-only. Errors: `OSError`; `RltraceError`: short, or
+        gone."""
+        start = len(layout.header)
+        fd = _opened(path, os.O_RDWR if writable else os.O_RDONLY)
+        try:
+            if os.fstat(fd).st_size < start + layout.bytes:
+                said = f"{path} was cut: its weights are gone until a publisher opens anew"
+                raise RltraceError(said)
+            protection = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
+            kind = mmap.MAP_SHARED | mmap.MAP_POPULATE
+            mapped = mmap.mmap(fd, start + layout.bytes, kind, protection)
+        finally:
+            os.close(fd)
+        return np.frombuffer(mapped, dtype=np.uint8)[start:]
 
     def mend(self, path: Path, layout: Layout) -> None:
-        mend_header(path, layout)
+        """Writes the header anew where something has changed it. Errors: `OSError`."""
+        if not self.stands(path, layout):
+            with open(path, "r+b") as file:
+                file.write(layout.header)
 
     def stands(self, path: Path, layout: Layout) -> bool:
-        return header_stands(path, layout)
+        """Whether a slot's file begins as it was made, so that who reads it finds its tensors."""
+        with open(_opened(path, os.O_RDONLY), "rb") as file:
+            return file.read(len(layout.header)) == layout.header
 
     def wrong(self, data: Any, digests: Digests, workers: Workers) -> list[int]:
+        """The blocks whose bytes are not what their digests say."""
         return wrong_blocks(data, digests, workers)
 
     def close(self) -> None:
-        pass
+        """Lets go of what no array is over any more."""
 
 
-class DeviceSlots:
+class DeviceSlots(FileSlots):
     """Slots in the memory of a device: torch's current one for who writes, the same one for who
     reads. Data is a tensor of bytes, rounded up to 8.
 
@@ -106,45 +103,34 @@ class DeviceSlots:
         self._mine: dict[Path, _Mine] = {}
 
     def check_room(self, folder: Path, count: int, layout: Layout) -> None:
-        from rltrace.sync.device import no_room
-
         _free_kept()
         device, wanted = self._current(), count * layout.bytes
         if wanted > (free := device.free_bytes()):
-            raise no_room(device.name, wanted, free)
+            raise no_room(f"on {device.name}", wanted, free)
 
     def create(self, path: Path, layout: Layout) -> None:
         device = self._current()
         memory = device.allocate(_whole_words(layout.bytes))
         about = {"device": device.name, "handle": memory.handle.hex(), "bytes": len(memory.data)}
         file = path.with_name(_HANDLE.format(name=path.name))
-        try:
+        with or_else(memory.free):
             file.write_text(json.dumps(about), "utf-8")
-            self._mine[path] = _Mine(memory, os.open(file, os.O_RDWR | os.O_CLOEXEC))
+            mine = _Mine(memory, os.open(file, os.O_RDWR | os.O_CLOEXEC))
             path.touch(mode=0o600)
-        except BaseException:
-            self._mine.pop(path, None)
-            memory.free()
-            raise
+        self._mine[path] = mine
 
     def map(self, path: Path, layout: Layout, writable: bool) -> Any:
         if writable:
             return self._mine[path].memory.data
         file = path.with_name(_HANDLE.format(name=path.name))
         lock = Lock.take(file, shared=True)
-        if lock is None or not lock.is_of(file):
+        if lock is None:
             raise RltraceError(f"{file} was removed while it was in use")
-        try:
+        with or_else(lock.release):
             return self._opened(file, layout, lock.release)
-        except BaseException:
-            lock.release()
-            raise
-
-    def mend(self, path: Path, layout: Layout) -> None:
-        pass  # the file is empty
 
     def stands(self, path: Path, layout: Layout) -> bool:
-        return True
+        return True  # the file is empty
 
     def wrong(self, data: Any, digests: Digests, workers: Workers) -> list[int]:
         device = self._current()
@@ -183,13 +169,13 @@ class DeviceSlots:
             raise RltraceError(f"{said} next one has them again", CANNOT_TELL) from error
 
 
+@dataclass
 class _Mine:
     """Cuda memory that this process has made, and its handle's file."""
 
-    def __init__(self, memory: DeviceMemory, fd: int) -> None:
-        self.memory = memory
-        self._fd = fd
-        self._pid = os.getpid()
+    memory: DeviceMemory
+    _fd: int
+    _pid: int = field(default_factory=os.getpid)
 
     def free(self) -> bool:
         """Frees it unless another has it open; whether it did."""
@@ -222,51 +208,8 @@ def slot_path(folder: Path, generation: int, slot: int) -> Path:
     return folder / _NAME.format(generation=generation, slot=slot)
 
 
-def create_slot(path: Path, layout: Layout) -> None:
-    """Makes a slot file, its memory taken and its header written, whole or not at all.
-
-    Errors: `RltraceError` where there is too little memory.
-    """
-    fresh = path.with_name(f"{path.name}.new")
-    fresh.unlink(missing_ok=True)
-    reserve(fresh, slot_bytes(layout))
-    with open(fresh, "r+b") as file:
-        file.write(layout.header)
-    fresh.rename(path)
-
-
-def mend_header(path: Path, layout: Layout) -> None:
-    """Writes the header anew where something has changed it. Errors: `OSError`."""
-    if not header_stands(path, layout):
-        with open(path, "r+b") as file:
-            file.write(layout.header)
-
-
-def slot_bytes(layout: Layout) -> int:
-    """Memory that one slot takes."""
+def _slot_bytes(layout: Layout) -> int:
     return len(layout.header) + layout.bytes
-
-
-def map_slot(path: Path, layout: Layout, writable: bool) -> NDArray[np.uint8]:
-    """The data of a slot, in place. It is mapped whole at once, so that no copy stops at a page for
-    the first time; a reader's is read-only. Errors: `OSError`; `RltraceError`: short, or gone."""
-    start = len(layout.header)
-    fd = _opened(path, os.O_RDWR if writable else os.O_RDONLY)
-    try:
-        if os.fstat(fd).st_size < start + layout.bytes:
-            raise RltraceError(f"{path} was cut: its weights are gone until a publisher opens anew")
-        protection = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
-        kind = mmap.MAP_SHARED | mmap.MAP_POPULATE
-        mapped = mmap.mmap(fd, start + layout.bytes, kind, protection)
-    finally:
-        os.close(fd)
-    return np.frombuffer(mapped, dtype=np.uint8)[start:]
-
-
-def header_stands(path: Path, layout: Layout) -> bool:
-    """Whether a slot's file begins as it was made, so that whoever reads it finds its tensors."""
-    with open(_opened(path, os.O_RDONLY), "rb") as file:
-        return file.read(len(layout.header)) == layout.header
 
 
 def _opened(path: Path, flags: int) -> int:

@@ -10,12 +10,18 @@ import threading
 import time
 from collections.abc import Callable
 
+import numpy as np
+
 from rltrace.hooks.span_api import span
-from rltrace.sync.arena import Arena, Lease, ReplacedError, lies_here
-from rltrace.sync.delta import BlockEncoder, widths_of
+from rltrace.sync.arena import Arena, ReplacedError, lies_here
+from rltrace.sync.blocks import BLOCK_BYTES, block_count, block_range
+from rltrace.sync.copying import Pieces
+from rltrace.sync.dtypes import ITEM_BYTES
+from rltrace.sync.encodings import Encoder
+from rltrace.sync.layout import Layout
 from rltrace.sync.place import check_in_memory
 from rltrace.sync.shelf import Held, Shelf
-from rltrace.sync.version import NO_ROOT, Behind, Version
+from rltrace.sync.version import NO_ROOT, Behind
 from rltrace.trace.errors import RltraceError, WrongUsage
 
 _POLL_S = 0.002
@@ -34,7 +40,7 @@ class Source(threading.Thread):
         self._where = where
         self._shelf = shelf
         self._wants_changes = wants_changes
-        self._encoder = BlockEncoder()
+        self._encoder = Encoder()
         self._ended = threading.Event()
         self._since_s = time.monotonic()
         self._trouble = ""
@@ -46,10 +52,9 @@ class Source(threading.Thread):
                 self._trouble = self._look()
                 if self._trouble:
                     self._ended.wait(_AGAIN_S)
-        except RltraceError as error:
-            self.ended_by = error
         except Exception as error:  # it must not go unnoticed that nothing is served any more
-            self.ended_by = RltraceError(f"serving {self._where} failed: {error!r}")
+            failed = RltraceError(f"serving {self._where} failed: {error!r}")
+            self.ended_by = error if isinstance(error, RltraceError) else failed
 
     def behind(self) -> Behind:
         """How far what is served is behind the learner."""
@@ -92,32 +97,34 @@ class Source(threading.Thread):
             lease.release()
             said = "a policy that is published without hashing cannot be served to other hosts"
             raise WrongUsage(said)
-        fresh = Held(
-            *(lease.manifest, arena.layout, lease.digests, lease.data),
-            is_whole=True,
-            let_go=lease.release,
-        )
-        self._offer(fresh, newest[0] if newest else None, lease)
+        fresh = Held.leased(lease, arena.layout)
+        if newest:
+            self._replace(newest[0], fresh)
+        else:
+            self._shelf.add(fresh)
         return ""
 
-    def _offer(self, fresh: Held, before: Held | None, lease: Lease) -> None:
-        base = before.manifest.version if before is not None else None
-        encodes = before is not None and _is_base(base, fresh) and self._wants_changes()
-        if encodes and base is not None:
+    def _replace(self, before: Held, fresh: Held) -> None:
+        base, manifest = before.manifest.version, fresh.manifest
+        encodes = base.run == manifest.version.run and self._wants_changes()
+        if encodes:
             fresh.encode_against(base)
         self._shelf.add(fresh)
-        if before is None:
-            return
         if encodes:
-            number = lease.manifest.number
-            with span("sync", "find changes", "convert", version=number, bytes=len(fresh.data)):
+            size = manifest.bytes
+            with span("sync", "find changes", "convert", version=manifest.number, bytes=size):
                 for block, width in enumerate(widths_of(fresh.layout)):
                     if self._ended.is_set():
                         return
-                    old, new = before.data, fresh.data
-                    fresh.put(block, self._encoder.encode(old, new, block, width))
+                    part = slice(*block_range(block, size))
+                    old, new = before.data[part], fresh.data[part]
+                    fresh.put(block, self._encoder.encode(old, new, width))
         self._shelf.remove(before)
 
 
-def _is_base(base: Version | None, fresh: Held) -> bool:
-    return base is not None and base.run == fresh.manifest.version.run
+def widths_of(layout: Layout) -> list[int]:
+    """The element width of each block, in bytes: that of most of its bytes."""
+    pieces, widths = Pieces(layout), np.array([ITEM_BYTES[e.dtype] for e in layout.entries])
+    shares = np.zeros((block_count(layout.bytes), 9), np.int64)
+    np.add.at(shares, (pieces.offset // BLOCK_BYTES, widths[pieces.entry]), pieces.length)
+    return [int(width) for width in shares.argmax(axis=1)]

@@ -5,21 +5,23 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from numbers import Integral
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rltrace.hooks.span_api import span
-from rltrace.sync.applying import Applier, Plan
-from rltrace.sync.arena import SILENCE_S, Arena, Lease, ReplacedError, Views
+from rltrace.sync.applying import Applier
+from rltrace.sync.arena import SILENCE_S, Arena, Lease, ReplacedError
 from rltrace.sync.blocks import Digests
 from rltrace.sync.copying import Workers
 from rltrace.sync.layout import Layout
+from rltrace.sync.locks import Closing, or_else
 from rltrace.sync.place import is_on_device
 from rltrace.sync.recording import moved, transport_of
 from rltrace.sync.verifying import DamagedError, damaged, digests_to_check, verify_all
-from rltrace.sync.version import NO_ROOT, Behind, Manifest, Version
+from rltrace.sync.version import Behind, Manifest, Version
 from rltrace.trace.errors import CANNOT_TELL, RltraceError, WrongUsage
 from rltrace.trace.outside import from_outside
 
@@ -32,14 +34,14 @@ _log = logging.getLogger("rltrace.sync")
 
 _POLL_S = 0.0005
 _AGAIN_S = 1.0
-_PlanOf = Callable[[Applier], Plan]  # anew each time: a tensor may have got other memory
+_Wanted = tuple[Any, bool, bool]  # of `Applier.plan`, anew each time: memory may be another one
 
 
 class PoisonedError(RltraceError):
     """A model holds parts of two versions: it must not be used before a version was applied."""
 
 
-class Subscriber:
+class Subscriber(Closing):
     """Receives one policy. Not for several threads at once."""
 
     def __init__(
@@ -52,6 +54,7 @@ class Subscriber:
         """Whether applying has failed, so that the model holds parts of two versions."""
         self._arena = arena
         self._place = where if joined is None else joined.place
+        self._transport = transport_of(self._place)
         self._joined = joined
         self._workers = workers
         self._applier = Applier(arena.layout, workers)
@@ -79,11 +82,8 @@ class Subscriber:
         from rltrace.sync.joining import Joined
 
         joined = Joined(where, token, changes)
-        try:
+        with or_else(joined.close):
             return Subscriber(where, joined.attach(timeout_s), Workers(threads), joined)
-        except BaseException:
-            joined.close()
-            raise
 
     @property
     def layout(self) -> Layout:
@@ -132,9 +132,7 @@ class Subscriber:
             raise WrongUsage(f"at_least takes a version or a counter, not {at_least!r:.80}")
         deadline = time.monotonic() + timeout_s
         latest = self._reached(at_least, newer)
-        if latest is not None:
-            return latest
-        with span("wait", "a version to be published"):
+        with nullcontext() if latest is not None else span("wait", "a version to be published"):
             while latest is None:
                 if time.monotonic() >= deadline:
                     wanted = "a newer version" if newer else "a first version"
@@ -147,14 +145,14 @@ class Subscriber:
                 latest = self._reached(at_least, newer)
         return latest
 
-    def lease(self, version: Version | None = None, verify: bool | None = None) -> Views:
+    def lease(self, version: Version | None = None, verify: bool | None = None) -> Lease:
         """The latest version or a given one, in place, without a copy, checked as by `stage`.
         Whoever holds it makes the publisher use other slots, so release it soon.
 
         Errors: `RltraceError` where nothing is published, or the given version is no longer there;
         `DamagedError`.
         """
-        return Views(self._arena.layout, self._checked(version, verify))
+        return self._checked(version, verify)
 
     def pull_into(
         self,
@@ -178,15 +176,11 @@ class Subscriber:
         """
         self.wait(at_least, timeout_s, newer)
         started_ns = monotonic_ns()
-        with span("sync", "pull") as whole:
-            lease = self._lease(None)
-            try:
-                whole.set(version=lease.manifest.number, bytes=self.layout.bytes)
-                digests = digests_to_check(self._arena, lease, verify)
-                self._apply(lease, digests, lambda to: to.plan(weights, partial, cast))
-            finally:
-                lease.release()
-        self._record(lease.manifest, started_ns, monotonic_ns() - started_ns)
+        with span("sync", "pull") as whole, self._lease(None) as lease:
+            whole.set(version=lease.manifest.number, bytes=self.layout.bytes)
+            digests = digests_to_check(self._arena, lease, verify)
+            self._apply(lease, digests, (weights, partial, cast))
+        moved("sink", lease.manifest, started_ns, monotonic_ns() - started_ns, self._transport)
         return lease.manifest.version
 
     def stage(
@@ -207,13 +201,10 @@ class Subscriber:
         started_ns = monotonic_ns()
         with span("sync", "stage"):
             lease = self._checked(version, verify)
-            try:
+            with or_else(lease.release):
                 plan = self._applier.plan(weights, partial, cast)
                 self._applier.check_equal(lease.data, plan)
-            except BaseException:
-                lease.release()
-                raise
-        self._staged = _Staged(lease, lambda to: to.plan(weights, partial, cast), started_ns)
+        self._staged = _Staged(lease, (weights, partial, cast), started_ns)
         return lease.manifest
 
     def commit(self) -> Manifest:
@@ -226,10 +217,11 @@ class Subscriber:
         if staged is None:
             raise WrongUsage("nothing is staged to be committed")
         began_ns = monotonic_ns()
-        self._apply(staged.lease, None, staged.plan_of)
+        self._apply(staged.lease, None, staged.wanted)
         self.abort()
-        self._record(staged.lease.manifest, staged.started_ns, monotonic_ns() - began_ns)
-        return staged.lease.manifest
+        manifest, stall_ns = staged.lease.manifest, monotonic_ns() - began_ns
+        moved("sink", manifest, staged.started_ns, stall_ns, self._transport)
+        return manifest
 
     def abort(self) -> None:
         """Drops what is staged."""
@@ -245,25 +237,19 @@ class Subscriber:
         if self._joined is not None:
             self._joined.close()
 
-    def __enter__(self) -> Subscriber:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def _apply(self, lease: Lease, digests: Digests | None, plan_of: _PlanOf) -> None:
+    def _apply(self, lease: Lease, digests: Digests | None, wanted: _Wanted) -> None:
         with span("sync", "load", "load", version=lease.manifest.number, bytes=self.layout.bytes):
-            plan = plan_of(self._applier)
+            plan = self._applier.plan(*wanted)
             self._applier.check_equal(lease.data, plan)
             was_poisoned, self.poisoned = self.poisoned, True
             try:
-                wrong = self._applier.apply(lease.data, digests, plan, lease.path)
+                wrong = self._applier.apply(lease.data, digests, plan, lease.file)
             except Exception as error:
                 if from_outside(error):
                     raise
                 try:  # the version is still there, on this host
-                    again = plan_of(self._applier)
-                    wrong = self._applier.apply(lease.data, digests, again, lease.path)
+                    again = self._applier.plan(*wanted)
+                    wrong = self._applier.apply(lease.data, digests, again, lease.file)
                 except Exception as twice:
                     if from_outside(twice):
                         raise
@@ -272,7 +258,7 @@ class Subscriber:
                         " must not be used before a version is applied whole"
                     ) from twice
             if wrong:
-                self.poisoned = was_poisoned or not self._put_back(plan_of)
+                self.poisoned = was_poisoned or not self._put_back(wanted)
                 then = "; this model must not be used before a version is applied whole"
                 if not self.poisoned and self.applied is not None:
                     then = f"; version {self.applied.version} was put back"
@@ -284,19 +270,19 @@ class Subscriber:
             _log.warning("%s", behind.error(self.where))
         self._told_behind = behind.seconds > SILENCE_S
 
-    def _put_back(self, plan_of: _PlanOf) -> bool:
+    def _put_back(self, wanted: _Wanted) -> bool:
         """Applies again what was applied before; whether it could."""
         lease = self._arena.lease(self.applied.version) if self.applied is not None else None
         if lease is None:
             return False
         with lease:
-            plan = plan_of(self._applier)
+            plan = self._applier.plan(*wanted)
             digests = digests_to_check(self._arena, lease, None)
-            return not self._applier.apply(lease.data, digests, plan, lease.path)
+            return not self._applier.apply(lease.data, digests, plan, lease.file)
 
     def _behind(self) -> Behind:
         found = self._current(lambda arena: arena.behind())
-        if found.why and self._joined is not None and (told := self._joined.trouble()):
+        if found.why and self._joined is not None and (told := self._joined.files.told()):
             return Behind(found.seconds, told)
         return found
 
@@ -312,12 +298,8 @@ class Subscriber:
 
     def _checked(self, version: Version | None, verify: bool | None) -> Lease:
         lease = self._lease(version)
-        try:
-            with span("sync", "verify", version=lease.manifest.number):
-                verify_all(self._arena, lease, verify, self._workers)
-        except BaseException:
-            lease.release()
-            raise
+        with or_else(lease.release), span("sync", "verify", version=lease.manifest.number):
+            verify_all(self._arena, lease, verify, self._workers)
         return lease
 
     def _lease(self, version: Version | None) -> Lease:
@@ -340,15 +322,9 @@ class Subscriber:
                 self._arena = Arena.attach(self._place, _AGAIN_S)
                 self._applier = Applier(self._arena.layout, self._workers)
 
-    def _record(self, manifest: Manifest, started_ns: int, stall_ns: int) -> None:
-        size, blocks = manifest.bytes, len(self._arena.control.digests(0))
-        root = None if manifest.root == NO_ROOT else manifest.root
-        way = transport_of(self._place)
-        moved("sink", started_ns, manifest.number, size, size, blocks, root, stall_ns, way)
-
 
 @dataclass
 class _Staged:
     lease: Lease
-    plan_of: _PlanOf
+    wanted: _Wanted
     started_ns: int

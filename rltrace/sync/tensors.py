@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,14 +23,12 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-DEVICE_SWITCH = "RLTRACE_SYNC_DEVICE"
-
 _MOST_WORK = 1_000_000
 
 
 def stand_in() -> str:
     """The module that stands for the device, for tests: tensors of the host count as its."""
-    return os.environ.get(DEVICE_SWITCH, "")
+    return os.environ.get("RLTRACE_SYNC_DEVICE", "")
 
 
 def is_torch(tensor: Any) -> bool:
@@ -50,10 +49,7 @@ def address_of(tensor: Any, code: str) -> int:
     they do not (another type, another device, gaps or another order)."""
     if is_torch(tensor):
         same = str(tensor.dtype) == f"torch.{torch_name(code)}"
-        if same and tensor.device.type == "cpu" and tensor.is_contiguous():
-            lazy = tensor.is_neg() or tensor.is_conj()  # its memory holds something else
-            return 0 if lazy else int(tensor.data_ptr())
-        return 0
+        return _start_of(tensor) if same and tensor.device.type == "cpu" else 0
     if tensor.dtype.isnative and _fits(tensor.dtype, code) and tensor.flags.c_contiguous:
         return int(tensor.__array_interface__["data"][0])
     return 0
@@ -125,9 +121,7 @@ def overlaps_itself(tensor: Any) -> bool:
     strides = tensor.stride() if is_torch(tensor) else tensor.strides
     unit = 1 if is_torch(tensor) else tensor.itemsize
     end = 0  # of what the dimensions so far reach
-    for stride, size in sorted(
-        (abs(stride), size) for stride, size in zip(strides, tensor.shape, strict=True)
-    ):
+    for stride, size in sorted(zip(map(abs, strides), tensor.shape, strict=True)):
         if size == 0:
             return False
         if size > 1 and stride < end + unit:
@@ -142,10 +136,7 @@ def far_address_of(tensor: Any) -> int:
     torch = sys.modules.get("torch")
     if torch is None or type(tensor) not in (torch.Tensor, torch.nn.Parameter):
         return 0
-    if not (tensor.is_cuda or (stand_in() and tensor.is_cpu)):
-        return 0
-    plain = tensor.is_contiguous() and not (tensor.is_neg() or tensor.is_conj())
-    return int(tensor.data_ptr()) if plain else 0
+    return _start_of(tensor) if tensor.is_cuda or (stand_in() and tensor.is_cpu) else 0
 
 
 def numpy_view(data: NDArray[np.uint8], entry: Entry) -> NDArray[Any]:
@@ -219,24 +210,19 @@ def reach_of(tensor: Any) -> tuple[int, int]:
     return low, high + bare.itemsize
 
 
-class _Bare:
-    def __init__(self, **interface: Any) -> None:
-        self.__array_interface__ = {"version": 3, **interface}
-
-
 def _bare(tensor: Any) -> NDArray[Any]:
     """An array of the same places in memory, which must not be read: it may be a device's."""
     if not is_torch(tensor):
         return np.asarray(tensor)
     size = tensor.element_size()
-    return np.asarray(
-        _Bare(
-            data=(tensor.data_ptr(), True),
-            shape=tuple(tensor.shape),
-            typestr=f"|V{size}",
-            strides=tuple(stride * size for stride in tensor.stride()),
-        )
-    )
+    interface = {
+        "version": 3,
+        "data": (tensor.data_ptr(), True),
+        "shape": tuple(tensor.shape),
+        "typestr": f"|V{size}",
+        "strides": tuple(stride * size for stride in tensor.stride()),
+    }
+    return np.asarray(SimpleNamespace(__array_interface__=interface))
 
 
 def load(data: Any, entry: Entry, tensor: Any, part: tuple[slice, ...]) -> None:
@@ -270,6 +256,13 @@ def part_of(entry: Entry, wanted: Shard | None, shape: tuple[int, ...]) -> tuple
             return None
         part.append(slice(begin - at, begin - at + length))
     return tuple(part)
+
+
+def _start_of(tensor: Any) -> int:
+    """The address of a tensor of torch's; 0 where its memory has gaps, another order, or something
+    else in it than its elements."""
+    plain = tensor.is_contiguous() and not (tensor.is_neg() or tensor.is_conj())
+    return int(tensor.data_ptr()) if plain else 0
 
 
 def _fits(dtype: np.dtype[Any], code: str) -> bool:

@@ -29,7 +29,7 @@ def digests_to_check(arena: Arena, lease: Lease, verify: bool | None) -> Digests
     digests = lease.digests
     if root_of(digests) != lease.manifest.root:
         raise DamagedError(f"the digests of version {version} are damaged; {NEXT}")
-    if not arena.slots.stands(lease.path, arena.layout):
+    if not arena.slots.stands(lease.file, arena.layout):
         raise DamagedError(f"the header of version {version}'s file is damaged; {NEXT}")
     return digests
 

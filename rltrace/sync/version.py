@@ -14,9 +14,9 @@ _MOST = 1 << 63  # a number takes one word in memory and on the wire
 NO_ROOT = "0" * 32
 """`Manifest.root` of a version that was published without digests: nobody can check it."""
 
-_NUMBER = re.compile(r"[0-9]{1,19}")
 RUN = re.compile(r"[0-9a-f]{16}")
 """The form of `Version.run`."""
+_TEXT = re.compile(rf"({RUN.pattern}):([0-9]{{1,19}}):([0-9]{{1,19}})")
 
 
 @dataclass(frozen=True)
@@ -39,21 +39,15 @@ class Version:
     def __le__(self, other: Version) -> bool:
         return (self.epoch, self.counter) <= (other.epoch, other.counter)
 
-    def __gt__(self, other: Version) -> bool:
-        return other < self
-
-    def __ge__(self, other: Version) -> bool:
-        return other <= self
-
     def __str__(self) -> str:
         return f"{self.run}:{self.epoch}:{self.counter}"
 
     @staticmethod
     def parse(text: str) -> Version:
         """The inverse of `str()`. Errors: `RltraceError`."""
-        run, *numbers = text.split(":")
-        if RUN.fullmatch(run) and len(numbers) == 2 and all(_NUMBER.fullmatch(n) for n in numbers):
-            version = Version(run, int(numbers[0]), int(numbers[1]))
+        found = _TEXT.fullmatch(text)
+        if found:
+            version = Version(found[1], int(found[2]), int(found[3]))
             if max(version.epoch, version.counter) < _MOST:
                 return version
         raise RltraceError(f"{text!r} is no version of weights: run:epoch:counter")

@@ -19,12 +19,14 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from xxhash import xxh3_64_intdigest
 
 from rltrace.sync.arena import SILENCE_S
+from rltrace.sync.locks import or_else
 from rltrace.sync.place import TOKEN_FILE, make_folder, shared_memory
 from rltrace.trace.errors import RltraceError, WrongUsage
 from rltrace.trace.outside import from_outside
@@ -126,10 +128,8 @@ def token_of(host: str, given: str | None = None) -> bytes:
     if not path.exists():
         fresh.touch(mode=0o600, exist_ok=False)
         fresh.write_text(secrets.token_hex(32))
-        try:
-            os.link(fresh, path)  # the first one counts
-        except FileExistsError:
-            pass
+        with suppress(FileExistsError):  # the first one counts
+            os.link(fresh, path)
         fresh.unlink()
     return path.read_bytes()
 
@@ -163,9 +163,7 @@ class Pace:
 class Connection:
     """One authenticated connection. Reads in one thread, writes in one thread."""
 
-    def __init__(
-        self, sock: socket.socket, silence_s: float = SILENCE_S, pace: Pace | None = None
-    ) -> None:
+    def __init__(self, sock: socket.socket, pace: Pace | None = None) -> None:
         self._pace = pace or Pace()
         self._sock = sock
         try:
@@ -180,33 +178,27 @@ class Connection:
             sock.setsockopt(socket.IPPROTO_TCP, option, value)
         # The kernel's own timeouts: Python's would look before each piece whether there is one.
         sock.settimeout(None)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _timeval(silence_s))
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _timeval(SILENCE_S))
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _timeval(STUCK_S))
 
     @staticmethod
-    def open(address: Address, token: bytes, silence_s: float = SILENCE_S) -> Connection:
+    def open(address: Address, token: bytes) -> Connection:
         """Errors: `LinkError` where nobody answers; `RefusedError` for another token."""
         try:
-            sock = socket.create_connection((address.host, address.port), timeout=silence_s)
+            sock = socket.create_connection((address.host, address.port), timeout=SILENCE_S)
         except (OSError, UnicodeError) as error:  # the latter for a name that can be none
-            raise LinkError(_why_closed(address, error, silence_s)) from error
-        connection = Connection(sock, silence_s)
-        try:
+            raise LinkError(_why_closed(address, error)) from error
+        connection = Connection(sock)
+        with or_else(connection.abort):
             connection._prove(token, address)
-        except BaseException:
-            connection.abort()
-            raise
         return connection
 
     @staticmethod
     def accept(sock: socket.socket, token: bytes, pace: Pace | None = None) -> Connection:
         """The other side of `open`. Errors: `LinkError`, `RefusedError`; then it is closed."""
-        connection = Connection(sock, pace=pace)
-        try:
+        connection = Connection(sock, pace)
+        with or_else(connection.abort):
             connection._challenge(token)
-        except BaseException:
-            connection.abort()
-            raise
         return connection
 
     def _prove(self, token: bytes, address: Address) -> None:
@@ -324,14 +316,14 @@ class Connection:
         self._sock.close()
 
 
-def _why_closed(address: Address, error: Exception, waited_s: float) -> str:
+def _why_closed(address: Address, error: Exception) -> str:
     """Why no connection could be made, and what to look at."""
     if isinstance(error, ConnectionRefusedError):
         return f"connection refused: nothing listens there (is it up, and {address.port} its port?)"
     if isinstance(error, (socket.gaierror, UnicodeError)):
         return f"the name {address.host} does not resolve on this host (is it spelled right?)"
     if isinstance(error, TimeoutError):
-        return f"no answer within {waited_s:g} s (is it up, and does a firewall let us through?)"
+        return f"no answer within {SILENCE_S:g} s (is it up, and does a firewall let us through?)"
     return f"no connection can be made: {getattr(error, 'strerror', None) or error}"
 
 

@@ -8,7 +8,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from rltrace.sync.flat import layout_of, pack, unpack
+from rltrace.sync.flat import pack, unpack
+from rltrace.sync.layout import layout_of
 from rltrace.trainer.config import TrainerConfig
 from rltrace.trainer.grpo import Packed
 from rltrace.trainer.model import ModelShape, Transformer, next_token_log_probs

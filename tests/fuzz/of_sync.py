@@ -20,14 +20,13 @@ from rltrace.testing.inside.sync import (
     DENSE,
     Address,
     Connection,
-    Elsewhere,
-    Encoded,
     Encoder,
     Fetch,
     Follower,
     GoneError,
     Held,
     Kind,
+    Landing,
     Layout,
     LinkError,
     Node,
@@ -35,14 +34,13 @@ from rltrace.testing.inside.sync import (
     Server,
     Shelf,
     Version,
-    Wishes,
     checked,
     digests_of,
     frames,
+    layout_of,
     root_of,
     wire,
 )
-from rltrace.testing.inside.sync import layout_layout_of as layout_of
 from rltrace.testing.inside.sync import version_Manifest as Manifest
 from rltrace.testing.inside.trace import RltraceError
 from tests.fuzz.target import BETWEEN, Target, modules, parts, together
@@ -96,8 +94,8 @@ class _Peer:
 class _Shelf(Shelf):
     """Nobody waits for a newer version."""
 
-    def newer(self, after: Version | None, timeout_s: float) -> Held | None:
-        return super().newer(after, min(timeout_s, 0.0))
+    def newer(self, after: Version | None, timeout_s: float, child: object = None) -> Held | None:
+        return super().newer(after, min(timeout_s, 0.0), child)
 
 
 def _version(counter: int, data: frames.Bytes) -> Held:
@@ -151,7 +149,7 @@ def _unproved() -> list[bytes]:
 
 def _follow(data: bytes, folder: Path) -> None:
     """What a relay reads of its parent: as it is, or an answer with its block table and buckets."""
-    with suppress(LinkError, RefusedError, GoneError, Elsewhere):
+    with suppress(LinkError, RefusedError, GoneError):
         if data.startswith(_AS_IT_IS):
             Connection(cast(Any, _Peer(data[1:])))._prove(_TOKEN, _PARENT)
             return
@@ -189,7 +187,8 @@ def _check(held: Held) -> None:
 @cache
 def _follower() -> Follower:
     me = Node("me", "tcp://127.0.0.1:7/policy")
-    return Follower(_PARENT, "shm://none", Shelf(), _TOKEN, me, Wishes(), lambda received: None)
+    landing = Landing("shm://none", Shelf(), _TOKEN, 2, 2, True)
+    return Follower(_PARENT, landing, me, lambda received: None)
 
 
 def _with_checks(buckets: bytes) -> bytes:
@@ -213,14 +212,13 @@ def _answers() -> list[bytes]:
     above = {"id": "a", "address": "tcp://10.0.0.1:7/policy"}
     said = {"id": "b", "line": [above], "manifest": manifest.to_json(), "layout": _LAYOUT.text}
     table = digests.astype("<u8").tobytes()
-    encoding, payload = Encoder(_BYTES).encode(_BASE_DATA, _DATA, 2)
     noise = np.random.default_rng(1).integers(0, 256, _BYTES).astype(np.uint8)
-    other, xored = Encoder(_BYTES).encode(_BASE_DATA, _BASE_DATA ^ (noise & 1), 2)
-    deltas = [Encoded(encoding, bytes(payload)), Encoded(other, bytes(xored))]
+    news = (_DATA, _BASE_DATA ^ (noise & 1))
+    deltas = [Encoder().encode(_BASE_DATA, new, 2) for new in news]
     found = [_AS_IT_IS + wire._GREETING + bytes(32) + b"+" + bytes(32)]
     for encoded in (DENSE, *deltas):
         base = None if encoded is DENSE else _BASE
-        bucket = b"".join(frames.pack(manifest, base, 0, [encoded], digests, _DATA))
+        bucket = b"".join(frames.pack(_HELD, base, 0, [encoded]))
         signs = frames.pack_sign(Kind.ALIVE, manifest), frames.pack_sign(Kind.END, manifest)
         found.append(together(json.dumps(said).encode(), table, signs[0] + bucket + signs[1]))
     found.append(together(json.dumps(said).encode(), table, frames.pack_sign(Kind.GONE, manifest)))

@@ -125,8 +125,8 @@ def test_a_receiver_that_is_killed_is_an_error_whoever_notices() -> None:
     with closing(Crowd(SMALL, 1, 1)) as crowd:
         crowd._processes[0].kill()
         crowd._processes[0].join()
-        receivers = crowd.of(Saved("torch"), Setting(SMALL, 1, "", 1))
-        for ask in (lambda: receivers.tell(1), receivers.digests, receivers.ends):
+        setting = Setting(SMALL, 1, "", 1)
+        for ask in (lambda: crowd.tell(setting, 1), crowd.digests, crowd.ends):
             with pytest.raises(RltraceError, match="a receiver has ended"):
                 ask()
 

@@ -3,8 +3,6 @@ bytes."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
@@ -12,19 +10,16 @@ import zstandard
 from xxhash import xxh3_64_intdigest
 
 from rltrace.sync import encodings
-from rltrace.sync.encodings import BadBlock, Decoder, Encoder, Encoding
+from rltrace.sync.encodings import Decoder, Encoder, Encoding
 from rltrace.testing.inside.sync import (
     BLOCK_BYTES,
-    BadBlocks,
+    BadBlock,
     Bytes,
     Finder,
-    apply,
     changes,
-    digests_of,
-    encode,
+    layout_of,
     widths_of,
 )
-from rltrace.testing.inside.sync import layout_layout_of as layout_of
 from tests.sync.pairs import the_kernel
 
 BLOCK = 64 << 10
@@ -54,9 +49,15 @@ def stepped(old: Bytes, width: int, share: float, furthest: int = 1) -> Bytes:
     return new
 
 
+def encoded(old: Bytes, new: Bytes, width: int) -> tuple[Encoding, Bytes]:
+    """A block's form and all that travels of it."""
+    found = Encoder().encode(old, new, width)
+    payload = new if found.is_dense else np.frombuffer(found.payload, np.uint8)
+    return found.encoding, payload
+
+
 def roundtrip(old: Bytes, new: Bytes, width: int) -> tuple[Encoding, int]:
-    encoding, payload = Encoder(max(len(new), 1)).encode(old, new, width)
-    payload = np.frombuffer(bytes(payload), np.uint8)
+    encoding, payload = encoded(old, new, width)
     out = np.full(len(new), 0xAB, np.uint8)
     before = old.copy()
     Decoder().decode(encoding, payload, old, out)
@@ -90,7 +91,7 @@ def test_a_block_of_any_length_arrives_bit_for_bit(length: int, width: int) -> N
 
 def test_the_smallest_form_is_chosen() -> None:
     old = block()
-    grown, payload = Encoder(BLOCK).encode(block(length=100), block(length=200), 2)
+    grown, payload = encoded(block(length=100), block(length=200), 2)
     assert (grown, len(payload)) == (Encoding.DENSE, 200)
     assert roundtrip(old, old.copy(), 2) == (Encoding.SAME, 0)
     assert roundtrip(old, block(seed=9), 2) == (Encoding.DENSE, BLOCK)
@@ -120,17 +121,17 @@ def test_the_kernel_and_numpy_write_the_same(
 ) -> None:
     old = block()
     new = stepped(old, width, share, furthest=300 if width > 1 else 100)
-    fast = Finder(BLOCK)
+    fast = Finder()
     monkeypatch.setattr(changes, "compiled", lambda: None)
-    slow = Finder(BLOCK)
+    slow = Finder()
     for most in (BLOCK, 3):
-        for find in ("gaps", "bits"):
-            one = getattr(fast, find)(old, new, width, most)
-            other = getattr(slow, find)(old, new, width, most)
+        for as_bits in (False, True):
+            one = fast.find(old, new, width, most, as_bits)
+            other = slow.find(old, new, width, most, as_bits)
             assert (one is None) == (other is None)
             if one is not None:
                 for part in ("places", "steps", "wide"):
-                    assert bytes(getattr(one, part)) == bytes(getattr(other, part)), (find, part)
+                    assert bytes(getattr(one, part)) == bytes(getattr(other, part)), (as_bits, part)
 
 
 @pytest.mark.parametrize("share", [0.0005, 0.01, 0.25, 1])
@@ -138,8 +139,7 @@ def test_the_kernel_and_numpy_write_the_same(
 def test_damage_is_an_error_or_is_told_by_the_digest(share: float, width: int) -> None:
     old = block()
     new = stepped(old, width, share, furthest=1 if share < 1 else 60_000)
-    encoding, payload = Encoder(BLOCK).encode(old, new, width)
-    whole = np.frombuffer(bytes(payload), np.uint8)
+    encoding, whole = encoded(old, new, width)
     digest = xxh3_64_intdigest(new)
     draws = np.random.default_rng(2)
     decoder = Decoder()
@@ -171,56 +171,6 @@ def test_a_payload_that_states_an_enormous_length_or_no_encoding_is_refused() ->
         Decoder().decode(Encoding.GAPS, payload, block(), block())
     with pytest.raises(BadBlock, match="unknown encoding 77"):
         Decoder().decode(77, payload, block(), block())
-
-
-BYTES = 3 * BLOCK_BYTES + 1000
-
-
-def version(seed: int) -> Bytes:
-    return np.random.default_rng(seed).integers(0, 256, BYTES, np.uint8)
-
-
-def later(old: Bytes) -> Bytes:
-    """One block as it was, one with few changes, one all new, and the short last one changed."""
-    new = old.copy()
-    values = new[BLOCK_BYTES : 2 * BLOCK_BYTES].view(np.uint16)
-    values[np.random.default_rng(1).random(len(values)) < 0.01] += 1
-    new[2 * BLOCK_BYTES : 3 * BLOCK_BYTES] = version(2)[:BLOCK_BYTES]
-    new[-2:] += 1
-    return new
-
-
-def test_each_block_travels_in_its_own_form_and_the_base_is_left_alone() -> None:
-    old = version(0)
-    new = later(old)
-    delta = encode(old, new, [2] * 4)
-    forms = "SAME", "GAPS", "DENSE", "GAPS"
-    assert [e.encoding for e in delta.blocks] == [Encoding[form] for form in forms]
-    assert BLOCK_BYTES < delta.wire_bytes < 1.02 * BLOCK_BYTES
-    out = np.zeros(BYTES, np.uint8)
-    for _ in range(2):  # again: nothing depends on what `out` held
-        apply(delta, old, out, digests_of(new), dense=new)
-        assert (out == new).all()
-    assert (old == version(0)).all()
-
-
-def test_damaged_blocks_and_those_of_another_base_are_named_and_the_others_are_right() -> None:
-    old = version(0)
-    new = later(old)
-    delta = encode(old, new, [2] * 4)
-    blocks = list(delta.blocks)
-    damaged = bytearray(blocks[1].payload)
-    damaged[len(damaged) // 2] ^= 4
-    blocks[1] = replace(blocks[1], payload=bytes(damaged))
-    blocks[3] = replace(blocks[3], payload=blocks[3].payload[:-1])
-    bad, out = replace(delta, blocks=tuple(blocks)), np.zeros(BYTES, np.uint8)
-    for given, base, found in (bad, old, (1, 3)), (delta, version(9), (0, 1, 3)):
-        with pytest.raises(BadBlocks) as caught:
-            apply(given, base, out, digests_of(new), dense=new)
-        assert caught.value.blocks == found
-        for block in {0, 1, 2, 3} - set(found):
-            part = slice(block * BLOCK_BYTES, (block + 1) * BLOCK_BYTES)
-            assert (out[part] == new[part]).all()
 
 
 def test_a_block_is_read_in_elements_of_most_of_it() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
@@ -150,16 +151,16 @@ def test_a_policy_opened_anew_while_another_is_removed_stays(
     folder = folder_of(where)
     folder.mkdir()
     enter(folder).release()  # as a killed process leaves it
-    take, opened = Lock.take, []
+    opened = []
 
-    def slow(path: Path, *more: Any) -> Lock | None:
-        lock = take(path, *more)  # of the file that was there
+    def slow(*given: Any) -> Any:
         monkeypatch.undo()
+        locked = fcntl.fcntl(*given)  # the file that was there
         shutil.rmtree(folder)  # by a third process
         opened.append(Publisher.open(layout_of(WEIGHTS), where))
-        return lock
+        return locked
 
-    monkeypatch.setattr(Lock, "take", staticmethod(slow))
+    monkeypatch.setattr(fcntl, "fcntl", slow)
     assert not leave(folder)
     version = opened[0].publish(WEIGHTS)
     with Subscriber.connect(where) as reader:

@@ -3,6 +3,7 @@ shares, of a relay beside the publishing process. What they share goes with the 
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import socket
@@ -12,6 +13,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -46,7 +48,7 @@ def joined(address: str, token: str | None = None) -> Iterator[Joined]:
 def why_not(address: str, token: str | None = None) -> str:
     """The reason that a subscriber of an address is given, once its relay has found one."""
     with joined(address, token) as made:
-        until(lambda: made._files.told() != "", "a reason")
+        until(lambda: made.files.told() != "", "a reason")
         with pytest.raises(RltraceError, match="nothing came from") as caught:
             made.attach(0.0)
     assert caught.value.exit_code == CANNOT_TELL
@@ -101,7 +103,7 @@ def test_a_relay_that_has_nothing_yet_is_told_from_none_at_all(j: Job) -> None:
 def test_a_subscriber_that_started_no_relay_hears_the_reason_too(memory: Path) -> None:
     address = f"tcp://127.0.0.1:9/{memory.name}"
     with joined(address) as first:
-        until(lambda: "refused" in first._files.told(), "a reason")
+        until(lambda: "refused" in first.files.told(), "a reason")
         with joined(address) as second:
             assert second._started is None
             with pytest.raises(RltraceError, match="refused"):
@@ -117,12 +119,12 @@ def test_a_relay_that_comes_up_while_it_is_waited_for_is_followed(j: Job) -> Non
     root = j.root()
     root.close()
     with joined(root.address) as made:
-        until(lambda: "refused" in made._files.told(), "it to be missed")
+        until(lambda: "refused" in made.files.told(), "it to be missed")
         with Relay.serve(j.place("policy"), port=Address.parse(root.address).port):
             j.publish()
             with Subscriber.connect(root.address) as subscriber:
                 assert j.pulls(subscriber, 1)
-                until(lambda: made._files.told() == "", "the trouble to be over")
+                until(lambda: made.files.told() == "", "the trouble to be over")
 
 
 JOINS = """
@@ -155,7 +157,7 @@ def test_a_complaint_is_that_of_ones_own_relay_whoever_starts_another(j: Job) ->
     with joined(other) as made:
         own = made._started
         until(lambda: not own.runs, "its relay to fail")
-        silent = _Started(other, [sys.executable, "-c", ""], dict(os.environ), made._files.log)
+        silent = _Started(other, [sys.executable, "-c", ""], dict(os.environ), made.files.log)
         until(lambda: not silent.runs, "another one to end")
         with pytest.raises(RltraceError, match="it serves the policy policy"):
             made.attach(0.0)
@@ -254,26 +256,35 @@ def test_a_relays_lock_of_a_removed_file_is_none(
     files: JoinedFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files.enter().release()
-    locked = Lock.take(files.relay)
-    files.relay.unlink()  # between its being opened and its being locked
-    monkeypatch.setattr(Lock, "take", lambda *_: locked)
+
+    def locked(*given: Any) -> Any:
+        monkeypatch.undo()
+        files.relay.unlink()  # between its being opened and its being locked
+        return fcntl.fcntl(*given)
+
+    monkeypatch.setattr(fcntl, "fcntl", locked)
     assert files.claim() is None
-    assert locked.fd < 0
+    assert opened(Path(f"{files.relay} (deleted)")) == 0
 
 
 def test_who_locked_what_is_gone_removes_nothing(
     files: JoinedFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files.enter().release()
-    late = Lock.take(files.users)
-    files.users.unlink()  # by another remover, between its being opened and its being locked
-    using = files.enter()
+    using: list[Lock] = []
+
+    def late(*given: Any) -> Any:
+        patched.undo()
+        files.users.unlink()  # by another remover, between its being opened and its being locked
+        using.append(files.enter())
+        return fcntl.fcntl(*given)
+
     with monkeypatch.context() as patched:
-        patched.setattr(Lock, "take", lambda *_: late)
+        patched.setattr(fcntl, "fcntl", late)
         files.remove()
-    assert using.is_of(files.users)
+    assert using[0].is_of(files.users)
     assert files.relay.exists()
-    using.release()
+    using[0].release()
 
 
 STARTER = """

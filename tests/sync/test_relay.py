@@ -11,11 +11,10 @@ from rltrace.sync import Subscriber
 from rltrace.testing.inside.sync import (
     BLOCK_BYTES,
     Address,
-    Elsewhere,
     Follower,
+    Landing,
     Node,
     Shelf,
-    Wishes,
 )
 from tests.patience import PATIENCE_S
 from tests.sync.relays import Job, Proxy, until
@@ -83,12 +82,13 @@ def test_nodes_that_all_follow_the_root_line_up_behind_each_other(j: Job) -> Non
 def test_who_is_sent_round_in_circles_takes_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
     parent, other = (Address("127.0.0.1", port, "policy") for port in (1, 2))
     me = Node("me", "tcp://127.0.0.1:3/policy")
-    follower = Follower(parent, "shm://none", Shelf(), b"", me, Wishes(), lambda received: None)
+    landing = Landing("shm://none", Shelf(), b"", 2, 2, True)
+    follower = Follower(parent, landing, me, lambda received: None)
     happened: list[str] = []
 
-    def follow(asked: Address, tried: list[str]) -> None:
+    def follow(asked: Address, tried: list[str]) -> list[str]:
         happened.append(str(asked.port))
-        raise Elsewhere([str(other if asked == parent else parent)])
+        return [str(other if asked == parent else parent)]
 
     def wait(seconds: float) -> bool:
         happened.append("waits")

@@ -51,7 +51,7 @@ def test_models_get_each_version_and_a_learner_that_dies_says_so(where: str, cha
         assert subscriber.fetch(manifest) is None
         assert subscriber.load(None, manifest, target) == number
         assert same(target, kept)
-    with pytest.raises(ValueError, match="do not fit"):
+    with pytest.raises(RltraceError, match="do not fit"):
         subscriber.load(None, manifest, rollout)
     # Its process ends, and with it what nobody had fetched.
     publisher._relay.close()

@@ -205,7 +205,7 @@ def test_the_command_tells_what_arrives(j: Job) -> None:
 
 def status(**troubles: str) -> Status:
     """Of a node that follows tcp://a:1/p, or cannot for these reasons."""
-    return Status(None, "tcp://a:1/p", 0, 0, 0, troubles, False, Behind())
+    return Status(None, "tcp://a:1/p", 0, 0, 0, troubles, Behind())
 
 
 @pytest.mark.parametrize("patience_s", [0.0, 60.0])

@@ -15,9 +15,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from rltrace.testing.inside.sync import flat_layout_of as layout_of
 from rltrace.testing.inside.sync import interface_Manifest as Manifest
-from rltrace.testing.inside.sync import pack
+from rltrace.testing.inside.sync import layout_of, pack
 from rltrace.testing.inside.trainer import (
     Checkpoint,
     Crew,

@@ -3,6 +3,7 @@ own moment."""
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import secrets
@@ -20,7 +21,7 @@ from types import FrameType
 
 from rltrace.sync.bench.models import Memory, Model, Weights, digest
 from rltrace.sync.bench.own import Slots
-from rltrace.sync.bench.ways import Crowd, Receivers, Sender, Setting, Way
+from rltrace.sync.bench.ways import Crowd, Sender, Setting, Way
 from rltrace.sync.copying import default_threads
 from rltrace.sync.place import available_bytes, check_room, shared_memory
 from rltrace.trace.errors import ANSWER_IS_NO, CANNOT_TELL, RltraceError
@@ -93,7 +94,10 @@ def measure(
     Errors: `RltraceError` where there is too little memory, or a receiver of rltrace.sync fails or
     does not hold what was published. What another way fails at is told in its rows.
     """
-    table = [[(way, _row(way, model, count)) for way in ways] for count in counts]
+    table = [
+        [(w, Row(w.name, n, w.between_bytes(model.bytes, n), w.missing(n))) for w in ways]
+        for n in counts
+    ]
     for count, found in zip(counts, table, strict=True):
         _leave_out(found, model, count)
     with _ended_well() as (folder, short), ExitStack() as sessions:
@@ -105,16 +109,14 @@ def measure(
             while todo := [(way, row) for way, row in found if not row.missing]:
                 at = todo[0]
                 try:
-                    for at in todo:
-                        if at[0].name not in entered:
-                            sessions.enter_context(at[0].session(model, short))
-                            entered.add(at[0].name)
-                    at = todo[0]
                     with ExitStack() as opened:
                         sides = _Sides(model, count, folder, memory, wanted, opened)
                         for at in todo:
                             name, is_first = at[0].name, at is todo[0]
                             tell(f"N = {count}: {name} makes ready", is_first)
+                            if name not in entered:
+                                sessions.enter_context(at[0].session(model, short))
+                                entered.add(name)
                             sides.open(at[0])
                         for at in _turns(todo, rounds, count, tell):
                             at[1].rounds.append(sides.round(at[0]))
@@ -128,11 +130,6 @@ def measure(
             for _, row in found:
                 del row.rounds[: -rounds or None]
     return [row for found in table for _, row in found]
-
-
-def _row(way: Way, model: Model, count: int) -> Row:
-    between = way.between_bytes(model.bytes, count)
-    return Row(way.name, count, between, way.missing(count))
 
 
 def _turns(
@@ -169,8 +166,7 @@ class _Sides:
         torch.set_num_threads(self._threads)
         self._each = max(1, self._threads // count)
         self._crowd = opened.enter_context(closing(Crowd(model, count, self._each)))
-        self._sides: dict[str, tuple[Sender, Receivers]] = {}
-        self._numbers: dict[str, int] = {}
+        self._sides: dict[str, tuple[Setting, Sender, Crowd, Iterator[int]]] = {}
 
     def open(self, way: Way) -> None:
         """Makes both sides of a way ready."""
@@ -178,25 +174,26 @@ class _Sides:
         self._opened.callback(shutil.rmtree, place, ignore_errors=True)
         setting = Setting(self._model, self._count, place, self._each)
         receivers = way.receivers(setting, self._crowd)
-        self._opened.callback(receivers.close)
-        receivers.begin()
+        if receivers is not self._crowd:
+            self._opened.callback(receivers.close)
+        receivers.begin(way, setting)
         sender = self._opened.enter_context(closing(way.sender(setting)))
         receivers.wait_until_ready()
-        self._sides[way.name], self._numbers[way.name] = (sender, receivers), 0
+        self._sides[way.name] = setting, sender, receivers, itertools.count(1)
 
     def round(self, way: Way) -> Round:
         """One version."""
-        sender, receivers = self._sides[way.name]
-        self._numbers[way.name] = number = self._numbers[way.name] + 1
+        setting, sender, receivers, numbers = self._sides[way.name]
+        number = next(numbers)
         weights, wanted = self._wanted[receivers.turn()]
         one_s, two_s = self._memory.one_thread_s(), self._memory.two_threads_s()
         if way.told_first:
-            receivers.tell(number)
+            receivers.tell(setting, number)
         start = time.monotonic()
         told = sender.send(number, weights)
         stall_s = time.monotonic() - start
         if not way.told_first:
-            receivers.tell(told)
+            receivers.tell(setting, told)
         end_s = max(receivers.ends()) - start
         if any(found != wanted for found in receivers.digests()):
             raise RltraceError(f"{way.name}: a receiver does not hold what was sent", ANSWER_IS_NO)

@@ -4,7 +4,6 @@ copying them takes on this machine, now, by the C library's memcpy."""
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -19,16 +18,11 @@ from rltrace.sync.copying import copy_bytes
 from rltrace.sync.dtypes import ITEM_BYTES, code_of, torch_name
 from rltrace.trace.errors import UNREADABLE, RltraceError, WrongUsage
 from rltrace.trace.given_files import open_given
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from rltrace.trace.texts import packaged_toml
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-_DATA = Path(__file__).with_name("models.toml")
 _MOST_HEADER_BYTES = 100 << 20
 
 Weights = dict[str, "Tensor"]
@@ -71,7 +65,7 @@ def model_of(name: str, megabytes: float = 0.0) -> Model:
 
     Errors: `RltraceError` for what is neither.
     """
-    known = tomllib.loads(_DATA.read_text("utf-8"))
+    known = packaged_toml("sync/bench/models.toml")
     if name in known:
         return _scaled(name, known[name], megabytes)
     if not Path(name).exists():

@@ -35,7 +35,7 @@ class Slots(Way):
             hashing=self.digests,
             patience_s=1.0,
         )
-        return _Publishing(publisher)
+        return Sender(lambda number, w: publisher.publish(w, number), publisher.close)
 
     def receiver(self, setting: Setting, number: int, weights: Weights) -> Receive:
         subscriber = Subscriber.connect(_place(setting), threads=setting.threads)
@@ -44,17 +44,6 @@ class Slots(Way):
             subscriber.pull_into(weights, at_least=int(number), verify=self.digests)
 
         return receive
-
-
-class _Publishing(Sender):
-    def __init__(self, publisher: Publisher) -> None:
-        self._publisher = publisher
-
-    def send(self, number: int, weights: Weights) -> None:
-        self._publisher.publish(weights, number)
-
-    def close(self) -> None:
-        self._publisher.close()
 
 
 def _shapes(setting: Setting) -> Weights:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from rltrace.sync.bench.models import Model, Weights, digest
 from rltrace.trace.errors import CANNOT_TELL, RltraceError
@@ -35,40 +35,16 @@ class Setting:
     threads: int
 
 
+@dataclass(frozen=True)
 class Sender:
     """The learner's side."""
 
-    def send(self, number: int, weights: Weights) -> Any:
-        """Makes the weights version `number`, which counts from 1. They may change as soon as this
-        returns. What it returns is told to the receivers, where they are told after."""
+    send: Callable[[int, Weights], Any]
+    """Makes the weights version number n, which counts from 1. They may change as soon as this
+    returns. What it returns is told to the receivers, where they are told after."""
 
-    def close(self) -> None:
-        """Frees everything."""
-
-
-class Receivers(Protocol):
-    """The receivers of one setting."""
-
-    def begin(self) -> None:
-        """Has each make ready, which may take the sender's side."""
-
-    def wait_until_ready(self) -> None:
-        """Errors: `RltraceError` where one of them has failed."""
-
-    def turn(self) -> int:
-        """0 or 1, in turn: which of two states they are to have next, so that it is another one."""
-
-    def tell(self, what: Any) -> None:
-        """Has each begin to receive; returns when all do."""
-
-    def ends(self) -> list[float]:
-        """When each had its weights, by the monotonic clock."""
-
-    def digests(self) -> list[str]:
-        """Of what each holds."""
-
-    def close(self) -> None:
-        """Ends them, unless they are others' too."""
+    close: Callable[[], None] = lambda: None
+    """Frees everything."""
 
 
 class Way:
@@ -103,9 +79,9 @@ class Way:
         """What all its settings share. `folder` has a short path; it is removed after."""
         return nullcontext()
 
-    def receivers(self, setting: Setting, crowd: Crowd) -> Receivers:
-        """Those of the crowd, or its own."""
-        return crowd.of(self, setting)
+    def receivers(self, setting: Setting, crowd: Crowd) -> Crowd:
+        """The crowd, or its own."""
+        return crowd
 
     def sender(self, setting: Setting) -> Sender:
         """Called while the receivers begin."""
@@ -117,7 +93,7 @@ class Way:
 
 
 class Crowd:
-    """Receivers that are processes of their own, which all ways use in turn."""
+    """Receivers that are processes, which all ways use in turn unless they have their own."""
 
     def __init__(self, model: Model, count: int, threads: int) -> None:
         context = multiprocessing.get_context("spawn")
@@ -133,16 +109,47 @@ class Crowd:
             theirs.close()
             self._pipes.append(ours)
             self._processes.append(process)
-        self.answers()
+        self._answers()
 
-    def of(self, way: Way, setting: Setting) -> Receivers:
-        return _OfCrowd(self, way, setting)
+    def begin(self, way: Way, setting: Setting) -> None:
+        """Has each make ready, which may take the sender's side."""
+        self._ask("begin", setting.folder, (way, setting))
+
+    def wait_until_ready(self) -> None:
+        """Errors: `RltraceError` where one of them has failed."""
+        self._answers()
 
     def turn(self) -> int:
+        """0 or 1, in turn: which of two states they are to have next, so that it is another one."""
         self._turn = 1 - self._turn
         return self._turn
 
-    def ask(self, *asked: Any) -> None:
+    def tell(self, setting: Setting, what: Any) -> None:
+        """Has each begin to receive; returns when all do."""
+        self._ask("receive", setting.folder, what)
+        self._answers()
+
+    def ends(self) -> list[float]:
+        """When each had its weights, by the monotonic clock."""
+        return [float(end) for end in self._answers()]
+
+    def digests(self) -> list[str]:
+        """Of what each holds."""
+        self._ask("digest", "", None)
+        return [str(found) for found in self._answers()]
+
+    def close(self) -> None:
+        """Ends them."""
+        for pipe in self._pipes:
+            with suppress(OSError):
+                pipe.send(("end", "", None))
+            pipe.close()
+        for process in self._processes:
+            process.join(_GRACE_S)
+            process.kill()  # it may wait for a version that will not come
+            process.join()
+
+    def _ask(self, *asked: Any) -> None:
         """Sends the same to each process."""
         try:
             for pipe in self._pipes:
@@ -150,7 +157,7 @@ class Crowd:
         except OSError as error:
             raise RltraceError("a receiver has ended", CANNOT_TELL) from error
 
-    def answers(self) -> list[Any]:
+    def _answers(self) -> list[Any]:
         """One answer of each process. Errors: `RltraceError` where one has failed."""
         found = []
         for pipe in self._pipes:
@@ -164,42 +171,6 @@ class Crowd:
             if isinstance(answer, Exception):
                 raise RltraceError(f"a receiver failed: {answer}", CANNOT_TELL) from answer
         return found
-
-    def close(self) -> None:
-        for pipe in self._pipes:
-            with suppress(OSError):
-                pipe.send(("end", "", None))
-            pipe.close()
-        for process in self._processes:
-            process.join(_GRACE_S)
-            process.kill()  # it may wait for a version that will not come
-            process.join()
-
-
-class _OfCrowd:
-    def __init__(self, crowd: Crowd, way: Way, setting: Setting) -> None:
-        self._crowd, self._way, self._setting = crowd, way, setting
-        self.turn = crowd.turn
-
-    def begin(self) -> None:
-        self._crowd.ask("begin", self._setting.folder, (self._way, self._setting))
-
-    def wait_until_ready(self) -> None:
-        self._crowd.answers()
-
-    def tell(self, what: Any) -> None:
-        self._crowd.ask("receive", self._setting.folder, what)
-        self._crowd.answers()
-
-    def ends(self) -> list[float]:
-        return [float(end) for end in self._crowd.answers()]
-
-    def digests(self) -> list[str]:
-        self._crowd.ask("digest", "", None)
-        return [str(found) for found in self._crowd.answers()]
-
-    def close(self) -> None:
-        pass
 
 
 def _receive(pipe: Connection, model: Model, number: int, threads: int) -> None:

@@ -27,7 +27,6 @@ from rltrace.trace.vocabulary import Stage, word
 if TYPE_CHECKING:
     from rltrace.trace.run import Run
 
-WORK = "work_s"
 MOST_STEPS = 400
 """Of a longer run the last ones are kept: its warm-up is long behind."""
 MOST_LAG = 64
@@ -69,10 +68,9 @@ def series_of(run: Run) -> RunSeries:
     started = run.meta.get("start_real_ns")
     name = str(run.meta.get("id") or run.path.name)
     began = started if isinstance(started, int) else analysis.activity.first_ns
-    if steps.whole_run or not steps.windows:
-        return RunSeries(name, began, np.zeros(0, np.int64), {})
     figures = step_figures(analysis, steps)
-    assert figures is not None  # there are steps, and all count as steady
+    if figures is None:
+        return RunSeries(name, began, np.zeros(0, np.int64), {})
     numbers = np.array([window.step for window in steps.windows], np.int64)
     columns = {
         **columns_of(figures),
@@ -86,20 +84,10 @@ def series_of(run: Run) -> RunSeries:
 
 def columns_of(figures: StepFigures) -> dict[str, Seconds]:
     """The columns of all that is known of each step by itself."""
-    columns = {
-        m.LENGTH: figures.length_s,
-        m.STEPS: np.ones(figures.steps),
-        m.GENERATED: figures.generated_tokens,
-        m.SAMPLES: figures.generated_samples,
-        m.TRAINED: figures.trained_tokens,
-        m.USEFUL: figures.useful_tokens,
-        m.DECIDED: figures.decided_tokens,
-        m.REWARD: figures.reward,
-        m.ESS: figures.ess,
-        WORK: figures.work_s,
-        m.DEVICES: figures.device_s,
-        **{m.EXPOSED + name: seconds for name, seconds in figures.parts_s.items()},
-    }
+    columns = dict(vars(figures))  # most have the names of the figures
+    exposed_s, device_s = columns.pop("parts_s"), columns.pop("device_s")
+    columns |= {m.STEPS: np.ones(figures.steps), m.DEVICES: device_s}
+    columns |= {m.EXPOSED + name: seconds for name, seconds in exposed_s.items()}
     return {name: column for name, column in columns.items() if not np.isnan(column).all()}
 
 

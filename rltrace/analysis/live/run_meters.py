@@ -41,10 +41,9 @@ class RunMeters(Watched):
         """Takes in what is new."""
         complete = self.read(held_ns=_HELD_NS)
         opened = {table: self.follower.unfinished(table) for table in _INTERVALS}
-        signs = self.gathered.last_sign_ns
         ends_ns = [
-            self.clock_ns if self.lives(process.number) else signs.get(process.number, 0)
-            for process in self.follower.processes
+            self.clock_ns if self.lives(number) else self.last_sign_ns.get(number, 0)
+            for number in range(len(self.follower.processes))
         ]
         self.stages.add(complete, opened, np.array(ends_ns, np.int64), self.clock_ns)
         going_on = {table: self.going_on(table) for table in _INTERVALS}
@@ -59,11 +58,7 @@ class RunMeters(Watched):
         ids = trajectories["trajectory"]
         self.in_flight = len(np.unique(ids[ids != -1])) + int((ids == -1).sum())
         self.oldest_ns = int(trajectories["start_ns"].min()) if len(trajectories) else None
-        self.gathered.forget(self.clock_ns, self.clock_ns)  # the meters have taken it in
-
-    @property
-    def samples(self) -> SampleMeter:
-        return self.gathered.samples
+        self.forget(self.clock_ns, self.clock_ns)  # the meters have taken it in
 
     @property
     def step_s(self) -> Distribution:

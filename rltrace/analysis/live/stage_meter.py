@@ -15,8 +15,9 @@ import numpy as np
 
 from rltrace.analysis.activity import CODES, TABLE_OF, is_evaluation
 from rltrace.analysis.intervals import Intervals, Ints, innermost, joined, of_spans, union
+from rltrace.analysis.live.kept_tables import rows_of_stages
 from rltrace.trace.follow import Rows
-from rltrace.trace.vocabulary import Stage
+from rltrace.trace.vocabulary import Stage, stage_of
 
 _REMEMBERED_NS = 3600 * 10**9  # a row that is stored later than this counts from here on
 _LARGEST = 1 << 62
@@ -28,7 +29,7 @@ class StageTime:
     def __init__(self) -> None:
         self.by_process: dict[tuple[int, Stage], int] = {}
         self.by_stage: dict[Stage, int] = {}
-        self._with_spans: set[int] = set()
+        self._with_spans: set[Stage] = set()
         self._of_process = _Given()
         self._of_stage = _Given()
         self._looked_ns = -_LARGEST
@@ -40,7 +41,7 @@ class StageTime:
         """Takes in the rows (by table) that became complete, and those that are `opened` as far as
         `ends_ns`, by process: the moment of this look, `now_ns`, or the last sign of life."""
         for spans in (complete["spans"], opened["spans"]):
-            self._with_spans |= {int(code) for code in np.unique(spans["stage"])}
+            self._with_spans |= {stage_of(code) for code in np.unique(spans["stage"]).tolist()}
         still_open = self._intervals(opened, ends_ns)
         rows = joined([self._intervals(complete, ends_ns), still_open])
         rows = rows.take(rows.end > rows.start)
@@ -63,16 +64,14 @@ class StageTime:
         self._looked_ns = max(self._looked_ns, now_ns)
         self._open_before = _keys(still_open)
 
-    def _intervals(self, rows: dict[str, Rows], ends_ns: Ints) -> Intervals:
-        spans = rows["spans"].where(rows["spans"]["stage"] != Stage.STEP)
-        known = (spans["stage"] >= 0) & (spans["stage"] < Stage.STEP)
-        stage = np.where(known, spans["stage"], int(Stage.OTHER)).astype(np.int64)
-        parts = [_of_rows(spans, stage, spans["lane"], ends_ns)]
-        for of_table, table in TABLE_OF.items():
-            if int(of_table) not in self._with_spans:
-                stage = np.full(len(rows[table]), int(of_table), np.int64)
-                parts.append(_of_rows(rows[table], stage, np.zeros_like(stage), ends_ns))
-        return joined(parts)
+    def _intervals(self, tables: dict[str, Rows], ends_ns: Ints) -> Intervals:
+        ended = {name: _ended(tables[name], ends_ns) for name in ("spans", *TABLE_OF.values())}
+        rows = rows_of_stages(ended, self._with_spans)
+        rows = rows.where(rows["stage"] != Stage.STEP)
+        known = (rows["stage"] >= 0) & (rows["stage"] < Stage.STEP)
+        stage = np.where(known, rows["stage"], int(Stage.OTHER)).astype(np.int64)
+        group = rows["process"] * CODES + stage
+        return of_spans(group, rows["start_ns"], rows["end_ns"], rows["lane"])
 
 
 class _Given:
@@ -90,11 +89,12 @@ class _Given:
         return [(g, n - before.get(g, 0)) for g, n in after.items() if n > before.get(g, 0)]
 
 
-def _of_rows(rows: Rows, stage: Ints, lane: Ints, ends_ns: Ints) -> Intervals:
-    end = rows["end_ns"]
-    if len(rows):
-        end = np.where(end < 0, ends_ns[rows["process"]], end)
-    return of_spans(rows["process"] * CODES + stage, rows["start_ns"], end, lane)
+def _ended(rows: Rows, ends_ns: Ints) -> Rows:
+    """The rows, of which none is open."""
+    if not len(rows):
+        return rows
+    end = np.where(rows["end_ns"] < 0, ends_ns[rows["process"]], rows["end_ns"])
+    return Rows({**rows.columns, "end_ns": end})
 
 
 def _innermost(rows: Intervals, since: int, until: int) -> Intervals:

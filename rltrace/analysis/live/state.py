@@ -14,10 +14,11 @@ import numpy as np
 from rltrace.analysis.composition import stated_placement
 from rltrace.analysis.devices import Devices, count_devices
 from rltrace.analysis.live import roles
+from rltrace.analysis.live.kept_tables import NEVER_NS
 from rltrace.analysis.live.sample_meter import SampleMeter
 from rltrace.analysis.live.snapshot import Snapshot, StepNow, Totals, Window
-from rltrace.analysis.live.watched import NEVER_NS, Watched
-from rltrace.analysis.live.window import Recorded, window_of
+from rltrace.analysis.live.watched import Watched
+from rltrace.analysis.live.window import activity_since, window_of
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.follow import Follower, Rows
 from rltrace.trace.given import AGENT
@@ -51,13 +52,14 @@ class LiveState(Watched):
         what was forgotten, the run is read again: steps may be recorded when they are over, and
         rows in any order."""
         self._take_in(at_once)
-        if not self.gathered.reach_back(self._since(), self._samples_since()):
+        spans, samples = self.kept["spans"], self.kept["trajectories"]
+        if self._since() < spans.since_ns or self._samples_since() < samples.since_ns:
             try:
                 self._begin(Follower(self._path), SampleMeter(sparing=self._sparing))
             except RltraceError:
                 return  # it was deleted meanwhile
         busy_ns = self.until_ns - int(BUSY_OVER_S * 1e9)
-        self.gathered.forget(min(self._since(), busy_ns), self._samples_since())
+        self.forget(min(self._since(), busy_ns), self._samples_since())
 
     def _begin(self, follower: Follower, samples: SampleMeter) -> None:
         """Reads all there is. Nothing is forgotten before it is: at the first look steps may be
@@ -83,15 +85,15 @@ class LiveState(Watched):
             self._stale -= 1
             began_s = thread_time()
             recorded = self._recorded(self._since(), self._samples_since())
-            next_ns = self._next_begins_ns()
-            self._window = window_of(self.database, recorded, self.steps, self._last, next_ns)
+            self._window = window_of(self, recorded, self._last, self._next_begins_ns())
             self._window_not_before_s = monotonic() + self._sparing * (thread_time() - began_s)
 
     def snapshot(self) -> Snapshot:
         """What is known as of the last `poll`."""
-        follower, samples, until = self.follower, self.gathered.samples, self.until_ns
+        follower, samples, until = self.follower, self.samples, self.until_ns
         generating = self.going_on("trajectories")
         busy_since = until - int(BUSY_OVER_S * 1e9)
+        recorded = self._recorded(busy_since, busy_since)
         return Snapshot(
             time_ns=self.clock_ns,
             job=self.job,
@@ -107,17 +109,14 @@ class LiveState(Watched):
                 lost={why: n for why, n in samples.fates.items() if why != _TRAINED},
             ),
             roles=roles.roles_now(
-                self,
-                self._recorded(busy_since, busy_since).activity(busy_since),
-                busy_since,
-                until,
+                self, activity_since(self, recorded, busy_since), busy_since, until
             ),
             queue=self._queue(),
             in_flight=len(generating),
             waiting_for_first_token=int((generating["first_token_ns"] < 0).sum()),
             slowest=roles.slowest(self, generating, _SLOWEST),
             devices=self._devices,
-            readings=self.gathered.readings.now(follower),
+            readings=self.readings.now(follower),
             dead=roles.dead_in_the_middle(self),
             processes=sum(process.role != AGENT for process in follower.processes),
             only_some=only_some(follower.meta),
@@ -142,8 +141,11 @@ class LiveState(Watched):
         there is no next step with which what reaches into the last one would be taken in."""
         if self._window is None:
             return False
-        tables = [rows for name, rows in new.items() if name != "samples" and len(rows)]
-        ends = [rows["end_ns" if "end_ns" in rows.columns else "time_ns"] for rows in tables]
+        ends = [
+            rows[self.kept[name].end]
+            for name, rows in new.items()
+            if name != "samples" and len(rows)
+        ]
         until_ns = self._window.until_ns
         return any(self.job.is_over or int(end.min()) <= until_ns for end in ends)
 
@@ -165,19 +167,15 @@ class LiveState(Watched):
         since_ns = min(self.until_ns - back_ns, self._open_since_ns)
         return max(since_ns, self.follower.lost_until_ns)
 
-    def _recorded(self, since_ns: int, samples_ns: int) -> Recorded:
+    def _recorded(self, since_ns: int, samples_ns: int) -> dict[str, Rows]:
         """Spans and syncs since a moment, samples and what became of them since another."""
-        kept = self.gathered.kept
         since = {"spans": since_ns, "trajectories": samples_ns, "rewards": samples_ns}
-        tables = {name: kept[name].since(ns, self._lasting(name)) for name, ns in since.items()}
-        tables["syncs"] = kept["syncs"].since(since_ns, self.follower.unfinished("syncs"))
-        tables["uses"] = kept["uses"].since(samples_ns)
-        return Recorded(
-            tables,
-            self.gathered.spans_of,
-            self.follower.processes,
-            self.follower.names,
-        )
+        tables = {
+            name: self.kept[name].since(ns, self._lasting(name)) for name, ns in since.items()
+        }
+        tables["syncs"] = self.kept["syncs"].since(since_ns, self.follower.unfinished("syncs"))
+        tables["uses"] = self.kept["uses"].since(samples_ns)
+        return tables
 
     def _lasting(self, table: str) -> Rows:
         """Rows that are not complete. What is open lasts until now, and in a process that lives no
@@ -189,7 +187,7 @@ class LiveState(Watched):
             if self.lives(number):
                 end[place] = self.now_ns
             elif table == "spans":
-                end[place] = self.gathered.last_sign_ns.get(number, int(rows["start_ns"][place]))
+                end[place] = self.last_sign_ns.get(number, int(rows["start_ns"][place]))
         return Rows({**rows.columns, "end_ns": end})
 
     def _step_now(self) -> StepNow | None:
@@ -204,8 +202,8 @@ class LiveState(Watched):
     def _queue(self) -> int | None:
         """Samples that may still be met: those that are older than any that the learner trains on
         were dropped, or filtered, and nobody said so."""
-        samples, windows, window = self.gathered.samples, self.steps.windows, self._window
-        if not self.gathered.learner_tells:
+        samples, windows, window = self.samples, self.steps.windows, self._window
+        if not self.learner_tells:
             return None
         if window is None:
             return samples.waiting(0)

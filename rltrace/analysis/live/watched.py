@@ -8,21 +8,22 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rltrace.analysis.live.gathered import Gathered
 from rltrace.analysis.live.job import job_of
-from rltrace.analysis.live.kept_tables import database_beside_the_job, together
-from rltrace.analysis.live.sample_meter import ALWAYS_NS, SampleMeter
+from rltrace.analysis.live.kept_tables import NEVER_NS, Kept, each, together
+from rltrace.analysis.live.readings import Readings
+from rltrace.analysis.live.sample_meter import SampleMeter
 from rltrace.analysis.live.snapshot import Job
 from rltrace.analysis.steps import Steps, steps_of
 from rltrace.trace.follow import Follower, Rows
 from rltrace.trace.given import AGENT
 from rltrace.trace.liveness import Liveness
-from rltrace.trace.vocabulary import Stage
+from rltrace.trace.schema import EVENT_TABLES, OF_ONE_SAMPLE
+from rltrace.trace.vocabulary import Stage, stage_of
 
 if TYPE_CHECKING:
     import duckdb
 
-NEVER_NS = ALWAYS_NS
+_STEP_COLUMNS = ("step", "start_ns", "end_ns", "process")
 
 
 class Watched:
@@ -31,6 +32,11 @@ class Watched:
     `job` is what became of it; `steps` are those that have been seen; `alive` says of each process
     whether it lives (None: nobody here can tell). `clock_ns` is the moment of the last look, and
     `now_ns` until when what has come reaches.
+
+    `kept` are the rows that are complete, by table, until they are forgotten. Of all there were,
+    `spans_of` is how many spans of a stage a process has recorded; `last_sign_ns` when each was
+    last known to record; `samples` counts them, and `learner_tells` is whether any learner says
+    what it does with them; `readings` are the latest of counters.
     """
 
     def __init__(self, path: Path, samples: SampleMeter) -> None:
@@ -40,11 +46,18 @@ class Watched:
 
     def _begin(self, follower: Follower, samples: SampleMeter) -> None:
         self.follower = follower
-        self.gathered = Gathered(samples)
+        self.kept = {name: Kept(table) for name, table in EVENT_TABLES.items()}
+        self.samples = samples
+        self.learner_tells = False
+        self.readings = Readings()
+        self.spans_of: dict[tuple[Stage, int], int] = {}
+        self.last_sign_ns: dict[int, int] = {}
         self.alive: dict[int, bool | None] = {}
         self.steps = Steps((), True, (), 0)
+        self._step_rows: list[tuple[int, int, int, int]] = []
         self._looked_at: tuple[int, list[tuple[int, int, int, int]]] = (-1, [])
         self._open_since_ns = NEVER_NS
+        self._latest_ns = -1
         self.now_ns = self.clock_ns = 0
         self.job: Job = self._job_now()
 
@@ -55,14 +68,14 @@ class Watched:
         self.clock_ns = self.follower.now_ns()
         # Of what has not come yet nobody knows: nothing is late, or takes long, for that.
         self.now_ns = min(self.clock_ns, self.follower.reach().until_ns or self.clock_ns)
-        self.gathered.add(new, self.follower.unfinished("spans"))
+        self._add(new)
         self.job = self._job_now()
         self._find_steps()
-        self.gathered.samples.count(
+        self.samples.count(
             self.database,
             self.follower,
-            sorted(start_ns for _, start_ns, _, _ in self.gathered.step_rows),
-            self.now_ns - held_ns if held_ns and not self.job.is_over else ALWAYS_NS,
+            sorted(start_ns for _, start_ns, _, _ in self._step_rows),
+            self.now_ns - held_ns if held_ns and not self.job.is_over else NEVER_NS,
             final=at_once or self.job.is_over,
         )
         return new
@@ -85,9 +98,45 @@ class Watched:
         again = self._poll()
         return {table: together([rows, again[table]], rows) for table, rows in new.items()}
 
+    def _add(self, new: dict[str, Rows]) -> None:
+        """Takes in rows that have become complete, and what those that have not say."""
+        self.samples.add(new)
+        self.learner_tells |= len(new["uses"]) > 0
+        self.readings.add(new["samples"])
+        open_spans = self.follower.unfinished("spans")
+        for name, rows in new.items():
+            if name != "samples":
+                self.kept[name].add(rows)
+                self._note(rows)
+        self._note(open_spans)
+        for rows in (new["spans"], open_spans):
+            for number in np.unique(rows["process"]).tolist():
+                mine = rows["process"] == number
+                latest = max(int(rows["start_ns"][mine].max()), int(rows["end_ns"][mine].max()))
+                self.last_sign_ns[number] = max(self.last_sign_ns.get(number, 0), latest)
+        spans = new["spans"]
+        kinds = np.stack([spans["process"], spans["stage"]]).astype(np.int64)
+        kinds, counts = np.unique(kinds, axis=1, return_counts=True)
+        for number, code, count in zip(*kinds.tolist(), counts.tolist(), strict=True):
+            which = (stage_of(code), number)
+            self.spans_of[which] = self.spans_of.get(which, 0) + count
+        self._step_rows += each(spans.where(spans["stage"] == Stage.STEP), *_STEP_COLUMNS)
+
+    def _note(self, rows: Rows) -> None:
+        times = [rows[c] for c in ("start_ns", "end_ns", "time_ns") if c in rows.columns]
+        self._latest_ns = max(self._latest_ns, *(int(column.max(initial=-1)) for column in times))
+
+    def forget(self, spans_ns: int, samples_ns: int) -> None:
+        """Drops spans and syncs that ended before a moment, and samples that did before another."""
+        for name, kept in self.kept.items():
+            kept.drop_before(samples_ns if name in OF_ONE_SAMPLE else spans_ns)
+
     @cached_property
     def database(self) -> duckdb.DuckDBPyConnection:
-        return database_beside_the_job()
+        """Of one thread: there are few rows, and the job has work for the others."""
+        import duckdb
+
+        return duckdb.connect(config={"threads": 1})
 
     @property
     def until_ns(self) -> int:
@@ -138,7 +187,7 @@ class Watched:
     @property
     def last_event_ns(self) -> int:
         """When the job last began or ended anything (-1: never); what agents read is none."""
-        return max(self.gathered.latest_ns, self.follower.lost_until_ns or -1)
+        return max(self._latest_ns, self.follower.lost_until_ns or -1)
 
     def _open_steps(self) -> Rows:
         open_ = self.follower.unfinished("spans")
@@ -147,11 +196,9 @@ class Watched:
     def _find_steps(self) -> None:
         open_ = self._open_steps()
         self._open_since_ns = int(open_["start_ns"].min(initial=NEVER_NS))
-        open_ = open_.where(open_["end_ns"] < 0)
-        columns = (open_[c].tolist() for c in ("step", "start_ns", "end_ns", "process"))
-        begun = [*zip(*columns, strict=True)]
-        looked_at = (len(self.gathered.step_rows), begun)
+        begun = [*each(open_.where(open_["end_ns"] < 0), *_STEP_COLUMNS)]
+        looked_at = (len(self._step_rows), begun)
         if looked_at != self._looked_at:
             self._looked_at = looked_at
-            rows = sorted([*self.gathered.step_rows, *begun], key=lambda row: row[1])
+            rows = sorted([*self._step_rows, *begun], key=lambda row: row[1])
             self.steps = steps_of(rows, (0, 0))

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rltrace.analysis.activity import TABLE_OF, Activity, activity_of
+from rltrace.analysis.activity import Activity, activity_of
 from rltrace.analysis.goodput import trained_in
 from rltrace.analysis.intervals import Ints
-from rltrace.analysis.live.kept_tables import GENERATED, LAGS, KeptTables, columns_of
+from rltrace.analysis.live.kept_tables import (
+    GENERATED,
+    LAGS,
+    NEVER_NS,
+    KeptTables,
+    columns_of,
+    rows_of_stages,
+)
 from rltrace.analysis.live.snapshot import Lags, StageTime, StepDone, Updates, Window
+from rltrace.analysis.live.watched import Watched
 from rltrace.analysis.samples import TRAINED_SAMPLES
 from rltrace.analysis.stages import Breakdown, break_down
 from rltrace.analysis.stalls import without_stalls
@@ -22,49 +28,17 @@ from rltrace.analysis.steps import Steps
 from rltrace.analysis.steps import Window as StepWindow
 from rltrace.analysis.syncs import updates_of
 from rltrace.trace.follow import Rows
-from rltrace.trace.processes import Process
 from rltrace.trace.vocabulary import STAGE_SYMBOLS, Stage, word
 
-if TYPE_CHECKING:
-    import duckdb
-
-NEVER_NS = int(np.iinfo(np.int64).max)
 _TRAINED = f"{TRAINED_SAMPLES} select time_ns, coalesce(tokens, 0)::bigint as tokens from trained"
 
 
-@dataclass(frozen=True)
-class Recorded:
-    """Rows of the time to be looked at, by table; those that are open end where they are known to
-    have been going on. `spans_of` is how many spans of a stage a process has recorded, `weights`
-    those of the components of the reward that have one."""
-
-    tables: Mapping[str, Rows]
-    spans_of: Mapping[tuple[Stage, int], int]
-    processes: Sequence[Process]
-    names: Sequence[str]
-
-    def activity(self, since_ns: int) -> Activity:
-        """Who was in which stage since a moment. A stage without spans is taken from its table."""
-        spans = self.tables["spans"]
-        used = spans.where(spans["end_ns"] >= since_ns)
-        columns = {name: [used[name]] for name in ("start_ns", "end_ns", "process", "lane")}
-        stages: list[Ints] = [used["stage"].astype(np.int64)]
-        seen = {stage for stage, _ in self.spans_of}
-        from_tables = []
-        for stage, table in TABLE_OF.items():
-            rows = self.tables[table]
-            rows = rows.where((rows["end_ns"] > rows["start_ns"]) & (rows["end_ns"] >= since_ns))
-            if stage in seen or not len(rows):
-                continue
-            from_tables.append(stage)
-            for name in ("start_ns", "end_ns", "process"):
-                columns[name].append(rows[name])
-            columns["lane"].append(np.zeros(len(rows), np.int64))
-            stages.append(np.full(len(rows), int(stage)))
-        start, end, process, lane = (np.concatenate(columns[name]) for name in columns)
-        stage_of = np.concatenate(stages)
-        kinds = tuple(from_tables)
-        return activity_of(start, end, stage_of, process, lane, self.spans_of, kinds)
+def activity_since(run: Watched, recorded: Mapping[str, Rows], since_ns: int) -> Activity:
+    """Who was in which stage since a moment, of rows by table that have an end each."""
+    rows = rows_of_stages(recorded, {stage for stage, _ in run.spans_of})
+    rows = rows.where(rows["end_ns"] >= since_ns)
+    start, end, stage = rows["start_ns"], rows["end_ns"], rows["stage"]
+    return activity_of(start, end, stage, rows["process"], rows["lane"], run.spans_of, ())
 
 
 def _starts(steps: Steps) -> list[int]:
@@ -74,25 +48,21 @@ def _starts(steps: Steps) -> list[int]:
 
 
 def window_of(
-    database: duckdb.DuckDBPyConnection,
-    recorded: Recorded,
-    steps: Steps,
-    last: int,
-    next_begins_ns: int = NEVER_NS,
+    run: Watched, recorded: Mapping[str, Rows], last: int, next_begins_ns: int = NEVER_NS
 ) -> Window | None:
     """The figures of the last steady steps, at most `last`; None where no step is complete.
-    `next_begins_ns`: when the step after them, which is not complete, began (Unix ns)."""
-    if not steps.windows:
+    `recorded` are the rows of the time to be looked at, by table; those that are open end where
+    they are known to have been going on. `next_begins_ns`: when the step after the last ones, which
+    is not complete, began (Unix ns)."""
+    if not run.has_steps:
         return None
     # Steps of warm-up, and those that stalled, are told among the last ones, but in no mean.
-    shown = steps.windows[-last:]
+    shown = run.steps.windows[-last:]
     of_shown = Steps(shown, False, (), 0)
-    breakdown = break_down(recorded.activity(shown[0].start_ns), of_shown)
+    breakdown = break_down(activity_since(run, recorded, shown[0].start_ns), of_shown)
     steady = list(without_stalls(of_shown, breakdown).steady)
     since, until = shown[steady[0]].start_ns, shown[steady[-1]].end_ns
-    tables = KeptTables(
-        database, recorded.tables, recorded.processes, recorded.names, _starts(steps)
-    )
+    tables = KeptTables(run.database, run.follower, recorded, _starts(run.steps))
     start_ns, end_ns, tokens = columns_of(tables, GENERATED, "start_ns", "end_ns", "tokens")
     tokens = np.maximum(tokens, 0)
     lags = columns_of(tables, LAGS, "time_ns", "lag", "known")
@@ -110,7 +80,7 @@ def window_of(
         generated_tokens=int(tokens[ended].sum()),
         latency_p50_s=float(p50),
         latency_p95_s=float(p95),
-        trained=trained_in(tables, since, until) if len(recorded.tables["uses"]) else None,
+        trained=trained_in(tables, since, until) if len(recorded["uses"]) else None,
         lags=_lags_between(lags, since, until),
         updates=updates_between(tables, since, until),
         recent=_recent(

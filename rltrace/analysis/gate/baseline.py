@@ -70,8 +70,7 @@ def make_baseline(runs: Sequence[Run], *, anyway: bool = False) -> Baseline:
         raise WrongUsage(f"a baseline is made of 1 to {MOST_RUNS} runs")
     of_first = _facts(runs[0])
     for other in runs[1:]:
-        differs = facts_that_differ(of_first, _facts(other))
-        if differs:
+        if differs := facts_that_differ(of_first, _facts(other)):
             raise WrongUsage(
                 f"{runs[0].path} and {other.path} are no runs of one baseline: {told(differs)}"
             )
@@ -111,8 +110,7 @@ def write_baseline(baseline: Baseline, path: Path) -> None:
             **vars(baseline),
             "runs": [
                 {
-                    "run": one.run,
-                    "start_ns": one.start_ns,
+                    **vars(one),
                     "steps": one.steps.tolist(),
                     "columns": {name: _plain(column) for name, column in one.columns.items()},
                 }

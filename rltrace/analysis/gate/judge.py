@@ -54,22 +54,17 @@ if TYPE_CHECKING:
     from rltrace.trace.run import Run
 
 ALPHA = 0.05
+"""How often, at most, an unchanged run is called a regression, over all conditions together."""
 
 
 def judge(
-    runs: Sequence[Run],
-    baseline: Baseline | None,
-    conditions: Sequence[Condition],
-    *,
-    alpha: float = ALPHA,
+    runs: Sequence[Run], baseline: Baseline | None, conditions: Sequence[Condition]
 ) -> Judgement:
     """Judges runs of one code (one, or several for a sharper answer) by `baseline`, which only a
-    maximal regression needs. `alpha` is how often, at most, an unchanged run is called a
-    regression, over all conditions together. Errors: `RltraceError` (wrong usage) without a
-    condition or without a baseline that one needs; (cannot tell) for a run without a complete step;
-    (unreadable) where hardware, framework or settings are not the baseline's. Another version of a
-    framework may be what is judged: it is said, and not refused. A run that is not well is a
-    regression."""
+    maximal regression needs. Errors: `RltraceError` (wrong usage) without a condition or without a
+    baseline that one needs; (cannot tell) for a run without a complete step; (unreadable) where
+    hardware, framework or settings are not the baseline's. Another version of a framework may be
+    what is judged: it is said, and not refused. A run that is not well is a regression."""
     if not runs or not conditions:
         raise WrongUsage("a gate needs a run and a condition to hold it to")
     compared = [one for one in conditions if one.kind == MAX_REGRESSION]
@@ -87,7 +82,7 @@ def judge(
     before = () if baseline is None else baseline.runs
     if any(one.is_same(two) for one in before for two in judged):
         raise WrongUsage("a run cannot be judged by a baseline that it is in")
-    judgement = judge_series(judged, before, conditions, runs, alpha)
+    judgement = judge_series(judged, before, conditions, runs)
     notes = (
         *(f"{one.name} differs: {one.before} in the baseline, {one.after} in the run"
           for one in versions),
@@ -101,7 +96,6 @@ def judge_series(
     before: Sequence[RunSeries],
     conditions: Sequence[Condition],
     runs: Sequence[Run] = (),
-    alpha: float = ALPHA,
 ) -> Judgement:
     """The judgement of series of steps; of `runs`, the judged ones, only a wall asks."""
     alone = panel_of((), judged)
@@ -122,7 +116,7 @@ def judge_series(
     findings = []
     for one, change, p_adjusted in zip(conditions, changes, adjusted, strict=True):
         if change is not None:
-            found = _of_change(panel, one, change, p_adjusted, alpha)
+            found = _of_change(panel, one, change, p_adjusted)
             regressed = found.outcome == REGRESSION
             findings.append(_with_cause(found, stages, factors) if regressed else found)
         elif one.kind == WALL:
@@ -141,27 +135,25 @@ def judge_series(
         factors=factors,
         drift=drift,
         notes=_notes(panel, drift) if before else (),
-        alpha=alpha,
+        alpha=ALPHA,
     )
 
 
-def _of_change(
-    panel: Panel, condition: Condition, change: Change, p_adjusted: float, alpha: float
-) -> Finding:
+def _of_change(panel: Panel, condition: Condition, change: Change, p_adjusted: float) -> Finding:
     metric = find_metric(condition.subject)
     base, value = means(panel, panel.figures(metric))
     if not change.known:
         outcome, because = _without_ratio(metric, base, value)
         return Finding(condition, outcome, because, metric.unit, value, base, limit=condition.limit)
-    outcome = change.outcome(p_adjusted, alpha)
+    outcome = change.outcome(p_adjusted, ALPHA)
     by_token_only = (
         change.and_also is not None
         and outcome != REGRESSION
-        and change.outcome(change.own_p_value, alpha) == REGRESSION
+        and change.outcome(change.own_p_value, ALPHA) == REGRESSION
     )
     if by_token_only or not panel.enough:
         outcome = UNSURE
-    shown, more = change.shown(alpha), needed(change)
+    shown, more = change.shown(ALPHA), needed(change)
     would_tell = more if outcome == UNSURE and not by_token_only else {}
     return Finding(
         condition=condition,
@@ -221,9 +213,8 @@ def _because(change: Change, outcome: str, more: dict[str, int], panel: Panel) -
         where = "in steps that stall, not in the usual ones" if stalled else "surely worse"
         return f"{where}, and by more than {100 * limit:g} %"
     if outcome == PASS:
-        if most <= 0:
-            return f"no worse, with {100 * (1 - MISS):.0f} % confidence"
-        return f"at most {100 * most:.1f} % worse, with {100 * (1 - MISS):.0f} % confidence"
+        how = "no worse" if most <= 0 else f"at most {100 * most:.1f} % worse"
+        return f"{how}, with {100 * (1 - MISS):.0f} % confidence"
     if not panel.enough:
         return panel.too_few
     measured = change.share(change.usual.value)

@@ -87,12 +87,9 @@ def panel_of(
     paired = shared is not None
     rows = shared if shared is not None else tuple(np.arange(run.size) for run in runs)
     lengths_s = [run.columns[m.LENGTH][mine] for run, mine in zip(runs, rows, strict=True)]
-    if settled:
-        left_out = [0] * len(runs)
-    elif paired:
-        left_out = [warmup_steps(lengths_s)] * len(runs)
-    else:
-        left_out = [warmup_steps([one]) for one in lengths_s]
+    left_out = [0] * len(runs)
+    if not settled:
+        left_out = [warmup_steps(lengths_s if paired else [one]) for one in lengths_s]
     rows = tuple(mine[k:] for mine, k in zip(rows, left_out, strict=True))
     warmup = tuple(int(mine[0]) for mine in rows)
     logs = [_logs(one[k:]) for one, k in zip(lengths_s, left_out, strict=True)]
@@ -223,8 +220,8 @@ def without_stalls(seconds: Sequence[Floats], paired: bool) -> list[Floats]:
     if any(not len(one) or (~(one > 0)).mean() > _MOST_ZEROS for one in seconds):
         return list(seconds)
     logs = [_logs(one) for one in seconds]
-    pattern = _pattern(np.stack(logs)) if paired else None
-    rests = [one if pattern is None else one - pattern for one in logs]
+    pattern: Floats | float = _pattern(np.stack(logs)) if paired else 0.0
+    rests = [one - pattern for one in logs]
     levels = [float(np.median(one)) for one in rests]
     off = np.concatenate([one - level for one, level in zip(rests, levels, strict=True)])
     deviation = 1.4826 * float(np.median(np.abs(off)))  # the standard one, of normal values

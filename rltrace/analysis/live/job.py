@@ -36,8 +36,8 @@ def job_of(
     """The job of the run in `path`. `alive` is whether it lives (None: nobody here can tell),
     `begun` whether it has recorded anything, `last_sign_ns` when it last did (Unix ns), `reach`
     until when it is known where it was brought from a URL: it may have ended since."""
-    since = _number(meta.get("start_real_ns"), now_ns)
-    ended, code = meta.get("end_real_ns"), meta.get("exit_code")
+    started, ended, code = (meta.get(key) for key in ("start_real_ns", "end_real_ns", "exit_code"))
+    since = started if isinstance(started, int) else now_ns
     code = code if isinstance(code, int) else None
     until = known_ns = min(now_ns, reach.until_ns or now_ns)
     if gone:
@@ -98,7 +98,3 @@ def _signal(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
-
-
-def _number(value: object, otherwise: int) -> int:
-    return value if isinstance(value, int) else otherwise

@@ -74,6 +74,15 @@ def each(rows: Rows, *columns: str) -> Iterator[tuple[Any, ...]]:
     return zip(*(rows[column].tolist() for column in columns), strict=True)
 
 
+def ended(rows: Rows, ends_ns: Ints) -> Rows:
+    """The rows, of which those that are open end when their process does, of each of which
+    `ends_ns` says when that was."""
+    if not len(rows):
+        return rows
+    end = np.where(rows["end_ns"] < 0, ends_ns[rows["process"]], rows["end_ns"])
+    return Rows({**rows.columns, "end_ns": end})
+
+
 def rows_of_stages(tables: Mapping[str, Rows], with_spans: Collection[Stage]) -> Rows:
     """All spans, and as such the rows with a length of the tables that say what the stages did that
     are not among those `with_spans`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -41,11 +41,8 @@ class RunMeters(Watched):
         """Takes in what is new."""
         complete = self.read(held_ns=_HELD_NS)
         opened = {table: self.follower.unfinished(table) for table in _INTERVALS}
-        ends_ns = [
-            self.clock_ns if self.lives(number) else self.last_sign_ns.get(number, 0)
-            for number in range(len(self.follower.processes))
-        ]
-        self.stages.add(complete, opened, np.array(ends_ns, np.int64), self.clock_ns)
+        ends_ns = self.ends_ns(self.clock_ns, self.last_sign_ns, 0)
+        self.stages.add(complete, opened, ends_ns, self.clock_ns)
         going_on = {table: self.going_on(table) for table in _INTERVALS}
         self.weights.add(complete, going_on)
         spans, trajectories = going_on["spans"], going_on["trajectories"]
@@ -91,12 +88,7 @@ class RunMeters(Watched):
 
 # --- weight updates of a run that is being followed
 
-_VERSIONS = {
-    "spans": ("version",),
-    "trajectories": ("first_version", "last_version"),
-    "uses": ("version",),
-    "syncs": ("version",),
-}
+_VERSIONS = {"version", "first_version", "last_version"}
 
 
 class WeightMeter:
@@ -119,13 +111,7 @@ class WeightMeter:
             moved = rows["bytes"][rows["bytes"] >= 0]
             if len(moved):
                 self.bytes[part] += int(moved.sum())
-        newest = max((*_versions(complete), *_versions(opened)), default=-1)
-        if newest >= 0:
-            self.version = max(newest, self.version or 0)
-
-
-def _versions(rows: Mapping[str, Rows]) -> Iterable[int]:
-    for table, columns in _VERSIONS.items():
-        for column in columns:
-            if table in rows and len(rows[table]):
-                yield int(rows[table][column].max())
+        for rows in (*complete.values(), *opened.values()):
+            for column in rows.columns.keys() & _VERSIONS if len(rows) else ():
+                if (newest := int(rows[column].max())) >= 0:
+                    self.version = max(newest, self.version or 0)

@@ -22,12 +22,12 @@ from rltrace.analysis.live.kept_tables import (
     KeptTables,
     columns_of,
 )
-from rltrace.trace.follow import Follower, Rows
+from rltrace.trace.follow import Rows
 from rltrace.trace.schema import EVENT_TABLES, OF_ONE_SAMPLE
 from rltrace.trace.vocabulary import Fate, Finish, Outcome, named
 
 if TYPE_CHECKING:
-    import duckdb
+    from rltrace.analysis.live.watched import Watched
 
 _REMEMBERED = 1 << 17
 _FEWEST = 1 << 12
@@ -81,25 +81,18 @@ class SampleMeter:
         length_ns = rewards["end_ns"] - rewards["start_ns"]
         self.verdict_s.add(length_ns[length_ns > 0] / 1e9)
 
-    def count(
-        self,
-        database: duckdb.DuckDBPyConnection,
-        follower: Follower,
-        starts: list[int],
-        until_ns: int = NEVER_NS,
-        final: bool = False,
-    ) -> None:
-        """Brings the counts up to date with what was generated, and with what became of it until a
-        moment. `starts` are when the steps began (Unix ns, in order); `final`: do it at once."""
+    def count(self, run: Watched, until_ns: int, final: bool) -> None:
+        """Brings the counts up to date with what was generated in a run, and with what became of it
+        until a moment; `final`: at once."""
         counted = not self._is_new and self._counted_ns >= min(self._latest_ns, until_ns)
         if counted or (not final and monotonic() < self._not_before_s):
             return
         began_s = thread_time()
-        found = self._found(database, follower, starts, until_ns)
+        found = self._found(run, until_ns)
         self._counts |= self._dropped + found
-        if self._too_many(starts, until_ns):
+        if self._too_many(run.step_starts_ns, until_ns):
             self._dropped.update(found)
-            self._dropped.subtract(self._found(database, follower, starts, until_ns))
+            self._dropped.subtract(self._found(run, until_ns))
         self._tell()
         self._is_new, self._counted_ns = False, until_ns
         self._not_before_s = monotonic() + self._sparing * (thread_time() - began_s)
@@ -129,18 +122,12 @@ class SampleMeter:
         counts = [self._counts[what, place] for place in range(len(bounds) + 1)]
         return Distribution(bounds, counts, self._counts[f"sum of {what}", 0] / unit)
 
-    def _found(
-        self,
-        database: duckdb.DuckDBPyConnection,
-        follower: Follower,
-        starts: list[int],
-        until_ns: int,
-    ) -> _Counts:
+    def _found(self, run: Watched, until_ns: int) -> _Counts:
         """The counts over the rows that are kept."""
         rows = {name: kept.since(kept.since_ns) for name, kept in self._kept.items()}
         rows["rewards"] = rows["rewards"].where(rows["rewards"]["end_ns"] <= until_ns)
         rows["uses"] = rows["uses"].where(rows["uses"]["time_ns"] <= until_ns)
-        tables = KeptTables(database, follower, rows, starts)
+        tables = KeptTables(run.database, run.follower, rows, run.step_starts_ns)
         found: _Counts = Counter()
 
         def sort(what: str, values: Ints, bounds: tuple[float, ...], unit: float = 1.0) -> None:

@@ -139,8 +139,7 @@ class Window:
     @property
     def trained_tokens_per_s(self) -> float:
         """Response tokens that were trained on."""
-        known = self.trained is not None and self.seconds
-        return self.trained.tokens / self.seconds if known and self.trained else math.nan
+        return self.trained.tokens / self.seconds if self.trained and self.seconds else math.nan
 
     def useful_tokens_per_device_s(self, devices: Devices) -> float:
         """Goodput, as in the report: tokens trained on in groups whose rewards differ, for each

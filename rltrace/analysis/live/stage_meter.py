@@ -15,7 +15,7 @@ import numpy as np
 
 from rltrace.analysis.activity import CODES, TABLE_OF, is_evaluation
 from rltrace.analysis.intervals import Intervals, Ints, innermost, joined, of_spans, union
-from rltrace.analysis.live.kept_tables import rows_of_stages
+from rltrace.analysis.live.kept_tables import ended, rows_of_stages
 from rltrace.trace.follow import Rows
 from rltrace.trace.vocabulary import Stage, stage_of
 
@@ -65,8 +65,8 @@ class StageTime:
         self._open_before = _keys(still_open)
 
     def _intervals(self, tables: dict[str, Rows], ends_ns: Ints) -> Intervals:
-        ended = {name: _ended(tables[name], ends_ns) for name in ("spans", *TABLE_OF.values())}
-        rows = rows_of_stages(ended, self._with_spans)
+        whole = {name: ended(tables[name], ends_ns) for name in ("spans", *TABLE_OF.values())}
+        rows = rows_of_stages(whole, self._with_spans)
         rows = rows.where(rows["stage"] != Stage.STEP)
         known = (rows["stage"] >= 0) & (rows["stage"] < Stage.STEP)
         stage = np.where(known, rows["stage"], int(Stage.OTHER)).astype(np.int64)
@@ -87,14 +87,6 @@ class _Given:
         self._given = union(_within(joined([self._given, pieces]), oldest, _LARGEST))
         after = _lengths(self._given)
         return [(g, n - before.get(g, 0)) for g, n in after.items() if n > before.get(g, 0)]
-
-
-def _ended(rows: Rows, ends_ns: Ints) -> Rows:
-    """The rows, of which none is open."""
-    if not len(rows):
-        return rows
-    end = np.where(rows["end_ns"] < 0, ends_ns[rows["process"]], rows["end_ns"])
-    return Rows({**rows.columns, "end_ns": end})
 
 
 def _innermost(rows: Intervals, since: int, until: int) -> Intervals:

@@ -9,12 +9,10 @@ from __future__ import annotations
 from pathlib import Path
 from time import monotonic, thread_time
 
-import numpy as np
-
 from rltrace.analysis.composition import stated_placement
 from rltrace.analysis.devices import Devices, count_devices
 from rltrace.analysis.live import roles
-from rltrace.analysis.live.kept_tables import NEVER_NS
+from rltrace.analysis.live.kept_tables import NEVER_NS, ended
 from rltrace.analysis.live.sample_meter import SampleMeter
 from rltrace.analysis.live.snapshot import Snapshot, StepNow, Totals, Window
 from rltrace.analysis.live.watched import Watched
@@ -180,15 +178,8 @@ class LiveState(Watched):
     def _lasting(self, table: str) -> Rows:
         """Rows that are not complete. What is open lasts until now, and in a process that lives no
         more until its last sign of life: then a sample, or a verdict, has no end."""
-        rows = self.follower.unfinished(table)
-        end = rows["end_ns"].copy()
-        for place in np.flatnonzero(end < 0):
-            number = int(rows["process"][place])
-            if self.lives(number):
-                end[place] = self.now_ns
-            elif table == "spans":
-                end[place] = self.last_sign_ns.get(number, int(rows["start_ns"][place]))
-        return Rows({**rows.columns, "end_ns": end})
+        signs = self.last_sign_ns if table == "spans" else {}
+        return ended(self.follower.unfinished(table), self.ends_ns(self.now_ns, signs, -1))
 
     def _step_now(self) -> StepNow | None:
         """The last step that was begun and has not ended; a job that ended well left none open but

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import math
+from collections import deque
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rltrace.analysis.intervals import Ints
 from rltrace.analysis.live.job import job_of
 from rltrace.analysis.live.kept_tables import NEVER_NS, Kept, each, together
-from rltrace.analysis.live.readings import Readings
 from rltrace.analysis.live.sample_meter import SampleMeter
-from rltrace.analysis.live.snapshot import Job
+from rltrace.analysis.live.snapshot import Job, Reading
 from rltrace.analysis.steps import Steps, steps_of
 from rltrace.trace.follow import Follower, Rows
-from rltrace.trace.given import AGENT
+from rltrace.trace.given import AGENT, hidden_devices
 from rltrace.trace.liveness import Liveness
 from rltrace.trace.schema import EVENT_TABLES, OF_ONE_SAMPLE
 from rltrace.trace.vocabulary import Stage, stage_of
@@ -71,13 +74,8 @@ class Watched:
         self._add(new)
         self.job = self._job_now()
         self._find_steps()
-        self.samples.count(
-            self.database,
-            self.follower,
-            sorted(start_ns for _, start_ns, _, _ in self._step_rows),
-            self.now_ns - held_ns if held_ns and not self.job.is_over else NEVER_NS,
-            final=at_once or self.job.is_over,
-        )
+        until_ns = self.now_ns - held_ns if held_ns and not self.job.is_over else NEVER_NS
+        self.samples.count(self, until_ns, final=at_once or self.job.is_over)
         return new
 
     def _poll(self) -> dict[str, Rows]:
@@ -144,6 +142,13 @@ class Watched:
         return self.job.until_ns if self.job.is_over else self.now_ns
 
     @property
+    def step_starts_ns(self) -> list[int]:
+        """When all steps began, whether they ended or not, in order."""
+        begun = [*self.steps.in_progress, *(failed[:2] for failed in self.steps.failed)]
+        windows = self.steps.windows
+        return sorted([window.start_ns for window in windows] + [start for _, start in begun])
+
+    @property
     def has_steps(self) -> bool:
         """Whether a step was completed."""
         return bool(self.steps.windows)
@@ -152,6 +157,13 @@ class Watched:
         """Whether a process lives; of whom nobody can tell, as long as the job does."""
         alive = self.alive.get(number)
         return not self.job.is_over if alive is None else alive
+
+    def ends_ns(self, now_ns: int, last_ns: Mapping[int, int], unknown_ns: int) -> Ints:
+        """Until when what is open lasts in each process: now, where it lives, else until its
+        last."""
+        numbers = range(len(self.follower.processes))
+        ends = [now_ns if self.lives(n) else last_ns.get(n, unknown_ns) for n in numbers]
+        return np.array(ends, np.int64)
 
     def unended(self, table: str) -> Rows:
         """Rows without an end."""
@@ -202,3 +214,41 @@ class Watched:
             self._looked_at = looked_at
             rows = sorted([*self._step_rows, *begun], key=lambda row: row[1])
             self.steps = steps_of(rows, (0, 0))
+
+
+# --- the latest reading of each counter
+
+_CUMULATIVE = ("_joules", "_seconds")
+_RATE_OVER_NS = 4 * 10**9  # a rate is over at least this long: readings come once a second
+
+_Key = tuple[int, int, int]
+
+
+class Readings:
+    """By counter, host and device: the last readings, enough for a rate."""
+
+    def __init__(self) -> None:
+        self._last: dict[_Key, deque[tuple[int, float]]] = {}
+
+    def add(self, rows: Rows) -> None:
+        """Takes in rows of `samples`."""
+        names = ("process", "counter", "device", "time_ns", "value")
+        for process, counter, device, time_ns, value in each(rows, *names):
+            last = self._last.setdefault((process, counter, device), deque())
+            last.append((time_ns, value))
+            while len(last) > 2 and last[1][0] <= time_ns - _RATE_OVER_NS:
+                last.popleft()
+
+    def now(self, follower: Follower) -> tuple[Reading, ...]:
+        """The latest of each, in the order in which they first came."""
+        found, hidden = [], hidden_devices(follower.processes)
+        for (number, name, device), last in self._last.items():
+            if device in hidden.get(number, ()):
+                continue
+            process, counter = follower.processes[number], follower.name(name)
+            (before_ns, before), (time_ns, value) = last[0], last[-1]
+            per_s = math.nan
+            if counter.endswith(_CUMULATIVE) and time_ns > before_ns and value >= before:
+                per_s = (value - before) / (time_ns - before_ns) * 1e9
+            found.append(Reading(counter, process.host, device, value, per_s))
+        return tuple(found)

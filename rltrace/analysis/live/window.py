@@ -41,12 +41,6 @@ def activity_since(run: Watched, recorded: Mapping[str, Rows], since_ns: int) ->
     return activity_of(start, end, stage, rows["process"], rows["lane"], run.spans_of, ())
 
 
-def _starts(steps: Steps) -> list[int]:
-    """When all steps began, whether they ended or not."""
-    begun = [start for _, start in steps.in_progress] + [start for _, start, _ in steps.failed]
-    return sorted([window.start_ns for window in steps.windows] + begun)
-
-
 def window_of(
     run: Watched, recorded: Mapping[str, Rows], last: int, next_begins_ns: int = NEVER_NS
 ) -> Window | None:
@@ -62,7 +56,7 @@ def window_of(
     breakdown = break_down(activity_since(run, recorded, shown[0].start_ns), of_shown)
     steady = list(without_stalls(of_shown, breakdown).steady)
     since, until = shown[steady[0]].start_ns, shown[steady[-1]].end_ns
-    tables = KeptTables(run.database, run.follower, recorded, _starts(run.steps))
+    tables = KeptTables(run.database, run.follower, recorded, run.step_starts_ns)
     start_ns, end_ns, tokens = columns_of(tables, GENERATED, "start_ns", "end_ns", "tokens")
     tokens = np.maximum(tokens, 0)
     lags = columns_of(tables, LAGS, "time_ns", "lag", "known")

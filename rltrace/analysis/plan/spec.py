@@ -39,8 +39,6 @@ class Lengths:
     @property
     def square(self) -> float:
         """Mean of the squared length: what attention costs."""
-        if self.s == 0:
-            return self.uncut**2
         z = _quantile(self.cap, self.uncut, self.s)
         inner = self.uncut**2 * math.exp(self.s**2) * _NORMAL.cdf(z - 2 * self.s)
         return float(inner + self.cap**2 * (1 - _NORMAL.cdf(z)))
@@ -48,8 +46,6 @@ class Lengths:
     @property
     def cut_share(self) -> float:
         """Part of the responses that reach the cap."""
-        if self.s == 0:
-            return 0.0
         return 1 - _NORMAL.cdf(_quantile(self.cap, self.uncut, self.s))
 
     @property
@@ -95,8 +91,9 @@ def lengths(mean: float, cap: float, s: float, within_share: float) -> Lengths:
 
 
 def _quantile(x: float, mean: float, s: float) -> float:
-    """Where `x` lies among values of a lognormal, in normal deviates."""
-    return (math.log(x / mean) + s * s / 2) / s
+    """Where `x` lies among values of a lognormal, in normal deviates; beyond all of those that do
+    not vary."""
+    return (math.log(x / mean) + s * s / 2) / s if s else math.inf
 
 
 @lru_cache(maxsize=4096)

@@ -37,18 +37,14 @@ _MOST_FREEDOM = 4.0  # of the prior, however many steps say what chance does in 
 @dataclass(frozen=True)
 class Contrast:
     """Judged minus baseline: `value` with its standard `error` (Student's t with `freedom`).
-    `baseline` and `judged` are how many runs each has, `chance` the variance that steps give the
-    figure of one judged run, `of_starts` that between starts of the job; `steps` are those of a
-    judged run."""
+    `chance` is the variance that steps give the figure of one judged run, `of_starts` that between
+    starts of the job."""
 
     value: float
     error: float
     freedom: float
-    baseline: int
-    judged: int
     chance: float
     of_starts: float
-    steps: int
 
     @property
     def known(self) -> bool:
@@ -85,7 +81,7 @@ def contrast(panel: Panel, figures: Floats, tau: float = TAU, logs: bool = True)
             figures = np.log(figures)
     values, draws = figures[0], figures[1:]
     if not np.isfinite(values).all():
-        return Contrast(math.nan, math.nan, 1.0, m, k, math.nan, math.nan, 0)
+        return Contrast(math.nan, math.nan, 1.0, math.nan, math.nan)
     chance_m, chance_k = _chance(panel, draws - values)
     base, judged = values[:m], values[m:]
     if chance_m < _EXACT:  # bytes of an update, a share of 1: what no start changes
@@ -103,11 +99,8 @@ def contrast(panel: Panel, figures: Floats, tau: float = TAU, logs: bool = True)
         value=float(judged.mean() - base.mean()),
         error=math.sqrt(variance / m + of_judged / k),
         freedom=all_freedom,
-        baseline=m,
-        judged=k,
         chance=chance_k,
         of_starts=max(variance - chance_m, 0.0),
-        steps=min(panel.steps[m:]),
     )
 
 

@@ -153,7 +153,7 @@ def _of_change(panel: Panel, condition: Condition, change: Change, p_adjusted: f
     )
     if by_token_only or not panel.enough:
         outcome = UNSURE
-    shown, more = change.shown(ALPHA), needed(change)
+    shown, more = change.shown(ALPHA), needed(panel, change)
     would_tell = more if outcome == UNSURE and not by_token_only else {}
     return Finding(
         condition=condition,

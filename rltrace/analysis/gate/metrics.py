@@ -60,7 +60,7 @@ _PATTERNS = (
     "step.pNN", "lag.pNN", "lag.max", "stage.X", "stage.X.pNN", "exposed.X", "exposed.X.pNN",
 )  # fmt: skip
 """`X` stands for a stage, `pNN` for a percentile."""
-_STAGES = tuple(word(stage) for stage in Stage if stage not in (Stage.STEP, Stage.WAIT))
+STAGES = {word(stage): stage for stage in Stage if stage not in (Stage.STEP, Stage.WAIT)}
 
 
 def is_seconds(column: str) -> bool:
@@ -78,11 +78,11 @@ def find_metric(name: str) -> Metric:
         says = f"{name.rpartition('.')[2]} of: {fixed[base].says}"
         return replace(fixed[base], name=name, says=says, quantile=quantile)
     family, _, stage = base.partition(".")
-    if family in families and stage in _STAGES:
+    if family in families and stage in STAGES:
         of = families[family].of + stage
         return replace(families[family], name=name, of=of, quantile=quantile)
     names = ", ".join((*fixed, *_PATTERNS))
-    raise WrongUsage(f"{name!r} is no metric: {names} (X: {', '.join(_STAGES)})")
+    raise WrongUsage(f"{name!r} is no metric: {names} (X: {', '.join(STAGES)})")
 
 
 def _quantile(name: str) -> tuple[str, float | None]:

@@ -103,24 +103,24 @@ def change_of(panel: Panel, metric: Metric, limit: float) -> Change:
     return Change(usual, plain, worse, worse * math.log(1 + worse * limit))
 
 
-def needed(change: Change) -> dict[str, int]:
+def needed(panel: Panel, change: Change) -> dict[str, int]:
     """What would bring the error down to where a run that is as measured, or unchanged, is told
     from one at the limit, one of them: `more_steps` in each judged run, `more_runs`, or
     `more_baselines`, beside those there are; empty: no number that one makes."""
-    usual = change.usual
-    if usual.steps < FEWEST:
-        return {"more_steps": FEWEST - usual.steps}
+    usual, m, k = change.usual, panel.baseline, len(panel.runs) - panel.baseline
+    steps = min(panel.steps[m:])
+    if steps < FEWEST:
+        return {"more_steps": FEWEST - steps}
     apart = abs(change.edge - change.sign * usual.value)
     surely = quantile(1 - MISS, usual.freedom)
     unchanged = change.edge / (surely + 0.84)  # passes four times of five
     most = min(unchanged, max(apart, change.edge / 4) / surely) ** 2
-    m, k = usual.baseline, usual.judged
     starts, chance = usual.of_starts, usual.chance
     left = most - starts * (1 / m + 1 / k)
     if left > 0:  # more steps alone do: chance falls with them, in the judged run and in the next
         times = chance * (1 / m + 1 / k) / left
         if 1 < times <= _MOST_TIMES:
-            return {"more_steps": math.ceil(usual.steps * (times - 1))}
+            return {"more_steps": math.ceil(steps * (times - 1))}
     whole = starts + chance
     for count in range(m + 1, _MOST_TIMES * m):
         if whole * (1 / count + 1 / k) <= most:

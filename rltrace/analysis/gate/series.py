@@ -18,11 +18,9 @@ from rltrace.analysis.gate import metrics as m
 from rltrace.analysis.intervals import Ints
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.samples import TRAINED_USES
-from rltrace.analysis.stages import Breakdown
 from rltrace.analysis.step_figures import StepFigures, edges_of, placed, step_figures
 from rltrace.analysis.steps import Steps
 from rltrace.analysis.syncs import Update
-from rltrace.trace.vocabulary import Stage, word
 
 if TYPE_CHECKING:
     from rltrace.trace.run import Run
@@ -72,9 +70,11 @@ def series_of(run: Run) -> RunSeries:
     if figures is None:
         return RunSeries(name, began, np.zeros(0, np.int64), {})
     numbers = np.array([window.step for window in steps.windows], np.int64)
+    tau_s = analysis.breakdown.tau_s
+    busy_s = {m.BUSY + name: tau_s[:, stage] for name, stage in m.STAGES.items()}
     columns = {
         **columns_of(figures),
-        **_busy(analysis.breakdown),
+        **{name: column for name, column in busy_s.items() if column.any()},
         **_lags(run, steps),
         **_syncs(analysis.updates, steps),
     }
@@ -89,14 +89,6 @@ def columns_of(figures: StepFigures) -> dict[str, Seconds]:
     columns |= {m.STEPS: np.ones(figures.steps), m.DEVICES: device_s}
     columns |= {m.EXPOSED + name: seconds for name, seconds in exposed_s.items()}
     return {name: column for name, column in columns.items() if not np.isnan(column).all()}
-
-
-def _busy(breakdown: Breakdown) -> dict[str, Seconds]:
-    return {
-        m.BUSY + word(stage): breakdown.tau_s[:, stage]
-        for stage in Stage
-        if stage not in (Stage.STEP, Stage.WAIT) and breakdown.tau_s[:, stage].any()
-    }
 
 
 def _lags(run: Run, steps: Steps) -> dict[str, Seconds]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from rltrace.analysis.live.distribution import STEP_S, SYNC_S, Distribution
-from rltrace.analysis.live.kept_tables import SPARING
+from rltrace.analysis.live.kept_tables import SPARING, each
 from rltrace.analysis.live.sample_meter import SampleMeter
 from rltrace.analysis.live.stage_meter import StageTime
 from rltrace.analysis.live.watched import Watched
@@ -46,12 +46,8 @@ class RunMeters(Watched):
         going_on = {table: self.going_on(table) for table in _INTERVALS}
         self.weights.add(complete, going_on)
         spans, trajectories = going_on["spans"], going_on["trajectories"]
-        self.running = {
-            (int(process), stage)
-            for stage in Stage
-            if stage is not Stage.STEP
-            for process in np.unique(spans["process"][spans["stage"] == stage])
-        }
+        stages = each(spans, "process", "stage")
+        self.running = {(of, Stage(code)) for of, code in stages if 0 <= code < Stage.STEP}
         ids = trajectories["trajectory"]
         self.in_flight = len(np.unique(ids[ids != -1])) + int((ids == -1).sum())
         self.oldest_ns = int(trajectories["start_ns"].min()) if len(trajectories) else None

@@ -37,8 +37,8 @@ class Watched:
     `now_ns` until when what has come reaches.
 
     `kept` are the rows that are complete, by table, until they are forgotten. Of all there were,
-    `spans_of` is how many spans of a stage a process has recorded; `last_sign_ns` when each was
-    last known to record; `samples` counts them, and `learner_tells` is whether any learner says
+    `stages_of` are the stages of which a process has recorded a span; `last_sign_ns` is when each
+    was last known to record; `samples` counts them, and `learner_tells` is whether any learner says
     what it does with them; `readings` are the latest of counters.
     """
 
@@ -53,7 +53,7 @@ class Watched:
         self.samples = samples
         self.learner_tells = False
         self.readings = Readings()
-        self.spans_of: dict[tuple[Stage, int], int] = {}
+        self.stages_of: set[tuple[Stage, int]] = set()
         self.last_sign_ns: dict[int, int] = {}
         self.alive: dict[int, bool | None] = {}
         self.steps = Steps((), True, (), 0)
@@ -113,11 +113,8 @@ class Watched:
                 latest = max(int(rows["start_ns"][mine].max()), int(rows["end_ns"][mine].max()))
                 self.last_sign_ns[number] = max(self.last_sign_ns.get(number, 0), latest)
         spans = new["spans"]
-        kinds = np.stack([spans["process"], spans["stage"]]).astype(np.int64)
-        kinds, counts = np.unique(kinds, axis=1, return_counts=True)
-        for number, code, count in zip(*kinds.tolist(), counts.tolist(), strict=True):
-            which = (stage_of(code), number)
-            self.spans_of[which] = self.spans_of.get(which, 0) + count
+        kinds = np.unique(np.stack([spans["stage"], spans["process"]]).astype(np.int64), axis=1)
+        self.stages_of |= {(stage_of(code), number) for code, number in kinds.T.tolist()}
         self._step_rows += each(spans.where(spans["stage"] == Stage.STEP), *_STEP_COLUMNS)
 
     def _note(self, rows: Rows) -> None:

@@ -15,10 +15,9 @@ from rltrace.analysis.plan import shapes
 from rltrace.analysis.plan.constants import packaged
 from rltrace.analysis.plan.hardware import Gpu, counted
 from rltrace.analysis.plan.shapes import Shape
-from rltrace.analysis.plan.spec import STALENESS, Environment, Layout, Spec
-from rltrace.trace.errors import RltraceError, WrongUsage
-from rltrace.trace.given_files import text_given
-from rltrace.trace.texts import parsed_toml
+from rltrace.analysis.plan.spec import STALENESS, Environment, Spec
+from rltrace.analysis.whatif.stated import tables_given
+from rltrace.trace.errors import WrongUsage
 
 Tables = dict[str, dict[str, Any]]
 
@@ -29,12 +28,7 @@ _SECONDS = {"ms": 1e-3, "s": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0, None: 1.0
 
 def read_workload(path: Path) -> Tables:
     """The tables of a workload file. Errors: `RltraceError`, one sentence."""
-    try:
-        data = parsed_toml(text_given(path))
-    except OSError as error:
-        raise RltraceError(f"cannot read {path}: {error.strerror}") from None
-    except ValueError as error:  # numbers of thousands of digits, too
-        raise WrongUsage(f"{path} is no TOML file: {error}") from None
+    data = tables_given(path)
     tables = {key: dict(value) for key, value in data.items() if isinstance(value, Mapping)}
     return {"": {key: data[key] for key in data if key not in tables}, **tables}
 
@@ -85,8 +79,9 @@ def spec_of(tables: Tables, where: str) -> Spec:
     if batch["updates"] > samples:
         _refuse(where, f"{batch['updates']} optimizer updates cannot share {samples} samples")
     price, priced = _price(gpus.get("usd_per_hour"), kind)
-    layout, engine = Layout(**known["training"]), known["engine"]
-    for ways in (engine["tensor"], max(1, layout.tensor) * layout.pipeline, layout.expert):
+    engine, training = known["engine"], known["training"]
+    copy = max(1, training["tensor"]) * training["pipeline"]
+    for ways in (engine["tensor"], copy, training["expert"]):
         if ways > count:
             _refuse(where, f"an engine, or a copy of the weights, over {ways} GPUs cannot be on "
                     f"{count}")  # fmt: skip
@@ -99,12 +94,12 @@ def spec_of(tables: Tables, where: str) -> Spec:
         **lengths,
         **known["passes"],
         **known["prefers"],
+        **training,
         lag_bound=_lag(top["staleness"], where),
         sync=known["sync"]["mechanism"],
         split=_split(gpus.get("split"), count, where),
         slots=engine["sequences"],
         rollout_ways=engine["tensor"],
-        layout=layout,
         environment=Environment(
             **{**env, "calls": env.get("calls", 1) if env.get("latency_s") else 0},
             reward_s=known["reward"]["latency_s"],

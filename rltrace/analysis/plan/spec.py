@@ -135,20 +135,12 @@ class Environment:
 
 
 @dataclass(frozen=True)
-class Layout:
-    """Training's parallelism where it is stated: ways of tensor, pipeline and expert parallelism;
-    tensor 0: nothing is stated, and the cheaper way is taken."""
-
-    tensor: int = 0
-    pipeline: int = 1
-    expert: int = 1
-
-
-@dataclass(frozen=True)
 class Spec:
     """A workload. Tokens are per sample; `variation` is that of uncut lengths (NaN: the constant).
     `reference`, `logprob`, `critic`: forward passes (a critic is trained, too). `lag_bound` is in
-    policy versions, `sync` a mechanism. `assumed` are the inputs that nobody stated, in words."""
+    policy versions, `sync` a mechanism. `tensor`, `pipeline` and `expert` are ways of training's
+    parallelism (tensor 0: nothing is stated, and the cheaper way is taken). `assumed` are the
+    inputs that nobody stated, in words."""
 
     name: str
     model: Shape
@@ -169,7 +161,9 @@ class Spec:
     split: float = math.nan
     slots: float = math.nan
     rollout_ways: int = 0
-    layout: Layout = Layout()
+    tensor: int = 0
+    pipeline: int = 1
+    expert: int = 1
     environment: Environment = Environment()
     usd_per_hour: float = math.nan
     priced: str = ""

@@ -71,7 +71,7 @@ class RunMeters(Watched):
     @property
     def step_since_ns(self) -> int | None:
         """When the step in progress began, None where there is none."""
-        last_ns = self.steps.windows[-1].start_ns if self.has_steps else 0
+        last_ns = self.steps.windows[-1].start_ns if self.steps.windows else 0
         begun = [start_ns for _, start_ns in self.steps.in_progress if start_ns >= last_ns]
         return None if self.job.is_over else max(begun, default=None)
 

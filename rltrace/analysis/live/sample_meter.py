@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _REMEMBERED = 1 << 17
 _FEWEST = 1 << 12
-_STEPS = 32  # a sample may have been generated this many steps before it is trained on
+STEPS_BACK = 32  # a sample may have been generated this many steps before it is trained on
 _FATES = "select coalesce(fate, -1)::bigint as fate from sample_lives where is_met"
 _WAITING = """select end_ns from sample_lives
     where is_generated and not is_met and trajectory is not null"""
@@ -161,7 +161,7 @@ class SampleMeter:
         """Drops the older half of the rows where they are too many, and what is still to be counted
         is not among them."""
         ends_ns = [kept.since(kept.since_ns)[kept.end] for kept in self._kept.values()]
-        recent_ns = starts[-_STEPS] if len(starts) >= _STEPS else 0
+        recent_ns = starts[-STEPS_BACK] if len(starts) >= STEPS_BACK else 0
         recent = max(int((ends >= recent_ns).sum()) for ends in ends_ns)
         most = min(_REMEMBERED // 2, max(_FEWEST, recent))
         if max(map(len, ends_ns)) <= 2 * most:

@@ -13,7 +13,7 @@ from rltrace.analysis.composition import stated_placement
 from rltrace.analysis.devices import Devices, count_devices
 from rltrace.analysis.live import roles
 from rltrace.analysis.live.kept_tables import NEVER_NS, ended
-from rltrace.analysis.live.sample_meter import SampleMeter
+from rltrace.analysis.live.sample_meter import STEPS_BACK, SampleMeter
 from rltrace.analysis.live.snapshot import Snapshot, StepNow, Totals, Window
 from rltrace.analysis.live.watched import Watched
 from rltrace.analysis.live.window import activity_since, window_of
@@ -30,7 +30,6 @@ BUSY_OVER_S = 10.0
 """The time over which it is shown what each role did."""
 
 _SPANS_BACK_NS = 60 * 10**9  # of a run without steps
-_LOOK_BACK_STEPS = 32  # a sample may have been generated this many steps before it is trained on
 _SLOWEST = 8
 _TRAINED = word(Fate.TRAINED)
 
@@ -125,7 +124,7 @@ class LiveState(Watched):
     def _next_begins_ns(self) -> int:
         """When the step after the last complete one began. It may be over, and is complete a little
         later: what was recorded in it is known at once, and is not the step's before."""
-        if not self.has_steps:
+        if not self.steps.windows:
             return NEVER_NS
         last, open_ = self.steps.windows[-1], self._open_steps()
         start = open_["start_ns"]
@@ -149,15 +148,15 @@ class LiveState(Watched):
 
     def _since(self) -> int:
         """From when on the window needs spans, or the one of the first step that ends will."""
-        if not self.has_steps:
+        if not self.steps.windows:
             return self._stepless_since(_SPANS_BACK_NS)
         return self.steps.windows[max(0, len(self.steps.windows) - self._last - 1)].start_ns
 
     def _samples_since(self) -> int:
         """From when on the window needs samples and what became of them."""
-        if not self.has_steps:
+        if not self.steps.windows:
             return self._stepless_since(10 * _SPANS_BACK_NS)
-        first = len(self.steps.windows) - self._last - _LOOK_BACK_STEPS
+        first = len(self.steps.windows) - self._last - STEPS_BACK
         since_ns = self.steps.windows[first].start_ns if first > 0 else 0
         return max(since_ns, self.follower.lost_until_ns)
 

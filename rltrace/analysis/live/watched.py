@@ -145,11 +145,6 @@ class Watched:
         windows = self.steps.windows
         return sorted([window.start_ns for window in windows] + [start for _, start in begun])
 
-    @property
-    def has_steps(self) -> bool:
-        """Whether a step was completed."""
-        return bool(self.steps.windows)
-
     def lives(self, number: int) -> bool:
         """Whether a process lives; of whom nobody can tell, as long as the job does."""
         alive = self.alive.get(number)

@@ -14,7 +14,6 @@ from rltrace.analysis.intervals import Ints
 from rltrace.analysis.live.kept_tables import (
     GENERATED,
     LAGS,
-    NEVER_NS,
     KeptTables,
     columns_of,
     rows_of_stages,
@@ -43,13 +42,13 @@ def activity_since(run: Watched, recorded: Mapping[str, Rows], since_ns: int) ->
 
 
 def window_of(
-    run: Watched, recorded: Mapping[str, Rows], last: int, next_begins_ns: int = NEVER_NS
+    run: Watched, recorded: Mapping[str, Rows], last: int, next_begins_ns: int
 ) -> Window | None:
     """The figures of the last steady steps, at most `last`; None where no step is complete.
     `recorded` are the rows of the time to be looked at, by table; those that are open end where
     they are known to have been going on. `next_begins_ns`: when the step after the last ones, which
     is not complete, began (Unix ns)."""
-    if not run.has_steps:
+    if not run.steps.windows:
         return None
     # Steps of warm-up, and those that stalled, are told among the last ones, but in no mean.
     shown = run.steps.windows[-last:]

@@ -25,6 +25,8 @@ REWARD, ESS = "reward", "ess"
 
 HIGHER = "higher"
 
+_FILE = "analysis/gate/data/metrics.toml"
+
 
 @dataclass(frozen=True)
 class Metric:
@@ -51,15 +53,10 @@ class Metric:
 def metrics_of(kind: str) -> Mapping[str, Metric]:
     """By name those of a kind: "metric", "family" (of each stage), "factor" (of goodput), "work"
     (what a step did)."""
-    entries = packaged_toml("analysis/gate/data/metrics.toml")[kind]
-    return {entry["name"]: Metric(**entry) for entry in entries}
+    return {entry["name"]: Metric(**entry) for entry in packaged_toml(_FILE)[kind]}
 
 
 _QUANTILES = ("step", "lag")  # `stage.X` and `exposed.X` have them too
-_PATTERNS = (
-    "step.pNN", "lag.pNN", "lag.max", "stage.X", "stage.X.pNN", "exposed.X", "exposed.X.pNN",
-)  # fmt: skip
-"""`X` stands for a stage, `pNN` for a percentile."""
 STAGES = {word(stage): stage for stage in Stage if stage not in (Stage.STEP, Stage.WAIT)}
 
 
@@ -81,7 +78,7 @@ def find_metric(name: str) -> Metric:
     if family in families and stage in STAGES:
         of = families[family].of + stage
         return replace(families[family], name=name, of=of, quantile=quantile)
-    names = ", ".join((*fixed, *_PATTERNS))
+    names = ", ".join((*fixed, *packaged_toml(_FILE)["patterns"]))
     raise WrongUsage(f"{name!r} is no metric: {names} (X: {', '.join(STAGES)})")
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rltrace.analysis.live.distribution import STEP_S, SYNC_S, Distribution
+from rltrace.analysis.live.distribution import Distribution, bounds_of
 from rltrace.analysis.live.kept_tables import SPARING, each
 from rltrace.analysis.live.sample_meter import SampleMeter
 from rltrace.analysis.live.stage_meter import StageTime
@@ -56,7 +56,7 @@ class RunMeters(Watched):
     @property
     def step_s(self) -> Distribution:
         """Lengths of the complete steps."""
-        lengths = Distribution(STEP_S)
+        lengths = Distribution(bounds_of("step_s"))
         lengths.add(window.length_s for window in self.steps.windows)
         return lengths
 
@@ -103,7 +103,7 @@ class WeightMeter:
             rows = syncs.where(syncs["role"] == role)
             part = named(SyncRole, int(role))
             length_s = np.maximum(rows["end_ns"] - rows["start_ns"], 0) / 1e9
-            self.seconds.setdefault(part, Distribution(SYNC_S)).add(length_s)
+            self.seconds.setdefault(part, Distribution(bounds_of("sync_s"))).add(length_s)
             moved = rows["bytes"][rows["bytes"] >= 0]
             if len(moved):
                 self.bytes[part] += int(moved.sum())

@@ -12,8 +12,7 @@ import numpy as np
 
 from rltrace.analysis.goodput import trained_in
 from rltrace.analysis.intervals import Ints
-from rltrace.analysis.live import distribution
-from rltrace.analysis.live.distribution import Distribution
+from rltrace.analysis.live.distribution import Distribution, bounds_of
 from rltrace.analysis.live.kept_tables import (
     GENERATED,
     LAGS,
@@ -59,7 +58,7 @@ class SampleMeter:
         self._sparing = sparing
         self._not_before_s = -math.inf
         self.outcomes: Counter[str] = Counter()
-        self.verdict_s = Distribution(distribution.VERDICT_S)
+        self.verdict_s = Distribution(bounds_of("verdict_s"))
         self._kept = {name: Kept(EVENT_TABLES[name]) for name in OF_ONE_SAMPLE}
         self._latest_ns = self._counted_ns = -1
         self._is_new = False
@@ -109,16 +108,15 @@ class SampleMeter:
         self.trained_tokens = self._counts["trained_tokens", 0]
         self.useful_tokens = self._counts["useful_tokens", 0]
         self.unknown_lags = self._counts["unknown_lags", 0]
-        self.trajectory_s = self._distribution("trajectory_ns", distribution.TRAJECTORY_S, 1e9)
-        self.response_tokens = self._distribution("response_tokens", distribution.RESPONSE_TOKENS)
-        self.lag = self._distribution("lag", distribution.LAG_VERSIONS)
+        self.trajectory_s = self._distribution("trajectory_s", 1e9)
+        self.response_tokens = self._distribution("response_tokens")
+        self.lag = self._distribution("lag_versions")
 
     def _of(self, what: str) -> dict[int, int]:
         return {code: n for (name, code), n in self._counts.items() if name == what}
 
-    def _distribution(
-        self, what: str, bounds: tuple[float, ...], unit: float = 1.0
-    ) -> Distribution:
+    def _distribution(self, what: str, unit: float = 1.0) -> Distribution:
+        bounds = bounds_of(what)
         counts = [self._counts[what, place] for place in range(len(bounds) + 1)]
         return Distribution(bounds, counts, self._counts[f"sum of {what}", 0] / unit)
 
@@ -130,8 +128,8 @@ class SampleMeter:
         tables = KeptTables(run.database, run.follower, rows, run.step_starts_ns)
         found: _Counts = Counter()
 
-        def sort(what: str, values: Ints, bounds: tuple[float, ...], unit: float = 1.0) -> None:
-            count(what, np.searchsorted(bounds, values / unit))
+        def sort(what: str, values: Ints, unit: float = 1.0) -> None:
+            count(what, np.searchsorted(bounds_of(what), values / unit))
             found[f"sum of {what}", 0] = int(values.sum())
 
         def count(what: str, codes: Ints) -> None:
@@ -142,14 +140,14 @@ class SampleMeter:
         names = ("process", "finish", "start_ns", "end_ns", "tokens")
         process, finish, start_ns, end_ns, tokens = columns_of(tables, GENERATED, *names)
         count("finish", finish)
-        sort("trajectory_ns", np.maximum(end_ns - start_ns, 0), distribution.TRAJECTORY_S, 1e9)
-        sort("response_tokens", tokens[tokens >= 0], distribution.RESPONSE_TOKENS)
+        sort("trajectory_s", np.maximum(end_ns - start_ns, 0), 1e9)
+        sort("response_tokens", tokens[tokens >= 0])
         for number in np.unique(process).tolist():
             made = tokens[(process == number) & (tokens > 0)]
             found["generated_tokens", number] = int(made.sum())
         count("fate", columns_of(tables, _FATES, "fate")[0])
         lag, known = columns_of(tables, LAGS, "lag", "known")
-        sort("lag", lag[known == 1], distribution.LAG_VERSIONS)
+        sort("lag_versions", lag[known == 1])
         found["unknown_lags", 0] = int((known == 0).sum())
         trained = trained_in(tables, 0, NEVER_NS, self.lag_budget)
         found["trained_tokens", 0] = trained.tokens

@@ -142,7 +142,6 @@ class Window:
         return self.trained.tokens / self.seconds if self.trained and self.seconds else math.nan
 
 
-
 @dataclass(frozen=True)
 class RoleNow:
     """The processes of one role. `living` is how many are known to live, `unknown` of how many

@@ -8,10 +8,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from rltrace.analysis.activity import Activity
-from rltrace.analysis.intervals import union
+from rltrace.analysis.activity import CODES, Activity
+from rltrace.analysis.intervals import between, union
 from rltrace.analysis.live.kept_tables import each
 from rltrace.analysis.live.snapshot import Dead, InFlight, RoleNow, Stopped
+from rltrace.analysis.live.stage_meter import lengths
 from rltrace.analysis.live.watched import Watched
 from rltrace.trace.follow import Rows
 from rltrace.trace.given import AGENT
@@ -80,13 +81,11 @@ def _busy_ns(
     """Nanoseconds of the processes of each role in each stage between two moments."""
     found: dict[str, Counter[str]] = defaultdict(Counter)
     for start, end, process, pieces in activity.of_processes(since_ns, now_ns):
-        left, right = max(start, since_ns), min(end, now_ns)
-        merged = union(replace(pieces, group=process * len(Stage) + pieces.group))
-        length = merged.end.clip(left, right) - merged.start.clip(left, right)
-        for one, ns in zip(merged.group.tolist(), length.tolist(), strict=True):
-            number, code = divmod(one, len(Stage))
-            if ns > 0 and number in roles:
-                found[roles[number]][word(Stage(code))] += ns
+        merged = union(replace(pieces, group=process * CODES + pieces.group))
+        shown = between(merged, max(start, since_ns), min(end, now_ns))
+        for group, ns in lengths(shown).items():
+            if (number := group // CODES) in roles:
+                found[roles[number]][word(Stage(group % CODES))] += ns
     return found
 
 

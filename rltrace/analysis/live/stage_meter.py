@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from rltrace.analysis.activity import CODES, TABLE_OF, is_evaluation
-from rltrace.analysis.intervals import Intervals, Ints, innermost, joined, of_spans, union
+from rltrace.analysis.intervals import Intervals, Ints, between, innermost, joined, of_spans, union
 from rltrace.analysis.live.kept_tables import ended, rows_of_stages
 from rltrace.trace.follow import Rows
 from rltrace.trace.vocabulary import Stage, stage_of
@@ -83,23 +83,18 @@ class _Given:
     def add(self, pieces: Intervals, oldest: int) -> list[tuple[int, int]]:
         """`(group, nanoseconds)` that `pieces` add to what was given before; nothing before
         `oldest` is remembered, nor counted."""
-        before = _lengths(_within(self._given, oldest, _LARGEST))
-        self._given = union(_within(joined([self._given, pieces]), oldest, _LARGEST))
-        after = _lengths(self._given)
+        before = lengths(between(self._given, oldest, _LARGEST))
+        self._given = union(between(joined([self._given, pieces]), oldest, _LARGEST))
+        after = lengths(self._given)
         return [(g, n - before.get(g, 0)) for g, n in after.items() if n > before.get(g, 0)]
 
 
 def _innermost(rows: Intervals, since: int, until: int) -> Intervals:
     """What of each row no other within it occupies, between two moments."""
     united = union(rows.take((rows.end > since) & (rows.start < until)))
-    return _within(
+    return between(
         innermost(united, united.group // CODES, is_evaluation(united.group)), since, until
     )
-
-
-def _within(intervals: Intervals, since: int, until: int) -> Intervals:
-    kept = intervals.take((intervals.end > since) & (intervals.start < until))
-    return replace(kept, start=kept.start.clip(since), end=kept.end.clip(max=until))
 
 
 def _keys(rows: Intervals) -> Ints:
@@ -108,9 +103,9 @@ def _keys(rows: Intervals) -> Ints:
     return mixed
 
 
-def _lengths(intervals: Intervals) -> dict[int, int]:
+def lengths(intervals: Intervals) -> dict[int, int]:
     """Nanoseconds by group, of intervals that are disjoint within a group."""
     groups, which = np.unique(intervals.group, return_inverse=True)
-    lengths = np.zeros(len(groups), np.int64)
-    np.add.at(lengths, which, intervals.end - intervals.start)
-    return {int(g): int(n) for g, n in zip(groups, lengths, strict=True)}
+    length = np.zeros(len(groups), np.int64)
+    np.add.at(length, which, intervals.end - intervals.start)
+    return dict(zip(groups.tolist(), length.tolist(), strict=True))

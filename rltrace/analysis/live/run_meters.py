@@ -51,7 +51,8 @@ class RunMeters(Watched):
         ids = trajectories["trajectory"]
         self.in_flight = len(np.unique(ids[ids != -1])) + int((ids == -1).sum())
         self.oldest_ns = int(trajectories["start_ns"].min()) if len(trajectories) else None
-        self.forget(self.clock_ns, self.clock_ns)  # the meters have taken it in
+        for kept in self.kept.values():
+            kept.drop_before(self.clock_ns)  # the meters have taken it in
 
     @property
     def step_s(self) -> Distribution:

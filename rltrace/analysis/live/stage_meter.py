@@ -9,6 +9,7 @@ that is taken back keeps what it was given.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -54,13 +55,10 @@ class StageTime:
             ]
         )
         oldest = self._looked_ns - _REMEMBERED_NS
-        for group, length in self._of_process.add(pieces, oldest):
-            key = group // CODES, Stage(group % CODES)
-            self.by_process[key] = self.by_process.get(key, 0) + length
-        for group, length in self._of_stage.add(
-            replace(pieces, group=pieces.group % CODES), oldest
-        ):
-            self.by_stage[Stage(group)] = self.by_stage.get(Stage(group), 0) + length
+        given = self._of_process.add(pieces, oldest)
+        self.by_process = {(of // CODES, Stage(of % CODES)): ns for of, ns in given.items()}
+        given = self._of_stage.add(replace(pieces, group=pieces.group % CODES), oldest)
+        self.by_stage = {Stage(code): ns for code, ns in given.items()}
         self._looked_ns = max(self._looked_ns, now_ns)
         self._open_before = _keys(still_open)
 
@@ -79,14 +77,16 @@ class _Given:
 
     def __init__(self) -> None:
         self._given = joined([])
+        self._ns: Counter[int] = Counter()
 
-    def add(self, pieces: Intervals, oldest: int) -> list[tuple[int, int]]:
-        """`(group, nanoseconds)` that `pieces` add to what was given before; nothing before
+    def add(self, pieces: Intervals, oldest: int) -> Counter[int]:
+        """Nanoseconds by group with what `pieces` add to what was given before; nothing before
         `oldest` is remembered, nor counted."""
         before = lengths(between(self._given, oldest, _LARGEST))
         self._given = union(between(joined([self._given, pieces]), oldest, _LARGEST))
-        after = lengths(self._given)
-        return [(g, n - before.get(g, 0)) for g, n in after.items() if n > before.get(g, 0)]
+        for group, ns in lengths(self._given).items():
+            self._ns[group] += max(0, ns - before.get(group, 0))
+        return self._ns
 
 
 def _innermost(rows: Intervals, since: int, until: int) -> Intervals:

@@ -6,6 +6,7 @@ rows that such figures need are kept.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from time import monotonic, thread_time
 
@@ -21,6 +22,7 @@ from rltrace.trace.errors import RltraceError
 from rltrace.trace.follow import Follower, Rows
 from rltrace.trace.given import AGENT
 from rltrace.trace.sampled import only_some
+from rltrace.trace.schema import OF_ONE_SAMPLE
 from rltrace.trace.vocabulary import Fate, word
 
 LAST_STEPS = 10
@@ -49,14 +51,14 @@ class LiveState(Watched):
         what was forgotten, the run is read again: steps may be recorded when they are over, and
         rows in any order."""
         self._take_in(at_once)
-        spans, samples = self.kept["spans"], self.kept["trajectories"]
-        if self._since() < spans.since_ns or self._samples_since() < samples.since_ns:
+        if any(self._since(name) < kept.since_ns for name, kept in self.kept.items()):
             try:
                 self._begin(Follower(self._path), SampleMeter(sparing=self._sparing))
             except RltraceError:
                 return  # it was deleted meanwhile
         busy_ns = self.until_ns - int(BUSY_OVER_S * 1e9)
-        self.forget(min(self._since(), busy_ns), self._samples_since())
+        for name, kept in self.kept.items():
+            kept.drop_before(min(self._since(name), busy_ns))
 
     def _begin(self, follower: Follower, samples: SampleMeter) -> None:
         """Reads all there is. Nothing is forgotten before it is: at the first look steps may be
@@ -81,7 +83,7 @@ class LiveState(Watched):
         if self._stale > 0 and at_once:
             self._stale -= 1
             began_s = thread_time()
-            recorded = self._recorded(self._since(), self._samples_since())
+            recorded = self._recorded(self._since)
             self._window = window_of(self, recorded, self._last, self._next_begins_ns())
             self._window_not_before_s = monotonic() + self._sparing * (thread_time() - began_s)
 
@@ -90,7 +92,7 @@ class LiveState(Watched):
         follower, samples, until = self.follower, self.samples, self.until_ns
         generating = self.going_on("trajectories")
         busy_since = until - int(BUSY_OVER_S * 1e9)
-        recorded = self._recorded(busy_since, busy_since)
+        recorded = self._recorded(lambda _: busy_since)
         return Snapshot(
             time_ns=self.clock_ns,
             job=self.job,
@@ -146,39 +148,27 @@ class LiveState(Watched):
         until_ns = self._window.until_ns
         return any(self.job.is_over or int(end.min()) <= until_ns for end in ends)
 
-    def _since(self) -> int:
-        """From when on the window needs spans, or the one of the first step that ends will."""
-        if not self.steps.windows:
-            return self._stepless_since(_SPANS_BACK_NS)
-        return self.steps.windows[max(0, len(self.steps.windows) - self._last - 1)].start_ns
-
-    def _samples_since(self) -> int:
-        """From when on the window needs samples and what became of them."""
-        if not self.steps.windows:
-            return self._stepless_since(10 * _SPANS_BACK_NS)
-        first = len(self.steps.windows) - self._last - STEPS_BACK
-        since_ns = self.steps.windows[first].start_ns if first > 0 else 0
+    def _since(self, table: str) -> int:
+        """From when on the window needs rows of a table, or that of the first step that ends will;
+        of samples also of those that it was trained on."""
+        windows, of_samples = self.steps.windows, table in OF_ONE_SAMPLE
+        first = len(windows) - self._last - (STEPS_BACK if of_samples else 1)
+        if not windows:
+            back_ns = 10 * _SPANS_BACK_NS if of_samples else _SPANS_BACK_NS
+            since_ns = min(self.until_ns - back_ns, self._open_since_ns)
+        else:
+            since_ns = 0 if of_samples and first <= 0 else windows[max(0, first)].start_ns
         return max(since_ns, self.follower.lost_until_ns)
 
-    def _stepless_since(self, back_ns: int) -> int:
-        since_ns = min(self.until_ns - back_ns, self._open_since_ns)
-        return max(since_ns, self.follower.lost_until_ns)
-
-    def _recorded(self, since_ns: int, samples_ns: int) -> dict[str, Rows]:
-        """Spans and syncs since a moment, samples and what became of them since another."""
-        since = {"spans": since_ns, "trajectories": samples_ns, "rewards": samples_ns}
-        tables = {
-            name: self.kept[name].since(ns, self._lasting(name)) for name, ns in since.items()
-        }
-        tables["syncs"] = self.kept["syncs"].since(since_ns, self.follower.unfinished("syncs"))
-        tables["uses"] = self.kept["uses"].since(samples_ns)
-        return tables
-
-    def _lasting(self, table: str) -> Rows:
-        """Rows that are not complete. What is open lasts until now, and in a process that lives no
-        more until its last sign of life: then a sample, or a verdict, has no end."""
-        signs = self.last_sign_ns if table == "spans" else {}
-        return ended(self.follower.unfinished(table), self.ends_ns(self.now_ns, signs, -1))
+    def _recorded(self, since: Callable[[str], int]) -> dict[str, Rows]:
+        """The rows of each table since a moment. What is open lasts until now, and in a process
+        that lives no more until its last sign of life: then a sample, or a verdict, has no end."""
+        lasting: dict[str, list[Rows]] = {"uses": [], "samples": []}
+        lasting["syncs"] = [self.follower.unfinished("syncs")]
+        for name in self.kept.keys() - lasting:
+            ends_ns = self.ends_ns(self.now_ns, self.last_sign_ns if name == "spans" else {}, -1)
+            lasting[name] = [ended(self.follower.unfinished(name), ends_ns)]
+        return {name: kept.since(since(name), *lasting[name]) for name, kept in self.kept.items()}
 
     def _step_now(self) -> StepNow | None:
         """The last step that was begun and has not ended; a job that ended well left none open but

@@ -20,7 +20,7 @@ from rltrace.analysis.steps import Steps, steps_of
 from rltrace.trace.follow import Follower, Rows
 from rltrace.trace.given import AGENT, hidden_devices
 from rltrace.trace.liveness import Liveness
-from rltrace.trace.schema import EVENT_TABLES, OF_ONE_SAMPLE
+from rltrace.trace.schema import EVENT_TABLES
 from rltrace.trace.vocabulary import Stage, stage_of
 
 if TYPE_CHECKING:
@@ -120,11 +120,6 @@ class Watched:
     def _note(self, rows: Rows) -> None:
         times = [rows[c] for c in ("start_ns", "end_ns", "time_ns") if c in rows.columns]
         self._latest_ns = max(self._latest_ns, *(int(column.max(initial=-1)) for column in times))
-
-    def forget(self, spans_ns: int, samples_ns: int) -> None:
-        """Drops spans and syncs that ended before a moment, and samples that did before another."""
-        for name, kept in self.kept.items():
-            kept.drop_before(samples_ns if name in OF_ONE_SAMPLE else spans_ns)
 
     @cached_property
     def database(self) -> duckdb.DuckDBPyConnection:

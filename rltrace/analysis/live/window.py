@@ -117,31 +117,30 @@ def _recent(
     was, and how much."""
     begins = np.array([*(window.start_ns for window in shown), next_begins_ns], np.int64)
     lag_ns, lag, known = lags
-    made = _by_step(generated[0], generated[1], begins)
-    taken, count = (_by_step(trained[0], n, begins) for n in (trained[1], np.ones_like(trained[1])))
-    lag_sum, of_known = (_by_step(lag_ns, n, begins) for n in (lag * known, known))
-    done = []
-    for i, window in enumerate(shown):
-        tau_s = {word(s): float(breakdown.tau_s[i, s]) for s in Stage if breakdown.tau_s[i, s] > 0}
-        done.append(
-            StepDone(
-                step=window.step,
-                end_ns=window.end_ns,
-                seconds=window.length_s,
-                tau_s=tau_s,
-                generated_tokens=int(made[i + 1]),
-                trained_tokens=int(taken[i + 1]),
-                trained_samples=int(count[i + 1]),
-                mean_lag=float(lag_sum[i + 1] / of_known[i + 1]) if of_known[i + 1] else math.nan,
-            )
+    (made,) = _by_step(begins, *generated)
+    taken, count = _by_step(begins, *trained, np.ones_like(trained[1]))
+    lag_sum, of_known = _by_step(begins, lag_ns, lag * known, known)
+    tau_s = breakdown.tau_s
+    return tuple(
+        StepDone(
+            step=window.step,
+            end_ns=window.end_ns,
+            seconds=window.length_s,
+            tau_s={word(stage): float(tau_s[i, stage]) for stage in Stage if tau_s[i, stage] > 0},
+            generated_tokens=int(made[i]),
+            trained_tokens=int(taken[i]),
+            trained_samples=int(count[i]),
+            mean_lag=float(lag_sum[i] / of_known[i]) if of_known[i] else math.nan,
         )
-    return tuple(done)
+        for i, window in enumerate(shown)
+    )
 
 
-def _by_step(times: Ints, weights: Ints, begins: Ints) -> NDArray[np.float64]:
-    """Sums by step; place 0 is before the first one."""
-    place = np.searchsorted(begins, times, side="right")
-    return np.bincount(place, weights, len(begins) + 1).astype(np.float64)
+def _by_step(begins: Ints, times: Ints, *weights: Ints) -> list[NDArray[np.float64]]:
+    """The sums of each of the weights by step."""
+    place = np.searchsorted(begins, times, side="right")  # 0 is before the first one
+    sums = (np.bincount(place, one, len(begins) + 1) for one in weights)
+    return [one.astype(np.float64)[1:] for one in sums]
 
 
 def _lags_between(lags_of: Sequence[Ints], since_ns: int, until_ns: int) -> Lags | None:

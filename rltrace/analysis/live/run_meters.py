@@ -11,7 +11,6 @@ import numpy as np
 
 from rltrace.analysis.live.distribution import Distribution, bounds_of
 from rltrace.analysis.live.kept_tables import SPARING, each
-from rltrace.analysis.live.sample_meter import SampleMeter
 from rltrace.analysis.live.stage_meter import StageTime
 from rltrace.analysis.live.watched import Watched
 from rltrace.trace.follow import Rows
@@ -34,7 +33,7 @@ class RunMeters(Watched):
     def __init__(self, path: Path, lag_budget: float = math.inf) -> None:
         self.stages = StageTime()
         self.weights = WeightMeter()
-        super().__init__(path, SampleMeter(lag_budget, SPARING))
+        super().__init__(path, lag_budget, SPARING)
         self.look()
 
     def look(self) -> None:

@@ -53,7 +53,7 @@ class SampleMeter:
     seconds of those that took any. `sparing` as in `LiveState`.
     """
 
-    def __init__(self, lag_budget: float = math.inf, sparing: float = 0.0) -> None:
+    def __init__(self, lag_budget: float, sparing: float) -> None:
         self.lag_budget = lag_budget
         self._sparing = sparing
         self._not_before_s = -math.inf

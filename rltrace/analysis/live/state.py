@@ -14,7 +14,7 @@ from rltrace.analysis.composition import stated_placement
 from rltrace.analysis.devices import Devices, count_devices
 from rltrace.analysis.live import roles
 from rltrace.analysis.live.kept_tables import NEVER_NS, ended
-from rltrace.analysis.live.sample_meter import STEPS_BACK, SampleMeter
+from rltrace.analysis.live.sample_meter import STEPS_BACK
 from rltrace.analysis.live.snapshot import Snapshot, StepNow, Totals, Window
 from rltrace.analysis.live.watched import Watched
 from rltrace.analysis.live.window import activity_since, window_of
@@ -43,8 +43,8 @@ class LiveState(Watched):
     """
 
     def __init__(self, path: Path, last: int = LAST_STEPS, sparing: float = 0.0) -> None:
-        self._path, self._last, self._sparing = path, last, sparing
-        super().__init__(path, SampleMeter(sparing=sparing))
+        self._last = last
+        super().__init__(path, sparing=sparing)
 
     def poll(self, at_once: bool = False) -> None:
         """Reads what is new; `at_once`: without sparing. Where a step shows up that began before
@@ -53,17 +53,17 @@ class LiveState(Watched):
         self._take_in(at_once)
         if any(self._since(name) < kept.since_ns for name, kept in self.kept.items()):
             try:
-                self._begin(Follower(self._path), SampleMeter(sparing=self._sparing))
+                self._begin(Follower(self.follower.path))
             except RltraceError:
                 return  # it was deleted meanwhile
         busy_ns = self.until_ns - int(BUSY_OVER_S * 1e9)
         for name, kept in self.kept.items():
             kept.drop_before(min(self._since(name), busy_ns))
 
-    def _begin(self, follower: Follower, samples: SampleMeter) -> None:
+    def _begin(self, follower: Follower) -> None:
         """Reads all there is. Nothing is forgotten before it is: at the first look steps may be
         missing whose rows are there, or rows whose steps are."""
-        super()._begin(follower, samples)
+        super()._begin(follower)
         self._window: Window | None = None
         self._stale = 0  # how often the window is to be computed again
         self._window_not_before_s = 0.0  # there is none to stay
@@ -149,8 +149,8 @@ class LiveState(Watched):
         return any(self.job.is_over or int(end.min()) <= until_ns for end in ends)
 
     def _since(self, table: str) -> int:
-        """From when on the window needs rows of a table, or that of the first step that ends will;
-        of samples also of those that it was trained on."""
+        """From when on the window needs rows of a table, or that of the first step that ends will:
+        of samples there may have been some long before they were trained on."""
         windows, of_samples = self.steps.windows, table in OF_ONE_SAMPLE
         first = len(windows) - self._last - (STEPS_BACK if of_samples else 1)
         if not windows:

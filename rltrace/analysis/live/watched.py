@@ -30,7 +30,8 @@ _STEP_COLUMNS = ("step", "start_ns", "end_ns", "process")
 
 
 class Watched:
-    """The run in `path`. Errors: `RltraceError` when there is no run.
+    """The run in `path`; `lag_budget` and `sparing` are as in `SampleMeter`. Errors: `RltraceError`
+    when there is no run.
 
     `job` is what became of it; `steps` are those that have been seen; `alive` says of each process
     whether it lives (None: nobody here can tell). `clock_ns` is the moment of the last look, and
@@ -42,15 +43,16 @@ class Watched:
     what it does with them; `readings` are the latest of counters.
     """
 
-    def __init__(self, path: Path, samples: SampleMeter) -> None:
+    def __init__(self, path: Path, lag_budget: float = math.inf, sparing: float = 0.0) -> None:
+        self._lag_budget, self._sparing = lag_budget, sparing
         self._liveness = Liveness(path)
         self._job_alive: bool | None = None
-        self._begin(Follower(path), samples)
+        self._begin(Follower(path))
 
-    def _begin(self, follower: Follower, samples: SampleMeter) -> None:
+    def _begin(self, follower: Follower) -> None:
         self.follower = follower
         self.kept = {name: Kept(table) for name, table in EVENT_TABLES.items()}
-        self.samples = samples
+        self.samples = SampleMeter(self._lag_budget, self._sparing)
         self.learner_tells = False
         self.readings = Readings()
         self.stages_of: set[tuple[Stage, int]] = set()

@@ -24,13 +24,12 @@ _SHARPER = 0.8  # another way to look at a figure is worth saying where it has a
 def stage_changes(panel: Panel, usual: bool = True) -> tuple[StageChange, ...]:
     """Each stage's part of the change of the step, the largest first; none where a run has no
     exposed time of any stage, as nobody knows it. `usual`: without stalls."""
-    if not all(any(n.startswith(m.EXPOSED) for n in run.columns) for run in panel.runs):
+    exposed = [{n for n in run.columns if n.startswith(m.EXPOSED)} for run in panel.runs]
+    if not all(exposed):
         return ()
-    names = sorted({n for run in panel.runs for n in run.columns if n.startswith(m.EXPOSED)})
-    step = panel.figures(Metric("step", m.LENGTH, m.STEPS))[0]
-    whole = float(step[: panel.baseline].mean())
+    whole, _ = means(panel, panel.figures(Metric("step", m.LENGTH, m.STEPS)))
     found = []
-    for column in names:
+    for column in sorted(set().union(*exposed)):
         name = column[len(m.EXPOSED) :]
         known = panel.figures(Metric(name, column, m.STEPS), usual)
         seconds = np.where(np.isfinite(known), known, 0.0)  # a stage that a run does not have

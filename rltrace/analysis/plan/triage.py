@@ -81,11 +81,11 @@ def composed(found: Stated, placement: str, without: Mapping[str, float] | None 
     actors, learner = of(*_ACTORS), of(*_LEARNER)
     if placement == "async":
         actors = max(actors - _tail_s(found), of("env", "reward"))
-    if placement == "colocated":
-        weights = of("sync", "switch")
-        return Step(placement, actors, learner, weights, actors + learner + weights)
-    weights = of("sync") * (1 - found.number("sync", "overlap", 0.0))
-    return Step(placement, actors, learner, weights, max(actors, learner) + weights)
+    turns = placement == "colocated"
+    hidden = found.number("sync", "overlap", 0.0)
+    weights = of("sync", "switch") if turns else of("sync") * (1 - hidden)
+    chains = actors + learner if turns else max(actors, learner)
+    return Step(placement, actors, learner, weights, chains + weights)
 
 
 def _tail_s(found: Stated) -> float:
@@ -127,11 +127,11 @@ def first_of(
     """Of the moves against walls that bind, in these stages, with levers that are not settled, that
     with the largest predicted gain for its effort; where none gains, the first that nothing
     predicts."""
-    stages = {"", *stages}
+    there = {"", *stages}
     possible = [
         move
         for move in moves()
-        if move.wall in binding and move.stage in stages and move.lever not in settled
+        if move.wall in binding and move.stage in there and move.lever not in settled
     ]
     ask = predictor(source)
     most = 0.0

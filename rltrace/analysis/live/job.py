@@ -40,6 +40,9 @@ def job_of(
     since = started if isinstance(started, int) else now_ns
     code = code if isinstance(code, int) else None
     until = known_ns = min(now_ns, reach.until_ns or now_ns)
+    silent = now_ns - last_sign_ns > SILENT_NS
+    if reach.until_ns:  # what is shipped comes once a minute, or as seldom as its nodes say
+        silent = len(reach.gone(now_ns)) == len(reach.nodes)
     if gone:
         state, sentence = DELETED, "the run's directory was deleted"
     elif isinstance(ended, int):
@@ -51,7 +54,7 @@ def job_of(
         pid = meta.get("command_pid", meta.get("wrap_pid"))
         sentence = f"killed: its command (pid {pid}) is gone"
         until = last_sign_ns or now_ns
-    elif alive is None and _is_silent(reach, last_sign_ns, now_ns):
+    elif alive is None and silent:
         state = SILENT
         sentence = f"no sign of life for {(now_ns - max(last_sign_ns, since)) / 1e9:.0f} s"
     elif not begun:
@@ -71,13 +74,6 @@ def job_of(
         since_ns=since,
         until_ns=max(until, since),
     )
-
-
-def _is_silent(reach: Reach, last_sign_ns: int, now_ns: int) -> bool:
-    """What is shipped comes once a minute, or as seldom as its nodes say."""
-    if reach.until_ns:
-        return len(reach.gone(now_ns)) == len(reach.nodes)
-    return now_ns - last_sign_ns > SILENT_NS
 
 
 def _ended(code: int | None, signalled: bool, wrapped: bool) -> tuple[str, str]:

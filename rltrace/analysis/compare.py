@@ -20,7 +20,6 @@ from rltrace.analysis.gate.changes import (
     drift_of,
     factor_changes,
     guilty_stage,
-    rate,
     stage_changes,
 )
 from rltrace.analysis.gate.contrast import TAU, contrast
@@ -80,14 +79,14 @@ def compare(first: Run, second: Run) -> Comparison:
     """What differs from `first` to `second`. Errors: `RltraceError` where one has no step."""
     a, b = RunAnalysis(first), RunAnalysis(second)
     panel = panel_of([_series(a)], [_series(b)], settled=True)
-    before_s, after_s = panel.values(rate("step", m.LENGTH, m.STEPS)).tolist()
+    lengths = panel.figures(m.Metric("step", m.LENGTH, m.STEPS))
+    before_s, after_s = lengths[0].tolist()
     step_ratio = _ratio(panel, m.LENGTH, m.STEPS)
     tokens = m.GENERATED
     work = _ratio(panel, tokens, m.STEPS)
     if not work.known:
         tokens = m.TRAINED
         work = _ratio(panel, tokens, m.STEPS)
-    lengths = panel.figures(rate("step", m.LENGTH, m.STEPS))
     step_s = contrast(panel, lengths, tau=TAU * max(before_s, after_s), logs=False)
     return Comparison(
         steps=panel.steps,
@@ -128,7 +127,7 @@ def _facts(run: Run) -> dict[str, object]:
 
 
 def _ratio(panel: Panel, of: str, per: str) -> Interval:
-    return contrast(panel, panel.figures(rate("", of, per))).mapped(math.exp)
+    return contrast(panel, panel.figures(m.Metric("", of, per))).mapped(math.exp)
 
 
 def _factors(a: Cascade | None, b: Cascade | None, panel: Panel) -> tuple[FactorChange, ...]:

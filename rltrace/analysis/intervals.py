@@ -179,8 +179,8 @@ class Nested:
         spans = joined([self._open, chunk])
         pieces = innermost(spans, context[spans.group], whole[spans.group])
         goes_on = spans.end > reached
-        self._open = _between(spans.take(goes_on), reached, _LARGEST)
-        return _whole(_between(pieces, -_LARGEST, reached))
+        self._open = between(spans.take(goes_on), reached, _LARGEST)
+        return _whole(between(pieces, -_LARGEST, reached))
 
     def rest(self, context: Ints, whole: Bools) -> Intervals:
         """What is left once all have come."""
@@ -188,7 +188,8 @@ class Nested:
         return _whole(innermost(opened, context[opened.group], whole[opened.group]))
 
 
-def _between(intervals: Intervals, since: int, until: int) -> Intervals:
+def between(intervals: Intervals, since: int, until: int) -> Intervals:
+    """What of them lies between two moments."""
     start, end = intervals.start.clip(since), intervals.end.clip(max=until)
     return replace(intervals, start=start, end=end).take(end > start)
 

@@ -142,7 +142,7 @@ def _of_processes(meters: RunMeters) -> list[tuple[str, Labels, float]]:
 
 def _of_devices(meters: RunMeters) -> list[tuple[str, Labels, float]]:
     found: list[tuple[str, Labels, float]] = []
-    for one in meters.gathered.readings.now(meters.follower):
+    for one in meters.readings.now(meters.follower):
         if one.counter in READINGS:
             name, unit = READINGS[one.counter]
             device = (str(one.device),) if "device" in METRICS[name].labels else ()

@@ -31,6 +31,7 @@ from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.trace.errors import CANNOT_TELL, RltraceError, WrongUsage
 from rltrace.trace.given import AGENT
 from rltrace.trace.given_files import text_given
+from rltrace.trace.texts import packaged_toml
 from rltrace.trace.written_files import written
 
 if TYPE_CHECKING:
@@ -69,17 +70,13 @@ def make_baseline(runs: Sequence[Run], *, anyway: bool = False) -> Baseline:
         raise WrongUsage(f"a baseline is made of 1 to {MOST_RUNS} runs")
     of_first = _facts(runs[0])
     for other in runs[1:]:
-        differs = facts_that_differ(of_first, _facts(other))
-        if differs:
+        if differs := facts_that_differ(of_first, _facts(other)):
             raise WrongUsage(
                 f"{runs[0].path} and {other.path} are no runs of one baseline: {told(differs)}"
             )
-    found = [series_of(run) for run in runs]
-    for run, series in zip(runs, found, strict=True):
-        if not series.size:
-            raise RltraceError(f"{run.path} has no complete step to keep", CANNOT_TELL)
-        why = "" if anyway else wrong_with(run)
-        if why:
+    found = complete_series(runs, "keep")
+    for run in runs:
+        if not anyway and (why := wrong_with(run)):
             raise RltraceError(f"{run.path} is not well, and no run to hold others to: {why}")
     if any(one.is_same(other) for one, other in combinations(found, 2)):
         raise WrongUsage("a run counts once in a baseline: the same was given twice")
@@ -113,8 +110,7 @@ def write_baseline(baseline: Baseline, path: Path) -> None:
             **vars(baseline),
             "runs": [
                 {
-                    "run": one.run,
-                    "start_ns": one.start_ns,
+                    **vars(one),
                     "steps": one.steps.tolist(),
                     "columns": {name: _plain(column) for name, column in one.columns.items()},
                 }
@@ -199,6 +195,18 @@ def _series(data: dict[str, Any]) -> RunSeries:
     return RunSeries(str(data["run"]), int(data["start_ns"]), steps, columns)
 
 
+def complete_series(runs: Sequence[Run], to: str) -> list[RunSeries]:
+    """The series of each run. Errors: `RltraceError` (cannot tell) where one has no complete step
+    `to` do something with."""
+    found = [series_of(run) for run in runs]
+    for run, series in zip(runs, found, strict=True):
+        if not series.size:
+            why = wrong_with(run)
+            says = f"{run.path} has no complete step to {to}" + (f": {why}" if why else "")
+            raise RltraceError(says, CANNOT_TELL)
+    return found
+
+
 # --- runs that are not well: neither do they pass a gate, nor are others held to them
 # How fast a job was that crashed or trained on no numbers is no answer. Stalls are left to the
 # tests: the gate judges the lengths of steps by statistics, and a busy machine stalls a job that
@@ -224,18 +232,6 @@ def wrong_with(run: Run) -> str:
 # --- on what, with what and with which settings a run was done: what makes two runs comparable
 
 _STATED = ("placement", "objective", "updates_per_version")
-_NO_WORK = (
-    "seed", "dir", "path", "file", "logger", "logging", "log", "wandb", "tensorboard", "project",
-    "experiment", "run", "tracker", "port", "host", "address",
-    "cluster",
-)  # fmt: skip
-_LENGTH = (
-    "steps", "max_steps", "total_steps", "total_training_steps", "num_train_epochs", "epochs",
-    "total_epochs", "num_episodes", "max_epochs", "resume", "checkpoint", "checkpoint_every",
-)  # fmt: skip
-"""Settings with one of `_NO_WORK` among the words of their name say where things go or run, or
-which samples are drawn; those of `_LENGTH` how long the job goes on. Neither is the work of a
-step."""
 
 
 def hardware_of(run: Run) -> Facts:
@@ -292,4 +288,5 @@ def _facts(run: Run) -> Facts:
 def _is_work(name: str) -> bool:
     plain = name.lower().replace("-", "_").strip("_")
     words = plain.replace(".", "_").split("_")
-    return plain.rpartition(".")[2] not in _LENGTH and not any(w in _NO_WORK for w in words)
+    none = packaged_toml("analysis/gate/data/settings.toml")
+    return plain.rpartition(".")[2] not in none["last"] and not {*words} & {*none["words"]}

@@ -3,57 +3,37 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from rltrace.analysis.gate import metrics as m
-from rltrace.analysis.gate.contrast import TAU, contrast
+from rltrace.analysis.gate.contrast import TAU, Contrast, contrast
 from rltrace.analysis.gate.findings import Drift, FactorChange, StageChange
-from rltrace.analysis.gate.metrics import HIGHER, Metric
-from rltrace.analysis.gate.panel import Figures, Panel
-from rltrace.analysis.gate.series import WORK
+from rltrace.analysis.gate.metrics import Metric
+from rltrace.analysis.gate.panel import Panel
+from rltrace.analysis.gate.regression import Change, change_of
+from rltrace.analysis.stats.resampling import Floats
 
 _DRIFT_LEVEL = 0.99
 _ALIKE = 0.02  # work that differs by less is as it was
-
-_FACTORS = (
-    ("placement efficiency", WORK, m.DEVICES),
-    ("useful share", m.USEFUL, m.DECIDED),
-    ("peak rate", m.DECIDED, WORK),
-)
-"""Goodput per device over settled steps is their product. Tokens count in the step that decided
-what became of them: what a job generates ahead is no share of what it trains on meanwhile."""
-
-_TOKENS_OF_STEP = "tokens a step"
-_SIGNAL_SHARE = "tokens with a signal"
-_WORK = (
-    ("samples a step", m.SAMPLES, m.STEPS),
-    ("tokens a sample", m.GENERATED, m.SAMPLES),
-    (_TOKENS_OF_STEP, m.GENERATED, m.STEPS),
-    ("tokens trained on a step", m.TRAINED, m.STEPS),
-    (_SIGNAL_SHARE, m.USEFUL, m.TRAINED),
-    ("reward of a verdict", m.REWARD, m.STEPS),
-)
-"""What a step did."""
+_SHARPER = 0.8  # another way to look at a figure is worth saying where it has a fifth less error
 
 
 def stage_changes(panel: Panel, usual: bool = True) -> tuple[StageChange, ...]:
     """Each stage's part of the change of the step, the largest first; none where a run has no
     exposed time of any stage, as nobody knows it. `usual`: without stalls."""
-    if not all(any(n.startswith(m.EXPOSED) for n in run.columns) for run in panel.runs):
+    exposed = [{n for n in run.columns if n.startswith(m.EXPOSED)} for run in panel.runs]
+    if not all(exposed):
         return ()
-    names = sorted({n for run in panel.runs for n in run.columns if n.startswith(m.EXPOSED)})
-    step = panel.values(rate("step", m.LENGTH, m.STEPS))
-    whole = float(step[: panel.baseline].mean())
+    whole, _ = means(panel, panel.figures(Metric("step", m.LENGTH, m.STEPS)))
     found = []
-    for column in names:
+    for column in sorted(set().union(*exposed)):
         name = column[len(m.EXPOSED) :]
-        known = panel.figures(rate(name, column, m.STEPS), usual)
-        # A stage that a run does not have took no time there.
-        seconds = Figures(*(np.where(np.isfinite(x), x, 0.0) for x in (known.values, known.draws)))
-        base, judged = _means(panel, seconds)
+        known = panel.figures(Metric(name, column, m.STEPS), usual)
+        seconds = np.where(np.isfinite(known), known, 0.0)  # a stage that a run does not have
+        base, judged = means(panel, seconds)
         if not base and not judged:
             continue
         of_step = contrast(panel, seconds, tau=TAU * max(base, judged), logs=False)
@@ -64,31 +44,30 @@ def stage_changes(panel: Panel, usual: bool = True) -> tuple[StageChange, ...]:
 
 def factor_changes(panel: Panel) -> tuple[FactorChange, ...]:
     """The factors of goodput over the settled steps; those that all runs know."""
-    found = []
-    for name, of, per in _FACTORS:
-        figures = panel.figures(rate(name, of, per), usual=True)
-        change = contrast(panel, figures)
-        if change.known:
-            found.append(FactorChange(name, *_means(panel, figures), change.mapped(math.exp)))
-    return tuple(found)
+    return tuple(
+        FactorChange(name, *ends, change.mapped(math.exp))
+        for name, ends, change in _known(panel, "factor", usual=True)
+    )
 
 
 def drift_of(panel: Panel) -> tuple[Drift, ...]:
     """What the work of a step was; properties that all runs know and that have a ratio."""
     found = []
-    for name, of, per in _WORK:
-        figures = panel.figures(rate(name, of, per))
-        change = contrast(panel, figures)
-        if not change.known:
-            continue
+    for name, ends, change in _known(panel, "work"):
         sure = change.interval(_DRIFT_LEVEL).excludes(0.0) and abs(change.value) > _ALIKE
-        found.append(Drift(name, *_means(panel, figures), change.mapped(math.exp), sure))
+        found.append(Drift(name, *ends, change.mapped(math.exp), sure))
     return tuple(found)
 
 
-def rate(name: str, of: str, per: str) -> Metric:
-    """A figure that is none of a gate's own."""
-    return Metric(name, "", HIGHER, of, per, "")
+def _known(
+    panel: Panel, kind: str, usual: bool = False
+) -> Iterator[tuple[str, tuple[float, float], Contrast]]:
+    """The rates of a kind that have a contrast: `(name, (before, after), contrast)`."""
+    for metric in m.metrics_of(kind).values():
+        figures = panel.figures(metric, usual)
+        change = contrast(panel, figures)
+        if change.known:
+            yield metric.name, means(panel, figures), change
 
 
 def guilty_stage(changes: tuple[StageChange, ...], faster: bool = False) -> StageChange | None:
@@ -104,8 +83,9 @@ def guilty_factor(changes: tuple[FactorChange, ...]) -> FactorChange | None:
     return min(fell, key=lambda one: one.ratio.value, default=None)
 
 
-def _means(panel: Panel, figures: Figures) -> tuple[float, float]:
-    values = figures.values
+def means(panel: Panel, figures: Floats) -> tuple[float, float]:
+    """The mean figure of the baseline's runs and that of the judged ones."""
+    values = figures[0]
     return float(values[: panel.baseline].mean()), float(values[panel.baseline :].mean())
 
 
@@ -117,35 +97,29 @@ def _means(panel: Panel, figures: Figures) -> tuple[float, float]:
 # is depends on the noise, and not on what is found.
 
 
-@dataclass(frozen=True)
-class View:
-    """`judged` is the figure that is held to the limit; `normalised` says what was made equal
-    (empty: nothing); `and_also` (None: none) has to have regressed too. `or_else` is another way to
-    look at it, to take where it is sharper."""
-
-    judged: Metric
-    normalised: str = ""
-    and_also: Metric | None = None
-    or_else: View | None = None
-
-
-def view_of(metric: Metric, drift: Sequence[Drift]) -> View:
-    """How to judge `metric` after this drift."""
+def judged_change(panel: Panel, metric: Metric, limit: float, drift: Sequence[Drift]) -> Change:
+    """The change by which a limit on `metric` is judged, after this drift."""
     changed = {one.name: f"{one.name} went from {one.before:.4g} to {one.after:.4g}"
                for one in drift if one.changed}  # fmt: skip
-    tokens, signal = changed.get(_TOKENS_OF_STEP), changed.get(_SIGNAL_SHARE)
+    tokens, signal = changed.get("tokens a step"), changed.get("tokens with a signal")
     trained, by_token = replace(metric, of=m.TRAINED), replace(metric, per=metric.work)
-    useful, counting = metric.of == m.USEFUL, f"counting tokens without a signal, as {signal}"
+    useful, counting = metric.of == m.USEFUL, "counting tokens without a signal"
+
+    def change(judged: Metric, says: str = "", also: Metric | None = None) -> Change:
+        too = change_of(panel, also, limit) if also else None
+        return replace(change_of(panel, judged, limit), normalised=says, and_also=too)
+
     if metric.work and tokens:
-        return View(by_token, f"by token, as {tokens}", metric)
-    pace = rate("steps", m.STEPS, m.LENGTH) if tokens else None
+        return change(by_token, f"by token, as {tokens}", metric)
+    pace = Metric("steps", m.STEPS, m.LENGTH) if tokens else None
     if useful and signal:
-        return View(trained, counting, pace)
+        return change(trained, f"{counting}, as {signal}", pace)
     if metric.of in (m.USEFUL, m.GENERATED) and tokens:
-        return View(metric, f"by token, as {tokens}", pace)
-    if useful:
-        says = "counting tokens without a signal, which is sharper"
-        return View(metric, or_else=View(trained, says))
-    if metric.work:
-        return View(metric, or_else=View(by_token, "by token, which is sharper"))
-    return View(metric)
+        return change(metric, f"by token, as {tokens}", pace)
+    plain = change(metric)
+    if not plain.known or not (useful or metric.work):
+        return plain
+    other, how = (trained, counting) if useful else (by_token, "by token")
+    instead = change(other, f"{how}, which is sharper")
+    sharper = instead.known and instead.usual.error < _SHARPER * plain.usual.error
+    return instead if sharper else plain

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rltrace.analysis.gate.panel import Figures, Panel
-from rltrace.analysis.stats.interval import UNKNOWN, Interval
+from rltrace.analysis.gate.panel import Panel
+from rltrace.analysis.stats.interval import UNKNOWN, Interval, around
 from rltrace.analysis.stats.resampling import Floats
 from rltrace.analysis.stats.student import quantile, tail
 
@@ -37,40 +37,32 @@ _MOST_FREEDOM = 4.0  # of the prior, however many steps say what chance does in 
 @dataclass(frozen=True)
 class Contrast:
     """Judged minus baseline: `value` with its standard `error` (Student's t with `freedom`).
-    `baseline` and `judged` are how many runs each has, `chance` the variance that steps give the
-    figure of one judged run, `of_starts` that between starts of the job; `steps` are those of a
-    judged run."""
+    `chance` is the variance that steps give the figure of one judged run, `of_starts` that between
+    starts of the job."""
 
     value: float
     error: float
     freedom: float
-    baseline: int
-    judged: int
     chance: float
     of_starts: float
-    steps: int
 
     @property
     def known(self) -> bool:
         """Whether there is a difference, with an error."""
         return not math.isnan(self.value) and not math.isnan(self.error)
 
-    def chance_of_more(self, than: float, sign: int) -> float:
-        """The p-value of "`sign` times the difference is at most `than`", one-sided."""
-        beyond = sign * self.value - than
+    def chance_of_none(self, sign: int) -> float:
+        """The p-value of "`sign` times the difference is at most 0", one-sided."""
+        beyond = sign * self.value
         if not self.error > 0:
             return 0.0 if beyond > _EXACT else 1.0
         return tail(beyond / self.error, self.freedom)
-
-    def bound(self, probability: float) -> float:
-        """What the difference does not exceed with this confidence."""
-        return self.value + quantile(probability, self.freedom) * self.error
 
     def interval(self, level: float = LEVEL) -> Interval:
         """The two-sided interval."""
         if not self.known:
             return UNKNOWN
-        return Interval(self.value, self.bound((1 - level) / 2), self.bound((1 + level) / 2))
+        return around(self.value, quantile((1 + level) / 2, self.freedom) * self.error)
 
     def mapped(self, by: Callable[[float], float]) -> Interval:
         """The interval in another unit, by a function that rises or falls."""
@@ -79,16 +71,17 @@ class Contrast:
         return Interval(value, min(one, other), max(one, other))
 
 
-def contrast(panel: Panel, figures: Figures, tau: float = TAU, logs: bool = True) -> Contrast:
-    """The contrast of a figure: of its logarithms, or of the figure itself with `tau` in its own
-    unit. Unknown (NaN) where a run does not have it, or has a 0 where logarithms are asked for."""
+def contrast(panel: Panel, figures: Floats, tau: float = TAU, logs: bool = True) -> Contrast:
+    """The contrast of a figure as `Panel.figures` gives it: of its logarithms, or of the figure
+    itself with `tau` in its own unit. Unknown (NaN) where a run does not have it, or has a 0 where
+    logarithms are asked for."""
     m, k = panel.baseline, len(panel.runs) - panel.baseline
-    values, draws = figures.values, figures.draws
     if logs:
         with np.errstate(all="ignore"):
-            values, draws = np.log(values), np.log(draws)
+            figures = np.log(figures)
+    values, draws = figures[0], figures[1:]
     if not np.isfinite(values).all():
-        return Contrast(math.nan, math.nan, 1.0, m, k, math.nan, math.nan, 0)
+        return Contrast(math.nan, math.nan, 1.0, math.nan, math.nan)
     chance_m, chance_k = _chance(panel, draws - values)
     base, judged = values[:m], values[m:]
     if chance_m < _EXACT:  # bytes of an update, a share of 1: what no start changes
@@ -106,11 +99,8 @@ def contrast(panel: Panel, figures: Figures, tau: float = TAU, logs: bool = True
         value=float(judged.mean() - base.mean()),
         error=math.sqrt(variance / m + of_judged / k),
         freedom=all_freedom,
-        baseline=m,
-        judged=k,
         chance=chance_k,
         of_starts=max(variance - chance_m, 0.0),
-        steps=min(panel.steps[m:]),
     )
 
 

@@ -8,29 +8,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rltrace.analysis.gate import metrics as m
-from rltrace.analysis.gate.absolute import find_absolute
 from rltrace.analysis.gate.baseline import (
     VERSIONS,
     Baseline,
+    complete_series,
     differences,
     told,
     unwell,
-    wrong_with,
 )
 from rltrace.analysis.gate.changes import (
-    View,
     drift_of,
     factor_changes,
     guilty_factor,
     guilty_stage,
+    judged_change,
+    means,
     stage_changes,
-    view_of,
 )
-from rltrace.analysis.gate.conditions import MAX_REGRESSION, WALL, Condition
+from rltrace.analysis.gate.conditions import MAX_REGRESSION, MAXIMUM, WALL, Condition
 from rltrace.analysis.gate.contrast import TAU
 from rltrace.analysis.gate.findings import (
     PASS,
@@ -43,34 +42,29 @@ from rltrace.analysis.gate.findings import (
     StageChange,
 )
 from rltrace.analysis.gate.metrics import Metric, find_metric
-from rltrace.analysis.gate.panel import Panel, panel_of
-from rltrace.analysis.gate.regression import MISS, Change, change_of, holm, needed
-from rltrace.analysis.gate.series import RunSeries, series_of
+from rltrace.analysis.gate.panel import FEWEST, Panel, panel_of
+from rltrace.analysis.gate.regression import MISS, Change, holm, needed
+from rltrace.analysis.gate.series import RunSeries
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.verdict import Verdict, verdict
-from rltrace.trace.errors import CANNOT_TELL, RltraceError, WrongUsage
+from rltrace.analysis.walls.wall import LIKELY
+from rltrace.trace.errors import RltraceError, WrongUsage
 
 if TYPE_CHECKING:
     from rltrace.trace.run import Run
 
 ALPHA = 0.05
-_SHARPER = 0.8  # another way to look at a figure is worth saying where it has a fifth less error
+"""How often, at most, an unchanged run is called a regression, over all conditions together."""
 
 
 def judge(
-    runs: Sequence[Run],
-    baseline: Baseline | None,
-    conditions: Sequence[Condition],
-    *,
-    alpha: float = ALPHA,
+    runs: Sequence[Run], baseline: Baseline | None, conditions: Sequence[Condition]
 ) -> Judgement:
     """Judges runs of one code (one, or several for a sharper answer) by `baseline`, which only a
-    maximal regression needs. `alpha` is how often, at most, an unchanged run is called a
-    regression, over all conditions together. Errors: `RltraceError` (wrong usage) without a
-    condition or without a baseline that one needs; (cannot tell) for a run without a complete step;
-    (unreadable) where hardware, framework or settings are not the baseline's. Another version of a
-    framework may be what is judged: it is said, and not refused. A run that is not well is a
-    regression."""
+    maximal regression needs. Errors: `RltraceError` (wrong usage) without a condition or without a
+    baseline that one needs; (cannot tell) for a run without a complete step; (unreadable) where
+    hardware, framework or settings are not the baseline's. Another version of a framework may be
+    what is judged: it is said, and not refused. A run that is not well is a regression."""
     if not runs or not conditions:
         raise WrongUsage("a gate needs a run and a condition to hold it to")
     compared = [one for one in conditions if one.kind == MAX_REGRESSION]
@@ -84,18 +78,11 @@ def judge(
             "the baseline is of other hardware, software or work (baseline and run: "
             f"{told(foreign)}); make one here"
         )
-    judged = [series_of(run) for run in runs]
-    for run, series in zip(runs, judged, strict=True):
-        if not series.size:
-            why = wrong_with(run)
-            raise RltraceError(
-                f"{run.path} has no complete step to judge" + (f": {why}" if why else ""),
-                CANNOT_TELL,
-            )
+    judged = complete_series(runs, "judge")
     before = () if baseline is None else baseline.runs
     if any(one.is_same(two) for one in before for two in judged):
         raise WrongUsage("a run cannot be judged by a baseline that it is in")
-    judgement = judge_series(judged, before, conditions, runs, alpha)
+    judgement = judge_series(judged, before, conditions, runs)
     notes = (
         *(f"{one.name} differs: {one.before} in the baseline, {one.after} in the run"
           for one in versions),
@@ -109,7 +96,6 @@ def judge_series(
     before: Sequence[RunSeries],
     conditions: Sequence[Condition],
     runs: Sequence[Run] = (),
-    alpha: float = ALPHA,
 ) -> Judgement:
     """The judgement of series of steps; of `runs`, the judged ones, only a wall asks."""
     alone = panel_of((), judged)
@@ -120,24 +106,26 @@ def judge_series(
     drift = drift_of(panel) if before else ()
     stages = stage_changes(panel) if before else ()
     factors = factor_changes(panel) if before else ()
-    changes = {
-        i: _compared(panel, one, view_of(find_metric(one.subject), drift))
-        for i, one in enumerate(conditions)
+    changes = [
+        judged_change(panel, find_metric(one.subject), one.limit, drift)
         if one.kind == MAX_REGRESSION
-    }
-    p_values = [changes[i].p_value if i in changes else math.nan for i in range(len(conditions))]
-    findings = [
-        _find(panel, one, changes[i], p_adjusted, alpha)
-        if i in changes
-        else find_absolute(one, alone, verdicts)
-        for i, (one, p_adjusted) in enumerate(zip(conditions, holm(p_values), strict=True))
+        else None
+        for one in conditions
     ]
+    adjusted = holm([math.nan if one is None else one.p_value for one in changes])
+    findings = []
+    for one, change, p_adjusted in zip(conditions, changes, adjusted, strict=True):
+        if change is not None:
+            found = _of_change(panel, one, change, p_adjusted)
+            regressed = found.outcome == REGRESSION
+            findings.append(_with_cause(found, stages, factors) if regressed else found)
+        elif one.kind == WALL:
+            findings.append(Finding(one, *_of_wall(one.subject, verdicts)))
+        else:
+            findings.append(_of_bound(one, alone))
     size = panel.baseline
     return Judgement(
-        findings=tuple(
-            _with_cause(one, stages, factors) if i in changes and one.outcome == REGRESSION else one
-            for i, one in enumerate(findings)
-        ),
+        findings=tuple(findings),
         steps=panel.steps[size:],
         baseline_steps=panel.steps[:size],
         warmup=panel.warmup[size:],
@@ -147,55 +135,25 @@ def judge_series(
         factors=factors,
         drift=drift,
         notes=_notes(panel, drift) if before else (),
-        alpha=alpha,
+        alpha=ALPHA,
     )
 
 
-@dataclass(frozen=True)
-class _Compared:
-    """A condition's figure as it is judged, and what has to have regressed with it."""
-
-    normalised: str
-    change: Change
-    and_also: Change | None
-
-    @property
-    def p_value(self) -> float:
-        """Of "no worse than the baseline" in all that has to have regressed; NaN: not known."""
-        if not self.change.known:
-            return math.nan
-        also = self.and_also.p_value if self.and_also and self.and_also.known else 0.0
-        return max(self.change.p_value, also)
-
-
-def _compared(panel: Panel, condition: Condition, view: View) -> _Compared:
-    change = change_of(panel, view.judged, condition.limit)
-    if view.or_else is not None and change.known:
-        other = change_of(panel, view.or_else.judged, condition.limit)
-        if other.known and other.usual.error < _SHARPER * change.usual.error:
-            view, change = view.or_else, other
-    also = change_of(panel, view.and_also, condition.limit) if view.and_also else None
-    return _Compared(view.normalised, change, also)
-
-
-def _find(
-    panel: Panel, condition: Condition, judged: _Compared, p_adjusted: float, alpha: float
-) -> Finding:
-    metric, change = find_metric(condition.subject), judged.change
-    values = panel.values(metric)
-    base, value = (float(x.mean()) for x in (values[: panel.baseline], values[panel.baseline :]))
+def _of_change(panel: Panel, condition: Condition, change: Change, p_adjusted: float) -> Finding:
+    metric = find_metric(condition.subject)
+    base, value = means(panel, panel.figures(metric))
     if not change.known:
         outcome, because = _without_ratio(metric, base, value)
         return Finding(condition, outcome, because, metric.unit, value, base, limit=condition.limit)
-    outcome = change.outcome(p_adjusted, alpha)
+    outcome = change.outcome(p_adjusted, ALPHA)
     by_token_only = (
-        judged.and_also is not None
+        change.and_also is not None
         and outcome != REGRESSION
-        and change.outcome(change.p_value, alpha) == REGRESSION
+        and change.outcome(change.own_p_value, ALPHA) == REGRESSION
     )
     if by_token_only or not panel.enough:
         outcome = UNSURE
-    shown, more = change.shown(alpha), needed(change)
+    shown, more = change.shown(ALPHA), needed(panel, change)
     would_tell = more if outcome == UNSURE and not by_token_only else {}
     return Finding(
         condition=condition,
@@ -212,9 +170,9 @@ def _find(
         ratio=shown.mapped(math.exp),
         worse=shown.mapped(change.share),
         limit=condition.limit,
-        p_value=judged.p_value,
+        p_value=change.p_value,
         p_adjusted=p_adjusted,
-        normalised=judged.normalised,
+        normalised=change.normalised,
         more_steps=would_tell.get("more_steps"),
         more_runs=would_tell.get("more_runs"),
         more_baselines=would_tell.get("more_baselines"),
@@ -255,9 +213,8 @@ def _because(change: Change, outcome: str, more: dict[str, int], panel: Panel) -
         where = "in steps that stall, not in the usual ones" if stalled else "surely worse"
         return f"{where}, and by more than {100 * limit:g} %"
     if outcome == PASS:
-        if most <= 0:
-            return f"no worse, with {100 * (1 - MISS):.0f} % confidence"
-        return f"at most {100 * most:.1f} % worse, with {100 * (1 - MISS):.0f} % confidence"
+        how = "no worse" if most <= 0 else f"at most {100 * most:.1f} % worse"
+        return f"{how}, with {100 * (1 - MISS):.0f} % confidence"
     if not panel.enough:
         return panel.too_few
     measured = change.share(change.usual.value)
@@ -284,3 +241,48 @@ def _without_ratio(metric: Metric, base: float, value: float) -> tuple[str, str]
         f"{base:g} {metric.unit} before and {value:g} now have no ratio: state a bound with --max "
         "or --min"
     )
+
+
+# --- conditions of the judged runs alone: bounds of a figure, the wall
+# They are facts of what was measured, and no tests: `lag.p99` was 4 or it was not. A figure is the
+# mean over the judged runs, of their settled steps; of fewer than `FEWEST` steps nobody knows which
+# have settled.
+
+_SAME = 1e-9  # a bound that is met exactly is met
+
+
+def _of_bound(condition: Condition, panel: Panel) -> Finding:
+    metric, limit = find_metric(condition.subject), condition.limit
+    value = float(panel.figures(metric)[0].mean())
+    missing = None
+    if math.isnan(value):
+        outcome, because = UNSURE, f"nobody recorded {metric.name} ({metric.says})"
+    elif not panel.enough:
+        outcome, missing = UNSURE, FEWEST - min(panel.steps)
+        because = f"{metric.name} is {value:.4g} {metric.unit} in {panel.too_few}"
+    else:
+        most = condition.kind == MAXIMUM
+        slack = _SAME * abs(limit)
+        met = value <= limit + slack if most else value >= limit - slack
+        side = ("at most" if most else "at least") if met else ("above" if most else "below")
+        outcome = PASS if met else REGRESSION
+        because = f"{metric.name} is {value:.4g} {metric.unit}, {side} {limit:g}"
+    return Finding(condition, outcome, because, metric.unit, value, limit=limit, more_steps=missing)
+
+
+def _of_wall(wanted: str, verdicts: tuple[Verdict, ...]) -> tuple[str, str]:
+    """`(outcome, reason)`."""
+    named = [[wall.name for wall in one.binding] for one in verdicts]
+    other = [one for one, names in zip(verdicts, named, strict=True) if wanted not in names]
+    if not other:
+        together = sorted({name for names in named for name in names} - {wanted})
+        beside = f", together with {', '.join(together)}" if together else ""
+        return PASS, f"the wall is {wanted}{beside}"
+    one = other[0]
+    if one.first is not None:
+        sure = all(each.first is not None and each.confidence == LIKELY for each in other)
+        says = f"the wall is {' and '.join(w.name for w in one.binding)} ({one.confidence})"
+        return REGRESSION if sure else UNSURE, says
+    if one.balanced:
+        return REGRESSION, "nothing binds: the run is balanced"
+    return UNSURE, f"no wall is known to bind: {one.because}"

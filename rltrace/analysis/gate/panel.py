@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import reduce
 
 import numpy as np
@@ -23,15 +23,6 @@ from rltrace.analysis.steps import warmup_by_margin
 FEWEST = 5
 """Settled steps below which a run tells nothing of its own noise."""
 _SHARED = 0.8  # runs that share this much of the shortest one's steps are compared by step number
-
-
-@dataclass(frozen=True, eq=False)
-class Figures:
-    """A figure of each run (`values`) and of each run in each draw of its steps (`draws`, shape
-    (draws, runs)). NaN where a run does not have it."""
-
-    values: Floats
-    draws: Floats
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,14 +57,10 @@ class Panel:
         n = min(self.steps)
         return f"{n} settled step{'s' * (n != 1)}, and at least {FEWEST} are needed of each run"
 
-    def values(self, metric: Metric) -> Floats:
-        """The figure of each run, in the metric's unit."""
-        none = tuple(counts[:0] for counts in self.counts)
-        return replace(self, counts=none).figures(metric).values
-
-    def figures(self, metric: Metric, usual: bool = False) -> Figures:
-        """The figure of each run, in the metric's unit, and of each in each draw; `usual`: without
-        the stalls of a rate's seconds."""
+    def figures(self, metric: Metric, usual: bool = False) -> Floats:
+        """The figure in the metric's unit, a column for each run: the first row as it was, the
+        others in each draw of its steps. NaN where a run does not have it. `usual`: without the
+        stalls of a rate's seconds."""
         names = {metric.of, metric.per}
         if metric.of == m.LAG:
             names = {name for run in self.runs for name in run.columns if name.startswith(m.LAG)}
@@ -86,10 +73,9 @@ class Panel:
                 cut = without_stalls([table[name] for table in tables], self.paired)
                 for table, column in zip(tables, cut, strict=True):
                     table[name] = column
-        found = np.stack(
+        return np.stack(
             [_figure(*one, metric) for one in zip(tables, self.counts, strict=True)], axis=1
         )
-        return Figures(found[0], found[1:])
 
 
 def panel_of(
@@ -101,12 +87,9 @@ def panel_of(
     paired = shared is not None
     rows = shared if shared is not None else tuple(np.arange(run.size) for run in runs)
     lengths_s = [run.columns[m.LENGTH][mine] for run, mine in zip(runs, rows, strict=True)]
-    if settled:
-        left_out = [0] * len(runs)
-    elif paired:
-        left_out = [warmup_steps(lengths_s)] * len(runs)
-    else:
-        left_out = [warmup_steps([one]) for one in lengths_s]
+    left_out = [0] * len(runs)
+    if not settled:
+        left_out = [warmup_steps(lengths_s if paired else [one]) for one in lengths_s]
     rows = tuple(mine[k:] for mine, k in zip(rows, left_out, strict=True))
     warmup = tuple(int(mine[0]) for mine in rows)
     logs = [_logs(one[k:]) for one, k in zip(lengths_s, left_out, strict=True)]
@@ -237,8 +220,8 @@ def without_stalls(seconds: Sequence[Floats], paired: bool) -> list[Floats]:
     if any(not len(one) or (~(one > 0)).mean() > _MOST_ZEROS for one in seconds):
         return list(seconds)
     logs = [_logs(one) for one in seconds]
-    pattern = _pattern(np.stack(logs)) if paired else None
-    rests = [one if pattern is None else one - pattern for one in logs]
+    pattern: Floats | float = _pattern(np.stack(logs)) if paired else 0.0
+    rests = [one - pattern for one in logs]
     levels = [float(np.median(one)) for one in rests]
     off = np.concatenate([one - level for one, level in zip(rests, levels, strict=True)])
     deviation = 1.4826 * float(np.median(np.abs(off)))  # the standard one, of normal values

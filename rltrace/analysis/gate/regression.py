@@ -31,12 +31,15 @@ _MOST_TIMES = 50  # steps or runs that nobody has the time for are no advice
 class Change:
     """A figure's change for the worse in logarithms, steps without stalls (`usual`) and as they
     were (`plain`; the same where a figure knows no stalls). `sign` is 1 where more is worse, `edge`
-    the limit in logarithms."""
+    the limit in logarithms. `normalised` says what the work of the two sides was made equal by
+    (empty: nothing); `and_also` (None: none) has to have regressed too."""
 
     usual: Contrast
     plain: Contrast
     sign: int
     edge: float
+    normalised: str = ""
+    and_also: Change | None = None
 
     @property
     def known(self) -> bool:
@@ -45,6 +48,14 @@ class Change:
 
     @property
     def p_value(self) -> float:
+        """Of "no worse than the baseline" in all that has to have regressed; NaN: not known."""
+        if not self.known:
+            return math.nan
+        also = self.and_also.p_value if self.and_also and self.and_also.known else 0.0
+        return max(self.own_p_value, also)
+
+    @property
+    def own_p_value(self) -> float:
         """Of "no worse than the baseline": the smaller of both tests at their shares of alpha, of
         those first that measured more than the limit."""
         tests = [(self.usual, 1.0)]
@@ -52,12 +63,13 @@ class Change:
             tests = [(self.usual, _FOR_USUAL), (self.plain, 1 - _FOR_USUAL)]
         beyond = [(one, share) for one, share in tests if self._beyond(one)]
         return min(
-            min(1.0, one.chance_of_more(0.0, self.sign) / share) for one, share in beyond or tests
+            min(1.0, one.chance_of_none(self.sign) / share) for one, share in beyond or tests
         )
 
     def shown(self, p_limit: float) -> Contrast:
         """The contrast that the outcome rests on: the usual one, unless only stalls regressed."""
-        if not self._beyond(self.usual) and self._beyond(self.plain) and self.p_value <= p_limit:
+        stalls = self._beyond(self.plain) and not self._beyond(self.usual)
+        if stalls and self.own_p_value <= p_limit:
             return self.plain
         return self.usual
 
@@ -91,24 +103,24 @@ def change_of(panel: Panel, metric: Metric, limit: float) -> Change:
     return Change(usual, plain, worse, worse * math.log(1 + worse * limit))
 
 
-def needed(change: Change) -> dict[str, int]:
+def needed(panel: Panel, change: Change) -> dict[str, int]:
     """What would bring the error down to where a run that is as measured, or unchanged, is told
     from one at the limit, one of them: `more_steps` in each judged run, `more_runs`, or
     `more_baselines`, beside those there are; empty: no number that one makes."""
-    usual = change.usual
-    if usual.steps < FEWEST:
-        return {"more_steps": FEWEST - usual.steps}
+    usual, m, k = change.usual, panel.baseline, len(panel.runs) - panel.baseline
+    steps = min(panel.steps[m:])
+    if steps < FEWEST:
+        return {"more_steps": FEWEST - steps}
     apart = abs(change.edge - change.sign * usual.value)
     surely = quantile(1 - MISS, usual.freedom)
     unchanged = change.edge / (surely + 0.84)  # passes four times of five
     most = min(unchanged, max(apart, change.edge / 4) / surely) ** 2
-    m, k = usual.baseline, usual.judged
     starts, chance = usual.of_starts, usual.chance
     left = most - starts * (1 / m + 1 / k)
     if left > 0:  # more steps alone do: chance falls with them, in the judged run and in the next
         times = chance * (1 / m + 1 / k) / left
         if 1 < times <= _MOST_TIMES:
-            return {"more_steps": math.ceil(usual.steps * (times - 1))}
+            return {"more_steps": math.ceil(steps * (times - 1))}
     whole = starts + chance
     for count in range(m + 1, _MOST_TIMES * m):
         if whole * (1 / count + 1 / k) <= most:

@@ -18,16 +18,13 @@ from rltrace.analysis.gate import metrics as m
 from rltrace.analysis.intervals import Ints
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.samples import TRAINED_USES
-from rltrace.analysis.stages import Breakdown
 from rltrace.analysis.step_figures import StepFigures, edges_of, placed, step_figures
 from rltrace.analysis.steps import Steps
 from rltrace.analysis.syncs import Update
-from rltrace.trace.vocabulary import Stage, word
 
 if TYPE_CHECKING:
     from rltrace.trace.run import Run
 
-WORK = "work_s"
 MOST_STEPS = 400
 """Of a longer run the last ones are kept: its warm-up is long behind."""
 MOST_LAG = 64
@@ -69,14 +66,15 @@ def series_of(run: Run) -> RunSeries:
     started = run.meta.get("start_real_ns")
     name = str(run.meta.get("id") or run.path.name)
     began = started if isinstance(started, int) else analysis.activity.first_ns
-    if steps.whole_run or not steps.windows:
-        return RunSeries(name, began, np.zeros(0, np.int64), {})
     figures = step_figures(analysis, steps)
-    assert figures is not None  # there are steps, and all count as steady
+    if figures is None:
+        return RunSeries(name, began, np.zeros(0, np.int64), {})
     numbers = np.array([window.step for window in steps.windows], np.int64)
+    tau_s = analysis.breakdown.tau_s
+    busy_s = {m.BUSY + name: tau_s[:, stage] for name, stage in m.STAGES.items()}
     columns = {
         **columns_of(figures),
-        **_busy(analysis.breakdown),
+        **{name: column for name, column in busy_s.items() if column.any()},
         **_lags(run, steps),
         **_syncs(analysis.updates, steps),
     }
@@ -86,29 +84,11 @@ def series_of(run: Run) -> RunSeries:
 
 def columns_of(figures: StepFigures) -> dict[str, Seconds]:
     """The columns of all that is known of each step by itself."""
-    columns = {
-        m.LENGTH: figures.length_s,
-        m.STEPS: np.ones(figures.steps),
-        m.GENERATED: figures.generated_tokens,
-        m.SAMPLES: figures.generated_samples,
-        m.TRAINED: figures.trained_tokens,
-        m.USEFUL: figures.useful_tokens,
-        m.DECIDED: figures.decided_tokens,
-        m.REWARD: figures.reward,
-        m.ESS: figures.ess,
-        WORK: figures.work_s,
-        m.DEVICES: figures.device_s,
-        **{m.EXPOSED + name: seconds for name, seconds in figures.parts_s.items()},
-    }
+    columns = dict(vars(figures))  # most have the names of the figures
+    exposed_s, device_s = columns.pop("parts_s"), columns.pop("device_s")
+    columns |= {m.STEPS: np.ones(figures.steps), m.DEVICES: device_s}
+    columns |= {m.EXPOSED + name: seconds for name, seconds in exposed_s.items()}
     return {name: column for name, column in columns.items() if not np.isnan(column).all()}
-
-
-def _busy(breakdown: Breakdown) -> dict[str, Seconds]:
-    return {
-        m.BUSY + word(stage): breakdown.tau_s[:, stage]
-        for stage in Stage
-        if stage not in (Stage.STEP, Stage.WAIT) and breakdown.tau_s[:, stage].any()
-    }
 
 
 def _lags(run: Run, steps: Steps) -> dict[str, Seconds]:

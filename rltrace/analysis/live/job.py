@@ -36,10 +36,13 @@ def job_of(
     """The job of the run in `path`. `alive` is whether it lives (None: nobody here can tell),
     `begun` whether it has recorded anything, `last_sign_ns` when it last did (Unix ns), `reach`
     until when it is known where it was brought from a URL: it may have ended since."""
-    since = _number(meta.get("start_real_ns"), now_ns)
-    ended, code = meta.get("end_real_ns"), meta.get("exit_code")
+    started, ended, code = (meta.get(key) for key in ("start_real_ns", "end_real_ns", "exit_code"))
+    since = started if isinstance(started, int) else now_ns
     code = code if isinstance(code, int) else None
     until = known_ns = min(now_ns, reach.until_ns or now_ns)
+    silent = now_ns - last_sign_ns > SILENT_NS
+    if reach.until_ns:  # what is shipped comes once a minute, or as seldom as its nodes say
+        silent = len(reach.gone(now_ns)) == len(reach.nodes)
     if gone:
         state, sentence = DELETED, "the run's directory was deleted"
     elif isinstance(ended, int):
@@ -51,7 +54,7 @@ def job_of(
         pid = meta.get("command_pid", meta.get("wrap_pid"))
         sentence = f"killed: its command (pid {pid}) is gone"
         until = last_sign_ns or now_ns
-    elif alive is None and _is_silent(reach, last_sign_ns, now_ns):
+    elif alive is None and silent:
         state = SILENT
         sentence = f"no sign of life for {(now_ns - max(last_sign_ns, since)) / 1e9:.0f} s"
     elif not begun:
@@ -73,13 +76,6 @@ def job_of(
     )
 
 
-def _is_silent(reach: Reach, last_sign_ns: int, now_ns: int) -> bool:
-    """What is shipped comes once a minute, or as seldom as its nodes say."""
-    if reach.until_ns:
-        return len(reach.gone(now_ns)) == len(reach.nodes)
-    return now_ns - last_sign_ns > SILENT_NS
-
-
 def _ended(code: int | None, signalled: bool, wrapped: bool) -> tuple[str, str]:
     if code is None and wrapped:
         return KILLED, "wrap was killed: nobody saw how the job ended"
@@ -98,7 +94,3 @@ def _signal(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
-
-
-def _number(value: object, otherwise: int) -> int:
-    return value if isinstance(value, int) else otherwise

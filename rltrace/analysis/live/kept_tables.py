@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rltrace.analysis.activity import TABLE_OF
 from rltrace.analysis.intervals import Ints
 from rltrace.analysis.samples import TRAINED_USES
-from rltrace.trace.follow import Rows
+from rltrace.trace.follow import Follower, Rows
 from rltrace.trace.lives import UNTOLD_UNKNOWN
 from rltrace.trace.processes import Process
 from rltrace.trace.schema import EVENT_TABLES, Table
 from rltrace.trace.signals import WEIGHTS, reward_weights, weights_table
 from rltrace.trace.stored import publish_names
 from rltrace.trace.tables import Tables
+from rltrace.trace.vocabulary import Stage
 
 if TYPE_CHECKING:
     import duckdb
@@ -25,15 +27,17 @@ SPARING = 100.0
 """What is asked beside a job stays for that many times the CPU time that it took: 1 % of a core at
 most, however short steps are."""
 
-SAMPLE_TABLES = ("trajectories", "rewards", "uses")
+NEVER_NS = int(np.iinfo(np.int64).max)
 
 
 class Kept:
-    """Rows of `table`, of which those that ended before a moment can be dropped."""
+    """Rows of `table`, of which those that ended before a moment can be dropped; `since_ns` is the
+    latest such moment, `end` the column of the end."""
 
     def __init__(self, table: Table) -> None:
         names = [column.name for column in table.columns]
-        self.end = "end_ns" if "end_ns" in names else names[0]  # the column of the end
+        self.end = "end_ns" if "end_ns" in names else names[0]
+        self.since_ns = 0
         self._parts: list[tuple[int, Rows]] = []  # with the latest end in each
         self._none = Rows(
             {c.name: np.empty(0, np.dtype(c.kind)) for c in table.columns}
@@ -45,11 +49,6 @@ class Kept:
         if len(rows):
             self._parts.append((int(rows[self.end].max()), rows))
 
-    @property
-    def latest_ns(self) -> int:
-        """The latest end of a row; -1 where there is none."""
-        return max((latest for latest, _ in self._parts), default=-1)
-
     def since(self, moment_ns: int, *more: Rows) -> Rows:
         """The rows that ended at `moment_ns` or later, and `more`."""
         parts = [rows for latest, rows in self._parts if latest >= moment_ns]
@@ -58,44 +57,66 @@ class Kept:
 
     def drop_before(self, moment_ns: int) -> None:
         """Forgets rows that ended before, part by part as they came."""
+        self.since_ns = max(self.since_ns, moment_ns)
         self._parts = [(latest, rows) for latest, rows in self._parts if latest >= moment_ns]
 
 
 def together(parts: list[Rows], none: Rows) -> Rows:
-    """All rows of the parts; `none` where there are none."""
+    """All rows of the parts, in the columns of `none`; `none` where there are none."""
     parts = [rows for rows in parts if len(rows)]
     if len(parts) < 2:
         return parts[0] if parts else none
     return Rows({c: np.concatenate([rows[c] for rows in parts]) for c in none.columns})
 
 
-def database_beside_the_job() -> duckdb.DuckDBPyConnection:
-    """A database of one thread: there are few rows, and the job has work for the others."""
-    import duckdb
+def each(rows: Rows, *columns: str) -> Iterator[tuple[Any, ...]]:
+    """These columns of one row after the other."""
+    return zip(*(rows[column].tolist() for column in columns), strict=True)
 
-    return duckdb.connect(config={"threads": 1})
+
+def ended(rows: Rows, ends_ns: Ints) -> Rows:
+    """The rows, of which those that are open end when their process does, of each of which
+    `ends_ns` says when that was."""
+    if not len(rows):
+        return rows
+    end = np.where(rows["end_ns"] < 0, ends_ns[rows["process"]], rows["end_ns"])
+    return Rows({**rows.columns, "end_ns": end})
+
+
+def rows_of_stages(tables: Mapping[str, Rows], with_spans: Collection[Stage]) -> Rows:
+    """All spans, and as such the rows with a length of the tables that say what the stages did that
+    are not among those `with_spans`."""
+    spans = tables["spans"]
+    parts = [spans]
+    for stage, table in TABLE_OF.items():
+        rows = tables[table]
+        rows = rows.where(rows["end_ns"] > rows["start_ns"])
+        if stage not in with_spans:
+            of_stage = np.full(len(rows), int(stage))
+            parts.append(Rows({**rows.columns, "stage": of_stage, "lane": np.zeros_like(of_stage)}))
+    needed = ("start_ns", "end_ns", "stage", "process", "lane")
+    return together(parts, Rows({name: spans[name] for name in needed}))
 
 
 class KeptTables(Tables):
-    """`rows` by table, of a run with these processes and names, put into `database` in place of
-    those before; `starts` are when its steps began (Unix ns, in order). Of weight updates only the
-    latest are kept, and what samples before the first of all have of a version cannot be told."""
+    """`rows` by table, of the run that is followed, put into `database` in place of those before;
+    `starts` are when its steps began (Unix ns, in order). Of weight updates only the latest are
+    kept, and what samples before the first of all have of a version cannot be told."""
 
     _untold = UNTOLD_UNKNOWN
 
     def __init__(
         self,
         database: duckdb.DuckDBPyConnection,
+        follower: Follower,
         rows: Mapping[str, Rows],
-        processes: Sequence[Process],
-        names: Sequence[str],
         starts: list[int],
     ) -> None:
         super().__init__()
-        self._rows, self._processes, self._starts = rows, processes, starts
+        self._rows, self._processes, self._starts = rows, follower.processes, starts
         self._connection = database
-        publish_names(database, {text: number for number, text in enumerate(names)})
-        database.register(WEIGHTS, weights_table(reward_weights(processes)))
+        publish_names(database, {text: number for number, text in enumerate(follower.names)})
+        database.register(WEIGHTS, weights_table(reward_weights(follower.processes)))
 
     @property
     def processes(self) -> list[Process]:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 
-from rltrace.analysis.live.distribution import STEP_S, SYNC_S, Distribution
-from rltrace.analysis.live.kept_tables import SPARING
-from rltrace.analysis.live.sample_meter import SampleMeter
+from rltrace.analysis.live.distribution import Distribution, bounds_of
+from rltrace.analysis.live.kept_tables import SPARING, each
 from rltrace.analysis.live.stage_meter import StageTime
 from rltrace.analysis.live.watched import Watched
 from rltrace.trace.follow import Rows
@@ -34,41 +33,30 @@ class RunMeters(Watched):
     def __init__(self, path: Path, lag_budget: float = math.inf) -> None:
         self.stages = StageTime()
         self.weights = WeightMeter()
-        super().__init__(path, SampleMeter(lag_budget, SPARING))
+        super().__init__(path, lag_budget, SPARING)
         self.look()
 
     def look(self) -> None:
         """Takes in what is new."""
         complete = self.read(held_ns=_HELD_NS)
         opened = {table: self.follower.unfinished(table) for table in _INTERVALS}
-        signs = self.gathered.last_sign_ns
-        ends_ns = [
-            self.clock_ns if self.lives(process.number) else signs.get(process.number, 0)
-            for process in self.follower.processes
-        ]
-        self.stages.add(complete, opened, np.array(ends_ns, np.int64), self.clock_ns)
+        ends_ns = self.ends_ns(self.clock_ns, self.last_sign_ns, 0)
+        self.stages.add(complete, opened, ends_ns, self.clock_ns)
         going_on = {table: self.going_on(table) for table in _INTERVALS}
         self.weights.add(complete, going_on)
         spans, trajectories = going_on["spans"], going_on["trajectories"]
-        self.running = {
-            (int(process), stage)
-            for stage in Stage
-            if stage is not Stage.STEP
-            for process in np.unique(spans["process"][spans["stage"] == stage])
-        }
+        stages = each(spans, "process", "stage")
+        self.running = {(of, Stage(code)) for of, code in stages if 0 <= code < Stage.STEP}
         ids = trajectories["trajectory"]
         self.in_flight = len(np.unique(ids[ids != -1])) + int((ids == -1).sum())
         self.oldest_ns = int(trajectories["start_ns"].min()) if len(trajectories) else None
-        self.gathered.forget(self.clock_ns, self.clock_ns)  # the meters have taken it in
-
-    @property
-    def samples(self) -> SampleMeter:
-        return self.gathered.samples
+        for kept in self.kept.values():
+            kept.drop_before(self.clock_ns)  # the meters have taken it in
 
     @property
     def step_s(self) -> Distribution:
         """Lengths of the complete steps."""
-        lengths = Distribution(STEP_S)
+        lengths = Distribution(bounds_of("step_s"))
         lengths.add(window.length_s for window in self.steps.windows)
         return lengths
 
@@ -83,7 +71,7 @@ class RunMeters(Watched):
     @property
     def step_since_ns(self) -> int | None:
         """When the step in progress began, None where there is none."""
-        last_ns = self.steps.windows[-1].start_ns if self.has_steps else 0
+        last_ns = self.steps.windows[-1].start_ns if self.steps.windows else 0
         begun = [start_ns for _, start_ns in self.steps.in_progress if start_ns >= last_ns]
         return None if self.job.is_over else max(begun, default=None)
 
@@ -96,12 +84,7 @@ class RunMeters(Watched):
 
 # --- weight updates of a run that is being followed
 
-_VERSIONS = {
-    "spans": ("version",),
-    "trajectories": ("first_version", "last_version"),
-    "uses": ("version",),
-    "syncs": ("version",),
-}
+_VERSIONS = {"version", "first_version", "last_version"}
 
 
 class WeightMeter:
@@ -120,17 +103,11 @@ class WeightMeter:
             rows = syncs.where(syncs["role"] == role)
             part = named(SyncRole, int(role))
             length_s = np.maximum(rows["end_ns"] - rows["start_ns"], 0) / 1e9
-            self.seconds.setdefault(part, Distribution(SYNC_S)).add(length_s)
+            self.seconds.setdefault(part, Distribution(bounds_of("sync_s"))).add(length_s)
             moved = rows["bytes"][rows["bytes"] >= 0]
             if len(moved):
                 self.bytes[part] += int(moved.sum())
-        newest = max((*_versions(complete), *_versions(opened)), default=-1)
-        if newest >= 0:
-            self.version = max(newest, self.version or 0)
-
-
-def _versions(rows: Mapping[str, Rows]) -> Iterable[int]:
-    for table, columns in _VERSIONS.items():
-        for column in columns:
-            if table in rows and len(rows[table]):
-                yield int(rows[table][column].max())
+        for rows in (*complete.values(), *opened.values()):
+            for column in rows.columns.keys() & _VERSIONS if len(rows) else ():
+                if (newest := int(rows[column].max())) >= 0:
+                    self.version = max(newest, self.version or 0)

@@ -12,27 +12,25 @@ import numpy as np
 
 from rltrace.analysis.goodput import trained_in
 from rltrace.analysis.intervals import Ints
-from rltrace.analysis.live import distribution
-from rltrace.analysis.live.distribution import Distribution
+from rltrace.analysis.live.distribution import Distribution, bounds_of
 from rltrace.analysis.live.kept_tables import (
     GENERATED,
     LAGS,
-    SAMPLE_TABLES,
+    NEVER_NS,
     Kept,
     KeptTables,
     columns_of,
 )
-from rltrace.trace.follow import Follower, Rows
-from rltrace.trace.schema import EVENT_TABLES
+from rltrace.trace.follow import Rows
+from rltrace.trace.schema import EVENT_TABLES, OF_ONE_SAMPLE
 from rltrace.trace.vocabulary import Fate, Finish, Outcome, named
 
 if TYPE_CHECKING:
-    import duckdb
+    from rltrace.analysis.live.watched import Watched
 
 _REMEMBERED = 1 << 17
 _FEWEST = 1 << 12
-_STEPS = 32  # a sample may have been generated this many steps before it is trained on
-ALWAYS_NS = int(np.iinfo(np.int64).max)
+STEPS_BACK = 32  # a sample may have been generated this many steps before it is trained on
 _FATES = "select coalesce(fate, -1)::bigint as fate from sample_lives where is_met"
 _WAITING = """select end_ns from sample_lives
     where is_generated and not is_met and trajectory is not null"""
@@ -41,36 +39,40 @@ _Counts = Counter[tuple[str, int]]
 
 
 class SampleMeter:
-    """Samples by `finishes` and `fates`, their tokens, latencies and lags: the report's queries
-    over the latest rows, and what older ones had added. Of the samples that ended before the last
-    32 steps and the last 2^12 samples, or before the last 2^16, nothing is remembered: whoever
-    meets the learner later than that is of unknown lag. Counts never fall.
+    """Samples that were generated, by what ended them (`finishes`), and that met the learner, by
+    what became of them (`fates`): the report's queries over the latest rows, and what older ones
+    had added. Of the samples that ended before the last 32 steps and the last 2^12 samples, or
+    before the last 2^16, nothing is remembered: whoever meets the learner later than that is of
+    unknown lag. Counts never fall.
 
-    `lag_budget` is the largest lag, in policy versions, at which a token counts as useful;
-    `sparing` as in `LiveState`. `outcomes` and `verdict_s` are of rewards: how many by their
-    outcome, and the seconds of those that took any.
+    `generated_tokens` are response tokens by process, `trained_tokens` those that were trained on,
+    `useful_tokens` those of them that are useful as far as is known: `lag_budget` is the largest
+    lag, in policy versions, at which a token is. `trajectory_s` and `response_tokens` are of each
+    sample, `lag` of each version that a sample was trained on under (`unknown_lags`: how many
+    nobody can tell). `outcomes` and `verdict_s` are of rewards: how many by their outcome, and the
+    seconds of those that took any. `sparing` as in `LiveState`.
     """
 
-    def __init__(self, lag_budget: float = math.inf, sparing: float = 0.0) -> None:
+    def __init__(self, lag_budget: float, sparing: float) -> None:
         self.lag_budget = lag_budget
         self._sparing = sparing
         self._not_before_s = -math.inf
         self.outcomes: Counter[str] = Counter()
-        self.verdict_s = Distribution(distribution.VERDICT_S)
-        self._kept = {name: Kept(EVENT_TABLES[name]) for name in SAMPLE_TABLES}
-        self._since_ns = 0  # rows that ended before have been dropped
+        self.verdict_s = Distribution(bounds_of("verdict_s"))
+        self._kept = {name: Kept(EVENT_TABLES[name]) for name in OF_ONE_SAMPLE}
         self._latest_ns = self._counted_ns = -1
         self._is_new = False
         self._dropped: _Counts = Counter()
         self._counts: _Counts = Counter()
         self._waiting_since_ns: Ints = np.zeros(0, np.int64)
+        self._tell()
 
     def add(self, complete: Mapping[str, Rows]) -> None:
         """Takes in rows by table."""
         for name, kept in self._kept.items():
             if len(rows := complete[name]):
                 kept.add(rows)
-                self._latest_ns = max(self._latest_ns, kept.latest_ns)
+                self._latest_ns = max(self._latest_ns, int(rows[kept.end].max()))
                 self._is_new = True
         rewards = complete["rewards"]
         for code, n in zip(*np.unique(rewards["outcome"], return_counts=True), strict=True):
@@ -78,102 +80,56 @@ class SampleMeter:
         length_ns = rewards["end_ns"] - rewards["start_ns"]
         self.verdict_s.add(length_ns[length_ns > 0] / 1e9)
 
-    def count(
-        self,
-        database: duckdb.DuckDBPyConnection,
-        follower: Follower,
-        starts: list[int],
-        until_ns: int = ALWAYS_NS,
-        final: bool = False,
-    ) -> None:
-        """Brings the counts up to date with what was generated, and with what became of it until a
-        moment. `starts` are when the steps began (Unix ns, in order); `final`: do it at once."""
+    def count(self, run: Watched, until_ns: int, final: bool) -> None:
+        """Brings the counts up to date with what was generated in a run, and with what became of it
+        until a moment; `final`: at once."""
         counted = not self._is_new and self._counted_ns >= min(self._latest_ns, until_ns)
         if counted or (not final and monotonic() < self._not_before_s):
             return
         began_s = thread_time()
-        found = self._found(database, follower, starts, until_ns)
+        found = self._found(run, until_ns)
         self._counts |= self._dropped + found
-        if self._too_many(starts, until_ns):
+        if self._too_many(run.step_starts_ns, until_ns):
             self._dropped.update(found)
-            self._dropped.subtract(self._found(database, follower, starts, until_ns))
+            self._dropped.subtract(self._found(run, until_ns))
+        self._tell()
         self._is_new, self._counted_ns = False, until_ns
         self._not_before_s = monotonic() + self._sparing * (thread_time() - began_s)
-
-    @property
-    def finishes(self) -> dict[str, int]:
-        """How many samples were generated, by what ended them."""
-        return {named(Finish, code): n for code, n in self._of("finish").items()}
-
-    @property
-    def fates(self) -> dict[str, int]:
-        """How many samples met the learner, by what became of them."""
-        return {named(Fate, code): n for code, n in self._of("fate").items()}
-
-    @property
-    def generated_tokens(self) -> dict[int, int]:
-        """Response tokens, by process."""
-        return self._of("generated_tokens")
-
-    @property
-    def trained_tokens(self) -> int:
-        """Response tokens that were trained on."""
-        return self._counts["trained_tokens", 0]
-
-    @property
-    def useful_tokens(self) -> int:
-        """Those of them that are useful as far as is known."""
-        return self._counts["useful_tokens", 0]
-
-    @property
-    def unknown_lags(self) -> int:
-        """How many samples were trained on whose lag nobody can tell."""
-        return self._counts["unknown_lags", 0]
-
-    @property
-    def trajectory_s(self) -> Distribution:
-        """Seconds from a sample's begin to its end."""
-        return self._distribution("trajectory_ns", distribution.TRAJECTORY_S, 1e9)
-
-    @property
-    def response_tokens(self) -> Distribution:
-        """Response tokens of a sample."""
-        return self._distribution("response_tokens", distribution.RESPONSE_TOKENS)
-
-    @property
-    def lag(self) -> Distribution:
-        """Lags in policy versions, one for each version that a sample was trained on under."""
-        return self._distribution("lag", distribution.LAG_VERSIONS)
 
     def waiting(self, since_ns: int) -> int:
         """How many samples have ended since a moment that no learner has met."""
         return int((self._waiting_since_ns >= since_ns).sum())
 
+    def _tell(self) -> None:
+        """Says what the counts are."""
+        self.finishes = {named(Finish, code): n for code, n in self._of("finish").items()}
+        self.fates = {named(Fate, code): n for code, n in self._of("fate").items()}
+        self.generated_tokens = self._of("generated_tokens")
+        self.trained_tokens = self._counts["trained_tokens", 0]
+        self.useful_tokens = self._counts["useful_tokens", 0]
+        self.unknown_lags = self._counts["unknown_lags", 0]
+        self.trajectory_s = self._distribution("trajectory_s", 1e9)
+        self.response_tokens = self._distribution("response_tokens")
+        self.lag = self._distribution("lag_versions")
+
     def _of(self, what: str) -> dict[int, int]:
         return {code: n for (name, code), n in self._counts.items() if name == what}
 
-    def _distribution(
-        self, what: str, bounds: tuple[float, ...], unit: float = 1.0
-    ) -> Distribution:
+    def _distribution(self, what: str, unit: float = 1.0) -> Distribution:
+        bounds = bounds_of(what)
         counts = [self._counts[what, place] for place in range(len(bounds) + 1)]
         return Distribution(bounds, counts, self._counts[f"sum of {what}", 0] / unit)
 
-    def _found(
-        self,
-        database: duckdb.DuckDBPyConnection,
-        follower: Follower,
-        starts: list[int],
-        until_ns: int,
-    ) -> _Counts:
+    def _found(self, run: Watched, until_ns: int) -> _Counts:
         """The counts over the rows that are kept."""
-        rows = {name: kept.since(self._since_ns) for name, kept in self._kept.items()}
+        rows = {name: kept.since(kept.since_ns) for name, kept in self._kept.items()}
         rows["rewards"] = rows["rewards"].where(rows["rewards"]["end_ns"] <= until_ns)
         rows["uses"] = rows["uses"].where(rows["uses"]["time_ns"] <= until_ns)
-        tables = KeptTables(database, rows, follower.processes, follower.names, starts)
+        tables = KeptTables(run.database, run.follower, rows, run.step_starts_ns)
         found: _Counts = Counter()
 
-        def sort(what: str, values: Ints, bounds: tuple[float, ...], unit: float = 1.0) -> None:
-            count(what, np.searchsorted(bounds, values / unit))
+        def sort(what: str, values: Ints, unit: float = 1.0) -> None:
+            count(what, np.searchsorted(bounds_of(what), values / unit))
             found[f"sum of {what}", 0] = int(values.sum())
 
         def count(what: str, codes: Ints) -> None:
@@ -184,16 +140,16 @@ class SampleMeter:
         names = ("process", "finish", "start_ns", "end_ns", "tokens")
         process, finish, start_ns, end_ns, tokens = columns_of(tables, GENERATED, *names)
         count("finish", finish)
-        sort("trajectory_ns", np.maximum(end_ns - start_ns, 0), distribution.TRAJECTORY_S, 1e9)
-        sort("response_tokens", tokens[tokens >= 0], distribution.RESPONSE_TOKENS)
+        sort("trajectory_s", np.maximum(end_ns - start_ns, 0), 1e9)
+        sort("response_tokens", tokens[tokens >= 0])
         for number in np.unique(process).tolist():
             made = tokens[(process == number) & (tokens > 0)]
             found["generated_tokens", number] = int(made.sum())
         count("fate", columns_of(tables, _FATES, "fate")[0])
         lag, known = columns_of(tables, LAGS, "lag", "known")
-        sort("lag", lag[known == 1], distribution.LAG_VERSIONS)
+        sort("lag_versions", lag[known == 1])
         found["unknown_lags", 0] = int((known == 0).sum())
-        trained = trained_in(tables, 0, ALWAYS_NS, self.lag_budget)
+        trained = trained_in(tables, 0, NEVER_NS, self.lag_budget)
         found["trained_tokens", 0] = trained.tokens
         found["useful_tokens", 0] = trained.useful_tokens
         self._waiting_since_ns = columns_of(tables, _WAITING, "end_ns")[0]
@@ -202,8 +158,8 @@ class SampleMeter:
     def _too_many(self, starts: list[int], until_ns: int) -> bool:
         """Drops the older half of the rows where they are too many, and what is still to be counted
         is not among them."""
-        ends_ns = [kept.since(self._since_ns)[kept.end] for kept in self._kept.values()]
-        recent_ns = starts[-_STEPS] if len(starts) >= _STEPS else 0
+        ends_ns = [kept.since(kept.since_ns)[kept.end] for kept in self._kept.values()]
+        recent_ns = starts[-STEPS_BACK] if len(starts) >= STEPS_BACK else 0
         recent = max(int((ends >= recent_ns).sum()) for ends in ends_ns)
         most = min(_REMEMBERED // 2, max(_FEWEST, recent))
         if max(map(len, ends_ns)) <= 2 * most:
@@ -211,7 +167,6 @@ class SampleMeter:
         since_ns = max(
             int(np.partition(ends, -most)[-most]) for ends in ends_ns if len(ends) > 2 * most
         )
-        self._since_ns = max(self._since_ns, min(since_ns, until_ns))
         for kept in self._kept.values():
-            kept.drop_before(self._since_ns)
+            kept.drop_before(min(since_ns, until_ns))
         return True

@@ -139,14 +139,7 @@ class Window:
     @property
     def trained_tokens_per_s(self) -> float:
         """Response tokens that were trained on."""
-        known = self.trained is not None and self.seconds
-        return self.trained.tokens / self.seconds if known and self.trained else math.nan
-
-    def useful_tokens_per_device_s(self, devices: Devices) -> float:
-        """Goodput, as in the report: tokens trained on in groups whose rewards differ, for each
-        second of each device."""
-        device_s = devices.count * self.seconds
-        return self.trained.useful_tokens / device_s if self.trained and device_s else math.nan
+        return self.trained.tokens / self.seconds if self.trained and self.seconds else math.nan
 
 
 @dataclass(frozen=True)
@@ -255,5 +248,8 @@ class Snapshot:
 
     @property
     def goodput(self) -> float:
-        """Useful tokens for each second of each device, over the window; NaN: not known."""
-        return self.window.useful_tokens_per_device_s(self.devices) if self.window else math.nan
+        """As in the report, over the window: tokens trained on in groups whose rewards differ, for
+        each second of each device; NaN: not known."""
+        trained = self.window.trained if self.window else None
+        device_s = self.devices.count * self.window.seconds if self.window else 0.0
+        return trained.useful_tokens / device_s if trained and device_s else math.nan

@@ -9,14 +9,16 @@ that is taken back keeps what it was given.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
 
 from rltrace.analysis.activity import CODES, TABLE_OF, is_evaluation
-from rltrace.analysis.intervals import Intervals, Ints, innermost, joined, of_spans, union
+from rltrace.analysis.intervals import Intervals, Ints, between, innermost, joined, of_spans, union
+from rltrace.analysis.live.kept_tables import ended, rows_of_stages
 from rltrace.trace.follow import Rows
-from rltrace.trace.vocabulary import Stage
+from rltrace.trace.vocabulary import Stage, stage_of
 
 _REMEMBERED_NS = 3600 * 10**9  # a row that is stored later than this counts from here on
 _LARGEST = 1 << 62
@@ -28,7 +30,7 @@ class StageTime:
     def __init__(self) -> None:
         self.by_process: dict[tuple[int, Stage], int] = {}
         self.by_stage: dict[Stage, int] = {}
-        self._with_spans: set[int] = set()
+        self._with_spans: set[Stage] = set()
         self._of_process = _Given()
         self._of_stage = _Given()
         self._looked_ns = -_LARGEST
@@ -40,7 +42,7 @@ class StageTime:
         """Takes in the rows (by table) that became complete, and those that are `opened` as far as
         `ends_ns`, by process: the moment of this look, `now_ns`, or the last sign of life."""
         for spans in (complete["spans"], opened["spans"]):
-            self._with_spans |= {int(code) for code in np.unique(spans["stage"])}
+            self._with_spans |= {stage_of(code) for code in np.unique(spans["stage"]).tolist()}
         still_open = self._intervals(opened, ends_ns)
         rows = joined([self._intervals(complete, ends_ns), still_open])
         rows = rows.take(rows.end > rows.start)
@@ -53,26 +55,21 @@ class StageTime:
             ]
         )
         oldest = self._looked_ns - _REMEMBERED_NS
-        for group, length in self._of_process.add(pieces, oldest):
-            key = group // CODES, Stage(group % CODES)
-            self.by_process[key] = self.by_process.get(key, 0) + length
-        for group, length in self._of_stage.add(
-            replace(pieces, group=pieces.group % CODES), oldest
-        ):
-            self.by_stage[Stage(group)] = self.by_stage.get(Stage(group), 0) + length
+        given = self._of_process.add(pieces, oldest)
+        self.by_process = {(of // CODES, Stage(of % CODES)): ns for of, ns in given.items()}
+        given = self._of_stage.add(replace(pieces, group=pieces.group % CODES), oldest)
+        self.by_stage = {Stage(code): ns for code, ns in given.items()}
         self._looked_ns = max(self._looked_ns, now_ns)
         self._open_before = _keys(still_open)
 
-    def _intervals(self, rows: dict[str, Rows], ends_ns: Ints) -> Intervals:
-        spans = rows["spans"].where(rows["spans"]["stage"] != Stage.STEP)
-        known = (spans["stage"] >= 0) & (spans["stage"] < Stage.STEP)
-        stage = np.where(known, spans["stage"], int(Stage.OTHER)).astype(np.int64)
-        parts = [_of_rows(spans, stage, spans["lane"], ends_ns)]
-        for of_table, table in TABLE_OF.items():
-            if int(of_table) not in self._with_spans:
-                stage = np.full(len(rows[table]), int(of_table), np.int64)
-                parts.append(_of_rows(rows[table], stage, np.zeros_like(stage), ends_ns))
-        return joined(parts)
+    def _intervals(self, tables: dict[str, Rows], ends_ns: Ints) -> Intervals:
+        whole = {name: ended(tables[name], ends_ns) for name in ("spans", *TABLE_OF.values())}
+        rows = rows_of_stages(whole, self._with_spans)
+        rows = rows.where(rows["stage"] != Stage.STEP)
+        known = (rows["stage"] >= 0) & (rows["stage"] < Stage.STEP)
+        stage = np.where(known, rows["stage"], int(Stage.OTHER)).astype(np.int64)
+        group = rows["process"] * CODES + stage
+        return of_spans(group, rows["start_ns"], rows["end_ns"], rows["lane"])
 
 
 class _Given:
@@ -80,34 +77,24 @@ class _Given:
 
     def __init__(self) -> None:
         self._given = joined([])
+        self._ns: Counter[int] = Counter()
 
-    def add(self, pieces: Intervals, oldest: int) -> list[tuple[int, int]]:
-        """`(group, nanoseconds)` that `pieces` add to what was given before; nothing before
+    def add(self, pieces: Intervals, oldest: int) -> Counter[int]:
+        """Nanoseconds by group with what `pieces` add to what was given before; nothing before
         `oldest` is remembered, nor counted."""
-        before = _lengths(_within(self._given, oldest, _LARGEST))
-        self._given = union(_within(joined([self._given, pieces]), oldest, _LARGEST))
-        after = _lengths(self._given)
-        return [(g, n - before.get(g, 0)) for g, n in after.items() if n > before.get(g, 0)]
-
-
-def _of_rows(rows: Rows, stage: Ints, lane: Ints, ends_ns: Ints) -> Intervals:
-    end = rows["end_ns"]
-    if len(rows):
-        end = np.where(end < 0, ends_ns[rows["process"]], end)
-    return of_spans(rows["process"] * CODES + stage, rows["start_ns"], end, lane)
+        before = lengths(between(self._given, oldest, _LARGEST))
+        self._given = union(between(joined([self._given, pieces]), oldest, _LARGEST))
+        for group, ns in lengths(self._given).items():
+            self._ns[group] += max(0, ns - before.get(group, 0))
+        return self._ns
 
 
 def _innermost(rows: Intervals, since: int, until: int) -> Intervals:
     """What of each row no other within it occupies, between two moments."""
     united = union(rows.take((rows.end > since) & (rows.start < until)))
-    return _within(
+    return between(
         innermost(united, united.group // CODES, is_evaluation(united.group)), since, until
     )
-
-
-def _within(intervals: Intervals, since: int, until: int) -> Intervals:
-    kept = intervals.take((intervals.end > since) & (intervals.start < until))
-    return replace(kept, start=kept.start.clip(since), end=kept.end.clip(max=until))
 
 
 def _keys(rows: Intervals) -> Ints:
@@ -116,9 +103,9 @@ def _keys(rows: Intervals) -> Ints:
     return mixed
 
 
-def _lengths(intervals: Intervals) -> dict[int, int]:
+def lengths(intervals: Intervals) -> dict[int, int]:
     """Nanoseconds by group, of intervals that are disjoint within a group."""
     groups, which = np.unique(intervals.group, return_inverse=True)
-    lengths = np.zeros(len(groups), np.int64)
-    np.add.at(lengths, which, intervals.end - intervals.start)
-    return {int(g): int(n) for g, n in zip(groups, lengths, strict=True)}
+    length = np.zeros(len(groups), np.int64)
+    np.add.at(length, which, intervals.end - intervals.start)
+    return dict(zip(groups.tolist(), length.tolist(), strict=True))

@@ -6,22 +6,23 @@ rows that such figures need are kept.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from time import monotonic, thread_time
-
-import numpy as np
 
 from rltrace.analysis.composition import stated_placement
 from rltrace.analysis.devices import Devices, count_devices
 from rltrace.analysis.live import roles
-from rltrace.analysis.live.sample_meter import SampleMeter
+from rltrace.analysis.live.kept_tables import NEVER_NS, ended
+from rltrace.analysis.live.sample_meter import STEPS_BACK
 from rltrace.analysis.live.snapshot import Snapshot, StepNow, Totals, Window
-from rltrace.analysis.live.watched import NEVER_NS, Watched
-from rltrace.analysis.live.window import Recorded, window_of
+from rltrace.analysis.live.watched import Watched
+from rltrace.analysis.live.window import activity_since, window_of
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.follow import Follower, Rows
 from rltrace.trace.given import AGENT
 from rltrace.trace.sampled import only_some
+from rltrace.trace.schema import OF_ONE_SAMPLE
 from rltrace.trace.vocabulary import Fate, word
 
 LAST_STEPS = 10
@@ -31,7 +32,6 @@ BUSY_OVER_S = 10.0
 """The time over which it is shown what each role did."""
 
 _SPANS_BACK_NS = 60 * 10**9  # of a run without steps
-_LOOK_BACK_STEPS = 32  # a sample may have been generated this many steps before it is trained on
 _SLOWEST = 8
 _TRAINED = word(Fate.TRAINED)
 
@@ -43,26 +43,27 @@ class LiveState(Watched):
     """
 
     def __init__(self, path: Path, last: int = LAST_STEPS, sparing: float = 0.0) -> None:
-        self._path, self._last, self._sparing = path, last, sparing
-        super().__init__(path, SampleMeter(sparing=sparing))
+        self._last = last
+        super().__init__(path, sparing=sparing)
 
     def poll(self, at_once: bool = False) -> None:
         """Reads what is new; `at_once`: without sparing. Where a step shows up that began before
         what was forgotten, the run is read again: steps may be recorded when they are over, and
         rows in any order."""
         self._take_in(at_once)
-        if not self.gathered.reach_back(self._since(), self._samples_since()):
+        if any(self._since(name) < kept.since_ns for name, kept in self.kept.items()):
             try:
-                self._begin(Follower(self._path), SampleMeter(sparing=self._sparing))
+                self._begin(Follower(self.follower.path))
             except RltraceError:
                 return  # it was deleted meanwhile
         busy_ns = self.until_ns - int(BUSY_OVER_S * 1e9)
-        self.gathered.forget(min(self._since(), busy_ns), self._samples_since())
+        for name, kept in self.kept.items():
+            kept.drop_before(min(self._since(name), busy_ns))
 
-    def _begin(self, follower: Follower, samples: SampleMeter) -> None:
+    def _begin(self, follower: Follower) -> None:
         """Reads all there is. Nothing is forgotten before it is: at the first look steps may be
         missing whose rows are there, or rows whose steps are."""
-        super()._begin(follower, samples)
+        super()._begin(follower)
         self._window: Window | None = None
         self._stale = 0  # how often the window is to be computed again
         self._window_not_before_s = 0.0  # there is none to stay
@@ -82,16 +83,16 @@ class LiveState(Watched):
         if self._stale > 0 and at_once:
             self._stale -= 1
             began_s = thread_time()
-            recorded = self._recorded(self._since(), self._samples_since())
-            next_ns = self._next_begins_ns()
-            self._window = window_of(self.database, recorded, self.steps, self._last, next_ns)
+            recorded = self._recorded(self._since)
+            self._window = window_of(self, recorded, self._last, self._next_begins_ns())
             self._window_not_before_s = monotonic() + self._sparing * (thread_time() - began_s)
 
     def snapshot(self) -> Snapshot:
         """What is known as of the last `poll`."""
-        follower, samples, until = self.follower, self.gathered.samples, self.until_ns
+        follower, samples, until = self.follower, self.samples, self.until_ns
         generating = self.going_on("trajectories")
         busy_since = until - int(BUSY_OVER_S * 1e9)
+        recorded = self._recorded(lambda _: busy_since)
         return Snapshot(
             time_ns=self.clock_ns,
             job=self.job,
@@ -107,17 +108,14 @@ class LiveState(Watched):
                 lost={why: n for why, n in samples.fates.items() if why != _TRAINED},
             ),
             roles=roles.roles_now(
-                self,
-                self._recorded(busy_since, busy_since).activity(busy_since),
-                busy_since,
-                until,
+                self, activity_since(self, recorded, busy_since), busy_since, until
             ),
             queue=self._queue(),
             in_flight=len(generating),
             waiting_for_first_token=int((generating["first_token_ns"] < 0).sum()),
             slowest=roles.slowest(self, generating, _SLOWEST),
             devices=self._devices,
-            readings=self.gathered.readings.now(follower),
+            readings=self.readings.now(follower),
             dead=roles.dead_in_the_middle(self),
             processes=sum(process.role != AGENT for process in follower.processes),
             only_some=only_some(follower.meta),
@@ -128,7 +126,7 @@ class LiveState(Watched):
     def _next_begins_ns(self) -> int:
         """When the step after the last complete one began. It may be over, and is complete a little
         later: what was recorded in it is known at once, and is not the step's before."""
-        if not self.has_steps:
+        if not self.steps.windows:
             return NEVER_NS
         last, open_ = self.steps.windows[-1], self._open_steps()
         start = open_["start_ns"]
@@ -142,55 +140,35 @@ class LiveState(Watched):
         there is no next step with which what reaches into the last one would be taken in."""
         if self._window is None:
             return False
-        tables = [rows for name, rows in new.items() if name != "samples" and len(rows)]
-        ends = [rows["end_ns" if "end_ns" in rows.columns else "time_ns"] for rows in tables]
+        ends = [
+            rows[self.kept[name].end]
+            for name, rows in new.items()
+            if name != "samples" and len(rows)
+        ]
         until_ns = self._window.until_ns
         return any(self.job.is_over or int(end.min()) <= until_ns for end in ends)
 
-    def _since(self) -> int:
-        """From when on the window needs spans, or the one of the first step that ends will."""
-        if not self.has_steps:
-            return self._stepless_since(_SPANS_BACK_NS)
-        return self.steps.windows[max(0, len(self.steps.windows) - self._last - 1)].start_ns
-
-    def _samples_since(self) -> int:
-        """From when on the window needs samples and what became of them."""
-        if not self.has_steps:
-            return self._stepless_since(10 * _SPANS_BACK_NS)
-        first = len(self.steps.windows) - self._last - _LOOK_BACK_STEPS
-        since_ns = self.steps.windows[first].start_ns if first > 0 else 0
+    def _since(self, table: str) -> int:
+        """From when on the window needs rows of a table, or that of the first step that ends will:
+        of samples there may have been some long before they were trained on."""
+        windows, of_samples = self.steps.windows, table in OF_ONE_SAMPLE
+        first = len(windows) - self._last - (STEPS_BACK if of_samples else 1)
+        if not windows:
+            back_ns = 10 * _SPANS_BACK_NS if of_samples else _SPANS_BACK_NS
+            since_ns = min(self.until_ns - back_ns, self._open_since_ns)
+        else:
+            since_ns = 0 if of_samples and first <= 0 else windows[max(0, first)].start_ns
         return max(since_ns, self.follower.lost_until_ns)
 
-    def _stepless_since(self, back_ns: int) -> int:
-        since_ns = min(self.until_ns - back_ns, self._open_since_ns)
-        return max(since_ns, self.follower.lost_until_ns)
-
-    def _recorded(self, since_ns: int, samples_ns: int) -> Recorded:
-        """Spans and syncs since a moment, samples and what became of them since another."""
-        kept = self.gathered.kept
-        since = {"spans": since_ns, "trajectories": samples_ns, "rewards": samples_ns}
-        tables = {name: kept[name].since(ns, self._lasting(name)) for name, ns in since.items()}
-        tables["syncs"] = kept["syncs"].since(since_ns, self.follower.unfinished("syncs"))
-        tables["uses"] = kept["uses"].since(samples_ns)
-        return Recorded(
-            tables,
-            self.gathered.spans_of,
-            self.follower.processes,
-            self.follower.names,
-        )
-
-    def _lasting(self, table: str) -> Rows:
-        """Rows that are not complete. What is open lasts until now, and in a process that lives no
-        more until its last sign of life: then a sample, or a verdict, has no end."""
-        rows = self.follower.unfinished(table)
-        end = rows["end_ns"].copy()
-        for place in np.flatnonzero(end < 0):
-            number = int(rows["process"][place])
-            if self.lives(number):
-                end[place] = self.now_ns
-            elif table == "spans":
-                end[place] = self.gathered.last_sign_ns.get(number, int(rows["start_ns"][place]))
-        return Rows({**rows.columns, "end_ns": end})
+    def _recorded(self, since: Callable[[str], int]) -> dict[str, Rows]:
+        """The rows of each table since a moment. What is open lasts until now, and in a process
+        that lives no more until its last sign of life: then a sample, or a verdict, has no end."""
+        lasting: dict[str, list[Rows]] = {"uses": [], "samples": []}
+        lasting["syncs"] = [self.follower.unfinished("syncs")]
+        for name in self.kept.keys() - lasting:
+            ends_ns = self.ends_ns(self.now_ns, self.last_sign_ns if name == "spans" else {}, -1)
+            lasting[name] = [ended(self.follower.unfinished(name), ends_ns)]
+        return {name: kept.since(since(name), *lasting[name]) for name, kept in self.kept.items()}
 
     def _step_now(self) -> StepNow | None:
         """The last step that was begun and has not ended; a job that ended well left none open but
@@ -204,8 +182,8 @@ class LiveState(Watched):
     def _queue(self) -> int | None:
         """Samples that may still be met: those that are older than any that the learner trains on
         were dropped, or filtered, and nobody said so."""
-        samples, windows, window = self.gathered.samples, self.steps.windows, self._window
-        if not self.gathered.learner_tells:
+        samples, windows, window = self.samples, self.steps.windows, self._window
+        if not self.learner_tells:
             return None
         if window is None:
             return samples.waiting(0)

@@ -2,49 +2,67 @@
 
 from __future__ import annotations
 
+import math
+from collections import deque
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rltrace.analysis.live.gathered import Gathered
+from rltrace.analysis.intervals import Ints
 from rltrace.analysis.live.job import job_of
-from rltrace.analysis.live.kept_tables import database_beside_the_job, together
-from rltrace.analysis.live.sample_meter import ALWAYS_NS, SampleMeter
-from rltrace.analysis.live.snapshot import Job
+from rltrace.analysis.live.kept_tables import NEVER_NS, Kept, each, together
+from rltrace.analysis.live.sample_meter import SampleMeter
+from rltrace.analysis.live.snapshot import Job, Reading
 from rltrace.analysis.steps import Steps, steps_of
 from rltrace.trace.follow import Follower, Rows
-from rltrace.trace.given import AGENT
+from rltrace.trace.given import AGENT, hidden_devices
 from rltrace.trace.liveness import Liveness
-from rltrace.trace.vocabulary import Stage
+from rltrace.trace.schema import EVENT_TABLES
+from rltrace.trace.vocabulary import Stage, stage_of
 
 if TYPE_CHECKING:
     import duckdb
 
-NEVER_NS = ALWAYS_NS
+_STEP_COLUMNS = ("step", "start_ns", "end_ns", "process")
 
 
 class Watched:
-    """The run in `path`. Errors: `RltraceError` when there is no run.
+    """The run in `path`; `lag_budget` and `sparing` are as in `SampleMeter`. Errors: `RltraceError`
+    when there is no run.
 
     `job` is what became of it; `steps` are those that have been seen; `alive` says of each process
     whether it lives (None: nobody here can tell). `clock_ns` is the moment of the last look, and
     `now_ns` until when what has come reaches.
+
+    `kept` are the rows that are complete, by table, until they are forgotten. Of all there were,
+    `stages_of` are the stages of which a process has recorded a span; `last_sign_ns` is when each
+    was last known to record; `samples` counts them, and `learner_tells` is whether any learner says
+    what it does with them; `readings` are the latest of counters.
     """
 
-    def __init__(self, path: Path, samples: SampleMeter) -> None:
+    def __init__(self, path: Path, lag_budget: float = math.inf, sparing: float = 0.0) -> None:
+        self._lag_budget, self._sparing = lag_budget, sparing
         self._liveness = Liveness(path)
         self._job_alive: bool | None = None
-        self._begin(Follower(path), samples)
+        self._begin(Follower(path))
 
-    def _begin(self, follower: Follower, samples: SampleMeter) -> None:
+    def _begin(self, follower: Follower) -> None:
         self.follower = follower
-        self.gathered = Gathered(samples)
+        self.kept = {name: Kept(table) for name, table in EVENT_TABLES.items()}
+        self.samples = SampleMeter(self._lag_budget, self._sparing)
+        self.learner_tells = False
+        self.readings = Readings()
+        self.stages_of: set[tuple[Stage, int]] = set()
+        self.last_sign_ns: dict[int, int] = {}
         self.alive: dict[int, bool | None] = {}
         self.steps = Steps((), True, (), 0)
+        self._step_rows: list[tuple[int, int, int, int]] = []
         self._looked_at: tuple[int, list[tuple[int, int, int, int]]] = (-1, [])
         self._open_since_ns = NEVER_NS
+        self._latest_ns = -1
         self.now_ns = self.clock_ns = 0
         self.job: Job = self._job_now()
 
@@ -55,16 +73,11 @@ class Watched:
         self.clock_ns = self.follower.now_ns()
         # Of what has not come yet nobody knows: nothing is late, or takes long, for that.
         self.now_ns = min(self.clock_ns, self.follower.reach().until_ns or self.clock_ns)
-        self.gathered.add(new, self.follower.unfinished("spans"))
+        self._add(new)
         self.job = self._job_now()
         self._find_steps()
-        self.gathered.samples.count(
-            self.database,
-            self.follower,
-            sorted(start_ns for _, start_ns, _, _ in self.gathered.step_rows),
-            self.now_ns - held_ns if held_ns and not self.job.is_over else ALWAYS_NS,
-            final=at_once or self.job.is_over,
-        )
+        until_ns = self.now_ns - held_ns if held_ns and not self.job.is_over else NEVER_NS
+        self.samples.count(self, until_ns, final=at_once or self.job.is_over)
         return new
 
     def _poll(self) -> dict[str, Rows]:
@@ -85,9 +98,37 @@ class Watched:
         again = self._poll()
         return {table: together([rows, again[table]], rows) for table, rows in new.items()}
 
+    def _add(self, new: dict[str, Rows]) -> None:
+        """Takes in rows that have become complete, and what those that have not say."""
+        self.samples.add(new)
+        self.learner_tells |= len(new["uses"]) > 0
+        self.readings.add(new["samples"])
+        open_spans = self.follower.unfinished("spans")
+        for name, rows in new.items():
+            if name != "samples":
+                self.kept[name].add(rows)
+                self._note(rows)
+        self._note(open_spans)
+        for rows in (new["spans"], open_spans):
+            for number in np.unique(rows["process"]).tolist():
+                mine = rows["process"] == number
+                latest = max(int(rows["start_ns"][mine].max()), int(rows["end_ns"][mine].max()))
+                self.last_sign_ns[number] = max(self.last_sign_ns.get(number, 0), latest)
+        spans = new["spans"]
+        kinds = np.unique(np.stack([spans["stage"], spans["process"]]).astype(np.int64), axis=1)
+        self.stages_of |= {(stage_of(code), number) for code, number in kinds.T.tolist()}
+        self._step_rows += each(spans.where(spans["stage"] == Stage.STEP), *_STEP_COLUMNS)
+
+    def _note(self, rows: Rows) -> None:
+        times = [rows[c] for c in ("start_ns", "end_ns", "time_ns") if c in rows.columns]
+        self._latest_ns = max(self._latest_ns, *(int(column.max(initial=-1)) for column in times))
+
     @cached_property
     def database(self) -> duckdb.DuckDBPyConnection:
-        return database_beside_the_job()
+        """Of one thread: there are few rows, and the job has work for the others."""
+        import duckdb
+
+        return duckdb.connect(config={"threads": 1})
 
     @property
     def until_ns(self) -> int:
@@ -95,14 +136,23 @@ class Watched:
         return self.job.until_ns if self.job.is_over else self.now_ns
 
     @property
-    def has_steps(self) -> bool:
-        """Whether a step was completed."""
-        return bool(self.steps.windows)
+    def step_starts_ns(self) -> list[int]:
+        """When all steps began, whether they ended or not, in order."""
+        begun = [*self.steps.in_progress, *(failed[:2] for failed in self.steps.failed)]
+        windows = self.steps.windows
+        return sorted([window.start_ns for window in windows] + [start for _, start in begun])
 
     def lives(self, number: int) -> bool:
         """Whether a process lives; of whom nobody can tell, as long as the job does."""
         alive = self.alive.get(number)
         return not self.job.is_over if alive is None else alive
+
+    def ends_ns(self, now_ns: int, last_ns: Mapping[int, int], unknown_ns: int) -> Ints:
+        """Until when what is open lasts in each process: now, where it lives, else until its
+        last."""
+        numbers = range(len(self.follower.processes))
+        ends = [now_ns if self.lives(n) else last_ns.get(n, unknown_ns) for n in numbers]
+        return np.array(ends, np.int64)
 
     def unended(self, table: str) -> Rows:
         """Rows without an end."""
@@ -138,7 +188,7 @@ class Watched:
     @property
     def last_event_ns(self) -> int:
         """When the job last began or ended anything (-1: never); what agents read is none."""
-        return max(self.gathered.latest_ns, self.follower.lost_until_ns or -1)
+        return max(self._latest_ns, self.follower.lost_until_ns or -1)
 
     def _open_steps(self) -> Rows:
         open_ = self.follower.unfinished("spans")
@@ -147,11 +197,47 @@ class Watched:
     def _find_steps(self) -> None:
         open_ = self._open_steps()
         self._open_since_ns = int(open_["start_ns"].min(initial=NEVER_NS))
-        open_ = open_.where(open_["end_ns"] < 0)
-        columns = (open_[c].tolist() for c in ("step", "start_ns", "end_ns", "process"))
-        begun = [*zip(*columns, strict=True)]
-        looked_at = (len(self.gathered.step_rows), begun)
+        begun = [*each(open_.where(open_["end_ns"] < 0), *_STEP_COLUMNS)]
+        looked_at = (len(self._step_rows), begun)
         if looked_at != self._looked_at:
             self._looked_at = looked_at
-            rows = sorted([*self.gathered.step_rows, *begun], key=lambda row: row[1])
+            rows = sorted([*self._step_rows, *begun], key=lambda row: row[1])
             self.steps = steps_of(rows, (0, 0))
+
+
+# --- the latest reading of each counter
+
+_CUMULATIVE = ("_joules", "_seconds")
+_RATE_OVER_NS = 4 * 10**9  # a rate is over at least this long: readings come once a second
+
+_Key = tuple[int, int, int]
+
+
+class Readings:
+    """By counter, host and device: the last readings, enough for a rate."""
+
+    def __init__(self) -> None:
+        self._last: dict[_Key, deque[tuple[int, float]]] = {}
+
+    def add(self, rows: Rows) -> None:
+        """Takes in rows of `samples`."""
+        names = ("process", "counter", "device", "time_ns", "value")
+        for process, counter, device, time_ns, value in each(rows, *names):
+            last = self._last.setdefault((process, counter, device), deque())
+            last.append((time_ns, value))
+            while len(last) > 2 and last[1][0] <= time_ns - _RATE_OVER_NS:
+                last.popleft()
+
+    def now(self, follower: Follower) -> tuple[Reading, ...]:
+        """The latest of each, in the order in which they first came."""
+        found, hidden = [], hidden_devices(follower.processes)
+        for (number, name, device), last in self._last.items():
+            if device in hidden.get(number, ()):
+                continue
+            process, counter = follower.processes[number], follower.name(name)
+            (before_ns, before), (time_ns, value) = last[0], last[-1]
+            per_s = math.nan
+            if counter.endswith(_CUMULATIVE) and time_ns > before_ns and value >= before:
+                per_s = (value - before) / (time_ns - before_ns) * 1e9
+            found.append(Reading(counter, process.host, device, value, per_s))
+        return tuple(found)

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rltrace.analysis.activity import TABLE_OF, Activity, activity_of
+from rltrace.analysis.activity import Activity, activity_of
 from rltrace.analysis.goodput import trained_in
 from rltrace.analysis.intervals import Ints
-from rltrace.analysis.live.kept_tables import GENERATED, LAGS, KeptTables, columns_of
+from rltrace.analysis.live.kept_tables import (
+    GENERATED,
+    LAGS,
+    KeptTables,
+    columns_of,
+    rows_of_stages,
+)
 from rltrace.analysis.live.snapshot import Lags, StageTime, StepDone, Updates, Window
+from rltrace.analysis.live.watched import Watched
 from rltrace.analysis.samples import TRAINED_SAMPLES
 from rltrace.analysis.stages import Breakdown, break_down
 from rltrace.analysis.stalls import without_stalls
@@ -22,77 +27,36 @@ from rltrace.analysis.steps import Steps
 from rltrace.analysis.steps import Window as StepWindow
 from rltrace.analysis.syncs import updates_of
 from rltrace.trace.follow import Rows
-from rltrace.trace.processes import Process
 from rltrace.trace.vocabulary import STAGE_SYMBOLS, Stage, word
 
-if TYPE_CHECKING:
-    import duckdb
-
-NEVER_NS = int(np.iinfo(np.int64).max)
 _TRAINED = f"{TRAINED_SAMPLES} select time_ns, coalesce(tokens, 0)::bigint as tokens from trained"
 
 
-@dataclass(frozen=True)
-class Recorded:
-    """Rows of the time to be looked at, by table; those that are open end where they are known to
-    have been going on. `spans_of` is how many spans of a stage a process has recorded, `weights`
-    those of the components of the reward that have one."""
-
-    tables: Mapping[str, Rows]
-    spans_of: Mapping[tuple[Stage, int], int]
-    processes: Sequence[Process]
-    names: Sequence[str]
-
-    def activity(self, since_ns: int) -> Activity:
-        """Who was in which stage since a moment. A stage without spans is taken from its table."""
-        spans = self.tables["spans"]
-        used = spans.where(spans["end_ns"] >= since_ns)
-        columns = {name: [used[name]] for name in ("start_ns", "end_ns", "process", "lane")}
-        stages: list[Ints] = [used["stage"].astype(np.int64)]
-        seen = {stage for stage, _ in self.spans_of}
-        from_tables = []
-        for stage, table in TABLE_OF.items():
-            rows = self.tables[table]
-            rows = rows.where((rows["end_ns"] > rows["start_ns"]) & (rows["end_ns"] >= since_ns))
-            if stage in seen or not len(rows):
-                continue
-            from_tables.append(stage)
-            for name in ("start_ns", "end_ns", "process"):
-                columns[name].append(rows[name])
-            columns["lane"].append(np.zeros(len(rows), np.int64))
-            stages.append(np.full(len(rows), int(stage)))
-        start, end, process, lane = (np.concatenate(columns[name]) for name in columns)
-        stage_of = np.concatenate(stages)
-        kinds = tuple(from_tables)
-        return activity_of(start, end, stage_of, process, lane, self.spans_of, kinds)
-
-
-def _starts(steps: Steps) -> list[int]:
-    """When all steps began, whether they ended or not."""
-    begun = [start for _, start in steps.in_progress] + [start for _, start, _ in steps.failed]
-    return sorted([window.start_ns for window in steps.windows] + begun)
+def activity_since(run: Watched, recorded: Mapping[str, Rows], since_ns: int) -> Activity:
+    """Who was in which stage since a moment, of rows by table that have an end each."""
+    rows = rows_of_stages(recorded, {stage for stage, _ in run.stages_of})
+    rows = rows.where(rows["end_ns"] >= since_ns)
+    start, end, stage = rows["start_ns"], rows["end_ns"], rows["stage"]
+    spans = dict.fromkeys(run.stages_of, 1)  # how many they are makes no figure here
+    return activity_of(start, end, stage, rows["process"], rows["lane"], spans, ())
 
 
 def window_of(
-    database: duckdb.DuckDBPyConnection,
-    recorded: Recorded,
-    steps: Steps,
-    last: int,
-    next_begins_ns: int = NEVER_NS,
+    run: Watched, recorded: Mapping[str, Rows], last: int, next_begins_ns: int
 ) -> Window | None:
     """The figures of the last steady steps, at most `last`; None where no step is complete.
-    `next_begins_ns`: when the step after them, which is not complete, began (Unix ns)."""
-    if not steps.windows:
+    `recorded` are the rows of the time to be looked at, by table; those that are open end where
+    they are known to have been going on. `next_begins_ns`: when the step after the last ones, which
+    is not complete, began (Unix ns)."""
+    if not run.steps.windows:
         return None
     # Steps of warm-up, and those that stalled, are told among the last ones, but in no mean.
-    shown = steps.windows[-last:]
+    shown = run.steps.windows[-last:]
     of_shown = Steps(shown, False, (), 0)
-    breakdown = break_down(recorded.activity(shown[0].start_ns), of_shown)
+    breakdown = break_down(activity_since(run, recorded, shown[0].start_ns), of_shown)
     steady = list(without_stalls(of_shown, breakdown).steady)
     since, until = shown[steady[0]].start_ns, shown[steady[-1]].end_ns
-    tables = KeptTables(
-        database, recorded.tables, recorded.processes, recorded.names, _starts(steps)
-    )
+    tables = KeptTables(run.database, run.follower, recorded, run.step_starts_ns)
     start_ns, end_ns, tokens = columns_of(tables, GENERATED, "start_ns", "end_ns", "tokens")
     tokens = np.maximum(tokens, 0)
     lags = columns_of(tables, LAGS, "time_ns", "lag", "known")
@@ -110,7 +74,7 @@ def window_of(
         generated_tokens=int(tokens[ended].sum()),
         latency_p50_s=float(p50),
         latency_p95_s=float(p95),
-        trained=trained_in(tables, since, until) if len(recorded.tables["uses"]) else None,
+        trained=trained_in(tables, since, until) if len(recorded["uses"]) else None,
         lags=_lags_between(lags, since, until),
         updates=updates_between(tables, since, until),
         recent=_recent(
@@ -153,31 +117,30 @@ def _recent(
     was, and how much."""
     begins = np.array([*(window.start_ns for window in shown), next_begins_ns], np.int64)
     lag_ns, lag, known = lags
-    made = _by_step(generated[0], generated[1], begins)
-    taken, count = (_by_step(trained[0], n, begins) for n in (trained[1], np.ones_like(trained[1])))
-    lag_sum, of_known = (_by_step(lag_ns, n, begins) for n in (lag * known, known))
-    done = []
-    for i, window in enumerate(shown):
-        tau_s = {word(s): float(breakdown.tau_s[i, s]) for s in Stage if breakdown.tau_s[i, s] > 0}
-        done.append(
-            StepDone(
-                step=window.step,
-                end_ns=window.end_ns,
-                seconds=window.length_s,
-                tau_s=tau_s,
-                generated_tokens=int(made[i + 1]),
-                trained_tokens=int(taken[i + 1]),
-                trained_samples=int(count[i + 1]),
-                mean_lag=float(lag_sum[i + 1] / of_known[i + 1]) if of_known[i + 1] else math.nan,
-            )
+    (made,) = _by_step(begins, *generated)
+    taken, count = _by_step(begins, *trained, np.ones_like(trained[1]))
+    lag_sum, of_known = _by_step(begins, lag_ns, lag * known, known)
+    tau_s = breakdown.tau_s
+    return tuple(
+        StepDone(
+            step=window.step,
+            end_ns=window.end_ns,
+            seconds=window.length_s,
+            tau_s={word(stage): float(tau_s[i, stage]) for stage in Stage if tau_s[i, stage] > 0},
+            generated_tokens=int(made[i]),
+            trained_tokens=int(taken[i]),
+            trained_samples=int(count[i]),
+            mean_lag=float(lag_sum[i] / of_known[i]) if of_known[i] else math.nan,
         )
-    return tuple(done)
+        for i, window in enumerate(shown)
+    )
 
 
-def _by_step(times: Ints, weights: Ints, begins: Ints) -> NDArray[np.float64]:
-    """Sums by step; place 0 is before the first one."""
-    place = np.searchsorted(begins, times, side="right")
-    return np.bincount(place, weights, len(begins) + 1).astype(np.float64)
+def _by_step(begins: Ints, times: Ints, *weights: Ints) -> list[NDArray[np.float64]]:
+    """The sums of each of the weights by step."""
+    place = np.searchsorted(begins, times, side="right")  # 0 is before the first one
+    sums = (np.bincount(place, one, len(begins) + 1) for one in weights)
+    return [one.astype(np.float64)[1:] for one in sums]
 
 
 def _lags_between(lags_of: Sequence[Ints], since_ns: int, until_ns: int) -> Lags | None:

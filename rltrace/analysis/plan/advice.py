@@ -10,7 +10,6 @@ from rltrace.analysis.plan.frameworks import Choice, Launch, choose, launch
 from rltrace.analysis.plan.generation import LIMIT
 from rltrace.analysis.plan.plan import Plan
 from rltrace.analysis.plan.triage import First, first_of
-from rltrace.analysis.playbook import moves
 
 
 @dataclass(frozen=True)
@@ -25,19 +24,14 @@ class Advice:
 
 def advise(found: Plan) -> Advice:
     choice = choose(found)
-    stages = {"", *(cost.stage for cost in found.stages)}
+    stages = [cost.stage for cost in found.stages]
     # The placement is chosen already, and more slots need room in the engines' memory.
     settled = {"placement", "no_barrier"}
     if found.parts.rollout.engine.because != LIMIT:
         settled.add("slots")
-    possible = [
-        move
-        for move in moves()
-        if move.wall in found.binding and move.stage in stages and move.lever not in settled
-    ]
     return Advice(
         choice=choice,
-        first=first_of(possible, lambda _: found.placed.load),
+        first=first_of(found.binding, stages, lambda _: found.placed.load, settled),
         risks=tuple(_risks(found)),
         launch=launch(found, choice.framework),
     )

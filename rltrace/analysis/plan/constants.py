@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -14,6 +15,15 @@ from rltrace.trace.texts import packaged_toml
 def packaged(name: str) -> dict[str, Any]:
     """One of the plan's data files, as its tables stand."""
     return packaged_toml(f"analysis/plan/data/{name}.toml")
+
+
+def named(entries: list[dict[str, Any]], key: Callable[[str], str]) -> dict[str, dict[str, Any]]:
+    """The entries of a data file by the keys of their name and of their other ones."""
+    return {
+        key(name): {what: value for what, value in entry.items() if what != "also"}
+        for entry in entries
+        for name in (entry["name"], *entry.get("also", ()))
+    }
 
 
 @cache

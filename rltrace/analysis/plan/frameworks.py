@@ -184,7 +184,6 @@ def _wanted(found: Plan) -> Iterator[tuple[str, str, str]]:
         yield LEARNER, "offload", "the optimizer does not fit otherwise"
     if memory.ways > 1:
         yield LEARNER, "split long sequences", f"over {memory.ways} GPUs"
-    by = {"bucketed": "larger buckets", "relay": "another checkpoint engine",
-          "direct": "another transport", "delta": "send what changed"}  # fmt: skip
-    if parts.moved.mechanism in by:
-        yield WEIGHTS, by[parts.moved.mechanism], f"weights travel {parts.moved.mechanism}"
+    mechanism = parts.moved.mechanism
+    if move := packaged("mechanisms").get(mechanism, {}).get("move"):
+        yield WEIGHTS, move, f"weights travel {mechanism}"

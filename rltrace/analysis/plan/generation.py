@@ -20,12 +20,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import partial
 
 from rltrace.analysis.order_statistics import makespan
 from rltrace.analysis.plan.constants import PlanConstants
-from rltrace.analysis.plan.hardware import Gpu, all_reduce_s, powers_of_two
-from rltrace.analysis.plan.shapes import Shape
+from rltrace.analysis.plan.hardware import all_reduce_s, powers_of_two
 from rltrace.analysis.plan.spec import Lengths, Spec
 from rltrace.trace.errors import ANSWER_IS_NO, RltraceError
 
@@ -84,7 +82,20 @@ def decoding(spec: Spec, pool: int, constants: PlanConstants) -> Decoding:
     limit = constants["engine_sequences"] if math.isnan(spec.slots) else spec.slots
     slots = max(1.0, min(fit(ways), limit))
     wanted = max(1.0, min(slots, spec.samples * ways / pool))
-    iteration_s = partial(_iteration_s, shape, gpu, constants, context, ways)
+
+    def iteration_s(running: float) -> float:
+        bandwidth = ways * gpu.bandwidth * constants["decode_bandwidth_share"]
+        arithmetic = 2 * shape.active * running
+        arithmetic /= ways * gpu.peak * constants["decode_flops_share"]
+        weights = max(shape.read_bytes(running) / bandwidth, arithmetic)
+        caches = running * context * shape.kv_bytes / bandwidth
+        hops = 0.0
+        if ways > 1:
+            kind = "hop_latency_near_s" if ways <= gpu.node else "hop_latency_far_s"
+            size = 2 * running * shape.hidden
+            hops = 2 * shape.layers * all_reduce_s(size, ways, gpu.link(ways), constants[kind])
+        return constants["decode_overhead_s"] + weights + caches + hops
+
     few, many = max(1.0, wanted / 4), max(2.0, wanted)
     shared_s = max(0.0, (iteration_s(many) - iteration_s(few)) / (many - few))
     flop = 2 * shape.active * prompt + shape.attention_flop(prompt * prompt)
@@ -98,22 +109,6 @@ def decoding(spec: Spec, pool: int, constants: PlanConstants) -> Decoding:
         prefill_s=scale * flop / (ways * gpu.peak * constants["decode_flops_share"]),
         sequence_bytes=sequence,
     )
-
-
-def _iteration_s(
-    shape: Shape, gpu: Gpu, constants: PlanConstants, context: float, ways: int, running: float
-) -> float:
-    bandwidth = ways * gpu.bandwidth * constants["decode_bandwidth_share"]
-    arithmetic = 2 * shape.active * running
-    arithmetic /= ways * gpu.peak * constants["decode_flops_share"]
-    weights = max(shape.read_bytes(running) / bandwidth, arithmetic)
-    caches = running * context * shape.kv_bytes / bandwidth
-    hops = 0.0
-    if ways > 1:
-        kind = "hop_latency_near_s" if ways <= gpu.node else "hop_latency_far_s"
-        size = 2 * running * shape.hidden
-        hops = 2 * shape.layers * all_reduce_s(size, ways, gpu.link(ways), constants[kind])
-    return constants["decode_overhead_s"] + weights + caches + hops
 
 
 @dataclass(frozen=True)

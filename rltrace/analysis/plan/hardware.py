@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from functools import cache
 
-from rltrace.analysis.plan.constants import packaged
+from rltrace.analysis.plan.constants import named, packaged
 from rltrace.trace.errors import WrongUsage
 
 _COUNTED = re.compile(r"([1-9]\d{0,5})\s*[x×]\s*(.+)", re.IGNORECASE)
@@ -72,12 +72,7 @@ def _key(name: str) -> str:
 
 @cache
 def _known() -> dict[str, Gpu]:
-    found = {}
-    for entry in packaged("hardware")["gpu"]:
-        one = Gpu(**{key: value for key, value in entry.items() if key != "also"})
-        for name in (one.name, *entry.get("also", ())):
-            found[_key(name)] = one
-    return found
+    return {key: Gpu(**one) for key, one in named(packaged("hardware")["gpu"], _key).items()}
 
 
 def powers_of_two(most: int) -> list[int]:

@@ -56,7 +56,7 @@ class Learner:
 def learner(spec: Spec, devices: float, constants: PlanConstants, shared: bool = False) -> Learner:
     """Training and its passes on so many GPUs. Where an engine shares them there is less memory for
     micro-batches, and offload: they are slower."""
-    shape, gpu, layout = spec.model, spec.gpu, spec.layout
+    shape, gpu = spec.model, spec.gpu
     square = spec.square(spec.lengths(constants))
     forward = 2 * shape.active * spec.trained_tokens + shape.attention_flop(square) * spec.samples
     flop = 3 * forward
@@ -65,8 +65,8 @@ def learner(spec: Spec, devices: float, constants: PlanConstants, shared: bool =
     peak = devices * gpu.peak
     arithmetic_s = flop * constants["recompute_factor"] / (peak * mfu)
     collectives_s, sharding = _collectives(spec, devices, constants)
-    micro = spec.samples * layout.pipeline * max(1, layout.tensor) / (spec.updates * devices)
-    idle = (layout.pipeline - 1) / max(1.0, micro)
+    micro = spec.samples * spec.pipeline * max(1, spec.tensor) / (spec.updates * devices)
+    idle = (spec.pipeline - 1) / max(1.0, micro)
     adam_s = spec.updates * _ADAM_BYTES * shape.parameters / (devices * gpu.bandwidth)
     train_s = arithmetic_s + collectives_s + arithmetic_s * idle + adam_s
     forward_s = forward / (peak * mfu * constants["forward_share"]) * (1 + idle)
@@ -103,13 +103,13 @@ def _collectives(spec: Spec, devices: float, constants: PlanConstants) -> tuple[
     GPUs and gathered for each micro-batch (FSDP, ZeRO-3: 3 times the weights), or split and joined
     for each layer (tensor parallel: 4 all-reduces of the activations; experts: tokens there and
     back) with one all-reduce of the gradients an update."""
-    shape, gpu, layout = spec.model, spec.gpu, spec.layout
+    shape, gpu = spec.model, spec.gpu
     exposed = constants["communication_exposed"]
     tokens = spec.trained_tokens
     micro = max(spec.updates, math.ceil(tokens / devices / _MICRO_TOKENS))
     sharded = 3 * micro * all_gather_s(shape.weight_bytes, devices, gpu.link(devices))
-    tensor = layout.tensor or min(gpu.node, devices)
-    ways = layout.tensor * layout.pipeline * layout.expert
+    tensor = spec.tensor or min(gpu.node, devices)
+    ways = spec.tensor * spec.pipeline * spec.expert
     # Else over as many GPUs as hold weights and gradients in a third of their memory.
     hold = 2.0 ** math.ceil(math.log2(max(1.0, 3 * 2 * shape.weight_bytes / gpu.memory_bytes)))
     copy = min(devices, ways or hold)
@@ -120,7 +120,7 @@ def _collectives(spec: Spec, devices: float, constants: PlanConstants) -> tuple[
     if shape.is_mixture and copy > 1:  # to the experts and back, forward and twice backward
         sent = 2 * 3 * 2 * shape.hidden * shape.chosen * shape.layers * tokens / devices
         split += sent / gpu.link(copy)
-    if layout.tensor or split < sharded:
+    if spec.tensor or split < sharded:
         return exposed * split, f"a copy of the weights split over {copy:.0f}, data parallel beside"
     return exposed * sharded, f"parameters sharded over all {devices:.0f} (ZeRO-3, FSDP)"
 

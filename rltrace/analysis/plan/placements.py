@@ -8,7 +8,7 @@ from functools import cache
 
 import numpy as np
 
-from rltrace.analysis.plan.constants import PlanConstants
+from rltrace.analysis.plan.constants import PlanConstants, packaged
 from rltrace.analysis.plan.generation import Rollout, rollout
 from rltrace.analysis.plan.hardware import Gpu
 from rltrace.analysis.plan.learner import Learner, TrainingMemory, learner, training_memory
@@ -91,18 +91,13 @@ class Placed:
 
 class Pools:
     """Costs of pools of any size, each worked out once: `rollout` is generation on so many GPUs,
-    `learner` training and its memory. Errors: `RltraceError` where nothing fits."""
+    `learner` training and `memory` what that holds. Errors: `RltraceError` where nothing fits."""
 
     def __init__(self, spec: Spec, constants: PlanConstants) -> None:
         self.spec, self.constants = spec, constants
-        self.rollout, self.learner = cache(self._rollout), cache(self._learner)
-
-    def _rollout(self, devices: int) -> Rollout:
-        return rollout(self.spec, devices, self.constants)
-
-    def _learner(self, devices: int, shared: bool) -> tuple[Learner, TrainingMemory]:
-        memory = training_memory(self.spec, devices, self.constants)
-        return learner(self.spec, devices, self.constants, shared), memory
+        self.rollout = cache(lambda devices: rollout(spec, devices, constants))
+        self.memory = cache(lambda devices: training_memory(spec, devices, constants))
+        self.learner = cache(lambda devices, shared: learner(spec, devices, constants, shared))
 
 
 def place(pools: Pools, placement: str) -> Placed:
@@ -142,16 +137,17 @@ def parts_of(pools: Pools, placement: str, generating: int) -> Parts:
     made = pools.rollout(generating)
     rest_s = constants["step_overhead_s"]
     lag = float(least_lag(placement))
-    if placement == "colocated":
-        learns, memory = pools.learner(generating, True)
+    shared = placement == "colocated"
+    training = generating if shared else spec.gpus - generating
+    memory, learns = pools.memory(training), pools.learner(training, shared)
+    if shared:
         # Beside the engine's share there is little room: training's state moves out and in.
         room = (1 - constants["engine_memory_share"]) * spec.gpu.memory_bytes
         moved = switch(spec.model, spec.gpu, generating, memory.state_bytes > room, constants)
         devices = {"shared": generating}
     else:
-        learns, memory = pools.learner(spec.gpus - generating, False)
         moved = movement(spec.sync, spec.model, constants, generating)
-        devices = {"rollout": generating, "train": spec.gpus - generating}
+        devices = {"rollout": generating, "train": training}
         if placement == "async":
             lag = max(lag, useful_lag(made, spec.samples, spec.lag_bound))
     return Parts(placement, devices, made, learns, memory, moved, rest_s, lag)
@@ -224,18 +220,7 @@ def useful_lag(made: Rollout, samples: int, asked: float) -> float:
     return min(asked, math.ceil(min(on_their_way, MOST_PLANNED)) + 1.0, MOST_PLANNED)
 
 
-# --- moving weights from learner to rollout, by mechanism: what a link could do says little
-# Published times of one mechanism follow a fixed cost, a cost for each tensor (which is why many
-# small experts are the worst), and bytes over a bandwidth of the mechanism's own.
-
-_MOVED_BY = {
-    "naive": ("sync_fixed_s", "tensor_s", "naive_link_gb_per_s"),
-    "bucketed": ("sync_latency_s", "bucketed_tensor_s", "bucketed_link_gb_per_s"),
-    "relay": ("sync_latency_s", "", "relay_link_gb_per_s"),
-    "delta": ("sync_fixed_s", "", "delta_link_gb_per_s"),
-    "direct": ("", "", "direct_gpu_gb_per_s"),
-}
-"""Constants of a mechanism: seconds of an update, of each tensor, and the bandwidth."""
+# --- moving weights from learner to rollout, by mechanism (data/mechanisms.toml)
 
 
 @dataclass(frozen=True)
@@ -254,8 +239,11 @@ def movement(
 ) -> Movement:
     """One update of all weights to `receivers` GPUs."""
     size = bytes_each * shape.parameters
-    fixed, each, rate = (constants[name] if name else 0.0 for name in _MOVED_BY[mechanism])
-    if mechanism == "direct":
+    of = packaged("mechanisms")[mechanism]
+    fixed, each, rate = (
+        constants[of[what]] if what in of else 0.0 for what in ("fixed", "tensor", "rate")
+    )
+    if of.get("from_each"):
         rate *= receivers
     seconds = fixed + each * shape.tensors + size / (1e9 * rate)
     tensors = f" + {shape.tensors:,.0f} tensors x {1e3 * each:.2g} ms" if each else ""

@@ -17,7 +17,7 @@ from rltrace.analysis.plan.breakdown import (
     memory_use,
     stage_costs,
 )
-from rltrace.analysis.plan.constants import PlanConstants, table
+from rltrace.analysis.plan.constants import PlanConstants, packaged, table
 from rltrace.analysis.plan.hardware import counted
 from rltrace.analysis.plan.placements import Parts, Placed, Pools, least_lag, parts_of, place
 from rltrace.analysis.plan.reading import Tables, is_whole, merged
@@ -153,18 +153,6 @@ def _range(spec: Spec, parts: Parts, replayed_s: float, constants: PlanConstants
 # --- sweeps: a plan for each of many values of one figure of the workload
 
 _POINTS = 12
-_SWEPT = {
-    "gpus": ("gpus", "kind"),
-    "prompts": ("batch", "prompts"),
-    "group": ("batch", "group"),
-    "mean_tokens": ("lengths", "mean_tokens"),
-    "cap_tokens": ("lengths", "cap_tokens"),
-    "variation": ("lengths", "variation"),
-    "lag": ("", "staleness"),
-    "split": ("gpus", "split"),
-    "env_latency": ("environment", "latency_s"),
-}
-"""What can be swept, by its name in `--sweep`, and where it stands in a workload file."""
 
 
 @dataclass(frozen=True)
@@ -191,12 +179,13 @@ def asked(text: str) -> tuple[str, list[float]]:
             values = [float(value) for value in given.split(",")]
     except ValueError:  # no numbers
         values = []
-    if what not in _SWEPT or not values or not all(map(math.isfinite, values)):
+    known = packaged("inputs")["sweep"]
+    if what not in known or not values or not all(map(math.isfinite, values)):
         raise WrongUsage(
-            f"--sweep must be like gpus=16..256 or gpus=16,32,64, of one of {', '.join(_SWEPT)}, "
+            f"--sweep must be like gpus=16..256 or gpus=16,32,64, of one of {', '.join(known)}, "
             f"not {text!r}"
         )
-    if what == "gpus" or is_whole(*_SWEPT[what]):
+    if what == "gpus" or is_whole(*known[what]):
         values = list(dict.fromkeys(float(round(value)) for value in values))
     return what, values
 
@@ -206,7 +195,7 @@ def sweep(
 ) -> list[Point]:
     """The best placement of a workload file's tables for each value of a figure. Errors:
     `RltraceError` for a value that makes no sense."""
-    table, key = _SWEPT[what]
+    table, key = packaged("inputs")["sweep"][what]
     found = []
     for value in values:
         changed: object = value

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -14,10 +15,9 @@ from rltrace.analysis.plan import shapes
 from rltrace.analysis.plan.constants import packaged
 from rltrace.analysis.plan.hardware import Gpu, counted
 from rltrace.analysis.plan.shapes import Shape
-from rltrace.analysis.plan.spec import STALENESS, Environment, Layout, Spec
-from rltrace.trace.errors import RltraceError, WrongUsage
-from rltrace.trace.given_files import text_given
-from rltrace.trace.texts import parsed_toml
+from rltrace.analysis.plan.spec import STALENESS, Environment, Spec
+from rltrace.analysis.whatif.stated import tables_given
+from rltrace.trace.errors import WrongUsage
 
 Tables = dict[str, dict[str, Any]]
 
@@ -28,12 +28,7 @@ _SECONDS = {"ms": 1e-3, "s": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0, None: 1.0
 
 def read_workload(path: Path) -> Tables:
     """The tables of a workload file. Errors: `RltraceError`, one sentence."""
-    try:
-        data = parsed_toml(text_given(path))
-    except OSError as error:
-        raise RltraceError(f"cannot read {path}: {error.strerror}") from None
-    except ValueError as error:  # numbers of thousands of digits, too
-        raise WrongUsage(f"{path} is no TOML file: {error}") from None
+    data = tables_given(path)
     tables = {key: dict(value) for key, value in data.items() if isinstance(value, Mapping)}
     return {"": {key: data[key] for key in data if key not in tables}, **tables}
 
@@ -57,75 +52,67 @@ def seconds(text: str, what: str) -> float:
 def spec_of(tables: Tables, where: str) -> Spec:
     """The workload that tables state. `where` names them in errors. Errors: `RltraceError`, one
     sentence, for what makes no sense."""
-    for table, values in tables.items():
-        _check(table, values, where)
+    known: defaultdict[str, dict[str, Any]] = defaultdict(dict)
+    known |= {table: _checked(table, values, where) for table, values in tables.items()}
+    top, gpus, batch, lengths, env = (
+        known[table] for table in ("", "gpus", "batch", "lengths", "environment")
+    )
     assumed: list[str] = []
-
-    def number(table: str, key: str, otherwise: float, says: str = "") -> float:
-        value = tables.get(table, {}).get(key)
-        if value is None and says:
-            assumed.append(says)
-        return otherwise if value is None else float(value)
-
-    model = _model(tables.get("model", {}), where)
-    gpus = tables.get("gpus", {})
+    model = _model(known["model"], where)
     if "kind" not in gpus:
         _refuse(where, "how many GPUs of which kind? Give --gpus, like 32xH100")
-    count, kind = counted(str(gpus["kind"]))
-    mean = number("lengths", "mean_tokens", math.nan)
-    if math.isnan(mean):
+    count, kind = counted(gpus["kind"])
+    if "mean_tokens" not in lengths:
         _refuse(where, "how long are responses? Give --mean-tokens (lengths.mean_tokens)")
-    says = f"responses are cut at {4 * mean:,.0f} tokens, four times their mean"
-    cap = number("lengths", "cap_tokens", 4 * mean, says)
-    if not cap > mean:
-        _refuse(where, f"the cap of {cap:,.0f} tokens is not above the mean of {mean:,.0f}")
-    prompts = int(number("batch", "prompts", 128, "128 prompts a step"))
-    group = int(number("batch", "group", 8, "8 samples of each prompt"))
-    updates = int(number("batch", "updates", 1, "one optimizer update a step"))
-    if updates > prompts * group:
-        _refuse(where, f"{updates} optimizer updates cannot share {prompts * group} samples")
-    lag = _lag(tables.get("", {}).get("staleness"), where, assumed)
+    mean = lengths["mean_tokens"]
+    if "cap_tokens" not in lengths:
+        lengths["cap_tokens"] = 4 * mean
+        assumed.append(f"responses are cut at {4 * mean:,.0f} tokens, four times their mean")
+    if not lengths["cap_tokens"] > mean:
+        says = f"the cap of {lengths['cap_tokens']:,.0f} tokens is not above the mean of "
+        _refuse(where, f"{says}{mean:,.0f}")
+    for one in packaged("inputs")["default"]:
+        if one["key"] not in known[one["table"]]:
+            known[one["table"]][one["key"]] = one["value"]
+            assumed += [one["says"]] if "says" in one else []
+    samples = batch["prompts"] * batch["group"]
+    if batch["updates"] > samples:
+        _refuse(where, f"{batch['updates']} optimizer updates cannot share {samples} samples")
     price, priced = _price(gpus.get("usd_per_hour"), kind)
-    layout = Layout(**{key: int(ways) for key, ways in tables.get("training", {}).items()})
-    engine_ways = int(number("engine", "tensor", 0))
-    for ways in (engine_ways, max(1, layout.tensor) * layout.pipeline, layout.expert):
+    engine, training = known["engine"], known["training"]
+    copy = max(1, training["tensor"]) * training["pipeline"]
+    for ways in (engine["tensor"], copy, training["expert"]):
         if ways > count:
             _refuse(where, f"an engine, or a copy of the weights, over {ways} GPUs cannot be on "
                     f"{count}")  # fmt: skip
-    env, reward = tables.get("environment", {}), tables.get("reward", {})
     return Spec(
-        name=str(tables.get("", {}).get("name", model.name)),
+        name=top.get("name", model.name),
         model=model,
-        gpu=replace(kind, **tables.get("gpu", {})),
+        gpu=replace(kind, **known["gpu"]),
         gpus=count,
-        prompts=prompts,
-        group=group,
-        mean_tokens=mean,
-        cap_tokens=cap,
-        prompt_tokens=number("lengths", "prompt_tokens", 512, "prompts of 512 tokens"),
-        variation=number("lengths", "variation", math.nan),
-        updates=updates,
-        **tables.get("passes", {}),
-        lag_bound=lag,
-        sync=str(tables.get("sync", {}).get("mechanism", "bucketed")),
+        **batch,
+        **lengths,
+        **known["passes"],
+        **known["prefers"],
+        **training,
+        lag_bound=_lag(top["staleness"], where),
+        sync=known["sync"]["mechanism"],
         split=_split(gpus.get("split"), count, where),
-        slots=number("engine", "sequences", math.nan),
-        rollout_ways=engine_ways,
-        layout=layout,
+        slots=engine["sequences"],
+        rollout_ways=engine["tensor"],
         environment=Environment(
             **{**env, "calls": env.get("calls", 1) if env.get("latency_s") else 0},
-            reward_s=float(reward.get("latency_s", 0)),
-            judges=int(reward.get("workers", 64)),
+            reward_s=known["reward"]["latency_s"],
+            judges=known["reward"]["workers"],
         ),
         usd_per_hour=price,
         priced=priced,
-        **tables.get("prefers", {}),
         assumed=tuple(assumed),
     )
 
 
 def _model(values: Mapping[str, Any], where: str) -> Shape:
-    name, size, active = (str(values.get(key, "")) for key in ("name", "parameters", "active"))
+    name, size, active = (values.get(key, "") for key in ("name", "parameters", "active"))
     if not name and not size:
         _refuse(where, "which model? Give --model, or --params like 70B")
     if name and not size:
@@ -137,11 +124,7 @@ def _model(values: Mapping[str, Any], where: str) -> Shape:
             _refuse(where, f"{active} active parameters are more than all {size}")
         found = shapes.by_size(total, some)
         found = replace(found, name=name or found.name)
-    own: dict[str, Any] = {
-        key: int(value)
-        for key, value in values.items()
-        if key not in ("name", "parameters", "active")
-    }
+    own = {key: values[key] for key in values if key not in ("name", "parameters", "active")}
     if own:
         found = replace(found, **own, source=f"{found.source}; some by hand")
     if found.chosen > found.experts:
@@ -149,10 +132,10 @@ def _model(values: Mapping[str, Any], where: str) -> Shape:
     return found
 
 
-def _split(value: object, count: int, where: str) -> float:
+def _split(value: str | None, count: int, where: str) -> float:
     if value is None:
         return math.nan
-    left, colon, right = str(value).partition(":")
+    left, colon, right = value.partition(":")
     try:
         part = float(left) / count if colon else float(left)
         adds_up = not colon or float(left) + float(right) == count
@@ -164,14 +147,11 @@ def _split(value: object, count: int, where: str) -> float:
     return part
 
 
-def _lag(value: object, where: str, assumed: list[str]) -> float:
-    if value is None:
-        assumed.append("strictly on policy is not asked for: a lag of up to 2 versions is allowed")
-        return STALENESS["bounded"]
-    if str(value) in STALENESS:
-        return STALENESS[str(value)]
+def _lag(value: str, where: str) -> float:
+    if value in STALENESS:
+        return STALENESS[value]
     try:
-        bound = float(str(value))
+        bound = float(value)
     except ValueError:
         bound = math.nan
     if not 0 <= bound <= _MOST_LAG:
@@ -182,7 +162,7 @@ def _lag(value: object, where: str, assumed: list[str]) -> float:
 
 def _price(stated: float | None, kind: Gpu) -> tuple[float, str]:
     if stated is not None:
-        return float(stated), f"{kind.name} at US$ {float(stated):g} an hour, as stated"
+        return stated, f"{kind.name} at US$ {stated:g} an hour, as stated"
     found = table_price(kind.name)
     if found is None:
         return math.nan, f"{kind.name} has no price in the table"
@@ -195,7 +175,9 @@ def is_whole(table: str, key: str) -> bool:
     return isinstance(packaged("workload")[table][key][0], int) if table else False
 
 
-def _check(table: str, values: Mapping[str, Any], where: str) -> None:
+def _checked(table: str, values: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """The values of a table, texts as such, numbers whole where their limits are."""
+    found: dict[str, Any] = {}
     schema = packaged("workload")
     tables = {name: known for name, known in schema.items() if isinstance(known, dict)}
     tables[""] = {key: known for key, known in schema.items() if key not in tables}
@@ -206,9 +188,10 @@ def _check(table: str, values: Mapping[str, Any], where: str) -> None:
         known = tables[table].get(key)
         if known is None:
             _refuse(where, f"there is no {name}; known are {', '.join(tables[table])}")
+        found[key] = value
         if known == "text":
-            continue
-        if known == "flag":
+            found[key] = str(value)
+        elif known == "flag":
             if not isinstance(value, bool):
                 _refuse(where, f"{name} must be true or false, not {value!r}")
         elif isinstance(known[0], str):
@@ -220,6 +203,9 @@ def _check(table: str, values: Mapping[str, Any], where: str) -> None:
             _refuse(where, f"{name} must be from {known[0]:,} to {known[1]:,}, and is {value}")
         elif is_whole(table, key) and value != round(value):
             _refuse(where, f"{name} must be a whole number, not {value:g}")
+        else:
+            found[key] = type(known[0])(value)
+    return found
 
 
 def _refuse(where: str, why: str) -> NoReturn:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cache
 
-from rltrace.analysis.plan.constants import packaged
+from rltrace.analysis.plan.constants import named, packaged
 from rltrace.trace.errors import WrongUsage
 
 _PARAMETERS = re.compile(r"([0-9]*\.?[0-9]+)\s*([KMBT]?)", re.IGNORECASE)
@@ -126,16 +126,14 @@ def _key(name: str) -> str:
 def _known() -> dict[str, Shape]:
     data = packaged("models")
     source = f"table of {data['date']}: {data['source']}"
-    found = {}
-    for entry in data["model"]:
-        total = entry["total"] * 1e9
-        shape = Shape(
-            name=entry["name"],
-            parameters=total,
-            active=entry.get("active", entry["total"]) * 1e9,
+
+    return {
+        key: Shape(
+            name=one["name"],
+            parameters=one["total"] * 1e9,
+            active=one.get("active", one["total"]) * 1e9,
             source=source,
-            **entry["shape"],
+            **one["shape"],
         )
-        for name in (entry["name"], *entry.get("also", ())):
-            found[_key(name)] = shape
-    return found
+        for key, one in named(data["model"], _key).items()
+    }

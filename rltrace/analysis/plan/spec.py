@@ -39,8 +39,6 @@ class Lengths:
     @property
     def square(self) -> float:
         """Mean of the squared length: what attention costs."""
-        if self.s == 0:
-            return self.uncut**2
         z = _quantile(self.cap, self.uncut, self.s)
         inner = self.uncut**2 * math.exp(self.s**2) * _NORMAL.cdf(z - 2 * self.s)
         return float(inner + self.cap**2 * (1 - _NORMAL.cdf(z)))
@@ -48,8 +46,6 @@ class Lengths:
     @property
     def cut_share(self) -> float:
         """Part of the responses that reach the cap."""
-        if self.s == 0:
-            return 0.0
         return 1 - _NORMAL.cdf(_quantile(self.cap, self.uncut, self.s))
 
     @property
@@ -95,8 +91,9 @@ def lengths(mean: float, cap: float, s: float, within_share: float) -> Lengths:
 
 
 def _quantile(x: float, mean: float, s: float) -> float:
-    """Where `x` lies among values of a lognormal, in normal deviates."""
-    return (math.log(x / mean) + s * s / 2) / s
+    """Where `x` lies among values of a lognormal, in normal deviates; beyond all of those that do
+    not vary."""
+    return (math.log(x / mean) + s * s / 2) / s if s else math.inf
 
 
 @lru_cache(maxsize=4096)
@@ -138,20 +135,12 @@ class Environment:
 
 
 @dataclass(frozen=True)
-class Layout:
-    """Training's parallelism where it is stated: ways of tensor, pipeline and expert parallelism;
-    tensor 0: nothing is stated, and the cheaper way is taken."""
-
-    tensor: int = 0
-    pipeline: int = 1
-    expert: int = 1
-
-
-@dataclass(frozen=True)
 class Spec:
     """A workload. Tokens are per sample; `variation` is that of uncut lengths (NaN: the constant).
     `reference`, `logprob`, `critic`: forward passes (a critic is trained, too). `lag_bound` is in
-    policy versions, `sync` a mechanism. `assumed` are the inputs that nobody stated, in words."""
+    policy versions, `sync` a mechanism. `tensor`, `pipeline` and `expert` are ways of training's
+    parallelism (tensor 0: nothing is stated, and the cheaper way is taken). `assumed` are the
+    inputs that nobody stated, in words."""
 
     name: str
     model: Shape
@@ -172,7 +161,9 @@ class Spec:
     split: float = math.nan
     slots: float = math.nan
     rollout_ways: int = 0
-    layout: Layout = Layout()
+    tensor: int = 0
+    pipeline: int = 1
+    expert: int = 1
     environment: Environment = Environment()
     usd_per_hour: float = math.nan
     priced: str = ""

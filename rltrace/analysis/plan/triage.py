@@ -8,12 +8,12 @@ max(A, L) - max(A - w, L), so the largest single stage is not always the wall.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from rltrace.analysis.plan.breakdown import CostedWall, binding
-from rltrace.analysis.playbook import Move, moves
+from rltrace.analysis.playbook import moves
 from rltrace.analysis.walls.registry import wall_of
 from rltrace.analysis.walls.wall import TAIL
 from rltrace.analysis.whatif.predict import NO_GAIN, SLOWER, Prediction, Source, predictor
@@ -81,11 +81,11 @@ def composed(found: Stated, placement: str, without: Mapping[str, float] | None 
     actors, learner = of(*_ACTORS), of(*_LEARNER)
     if placement == "async":
         actors = max(actors - _tail_s(found), of("env", "reward"))
-    if placement == "colocated":
-        weights = of("sync", "switch")
-        return Step(placement, actors, learner, weights, actors + learner + weights)
-    weights = of("sync") * (1 - found.number("sync", "overlap", 0.0))
-    return Step(placement, actors, learner, weights, max(actors, learner) + weights)
+    turns = placement == "colocated"
+    hidden = found.number("sync", "overlap", 0.0)
+    weights = of("sync", "switch") if turns else of("sync") * (1 - hidden)
+    chains = actors + learner if turns else max(actors, learner)
+    return Step(placement, actors, learner, weights, chains + weights)
 
 
 def _tail_s(found: Stated) -> float:
@@ -118,14 +118,21 @@ def _walls(found: Stated) -> tuple[CostedWall, ...]:
 def first_fix(of: Triage) -> First | None:
     """The move against what binds with the largest predicted gain for its effort; None where
     nothing binds."""
-    stages = {"", *of.stated.tables["stages"]}
-    possible = [move for move in moves() if move.wall in of.binding and move.stage in stages]
-    return first_of(possible, of.stated.workload)
+    return first_of(of.binding, of.stated.tables["stages"], of.stated.workload)
 
 
-def first_of(possible: list[Move], source: Source) -> First | None:
-    """The move with the largest predicted gain for its effort; where none gains, the first that
-    nothing predicts."""
+def first_of(
+    binding: Collection[str], stages: Iterable[str], source: Source, settled: Collection[str] = ()
+) -> First | None:
+    """Of the moves against walls that bind, in these stages, with levers that are not settled, that
+    with the largest predicted gain for its effort; where none gains, the first that nothing
+    predicts."""
+    there = {"", *stages}
+    possible = [
+        move
+        for move in moves()
+        if move.wall in binding and move.stage in there and move.lever not in settled
+    ]
     ask = predictor(source)
     most = 0.0
     best: First | None = None

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import ArrayLike, NDArray
 
 from rltrace.analysis.stats.interval import UNKNOWN, Interval, factor
@@ -49,10 +50,7 @@ def _last_that_counts(correlation: Floats, n: int) -> int:
     chance = 2 * math.sqrt(math.log10(n) / n)
     row = max(5, math.ceil(math.sqrt(math.log10(n))))
     small = np.append(np.abs(correlation[1:]) < chance, np.ones(row, np.bool_))
-    for lag in range(len(small) - row + 1):
-        if small[lag : lag + row].all():
-            return lag
-    return 0
+    return int(np.argmax(sliding_window_view(small, row).all(axis=1)))
 
 
 def drawn_counts(n: int, block: float, seed: int) -> Floats:

@@ -151,13 +151,17 @@ class Stated:
 
 def read_stages(path: Path) -> Stated:
     """Reads a stages file. Errors: `RltraceError`, one sentence, for what makes no sense."""
+    return stated(tables_given(path), str(path))
+
+
+def tables_given(path: Path) -> dict[str, Any]:
+    """What stands in a TOML file. Errors: `RltraceError`, one sentence."""
     try:
-        tables = parsed_toml(text_given(path))
+        return parsed_toml(text_given(path))
     except OSError as error:
         raise RltraceError(f"cannot read {path}: {error.strerror}") from None
-    except ValueError as error:
+    except ValueError as error:  # numbers of thousands of digits, too
         raise WrongUsage(f"{path} is no TOML file: {error}") from None
-    return stated(tables, str(path))
 
 
 def stated(tables: Mapping[str, Any], where: str) -> Stated:

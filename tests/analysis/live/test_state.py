@@ -103,7 +103,7 @@ def test_figures_are_there_with_the_first_step_also_for_who_is_sparing(
     state.poll()  # without steps, rows of the last minutes only are kept
     begin(learner, Stage.STEP, step=0).end()
     begin(learner, Stage.STEP, step=1)
-    while not state.has_steps:  # what ended a moment ago is known to be complete a look later
+    while not state.steps.windows:  # what ended a moment ago is known to be complete a look later
         state.poll()  # all samples of the run count now: it is read again
     assert state.snapshot().window is not None
 

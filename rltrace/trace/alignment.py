@@ -48,6 +48,10 @@ class NodeClock:
         np.copyto(unix, times_ns, where=times_ns <= 0)
         return unix
 
+    def moment(self, time_ns: int) -> int:
+        """The same of one."""
+        return int(self.to_unix(np.array([time_ns], np.int64))[0])
+
 
 @dataclass(frozen=True)
 class Exchange:

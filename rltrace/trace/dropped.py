@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from rltrace.trace.alignment import NodeClock
 from rltrace.trace.own_files import own_files, own_lines
 from rltrace.trace.run_dir import DROPPED, FETCHED_FILE
@@ -82,4 +80,4 @@ def unix_of(clock: NodeClock | None, time_ns: int) -> int:
     """A time by the clock of a node as Unix nanoseconds; as it is where that is not known."""
     if clock is None or time_ns <= 0:
         return time_ns
-    return int(clock.to_unix(np.array([time_ns], np.int64))[0])
+    return clock.moment(time_ns)

@@ -100,7 +100,7 @@ class Parts:
         for stored in segment.batches.each(rows):
             if stored is None or not len(stored[0]):
                 continue
-            columns = self._files.translated(self._table.name, segment.batches.who, stored)
+            columns = self._files.numbered(self._table, segment.batches.who, stored)
             place = np.searchsorted(np.array(edges[1:-1], np.int64), columns[0], side="right")
             within = (columns[0] >= edges[0]) & (columns[0] < edges[-1])
             for one in np.unique(place[within]):

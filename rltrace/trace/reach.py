@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from rltrace.trace.alignment import NodeClock
 from rltrace.trace.liveness import is_brought
 from rltrace.trace.own_files import own_files, read_own
@@ -99,7 +97,7 @@ def _node_reach(told: Mapping[str, Any], clock: NodeClock | None) -> NodeReach:
         value = told.get(key)
         if clock is None or type(value) is not int or not 0 < value < 1 << 62:
             return 0
-        return int(clock.to_unix(np.array([value], np.int64))[0])
+        return clock.moment(value)
 
     again = told.get(AGAIN)
     again_s = float(again) if isinstance(again, (int, float)) and 0 <= again < 1e9 else 0.0

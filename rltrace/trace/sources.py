@@ -10,12 +10,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from rltrace.trace.errors import RltraceError
+from rltrace.trace.manifest import Manifest
 from rltrace.trace.own_files import MOST_TEXT_BYTES
 from rltrace.trace.real_times import EVER_NS
-from rltrace.trace.schema import Column
+from rltrace.trace.schema import TABLES, Column
 
 if TYPE_CHECKING:
     import duckdb
@@ -150,3 +154,41 @@ def _listed(paths: Iterable[Path]) -> str:
 def unreadable(path: Path, error: Exception) -> RltraceError:
     """What is said of a compacted table that is none."""
     return RltraceError(f"{path} cannot be read: {str(error).strip().splitlines()[0]}")
+
+
+# --- a compacted run without a database of its own
+
+
+def table_columns(manifest: Manifest, table: str) -> dict[str, NDArray[Any]]:
+    """The columns of a table, `process` among them. Errors: `RltraceError` where it is none."""
+    import duckdb
+
+    paths = [part.path for part in manifest.tables[table]]
+    columns = (*TABLES[table].columns, PROCESS)
+    try:
+        with duckdb.connect() as database:
+            rows = rows_of(database, paths, columns, len(manifest.processes))
+            found = database.execute(f"FROM {rows}").fetchnumpy()
+    except duckdb.Error as error:
+        raise unreadable(paths[0].parent, error) from None
+    unknown = {column.name: np.nan if column.kind in "fd" else -1 for column in columns}
+    return {
+        column.name: np.ma.filled(found[column.name], unknown[column.name]).astype(column.kind)
+        for column in columns
+    }
+
+
+def name_texts(path: Path) -> list[str]:
+    """The text of each name id in a file. Errors: `RltraceError` for one that holds no names."""
+    import duckdb
+
+    try:
+        with duckdb.connect() as database:
+            rows = database.execute(names_in(database, path)).fetchall()
+    except duckdb.Error as error:
+        raise unreadable(path, error) from None
+    texts = dict(rows)
+    try:
+        return [str(texts[number]) for number in range(len(rows))]  # no gaps, none twice
+    except KeyError:
+        raise RltraceError(f"{path} holds no names") from None

@@ -6,12 +6,13 @@ import re
 from typing import TYPE_CHECKING
 
 from rltrace.trace.errors import INTERRUPTED, NO_MEMORY, RltraceError, WrongUsage
-from rltrace.trace.views import BASES
+from rltrace.trace.schema import TABLES
+from rltrace.trace.views import NAMED
 
 if TYPE_CHECKING:
     import duckdb
 
-_TABLES = (*sorted(name for name in BASES if not name.startswith("raw_")), "processes", "names")
+_TABLES = sorted(name for name in NAMED if not name.startswith("raw_"))
 _COLUMN = re.compile(
     r'column "([^"]+)".* (?:not found|does not exist)|not have a column named "([^"]+)"',
     re.IGNORECASE,
@@ -86,7 +87,7 @@ def refused(error: duckdb.Error, query: str, database: duckdb.DuckDBPyConnection
 
 def _columns(query: str, database: duckdb.DuckDBPyConnection) -> list[str]:
     """What each table has that a query names, in the order of the query."""
-    known = {*BASES, "processes", "names"}
+    known = {*NAMED, *(f"raw_{name}" for name in TABLES)}
     named = dict.fromkeys(word.lower() for word in _ASKED.findall(query))
     return [
         f"{name} has {', '.join(database.table(name).columns)}" for name in named if name in known

@@ -13,17 +13,15 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rltrace.trace import run_dir
 from rltrace.trace.alignment import NodeClock
-from rltrace.trace.dropped import Dropped
 from rltrace.trace.duration import OUTLIVED, command_s
 from rltrace.trace.errors import WrongUsage
 from rltrace.trace.files import RunFiles
 from rltrace.trace.liveness import described_alive
 from rltrace.trace.narrowed import Narrowed, Range
-from rltrace.trace.processes import Process
 from rltrace.trace.questions import only_asks
 from rltrace.trace.reach import read_reach
 from rltrace.trace.real_times import EVER_NS
@@ -51,21 +49,36 @@ def open_run(path: str | Path) -> Run:
     return Run(Path(path))
 
 
+def _relation(view: str) -> cached_property[duckdb.DuckDBPyRelation]:
+    def relation(run: Run) -> duckdb.DuckDBPyRelation:
+        return run.sql(f"FROM {view}")
+
+    relation.__doc__ = f"The `{view}` view: `.df()`, `.pl()`, `.arrow()` are DuckDB's own."
+    return cached_property(relation)
+
+
 class Run(Tables):
     """A run's metadata, processes and tables.
 
-    `problems` lists, as dicts with "what" and "target", the files that could not be read whole and
-    everything that the traced processes could not record. `cut_short`: it was narrowed to what was
+    A process whose file is missing is among `processes` once its rows are read. `problems` lists,
+    as dicts with "what" and "target", the files that could not be read whole, as far as they were
+    read, and everything that the traced processes could not record. `dropped` are the details that
+    were dropped to keep the run small (None: none). `cut_short`: it was narrowed to what was
     recorded before a process stopped recording. `goes_on` is whether it was still recorded when it
     was opened (None: nobody here can tell), which was at `opened_ns` (Unix ns); `reach` is until
     when it is known where it was brought from a URL and more is to come.
     """
+
+    _known = Tables._known.union(TABLES, [RECORDED])
 
     def __init__(self, path: Path) -> None:
         super().__init__()
         self.path = path
         self.meta, self.goes_on = described_alive(path)
         self._files = RunFiles(path, self.meta)
+        self.processes = self._files.processes
+        self.problems = self._files.problems
+        self.dropped = self._files.dropped
         self.opened_ns = self._files.now_ns()
         if self.goes_on:
             self._files.as_of_ns = self.opened_ns
@@ -76,21 +89,6 @@ class Run(Tables):
         self._outlived = bool(self.meta.get(OUTLIVED))
         self._range: Range | None = None
         self.cut_short = False
-
-    @property
-    def processes(self) -> list[Process]:
-        """The traced processes; one whose file is missing is known once its rows are read."""
-        return self._files.processes
-
-    @property
-    def problems(self) -> list[dict[str, Any]]:
-        """What is wrong with the run, as far as its tables were read."""
-        return self._files.problems
-
-    @property
-    def dropped(self) -> Dropped | None:
-        """The details that were dropped to keep the run small; None: none."""
-        return self._files.dropped
 
     @property
     def is_compacted(self) -> bool:
@@ -175,7 +173,7 @@ class Run(Tables):
     def begins_ns(self) -> int | None:
         """When what is shown begins (Unix ns): with the run, with the range that it was narrowed
         to, or after what was dropped. None: nobody knows."""
-        started, dropped = self.meta.get("start_real_ns"), self._files.dropped
+        started, dropped = self.meta.get("start_real_ns"), self.dropped
         begins = [started] if isinstance(started, int) else []
         begins += [self.since_ns] if self.since_ns > 0 else []
         begins += [dropped.until_ns] if dropped is not None and dropped.until_ns > 0 else []
@@ -215,7 +213,7 @@ class Run(Tables):
         """Number of stored rows of a table, of the whole run; without those that are hidden, as
         details of their time were dropped."""
         manifest = self._files.manifest
-        if self._files.dropped is not None:
+        if self.dropped is not None:
             return self._stored.count(table)
         compacted = 0 if manifest is None else manifest.rows[table]
         return compacted + (len(self._stored.columns(table)[0]) if table in self._files.rest else 0)
@@ -235,35 +233,12 @@ class Run(Tables):
         query = f"SELECT process, count(*) FROM raw_{table} GROUP BY process"
         return Counter(dict(self.ask(query)))
 
-    @cached_property
-    def spans(self) -> duckdb.DuckDBPyRelation:
-        """The `spans` view as a relation: `.df()`, `.pl()`, `.arrow()` are DuckDB's own."""
-        return self.sql("FROM spans")
-
-    @cached_property
-    def trajectories(self) -> duckdb.DuckDBPyRelation:
-        """The `trajectories` view."""
-        return self.sql("FROM trajectories")
-
-    @cached_property
-    def rewards(self) -> duckdb.DuckDBPyRelation:
-        """The `rewards` view."""
-        return self.sql("FROM rewards")
-
-    @cached_property
-    def uses(self) -> duckdb.DuckDBPyRelation:
-        """The `uses` view."""
-        return self.sql("FROM uses")
-
-    @cached_property
-    def syncs(self) -> duckdb.DuckDBPyRelation:
-        """The `syncs` view."""
-        return self.sql("FROM syncs")
-
-    @cached_property
-    def samples(self) -> duckdb.DuckDBPyRelation:
-        """The `samples` view."""
-        return self.sql("FROM samples")
+    spans = _relation("spans")
+    trajectories = _relation("trajectories")
+    rewards = _relation("rewards")
+    uses = _relation("uses")
+    syncs = _relation("syncs")
+    samples = _relation("samples")
 
     @cached_property
     def _database(self) -> duckdb.DuckDBPyConnection:
@@ -294,11 +269,20 @@ class Run(Tables):
         )
 
     def _make(self, name: str) -> None:
+        import duckdb
+
         if name == RECORDED:
-            self._database.execute(RECORDED_VIEW.format(recorded_until(self)))
-        for table in IN_WORDS.get(name, ()):
-            self._find(f"{table} in words", *in_words(TABLES[table]))
-        super()._make(name)
+            self._execute(RECORDED_VIEW.format(recorded_until(self)))
+        elif name in TABLES:
+            self._execute(in_words(TABLES[name]))
+        else:
+            try:
+                super()._make(name)
+            except duckdb.Error as error:
+                kind, _, table = name.partition("_")
+                if kind not in ("raw", "recorded") or table not in TABLES:
+                    raise
+                raise unreadable(self.path / run_dir.PARQUET / table, error) from None
 
     def _make_rows(self, name: str) -> None:
         if self._narrowed is not None:
@@ -306,13 +290,3 @@ class Run(Tables):
         else:
             rows = self._stored.shown(name)
             self._database.execute(f"CREATE OR REPLACE VIEW recorded_{name} AS {rows}")
-
-    def _load(self, name: str) -> None:
-        if name in self._loaded:
-            return
-        import duckdb
-
-        try:
-            super()._load(name)
-        except duckdb.Error as error:
-            raise unreadable(self.path / run_dir.PARQUET / name, error) from None

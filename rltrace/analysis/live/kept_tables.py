@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -92,18 +91,9 @@ class KeptTables(Tables):
         starts: list[int],
     ) -> None:
         super().__init__()
-        self._rows, self._processes, self._starts = rows, processes, starts
-        self._connection = database
+        self._rows, self._starts, self._database = rows, starts, database
         publish_names(database, {text: number for number, text in enumerate(names)})
         database.register(WEIGHTS, weights_table(reward_weights(processes)))
-
-    @property
-    def processes(self) -> list[Process]:
-        return list(self._processes)
-
-    @cached_property
-    def _database(self) -> duckdb.DuckDBPyConnection:
-        return self._connection
 
     def _make_rows(self, name: str) -> None:
         import pyarrow as pa

@@ -39,7 +39,7 @@ class Dropped:
         until_ns = self.until_ns
         if table is CAPTURED_TOKENS:
             until_ns = max(until_ns, self.tokens_until_ns)
-        goes_on = " OR end_ns = -1" if "end_ns" in [column.name for column in table.columns] else ""
+        goes_on = " OR end_ns = -1" if table.find("end_ns") >= 0 else ""
         return f'(FROM {rows} WHERE "{table.columns[0].name}" > {until_ns}{goes_on})'
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from rltrace.trace import run_dir
 from rltrace.trace.clock import monotonic_ns, node_id
 from rltrace.trace.dropped import read_dropped
-from rltrace.trace.manifest import check_readable, read_manifest
+from rltrace.trace.manifest import readable_manifest
 from rltrace.trace.own_files import NO_PLAIN_FILE, lines_of, own_files, read_own
 from rltrace.trace.processes import roles_of_parents
 from rltrace.trace.real_times import end_what_was_left
@@ -42,9 +42,7 @@ class RunFiles(RunProcesses):
     def __init__(self, path: Path, meta: dict[str, Any]) -> None:
         self.problems: list[dict[str, Any]] = []
         self.as_of_ns: int | None = None
-        self.manifest = read_manifest(path)
-        if self.manifest is None:
-            check_readable(path)
+        self.manifest = readable_manifest(path)
         self.rest = frozenset(
             table
             for table in TABLES

@@ -28,7 +28,7 @@ from rltrace.trace.clock import node_id
 from rltrace.trace.dropped import Dropped, read_dropped
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.growing import GrowingSegment
-from rltrace.trace.manifest import Manifest, check_readable, read_manifest, segment_bytes
+from rltrace.trace.manifest import Manifest, readable_manifest, segment_bytes
 from rltrace.trace.own_files import FollowedLines, entries, read_own
 from rltrace.trace.processes import roles_of_parents
 from rltrace.trace.reach import Reach, read_reach
@@ -267,9 +267,5 @@ class Follower(RunProcesses):
 
 def _compacted(path: Path) -> Manifest | None:
     """Where the tables lie, if the segments they were made of have been deleted."""
-    manifest = read_manifest(path)
-    if manifest is None:
-        check_readable(path)
-    if manifest is None or any(segment_bytes(path, t) for t in EVENT_TABLES):
-        return None
-    return manifest
+    manifest = readable_manifest(path)
+    return None if any(segment_bytes(path, table) for table in EVENT_TABLES) else manifest

@@ -97,7 +97,7 @@ class Narrowed:
         if table is CAPTURED_TOKENS:
             self._find_used()
             return f"(start_ns < {until} AND (start_ns >= {since} OR {_USED}))"
-        if "end_ns" not in [column.name for column in table.columns]:
+        if table.find("end_ns") < 0:
             return f'"{marker}" >= {since} AND "{marker}" < {until}'
         self._find_alive()
         of_time = (

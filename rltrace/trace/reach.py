@@ -15,9 +15,9 @@ from typing import Any
 
 from rltrace.trace.alignment import NodeClock
 from rltrace.trace.liveness import is_brought
-from rltrace.trace.own_files import own_files, read_own
+from rltrace.trace.own_files import own_files
 from rltrace.trace.run_dir import NODES
-from rltrace.trace.texts import parsed
+from rltrace.trace.texts import told_in
 
 SHIPPED = "shipped"
 """In the file of a node at the store: whether all of the node is there."""
@@ -83,11 +83,8 @@ def read_reach(run: Path, clocks: Mapping[str, NodeClock]) -> Reach:
         return EVERYTHING
     found = []
     for path in own_files(run / NODES, ".json")[0]:
-        try:
-            told = parsed(read_own(path))
-        except (OSError, ValueError):
-            continue
-        if isinstance(told, dict) and told.get(SHIPPED) is False:
+        told = told_in(path)
+        if told.get(SHIPPED) is False:
             found.append(_node_reach(told, clocks.get(str(told.get("node")))))
     return Reach(tuple(found))
 

@@ -22,12 +22,10 @@ from rltrace.trace.errors import WrongUsage
 from rltrace.trace.files import RunFiles
 from rltrace.trace.liveness import described_alive
 from rltrace.trace.narrowed import Narrowed, Range
-from rltrace.trace.questions import only_asks
 from rltrace.trace.reach import read_reach
 from rltrace.trace.real_times import EVER_NS
-from rltrace.trace.recorded import recorded_until
-from rltrace.trace.refused import refused
-from rltrace.trace.schema import TABLES
+from rltrace.trace.refused import only_asks, refused
+from rltrace.trace.schema import EVENT_TABLES, TABLES
 from rltrace.trace.signals import (
     WEIGHTS,
     reward_weights,
@@ -290,3 +288,26 @@ class Run(Tables):
         else:
             rows = self._stored.shown(name)
             self._database.execute(f"CREATE OR REPLACE VIEW recorded_{name} AS {rows}")
+
+
+def recorded_until(run: Run) -> int:
+    """Until when there was a recording, Unix ns: the run's end where it is known, or what processes
+    of the job recorded after it, the moment at which it was opened where the job goes on, else the
+    last event, or until when all that was recorded has come from its nodes; of a part of the run
+    its end. The agent reads a last time when all is over, which makes no run longer."""
+    if run.until_ns is not None:
+        return run.until_ns
+    ended = run.meta.get("end_real_ns")
+    if run.goes_on and ended is None:
+        return run.opened_ns
+    agents = [process.number for process in run.processes if process.role == "agent"]
+    of_job = f"where process not in (select unnest([{', '.join(map(str, [-1, *agents]))}]))"
+    last = ended if isinstance(ended, int) else run.reach.until_ns
+    for name, table in EVENT_TABLES.items():
+        moment = "greatest(start_ns, end_ns)" if table.find("end_ns") >= 0 else "time_ns"
+        newest = f"select coalesce(max({moment}), 0) from raw_{name}"
+        ((found,),) = run.ask(newest)
+        if found > last and name == "samples" and isinstance(ended, int):
+            ((found,),) = run.ask(f"{newest} {of_job}")
+        last = max(last, found)
+    return last

@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from rltrace.trace.alignment import NodeClock, align, pair_of, read_clock_files
-from rltrace.trace.counted import make_unknown
 from rltrace.trace.names import FollowedNames
 from rltrace.trace.processes import Process, described
-from rltrace.trace.real_times import of_real_times
+from rltrace.trace.real_times import make_unknown, of_real_times
 from rltrace.trace.run_dir import CLOCKS, NAMES, RECORDING_STOPPED
 from rltrace.trace.schema import Table
 from rltrace.trace.stated import problem_of

@@ -219,16 +219,14 @@ class Store:
         batch: list[str] = []
         held = 0
         for name, size in sizes.items():
-            if batch and (len(batch) == _AT_ONCE or held + size > MOST_PACKED_BYTES):
+            if len(batch) == _AT_ONCE or held + size > MOST_PACKED_BYTES:
                 yield from self._together(batch)
                 batch, held = [], 0
             if size > MOST_PACKED_BYTES:
-                yield from self._together(batch)
-                batch, held = [], 0
                 yield name, b""
-                continue
-            batch.append(name)
-            held += size
+            else:
+                batch.append(name)
+                held += size
         yield from self._together(batch)
 
     def delete(self, names: list[str]) -> None:

@@ -51,7 +51,7 @@ FROM raw_captured_tokens GROUP BY ALL
 """
 
 RECORDED_VIEW = f"CREATE OR REPLACE VIEW {RECORDED} AS SELECT {{}}::BIGINT AS until_ns"
-"""One row: until when the run was recorded, as in the report (`rltrace.trace.recorded`)."""
+"""One row: until when the run was recorded, as in the report (`recorded_until`)."""
 
 # The union of intervals: in order of their starts, each adds what lies past all ends before it.
 STAGES = """

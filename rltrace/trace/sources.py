@@ -124,7 +124,11 @@ def names_in(database: duckdb.DuckDBPyConnection, path: Path) -> str:
     if database.execute(f"SELECT type, converted_type {texts}").fetchall() != [_TEXT]:
         raise RltraceError(f"{path} is no table of rltrace: text has another type")
     names = parquet_of([path])
-    held = database.execute(f"SELECT sum(strlen(text)) FROM {names}").fetchall()[0][0]
+    held, is_odd = database.execute(
+        f"SELECT sum(strlen(text)), count(*) > least(count(DISTINCT id), count(text)) FROM {names}"
+    ).fetchall()[0]
+    if is_odd:  # else every row that has the name would come as often as it has texts
+        raise RltraceError(f"{path} holds no names")
     if (held or 0) > MOST_TEXT_BYTES:
         said = f"its texts are longer than {MOST_TEXT_BYTES >> 20} MiB"
         raise RltraceError(f"{path} is no table of rltrace: {said}")

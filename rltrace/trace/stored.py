@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rltrace.trace.errors import RltraceError
 from rltrace.trace.files import RunFiles
 from rltrace.trace.given import hidden_devices
 from rltrace.trace.manifest import segment_bytes
@@ -93,10 +92,16 @@ class Stored:
     def publish(self, database: duckdb.DuckDBPyConnection) -> None:
         """Makes the processes and names that are known by now, or makes them anew. Errors:
         `RltraceError` for a file that holds no names."""
+        import duckdb
+
         files = self._files
         publish_processes(database, files.processes)
         if files.manifest is not None and not files.rest:
-            publish_compacted_names(database, files.manifest.names)
+            path = files.manifest.names
+            try:
+                database.execute(f"CREATE OR REPLACE VIEW names AS {names_in(database, path)}")
+            except duckdb.Error as error:
+                raise unreadable(path, error) from None
         else:
             publish_names(database, files.names)
         self._published = len(files.processes), len(files.names)
@@ -155,11 +160,6 @@ class Stored:
 
 # --- the processes and the names of a run as tables of its database
 
-_ODD_NAMES = """
-SELECT id FROM names GROUP BY id HAVING count(*) > 1 OR id IS NULL OR any_value(text) IS NULL
-"""
-"""Each name has one text: else every row that has the name would come as often."""
-
 
 def publish_processes(database: duckdb.DuckDBPyConnection, processes: Sequence[Process]) -> None:
     """Makes `processes`, or makes it anew."""
@@ -188,15 +188,3 @@ def publish_names(database: duckdb.DuckDBPyConnection, ids: Mapping[str, int]) -
 
     columns = {"id": pa.array(ids.values(), pa.int32()), "text": pa.array(ids.keys(), pa.string())}
     database.register("names", pa.table(columns))
-
-
-def publish_compacted_names(database: duckdb.DuckDBPyConnection, path: Path) -> None:
-    """Makes `names` of a compacted run's. Errors: `RltraceError` for a file that holds none."""
-    import duckdb
-
-    try:
-        database.execute(f"CREATE OR REPLACE VIEW names AS {names_in(database, path)}")
-        if database.execute(_ODD_NAMES).fetchall():
-            raise RltraceError(f"{path} holds no names")
-    except duckdb.Error as error:
-        raise unreadable(path, error) from None

@@ -15,11 +15,10 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True)
 class Request:
-    """One sample to generate: the `group` is the K samples of a prompt, `batch` asked for it."""
+    """One sample to generate: the `group` is the K samples of a prompt."""
 
     id: str
     group: str
-    batch: int
     prompt: tuple[int, ...]
 
 
@@ -127,10 +126,7 @@ def use_of(trajectory: Trajectory, fate: str, version: int, **ratios: float) -> 
 class TrainReport:
     """One learner step."""
 
-    step: int
-    version: int  # of the weights that the step started from
     uses: list[Use]
     updates: int  # optimizer updates
-    tokens: int  # response tokens trained on
     loss: float  # means over minibatches; NaN when there was no sample
     kl: float  # nats a token, from the reference policy

@@ -66,7 +66,7 @@ def trajectory(
         "first_version": 0, "last_version": 0, "finish": "stop", "turns": 1, "env_seconds": 0.0,
         "preemptions": 0,
     }  # fmt: skip
-    request = Request(id, id.rpartition("/")[0], 0, tuple(prompt))
+    request = Request(id, id.rpartition("/")[0], tuple(prompt))
     return Trajectory(request, np.array(tokens, dtype=np.int64), **{**known, **facts})
 
 

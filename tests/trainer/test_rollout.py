@@ -41,7 +41,7 @@ def weights() -> NDArray[np.uint8]:
 
 def requests(config: TrainerConfig, count: int) -> list[Request]:
     prompts = task_of(config).prompts(count, "0")
-    return [Request(f"0/{i}/0", f"0/{i}", 0, prompt) for i, prompt in enumerate(prompts)]
+    return [Request(f"0/{i}/0", f"0/{i}", prompt) for i, prompt in enumerate(prompts)]
 
 
 def generated(config: TrainerConfig, weights: NDArray[np.uint8], count: int) -> list[Trajectory]:

@@ -80,7 +80,8 @@ class Manifest:
             for part in self.tables[table]
             if part.from_ns < until_ns and part.until_ns > since_ns
         ]
-        return parts, list(self.carried.get(table, ())) if parts else []
+        is_first = not parts or parts[0].from_ns == -EVER_NS  # nothing began before that
+        return parts, [] if is_first else list(self.carried.get(table, ()))
 
     def has_rest(self, run: Path, table: str) -> bool:
         """Whether a table has segments with rows that may not have been taken."""

@@ -261,10 +261,7 @@ class Run(Tables):
     def _narrowed(self) -> Narrowed | None:
         if self._range is None:
             return None
-        stored = self._stored
-        return Narrowed(
-            self._database, self._files.manifest, stored.of_files, stored.rest, self._range
-        )
+        return Narrowed(self._database, self._stored, self._range)
 
     def _make(self, name: str) -> None:
         import duckdb
@@ -286,7 +283,7 @@ class Run(Tables):
         if self._narrowed is not None:
             self._narrowed.make(name)
         else:
-            rows = self._stored.shown(name)
+            rows = self._stored.near(name)
             self._database.execute(f"CREATE OR REPLACE VIEW recorded_{name} AS {rows}")
 
 

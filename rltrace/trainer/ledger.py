@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from rltrace.trace.run_dir import dumps
 from rltrace.trainer.config import TrainerConfig
 from rltrace.trainer.trajectory import Sample, TrainReport, Trajectory, Use, use_of
 
@@ -176,7 +177,7 @@ class Ledger:
 
     def to_json(self) -> str:
         """The whole run as JSON; what is not finite in a run that diverged is null."""
-        return json.dumps(_finite(asdict(self)), indent=1, allow_nan=False) + "\n"
+        return json.dumps(json.loads(dumps(asdict(self))), indent=1) + "\n"
 
 
 def _ratios(uses: list[Use]) -> RatioRecord:
@@ -186,11 +187,3 @@ def _ratios(uses: list[Use]) -> RatioRecord:
         sum_w=sum(use.sum_w for use in uses),
         sum_w_squared=sum(use.sum_w_squared for use in uses),
     )
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from rltrace.testing.inside.trainer import (
-    Request,
     Sample,
     TrainerConfig,
     TrainReport,
@@ -138,7 +137,7 @@ def test_ratios_are_booked_by_lag_and_weigh_all_trained_tokens_the_same(ledger: 
 
 def test_a_group_has_a_signal_where_its_verdicts_differ(ledger: Ledger) -> None:
     for group, rewards in {"a": (1, 0), "b": (1, 1, math.nan), "c": (0, math.nan)}.items():
-        one = dataclasses.replace(trajectory("a"), request=Request("a", group, (2,)))
+        one = dataclasses.replace(trajectory("a"), group=group)
         ledger.scored([Sample(one, reward) for reward in rewards])
     record = ledger.close(0, 0)
     assert (record.groups, record.groups_with_signal) == (2, 1)

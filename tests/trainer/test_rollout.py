@@ -48,7 +48,7 @@ def generated(config: TrainerConfig, weights: NDArray[np.uint8], count: int) -> 
     worker = RolloutWorker(config, 0, weights)
     done = run(worker.generate(requests(config, count)))
     assert not worker.engine.open
-    assert [t.request for t in done] == requests(config, count)
+    assert [Request(t.id, t.group, t.prompt) for t in done] == requests(config, count)
     return done
 
 

@@ -83,20 +83,21 @@ def _bring(store: Store, folder: Path, tell: Tell) -> None:
         (folder / name).mkdir(exist_ok=True)
     known = told_in(folder / run_dir.FETCHED_FILE)
     known["url"] = store.url
-    _bring_nodes(store, folder)  # first: what they say is there comes with the packs
-    if packs := store.sizes(PACKS):
-        problems = _bring_merging(store, folder, packs, known, tell)
-    else:
-        problems = _bring_files(store, folder, known, tell)
-    run = store.get_json(run_dir.RUN_FILE)
+    run: dict[str, Any] | None = None
     give_up = time.monotonic() + _WAIT_S
-    while packs and _is_over(run) and _lacking(folder):  # the last of it comes after its end
-        _bring_nodes(store, folder)
-        problems = _bring_merging(store, folder, store.sizes(PACKS), known, tell)
-        run = store.get_json(run_dir.RUN_FILE)
-        if not _is_coming(run) or not _lacking(folder) or time.monotonic() > give_up:
+    while True:
+        _bring_nodes(store, folder)  # first: what they say is there comes with the packs
+        if packs := store.sizes(PACKS):
+            problems = _bring_merging(store, folder, packs, known, tell)
+        else:
+            problems = _bring_files(store, folder, known, tell)
+        was_over, run = _is_over(run), store.get_json(run_dir.RUN_FILE)
+        if not (packs and _is_over(run) and _lacking(folder)):
             break
-        time.sleep(_WAIT_EVERY_S)
+        if was_over:  # else it ended meanwhile: the last of it comes after its end
+            if not _is_coming(run) or time.monotonic() > give_up:
+                break
+            time.sleep(_WAIT_EVERY_S)
     if run is None:
         raise RltraceError(f"{store.url}/{run_dir.RUN_FILE} is not a run's description")
     told = folder / run_dir.PROBLEMS / "(shipping).jsonl"

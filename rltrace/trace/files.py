@@ -154,16 +154,6 @@ class RunFiles(RunProcesses):
             self.problem("unreadable-file", str(path.relative_to(self.path)), NO_PLAIN_FILE)
         return plain
 
-    def _lines(self, folder: str, path: Path) -> list[str]:
-        """The lines of a file of the run's; none of one that is not there."""
-        try:
-            return lines_of(read_own(path))
-        except FileNotFoundError:
-            return []
-        except OSError as error:
-            self.problem("unreadable-file", f"{folder}/{path.name}", str(error.strerror))
-            return []
-
     def _read_processes(self) -> None:
         self._read_facts()
         self._own(run_dir.CLOCKS, ".jsonl")  # what is no file there is named
@@ -182,18 +172,24 @@ class RunFiles(RunProcesses):
     def _read_problem_files(self) -> None:
         for path in self._own(run_dir.PROBLEMS, ".jsonl"):
             counted: dict[str, dict[str, Any]] = {}
-            for line in self._lines(run_dir.PROBLEMS, path):
+            target = f"{run_dir.PROBLEMS}/{path.name}"
+            try:
+                lines = lines_of(read_own(path))
+            except OSError as error:
+                self.problem("unreadable-file", target, str(error.strerror))
+                continue
+            for line in lines:
                 try:
                     problem = {**self._dated(problem_of(parsed(line)), path.stem), "who": path.stem}
                     if "times" not in problem:
                         self.problems.append(problem)
-                    elif (target := str(problem.get("target"))) in counted:
-                        counted[target].update(problem)  # the same again: how often by now
+                    elif (of := str(problem.get("target"))) in counted:
+                        counted[of].update(problem)  # the same again: how often by now
                     else:
-                        counted[target] = problem
+                        counted[of] = problem
                         self.problems.append(problem)
                 except (ValueError, TypeError):
-                    self.problem("unreadable-line", f"{run_dir.PROBLEMS}/{path.name}", "skipped")
+                    self.problem("unreadable-line", target, "skipped")
 
     def _find_elsewhere(self) -> None:
         """Nodes that share no disk with this directory have only said here that they exist."""

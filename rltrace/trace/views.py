@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import enum
-
 from rltrace.trace import vocabulary
 from rltrace.trace.lives import LIVES, TOLD_USES, VERDICTS
 from rltrace.trace.one_clock import STEPS
@@ -109,14 +107,8 @@ def _readable(column: Column) -> str:
     if column.is_name:
         return f"n_{column.name}.text AS {alias}"
     if column.codes:
-        words = [word(m) for m in _enum(column.codes)]
-        listed = ", ".join(f"'{w}'" for w in words)
+        listed = ", ".join(f"'{word(code)}'" for code in getattr(vocabulary, column.codes))
         return f"([{listed}])[nullif({name}, -1) + 1] AS {alias}"
     if column.kind in "fd":
         return f"CASE WHEN isnan({name}) THEN NULL ELSE {name} END AS {alias}"
     return f"nullif({name}, -1) AS {alias}"
-
-
-def _enum(name: str) -> type[enum.IntEnum]:
-    found: type[enum.IntEnum] = getattr(vocabulary, name)
-    return found

@@ -89,7 +89,6 @@ class Follower(RunProcesses):
         self._aligned_at = -_ALIGN_EVERY_S
         self._segments: dict[str, dict[str, GrowingSegment]] = {name: {} for name in EVENT_TABLES}
         self._left: set[str] = set()
-        self._gone: set[tuple[str, str]] = set()  # tables and names of segments not there now
         self._said = FollowedLines(path / run_dir.PROBLEMS)
         self._stops: dict[str, dict[str, Any]] = {}
         self._unended: dict[str, Rows] = {}  # as of the last poll
@@ -123,8 +122,7 @@ class Follower(RunProcesses):
             self._find_segments(table)
             parts = []
             for segment in self._segments[table.name].values():
-                is_there = (table.name, segment.path.name) not in self._gone
-                if is_there and segment.who not in self._left:
+                if segment.who not in self._left:
                     columns = segment.poll(final=segment.who in ended)
                     if segment.problem is not None:
                         target = f"{table.name}/{segment.path.name}"
@@ -132,9 +130,6 @@ class Follower(RunProcesses):
                     parts.append((segment.who, columns))
             found[table.name] = self._rows(table, parts)
         self._left |= ended
-        for name, file in self._gone:
-            self._segments[name].pop(file, None)
-        self._gone = set()
         return {name: self._told(EVENT_TABLES[name], rows) for name, rows in found.items()}
 
     def unfinished(self, table: str) -> Rows:
@@ -211,13 +206,9 @@ class Follower(RunProcesses):
             self._align()
         if changed:
             parents = roles_of_parents(self._facts)
-            for who in self._order(changed) | dict.fromkeys(parents):
+            compacted = [] if self._manifest is None else self._manifest.processes
+            for who in dict.fromkeys([*compacted, *changed, *parents]):
                 self._describe(who, parents.get(who))
-
-    def _order(self, changed: list[str]) -> dict[str, None]:
-        """The processes that are to be described, in the order of their numbers."""
-        compacted = [] if self._manifest is None else self._manifest.processes
-        return dict.fromkeys([*compacted, *changed])
 
     def _read_stops(self) -> None:
         """Looks what more was written down of processes that stopped recording (a full disk)."""
@@ -234,8 +225,8 @@ class Follower(RunProcesses):
             if entry.name not in known and entry.name.endswith(STREAM):
                 known[entry.name] = GrowingSegment(Path(entry.path), table)
         if there:  # else the disk may be away for a moment
-            gone = known.keys() - {entry.name for entry in there}
-            self._gone |= {(table.name, name) for name in gone}
+            for name in known.keys() - {entry.name for entry in there}:
+                del known[name]
 
     def _told(self, table: Table, rows: Rows) -> Rows:
         """Rows of a time of which none were lost, and what is in progress since before; of samples,

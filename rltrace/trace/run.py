@@ -61,10 +61,11 @@ class Run(Tables):
     A process whose file is missing is among `processes` once its rows are read. `problems` lists,
     as dicts with "what" and "target", the files that could not be read whole, as far as they were
     read, and everything that the traced processes could not record. `dropped` are the details that
-    were dropped to keep the run small (None: none). `cut_short`: it was narrowed to what was
-    recorded before a process stopped recording. `goes_on` is whether it was still recorded when it
-    was opened (None: nobody here can tell), which was at `opened_ns` (Unix ns); `reach` is until
-    when it is known where it was brought from a URL and more is to come.
+    were dropped to keep the run small (None: none). `range` is the range of time that it was
+    narrowed to; `cut_short`: to what was recorded before a process stopped recording. `goes_on` is
+    whether it was still recorded when it was opened (None: nobody here can tell), which was at
+    `opened_ns` (Unix ns); `reach` is until when it is known where it was brought from a URL and
+    more is to come.
     """
 
     _known = Tables._known.union(TABLES, [RECORDED])
@@ -85,7 +86,7 @@ class Run(Tables):
         self._stored = Stored(self._files, lambda: me._database)
         self.command_s = command_s(self.meta)
         self._outlived = bool(self.meta.get(OUTLIVED))
-        self._range: Range | None = None
+        self.range: Range | None = None
         self.cut_short = False
 
     @property
@@ -140,16 +141,11 @@ class Run(Tables):
             raise unreadable(self.path / run_dir.PARQUET, error) from None
         return [step for step in steps if None not in step and 0 < step[1] < EVER_NS]
 
-    @property
-    def range(self) -> Range | None:
-        """The range of time that it was narrowed to."""
-        return self._range
-
     def narrow(self, to: Range, cut_short: bool = False) -> None:
         """From now on the tables hold the rows of a range of time, and `meta` says that the run
         ended with it; where it was only `cut_short`, how it ended and when is still of it. To be
         called before anything else is asked."""
-        self._range, self.cut_short = to, cut_short
+        self.range, self.cut_short = to, cut_short
         ended = self.meta.get("end_real_ns")
         if not to.goes_on and not cut_short:  # how the command ended says nothing of it: it went on
             over = {"end_real_ns": to.until_ns, "exit_code": None, "command_pid": None}
@@ -160,12 +156,12 @@ class Run(Tables):
     @property
     def since_ns(self) -> int:
         """When the range begins that the run was narrowed to (Unix ns); 0 for all of it."""
-        return 0 if self._range is None else self._range.since_ns
+        return 0 if self.range is None else self.range.since_ns
 
     @property
     def until_ns(self) -> int | None:
         """When that range ends; None where it has no end."""
-        return None if self._range is None or self._range.goes_on else self._range.until_ns
+        return None if self.range is None or self.range.goes_on else self.range.until_ns
 
     @property
     def begins_ns(self) -> int | None:
@@ -184,7 +180,7 @@ class Run(Tables):
         was recorded."""
         if self.command_s is None or not self._outlived:
             return self.command_s
-        whole = self if self._range is None else open_run(self.path)
+        whole = self if self.range is None else open_run(self.path)
         until_ns = recorded_until(whole) - int(whole.meta["start_real_ns"])
         return max(self.command_s, until_ns / 1e9)
 
@@ -259,9 +255,9 @@ class Run(Tables):
 
     @cached_property
     def _narrowed(self) -> Narrowed | None:
-        if self._range is None:
+        if self.range is None:
             return None
-        return Narrowed(self._database, self._stored, self._range)
+        return Narrowed(self._database, self._stored, self.range)
 
     def _make(self, name: str) -> None:
         import duckdb

@@ -81,7 +81,8 @@ class Surveyed:
             size_bytes = batches.path.lstat().st_size
         seen = list(batches.each(self._look))
         self.taken = self._taken(seen, size_bytes, ended)
-        self.rows, bounds, sampled = 0, [], [_NO_TIMES]
+        self.rows, sampled = 0, [_NO_TIMES]
+        bounds: list[tuple[int, int]] = []
         for first, stored, start, _ in seen:
             slots = np.flatnonzero(stored)
             unix = self._unix(start[slots[self.taken.has(slots + first)]])

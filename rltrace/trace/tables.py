@@ -82,9 +82,9 @@ class Tables(ABC):
             raise refused(error, query, self._database) from None
 
     def _make_for(self, query: str) -> None:
-        """Makes the tables and views that a query names, each once."""
-        for name in self._known.intersection(re.findall(r"\w+", query.lower())) - self._loaded:
-            if name not in self._loaded:  # what was made before may have named it
+        """Makes the tables and views that a query names, each once, in the order of the query."""
+        for name in dict.fromkeys(re.findall(r"\w+", query.lower())):
+            if name in self._known and name not in self._loaded:
                 self._loaded.add(name)
                 try:
                     self._make(name)

@@ -56,7 +56,7 @@ CREATE OR REPLACE TABLE signals AS
 WITH {_WEIGHTS},
 judged AS (
     SELECT "group", component, trajectory, CASE WHEN NOT isnan(value) THEN value END AS value,
-           {GIVEN_NAN} AS no_number, isnan(value) AND NOT {GIVEN_NAN} AS unknown, weight
+           {GIVEN_NAN} AS no_number, isnan(value) AND NOT {GIVEN_NAN} AS unseen, weight
     FROM raw_rewards r JOIN sample_lives USING (trajectory) LEFT JOIN weights USING (component)
     WHERE r.start_ns > 0 AND (NOT isnan(value) OR outcome <= 0) AND is_generated
     AND "group" <> -1),
@@ -67,13 +67,13 @@ compared AS (
     SELECT "group", component, any_value(weight) AS weight, min(trajectory) < max(trajectory)
            AS several, count(DISTINCT trajectory) FILTER (weight IS NOT NULL) AS of_component,
            min(value) AS least, max(value) AS most, bool_or(no_number) AS no_number,
-           bool_or(unknown) AS unknown
+           bool_or(unseen) AS unseen
     FROM judged GROUP BY "group", component)
 SELECT "group", CASE WHEN bool_or(
            CASE WHEN no_number OR weight = 0 THEN false
                 WHEN weight IS NOT NULL AND of_component < of_group
                 THEN greatest(most, 0) > least(least, 0)
-                ELSE most > least END) THEN true WHEN NOT bool_or(unknown) THEN false END AS signal
+                ELSE most > least END) THEN true WHEN NOT bool_or(unseen) THEN false END AS signal
 FROM compared LEFT JOIN weighed USING ("group")
 WHERE CASE WHEN weight IS NULL THEN several ELSE of_group > 1 END
 GROUP BY "group"

@@ -131,7 +131,7 @@ class RunProcesses(ABC):
     def _stop(self, who: str) -> dict[str, Any] | None:
         """What the file of a process says of that it stopped recording: it does where the disk had
         no room for a line among the problems."""
-        told = self._facts[who].get(RECORDING_STOPPED)
+        told = self._facts.get(who, {}).get(RECORDING_STOPPED)
         with suppress(ValueError, TypeError):
             return None if told is None else problem_of({**told, "what": RECORDING_STOPPED})
         return None

@@ -30,11 +30,15 @@ class Tables(ABC):
         DERIVED, (_UNTOLD, REGROUPED, STEPS_THAT_COUNT)
     )
     """What can be made: as soon as something that is asked or made names it."""
-    _database: duckdb.DuckDBPyConnection
 
     def __init__(self) -> None:
         self._loaded: set[str] = set()
         self._ids_come_again: bool | None = None
+
+    @property
+    @abstractmethod
+    def _database(self) -> duckdb.DuckDBPyConnection:
+        """Where the tables are made."""
 
     def ask(self, query: str) -> list[tuple[Any, ...]]:
         """The rows of one of rltrace's own queries: those of `sql`, sooner. Nobody looks whether it

@@ -91,9 +91,13 @@ class KeptTables(Tables):
         starts: list[int],
     ) -> None:
         super().__init__()
-        self._rows, self._starts, self._database = rows, starts, database
+        self._rows, self._starts, self._connection = rows, starts, database
         publish_names(database, {text: number for number, text in enumerate(names)})
         database.register(WEIGHTS, weights_table(reward_weights(processes)))
+
+    @property
+    def _database(self) -> duckdb.DuckDBPyConnection:
+        return self._connection
 
     def _make_rows(self, name: str) -> None:
         import pyarrow as pa

@@ -25,8 +25,7 @@ from rltrace.analysis.syncs import Syncs, Update, syncs, updates_of
 from rltrace.analysis.tail import Tail, tail
 from rltrace.analysis.whatif.constants import Constants
 from rltrace.trace.errors import RltraceError
-from rltrace.trace.recorded import recorded_until
-from rltrace.trace.run import Run
+from rltrace.trace.run import Run, recorded_until
 
 if TYPE_CHECKING:
     from rltrace.analysis.busy import Busy

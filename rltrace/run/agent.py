@@ -22,12 +22,13 @@ from rltrace.hooks.recorder import Recorder
 from rltrace.hooks.telling import describe
 from rltrace.run.closing import close_run
 from rltrace.run.exchange import Server, measure, own_addresses
-from rltrace.run.lifetime import Lifetime, told_in
+from rltrace.run.lifetime import Lifetime
 from rltrace.run.memory import COUNTER, MemoryFloor
 from rltrace.run.nvml import Devices, NoGpu
 from rltrace.trace.clock import boot_id, monotonic_ns, node_id, pair
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.run_dir import APART_FILE, CLOCKS, NODES, PROCESS, append_line, write_json
+from rltrace.trace.texts import told_in
 
 if TYPE_CHECKING:
     from rltrace.run.shipping.courier import Courier

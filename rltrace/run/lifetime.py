@@ -9,7 +9,6 @@ goes on when the run has ended, all of them are.
 
 from __future__ import annotations
 
-import json
 import os
 import select
 import time
@@ -20,6 +19,7 @@ from typing import Any
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.ranks import go_on
 from rltrace.trace.run_dir import CLOCKS, PROCESS, RUN_FILE, read_run_json
+from rltrace.trace.texts import told_in
 
 SILENT_S = 30.0
 _LINGER_S = 15.0
@@ -132,14 +132,6 @@ class Lifetime:
             if here and os.path.exists(f"/proc/{process.get('pid')}"):
                 return True
         return False
-
-
-def told_in(path: Path) -> dict[str, Any]:
-    try:
-        told = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return told if isinstance(told, dict) else {}
 
 
 def _made_by(run: dict[str, Any]) -> tuple[int, int] | None:

@@ -13,13 +13,16 @@ import numpy as np
 
 import rltrace
 from rltrace.analysis.run_analysis import RunAnalysis
-from rltrace.analysis.summary import summary_of
+from rltrace.analysis.summary import Summary, summary_of
+from rltrace.analysis.whatif import of_run
+from rltrace.analysis.whatif.predict import Source
 from rltrace.hooks.identity import identify
 from rltrace.report.notebook import Run
 from rltrace.report.to_json import render
 from rltrace.testing.played import MAIN_LANE, SECOND, START_NS, Interval, Process, Timeline
 from rltrace.testing.run_files import write
 from rltrace.testing.workload import Workload
+from rltrace.trace import run as trace
 from rltrace.trace import vocabulary
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.run_dir import PROCESS, update_run_json
@@ -179,4 +182,15 @@ def _value(column: Column, value: Any, in_s: bool) -> Any:
 
 def report_of(run: Run) -> dict[str, Any]:
     """What `rltrace report --json` says of a run."""
-    return render(summary_of(RunAnalysis(run)))
+    return render(summarize(run))
+
+
+def summarize(run: trace.Run, **options: Any) -> Summary:
+    """All that its report shows; options are those of `RunAnalysis` and of `summary_of`."""
+    how = {name: options.pop(name) for name in ("figures", "predict") if name in options}
+    return summary_of(RunAnalysis(run, **options), **how)
+
+
+def workload_of(run: trace.Run) -> Source:
+    """Its workload, or the error that says why there is none."""
+    return of_run.workload_of(RunAnalysis(run))

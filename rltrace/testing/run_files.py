@@ -23,6 +23,7 @@ from rltrace.trace.run_dir import (
     update_run_json,
 )
 from rltrace.trace.schema import TABLES, Table
+from rltrace.trace.stream import unknown
 from rltrace.trace.vocabulary import Stage
 
 ARROW = {"b": pa.int8(), "i": pa.int32(), "q": pa.int64(), "f": pa.float32(), "d": pa.float64()}
@@ -225,10 +226,10 @@ class _ProcessFiles:
         self, table: Table, columns: Columns, first: int, last: int, pad: bool
     ) -> pa.RecordBatch:
         arrays = []
-        for column in table.columns:
+        for number, column in enumerate(table.columns):
             dtype = DTYPE[column.kind]
             if column.name not in columns:
-                values = np.full(last - first, np.nan if column.kind in "fd" else -1, dtype)
+                values = unknown(table, number, last - first)
             else:
                 values = columns[column.name][first:last].astype(dtype, copy=False)
             if column.is_time:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rltrace.testing.played import (
     MAIN_LANE,
@@ -92,17 +93,17 @@ class _Player:
             hidden = min(int(load.train_overlap * work), ready - now)
             now = self._learn(plan, ready - hidden, learning)
             now = self._sync(plan, max(now, ready), sync)
-        elif load.placement == "one-step-off":
+        else:
+            is_async = load.placement == "async"
             ready = self._actors(plan, now)
             done = self._learn(plan, now, learning)
+            done = self._sync(plan, done, sync) if is_async else done
             now = max(ready, done)
-            self._wait(plan, (done, now), (ready, now))
-            now = self._sync(plan, now, sync)
-        else:
-            ready = self._actors(plan, now)
-            done = self._sync(plan, self._learn(plan, now, learning), sync)
-            now = max(ready, done)
-            self._wait(plan, (done, now), (ready, now))
+            if now > done:
+                self._span(plan, [self.driver], (done, now), "queue: rollout", Stage.WAIT)
+            if now > ready:
+                self._span(plan, self.live, (ready, now), "queue: learner", Stage.WAIT)
+            now = now if is_async else self._sync(plan, now, sync)
         now += self._seconds(load.gap_s, step)
         plan.window = (start, now)
         self.driver.span(plan.window, "step", Stage.STEP, step)
@@ -251,27 +252,22 @@ class _Player:
 
     def _learn(self, plan: StepPlan, start: int, work: list[tuple[Stage, str, int]]) -> int:
         for stage, name, length in work:
-            for learner in self.learners:
-                learner.span((start, start + length), name, stage, plan.step)
-            plan.stages[stage] = [(start, start + length)]
+            self._span(plan, self.learners, (start, start + length), name, stage)
             start += length
         return start
 
     def _switch(self, plan: StepPlan, start: int, name: str) -> int:
         end = start + self._seconds(self.load.switch_s / 2, plan.step)
-        for worker in self.live:
-            worker.span((start, end), name, Stage.SWITCH, plan.step)
-        plan.stages.setdefault(Stage.SWITCH, []).append((start, end))
+        self._span(plan, self.live, (start, end), name, Stage.SWITCH)
         return end
 
-    def _wait(self, plan: StepPlan, learner: Interval, actors: Interval) -> None:
-        if learner[1] > learner[0]:
-            self.driver.span(learner, "queue: rollout", Stage.WAIT, plan.step)
-            plan.stages.setdefault(Stage.WAIT, []).append(learner)
-        if actors[1] > actors[0]:
-            for worker in self.live:
-                worker.span(actors, "queue: learner", Stage.WAIT, plan.step)
-            plan.stages.setdefault(Stage.WAIT, []).append(actors)
+    def _span(
+        self, plan: StepPlan, of: list[Process], interval: Interval, name: str, stage: Stage
+    ) -> None:
+        """A span of each of some processes."""
+        for process in of:
+            process.span(interval, name, stage, plan.step)
+        plan.stages.setdefault(stage, []).append(interval)
 
     def _sync(self, plan: StepPlan, start: int, length: int) -> int:
         load, step, end = self.load, plan.step, start + length
@@ -335,23 +331,23 @@ class _Player:
     def _samples(self, end: int) -> None:
         """A reading of each GPU, and of the node's threads, every second by the node's agent."""
         times = np.arange(START_NS, end, SECOND, dtype=np.int64)
-        for agent in self.agents:
-            if self.load.runnable_threads >= 0:
-                agent.rows(
-                    "samples",
-                    time_ns=times,
-                    counter=np.full(len(times), "host/runnable_threads"),
-                    device=np.full(len(times), -1),
-                    value=np.full(len(times), float(self.load.runnable_threads)),
-                )
-            devices = [g for g in range(self.load.gpus) if g % self.load.nodes == agent.node]
-            if not devices:
-                continue
-            at = np.repeat(times, len(devices))
+
+        def read(
+            agent: Process, counter: str, devices: list[int], values: NDArray[np.float64]
+        ) -> None:
             agent.rows(
                 "samples",
-                time_ns=at,
-                counter=np.full(len(at), "gpu/busy_percent"),
+                time_ns=np.repeat(times, len(devices)),
+                counter=np.full(len(values), counter),
                 device=np.tile(np.asarray(devices), len(times)),
-                value=self.rng.uniform(40, 100, len(at)),
+                value=values,
             )
+
+        threads = float(self.load.runnable_threads)
+        for agent in self.agents:
+            if threads >= 0:
+                read(agent, "host/runnable_threads", [-1], np.full(len(times), threads))
+            devices = [g for g in range(self.load.gpus) if g % self.load.nodes == agent.node]
+            if devices:
+                busy = self.rng.uniform(40, 100, len(times) * len(devices))
+                read(agent, "gpu/busy_percent", devices, busy)

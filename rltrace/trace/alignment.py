@@ -48,6 +48,10 @@ class NodeClock:
         np.copyto(unix, times_ns, where=times_ns <= 0)
         return unix
 
+    def moment(self, time_ns: int) -> int:
+        """The same of one."""
+        return int(self.to_unix(np.array([time_ns], np.int64))[0])
+
 
 @dataclass(frozen=True)
 class Exchange:
@@ -133,9 +137,7 @@ def align(
         turned = Exchange(e.peer, e.node, e.at_ns + e.offset_ns, -e.offset_ns, e.rtt_ns)
         by_peer.setdefault(e.node, {}).setdefault(e.peer, []).append(turned)
 
-    base = _real_minus_monotonic(pairs[reference])
-    nothing = np.empty(0, np.int64)
-    clocks = {reference: NodeClock(reference, base, nothing, nothing.astype(float), 0)}
+    clocks = {reference: _by_itself(reference, pairs[reference], 0)}
     waiting = deque([reference])
     while waiting:  # breadth first: the fewest hops, so the smallest sum of bounds
         known = clocks[waiting.popleft()]
@@ -145,9 +147,7 @@ def align(
                 waiting.append(node)
     for node, own in pairs.items():
         if node not in clocks:
-            own_base = _real_minus_monotonic(own)
-            empty = nothing.astype(float)
-            clocks[node] = NodeClock(node, own_base, nothing, empty, UNKNOWN_BOUND_NS)
+            clocks[node] = _by_itself(node, own, UNKNOWN_BOUND_NS)
     return clocks
 
 
@@ -161,7 +161,8 @@ def _through(known: NodeClock, node: str, measured: list[Exchange]) -> NodeClock
     return NodeClock(node, base_ns, at_ns, (shift_ns - base_ns).astype(float), bound_ns)
 
 
-def _real_minus_monotonic(pairs: list[Pair]) -> int:
-    """From the tightest of the first few pairs: later ones may have seen real time stepped."""
+def _by_itself(node: str, pairs: list[Pair], bound_ns: int) -> NodeClock:
+    """By the tightest of the first few pairs: later ones may have seen real time stepped."""
     monotonic_ns, real_ns, _ = min(sorted(pairs)[:FIRST_PAIRS], key=lambda pair: pair[2])
-    return real_ns - monotonic_ns
+    no_times = np.empty(0, np.int64)
+    return NodeClock(node, real_ns - monotonic_ns, no_times, no_times.astype(float), bound_ns)

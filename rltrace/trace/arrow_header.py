@@ -20,9 +20,9 @@ PREFIX_BYTES = 8
 """A message starts with a continuation word (all ones) and the length of its flatbuffer."""
 
 _METADATA_V5 = 4
-_HEADER_SCHEMA, _HEADER_RECORD_BATCH = 1, 3
-_TYPE_INT, _TYPE_FLOAT = 2, 3
-_FLOAT_PRECISION = {"f": 1, "d": 2}
+SCHEMA, RECORD_BATCH = 1, 3
+TYPE_INT, TYPE_FLOAT = 2, 3
+FLOAT_PRECISION = {"f": 1, "d": 2}
 
 _SIZE = {"?": 1, "B": 1, "h": 2, "i": 4, "q": 8, "ref": 4}
 
@@ -30,18 +30,18 @@ _SIZE = {"?": 1, "B": 1, "h": 2, "i": 4, "q": 8, "ref": 4}
 def schema_message(table: Table) -> bytes:
     """The whole schema message of a table, prefix included."""
     out = _Flatbuffer()
-    header = out.message(_HEADER_SCHEMA, body_bytes=0)
+    header = out.message(SCHEMA, body_bytes=0)
     fields_ref = out.table(header, [("h", 0), ("ref", None)])[1]
     columns = table.columns
     for column, ref in zip(columns, out.vector_of_refs(fields_ref, len(columns)), strict=True):
-        is_float = column.kind in _FLOAT_PRECISION
-        type_code = _TYPE_FLOAT if is_float else _TYPE_INT
+        is_float = column.kind in FLOAT_PRECISION
+        type_code = TYPE_FLOAT if is_float else TYPE_INT
         # Field: name, nullable, type_type, type, dictionary, children
         slots = [("ref", None), ("?", 0), ("B", type_code), ("ref", None), None, ("ref", None)]
         refs = out.table(ref, slots)
         out.string(refs[0], column.name)
         if is_float:
-            out.table(refs[3], [("h", _FLOAT_PRECISION[column.kind])])
+            out.table(refs[3], [("h", FLOAT_PRECISION[column.kind])])
         else:
             out.table(refs[3], [("i", WIDTH_BYTES[column.kind] * 8), ("?", 1)])
         out.vector_of_refs(refs[5], 0)
@@ -56,7 +56,7 @@ def batch_message(table: Table, rows: int) -> tuple[bytes, list[int], int]:
         offsets.append(body_bytes)
         body_bytes += _padded(rows * WIDTH_BYTES[column.kind])
     out = _Flatbuffer()
-    header = out.message(_HEADER_RECORD_BATCH, body_bytes)
+    header = out.message(RECORD_BATCH, body_bytes)
     refs = out.table(header, [("q", rows), ("ref", None), ("ref", None)])
     nodes, buffers = [], []
     for column, offset in zip(table.columns, offsets, strict=True):

@@ -11,16 +11,15 @@ import struct
 from dataclasses import dataclass
 from functools import lru_cache
 
-PREFIX_BYTES = 8
+from rltrace.trace.arrow_header import FLOAT_PRECISION, TYPE_FLOAT, TYPE_INT
+
 MOST_METADATA_BYTES = 1 << 20
 """Of a message: a segment's schema has 1.5 kB."""
 
 _MOST_COLUMNS = 1000
 _LONGEST_NAME_BYTES = 1000
-SCHEMA, RECORD_BATCH = 1, 3
-_INT, _FLOAT = 2, 3
 _INT_KINDS = {8: "b", 32: "i", 64: "q"}
-_FLOAT_KINDS = {1: "f", 2: "d"}
+_FLOAT_KINDS = {precision: kind for kind, precision in FLOAT_PRECISION.items()}
 
 
 class NotASegment(ValueError):
@@ -98,9 +97,9 @@ def batch_layout(metadata: bytes, at: int, columns: int) -> BatchLayout:
 def _kind(data: bytes, at: int) -> str:
     kind = _scalar(data, at, 2, "B")
     type_ = _target(data, at, 3)
-    if kind == _INT:
+    if kind == TYPE_INT:
         return _INT_KINDS.get(_scalar(data, type_, 0, "i"), "")
-    if kind == _FLOAT:
+    if kind == TYPE_FLOAT:
         return _FLOAT_KINDS.get(_scalar(data, type_, 0, "h"), "")
     return ""
 

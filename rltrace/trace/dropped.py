@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from rltrace.trace.alignment import NodeClock
 from rltrace.trace.own_files import own_files, own_lines
 from rltrace.trace.run_dir import DROPPED, FETCHED_FILE
@@ -41,7 +39,7 @@ class Dropped:
         until_ns = self.until_ns
         if table is CAPTURED_TOKENS:
             until_ns = max(until_ns, self.tokens_until_ns)
-        goes_on = " OR end_ns = -1" if "end_ns" in [column.name for column in table.columns] else ""
+        goes_on = " OR end_ns = -1" if table.find("end_ns") >= 0 else ""
         return f'(FROM {rows} WHERE "{table.columns[0].name}" > {until_ns}{goes_on})'
 
 
@@ -82,4 +80,4 @@ def unix_of(clock: NodeClock | None, time_ns: int) -> int:
     """A time by the clock of a node as Unix nanoseconds; as it is where that is not known."""
     if clock is None or time_ns <= 0:
         return time_ns
-    return int(clock.to_unix(np.array([time_ns], np.int64))[0])
+    return clock.moment(time_ns)

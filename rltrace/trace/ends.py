@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,18 +32,19 @@ class End:
 def read_ends(run: Path, processes: Iterable[Process]) -> dict[int, End]:
     """The ends that are known, by the number of the process. What cannot be read is skipped: an
     end that nobody knows is what most processes have."""
-    known = _Known(processes)
+    processes = list(processes)
+    speakers, began = {process.who: process for process in processes}, _began(processes)
     signals: dict[int, tuple[list[int], list[int]]] = {}  # that it was sent, and that it died of
     why: dict[int, str] = {}
     codes: dict[int, int] = {}
     for path in own_files(run / ENDS, ".jsonl")[0]:
-        speaker = known.speakers.get(path.stem)
+        speaker = speakers.get(path.stem)
         if speaker is None:
             continue
         for line in own_lines(path):
             try:
                 told: dict[str, Any] = {**parsed(line)}
-                number_of = known.meant(speaker, told)
+                number_of = _meant(began, speaker, told)
                 number, asked = int(told["signal"]), told["asked"] is True
             except (ValueError, KeyError, TypeError, OverflowError):
                 continue
@@ -62,36 +64,28 @@ def read_ends(run: Path, processes: Iterable[Process]) -> dict[int, End]:
     return found
 
 
-class _Known:
-    """The processes of a run, as others speak of them; `speakers` are those by their own name."""
+_Began = Mapping[tuple[Any, ...], list[tuple[int, int]]]
+"""When processes began, and their numbers, by the ways to speak of them."""
 
-    def __init__(self, processes: Iterable[Process]) -> None:
-        self.speakers: dict[str, Process] = {}
-        self._under_pid: dict[tuple[str, str, int], list[tuple[int, int]]] = {}
-        self._actors: dict[str, list[tuple[int, Process]]] = {}
-        for process in processes:
-            self.speakers[process.who] = process
-            started = process.facts.get("start_ns")
-            if not isinstance(started, int):
-                continue
-            place = (process.node, process.host, process.pid)
-            self._under_pid.setdefault(place, []).append((started, process.number))
-            actor = process.facts.get("actor_id")
-            if isinstance(actor, str) and actor:
-                self._actors.setdefault(actor, []).append((process.start_ns, process))
 
-    def meant(self, speaker: Process, told: Mapping[str, Any]) -> int | None:
-        """Whom a line is about: pids are used again, and Ray starts an actor again under its id, so
-        it is the last that began before this was said. Errors: ValueError, KeyError, TypeError."""
-        if "actor" not in told:
-            pid, at_ns = int(told["pid"]), int(told["monotonic_ns"])
-            place = (speaker.node, speaker.host, pid)
-            before = [one for one in self._under_pid.get(place, ()) if one[0] <= at_ns]
-            return max(before)[1] if before else None
-        real_ns, of_pid = int(told["real_ns"]), told.get("pid")
-        ran = [
-            (began_ns, process.number)
-            for began_ns, process in self._actors.get(told["actor"], ())
-            if of_pid in (None, process.pid) and began_ns <= real_ns
-        ]
-        return max(ran)[1] if ran else None
+def _began(processes: Iterable[Process]) -> _Began:
+    found: dict[tuple[Any, ...], list[tuple[int, int]]] = defaultdict(list)
+    for process in processes:
+        started, actor = process.facts.get("start_ns"), str(process.facts.get("actor_id") or "")
+        if isinstance(started, int):
+            found[process.node, process.host, process.pid].append((started, process.number))
+            for pid in (None, process.pid) if actor else ():
+                found[actor, pid].append((process.start_ns, process.number))
+    return found
+
+
+def _meant(began: _Began, speaker: Process, told: Mapping[str, Any]) -> int | None:
+    """Whom a line is about: pids are used again, and Ray starts an actor again under its id, so it
+    is the last that began before this was said. Errors: ValueError, KeyError, TypeError."""
+    key: tuple[Any, ...]
+    if "actor" in told:
+        key, until_ns = (told["actor"], told.get("pid")), int(told["real_ns"])
+    else:
+        key = (speaker.node, speaker.host, int(told["pid"]))
+        until_ns = int(told["monotonic_ns"])
+    return max((one for one in began.get(key, ()) if one[0] <= until_ns), default=(0, None))[1]

@@ -20,12 +20,12 @@ from rltrace.trace import run_dir
 from rltrace.trace.alone import alone
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.liveness import is_brought
-from rltrace.trace.own_files import MOST_TEXT_BYTES, read_own
+from rltrace.trace.own_files import MOST_TEXT_BYTES
 from rltrace.trace.packs import MOST_FILE_BYTES, MOST_PACKED_BYTES, NotAPack, apply, unpack
 from rltrace.trace.reach import SHIPPED
 from rltrace.trace.schema import TABLES
 from rltrace.trace.store import PACKS, PackName, Store, has_run, parse_pack_name, unreached
-from rltrace.trace.texts import parsed
+from rltrace.trace.texts import told_in
 
 CACHE_VARIABLE = "RLTRACE_CACHE"
 """Environment variable with the folder for runs that were brought from URLs."""
@@ -70,7 +70,7 @@ def brought_from(folder: Path) -> str | None:
     """The URL that a run's directory was brought from; None of one that was not."""
     if not is_brought(folder):
         return None
-    return str(_read_told(folder / run_dir.FETCHED_FILE).get("url") or "a run at a URL")
+    return str(told_in(folder / run_dir.FETCHED_FILE).get("url") or "a run at a URL")
 
 
 def _no_run(store: Store) -> str:
@@ -81,22 +81,23 @@ def _no_run(store: Store) -> str:
 def _bring(store: Store, folder: Path, tell: Tell) -> None:
     for name in run_dir.FOLDERS:
         (folder / name).mkdir(exist_ok=True)
-    known = _read_told(folder / run_dir.FETCHED_FILE)
+    known = told_in(folder / run_dir.FETCHED_FILE)
     known["url"] = store.url
-    _bring_nodes(store, folder)  # first: what they say is there comes with the packs
-    if packs := store.sizes(PACKS):
-        problems = _bring_merging(store, folder, packs, known, tell)
-    else:
-        problems = _bring_files(store, folder, known, tell)
-    run = store.get_json(run_dir.RUN_FILE)
+    run: dict[str, Any] | None = None
     give_up = time.monotonic() + _WAIT_S
-    while packs and _is_over(run) and _lacking(folder):  # the last of it comes after its end
-        _bring_nodes(store, folder)
-        problems = _bring_merging(store, folder, store.sizes(PACKS), known, tell)
-        run = store.get_json(run_dir.RUN_FILE)
-        if not _is_coming(run) or not _lacking(folder) or time.monotonic() > give_up:
+    while True:
+        _bring_nodes(store, folder)  # first: what they say is there comes with the packs
+        if packs := store.sizes(PACKS):
+            problems = _bring_merging(store, folder, packs, known, tell)
+        else:
+            problems = _bring_files(store, folder, known, tell)
+        was_over, run = _is_over(run), store.get_json(run_dir.RUN_FILE)
+        if not (packs and _is_over(run) and _lacking(folder)):
             break
-        time.sleep(_WAIT_EVERY_S)
+        if was_over:  # else it ended meanwhile: the last of it comes after its end
+            if not _is_coming(run) or time.monotonic() > give_up:
+                break
+            time.sleep(_WAIT_EVERY_S)
     if run is None:
         raise RltraceError(f"{store.url}/{run_dir.RUN_FILE} is not a run's description")
     told = folder / run_dir.PROBLEMS / "(shipping).jsonl"
@@ -197,7 +198,7 @@ def _is_coming(run: Mapping[str, Any] | None) -> bool:
 def _lacking(folder: Path) -> list[Path]:
     """The files of the nodes whose agents have not said that all of theirs is there."""
     files = sorted((folder / run_dir.NODES).glob("*.json"))
-    return [path for path in files if _read_told(path).get(SHIPPED) is False]
+    return [path for path in files if told_in(path).get(SHIPPED) is False]
 
 
 def _bring_files(
@@ -245,10 +246,10 @@ def _not_whole(
     """The nodes of a run that is over whose agents have not said that all of theirs is there, with
     the processes that ran on them."""
     for path in _lacking(folder):
-        node = _read_told(path)
+        node = told_in(path)
         names = []
         for who in sorted(who for who, name in whose.items() if name == path.stem):
-            process = _read_told(folder / run_dir.PROCESS / f"{who}.json")
+            process = told_in(folder / run_dir.PROCESS / f"{who}.json")
             if process.get("role") != "agent":
                 names.append(f"{process.get('role') or 'a process'} (pid {process.get('pid')})")
         more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
@@ -259,15 +260,6 @@ def _not_whole(
             f"the node was lost, or `rltrace ship {node.get('directory')}` there brings the rest"
         )
         yield {"what": run_dir.NOT_WHOLE, "target": str(node.get("host")), "detail": detail}
-
-
-def _read_told(path: Path) -> dict[str, Any]:
-    """What a file says of a node, a process or this folder; nothing where it cannot be read."""
-    try:
-        told = parsed(read_own(path))
-    except (OSError, ValueError):
-        return {}
-    return told if isinstance(told, dict) else {}
 
 
 def _write_known(folder: Path, known: dict[str, Any]) -> None:

@@ -97,8 +97,7 @@ class _Batch:
         self._place = place
         self._rows = place.rows
         self._newest = newest
-        names = [column.name for column in table.columns]
-        self._end = names.index("end_ns") if "end_ns" in names else -1
+        self._end = table.find("end_ns")
         if self._end >= 0 and place.offsets[self._end] < 0:
             self._end = -1
         self._full_at = math.inf

@@ -38,12 +38,14 @@ UNTOLD_UNKNOWN = """create or replace table untold as select null::bigint as beg
     null::int as version, null::int as before, null::bigint as done_ns"""
 """Table: what is of the version before the first update, and where nobody can tell."""
 
-LIVES = (
-    """create or replace view told_uses as
+TOLD_USES = """
+    create or replace view told_uses as
     select u.* replace (
         case when u.version = -1 and time_ns < begin_ns
              then coalesce(untold.version, -1) else u.version end as version)
-    from raw_uses u, untold""",
+    from raw_uses u, untold"""
+
+LIVES = (
     """create or replace table lives as
     with told_trajectories as (
         select t.* replace (

@@ -80,7 +80,8 @@ class Manifest:
             for part in self.tables[table]
             if part.from_ns < until_ns and part.until_ns > since_ns
         ]
-        return parts, list(self.carried.get(table, ())) if parts else []
+        is_first = not parts or parts[0].from_ns == -EVER_NS  # nothing began before that
+        return parts, [] if is_first else list(self.carried.get(table, ()))
 
     def has_rest(self, run: Path, table: str) -> bool:
         """Whether a table has segments with rows that may not have been taken."""
@@ -106,17 +107,18 @@ def read_manifest(run: Path) -> Manifest | None:
     return found if found is not None and _are_there(folder, found.files) else None
 
 
-def check_readable(run: Path) -> None:
-    """Errors: `RltraceError` for a run of which nothing is left but Parquet files, where these
-    cannot be read: it is no empty one."""
-    folder = run / PARQUET
-    if any(segment_files(run, table) for table in TABLES) or read_manifest(run) is not None:
-        return
+def readable_manifest(run: Path) -> Manifest | None:
+    """As `read_manifest`. Errors: `RltraceError` for a run of which nothing is left but Parquet
+    files, where these cannot be read: it is no empty one."""
+    found, folder = read_manifest(run), run / PARQUET
+    if found is not None or any(segment_files(run, table) for table in TABLES):
+        return found
     if any(True for name in ("*.parquet", "*/*.parquet") for _ in folder.glob(name)):
         raise RltraceError(
             f"{run} cannot be read: its segments were deleted, and {folder}, which has what was in "
             f"them, is not whole: {_why_not(folder)}"
         )
+    return None
 
 
 def _why_not(folder: Path) -> str:

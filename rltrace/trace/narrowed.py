@@ -7,18 +7,17 @@ the range began counts where its process recorded anything later: else it was lo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rltrace.trace.manifest import Manifest
 from rltrace.trace.real_times import EVER_NS
 from rltrace.trace.schema import CAPTURED_TOKENS, TABLES, Table
 from rltrace.trace.vocabulary import Stage
 
 if TYPE_CHECKING:
     import duckdb
+
+    from rltrace.trace.stored import Stored
 
 OF_SAMPLES = ("trajectories", "rewards", CAPTURED_TOKENS.name)
 _USED = "trajectory IN (FROM range_used)"
@@ -43,19 +42,11 @@ class Range:
 
 
 class Narrowed:
-    """Makes the tables of a range in `database`. `rows_of` gives the rows of files of a table, and
-    `rest` the table of those that are in segments, None where there are none."""
+    """Makes the tables of a range in `database`, of the rows that are `stored`."""
 
-    def __init__(
-        self,
-        database: duckdb.DuckDBPyConnection,
-        manifest: Manifest | None,
-        rows_of: Callable[[str, Sequence[Path]], str],
-        rest: Callable[[str], str | None],
-        of: Range,
-    ) -> None:
-        self._database, self._manifest, self._of = database, manifest, of
-        self._rows_of, self._rest = rows_of, rest
+    def __init__(self, database: duckdb.DuckDBPyConnection, stored: Stored, of: Range) -> None:
+        self._database, self._stored, self._of = database, stored, of
+        self._manifest = stored.manifest
         self._made: set[str] = set()
 
     def make(self, name: str) -> None:
@@ -68,27 +59,14 @@ class Narrowed:
 
     def _near(self, name: str) -> str:
         """The rows of the files that the range has part in."""
-        since, until, marker = self._of.since_ns, self._of.until_ns, TABLES[name].columns[0].name
-        found = []
-        if self._manifest is not None:
-            parts, carried = self._manifest.between(name, since, until)
-            if parts:
-                found.append(f"FROM {self._rows_of(name, [part.path for part in parts])}")
-            if carried:
-                began = f'WHERE "{marker}" < {parts[0].from_ns}'
-                found.append(f"FROM {self._rows_of(name, carried)} {began}")
-        if (rest := self._rest(name)) is not None:
-            found.append(f"FROM {rest}")
-        if not found and self._manifest is not None:
-            found = [f"FROM {self._rows_of(name, [self._manifest.tables[name][0].path])} LIMIT 0"]
-        return " UNION ALL BY NAME ".join(found)
+        return self._stored.near(name, self._of.since_ns, self._of.until_ns)
 
     def _most_rows(self, name: str) -> int:
         rows = 0
         if self._manifest is not None:
             parts, _ = self._manifest.between(name, self._of.since_ns, self._of.until_ns)
             rows = sum(part.rows for part in parts)
-        if (rest := self._rest(name)) is not None:
+        if (rest := self._stored.rest(name)) is not None:
             rows += self._database.execute(f"SELECT count(*) FROM {rest}").fetchall()[0][0]
         return rows
 
@@ -97,7 +75,7 @@ class Narrowed:
         if table is CAPTURED_TOKENS:
             self._find_used()
             return f"(start_ns < {until} AND (start_ns >= {since} OR {_USED}))"
-        if "end_ns" not in [column.name for column in table.columns]:
+        if table.find("end_ns") < 0:
             return f'"{marker}" >= {since} AND "{marker}" < {until}'
         self._find_alive()
         of_time = (
@@ -153,8 +131,8 @@ class Narrowed:
                 return
             had = database.execute(f"SELECT count(*) FROM recorded_{name}").fetchall()
             database.execute(
-                f"INSERT INTO recorded_{name} BY NAME FROM {self._rows_of(name, [part.path])} "
-                f"WHERE trajectory IN ({missing})"
+                f"INSERT INTO recorded_{name} BY NAME "
+                f"FROM {self._stored.of_files(name, [part.path])} WHERE trajectory IN ({missing})"
             )
             if database.execute(f"SELECT count(*) FROM recorded_{name}").fetchall() == had:
                 return

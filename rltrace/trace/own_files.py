@@ -10,6 +10,8 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 FOLLOW_VARIABLE = "RLTRACE_FOLLOW_LINKS"
@@ -35,6 +37,18 @@ def is_elsewhere(path: str | Path) -> bool:
     return os.path.islink(path) and not follows_links()
 
 
+def entries(folder: str | Path) -> list[os.DirEntry[str]]:
+    """What lies in a run's folder, by name; nothing where there is none, or it is a link that is
+    not followed."""
+    if is_elsewhere(folder):
+        return []
+    try:
+        with os.scandir(folder) as found:
+            return sorted(found, key=lambda entry: entry.name)
+    except OSError:  # deleted, or never made
+        return []
+
+
 def own_files(folder: str | Path, suffix: str = "") -> tuple[list[Path], list[Path]]:
     """What lies in a run's folder and ends in `suffix`, by name: plain files, and what is none.
     Both are empty where there is no folder; one that is a link is none itself."""
@@ -43,15 +57,12 @@ def own_files(folder: str | Path, suffix: str = "") -> tuple[list[Path], list[Pa
     follow = follows_links()
     plain: list[Path] = []
     others: list[Path] = []
-    try:
-        with os.scandir(folder) as found:
-            for entry in found:
-                if entry.name.endswith(suffix):
-                    kept = plain if entry.is_file(follow_symlinks=follow) else others
-                    kept.append(Path(entry.path))
-    except OSError:  # deleted, or never made
-        return [], []
-    return sorted(plain), sorted(others)
+    with suppress(OSError):  # links that lead round
+        for entry in entries(folder):
+            if entry.name.endswith(suffix):
+                kept = plain if entry.is_file(follow_symlinks=follow) else others
+                kept.append(Path(entry.path))
+    return plain, others
 
 
 def open_own(path: str | Path) -> tuple[int, os.stat_result]:
@@ -92,3 +103,35 @@ def lines_of(text: bytes) -> list[str]:
     """The lines that are not empty. They end with a line feed and nothing else: names may hold what
     `splitlines` takes for an end, such as U+2028."""
     return [line for line in text.decode("utf-8", "replace").split("\n") if line]
+
+
+# --- the lines of a folder of a run (a file a process, or a node) while they are being added to
+
+_SUFFIX = ".jsonl"
+
+
+class FollowedLines:
+    """Each whole line of the plain files in `folder`, once."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._read_bytes: dict[str, int] = {}
+
+    def new(self) -> Iterator[tuple[str, str]]:
+        """`(name of the file without its suffix, line)` of what was appended since the last look,
+        file by file. What cannot be read is left out."""
+        follow = follows_links()
+        for entry in entries(self._folder):
+            name = entry.name.removesuffix(_SUFFIX)
+            with suppress(OSError):
+                status = entry.stat(follow_symlinks=follow)
+                if name != entry.name and status.st_size > self._read_bytes.get(name, 0):
+                    yield from ((name, line) for line in self.new_of(name))
+
+    def new_of(self, name: str) -> list[str]:
+        """The same of one file. Errors: OSError."""
+        begin = self._read_bytes.get(name, 0)
+        data = read_own(self._folder / f"{name}{_SUFFIX}", begin)
+        whole = data[: data.rfind(b"\n") + 1]
+        self._read_bytes[name] = begin + len(whole)
+        return lines_of(whole)

@@ -29,8 +29,8 @@ from rltrace.trace.manifest import (
     STEPS_FILE,
     Manifest,
     Part,
-    check_readable,
     read_manifest,
+    readable_manifest,
     segment_bytes,
     segment_files,
 )
@@ -91,15 +91,13 @@ def _compacted(
 ) -> Compaction:
     """Errors: as `compact`, OSError."""
     before = {name: segment_bytes(run.path, name) for name in TABLES}
-    known = read_manifest(run.path)
+    known = readable_manifest(run.path)  # what cannot be read would be deleted
     ended = not _is_being_recorded(run)
     if known is not None:
         grown = [name for name in TABLES if known.has_rest(run.path, name)]
         if not grown:
             return Compaction(known.rows, before, _bytes(known), known.settled)
         _check_whole(run, known)
-    else:
-        check_readable(run.path)  # what is there would be deleted
     folder.mkdir(exist_ok=True)
     (folder / MANIFEST_FILE).unlink(missing_ok=True)  # from here on the segments are read
     for old in folder.iterdir():

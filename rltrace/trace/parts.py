@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from rltrace.trace.counted import make_unknown
 from rltrace.trace.manifest import Part
 from rltrace.trace.parquet_writer import Writer
-from rltrace.trace.real_times import EVER_NS, end_what_was_left
+from rltrace.trace.real_times import EVER_NS, end_what_was_left, make_unknown
 from rltrace.trace.schema import SPANS, Table
 from rltrace.trace.segments import Batch
 from rltrace.trace.sources import PROCESS
@@ -50,6 +49,7 @@ class Parts:
         self.carried: list[Path] = []
         self.below: dict[str, int] = {}
         self._names = [column.name for column in (*table.columns, PROCESS)]
+        self._end = table.find("end_ns")
         self._kept: list[Columns] = []
         self._reaching: Columns = []  # the ended rows of earlier parts that reach into later ones
 
@@ -100,7 +100,7 @@ class Parts:
         for stored in segment.batches.each(rows):
             if stored is None or not len(stored[0]):
                 continue
-            columns = self._files.translated(self._table.name, segment.batches.who, stored)
+            columns = self._files.numbered(self._table, segment.batches.who, stored)
             place = np.searchsorted(np.array(edges[1:-1], np.int64), columns[0], side="right")
             within = (columns[0] >= edges[0]) & (columns[0] < edges[-1])
             for one in np.unique(place[within]):
@@ -115,8 +115,8 @@ class Parts:
         if self._table is SPANS:
             self._end_what_was_left(columns, until_ns)
         self._writer.write(self._arrow(columns), path, self._names[0])
-        if until_ns < EVER_NS and "end_ns" in self._names:
-            end = columns[self._names.index("end_ns")]
+        if until_ns < EVER_NS and self._end >= 0:
+            end = columns[self._end]
             goes_on = (end == -1) | (end >= until_ns)
             self._kept.append([column[goes_on] for column in columns])
             self._carry(number)
@@ -128,9 +128,9 @@ class Parts:
         if self._reaching:
             whole = [np.concatenate(two) for two in zip(self._reaching, columns, strict=True)]
         end_what_was_left(whole)
-        end = SPANS.index("end_ns")
-        columns[end] = whole[end][len(whole[end]) - len(columns[end]) :]
-        reaches = whole[end] >= until_ns
+        end = whole[self._end]
+        columns[self._end] = end[len(end) - len(columns[self._end]) :]
+        reaches = end >= until_ns
         self._reaching = [column[reaches] for column in whole]
 
     def _steps(self, from_ns: int, until_ns: int) -> tuple[int, int] | None:

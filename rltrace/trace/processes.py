@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from rltrace.trace.alignment import NodeClock
 from rltrace.trace.stated import whole_text
 
@@ -43,7 +41,6 @@ def described(
     """The process of `facts`, what its file holds; `clocks` are those of the nodes."""
     node = _text(facts.get("node")) or ""
     clock = clocks.get(node)
-    start = np.array([int(facts.get("start_ns") or 0)], np.int64)
     pid, rank = facts.get("pid"), facts.get("rank")
     return Process(
         number=number,
@@ -54,7 +51,7 @@ def described(
         role=_text(facts.get("role")),
         rank=rank if isinstance(rank, int) else None,
         adapter=_text(facts.get("adapter")),
-        start_ns=int(clock.to_unix(start)[0]) if clock else -1,
+        start_ns=clock.moment(int(facts.get("start_ns") or 0)) if clock else -1,
         clock_bound_ns=clock.bound_ns if clock else -1,
         child_of=_text(child_of),
         facts=facts,

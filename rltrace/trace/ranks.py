@@ -20,7 +20,7 @@ from rltrace.trace.clock import node_id
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.own_files import own_files, read_own
 from rltrace.trace.run_dir import read_run_json, write_first, write_json
-from rltrace.trace.texts import parsed
+from rltrace.trace.texts import parsed, told_in
 
 RANKS = "ranks"
 LAUNCH = "launch"
@@ -95,13 +95,9 @@ def _is_alive(told: dict[str, Any], which: str) -> bool:
 
 
 def _read(run: Path) -> list[dict[str, Any]]:
-    found = []
-    for path in own_files(run / RANKS, ".json")[0]:
-        with suppress(OSError, ValueError):
-            told = parsed(read_own(path))
-            if isinstance(told, dict) and isinstance(told.get("rank"), int):
-                found.append(told)
-    return sorted(found, key=lambda one: int(one["rank"]))
+    told = map(told_in, own_files(run / RANKS, ".json")[0])
+    known = [one for one in told if isinstance(one.get("rank"), int)]
+    return sorted(known, key=lambda one: int(one["rank"]))
 
 
 def _path(run: Path, rank: int) -> str:

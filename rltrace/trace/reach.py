@@ -13,13 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from rltrace.trace.alignment import NodeClock
 from rltrace.trace.liveness import is_brought
-from rltrace.trace.own_files import own_files, read_own
+from rltrace.trace.own_files import own_files
 from rltrace.trace.run_dir import NODES
-from rltrace.trace.texts import parsed
+from rltrace.trace.texts import told_in
 
 SHIPPED = "shipped"
 """In the file of a node at the store: whether all of the node is there."""
@@ -85,11 +83,8 @@ def read_reach(run: Path, clocks: Mapping[str, NodeClock]) -> Reach:
         return EVERYTHING
     found = []
     for path in own_files(run / NODES, ".json")[0]:
-        try:
-            told = parsed(read_own(path))
-        except (OSError, ValueError):
-            continue
-        if isinstance(told, dict) and told.get(SHIPPED) is False:
+        told = told_in(path)
+        if told.get(SHIPPED) is False:
             found.append(_node_reach(told, clocks.get(str(told.get("node")))))
     return Reach(tuple(found))
 
@@ -99,7 +94,7 @@ def _node_reach(told: Mapping[str, Any], clock: NodeClock | None) -> NodeReach:
         value = told.get(key)
         if clock is None or type(value) is not int or not 0 < value < 1 << 62:
             return 0
-        return int(clock.to_unix(np.array([value], np.int64))[0])
+        return clock.moment(value)
 
     again = told.get(AGAIN)
     again_s = float(again) if isinstance(again, (int, float)) and 0 <= again < 1e9 else 0.0

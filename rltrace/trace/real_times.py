@@ -1,6 +1,8 @@
-"""Times that a clock can have shown: what is none is no moment, whoever stored it."""
+"""Times that no clock can have shown, and counts below zero: unknown, whoever stored them."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -49,3 +51,20 @@ def end_what_was_left(columns: Columns) -> None:
         around = np.maximum.accumulate(end[rows])  # the last end of those that began before
         left = rows[is_open[rows] & (around > start[rows])]
         end[left] = start[left]
+
+
+COUNTS = (
+    *("tokens", "bytes", "items", "prompt_tokens", "response_tokens", "turns", "env_ns"),
+    *("preemptions", "stall_ns", "wire_bytes", "buckets"),
+)
+"""Columns of which no value is below zero, but -1 for an unknown one."""
+
+
+def make_unknown(table: Table, columns: Columns) -> Iterator[tuple[str, int]]:
+    """Replaces counts below zero by -1 in `columns`, those of `table` in order; gives the name of
+    each column that had some, and how many."""
+    for i, column in enumerate(table.columns):
+        if column.name in COUNTS and columns[i].min(initial=0) < -1:
+            below = columns[i] < -1
+            columns[i] = np.where(below, columns[i].dtype.type(-1), columns[i])
+            yield column.name, int(below.sum())

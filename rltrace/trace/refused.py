@@ -1,4 +1,4 @@
-"""What is said of a query that does not run."""
+"""What is said of a query that does not run, and which may."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import re
 from typing import TYPE_CHECKING
 
 from rltrace.trace.errors import INTERRUPTED, NO_MEMORY, RltraceError, WrongUsage
-from rltrace.trace.views import BASES
+from rltrace.trace.schema import TABLES
+from rltrace.trace.views import NAMED
 
 if TYPE_CHECKING:
     import duckdb
 
-_TABLES = (*sorted(name for name in BASES if not name.startswith("raw_")), "processes", "names")
+_TABLES = sorted(name for name in NAMED if not name.startswith("raw_"))
 _COLUMN = re.compile(
     r'column "([^"]+)".* (?:not found|does not exist)|not have a column named "([^"]+)"',
     re.IGNORECASE,
@@ -86,8 +87,52 @@ def refused(error: duckdb.Error, query: str, database: duckdb.DuckDBPyConnection
 
 def _columns(query: str, database: duckdb.DuckDBPyConnection) -> list[str]:
     """What each table has that a query names, in the order of the query."""
-    known = {*BASES, "processes", "names"}
+    known = {*NAMED, *(f"raw_{name}" for name in TABLES)}
     named = dict.fromkeys(word.lower() for word in _ASKED.findall(query))
     return [
         f"{name} has {', '.join(database.table(name).columns)}" for name in named if name in known
     ]
+
+
+# --- which statements only ask: a query of a run reads, and changes nothing
+
+_GAP = r"(?:\s|--[^\n]*(?:\n|\Z)|/\*(?:[^*]|\*(?!/))*\*/)*"
+"""Blanks and comments, each in one way only, so that none of them takes for ever."""
+_FIRST_WORD = re.compile(
+    rf"{_GAP}(?:explain\b{_GAP}(?:(?:analyze\b|\([^)]*\)){_GAP})?)?(\w+|\()", re.IGNORECASE
+)
+"""Of a statement, or of the one that is explained, which `EXPLAIN ANALYZE` runs."""
+_ASKING = (
+    *("(", "select", "from", "with", "values", "table", "pivot", "unpivot"),
+    *("show", "describe", "desc", "summarize", "pragma", "call"),
+)
+_IMPORT = re.compile(rf"\b(import){_GAP}\bdatabase\b", re.IGNORECASE)
+_LOGGING = re.compile(r"\benable_logging\b", re.IGNORECASE)
+"""A function that answers with rows and sets something; with DuckDB 1 in a locked database, too,
+where a file that it may not have aborts the process later on."""
+
+
+def only_asks(query: str) -> None:
+    """Errors: `RltraceError` for a statement that is none of those which answer with rows."""
+    import duckdb
+
+    # Before DuckDB sees it: to tell its statements DuckDB 1 reads the files of an IMPORT DATABASE.
+    if (bringing := _IMPORT.search(query)) is not None:
+        raise _not_asking(bringing[1])
+    if _LOGGING.search(query):
+        raise WrongUsage("a query only reads: enable_logging changes settings")
+    kinds = duckdb.StatementType
+    asking = (kinds.SELECT, kinds.EXPLAIN, kinds.PRAGMA, kinds.CALL, kinds.MULTI)
+    for statement in duckdb.extract_statements(query):
+        found = _FIRST_WORD.match(statement.query)
+        word = found[1] if found else statement.query
+        try:
+            asks = statement.type in asking
+        except ValueError:  # DuckDB knows more kinds than its module for Python
+            asks = False
+        if not asks or word.lower() not in _ASKING:
+            raise _not_asking(word)
+
+
+def _not_asking(word: str) -> RltraceError:
+    return WrongUsage(f"a query only reads: give a SELECT, not {word.upper()}")

@@ -18,7 +18,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cache
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -99,12 +100,12 @@ class GroupedSample:
 class _Round:
     """Samples of one group as far as is known; `open`: they may be of several."""
 
-    number: int
-    samples: list[GroupedSample]
-    ended_ns: int
-    version: int | None
-    known_ns: int | None
-    last_use: int | None
+    number: int = 0
+    samples: list[GroupedSample] = field(default_factory=list)
+    ended_ns: int = 0
+    version: int | None = None
+    known_ns: int | None = None
+    last_use: int | None = None
     open: bool = False
 
     def add(self, one: GroupedSample) -> None:
@@ -150,10 +151,10 @@ def told_apart(
     """`(trajectory, group, round)` of those whose group is another one than they say. `samples` are
     those of the ids that may come again, in order of the id and of their start; `sizes` gives how
     many samples the other ids have."""
-    place = _Places(starts)
+    starts = cache(starts)
     rounds: list[_Round] = []
     for _, of_id in groupby(samples, lambda one: one.group):
-        rounds += _rounds(list(of_id), place)
+        rounds += _rounds(list(of_id), starts)
     usual = _usual_size(sizes(), rounds) if any(one.open for one in rounds) else 0
     return [
         (sample.trajectory, -1 if unknown else _key(sample.group, one.number), one.number)
@@ -164,24 +165,24 @@ def told_apart(
     ]
 
 
-def _rounds(samples: list[GroupedSample], place: _Places) -> Iterator[_Round]:
+def _rounds(samples: list[GroupedSample], starts: Callable[[], list[int]]) -> Iterator[_Round]:
     """The rounds of one id, whose samples come in the order in which they began."""
     later: int | None = None
     for one in reversed(samples):
         later = one.used_after = _of(min, later, one.first_use)
-    now = _Round(0, [], 0, None, None, None)
+    now = _Round()
     for one in samples:
-        begins = now.samples and _begins(now, one, place)
+        begins = now.samples and _begins(now, one, starts)
         if begins:
             yield now
-            now = _Round(now.number + 1, [], 0, None, None, None)
+            now = _Round(now.number + 1)
         elif begins is None:
             now.open = True
         now.add(one)
     yield now
 
 
-def _begins(now: _Round, one: GroupedSample, place: _Places) -> bool | None:
+def _begins(now: _Round, one: GroupedSample, starts: Callable[[], list[int]]) -> bool | None:
     """Whether a round begins with a sample; None: it may."""
     if now.known_ns is not None and now.known_ns < one.began_ns:
         return True
@@ -189,32 +190,13 @@ def _begins(now: _Round, one: GroupedSample, place: _Places) -> bool | None:
         return False
     if now.last_use is not None and one.used_after is not None:
         return now.last_use < one.used_after
-    if place.known:
-        later = place.of(one.began_ns) > place.of(now.ended_ns)
+    if steps := starts():
+        later = bisect_right(steps, one.began_ns) > bisect_right(steps, now.ended_ns)
     elif now.version is not None and one.version is not None:
         later = one.version > now.version
     else:
         later = False
     return None if later else False
-
-
-class _Places:
-    """Which step a moment is in, by the order of the steps."""
-
-    def __init__(self, starts: Callable[[], list[int]]) -> None:
-        self._read, self._starts = starts, list[int]()
-        self._asked = False
-
-    @property
-    def known(self) -> bool:
-        """Whether the run has steps."""
-        if not self._asked:
-            self._starts, self._asked = self._read(), True
-        return bool(self._starts)
-
-    def of(self, moment_ns: int) -> int:
-        """How many steps had begun."""
-        return bisect_right(self._starts, moment_ns)
 
 
 def _usual_size(others: list[int], rounds: list[_Round]) -> int:

@@ -13,23 +13,19 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rltrace.trace import run_dir
 from rltrace.trace.alignment import NodeClock
-from rltrace.trace.dropped import Dropped
 from rltrace.trace.duration import OUTLIVED, command_s
 from rltrace.trace.errors import WrongUsage
 from rltrace.trace.files import RunFiles
 from rltrace.trace.liveness import described_alive
 from rltrace.trace.narrowed import Narrowed, Range
-from rltrace.trace.processes import Process
-from rltrace.trace.questions import only_asks
 from rltrace.trace.reach import read_reach
 from rltrace.trace.real_times import EVER_NS
-from rltrace.trace.recorded import recorded_until
-from rltrace.trace.refused import refused
-from rltrace.trace.schema import TABLES
+from rltrace.trace.refused import only_asks, refused
+from rltrace.trace.schema import EVENT_TABLES, TABLES
 from rltrace.trace.signals import (
     WEIGHTS,
     reward_weights,
@@ -51,21 +47,37 @@ def open_run(path: str | Path) -> Run:
     return Run(Path(path))
 
 
+def _relation(view: str) -> cached_property[duckdb.DuckDBPyRelation]:
+    def relation(run: Run) -> duckdb.DuckDBPyRelation:
+        return run.sql(f"FROM {view}")
+
+    relation.__doc__ = f"The `{view}` view: `.df()`, `.pl()`, `.arrow()` are DuckDB's own."
+    return cached_property(relation)
+
+
 class Run(Tables):
     """A run's metadata, processes and tables.
 
-    `problems` lists, as dicts with "what" and "target", the files that could not be read whole and
-    everything that the traced processes could not record. `cut_short`: it was narrowed to what was
-    recorded before a process stopped recording. `goes_on` is whether it was still recorded when it
-    was opened (None: nobody here can tell), which was at `opened_ns` (Unix ns); `reach` is until
-    when it is known where it was brought from a URL and more is to come.
+    A process whose file is missing is among `processes` once its rows are read. `problems` lists,
+    as dicts with "what" and "target", the files that could not be read whole, as far as they were
+    read, and everything that the traced processes could not record. `dropped` are the details that
+    were dropped to keep the run small (None: none). `range` is the range of time that it was
+    narrowed to; `cut_short`: to what was recorded before a process stopped recording. `goes_on` is
+    whether it was still recorded when it was opened (None: nobody here can tell), which was at
+    `opened_ns` (Unix ns); `reach` is until when it is known where it was brought from a URL and
+    more is to come.
     """
+
+    _known = Tables._known.union(TABLES, [RECORDED])
 
     def __init__(self, path: Path) -> None:
         super().__init__()
         self.path = path
         self.meta, self.goes_on = described_alive(path)
         self._files = RunFiles(path, self.meta)
+        self.processes = self._files.processes
+        self.problems = self._files.problems
+        self.dropped = self._files.dropped
         self.opened_ns = self._files.now_ns()
         if self.goes_on:
             self._files.as_of_ns = self.opened_ns
@@ -74,23 +86,8 @@ class Run(Tables):
         self._stored = Stored(self._files, lambda: me._database)
         self.command_s = command_s(self.meta)
         self._outlived = bool(self.meta.get(OUTLIVED))
-        self._range: Range | None = None
+        self.range: Range | None = None
         self.cut_short = False
-
-    @property
-    def processes(self) -> list[Process]:
-        """The traced processes; one whose file is missing is known once its rows are read."""
-        return self._files.processes
-
-    @property
-    def problems(self) -> list[dict[str, Any]]:
-        """What is wrong with the run, as far as its tables were read."""
-        return self._files.problems
-
-    @property
-    def dropped(self) -> Dropped | None:
-        """The details that were dropped to keep the run small; None: none."""
-        return self._files.dropped
 
     @property
     def is_compacted(self) -> bool:
@@ -144,16 +141,11 @@ class Run(Tables):
             raise unreadable(self.path / run_dir.PARQUET, error) from None
         return [step for step in steps if None not in step and 0 < step[1] < EVER_NS]
 
-    @property
-    def range(self) -> Range | None:
-        """The range of time that it was narrowed to."""
-        return self._range
-
     def narrow(self, to: Range, cut_short: bool = False) -> None:
         """From now on the tables hold the rows of a range of time, and `meta` says that the run
         ended with it; where it was only `cut_short`, how it ended and when is still of it. To be
         called before anything else is asked."""
-        self._range, self.cut_short = to, cut_short
+        self.range, self.cut_short = to, cut_short
         ended = self.meta.get("end_real_ns")
         if not to.goes_on and not cut_short:  # how the command ended says nothing of it: it went on
             over = {"end_real_ns": to.until_ns, "exit_code": None, "command_pid": None}
@@ -164,18 +156,18 @@ class Run(Tables):
     @property
     def since_ns(self) -> int:
         """When the range begins that the run was narrowed to (Unix ns); 0 for all of it."""
-        return 0 if self._range is None else self._range.since_ns
+        return 0 if self.range is None else self.range.since_ns
 
     @property
     def until_ns(self) -> int | None:
         """When that range ends; None where it has no end."""
-        return None if self._range is None or self._range.goes_on else self._range.until_ns
+        return None if self.range is None or self.range.goes_on else self.range.until_ns
 
     @property
     def begins_ns(self) -> int | None:
         """When what is shown begins (Unix ns): with the run, with the range that it was narrowed
         to, or after what was dropped. None: nobody knows."""
-        started, dropped = self.meta.get("start_real_ns"), self._files.dropped
+        started, dropped = self.meta.get("start_real_ns"), self.dropped
         begins = [started] if isinstance(started, int) else []
         begins += [self.since_ns] if self.since_ns > 0 else []
         begins += [dropped.until_ns] if dropped is not None and dropped.until_ns > 0 else []
@@ -188,7 +180,7 @@ class Run(Tables):
         was recorded."""
         if self.command_s is None or not self._outlived:
             return self.command_s
-        whole = self if self._range is None else open_run(self.path)
+        whole = self if self.range is None else open_run(self.path)
         until_ns = recorded_until(whole) - int(whole.meta["start_real_ns"])
         return max(self.command_s, until_ns / 1e9)
 
@@ -215,7 +207,7 @@ class Run(Tables):
         """Number of stored rows of a table, of the whole run; without those that are hidden, as
         details of their time were dropped."""
         manifest = self._files.manifest
-        if self._files.dropped is not None:
+        if self.dropped is not None:
             return self._stored.count(table)
         compacted = 0 if manifest is None else manifest.rows[table]
         return compacted + (len(self._stored.columns(table)[0]) if table in self._files.rest else 0)
@@ -235,35 +227,12 @@ class Run(Tables):
         query = f"SELECT process, count(*) FROM raw_{table} GROUP BY process"
         return Counter(dict(self.ask(query)))
 
-    @cached_property
-    def spans(self) -> duckdb.DuckDBPyRelation:
-        """The `spans` view as a relation: `.df()`, `.pl()`, `.arrow()` are DuckDB's own."""
-        return self.sql("FROM spans")
-
-    @cached_property
-    def trajectories(self) -> duckdb.DuckDBPyRelation:
-        """The `trajectories` view."""
-        return self.sql("FROM trajectories")
-
-    @cached_property
-    def rewards(self) -> duckdb.DuckDBPyRelation:
-        """The `rewards` view."""
-        return self.sql("FROM rewards")
-
-    @cached_property
-    def uses(self) -> duckdb.DuckDBPyRelation:
-        """The `uses` view."""
-        return self.sql("FROM uses")
-
-    @cached_property
-    def syncs(self) -> duckdb.DuckDBPyRelation:
-        """The `syncs` view."""
-        return self.sql("FROM syncs")
-
-    @cached_property
-    def samples(self) -> duckdb.DuckDBPyRelation:
-        """The `samples` view."""
-        return self.sql("FROM samples")
+    spans = _relation("spans")
+    trajectories = _relation("trajectories")
+    rewards = _relation("rewards")
+    uses = _relation("uses")
+    syncs = _relation("syncs")
+    samples = _relation("samples")
 
     @cached_property
     def _database(self) -> duckdb.DuckDBPyConnection:
@@ -286,33 +255,52 @@ class Run(Tables):
 
     @cached_property
     def _narrowed(self) -> Narrowed | None:
-        if self._range is None:
+        if self.range is None:
             return None
-        stored = self._stored
-        return Narrowed(
-            self._database, self._files.manifest, stored.of_files, stored.rest, self._range
-        )
+        return Narrowed(self._database, self._stored, self.range)
 
     def _make(self, name: str) -> None:
+        import duckdb
+
         if name == RECORDED:
-            self._database.execute(RECORDED_VIEW.format(recorded_until(self)))
-        for table in IN_WORDS.get(name, ()):
-            self._find(f"{table} in words", *in_words(TABLES[table]))
-        super()._make(name)
+            self._execute(RECORDED_VIEW.format(recorded_until(self)))
+        elif name in TABLES:
+            self._execute(in_words(TABLES[name]))
+        else:
+            try:
+                super()._make(name)
+            except duckdb.Error as error:
+                kind, _, table = name.partition("_")
+                if kind not in ("raw", "recorded") or table not in TABLES:
+                    raise
+                raise unreadable(self.path / run_dir.PARQUET / table, error) from None
 
     def _make_rows(self, name: str) -> None:
         if self._narrowed is not None:
             self._narrowed.make(name)
         else:
-            rows = self._stored.shown(name)
+            rows = self._stored.near(name)
             self._database.execute(f"CREATE OR REPLACE VIEW recorded_{name} AS {rows}")
 
-    def _load(self, name: str) -> None:
-        if name in self._loaded:
-            return
-        import duckdb
 
-        try:
-            super()._load(name)
-        except duckdb.Error as error:
-            raise unreadable(self.path / run_dir.PARQUET / name, error) from None
+def recorded_until(run: Run) -> int:
+    """Until when there was a recording, Unix ns: the run's end where it is known, or what processes
+    of the job recorded after it, the moment at which it was opened where the job goes on, else the
+    last event, or until when all that was recorded has come from its nodes; of a part of the run
+    its end. The agent reads a last time when all is over, which makes no run longer."""
+    if run.until_ns is not None:
+        return run.until_ns
+    ended = run.meta.get("end_real_ns")
+    if run.goes_on and ended is None:
+        return run.opened_ns
+    agents = [process.number for process in run.processes if process.role == "agent"]
+    of_job = f"where process not in (select unnest([{', '.join(map(str, [-1, *agents]))}]))"
+    last = ended if isinstance(ended, int) else run.reach.until_ns
+    for name, table in EVENT_TABLES.items():
+        moment = "greatest(start_ns, end_ns)" if table.find("end_ns") >= 0 else "time_ns"
+        newest = f"select coalesce(max({moment}), 0) from raw_{name}"
+        ((found,),) = run.ask(newest)
+        if found > last and name == "samples" and isinstance(ended, int):
+            ((found,),) = run.ask(f"{newest} {of_job}")
+        last = max(last, found)
+    return last

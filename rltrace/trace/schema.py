@@ -48,6 +48,10 @@ class Table:
         """Position of a column. Errors: `ValueError` for a name that the table does not have."""
         return [c.name for c in self.columns].index(column)
 
+    def find(self, column: str) -> int:
+        """Position of a column; -1 where the table has none of that name."""
+        return next((i for i, c in enumerate(self.columns) if c.name == column), -1)
+
 
 def _time(name: str) -> Column:
     return Column(name, "q", is_time=True)

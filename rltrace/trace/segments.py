@@ -7,9 +7,8 @@ may be anybody's. What is whole is read; a file is never a reason to fail.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
@@ -25,46 +24,6 @@ from rltrace.trace.segment import NEW, STREAM
 from rltrace.trace.stream import Columns, CutError, Place, Stream, joined, unknown, values_at
 
 _Seen = TypeVar("_Seen")
-
-
-@dataclass(frozen=True)
-class Segment:
-    """The stored rows of one file: a numpy array a column, in the order of the schema. `problem`
-    says what was wrong with the file, or is None."""
-
-    path: Path
-    who: str
-    columns: Columns
-    problem: str | None
-
-    @property
-    def rows(self) -> int:
-        """Number of stored rows."""
-        return len(self.columns[0])
-
-
-def read_segments(
-    folder: Path, table: Table, taken: Mapping[str, Taken] | None = None
-) -> Iterator[Segment]:
-    """Every segment of a table in the order of the file names, less the rows that were `taken` from
-    a file of that name."""
-    for batches in segments_in(folder, table):
-        yield _rest_of(batches, (taken or {}).get(batches.path.name))
-
-
-def _rest_of(batches: Batches, taken: Taken | None) -> Segment:
-    table = batches.table
-
-    def rest(batch: Batch) -> Columns:
-        if taken is None:
-            return batch.rows_at(np.flatnonzero(batch.stored))
-        if taken.covers(batch.first, batch.rows):
-            return joined(table, [])
-        slots = np.flatnonzero(batch.stored)
-        return batch.rows_at(slots[~taken.has(slots + batch.first)])
-
-    parts = list(batches.each(rest))
-    return Segment(batches.path, batches.who, joined(table, parts), batches.problem)
 
 
 def segments_in(folder: Path, table: Table) -> list[Batches]:
@@ -132,6 +91,19 @@ class Batches:
         self.path, self.table, self.problem = path, table, problem
         self.who = "" if problem else path.name.rsplit(".", 2)[0]
         self._is_none = problem is not None
+
+    def rest(self, taken: Taken | None = None) -> Columns:
+        """All stored rows, less those that were `taken`."""
+
+        def rest(batch: Batch) -> Columns:
+            if taken is None:
+                return batch.rows_at(np.flatnonzero(batch.stored))
+            if taken.covers(batch.first, batch.rows):
+                return joined(self.table, [])
+            slots = np.flatnonzero(batch.stored)
+            return batch.rows_at(slots[~taken.has(slots + batch.first)])
+
+        return joined(self.table, list(self.each(rest)))
 
     def each(self, look: Callable[[Batch], _Seen]) -> Iterator[_Seen]:
         """What `look` makes of each batch."""

@@ -51,59 +51,37 @@ def weights_table(weights: dict[str, float]) -> pa.Table:
 _WEIGHTS = f"""weights AS (
     SELECT n.id AS component, weight FROM {WEIGHTS} w JOIN names n ON n.text = w.component)"""
 
-_JUDGED = f"""
-    SELECT "group", component, trajectory, CASE WHEN NOT isnan(value) THEN value END AS value,
-           {GIVEN_NAN} AS no_number, isnan(value) AND NOT {GIVEN_NAN} AS untold{{}}
-    FROM raw_rewards r JOIN sample_lives USING (trajectory)
-    {{}} WHERE r.start_ns > 0 AND (NOT isnan(value) OR outcome <= 0) AND is_generated
-    AND "group" <> -1"""
-
-_COMPARED = """min(value) AS least, max(value) AS most, bool_or(no_number) AS no_number,
-           bool_or(untold) AS untold"""
-
-_SIGNAL = """CASE WHEN bool_or({}) THEN true WHEN NOT bool_or(untold) THEN false END AS signal"""
-
-_SIGNALS = f"""
-CREATE OR REPLACE TABLE signals AS
-WITH judged AS ({_JUDGED.format("", "")})
-SELECT "group", {_SIGNAL.format("NOT no_number AND most > least")}
-FROM (SELECT "group", min(trajectory) < max(trajectory) AS several, {_COMPARED}
-      FROM judged GROUP BY "group", component)
-WHERE several GROUP BY "group"
-"""
-
-_WEIGHED_SIGNALS = f"""
+SIGNALS = f"""
 CREATE OR REPLACE TABLE signals AS
 WITH {_WEIGHTS},
-judged AS ({_JUDGED.format(", weight", "LEFT JOIN weights USING (component)")}),
+judged AS (
+    SELECT "group", component, trajectory, CASE WHEN NOT isnan(value) THEN value END AS value,
+           {GIVEN_NAN} AS no_number, isnan(value) AND NOT {GIVEN_NAN} AS unseen, weight
+    FROM raw_rewards r JOIN sample_lives USING (trajectory) LEFT JOIN weights USING (component)
+    WHERE r.start_ns > 0 AND (NOT isnan(value) OR outcome <= 0) AND is_generated
+    AND "group" <> -1),
 weighed AS (
-    SELECT "group", count(DISTINCT trajectory) AS all_samples
+    SELECT "group", count(DISTINCT trajectory) AS of_group
     FROM judged WHERE weight IS NOT NULL GROUP BY "group"),
 compared AS (
     SELECT "group", component, any_value(weight) AS weight, min(trajectory) < max(trajectory)
-           AS several, count(DISTINCT trajectory) FILTER (weight IS NOT NULL) AS samples,
-           {_COMPARED}
+           AS several, count(DISTINCT trajectory) FILTER (weight IS NOT NULL) AS of_component,
+           min(value) AS least, max(value) AS most, bool_or(no_number) AS no_number,
+           bool_or(unseen) AS unseen
     FROM judged GROUP BY "group", component)
-SELECT "group", {
-    _SIGNAL.format('''
+SELECT "group", CASE WHEN bool_or(
            CASE WHEN no_number OR weight = 0 THEN false
-                WHEN weight IS NOT NULL AND samples < all_samples
+                WHEN weight IS NOT NULL AND of_component < of_group
                 THEN greatest(most, 0) > least(least, 0)
-                ELSE most > least END''')
-}
+                ELSE most > least END) THEN true WHEN NOT bool_or(unseen) THEN false END AS signal
 FROM compared LEFT JOIN weighed USING ("group")
-WHERE CASE WHEN weight IS NULL THEN several ELSE all_samples > 1 END
+WHERE CASE WHEN weight IS NULL THEN several ELSE of_group > 1 END
 GROUP BY "group"
 """
-
-
-def signals(weights: dict[str, float]) -> str:
-    """SQL that makes the table `signals`: groups with at least two verdicts, and whether they carry
-    a signal, where components have these weights. A component that is NaN for one of them, because
-    the job gave that, carries none: the advantage of all is NaN, too. NULL: verdicts that are known
-    are equal, and nobody recorded others (one that failed is none)."""
-    return _WEIGHED_SIGNALS if weights else _SIGNALS
-
+"""Table: groups with at least two verdicts, and whether they carry a signal, where components have
+these weights. A component that is NaN for one of them, because the job gave that, carries none: the
+advantage of all is NaN, too. NULL: verdicts that are known are equal, and nobody recorded others
+(one that failed is none)."""
 
 SAMPLE_REWARDS = f"""
 CREATE OR REPLACE VIEW sample_rewards AS

@@ -10,12 +10,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from rltrace.trace.errors import RltraceError
+from rltrace.trace.manifest import Manifest
 from rltrace.trace.own_files import MOST_TEXT_BYTES
 from rltrace.trace.real_times import EVER_NS
-from rltrace.trace.schema import Column
+from rltrace.trace.schema import TABLES, Column
 
 if TYPE_CHECKING:
     import duckdb
@@ -120,7 +124,11 @@ def names_in(database: duckdb.DuckDBPyConnection, path: Path) -> str:
     if database.execute(f"SELECT type, converted_type {texts}").fetchall() != [_TEXT]:
         raise RltraceError(f"{path} is no table of rltrace: text has another type")
     names = parquet_of([path])
-    held = database.execute(f"SELECT sum(strlen(text)) FROM {names}").fetchall()[0][0]
+    held, is_odd = database.execute(
+        f"SELECT sum(strlen(text)), count(*) > least(count(DISTINCT id), count(text)) FROM {names}"
+    ).fetchall()[0]
+    if is_odd:  # else every row that has the name would come as often as it has texts
+        raise RltraceError(f"{path} holds no names")
     if (held or 0) > MOST_TEXT_BYTES:
         said = f"its texts are longer than {MOST_TEXT_BYTES >> 20} MiB"
         raise RltraceError(f"{path} is no table of rltrace: {said}")
@@ -150,3 +158,41 @@ def _listed(paths: Iterable[Path]) -> str:
 def unreadable(path: Path, error: Exception) -> RltraceError:
     """What is said of a compacted table that is none."""
     return RltraceError(f"{path} cannot be read: {str(error).strip().splitlines()[0]}")
+
+
+# --- a compacted run without a database of its own
+
+
+def table_columns(manifest: Manifest, table: str) -> dict[str, NDArray[Any]]:
+    """The columns of a table, `process` among them. Errors: `RltraceError` where it is none."""
+    import duckdb
+
+    paths = [part.path for part in manifest.tables[table]]
+    columns = (*TABLES[table].columns, PROCESS)
+    try:
+        with duckdb.connect() as database:
+            rows = rows_of(database, paths, columns, len(manifest.processes))
+            found = database.execute(f"FROM {rows}").fetchnumpy()
+    except duckdb.Error as error:
+        raise unreadable(paths[0].parent, error) from None
+    unknown = {column.name: np.nan if column.kind in "fd" else -1 for column in columns}
+    return {
+        column.name: np.ma.filled(found[column.name], unknown[column.name]).astype(column.kind)
+        for column in columns
+    }
+
+
+def name_texts(path: Path) -> list[str]:
+    """The text of each name id in a file. Errors: `RltraceError` for one that holds no names."""
+    import duckdb
+
+    try:
+        with duckdb.connect() as database:
+            rows = database.execute(names_in(database, path)).fetchall()
+    except duckdb.Error as error:
+        raise unreadable(path, error) from None
+    texts = dict(rows)
+    try:
+        return [str(texts[number]) for number in range(len(rows))]  # no gaps, none twice
+    except KeyError:
+        raise RltraceError(f"{path} holds no names") from None

@@ -25,16 +25,8 @@ def whole_text(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-def _is_text(value: object) -> bool:
-    return isinstance(value, str)
-
-
-def _is_list(value: object) -> bool:
-    return isinstance(value, list)
-
-
-def _is_table(value: object) -> bool:
-    return isinstance(value, dict)
+def _of(kind: type) -> Kind:
+    return lambda said: isinstance(said, kind)
 
 
 def _is_numbers(value: object) -> bool:
@@ -50,8 +42,8 @@ def _is_clock(value: object) -> bool:
 
 _Kinds = Mapping[str, tuple[Kind, str]]
 
-_WHOLE, _TEXT = (is_whole, "no whole number"), (_is_text, "no text")
-_LIST, _TABLE = (_is_list, "no list"), (_is_table, "no table")
+_WHOLE, _TEXT = (is_whole, "no whole number"), (_of(str), "no text")
+_LIST, _TABLE = (_of(list), "no list"), (_of(dict), "no table")
 
 RUN: _Kinds = {
     **dict.fromkeys(("start_real_ns", "end_real_ns", "exit_code", "schema_version"), _WHOLE),
@@ -77,7 +69,7 @@ PROCESS: _Kinds = {
 _PROBLEM: _Kinds = {
     "what": _TEXT,
     **dict.fromkeys(
-        ("target", "detail"), (lambda said: _is_text(said) or is_whole(said), "no text")
+        ("target", "detail"), (lambda said: isinstance(said, str) or is_whole(said), "no text")
     ),
     **dict.fromkeys(("times", "real_ns", "monotonic_ns"), _WHOLE),
 }

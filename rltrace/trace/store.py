@@ -184,28 +184,14 @@ class Store:
     def sizes(self, folder: str = "", deep: bool = False) -> dict[str, int]:
         """The files of a folder (`deep`: and below it) by name, with their bytes; empty where there
         is no such folder."""
-        with _as_os_error():
-            self._files.invalidate_cache()
-            path = self._path(folder)
-            try:
-                if deep:
-                    found = list(self._files.find(path, detail=True).values())
-                else:
-                    found = self._files.ls(path, detail=True)
-            except FileNotFoundError:
-                return {}
-        inside = [entry for entry in found if entry["type"] == "file"]
+        path = self._path(folder)
+        inside = [entry for entry in self._listed(path, deep) if entry["type"] == "file"]
         return {_below(entry["name"], path): int(entry["size"] or 0) for entry in inside}
 
     def folders(self) -> list[str]:
         """The names of the folders in this one."""
-        with _as_os_error():
-            self._files.invalidate_cache()
-            try:
-                found = self._files.ls(self._root, detail=True)
-            except FileNotFoundError:
-                return []
-        return sorted(_below(e["name"], self._root) for e in found if e["type"] == "directory")
+        inside = [entry for entry in self._listed(self._root) if entry["type"] == "directory"]
+        return sorted(_below(entry["name"], self._root) for entry in inside)
 
     def is_folder(self) -> bool:
         """Whether there is such a folder; of an object store one with something in it."""
@@ -219,16 +205,14 @@ class Store:
         batch: list[str] = []
         held = 0
         for name, size in sizes.items():
-            if batch and (len(batch) == _AT_ONCE or held + size > MOST_PACKED_BYTES):
+            if len(batch) == _AT_ONCE or held + size > MOST_PACKED_BYTES:
                 yield from self._together(batch)
                 batch, held = [], 0
             if size > MOST_PACKED_BYTES:
-                yield from self._together(batch)
-                batch, held = [], 0
                 yield name, b""
-                continue
-            batch.append(name)
-            held += size
+            else:
+                batch.append(name)
+                held += size
         yield from self._together(batch)
 
     def delete(self, names: list[str]) -> None:
@@ -241,6 +225,17 @@ class Store:
         """Brings a file to a path here."""
         with _as_os_error():
             self._files.get_file(self._path(name), path)
+
+    def _listed(self, path: str, deep: bool = False) -> list[dict[str, Any]]:
+        """What is there; nothing where there is no such folder."""
+        with _as_os_error():
+            self._files.invalidate_cache()
+            try:
+                if deep:
+                    return list(self._files.find(path, detail=True).values())
+                return list(self._files.ls(path, detail=True))
+            except FileNotFoundError:
+                return []
 
     def _together(self, names: list[str]) -> Iterator[tuple[str, bytes]]:
         with ThreadPoolExecutor(_AT_ONCE) as pool, _as_os_error():

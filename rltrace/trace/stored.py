@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rltrace.trace.errors import RltraceError
 from rltrace.trace.files import RunFiles
 from rltrace.trace.given import hidden_devices
 from rltrace.trace.manifest import segment_bytes
 from rltrace.trace.processes import Process
+from rltrace.trace.real_times import EVER_NS
 from rltrace.trace.run_dir import PARQUET
 from rltrace.trace.schema import OF_ONE_SAMPLE, TABLES, Column
 from rltrace.trace.sources import PROCESS, names_in, rows_of, unreadable
@@ -33,6 +33,7 @@ class Stored:
 
     def __init__(self, files: RunFiles, database: Callable[[], duckdb.DuckDBPyConnection]) -> None:
         self._files, self._connect = files, database
+        self.manifest = files.manifest
         self._columns: dict[str, Columns] = {}
         self._registered: set[str] = set()
         self._published = (-1, -1)  # how many processes and names are: they only become more
@@ -43,17 +44,29 @@ class Stored:
             self._columns[name] = self._files.columns(name)
         return self._columns[name]
 
-    def shown(self, name: str) -> str:
-        """A query of all rows of a table that are shown. Errors: as `rows_of`."""
-        found = [self._shown(name, source) for source in self._sources(name)]
-        return " UNION ALL BY NAME ".join(f"FROM {rows}" for rows in found)
+    def near(self, name: str, since_ns: int = -EVER_NS, until_ns: int = EVER_NS) -> str:
+        """A query of the rows of a table that are shown, in the files in which those of a range of
+        time are. Errors: as `rows_of`."""
+        manifest, found = self.manifest, []
+        if manifest is not None:
+            parts, carried = manifest.between(name, since_ns, until_ns)
+            if parts:
+                found.append(f"FROM {self.of_files(name, [part.path for part in parts])}")
+            if carried:
+                began = f'WHERE "{TABLES[name].columns[0].name}" < {parts[0].from_ns}'
+                found.append(f"FROM {self.of_files(name, carried)} {began}")
+        if (rest := self.rest(name)) is not None:
+            found.append(f"FROM {rest}")
+        if not found and manifest is not None:
+            found = [f"FROM {self.of_files(name, [manifest.tables[name][0].path])} LIMIT 0"]
+        return " UNION ALL BY NAME ".join(found)
 
     def count(self, name: str) -> int:
         """How many rows of a table are shown. Errors: `RltraceError` where they cannot be read."""
         import duckdb
 
         try:
-            counted = f"SELECT count(*) FROM ({self.shown(name)})"
+            counted = f"SELECT count(*) FROM ({self.near(name)})"
             count: int = self._connect().execute(counted).fetchall()[0][0]
         except duckdb.Error as error:
             raise unreadable(self._files.path / PARQUET / name, error) from None
@@ -62,8 +75,7 @@ class Stored:
     def steps(self) -> list[str]:
         """Queries of the spans of steps that are shown, by `STEP_COLUMNS`. Errors: as `rows_of`."""
         columns, of_steps = ", ".join(STEP_COLUMNS), f"WHERE stage = {int(Stage.STEP)}"
-        manifest = self._files.manifest
-        found = []
+        manifest, found = self.manifest, []
         if manifest is not None and manifest.steps is not None:
             source = self._rows_of([manifest.steps], [Column(name, "q") for name in STEP_COLUMNS])
             found.append(f"SELECT {columns} FROM {self._shown('spans', source)}")
@@ -85,31 +97,26 @@ class Stored:
 
     def about_rows(self) -> int:
         """How many rows there are in all tables, about; no file is read for it."""
-        files = self._files
-        compacted = 0 if files.manifest is None else sum(files.manifest.rows.values())
-        rest = sum(segment_bytes(files.path, table) for table in files.rest)
+        compacted = 0 if self.manifest is None else sum(self.manifest.rows.values())
+        rest = sum(segment_bytes(self._files.path, table) for table in self._files.rest)
         return compacted + rest // _ROW_BYTES
 
     def publish(self, database: duckdb.DuckDBPyConnection) -> None:
         """Makes the processes and names that are known by now, or makes them anew. Errors:
         `RltraceError` for a file that holds no names."""
+        import duckdb
+
         files = self._files
         publish_processes(database, files.processes)
-        if files.manifest is not None and not files.rest:
-            publish_compacted_names(database, files.manifest.names)
+        if self.manifest is not None and not files.rest:
+            path = self.manifest.names
+            try:
+                database.execute(f"CREATE OR REPLACE VIEW names AS {names_in(database, path)}")
+            except duckdb.Error as error:
+                raise unreadable(path, error) from None
         else:
             publish_names(database, files.names)
         self._published = len(files.processes), len(files.names)
-
-    def _sources(self, name: str) -> list[str]:
-        """All rows of a table that there are, shown or not."""
-        found = []
-        if self._files.manifest is not None:
-            parts = [part.path for part in self._files.manifest.tables[name]]
-            found += [self._rows_of(parts, (*TABLES[name].columns, PROCESS))] if parts else []
-        if (rest := self._rest(name)) is not None:
-            found.append(rest)
-        return found
 
     def _shown(self, name: str, rows: str) -> str:
         """Of rows of a table those that are shown: all, unless others were dropped, or left out, or
@@ -125,14 +132,13 @@ class Stored:
 
     def _rows_of(self, files: Sequence[Path], columns: Sequence[Column]) -> str:
         """The rows of compacted files. Errors: as `rows_of`."""
-        manifest = self._files.manifest
-        processes = 0 if manifest is None else len(manifest.processes)
+        processes = 0 if self.manifest is None else len(self.manifest.processes)
         return rows_of(self._connect(), files, columns, processes)
 
     def _rest(self, name: str) -> str | None:
         """The table of what is read from segments; None where nothing is. One that was not there
         yet when the run was compacted has none, and is empty."""
-        manifest = self._files.manifest
+        manifest = self.manifest
         if name not in self._files.rest and (manifest is None or manifest.tables[name]):
             return None
         if name not in self._registered:
@@ -155,31 +161,20 @@ class Stored:
 
 # --- the processes and the names of a run as tables of its database
 
-_ODD_NAMES = """
-SELECT id FROM names GROUP BY id HAVING count(*) > 1 OR id IS NULL OR any_value(text) IS NULL
-"""
-"""Each name has one text: else every row that has the name would come as often."""
-
 
 def publish_processes(database: duckdb.DuckDBPyConnection, processes: Sequence[Process]) -> None:
     """Makes `processes`, or makes it anew."""
     import pyarrow as pa
 
-    columns = {
-        "process": pa.array([p.number for p in processes], pa.int32()),
-        "who": pa.array([p.who for p in processes], pa.string()),
-        "host": pa.array([p.host for p in processes], pa.string()),
-        "node": pa.array([p.node for p in processes], pa.string()),
-        "pid": pa.array([p.pid for p in processes], pa.int64()),
-        "role": pa.array([p.role for p in processes], pa.string()),
-        "child_of": pa.array([p.child_of for p in processes], pa.string()),
-        "rank": pa.array([p.rank for p in processes], pa.int64()),
-        "adapter": pa.array([p.adapter for p in processes], pa.string()),
-        "devices": pa.array([json.dumps(p.facts.get("devices")) for p in processes], pa.string()),
-        "start_ns": pa.array([p.start_ns for p in processes], pa.int64()),
-        "clock_bound_ns": pa.array([p.clock_bound_ns for p in processes], pa.int64()),
-    }
-    database.register("processes", pa.table(columns))
+    whole, text = pa.int64(), pa.string()
+    kinds = {"process": pa.int32(), **dict.fromkeys(("who", "host", "node"), text), "pid": whole}
+    kinds |= {"role": text, "child_of": text, "rank": whole, "adapter": text, "devices": text}
+    kinds |= dict.fromkeys(("start_ns", "clock_bound_ns"), whole)
+    rows = [
+        {**vars(p), "process": p.number, "devices": json.dumps(p.facts.get("devices"))}
+        for p in processes
+    ]
+    database.register("processes", pa.Table.from_pylist(rows, pa.schema(kinds)))
 
 
 def publish_names(database: duckdb.DuckDBPyConnection, ids: Mapping[str, int]) -> None:
@@ -188,15 +183,3 @@ def publish_names(database: duckdb.DuckDBPyConnection, ids: Mapping[str, int]) -
 
     columns = {"id": pa.array(ids.values(), pa.int32()), "text": pa.array(ids.keys(), pa.string())}
     database.register("names", pa.table(columns))
-
-
-def publish_compacted_names(database: duckdb.DuckDBPyConnection, path: Path) -> None:
-    """Makes `names` of a compacted run's. Errors: `RltraceError` for a file that holds none."""
-    import duckdb
-
-    try:
-        database.execute(f"CREATE OR REPLACE VIEW names AS {names_in(database, path)}")
-        if database.execute(_ODD_NAMES).fetchall():
-            raise RltraceError(f"{path} holds no names")
-    except duckdb.Error as error:
-        raise unreadable(path, error) from None

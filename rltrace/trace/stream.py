@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rltrace.trace import arrow_layout
+from rltrace.trace.arrow_header import PREFIX_BYTES, RECORD_BATCH, SCHEMA
 from rltrace.trace.schema import WIDTH_BYTES, Table
 
 MOST_SEGMENT_BYTES = 1 << 30
@@ -70,16 +71,16 @@ class Stream:
         if size > MOST_SEGMENT_BYTES:
             raise arrow_layout.NotASegment(f"larger than {MOST_SEGMENT_BYTES >> 30} GiB")
         while True:
-            prefix = os.pread(file, min(arrow_layout.PREFIX_BYTES, size - self.end), self.end)
-            if len(prefix) < arrow_layout.PREFIX_BYTES:
+            prefix = os.pread(file, min(PREFIX_BYTES, size - self.end), self.end)
+            if len(prefix) < PREFIX_BYTES:
                 self.is_cut = bool(prefix.strip(b"\0"))
                 return
             length = arrow_layout.message_bytes(prefix)
-            body = self.end + arrow_layout.PREFIX_BYTES + length
+            body = self.end + PREFIX_BYTES + length
             self.is_cut = body > size
             if not length or self.is_cut:
                 return
-            metadata = os.pread(file, length, self.end + arrow_layout.PREFIX_BYTES)
+            metadata = os.pread(file, length, self.end + PREFIX_BYTES)
             if metadata != self._message.metadata:  # batches of as many rows have the same
                 self._message = self._understood(metadata)
             message = self._message
@@ -92,11 +93,11 @@ class Stream:
 
     def _understood(self, metadata: bytes) -> _Message:
         kind, body_bytes, at = arrow_layout.header(metadata)
-        if kind == arrow_layout.SCHEMA and self._columns is None and not body_bytes:
+        if kind == SCHEMA and self._columns is None and not body_bytes:
             self._kinds = arrow_layout.schema_kinds(metadata, at)
             self._columns = self._of_table()
             return _Message(metadata, 0)
-        if kind != arrow_layout.RECORD_BATCH or self._columns is None:
+        if kind != RECORD_BATCH or self._columns is None:
             raise arrow_layout.NotASegment("a message that no segment has")
         rows, offsets = self._batch(metadata, at, body_bytes)
         return _Message(metadata, body_bytes, rows, offsets)

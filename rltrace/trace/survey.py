@@ -29,17 +29,7 @@ _Seen = tuple[int, NDArray[np.bool_], Ints, Ints]
 _ONE_OF = 256  # rows, the start of one is kept, to say where a part of so many rows ends
 _MOST_LEFT = 1_000
 _STEP_COLUMNS = ("step", "start_ns", "end_ns")
-
-
-@dataclass(frozen=True)
-class Surveyed:
-    """A segment with rows: which are to be taken, and when those of each of its batches began (Unix
-    ns, the first and the last)."""
-
-    batches: Batches
-    taken: Taken
-    first_ns: Ints
-    last_ns: Ints
+_NO_TIMES, _NO_STEPS = np.empty(0, np.int64), np.empty((0, 4), np.int64)
 
 
 @dataclass
@@ -51,59 +41,57 @@ class Survey:
     segments: list[Surveyed] = field(default_factory=list)
     taken: dict[str, Taken] = field(default_factory=dict)
     rows: int = 0
-    sampled_ns: Ints = field(default_factory=lambda: np.empty(0, np.int64))
-    steps: Ints = field(default_factory=lambda: np.empty((0, 4), np.int64))
+    sampled_ns: Ints = field(default_factory=lambda: _NO_TIMES)
+    steps: Ints = field(default_factory=lambda: _NO_STEPS)
 
 
 def survey(files: RunFiles, table: Table, ended: bool) -> Survey:
     """Looks through a table. Where the run has not `ended` only rows that have are taken."""
     found = Survey()
-    sampled, steps = [], []
     for batches in segments_in(files.path / table.name, table):
         if files.is_stray(table.name, batches.path):
             continue
-        one = _Look(files, table, batches, ended, found)
+        one = Surveyed(files, table, batches, ended, found)
         if batches.problem is not None:
             files.problem("torn-file", f"{table.name}/{batches.path.name}", batches.problem)
         found.taken[batches.path.name] = one.taken
         if one.taken.slots:
-            found.segments.append(one.surveyed())
+            found.segments.append(one)
             found.rows += one.rows
-            sampled.append(one.sampled_ns)
-            steps.append(one.steps)
-    if sampled:
-        found.sampled_ns = np.sort(np.concatenate(sampled))
-        found.steps = np.concatenate(steps)
-        found.steps = found.steps[np.argsort(found.steps[:, 1], kind="stable")]
+    if found.segments:
+        found.sampled_ns = np.sort(np.concatenate([one.sampled_ns for one in found.segments]))
+        steps = np.concatenate([one.steps for one in found.segments])
+        found.steps = steps[np.argsort(steps[:, 1], kind="stable")]
     return found
 
 
-class _Look:
-    """A look through one segment; `before` is what was found in the ones before it."""
+class Surveyed:
+    """A segment: which rows are to be `taken`, how many these are, when those of each of its
+    batches began (Unix ns, the first and the last), the starts of one row in `_ONE_OF`, and of
+    spans the rows of steps. `before` is what was found in the segments before it."""
 
     def __init__(
         self, files: RunFiles, table: Table, batches: Batches, ended: bool, before: Survey
     ) -> None:
-        self._batches, self._table, self._files = batches, table, files
-        names = [column.name for column in table.columns]
-        self._end = names.index("end_ns") if "end_ns" in names and not ended else -1
-        self._stage = names.index("stage") if "stage" in names else -1
+        self.batches, self._table, self._files = batches, table, files
+        self._end = -1 if ended else table.find("end_ns")
+        self._stage = table.find("stage")
         size_bytes = 0  # before its rows are looked at: what comes meanwhile is a rest
         with suppress(OSError):
             size_bytes = batches.path.lstat().st_size
         seen = list(batches.each(self._look))
         self.taken = self._taken(seen, size_bytes, ended)
-        self._bounds: list[tuple[int, int]] = []
-        self.rows, sampled = 0, []
+        self.rows, sampled = 0, [_NO_TIMES]
+        bounds: list[tuple[int, int]] = []
         for first, stored, start, _ in seen:
             slots = np.flatnonzero(stored)
             unix = self._unix(start[slots[self.taken.has(slots + first)]])
-            self._bounds.append((int(unix.min()), int(unix.max())) if len(unix) else (0, -1))
+            bounds.append((int(unix.min()), int(unix.max())) if len(unix) else (0, -1))
             sampled.append(unix[-(before.rows + self.rows) % _ONE_OF :: _ONE_OF])
             self.rows += len(unix)
-        self.sampled_ns = np.concatenate(sampled) if sampled else np.empty(0, np.int64)
-        of_steps = self._stage >= 0 and self.rows > 0
-        self.steps = self._step_rows() if of_steps else np.empty((0, 4), np.int64)
+        self.first_ns, self.last_ns = np.array(bounds, np.int64).reshape(-1, 2).T
+        self.sampled_ns = np.concatenate(sampled)
+        self.steps = self._step_rows() if self._stage >= 0 and self.rows else _NO_STEPS
 
     def _taken(self, seen: list[_Seen], size_bytes: int, ended: bool) -> Taken:
         """Which rows are: all that are stored where nobody writes any more, else those that have
@@ -126,18 +114,13 @@ class _Look:
             places = left[_MOST_LEFT]
         return Taken(places, tuple(left[:_MOST_LEFT]), size_bytes)
 
-    def surveyed(self) -> Surveyed:
-        """What is told of it."""
-        bounds = np.array(self._bounds, np.int64).reshape(-1, 2)
-        return Surveyed(self._batches, self.taken, bounds[:, 0], bounds[:, 1])
-
     def _look(self, batch: Batch) -> _Seen:
         start = batch.markers
         end = start if self._end < 0 else batch.column(self._end)
         return batch.first, batch.stored, start, end
 
     def _unix(self, times_ns: Ints) -> Ints:
-        node = self._files.processes[self._files.number_of(self._batches.who)].node
+        node = self._files.processes[self._files.number_of(self.batches.who)].node
         clock = self._files.clocks.get(node)
         return times_ns if clock is None else clock.to_unix(times_ns)
 
@@ -148,14 +131,14 @@ class _Look:
             slots = taken_slots(batch, self.taken)
             return batch.rows_at(slots[batch.column(self._stage)[slots] == int(Stage.STEP)])
 
-        rows = []
-        number = self._files.number_of(self._batches.who)
-        for columns in self._batches.each(of_steps):
+        rows = [_NO_STEPS]
+        number = self._files.number_of(self.batches.who)
+        for columns in self.batches.each(of_steps):
             named = dict(zip([c.name for c in self._table.columns], columns, strict=True))
             times = [self._unix(named[name]) for name in _STEP_COLUMNS[1:]]
             of_whom = np.full(len(times[0]), number, np.int64)
             rows.append(np.stack([named["step"].astype(np.int64), *times, of_whom], axis=1))
-        return np.concatenate(rows) if rows else np.empty((0, 4), np.int64)
+        return np.concatenate(rows)
 
 
 def taken_slots(batch: Batch, taken: Taken) -> Ints:

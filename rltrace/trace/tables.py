@@ -7,46 +7,33 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
 from rltrace.trace import repeated_ids
-from rltrace.trace.lives import LIVES, UNTOLD, VERDICTS
+from rltrace.trace.lives import UNTOLD
 from rltrace.trace.one_clock import NAME as STEPS_THAT_COUNT
-from rltrace.trace.one_clock import STEPS, steps_that_count
-from rltrace.trace.processes import Process
+from rltrace.trace.one_clock import steps_that_count
 from rltrace.trace.refused import refused
-from rltrace.trace.regrouped import GROUPED, RAW_GROUPED, regrouped
 from rltrace.trace.regrouped import NAME as REGROUPED
-from rltrace.trace.signals import SAMPLE_REWARDS, reward_weights, signals
-from rltrace.trace.updates import SYNC_ROWS
-from rltrace.trace.views import BASES, LAGS, STAGES
+from rltrace.trace.regrouped import regrouped
+from rltrace.trace.schema import TABLES
+from rltrace.trace.views import DERIVED
 
 if TYPE_CHECKING:
     import duckdb
 
-SPAN_STAGES = """
-create or replace table span_stages as
-select process, stage, count(*) as spans, count(*) filter (end_ns < 0) as open,
-       count(*) filter (end_ns >= 0 and end_ns < start_ns) as backwards,
-       min(lane) as first_lane, max(lane) as last_lane
-from raw_spans where start_ns > 0 group by process, stage"""
-"""`spans` have begun, of which `open` have not ended and `backwards` ended before (clocks); their
-lanes lie between two numbers."""
-
-_LIVES = ("sample_lives", "told_uses")
-_REGROUPED = (REGROUPED, "grouped_trajectories", "signals", *_LIVES)
+_ROWS, _RAW, _UNTOLD = "recorded_", "raw_", "untold"
 
 
 class Tables(ABC):
     """Rows, and what is derived from them in SQL. A subclass says where they come from."""
 
     _untold = UNTOLD
+    _known = frozenset(prefix + table for prefix in (_ROWS, _RAW) for table in TABLES).union(
+        DERIVED, (_UNTOLD, REGROUPED, STEPS_THAT_COUNT)
+    )
+    """What can be made: as soon as something that is asked or made names it."""
 
     def __init__(self) -> None:
         self._loaded: set[str] = set()
         self._ids_come_again: bool | None = None
-
-    @property
-    @abstractmethod
-    def processes(self) -> list[Process]:
-        """The traced processes."""
 
     @property
     @abstractmethod
@@ -76,8 +63,7 @@ class Tables(ABC):
         if table not in repeated_ids.TABLES:
             return False
         if self._ids_come_again is None:
-            self._record("trajectories")
-            self._record("uses")
+            self._make_for("recorded_trajectories recorded_uses")
             self._ids_come_again = repeated_ids.tell_apart(self._database)
         return self._ids_come_again
 
@@ -100,69 +86,37 @@ class Tables(ABC):
             raise refused(error, query, self._database) from None
 
     def _make_for(self, query: str) -> None:
-        """Makes the tables and views that a query names."""
-        words = set(re.findall(r"\w+", query.lower()))
-        for name, tables in BASES.items():
-            if name in words:
-                for table in tables:
-                    self._load(table)
-                self._make(name)
+        """Makes the tables and views that a query names, each once, in the order of the query."""
+        for name in dict.fromkeys(re.findall(r"\w+", query.lower())):
+            if name in self._known and name not in self._loaded:
+                self._loaded.add(name)
+                try:
+                    self._make(name)
+                except BaseException:  # Ctrl-C in a notebook
+                    self._loaded.discard(name)
+                    raise
 
     def _make(self, name: str) -> None:
-        """Makes what is named, of tables that are there."""
-        if name in ("steps", "stages"):
-            self._count_steps()
-        if name == "lags":
-            self._database.execute(LAGS)
-        if name == "sample_rewards":
-            self._database.execute(SAMPLE_REWARDS)
-        if name.endswith(_REGROUPED):
-            self._regroup()
-        if name == "grouped_trajectories":
-            self._database.execute(GROUPED)
-        if name in ("signals", *_LIVES):
-            self._find("sample_lives", self._untold, *LIVES)
-        if name == "signals":
-            self._find("signals", signals(reward_weights(self.processes)))
-        if name == "sample_verdicts":
-            self._find(name, VERDICTS)
-        if name == "span_stages":
-            self._find(name, SPAN_STAGES)
-        if name == "sync_rows":
-            self._find(name, SYNC_ROWS)
+        """Makes what is named, and before it what that is made of."""
+        table = name.partition("_")[2]
+        if name == REGROUPED:
+            self._make_for("raw_trajectories raw_uses")
+            self._database.register(name, regrouped(self._database, self._step_starts))
+        elif name == STEPS_THAT_COUNT:
+            self._make_for("raw_spans")
+            self._database.register(name, steps_that_count(self._database))
+        elif name == _UNTOLD:
+            self._execute(self._untold)
+        elif name in DERIVED:
+            self._execute(*DERIVED[name])
+        elif name.startswith(_RAW):
+            rows = f"FROM {_ROWS}{table}"
+            rows = repeated_ids.told_apart(table) if self._repeats_ids(table) else rows
+            self._execute(f"CREATE OR REPLACE VIEW {name} AS {rows}")
+        else:
+            self._make_rows(table)
 
-    def _count_steps(self) -> None:
-        """Makes the views of steps, once."""
-        if STEPS_THAT_COUNT not in self._loaded:
-            self._database.register(STEPS_THAT_COUNT, steps_that_count(self._database))
-            self._find(STEPS_THAT_COUNT, STEPS, STAGES)
-
-    def _regroup(self) -> None:
-        """Tells groups apart whose ids come again, once."""
-        if REGROUPED in self._loaded:
-            return
-
-        self._database.register(REGROUPED, regrouped(self._database, self._step_starts))
-        self._database.execute(RAW_GROUPED)
-        self._loaded.add(REGROUPED)  # at last: Ctrl-C in a notebook may end it
-
-    def _find(self, table: str, *statements: str) -> None:
-        """Makes a table that many questions are about, once."""
-        if table not in self._loaded:
-            for statement in statements:
-                self._database.execute(statement)
-            self._loaded.add(table)  # at last: Ctrl-C in a notebook may end it
-
-    def _record(self, name: str) -> None:
-        if f"recorded_{name}" not in self._loaded:
-            self._make_rows(name)
-            self._loaded.add(f"recorded_{name}")
-
-    def _load(self, name: str) -> None:
-        if name in self._loaded:
-            return
-        self._loaded.add(name)
-        self._record(name)
-        told = self._repeats_ids(name)
-        rows = repeated_ids.told_apart(name) if told else f"FROM recorded_{name}"
-        self._database.execute(f"CREATE OR REPLACE VIEW raw_{name} AS {rows}")
+    def _execute(self, *statements: str) -> None:
+        for statement in statements:
+            self._make_for(statement)
+            self._database.execute(statement)

@@ -8,7 +8,10 @@ import zlib
 from collections.abc import Iterator
 from functools import cache
 from importlib import resources
+from pathlib import Path
 from typing import Any
+
+from rltrace.trace.own_files import read_own
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -34,6 +37,16 @@ def parsed(text: str | bytes) -> Any:
         return json.loads(text)
     except RecursionError:
         raise ValueError("nested too deep") from None
+
+
+def told_in(path: Path) -> dict[str, Any]:
+    """What a file of a run tells of a node, a process or itself; nothing where it cannot be read,
+    or holds something else."""
+    try:
+        told = parsed(read_own(path))
+    except (OSError, ValueError):
+        return {}
+    return told if isinstance(told, dict) else {}
 
 
 def parsed_toml(text: str) -> dict[str, Any]:

@@ -2,63 +2,33 @@
 
 from __future__ import annotations
 
-import enum
-
 from rltrace.trace import vocabulary
+from rltrace.trace.lives import LIVES, TOLD_USES, VERDICTS
+from rltrace.trace.one_clock import STEPS
+from rltrace.trace.regrouped import GROUPED, RAW_GROUPED
+from rltrace.trace.regrouped import NAME as REGROUPED
 from rltrace.trace.schema import TABLES, Column, Table
+from rltrace.trace.signals import SAMPLE_REWARDS, SIGNALS, WEIGHTS
+from rltrace.trace.updates import SYNC_ROWS
 from rltrace.trace.vocabulary import Part, word
 
 RECORDED = "recorded"
-
-BASES = {f"raw_{name}": (name,) for name in TABLES} | {
-    **{name: (name,) for name in TABLES},
-    "steps": ("spans",),
-    "stages": ("spans",),
-    "lags": ("uses", "trajectories"),
-    "regrouped": ("trajectories", "uses"),
-    "grouped_trajectories": ("trajectories", "uses"),
-    "raw_grouped_trajectories": ("trajectories", "uses"),
-    "signals": ("trajectories", "uses", "rewards", "syncs"),
-    "sample_lives": ("trajectories", "uses", "syncs"),
-    "told_uses": ("trajectories", "uses", "syncs"),
-    "sample_verdicts": ("rewards",),
-    "span_stages": ("spans",),
-    "sync_rows": ("syncs",),
-    "sample_rewards": ("rewards",),
-    "reward_weights": (),
-    "captured": ("captured_tokens",),
-    RECORDED: (),
-}
-"""The tables that must be loaded before a table or view can be queried."""
-
-IN_WORDS = {name: (name,) for name in TABLES} | {
-    "steps": ("spans",),
-    "stages": ("spans",),
-    "lags": ("uses", "trajectories"),
-    "captured": ("captured_tokens",),
-    "grouped_trajectories": ("trajectories",),
-}
-"""The tables that must be there in words before a view can be made."""
-
 _PROCESS_COLUMNS = "p.who, p.host, p.node, p.pid, p.role, p.rank"
 _RENAMED = {"syncs": "p.role AS process_role"}  # a sync has a role of its own
 
 
-def in_words(table: Table) -> list[str]:
-    """CREATE VIEW statements of one table's friendly view and what is derived from it alone."""
+def in_words(table: Table) -> str:
+    """CREATE VIEW statement of one table's friendly view."""
     selected = ", ".join(_readable(column) for column in table.columns)
     joins = "LEFT JOIN processes p USING (process)"
     named = [column.name for column in table.columns if column.is_name]
     for name in named:
         joins += f' LEFT JOIN names AS n_{name} ON n_{name}.id = r."{name}"'
     of_process = _PROCESS_COLUMNS.replace("p.role", _RENAMED.get(table.name, "p.role"))
-    statements = [
+    return (
         f"CREATE OR REPLACE VIEW {table.name} AS SELECT {selected}, process, {of_process} "
         f"FROM recorded_{table.name} r {joins}"
-    ]
-    if table.name == "captured_tokens":
-        statements.append(_CAPTURED)
-    return statements
+    )
 
 
 LAGS = """
@@ -69,7 +39,7 @@ FROM uses u LEFT JOIN trajectories t USING (trajectory)
 """
 """Lag in policy versions; NULL where either version is unknown, never 0."""
 
-_CAPTURED = f"""
+CAPTURED = f"""
 CREATE OR REPLACE VIEW captured AS
 SELECT trajectory,
        list(token ORDER BY position) FILTER (part = {int(Part.PROMPT)}) AS prompt_token_ids,
@@ -79,7 +49,7 @@ FROM raw_captured_tokens GROUP BY ALL
 """
 
 RECORDED_VIEW = f"CREATE OR REPLACE VIEW {RECORDED} AS SELECT {{}}::BIGINT AS until_ns"
-"""One row: until when the run was recorded, as in the report (`rltrace.trace.recorded`)."""
+"""One row: until when the run was recorded, as in the report (`recorded_until`)."""
 
 # The union of intervals: in order of their starts, each adds what lies past all ends before it.
 STAGES = """
@@ -98,20 +68,47 @@ FROM reached GROUP BY step, stage ORDER BY step, seconds DESC
 """
 
 
+SPAN_STAGES = """
+create or replace table span_stages as
+select process, stage, count(*) as spans, count(*) filter (end_ns < 0) as open,
+       count(*) filter (end_ns >= 0 and end_ns < start_ns) as backwards,
+       min(lane) as first_lane, max(lane) as last_lane
+from raw_spans where start_ns > 0 group by process, stage"""
+"""`spans` have begun, of which `open` have not ended and `backwards` ended before (clocks); their
+lanes lie between two numbers."""
+
+DERIVED = {
+    "steps": (STEPS,),
+    "stages": (STAGES,),
+    "lags": (LAGS,),
+    "captured": (CAPTURED,),
+    "grouped_trajectories": (GROUPED,),
+    "raw_grouped_trajectories": (RAW_GROUPED,),
+    "signals": (SIGNALS,),
+    "sample_lives": LIVES,
+    "told_uses": (TOLD_USES,),
+    "sample_rewards": (SAMPLE_REWARDS,),
+    "sample_verdicts": (VERDICTS,),
+    "span_stages": (SPAN_STAGES,),
+    "sync_rows": (SYNC_ROWS,),
+}
+"""Tables and views by their names, and the statements that make them of others."""
+
+IN_WORDS = (*TABLES, "steps", "stages", "lags", "captured", "grouped_trajectories")
+"""Those that people read."""
+
+NAMED = (*TABLES, *DERIVED, REGROUPED, WEIGHTS, RECORDED, "processes", "names")
+"""What a query can name, besides the tables of codes (`raw_`)."""
+
+
 def _readable(column: Column) -> str:
     name = f'r."{column.name}"'
     alias = f'"{column.name}"'
     if column.is_name:
         return f"n_{column.name}.text AS {alias}"
     if column.codes:
-        words = [word(m) for m in _enum(column.codes)]
-        listed = ", ".join(f"'{w}'" for w in words)
+        listed = ", ".join(f"'{word(code)}'" for code in getattr(vocabulary, column.codes))
         return f"([{listed}])[nullif({name}, -1) + 1] AS {alias}"
     if column.kind in "fd":
         return f"CASE WHEN isnan({name}) THEN NULL ELSE {name} END AS {alias}"
     return f"nullif({name}, -1) AS {alias}"
-
-
-def _enum(name: str) -> type[enum.IntEnum]:
-    found: type[enum.IntEnum] = getattr(vocabulary, name)
-    return found

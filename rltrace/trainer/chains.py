@@ -51,10 +51,7 @@ class Chains:
     def requests(self, batch: int, group: int) -> list[Request]:
         prompt = self.prompts(batch)[group]
         name = f"{batch}/{group}"
-        return [
-            Request(f"{name}/{sample}", name, batch, prompt)
-            for sample in range(self.config.samples)
-        ]
+        return [Request(f"{name}/{sample}", name, prompt) for sample in range(self.config.samples)]
 
     def _prompts(self, batch: int) -> list[tuple[int, ...]]:
         groups = math.ceil(self.config.prompts * self.config.oversample)

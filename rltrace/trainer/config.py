@@ -19,6 +19,7 @@ from rltrace.trace.texts import parsed_toml
 PLACEMENTS = ("colocated", "disaggregated", "one-step-off", "async")
 TASKS = ("sort", "reverse", "copy", "repeat", "expression", "lookup")
 OBJECTIVES = ("grpo", "decoupled", "tis")
+SIDES = ("actor", "learner")
 SYNCS = ("naive", "bucketed", "relay", "delta")
 
 
@@ -40,53 +41,59 @@ class Unreadable(TrainerError):
     exit_code = 4
 
 
-def _setting(default: Any, help: str, unit: str = "") -> Any:
-    """A setting and what a command line says of it; `unit` is what its number counts."""
-    return dataclasses.field(default=default, metadata={"help": help, "unit": unit})
+def _setting(default: Any, help: str, unit: str = "", **bounds: Any) -> Any:
+    """A setting and what a command line says of it; `unit` is what its number counts. `least` and
+    `most` are bounds of a number, `known` the words that it may be."""
+    about = {"help": help, "unit": unit, "least": 0, "most": math.inf, "known": (), **bounds}
+    if about["known"]:
+        about["help"] += f": {', '.join(about['known'])}."
+    return dataclasses.field(default=default, metadata=about)
 
 
 @dataclass(frozen=True)
 class TrainerConfig:
     """Settings of a run. Errors: `TrainerError` for a value that cannot work."""
 
-    steps: int = _setting(100, "Learner steps.")
-    seed: int = _setting(0, "Same seed, same run (where nothing overlaps).")
-    placement: str = _setting("colocated", f"Who runs when: {', '.join(PLACEMENTS)}.")
+    steps: int = _setting(100, "Learner steps.", least=1)
+    seed: int = _setting(0, "Same seed, same run (where nothing overlaps).", least=-math.inf)
+    placement: str = _setting("colocated", "Who runs when", known=PLACEMENTS)
 
     # the task
-    task: str = _setting("sort", f"What is learned: {', '.join(TASKS)}.")
-    symbols: int = _setting(6, "Different symbols in a prompt.")
-    shortest: int = _setting(2, "Shortest prompt.", "SYMBOLS")
+    task: str = _setting("sort", "What is learned", known=TASKS)
+    symbols: int = _setting(6, "Different symbols in a prompt.", least=2, most=26)
+    shortest: int = _setting(2, "Shortest prompt.", "SYMBOLS", least=1)
     longest: int = _setting(6, "Longest prompt.", "SYMBOLS")
-    mean_length: float = _setting(8.0, "repeat: mean length of an answer.", "TOKENS")
+    mean_length: float = _setting(8.0, "repeat: mean length of an answer.", "TOKENS", least=1)
     length_tail: float = _setting(0.5, "repeat: its standard deviation over its mean.")
     merges: int = _setting(0, "Pairs of symbols that also have a token of their own.")
-    pass_mark: float = _setting(0.0, "Reward 1 from this grade on, else 0; 0 rewards the grade.")
+    pass_mark: float = _setting(
+        0.0, "Reward 1 from this grade on, else 0; 0 rewards the grade.", most=1
+    )
     warm_start: int = _setting(0, "Supervised updates before the first step.")
-    max_response: int = _setting(16, "A response is cut off at this length.", "TOKENS")
+    max_response: int = _setting(16, "A response is cut off at this length.", "TOKENS", least=1)
 
     # a step's batch
-    prompts: int = _setting(12, "Prompts, hence groups, in a step.")
-    samples: int = _setting(12, "Samples of each prompt: the group size K.")
+    prompts: int = _setting(12, "Prompts, hence groups, in a step.", least=1)
+    samples: int = _setting(12, "Samples of each prompt: the group size K.", least=2)
     oversample: float = _setting(
-        1.0, "Groups begun for each one needed; the last are cut. Not async."
+        1.0, "Groups begun for each one needed; the last are cut. Not async.", least=1
     )
-    max_running: int = _setting(8, "Sequences that one rollout worker decodes at once.")
+    max_running: int = _setting(8, "Sequences that one rollout worker decodes at once.", least=1)
 
     # the policy
     model_size: float = _setting(0.6, "Parameters of the policy.", "MILLIONS")
-    layers: int = _setting(3, "Its layers.")
-    heads: int = _setting(4, "Its attention heads.")
+    layers: int = _setting(3, "Its layers.", least=1)
+    heads: int = _setting(4, "Its attention heads.", least=1)
 
     # the objective
-    objective: str = _setting("grpo", f"What is maximised: {', '.join(OBJECTIVES)}.")
+    objective: str = _setting("grpo", "What is maximised", known=OBJECTIVES)
     learning_rate: float = _setting(1e-3, "Learning rate.")
-    minibatches: int = _setting(4, "Optimizer updates in a step.")
+    minibatches: int = _setting(4, "Optimizer updates in a step.", least=1)
     clip: float = _setting(0.2, "Ratios are held within 1 - clip to 1 + clip.")
-    truncate: float = _setting(2.0, "Importance weights are cut off at this value.")
+    truncate: float = _setting(2.0, "Importance weights are cut off at this value.", least=1)
     kl_coefficient: float = _setting(0.01, "Weight of the KL divergence from the reference.")
     recompute_old: bool = _setting(False, "Recompute the log-probs of the policy before the step.")
-    reference_side: str = _setting("actor", "Chain that the reference pass is on: actor, learner.")
+    reference_side: str = _setting("actor", "Chain that the reference pass is on", known=SIDES)
     drop_truncated: bool = _setting(False, "Do not train on responses that were cut off.")
 
     # freshness
@@ -99,28 +106,29 @@ class TrainerConfig:
     # weights
     sync: str = _setting(
         "naive",
-        "How weights travel: naive (Ray's object store), bucketed (shared memory of one host),"
-        " relay (from host to host), delta (only what changed).",
+        "How weights travel (by Ray's object store, by shared memory of one host, from host to"
+        " host, or only what changed)",
+        known=SYNCS,
     )
 
     # causes of walls
     reward_latency: float = _setting(0.0, "Time that one verdict takes at least.", "SECONDS")
     env_latency: float = _setting(0.0, "Mean time of a tool call.", "SECONDS")
     env_tail: float = _setting(0.0, "Its standard deviation over its mean (lognormal).")
-    env_failure_rate: float = _setting(0.0, "Share of tool calls that fail.")
+    env_failure_rate: float = _setting(0.0, "Share of tool calls that fail.", most=1)
     link_gbps: float = _setting(0.0, "Weights travel at this rate; 0: unpaced.", "GBIT/S")
     retokenize: bool = _setting(False, "Rollout returns text only: token ids are made anew.")
     decode_floor: float = _setting(0.0, "A decode step takes at least this.", "SECONDS")
     update_floor: float = _setting(0.0, "An optimizer update takes at least this.", "SECONDS")
 
     # processes
-    rollout_workers: int = _setting(2, "Rollout actors.")
-    reward_workers: int = _setting(1, "Reward actors.")
+    rollout_workers: int = _setting(2, "Rollout actors.", least=1)
+    reward_workers: int = _setting(1, "Reward actors.", least=1)
     joined_cluster: str = _setting("", "A running Ray cluster; none: start one.", "ADDRESS")
 
     # recovery
     checkpoint: str = _setting("", "Where the state of the run is kept.", "FILE")
-    checkpoint_every: int = _setting(10, "Steps from one checkpoint to the next.")
+    checkpoint_every: int = _setting(10, "Steps from one checkpoint to the next.", least=1)
     resume: bool = _setting(
         False,
         "Go on from the checkpoint; task, batch, policy, objective and seed must be the same, where"
@@ -128,53 +136,30 @@ class TrainerConfig:
     )
 
     def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            whole = not isinstance(value, float)
-            _require(whole or math.isfinite(value), f"{name} must be finite", value)
-        for name in (
-            "steps", "shortest", "max_response", "prompts", "max_running", "layers", "heads",
-            "minibatches", "rollout_workers", "reward_workers", "checkpoint_every", "mean_length",
-            "oversample", "truncate",
-        ):  # fmt: skip
-            _require(getattr(self, name) >= 1, f"{name} must be at least 1", getattr(self, name))
-        for name in (
-            "learning_rate", "kl_coefficient", "length_tail", "merges", "warm_start", "max_lag",
-            "timeout", "reward_latency", "env_latency", "env_tail", "link_gbps", "decode_floor",
-            "update_floor",
-        ):  # fmt: skip
-            value = getattr(self, name)
-            _require(value >= 0, f"{name} must not be negative", value)
-        _require(abs(self.seed) < 2**63, "seed must fit into 64 bits", self.seed)
-        for name, known in (
-            ("placement", PLACEMENTS), ("task", TASKS), ("objective", OBJECTIVES),
-            ("reference_side", ("actor", "learner")), ("sync", SYNCS),
-        ):  # fmt: skip
-            value = getattr(self, name)
-            _require(value in known, f"{name} must be one of {', '.join(known)}", value)
-        _require(2 <= self.symbols <= 26, "symbols must be 2 to 26", self.symbols)
-        _require(self.samples >= 2, "samples must be at least 2: GRPO compares them", self.samples)
-        _require(
-            self.longest >= self.shortest, f"longest must be at least {self.shortest}", self.longest
-        )
-        _require(0 < self.clip < 1, "clip must lie between 0 and 1", self.clip)
-        _require(self.model_size > 0, "model_size must be positive", self.model_size)
-        for name in ("pass_mark", "env_failure_rate"):
-            value = getattr(self, name)
-            _require(0 <= value <= 1, f"{name} must lie between 0 and 1", value)
-        _require(self.merges < self.symbols, "merges must be fewer than symbols", self.merges)
-        _require(
-            self.oversample == 1 or self.placement != "async",
-            "oversample must be 1 where placement is async, which begins no batches",
-            self.oversample,
-        )
-        _require(
-            not self.recompute_old or self.objective != "tis",
-            "recompute_old must be off where objective is tis, which has no use for it",
-            self.recompute_old,
-        )
-        _require(
-            not self.resume or bool(self.checkpoint), "resume needs a checkpoint", self.checkpoint
-        )
+        for field in dataclasses.fields(self):
+            value, about = getattr(self, field.name), field.metadata
+            if known := about["known"]:
+                self._must(field.name, value in known, f"must be one of {', '.join(known)}")
+            elif not isinstance(value, (bool, str)):
+                least, most = about["least"], about["most"]
+                self._must(field.name, abs(value) < math.inf, "must be finite")
+                self._must(field.name, value >= least, f"must be at least {least}")
+                self._must(field.name, value <= most, f"must be at most {most}")
+        self._must("seed", abs(self.seed) < 2**63, "must fit into 64 bits")
+        self._must("longest", self.longest >= self.shortest, f"must be at least {self.shortest}")
+        self._must("clip", 0 < self.clip < 1, "must lie between 0 and 1")
+        self._must("model_size", self.model_size > 0, "must be positive")
+        self._must("merges", self.merges < self.symbols, "must be fewer than symbols")
+        begins_batches = self.placement != "async"
+        said = "must be 1 where placement is async, which begins no batches"
+        self._must("oversample", self.oversample == 1 or begins_batches, said)
+        said = "must be off where objective is tis, which has no use for it"
+        self._must("recompute_old", not self.recompute_old or self.objective != "tis", said)
+        self._must("resume", not self.resume or bool(self.checkpoint), "needs a checkpoint")
+
+    def _must(self, name: str, holds: bool, rule: str) -> None:
+        if not holds:
+            raise TrainerError(f"{name} {rule}, not {getattr(self, name)!r}")
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> TrainerConfig:
@@ -200,11 +185,6 @@ class TrainerConfig:
         """Width of the policy: a transformer has about `12 * layers * width ** 2` parameters."""
         width = math.sqrt(self.model_size * 1e6 / (12 * self.layers))
         return self.heads * max(1, round(width / self.heads))
-
-
-def _require(holds: bool, rule: str, value: object) -> None:
-    if not holds:
-        raise TrainerError(f"{rule}, not {value!r}")
 
 
 # --- jobs as TOML files: `[job]` holds settings, `[without]` those that take a wall's cause away,

@@ -22,6 +22,9 @@ from rltrace.trainer.model import KVCache, Transformer
 from rltrace.trainer.task import END
 from rltrace.trainer.trajectory import Request, Trajectory
 
+_TOLD = ("first_version", "last_version", "finish", "turns", "env_seconds", "preemptions")
+"""What a trajectory has of its sequence, as it is."""
+
 
 @dataclass(eq=False)
 class Sequence:
@@ -95,17 +98,13 @@ class Engine:
 
     def finish(self, sequence: Sequence) -> Trajectory:
         del self.open[sequence.request.id]
+        told = {name: getattr(sequence, name) for name in _TOLD}
         return Trajectory(
-            request=sequence.request,
+            **vars(sequence.request),
+            **told,
             tokens=np.array(sequence.tokens, dtype=np.int64),
             generated=np.array(sequence.generated, dtype=np.bool_),
             log_probs=np.array(sequence.log_probs, dtype=np.float32),
-            first_version=sequence.first_version,
-            last_version=sequence.last_version,
-            finish=sequence.finish,
-            turns=sequence.turns,
-            env_seconds=sequence.env_seconds,
-            preemptions=sequence.preemptions,
         )
 
     def abort(self, ids: Collection[str]) -> None:

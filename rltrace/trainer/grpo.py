@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -13,6 +12,7 @@ from torch import Tensor
 
 from rltrace.trainer.model import Transformer, next_token_log_probs
 from rltrace.trainer.task import END
+from rltrace.trainer.trajectory import Trajectory
 
 
 def group_advantages(rewards: Sequence[float], groups: Sequence[str]) -> NDArray[np.float64]:
@@ -35,16 +35,14 @@ def group_advantages(rewards: Sequence[float], groups: Sequence[str]) -> NDArray
     return advantages
 
 
-class Response(Protocol):
+@dataclass(frozen=True, eq=False)
+class Response:
     """What can be trained on: a prompt, the tokens after it, and which of them the policy generated
     (the others are a tool's)."""
 
-    @property
-    def prompt(self) -> tuple[int, ...]: ...
-    @property
-    def tokens(self) -> NDArray[np.int64]: ...
-    @property
-    def generated(self) -> NDArray[np.bool_]: ...
+    prompt: tuple[int, ...]
+    tokens: NDArray[np.int64]
+    generated: NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -60,7 +58,7 @@ class Packed:
     mask: Tensor
 
     @classmethod
-    def of(cls, responses: Sequence[Response]) -> Packed:
+    def of(cls, responses: Sequence[Response | Trajectory]) -> Packed:
         longest = max(len(r.prompt) + len(r.tokens) for r in responses)
         tokens = np.full((len(responses), longest), END, dtype=np.int64)
         mask = np.zeros((len(responses), longest - 1), dtype=bool)
@@ -84,7 +82,7 @@ class Packed:
 
 
 def response_log_probs(
-    model: Transformer, responses: Sequence[Response]
+    model: Transformer, responses: Sequence[Response | Trajectory]
 ) -> list[NDArray[np.float32]]:
     """Log-probabilities of the generated tokens under `model`, recomputed in one forward pass."""
     batch = Packed.of(responses)
@@ -99,25 +97,16 @@ def k3(log_probs: Tensor, reference: Tensor) -> Tensor:
     return difference.exp() - difference - 1
 
 
-@dataclass(frozen=True)
-class RatioStatistics:
-    """Of one trajectory's tokens, w being the ratio of learner to sampler probability."""
-
-    mean_log_ratio: float
-    clip_share: float
-    sum_w: float
-    sum_w_squared: float
-
-
-def ratio_statistics(log_ratio: Tensor, cut: Tensor, mask: Tensor) -> list[RatioStatistics]:
-    """Statistics for each row of `[rows, length]`, over the tokens that `mask` selects; zeros for a
-    row without any."""
+def ratio_statistics(log_ratio: Tensor, cut: Tensor, mask: Tensor) -> list[dict[str, float]]:
+    """Those of a `Use` for each row of `[rows, length]`, over the tokens that `mask` selects, w
+    being the ratio of learner to sampler probability; zeros for a row without any."""
     weight = log_ratio.exp() * mask
     count = mask.sum(dim=1).clamp(min=1)
-    columns = (
-        (log_ratio * mask).sum(dim=1) / count,
-        (cut & mask).sum(dim=1) / count,
-        weight.sum(dim=1),
-        weight.square().sum(dim=1),
-    )
-    return [RatioStatistics(*row) for row in torch.stack(columns, dim=1).tolist()]
+    columns = {
+        "mean_log_ratio": (log_ratio * mask).sum(dim=1) / count,
+        "clip_share": (cut & mask).sum(dim=1) / count,
+        "sum_w": weight.sum(dim=1),
+        "sum_w_squared": weight.square().sum(dim=1),
+    }
+    rows = torch.stack(tuple(columns.values()), dim=1).tolist()
+    return [dict(zip(columns, row, strict=True)) for row in rows]

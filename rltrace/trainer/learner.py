@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -30,7 +29,6 @@ class Reference:
     """The policy as it was at the start; training is held near it by a KL term."""
 
     def __init__(self, config: TrainerConfig, index: int, weights: Weights) -> None:
-        self.index = index
         self.model = policy_of(config, weights)
 
     def log_probs(self, trajectories: Sequence[Trajectory]) -> LogProbs:
@@ -42,7 +40,6 @@ class Learner:
 
     def __init__(self, config: TrainerConfig, index: int, weights: Weights) -> None:
         self.config = config
-        self.index = index
         self.model = policy_of(config, weights)
         self.optimizer = torch.optim.AdamW(
             self.model.parameters(), lr=config.learning_rate, betas=(0.9, 0.99), weight_decay=0.0
@@ -68,11 +65,8 @@ class Learner:
             losses.append(loss)
             divergences.append(divergence)
         return TrainReport(
-            step=step,
-            version=self.version,
             uses=uses,
             updates=len(losses),
-            tokens=sum(use.tokens for use in uses),
             loss=float(np.mean(losses)) if losses else float("nan"),
             kl=float(np.mean(divergences)) if losses else float("nan"),
         )
@@ -111,7 +105,7 @@ class Learner:
 
         ratios = grpo.ratio_statistics((log_probs - behaviour).detach(), cut, batch.mask)
         uses = [
-            use_of(sample.trajectory, "trained", self.version, **dataclasses.asdict(ratio))
+            use_of(sample.trajectory, "trained", self.version, **ratio)
             for sample, ratio in zip(samples, ratios, strict=True)
         ]
         time.sleep(max(0.0, config.update_floor + started - time.perf_counter()))

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from rltrace.trace.run_dir import dumps
 from rltrace.trainer.config import TrainerConfig
 from rltrace.trainer.trajectory import Sample, TrainReport, Trajectory, Use, use_of
 
@@ -135,9 +136,8 @@ class Ledger:
 
     def _record(self, step: int, version: int) -> StepRecord:
         trained = [use for use in self._uses if use.fate == "trained"]
-        tokens = sum(use.tokens for use in trained)
-        cut = sum(use.clip_share * use.tokens for use in trained)
-        squares = tokens * sum(use.sum_w_squared for use in trained)
+        whole = _ratios(trained)
+        squares = whole.tokens * whole.sum_w_squared
         report = self._report
         signal = report is not None and report.updates > 0
         names = ("prompt_tokens", "tokens_generated", "lost", "sync_bytes")
@@ -149,14 +149,17 @@ class Ledger:
             reward=sum(self._verdicts) / len(self._verdicts) if self._verdicts else None,
             samples=self._finish.total(),
             finish=dict(self._finish),
-            tokens_trained=tokens,
+            tokens_trained=whole.tokens,
             optimizer_updates=report.updates if report else 0,
             lags=dict(Counter(use.lag for use in trained)),
             lags_in_flight=dict(Counter(use.in_flight for use in trained)),
             lags_in_queue=dict(Counter(use.in_queue for use in trained)),
-            clip_share=cut / tokens if tokens else None,
-            ess=sum(use.sum_w for use in trained) ** 2 / squares if squares else None,
-            ratios={lag: _ratios(trained, lag) for lag in sorted({use.lag for use in trained})},
+            clip_share=whole.clipped / whole.tokens if whole.tokens else None,
+            ess=whole.sum_w**2 / squares if squares else None,
+            ratios={
+                lag: _ratios([use for use in trained if use.lag == lag])
+                for lag in sorted({use.lag for use in trained})
+            },
             drops=dict(Counter(use.fate for use in self._uses if use.fate != "trained")),
             loss=report.loss if report and signal else None,
             kl=report.kl if report and signal else None,
@@ -174,22 +177,13 @@ class Ledger:
 
     def to_json(self) -> str:
         """The whole run as JSON; what is not finite in a run that diverged is null."""
-        return json.dumps(_finite(asdict(self)), indent=1, allow_nan=False) + "\n"
+        return json.dumps(json.loads(dumps(asdict(self))), indent=1) + "\n"
 
 
-def _ratios(uses: list[Use], lag: int) -> RatioRecord:
-    mine = [use for use in uses if use.lag == lag]
+def _ratios(uses: list[Use]) -> RatioRecord:
     return RatioRecord(
-        tokens=sum(use.tokens for use in mine),
-        clipped=sum(use.clip_share * use.tokens for use in mine),
-        sum_w=sum(use.sum_w for use in mine),
-        sum_w_squared=sum(use.sum_w_squared for use in mine),
+        tokens=sum(use.tokens for use in uses),
+        clipped=sum(use.clip_share * use.tokens for use in uses),
+        sum_w=sum(use.sum_w for use in uses),
+        sum_w_squared=sum(use.sum_w_squared for use in uses),
     )
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

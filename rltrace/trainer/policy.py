@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -11,7 +9,7 @@ from numpy.typing import NDArray
 from rltrace.sync.flat import pack, unpack
 from rltrace.sync.layout import layout_of
 from rltrace.trainer.config import TrainerConfig
-from rltrace.trainer.grpo import Packed
+from rltrace.trainer.grpo import Packed, Response
 from rltrace.trainer.model import ModelShape, Transformer, next_token_log_probs
 from rltrace.trainer.task import Task, task_of
 
@@ -48,15 +46,6 @@ BATCH_PROMPTS = 64
 LEARNING_RATE = 3e-3
 
 
-@dataclass(frozen=True)
-class Demonstration:
-    """A right response to a prompt; a `grpo.Response`."""
-
-    prompt: tuple[int, ...]
-    tokens: NDArray[np.int64]
-    generated: NDArray[np.bool_]
-
-
 def warm_start(model: Transformer, task: Task, updates: int, seed: int) -> None:
     """Trains `model` in place, by cross-entropy on the tokens that the policy is to generate.
 
@@ -66,7 +55,7 @@ def warm_start(model: Transformer, task: Task, updates: int, seed: int) -> None:
     for update in range(updates):
         batch = Packed.of(
             [
-                Demonstration(prompt, np.array(tokens), np.array(owned))
+                Response(prompt, np.array(tokens), np.array(owned))
                 for prompt in task.prompts(BATCH_PROMPTS, f"warm start/{seed}/{update}")
                 for tokens, owned in [task.demonstration(prompt)]
             ]

@@ -15,7 +15,6 @@ class RewardWorker:
     """Scores trajectories with the task's verifier; a verdict takes at least `reward_latency`."""
 
     def __init__(self, config: TrainerConfig, index: int) -> None:
-        self.index = index
         self.latency = config.reward_latency
         self.task = task_of(config)
 

@@ -28,7 +28,6 @@ class RolloutWorker:
 
     def __init__(self, config: TrainerConfig, index: int, weights: Weights) -> None:
         self.config = config
-        self.index = index
         self.task = task_of(config)
         self.environment = Environment(config)
         self.subscriber = subscriber_of(config)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 import re
+import string
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Sequence
@@ -23,7 +24,8 @@ FIRST_SYMBOL = 2
 
 
 class Task(ABC):
-    """Questions, their answers and grades. Symbols are `symbols`, one token each.
+    """Questions, their answers and grades. Symbols are `symbols` (letters, where none are given),
+    one token each.
 
     The first `config.merges` pairs of neighbouring symbols ("ab", "bc", ...) have a token of their
     own besides, so one text has several tokenizations, as it has for a real tokenizer.
@@ -32,7 +34,8 @@ class Task(ABC):
     call_token: int | None = None
     """Sampling this token calls the tool; None: there is no tool."""
 
-    def __init__(self, config: TrainerConfig, symbols: str, marks: str = "") -> None:
+    def __init__(self, config: TrainerConfig, symbols: str = "", marks: str = "") -> None:
+        symbols = symbols or string.ascii_lowercase[: config.symbols]
         self.config = config
         self.name = config.task
         self.symbols = symbols

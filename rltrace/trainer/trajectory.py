@@ -15,20 +15,18 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True)
 class Request:
-    """One sample to generate: the `group` is the K samples of a prompt, `batch` asked for it."""
+    """One sample to generate: the `group` is the K samples of a prompt."""
 
     id: str
     group: str
-    batch: int
     prompt: tuple[int, ...]
 
 
 @dataclass(frozen=True, eq=False)
-class Trajectory:
+class Trajectory(Request):
     """An ended sample. `tokens` is all that follows the prompt, tool answers included; the policy
     generated those that `generated` marks. It may span policy versions, first to last token."""
 
-    request: Request
     tokens: NDArray[np.int64]
     generated: NDArray[np.bool_]
     log_probs: NDArray[np.float32]  # of the generated tokens, by the policy that sampled each
@@ -39,18 +37,6 @@ class Trajectory:
     env_seconds: float  # spent in tool calls
     preemptions: int  # times that new weights made the engine read it anew
     faithful: bool = True  # tokens and log-probs are the engine's own, not made again from text
-
-    @property
-    def id(self) -> str:
-        return self.request.id
-
-    @property
-    def group(self) -> str:
-        return self.request.group
-
-    @property
-    def prompt(self) -> tuple[int, ...]:
-        return self.request.prompt
 
     @property
     def ended(self) -> bool:
@@ -127,10 +113,7 @@ def use_of(trajectory: Trajectory, fate: str, version: int, **ratios: float) -> 
 class TrainReport:
     """One learner step."""
 
-    step: int
-    version: int  # of the weights that the step started from
     uses: list[Use]
     updates: int  # optimizer updates
-    tokens: int  # response tokens trained on
     loss: float  # means over minibatches; NaN when there was no sample
     kl: float  # nats a token, from the reference policy

@@ -30,8 +30,8 @@ from rltrace.testing.inside.trace import (
     read_described,
     read_ends,
     read_manifest,
-    read_segments,
     schema_message,
+    segments_in,
 )
 from tests.fuzz.target import Target, costly, modules, parts, put
 
@@ -85,16 +85,14 @@ def _read_segment(data: bytes, folder: Path) -> None:
         put(path, data[: len(data) // 2])
         seen = len(following.poll()[0])
     put(path, data)
-    (found,) = read_segments(folder, table)
-    lengths = {len(column) for column in found.columns}
-    assert len(lengths) == 1
-    assert found.rows * 8 <= len(data), "rows that are not there"
+    (segment,) = segments_in(folder, table)
+    (found,) = {len(column) for column in segment.rest()}
+    assert found * 8 <= len(data), "rows that are not there"
     seen += len(following.poll(final=True)[0]) + len(following.unfinished[0])
     if following.problem is None:
-        assert seen == found.rows, f"{seen} rows followed, {found.rows} read"
+        assert seen == found, f"{seen} rows followed, {found} read"
     if came % 8 == _TAKEN:
-        (rest,) = read_segments(folder, table, {path.name: Taken(2, (1,), len(data))})
-        assert rest.rows <= found.rows
+        assert len(segment.rest(Taken(2, (1,), len(data)))[0]) <= found
     if came % 8 == _CUT:
         put(path, data[: len(data) // 2])
     again = len(following.poll(final=True)[0])
@@ -118,7 +116,7 @@ def _read_names(data: bytes, folder: Path) -> None:
     names.mkdir(exist_ok=True)
     put(names / f"{_WHO}.jsonl", data)
     files = RunFiles(folder, _META)
-    ids = files.translated("samples", _WHO, _SAMPLES)[1]
+    ids = files.translated(TABLES["samples"], _WHO, _SAMPLES)[1]
     texts = list(files.names)
     followed = FollowedNames(names)
     numbers = followed.translated(_WHO, _SAMPLES[1])
@@ -216,7 +214,7 @@ TARGETS = (
         _segments,
     ),
     Target("names", _read_names, modules(_T, "names files")),
-    Target("process", _read_processes, modules(_T, "processes parents stated files follow")),
+    Target("process", _read_processes, modules(_T, "processes run_processes stated files follow")),
     Target("endings", _read_endings, modules(_T, "dropped ends")),
     Target("clocks", _read_clocks, modules(_T, "alignment")),
     Target("run.json", _read_run_json, modules(_T, "run_dir stated")),

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from rltrace.testing.inside.importers import chrome_read as read_chrome
 from rltrace.testing.inside.report import torch_profile
-from rltrace.testing.inside.trace import SPANS, GrowingSegment, RltraceError, read_segments, texts
+from rltrace.testing.inside.trace import SPANS, GrowingSegment, RltraceError, segments_in, texts
 from tests.fuzz.mutations import mutated
 from tests.fuzz.of_logs import MAPPING
 from tests.fuzz.of_traces import batch, schema_message
@@ -83,8 +83,8 @@ def test_a_segment_that_is_cut_holds_the_whole_batches_before(
     ]
     with folder_in_memory() as folder:
         path = put(folder / "who.0.arrows", kept)
-        (found,) = read_segments(folder, SPANS)
-        assert list(zip(*(c.tolist() for c in found.columns), strict=True)) == expected
+        (found,) = segments_in(folder, SPANS)
+        assert list(zip(*(c.tolist() for c in found.rest()), strict=True)) == expected
         assert (found.problem is None) == (len(kept) in ends)
         follower = GrowingSegment(path, SPANS)
         followed = len(follower.poll(final=True)[0]) + len(follower.unfinished[0])
@@ -99,8 +99,8 @@ def test_rows_that_are_promised_and_not_there_take_no_memory(promised: int, tmp_
         if whole[at : at + 8] == rows:
             data = whole[:at] + promised.to_bytes(8, "little") + whole[at + 8 :]
             put(tmp_path / "who.0.arrows", data)
-            (found,) = read_segments(tmp_path, SPANS)
-            assert found.rows <= 1
+            (found,) = segments_in(tmp_path, SPANS)
+            assert len(found.rest()[0]) <= 1
 
 
 def test_what_unpacks_to_far_too_much_is_refused(

@@ -224,7 +224,7 @@ for number, time in enumerate({_TIMES}):
     follower = Follower(run_path)
     found = [follower.poll()["spans"], follower.unfinished("spans")]
     assert [end for rows in found for end in rows["end_ns"].tolist()] == [-1] * 4
-    assert "rows of no possible time, left out" in follower.problems.values()
+    assert any("rows of no possible time: left out" in said for said in follower.problems.values())
     compact(opened)
     delete_segments(run_path)
     again = rltrace.open_run(run_path)

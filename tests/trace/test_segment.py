@@ -20,8 +20,8 @@ from rltrace.testing.inside.trace import (
     TABLES,
     Table,
     batch_message,
-    read_segments,
     schema_message,
+    segments_in,
 )
 from rltrace.trace.segment import (
     FIRST_BATCH_ROWS,
@@ -171,7 +171,7 @@ def test_a_file_has_its_name_only_once_it_is_a_stream(
     with pytest.raises(KeyboardInterrupt):
         writer.append(start_ns=1)
     assert list(tmp_path.glob("*.arrows")) == []
-    assert list(read_segments(tmp_path, SPANS)) == [], "what it leaves is no problem worth telling"
+    assert segments_in(tmp_path, SPANS) == [], "what it leaves is no problem worth telling"
 
 
 def test_where_files_cannot_be_mapped_rows_are_written(

@@ -24,7 +24,6 @@ from rltrace.testing.inside.trainer import (
     Ledger,
     Pool,
     Reference,
-    Request,
     RewardWorker,
     RolloutWorker,
     StepRecord,
@@ -65,8 +64,8 @@ def trajectory(
         "first_version": 0, "last_version": 0, "finish": "stop", "turns": 1, "env_seconds": 0.0,
         "preemptions": 0,
     }  # fmt: skip
-    request = Request(id, id.rpartition("/")[0], 0, tuple(prompt))
-    return Trajectory(request, np.array(tokens, dtype=np.int64), **{**known, **facts})
+    request = (id, id.rpartition("/")[0], tuple(prompt))
+    return Trajectory(*request, np.array(tokens, dtype=np.int64), **{**known, **facts})
 
 
 class InProcess:

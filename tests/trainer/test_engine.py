@@ -34,7 +34,7 @@ def engine(max_running: int = 4, policy: int = 1, **settings: Any) -> Engine:
 
 def requests(count: int) -> list[Request]:
     prompts = [(2, 3, ASK), (4, ASK), (3, 3, 2, 5, 4, ASK)]
-    return [Request(f"r{i}", f"g{i // 2}", 0, prompts[i % 3]) for i in range(count)]
+    return [Request(f"r{i}", f"g{i // 2}", prompts[i % 3]) for i in range(count)]
 
 
 async def one(engine: Engine, request: Request, seed: str = "0") -> Trajectory:
@@ -102,7 +102,7 @@ def test_samples_follow_the_policy() -> None:
     """3,000 first tokens against the probabilities, by a chi-square with 5 degrees of freedom."""
     prompt = (2, 3, ASK)
     sampler = Engine(Transformer(SHAPE, seed=1), max_running=3000, max_response=1)
-    done = generate(sampler, [Request(str(i), "g", 0, prompt) for i in range(3000)], "2")
+    done = generate(sampler, [Request(str(i), "g", prompt) for i in range(3000)], "2")
     logits, _ = sampler.model.prefill(torch.tensor([prompt]), torch.tensor([3]))
     expected = 3000 * logits[0].softmax(-1).detach().numpy()
     seen = np.bincount([t.tokens[0] for t in done], minlength=6)

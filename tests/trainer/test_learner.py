@@ -31,7 +31,7 @@ from rltrace.trainer.learner import Learner, Reference
 
 def trajectories(config: TrainerConfig, count: int) -> list[Trajectory]:
     prompts = task_of(config).prompts(count, "0")
-    requests = [Request(f"r{i}", "g", 0, prompt) for i, prompt in enumerate(prompts)]
+    requests = [Request(f"r{i}", "g", prompt) for i, prompt in enumerate(prompts)]
     worker = RolloutWorker(config, 0, initial_weights(config))
     return asyncio.run(worker.generate(requests))
 
@@ -75,15 +75,14 @@ def test_every_sample_is_used_once_and_accounted_for(
         use = uses[sample.trajectory.id]
         assert (use.fate, use.lag, use.version) == ("trained", 0, 0)
         assert use.tokens == len(sample.trajectory.tokens)
-    assert report.tokens == sum(use.tokens for use in report.uses)
-    assert (report.step, report.version, report.updates) == (4, 0, updates)
+    assert report.updates == updates
 
 
 def test_nothing_to_train_on_changes_nothing(small: TrainerConfig) -> None:
     trained = learner(small)
     before = weights(trained)
     report = trained.train(0, [])
-    assert (report.updates, report.uses, report.tokens) == (0, [], 0)
+    assert (report.updates, report.uses) == (0, [])
     assert math.isnan(report.loss)
     assert same(before, weights(trained))
 
@@ -158,7 +157,8 @@ def test_a_tool_s_tokens_are_not_trained_on(small: TrainerConfig) -> None:
         own = np.arange(len(t.tokens)) != 1
         done.append(dataclasses.replace(t, generated=own, log_probs=t.log_probs[own]))
     report = learner(settings).train(0, scored(settings, done, [1.0] * 6))
-    assert report.tokens == sum(t.response_tokens for t in done) < sum(len(t.tokens) for t in done)
+    used = sum(use.tokens for use in report.uses)
+    assert used == sum(t.response_tokens for t in done) < sum(len(t.tokens) for t in done)
     for use in report.uses:  # on policy, so ratios are one
         assert use.mean_log_ratio == pytest.approx(0, abs=1e-5)
         assert use.clip_share == 0

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from rltrace.testing.inside.trainer import (
-    Request,
     Sample,
     TrainerConfig,
     TrainReport,
@@ -38,9 +37,9 @@ def trajectory(
     )
 
 
-def report(*trained: Trajectory, version: int, step: int = 0) -> TrainReport:
+def report(*trained: Trajectory, version: int) -> TrainReport:
     uses = [use_of(t, "trained", version, **RATIOS) for t in trained]
-    return TrainReport(step, version, uses, 2, sum(u.tokens for u in uses), loss=0.5, kl=0.1)
+    return TrainReport(uses, 2, loss=0.5, kl=0.1)
 
 
 @pytest.fixture
@@ -126,7 +125,7 @@ def test_ratios_are_booked_by_lag_and_weigh_all_trained_tokens_the_same(ledger: 
             (1, 3, 1.0, 4.0, 9.0),
         )
     ]
-    ledger.trained(TrainReport(0, 5, uses, 1, 5, 0.0, 0.0))
+    ledger.trained(TrainReport(uses, 1, 0.0, 0.0))
     record = ledger.close(0, 5)
     assert record.ratios == {
         0: RatioRecord(tokens=2, clipped=0.0, sum_w=2.0, sum_w_squared=2.0),
@@ -138,7 +137,7 @@ def test_ratios_are_booked_by_lag_and_weigh_all_trained_tokens_the_same(ledger: 
 
 def test_a_group_has_a_signal_where_its_verdicts_differ(ledger: Ledger) -> None:
     for group, rewards in {"a": (1, 0), "b": (1, 1, math.nan), "c": (0, math.nan)}.items():
-        one = dataclasses.replace(trajectory("a"), request=Request("a", group, 0, (2,)))
+        one = dataclasses.replace(trajectory("a"), group=group)
         ledger.scored([Sample(one, reward) for reward in rewards])
     record = ledger.close(0, 0)
     assert (record.groups, record.groups_with_signal) == (2, 1)

@@ -41,14 +41,14 @@ def weights() -> NDArray[np.uint8]:
 
 def requests(config: TrainerConfig, count: int) -> list[Request]:
     prompts = task_of(config).prompts(count, "0")
-    return [Request(f"0/{i}/0", f"0/{i}", 0, prompt) for i, prompt in enumerate(prompts)]
+    return [Request(f"0/{i}/0", f"0/{i}", prompt) for i, prompt in enumerate(prompts)]
 
 
 def generated(config: TrainerConfig, weights: NDArray[np.uint8], count: int) -> list[Trajectory]:
     worker = RolloutWorker(config, 0, weights)
     done = run(worker.generate(requests(config, count)))
     assert not worker.engine.open
-    assert [t.request for t in done] == requests(config, count)
+    assert [Request(t.id, t.group, t.prompt) for t in done] == requests(config, count)
     return done
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -113,16 +112,11 @@ class KeptTables(Tables):
         starts: list[int],
     ) -> None:
         super().__init__()
-        self._rows, self._processes, self._starts = rows, follower.processes, starts
-        self._connection = database
+        self._rows, self._starts, self._connection = rows, starts, database
         publish_names(database, {text: number for number, text in enumerate(follower.names)})
         database.register(WEIGHTS, weights_table(reward_weights(follower.processes)))
 
     @property
-    def processes(self) -> list[Process]:
-        return list(self._processes)
-
-    @cached_property
     def _database(self) -> duckdb.DuckDBPyConnection:
         return self._connection
 

@@ -67,7 +67,7 @@ def _correction_ns(run: Run, profile: Profile, process: Process | None) -> int:
         return 0
     begin = int(profile.start_ns.min())
     monotonic_ns, real_ns, _ = min(pairs, key=lambda pair: abs(pair[1] - begin))
-    return int(clock.to_unix(np.array([monotonic_ns], np.int64))[0]) - real_ns
+    return clock.moment(monotonic_ns) - real_ns
 
 
 def _slices(scene: Scene, profile: Profile, process: Process | None, correction_ns: int) -> Slices:

@@ -17,12 +17,12 @@ from rltrace.trace.clock import node_id
 from rltrace.trace.dropped import read_dropped
 from rltrace.trace.errors import RltraceError, WrongUsage
 from rltrace.trace.manifest import read_manifest, segment_bytes
-from rltrace.trace.own_files import own_files, read_own
+from rltrace.trace.own_files import own_files
 from rltrace.trace.reach import SHIPPED
 from rltrace.trace.run_dir import APART_FILE, NODES, RUN_FILE, read_described, update_run_json
 from rltrace.trace.schema import TABLES
 from rltrace.trace.store import Store, unreached
-from rltrace.trace.texts import parsed
+from rltrace.trace.texts import told_in
 
 Tell = Callable[[int, int], None]
 """Told how many bytes are shipped, and how many are left."""
@@ -106,10 +106,7 @@ def _nodes(run_dir: Path) -> dict[str, dict[str, Any]]:
     """What the agents said whose files lie here; those of other disks were only brought."""
     found = {}
     for path in own_files(run_dir / NODES, ".json")[0]:
-        try:
-            told = parsed(read_own(path))
-        except (OSError, ValueError):
-            continue
-        if isinstance(told, dict) and SHIPPED not in told:
+        told = told_in(path)
+        if told and SHIPPED not in told:
             found[path.stem] = told
     return found

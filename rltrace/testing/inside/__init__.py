@@ -1,39 +1,50 @@
 """Names of rltrace's insides, wherever their modules stand: what its own tests import.
 
-No promise to anybody else. A module that moves is found anew, and no test notices. One module a
-floor: a name that several modules of it have is told apart in front (`blocks_digest` is `digest` of
-`sync/blocks.py`), or stands among the floor's own `choices`.
+    from rltrace.testing.inside.sync import blocks_digest
+
+No promise to anybody else. A module that moves is found anew, and no test notices. Each floor is a
+module: a name that several modules of it have is told apart in front (`blocks_digest` is `digest`
+of `sync/blocks.py`), or stands in `choices.toml`.
 """
 
 from __future__ import annotations
 
 import ast
+import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
+from rltrace.trace.texts import packaged_toml
+
 _ROOT = Path(__file__).parents[2]
+_CHOICES = packaged_toml("testing/inside/choices.toml")
 
 
-def finder(floor: str, choices: Mapping[str, str] | None = None) -> Callable[[str], Any]:
-    """The `__getattr__` of a floor's module. `choices` are `module:name`, or a module, below the
-    floor's folder. Errors: `AttributeError` for a name that is nowhere, or in several modules."""
+class Floor(ModuleType):
+    """The module of a floor. Errors: `AttributeError` for a name that is nowhere there, or in
+    several of its modules."""
 
-    def find(name: str) -> Any:
+    def __getattr__(self, name: str) -> Any:
+        floor = self.__name__.rpartition(".")[2]
         if name.startswith("_"):
             raise AttributeError(name)
-        chosen = (choices or {}).get(name)
+        chosen = _CHOICES[floor].get(name)
         found = [chosen] if chosen else _named(floor)[name]
         if len(found) != 1:
             raise AttributeError(f"{name} of rltrace.{floor} is in {found or 'no module'}")
         module, _, inner = found[0].partition(":")
-        whole = import_module(f"rltrace.{floor}.{module}".removesuffix("."))
+        below = "" if module.startswith("rltrace.") else f"rltrace.{floor}."
+        whole = import_module(f"{below}{module}".removesuffix("."))
         return getattr(whole, inner) if inner else whole
 
-    return find
+
+for _floor in _CHOICES:
+    sys.modules[f"{__name__}.{_floor}"] = Floor(f"{__name__}.{_floor}")
 
 
 @cache

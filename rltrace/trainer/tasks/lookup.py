@@ -6,7 +6,6 @@ The response "bca?ed=ed." is a query, the call "?", the tool's answer "ed=" and 
 from __future__ import annotations
 
 import random
-import string
 from collections.abc import Sequence
 
 from rltrace.trainer.config import TrainerConfig
@@ -19,7 +18,7 @@ class Lookup(Task):
     """A table that holds a value for every string: too many to learn them, so it must be asked."""
 
     def __init__(self, config: TrainerConfig) -> None:
-        super().__init__(config, string.ascii_lowercase[: config.symbols], marks="?")
+        super().__init__(config, marks="?")
         self.call_token = self.vocabulary - 1
 
     def solution(self, question: str) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 import random
-import string
 from statistics import NormalDist
 
 from rltrace.trainer.config import TrainerConfig
@@ -16,7 +15,7 @@ class Repeat(Task):
     """Every symbol has its number of repetitions, growing from symbol to symbol."""
 
     def __init__(self, config: TrainerConfig) -> None:
-        super().__init__(config, string.ascii_lowercase[: config.symbols])
+        super().__init__(config)
         counts = lognormal_ladder(config.symbols, config.mean_length, config.length_tail)
         self.counts = dict(zip(self.symbols, counts, strict=True))
 

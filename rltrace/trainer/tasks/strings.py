@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import string
 from collections.abc import Callable
 
-from rltrace.trainer.config import TrainerConfig
 from rltrace.trainer.task import Task
 
 RULES: dict[str, Callable[[str], str]] = {
@@ -17,9 +15,6 @@ RULES: dict[str, Callable[[str], str]] = {
 
 class Rewriting(Task):
     """One rule, on strings of `shortest` to `longest` symbols."""
-
-    def __init__(self, config: TrainerConfig) -> None:
-        super().__init__(config, string.ascii_lowercase[: config.symbols])
 
     def solution(self, question: str) -> str:
         return RULES[self.name](question)

@@ -1,0 +1,145 @@
+"""The processes of a run, and the rows that they stored in the run's own times, names and numbers.
+
+There may be segments of processes that have no file of their own: it is lost, or they were copied
+there from another run. A process's name tells its host, and when it began by the clock of that.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from rltrace.trace.alignment import NodeClock, align, pair_of, read_clock_files
+from rltrace.trace.names import FollowedNames
+from rltrace.trace.processes import Process, described
+from rltrace.trace.real_times import make_unknown, of_real_times
+from rltrace.trace.run_dir import CLOCKS, NAMES, RECORDING_STOPPED
+from rltrace.trace.schema import Table
+from rltrace.trace.stated import problem_of
+from rltrace.trace.stream import Columns
+
+_WHO = re.compile(r"(.+)-(\d{1,10})-(\d{1,18})-[0-9a-f]+")  # as `Recorder.who` is made
+_SLACK_NS = 10**8  # between two pairs of a node's clock with real time
+
+
+class RunProcesses(ABC):
+    """`processes` of the run in `path`, by their numbers; `meta` is what its run.json says;
+    `clocks` say how a node's monotonic clock maps to the run's time."""
+
+    def __init__(self, path: Path, meta: dict[str, Any], names: Iterable[str] = ()) -> None:
+        self.path = path
+        self.meta = meta
+        self.processes: list[Process] = []
+        self.clocks: dict[str, NodeClock] = {}
+        self._facts: dict[str, dict[str, Any]] = {}  # what their files say, or their names
+        self._numbers: dict[str, int] = {}
+        self._names = FollowedNames(path / NAMES, names, self.problem)
+        self._strays: set[str] = set()
+
+    @abstractmethod
+    def problem(self, what: str, target: str, detail: str) -> None:
+        """Is told what cannot be read, or taken as it is."""
+
+    def number_of(self, who: str) -> int:
+        """The number of a process; one that has no file of its own gets one here."""
+        if who not in self._numbers:
+            if facts := self._known_of(who):
+                self._facts[who] = facts
+            lacks = "its role is unknown" if facts else "its clock and role are unknown"
+            self.problem("no-process-file", who, lacks)
+            self._describe(who)
+        return self._numbers[who]
+
+    def is_of_run(self, who: str, target: str) -> bool:
+        """Whether what a process stored is of this run; else `target` is named as a problem."""
+        if who in self._numbers or self._known_of(who) is not None:
+            return True
+        if target not in self._strays:
+            self._strays.add(target)
+            said = "no process of this run recorded it, it lies here by mistake: left out"
+            self.problem("another-run", target, said)
+        return False
+
+    def translated(self, table: Table, who: str, stored: Columns) -> Columns:
+        """Columns of rows that a process stored, with aligned times and global name ids. What began
+        at no time that a clock can have shown is left out, and named."""
+        clock = self.clocks.get(self.processes[self.number_of(who)].node)
+        columns: Columns = []
+        for column, values in zip(table.columns, stored, strict=True):
+            if column.is_time and clock is not None:
+                columns.append(clock.to_unix(values))
+            elif column.is_name:
+                columns.append(self._names.translated(who, values))
+            else:
+                columns.append(values)
+        columns, left_out = of_real_times(table, columns)
+        if left_out:
+            said = f"{left_out:,} rows of no possible time: left out"
+            self.problem("impossible-times", f"{table.name} of {who}", said)
+        return columns
+
+    def without_negative(self, table: Table, columns: Columns) -> Columns:
+        """What is counted is not below zero: such values are unknown, and a problem says so."""
+        for column, below in make_unknown(table, columns):
+            said = f"{below:,} below zero, taken as unknown"
+            self.problem("negative-values", f"{table.name}.{column}", said)
+        return columns
+
+    def _align(self) -> list[str]:
+        """Aligns the clocks of the nodes; the lines of their files that cannot be read."""
+        pairs, exchanges, bad_lines = read_clock_files(self.path / CLOCKS)
+        for facts in self._facts.values():
+            if (pair := pair_of(facts.get("clock"))) is not None:
+                pairs.setdefault(str(facts.get("node")), []).append(pair)
+        self.clocks = align(str(self.meta.get("node")), pairs, exchanges)
+        return bad_lines
+
+    def _describe(self, who: str, child_of: str | None = None) -> None:
+        """Puts a process into `processes`, or renews what is said there."""
+        number = self._numbers.setdefault(who, len(self.processes))
+        process = described(number, who, self._facts.get(who, {}), self.clocks, child_of)
+        self.processes[number : number + 1] = [process]
+
+    def _known_of(self, who: str) -> dict[str, Any] | None:
+        """What the name of a process says that has no file, as its file would: its node and its
+        start, where a process that is known was on its host. Of a run of which no process has a
+        file that is nothing. None where it is of another run: it ran on another host, or at another
+        time."""
+        named = _WHO.fullmatch(who)
+        known = [process for process in self.processes if process.who in self._facts]
+        seen = [(one[1], process) for process in known if (one := _WHO.fullmatch(process.who))]
+        if named is None or not seen:
+            return {}
+        host, pid, start_ns = named[1], int(named[2]), int(named[3])
+        began, ended = self.meta.get("start_real_ns"), self.meta.get("end_real_ns")
+        for process in {p.node: p for there, p in seen if there == host}.values():
+            clock = self.clocks.get(process.node)
+            if clock is None:
+                return {}
+            at_ns = clock.moment(start_ns)
+            is_after = not isinstance(began, int) or at_ns >= began - _SLACK_NS
+            is_before = not isinstance(ended, int) or at_ns <= ended + _SLACK_NS
+            if is_after and is_before:
+                place = {"node": process.node, "host": process.host}
+                return {**place, "pid": pid, "start_ns": start_ns}
+        return None
+
+    def _stop(self, who: str) -> dict[str, Any] | None:
+        """What the file of a process says of that it stopped recording: it does where the disk had
+        no room for a line among the problems."""
+        told = self._facts.get(who, {}).get(RECORDING_STOPPED)
+        with suppress(ValueError, TypeError):
+            return None if told is None else problem_of({**told, "what": RECORDING_STOPPED})
+        return None
+
+    def _dated(self, problem: dict[str, Any], who: str) -> dict[str, Any]:
+        """A problem of a process, when it came on the time line of the run where that is known."""
+        at, number = problem.get("monotonic_ns"), self._numbers.get(who)
+        clock = None if number is None else self.clocks.get(self.processes[number].node)
+        if at is None or clock is None:
+            return problem
+        return {**problem, "real_ns": clock.moment(at)}

@@ -18,6 +18,7 @@ import builtins
 import os
 import sys
 from collections.abc import Iterable, Sequence
+from functools import partial
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from types import CodeType, TracebackType
 from typing import TYPE_CHECKING, Any
@@ -25,8 +26,8 @@ from typing import TYPE_CHECKING, Any
 from rltrace.hooks import boot
 from rltrace.hooks.argv import Program
 from rltrace.hooks.hook import Hook
-from rltrace.hooks.telling import describe
-from rltrace.trace.outside import from_outside
+from rltrace.hooks.recorder import hook_failed
+from rltrace.trace.outside import contained, from_outside
 
 if TYPE_CHECKING:
     from rltrace.hooks.finder import Finder
@@ -98,7 +99,7 @@ def _wanted(installation: Installation, modules: set[str]) -> list[tuple[str, Ho
 
 def _decorate(tree: ast.Module, qualname: str, hook: Hook, installation: Installation) -> bool:
     body, leaf = _body_of(tree, qualname)
-    found = [s for s in _statements(body) if isinstance(s, _Definition) and s.name == leaf]
+    found = [s for s in statements(body) if isinstance(s, _Definition) and s.name == leaf]
     for definition in found:
         first = definition.decorator_list[0] if definition.decorator_list else definition
         name = ast.Name(_decorator(hook, installation), ast.Load())
@@ -110,8 +111,17 @@ def _decorate(tree: ast.Module, qualname: str, hook: Hook, installation: Install
 
 def _is_assigned(tree: ast.Module, qualname: str) -> bool:
     body, leaf = _body_of(tree, qualname)
-    targets = [t for s in _statements(body) if isinstance(s, ast.Assign) for t in s.targets]
-    return any(isinstance(target, ast.Name) and target.id == leaf for target in targets)
+    return any(leaf in assigned(statement) for statement in statements(body))
+
+
+def assigned(statement: ast.stmt) -> set[str]:
+    """The names to which a statement gives a value."""
+    targets: list[ast.expr] = []
+    if isinstance(statement, ast.Assign):
+        targets = statement.targets
+    elif isinstance(statement, ast.AnnAssign):
+        targets = [statement.target]
+    return {target.id for target in targets if isinstance(target, ast.Name)}
 
 
 def _body_of(tree: ast.Module, qualname: str) -> tuple[Sequence[ast.stmt], str]:
@@ -119,12 +129,12 @@ def _body_of(tree: ast.Module, qualname: str) -> tuple[Sequence[ast.stmt], str]:
     body: Sequence[ast.stmt] = tree.body
     *path, leaf = qualname.split(".")
     for part in path:
-        classes = [s for s in _statements(body) if isinstance(s, ast.ClassDef) and s.name == part]
+        classes = [s for s in statements(body) if isinstance(s, ast.ClassDef) and s.name == part]
         body = [statement for found in classes for statement in found.body]
     return body, leaf
 
 
-def _statements(body: Iterable[ast.stmt]) -> Iterable[ast.stmt]:
+def statements(body: Iterable[ast.stmt]) -> Iterable[ast.stmt]:
     """The statements of a block, those under its `if`, `try`, `with` and loops included."""
     for statement in body:
         yield statement
@@ -132,7 +142,7 @@ def _statements(body: Iterable[ast.stmt]) -> Iterable[ast.stmt]:
             inner = [*ast.iter_child_nodes(statement)]
             for handler in getattr(statement, "handlers", ()):
                 inner.extend(handler.body)
-            yield from _statements(node for node in inner if isinstance(node, ast.stmt))
+            yield from statements(node for node in inner if isinstance(node, ast.stmt))
 
 
 def _decorator(hook: Hook, installation: Installation) -> str:
@@ -149,49 +159,29 @@ def _claim_script(name: str) -> None:
     script = name if os.path.isabs(name) else os.path.join(os.getcwd(), name)
 
     def claim(asked: str) -> _ScriptImporter:
-        code = None
-        try:
+        with contained(tell=partial(hook_failed, "__main__")):
             if _is_same_file(asked, script):
                 if sys.path_hooks[-1:] == [claim]:
                     sys.path_hooks.pop()
                 code = _compile_script(asked)
-        except Exception as error:
-            if from_outside(error):
-                raise
-            _tell(error)
-        if code is None:
-            raise ImportError(asked)
-        return _ScriptImporter(asked, code, claim)
+                if code is not None:
+                    return _ScriptImporter(asked, code, claim)
+        raise ImportError(asked)
 
     sys.path_hooks.append(claim)
 
 
 def _looks_like_source(path: str) -> bool:
     """Whether this is a file of text; zip files and folders have an importer of their own."""
-    try:
-        with open(path, "rb") as file:
-            return b"\0" not in file.read(1024)
-    except OSError as error:
-        if from_outside(error):
-            raise
-        return False
+    with contained(OSError), open(path, "rb") as file:
+        return b"\0" not in file.read(1024)
+    return False
 
 
 def _is_same_file(one: str, other: str) -> bool:
-    if os.path.basename(one) != os.path.basename(other):
-        return False
-    try:
-        return os.path.samefile(one, other)
-    except OSError as error:
-        if from_outside(error):
-            raise
-        return False
-
-
-def _tell(error: Exception) -> None:
-    from rltrace.hooks.install import problem  # loads this module
-
-    problem("hook-failed", target="__main__", detail=describe(error))
+    with contained(OSError):
+        return os.path.basename(one) == os.path.basename(other) and os.path.samefile(one, other)
+    return False
 
 
 class _ScriptImporter:
@@ -266,14 +256,10 @@ def _patch_runpy(runpy: Any) -> None:
 
     def _get_code_from_file(*args: Any) -> Any:
         code = original(*args)  # before Python 3.12: (code, file name)
-        try:
+        with contained():  # not a file that we can read: Python could
             ours = _compile_script(os.fsdecode(args[-1]))
-        except Exception as error:  # not a file that we can read: Python could
-            if from_outside(error):
-                raise
-            return code
-        if ours is None:
-            return code
-        return (ours, code[1]) if isinstance(code, tuple) else ours
+            if ours is not None:
+                return (ours, code[1]) if isinstance(code, tuple) else ours
+        return code
 
     runpy._get_code_from_file = _get_code_from_file

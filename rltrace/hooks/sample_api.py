@@ -12,8 +12,8 @@ from rltrace.hooks import recorder as _recorder
 from rltrace.hooks.codes import codes_of
 from rltrace.hooks.identity import identify
 from rltrace.hooks.idle import IDLE, stays_out_of_graphs
-from rltrace.hooks.spans import Span
-from rltrace.trace.outside import from_outside
+from rltrace.hooks.spans import Span, stored
+from rltrace.trace.outside import contained, from_outside
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class Trajectory(Span):
         recorder = _recorder._active
         if version is None and recorder is not None and recorder.version != -1:
             # What a learner in this process has sent is not what a thread of it generates with.
-            first = self._batch.columns[self._batch.places["first_version"]][self._slot]
+            [first] = stored(self, "first_version")
             if recorder.takes_weights or recorder.version == first:
                 version = recorder.version
         values = {
@@ -119,17 +119,13 @@ class Trajectory(Span):
         self._close(error[0])
 
     def _close(self, error: object) -> None:
-        try:
-            if self._batch.columns[self._batch.places["end_ns"]][self._slot] != -1:
+        with contained():
+            if stored(self, "end_ns") != [-1]:
                 return
-        except Exception as failed:
-            if from_outside(failed):
-                raise
-            return
-        if error is not None:
-            self.finish("error")
-        else:
-            self.set(end_ns=monotonic_ns())
+            if error is not None:
+                self.finish("error")
+            else:
+                self.set(end_ns=monotonic_ns())
 
 
 @stays_out_of_graphs
@@ -251,8 +247,7 @@ class WeightUpdate(Span):
         self.end()
         recorder = _recorder._active
         if error[0] is None and recorder is not None:
-            of = (self._batch.columns[self._batch.places[name]] for name in ("version", "role"))
-            recorder.version, role = (int(column[self._slot]) for column in of)
+            recorder.version, role = stored(self, "version", "role")
             recorder.takes_weights = role != _code("SyncRole", "source")
 
 
@@ -260,17 +255,11 @@ class WeightUpdate(Span):
 def counter(name: str, value: float, device: int | None = None) -> None:
     """A reading of a counter, now; `device` is the index of the GPU that it is of."""
     recorder = _recorder._active
-    if recorder is None:
-        return
-    try:
-        values: dict[str, float] = {"counter": recorder.name(name), "value": value}
-        if device is not None:
-            values["device"] = device
-        recorder.tables["samples"].append(time_ns=monotonic_ns(), **values)
-    except Exception as error:
-        if from_outside(error):
-            raise
-        recorder.failed(error)
+    if recorder is not None:
+        with contained(tell=recorder.failed):
+            known = {"value": value} if device is None else {"value": value, "device": device}
+            known["counter"] = recorder.name(name)
+            recorder.tables["samples"].append(time_ns=monotonic_ns(), **known)
 
 
 _IDS = frozenset({"trajectory", "group", "prompt", "task", "environment"})
@@ -310,19 +299,14 @@ def _row(kind: type[Any], table: str, **values: Any) -> Any:
 def _code(enum: str, word: str | None) -> int | None:
     """The code of a word of the vocabulary; what it does not have, a word or anything else, is
     said, and left unknown."""
-    recorder = _recorder._active
-    if word is None or recorder is None:
+    if word is None or _recorder._active is None:
         return None
-    try:
+    code = None
+    with contained(tell=_recorder.failed):  # it may be no word that can even be printed
         code = codes_of(enum).get(word) if isinstance(word, str) else None
         if code is None:
             _recorder.unknown_word(enum, word)
-        return code
-    except Exception as error:  # it was no word, and cannot even be printed
-        if from_outside(error):
-            raise
-        recorder.failed(error)
-        return None
+    return code
 
 
 # An idle object does all that these do: nothing.

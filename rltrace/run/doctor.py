@@ -18,18 +18,11 @@ from typing import TYPE_CHECKING, Any
 import rltrace
 from rltrace.adapters import find_adapters
 from rltrace.hooks.hook import Adapter, Hook
+from rltrace.hooks.install import spec_of
 from rltrace.hooks.versions import satisfies
 from rltrace.run.location import ONLY_ON, WHY_ONLY
 from rltrace.run.nvml import Devices, NoGpu
-from rltrace.run.source_check import (
-    NO,
-    UNKNOWN,
-    YES,
-    module_file,
-    package_folder,
-    resolves,
-    source_version,
-)
+from rltrace.run.source_check import NO, UNKNOWN, YES, resolves, source_version
 from rltrace.trace.clock import node_id
 from rltrace.trace.printable import visible
 from rltrace.trace.schema import TABLES
@@ -206,9 +199,10 @@ def _hook(hook: Hook) -> HookCheck:
 
 
 def _installed(framework: str, distributions: Any) -> str | None:
-    if module_file(framework) is None and package_folder(framework) is None:
+    package = framework.partition(".")[0]
+    if spec_of(package) is None:
         return None
-    for name in distributions.get(framework.partition(".")[0], ()):
+    for name in distributions.get(package, ()):
         try:
             return version(name)
         except PackageNotFoundError:

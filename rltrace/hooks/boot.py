@@ -59,9 +59,12 @@ between each, if the run is shipped (`rltrace.hooks.apart`)."""
 CAPTURE_VARIABLE = "RLTRACE_CAPTURE_TOKENS"
 """Set where the token ids of samples are recorded."""
 
+OWN_VARIABLES = (PROBE_VARIABLE, LOG_STEPS_VARIABLE, SYNC_VARIABLE, SHIP_VARIABLE, CAPTURE_VARIABLE)
+"""Variables of a run that no other run takes over."""
+
 CARRIED = (
     *(RUN_VARIABLE, ADAPTERS_VARIABLE, HOOKS_VARIABLE, PYTHON_VARIABLE, MAIN_VARIABLE),
-    *(PROBE_VARIABLE, LOG_STEPS_VARIABLE, SYNC_VARIABLE, SHIP_VARIABLE, CAPTURE_VARIABLE),
+    *OWN_VARIABLES,
 )
 """What a process that does not inherit the environment has to be given, beside `PYTHONPATH`."""
 
@@ -268,7 +271,7 @@ def _is_over(run_dir: str) -> bool:
 def _part(running: Program) -> str:
     """What this process has to do with the run: `"records"`, `"silent"`, `"passing"`, or
     `"submits"` (the `ray` command: it may hand a job to a cluster, and records nothing)."""
-    kind, name = running
+    kind, name = running.kind, running.name
     if kind == "script" and _RAY in name:
         if name.endswith(_SILENT_SCRIPTS):
             return "silent"

@@ -21,6 +21,7 @@ from _thread import RLock
 from time import monotonic_ns
 
 from rltrace.hooks import recorder as recording
+from rltrace.hooks.codes import codes_of
 from rltrace.trace.clock import node_id
 from rltrace.trace.opened import opened
 from rltrace.trace.outside import contained
@@ -65,7 +66,8 @@ class Delays:
         self._place = -1
         self._doses: dict[int, float] = {}
         self._owed_ns: dict[int, float] = {}
-        self._work = {int(Stage[name.upper()]): _Work(name) for name in design.stages}
+        self._codes = codes_of("Stage")
+        self._work = {self._codes[name]: _Work(name) for name in design.stages}
         self._renew_lock()
         os.register_at_fork(after_in_child=self._renew_lock)
 
@@ -161,10 +163,8 @@ class Delays:
         place = self.steps.place()
         if place != self._place:
             with self._lock:
-                self._doses = {
-                    int(Stage[name.upper()]): dose
-                    for name, dose in self.design.doses(place).items()
-                }
+                doses = self.design.doses(place)
+                self._doses = {self._codes[name]: dose for name, dose in doses.items()}
                 self._owed_ns.clear()
                 for work in self._work.values():
                     if work.sum_ns:

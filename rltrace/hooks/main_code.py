@@ -51,50 +51,44 @@ def watch_main(finder: Finder, running: Program, modules: Iterable[str]) -> None
         finder.after("runpy", _patch_runpy)
 
 
-def compile_main(
-    source: bytes, path: str, wanted: Sequence[tuple[str, Hook]], installation: Installation
-) -> CodeType | None:
-    """The code of a source file in which the hooked definitions (qualified name, hook) are
-    decorated; `None` when it has none of them, or is no valid Python."""
-    try:
-        tree = ast.parse(source, path)
-    except (SyntaxError, ValueError) as error:
-        if from_outside(error):
-            raise
-        return None  # Python itself will say so
-    decorated = [hook for name, hook in wanted if _decorate(tree, name, hook, installation)]
-    for name, hook in wanted:
-        if hook not in decorated and _is_assigned(tree, name):
-            installation.refused(hook, "is assigned, not defined: name the function behind it")
-    if not decorated:
-        return None
-    installation.found(decorated)
-    return compile(tree, path, "exec", dont_inherit=True)
-
-
 def _compile_module(loader: Any, fullname: str) -> CodeType | None:
     path = loader.get_filename(fullname)
-    installation = boot.installation()
-    wanted = _wanted(installation, {"__main__", fullname})
-    return compile_main(loader.get_data(path), path, wanted, installation)
+    code, _ = _compiled(loader.get_data(path), path, {"__main__", fullname})
+    return code
 
 
 def _compile_script(path: str) -> CodeType | None:
     if path.endswith(boot.RAY_WORKER):  # a child that an actor spawned runs its parent's script
         return None
     with open(path, "rb") as file:
-        source = file.read()
-    installation = boot.installation()
-    wanted = _wanted(installation, {"__main__"})
-    code = compile_main(source, path, wanted, installation)
+        code, wanted = _compiled(file.read(), path, {"__main__"})
     for name, hook in wanted:
-        installation.missing(hook, f"{name} in {os.path.basename(path)}")
+        boot.installation().missing(hook, f"{name} in {os.path.basename(path)}")
     return code
 
 
-def _wanted(installation: Installation, modules: set[str]) -> list[tuple[str, Hook]]:
+def _compiled(
+    source: bytes, path: str, modules: set[str]
+) -> tuple[CodeType | None, list[tuple[str, Hook]]]:
+    """The code of a source file in which the hooked definitions are decorated, `None` when it has
+    none of them, or is no valid Python; and what hooks look for in it, by its qualified name."""
+    installation = boot.installation()
     hooks = installation.main_hooks()
-    return [(name, hook) for hook in hooks for module, name in hook.targets if module in modules]
+    wanted = [(name, hook) for hook in hooks for module, name in hook.targets if module in modules]
+    try:
+        tree = ast.parse(source, path)
+    except (SyntaxError, ValueError) as error:
+        if from_outside(error):
+            raise
+        return None, wanted  # Python itself will say so
+    decorated = [hook for name, hook in wanted if _decorate(tree, name, hook, installation)]
+    for name, hook in wanted:
+        if hook not in decorated and _is_assigned(tree, name):
+            installation.refused(hook, "is assigned, not defined: name the function behind it")
+    if not decorated:
+        return None, wanted
+    installation.found(decorated)
+    return compile(tree, path, "exec", dont_inherit=True), wanted
 
 
 def _decorate(tree: ast.Module, qualname: str, hook: Hook, installation: Installation) -> bool:

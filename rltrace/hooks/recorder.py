@@ -431,12 +431,12 @@ def _at_exit() -> None:
         _active.open_step.end()
 
 
-def to_stderr(text: str) -> None:
+def to_stderr(text: str, longest: int | None = _LONGEST_SAID) -> None:
     """One line on stderr, straight to the descriptor: sys.stderr may be anybody's by now."""
     with contained():  # no file can be opened any more: said as it is
         from rltrace.trace.printable import visible  # few processes ever say anything
 
-        text = visible(text, _LONGEST_SAID)
+        text = visible(text, longest)
     with contained(OSError):
         os.write(2, f"rltrace: {text}\n".encode("utf-8", "backslashreplace"))
 

@@ -13,7 +13,7 @@ nothing: calls of ours would break the graph.
 from __future__ import annotations
 
 import types
-from typing import Any
+from typing import Any, NamedTuple
 
 _FILE, _TWIN_FILE = "<frozen importlib._bootstrap of rltrace>", "<rltrace>"
 """`warnings` and `logging` pass over frames of such a file when they count levels of callers, and
@@ -163,14 +163,13 @@ if observer.deep and not observer.depth:
 """
 
 
-class _Kind:
+class _Kind(NamedTuple):
     """How a kind of function is replaced."""
 
-    def __init__(self, body: str, is_async: bool = False, awaits: str = "", deep: bool = False):
-        self.body = body
-        self.is_async = is_async
-        self.awaits = awaits
-        self.deep = deep
+    body: str
+    is_async: bool = False
+    awaits: str = ""
+    deep: bool = False
 
 
 _KINDS = {

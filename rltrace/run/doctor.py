@@ -112,18 +112,21 @@ def examine(run: Path | None = None) -> Findings:
         _adapter(framework, target, distributions)
         for framework, target in sorted(find_adapters().items())
     )
+    checks = tuple(_machine())
     if run is None:
-        return Findings(tuple(_machine()), adapters)
+        return Findings(checks, adapters)
     opened = rltrace.open_run(run)
-    problems = tuple(dict.fromkeys(_of_recording(opened)))
+    problems = [*_of_recording(opened)]
+    notes: list[str] = []
     if (why := unreadable(opened)) is not None:
-        return Findings(tuple(_machine()), adapters, (*problems, why))
-    of_job = RunAnalysis(opened).health.alarms  # what went wrong with the job itself
-    grave = (one.says for one in of_job if one.severity == ALARM)
-    notes = tuple(one.says for one in of_job if one.severity != ALARM)
-    if not of_job and not problems:
-        notes = (f"{run}: nothing is wrong with its recording or its job",)
-    return Findings(tuple(_machine()), adapters, tuple(dict.fromkeys((*problems, *grave))), notes)
+        problems.append(why)
+    else:
+        of_job = RunAnalysis(opened).health.alarms  # what went wrong with the job itself
+        problems += (one.says for one in of_job if one.severity == ALARM)
+        notes += (one.says for one in of_job if one.severity != ALARM)
+        if not of_job and not problems:
+            notes.append(f"{run}: nothing is wrong with its recording or its job")
+    return Findings(checks, adapters, tuple(dict.fromkeys(problems)), tuple(notes))
 
 
 def _machine() -> Iterator[Check]:

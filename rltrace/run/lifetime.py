@@ -9,7 +9,6 @@ goes on when the run has ended, all of them are.
 
 from __future__ import annotations
 
-import json
 import os
 import select
 import time
@@ -18,8 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from rltrace.trace.errors import RltraceError
+from rltrace.trace.own_files import read_own
 from rltrace.trace.ranks import go_on
 from rltrace.trace.run_dir import CLOCKS, PROCESS, RUN_FILE, read_run_json
+from rltrace.trace.texts import parsed
 
 SILENT_S = 30.0
 _LINGER_S = 15.0
@@ -135,8 +136,9 @@ class Lifetime:
 
 
 def told_in(path: Path) -> dict[str, Any]:
+    """What a small file of a run holds; empty where it is not there, or cannot be read."""
     try:
-        told = json.loads(path.read_text("utf-8"))
+        told = parsed(read_own(path))
     except (OSError, ValueError):
         return {}
     return told if isinstance(told, dict) else {}

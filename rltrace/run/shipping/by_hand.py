@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rltrace.run.lifetime import told_in
 from rltrace.run.shipping import kept
 from rltrace.run.shipping.courier import everything
 from rltrace.run.shipping.places import check_ship, shipped_to, url_of_run
@@ -17,12 +18,11 @@ from rltrace.trace.clock import node_id
 from rltrace.trace.dropped import read_dropped
 from rltrace.trace.errors import RltraceError, WrongUsage
 from rltrace.trace.manifest import read_manifest, segment_bytes
-from rltrace.trace.own_files import own_files, read_own
+from rltrace.trace.own_files import own_files
 from rltrace.trace.reach import SHIPPED
 from rltrace.trace.run_dir import APART_FILE, NODES, RUN_FILE, read_described, update_run_json
 from rltrace.trace.schema import TABLES
 from rltrace.trace.store import Store, unreached
-from rltrace.trace.texts import parsed
 
 Tell = Callable[[int, int], None]
 """Told how many bytes are shipped, and how many are left."""
@@ -104,12 +104,5 @@ def _destination(run_dir: Path, runs_url: str | None) -> str:
 
 def _nodes(run_dir: Path) -> dict[str, dict[str, Any]]:
     """What the agents said whose files lie here; those of other disks were only brought."""
-    found = {}
-    for path in own_files(run_dir / NODES, ".json")[0]:
-        try:
-            told = parsed(read_own(path))
-        except (OSError, ValueError):
-            continue
-        if isinstance(told, dict) and SHIPPED not in told:
-            found[path.stem] = told
-    return found
+    told = {path.stem: told_in(path) for path in own_files(run_dir / NODES, ".json")[0]}
+    return {node: said for node, said in told.items() if said and SHIPPED not in said}

@@ -19,13 +19,11 @@ from rltrace.run.shipping import kept
 from rltrace.run.shipping.kept import Progress
 from rltrace.run.shipping.shipper import Shipper
 from rltrace.trace.errors import RltraceError
-from rltrace.trace.own_files import read_own
 from rltrace.trace.reach import AGAIN, ALL_LOOKED, LOOKED, SHIPPED
 from rltrace.trace.redacted import redacted_urls
 from rltrace.trace.run_dir import CLOCKS, NODES, PROCESS, RUN_FILE, read_run_json, write_json
 from rltrace.trace.schema import TABLES
 from rltrace.trace.store import Store
-from rltrace.trace.texts import parsed
 
 _MAIL_EVERY_S, _MAIL_AT_END_S = 5.0, 1.0
 _SHIP_FIRST_S, _SHIP_LATER_S, _SHIP_SLOWER = 5.0, 60.0, 20.0
@@ -246,11 +244,7 @@ class Owner:
         return node == self._name if node else self._is_first
 
     def _read(self, who: str) -> str:
-        try:
-            told = parsed(read_own(self._run_dir / PROCESS / f"{who}.json"))
-            node = told.get("node")
-        except (OSError, ValueError, AttributeError):
-            return ""
+        node = told_in(self._run_dir / PROCESS / f"{who}.json").get("node")
         if not isinstance(node, str):
             return ""
         self._nodes[who] = node

@@ -239,8 +239,8 @@ def _load_adapter(framework: str, target: str) -> None:
     installation().load_adapter(framework, target)
 
 
-def _add_user_hooks(entries: list[str]) -> None:
-    installation().add_user_hooks(entries)
+def _load_hooks() -> None:
+    installation().main_hooks()
 
 
 def _place() -> dict[str, Any]:
@@ -288,19 +288,16 @@ def _part(running: Program) -> str:
 
 
 def _watch_user_hooks(finder: Finder, running: Program) -> None:
-    by_module: dict[str, list[str]] = {}
-    for module, rest in _entries(HOOKS_VARIABLE, ":"):
-        by_module.setdefault(module, []).append(f"{module}:{rest}")
-    for module, entries in by_module.items():
-        if module != "__main__":
-            finder.before(module, partial(_add_user_hooks, entries))
+    modules = {module for module, _ in _entries(HOOKS_VARIABLE, ":")}
+    for module in modules - {"__main__"}:
+        finder.before(module, _load_hooks)
     if running.name.endswith(RAY_WORKER):
         return  # what runs as `__main__` there is Ray's; the driver's code comes by value
     mine = {"__main__", running.name, running.name + ".__main__"}
-    if any(module in mine for module in by_module):
+    if modules & mine:
         from rltrace.hooks.main_code import watch_main
 
-        watch_main(finder, running, by_module)
+        watch_main(finder, running, modules)
 
 
 def _start_agent(run_dir: str) -> None:

@@ -202,12 +202,12 @@ class Observer:
         more = _MORE_ROOM if self.deep else _MORE_ROOM + ROOM + _OWN_FRAMES
         self.room += _MORE_ROOM
         self.deep = True
-        _Limit.move(more)
+        _move_limit(more)
 
     def less_room(self) -> None:
         """No call is running any more."""
         more, self.room, self.deep = self.room + _OWN_FRAMES, ROOM, False
-        _Limit.move(-more)
+        _move_limit(-more)
 
     def drop(self, call: Any) -> None:
         """There was nothing to record: the producer had no further item."""
@@ -237,22 +237,18 @@ class Observer:
             recording.problem("hook-failed", target=self.hook.target, stage=stage, detail=said)
 
 
-class _Limit:
-    """The interpreter's recursion limit, moved by the frames of ours that are in use."""
+_limit = 0
+"""What the recursion limit was set to by us; another value is the job's, which is left as it is."""
 
-    _set_to = 0
-    """What it was set to by us; another value is the job's, which is left as it is."""
 
-    @classmethod
-    def move(cls, frames: int) -> None:
-        now = sys.getrecursionlimit()
-        if frames < 0 and now != cls._set_to:
-            return
-        try:
+def _move_limit(frames: int) -> None:
+    """Moves the interpreter's recursion limit by frames of ours that are in use, or no more."""
+    global _limit
+    now = sys.getrecursionlimit()
+    if frames > 0 or now == _limit:
+        with contained(RecursionError):  # another function is deeper than that
             sys.setrecursionlimit(now + frames)
-            cls._set_to = now + frames
-        except RecursionError:  # another function is deeper than that
-            pass
+            _limit = now + frames
 
 
 # --- iterators that a hooked function returns: each item is a call of its own

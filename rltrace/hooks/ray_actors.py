@@ -78,10 +78,12 @@ class _Loaded:
 
     def own_class(self, loaded: Any, manager: Any, *_: Any) -> None:
         """Ray has asked for an actor class: for that of this process, or for a handle's."""
-        if self._own or self._depth or not isinstance(loaded, type) or not _is_actor(manager):
+        if self._own or self._depth or not isinstance(loaded, type):
             return
-        self._own = loaded.__name__
-        self._describe(loaded, _actor_id(manager))
+        actor_id = _actor_id(manager)
+        if actor_id is not None:
+            self._own = loaded.__name__
+            self._describe(loaded, actor_id)
 
     def remote_function(self, result: Any, manager: Any, *_: Any) -> None:
         """A remote function has been loaded."""
@@ -181,17 +183,14 @@ def _devices() -> list[str]:
     return []
 
 
-def _is_actor(manager: Any) -> bool:
-    """Whether this process is an actor, or about to become the one whose class is being loaded."""
+def _actor_id(manager: Any) -> str | None:
+    """Ray's id of the actor that this process is, or is about to become as its class is loaded;
+    empty in a Ray that does not tell, `None` where it is none."""
     worker = getattr(manager, "_worker", None)
     if getattr(worker, "mode", 1) != 1:  # ray.WORKER_MODE
-        return False
-    actor_id = getattr(getattr(worker, "core_worker", None), "get_actor_id", None)
-    return actor_id is None or not actor_id().is_nil()
-
-
-def _actor_id(manager: Any) -> str:
-    """Ray's id of the actor that this process is; empty in a Ray that does not tell."""
-    with contained():
-        return str(manager._worker.core_worker.get_actor_id().hex())
-    return ""
+        return None
+    tells = getattr(getattr(worker, "core_worker", None), "get_actor_id", None)
+    actor_id = None if tells is None else tells()
+    if actor_id is None:
+        return ""
+    return None if actor_id.is_nil() else str(actor_id.hex())

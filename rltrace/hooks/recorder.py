@@ -178,10 +178,7 @@ class Recorder:
         self._said.add(key)
         if say:
             to_stderr(" ".join(str(v) for v in (what.replace("-", " "), *fields.values())))
-        with contained(OSError):  # the disk is full: the recorder is about to say so
-            self._write(PROBLEMS, {"what": what, "real_ns": time_ns(), **fields})
-            return True
-        return False
+        return self._noted(what=what, **fields)
 
     def odd_value(self, target: str, value: object, said: str) -> None:
         """Writes down what a value was given for that nobody can record, and how often: each of the
@@ -196,9 +193,13 @@ class Recorder:
         self._odd[target] = times, detail
         if times > COUNTED and times & (times - 1):
             return
-        line = {"what": "not-recorded", "real_ns": time_ns(), "target": target, "detail": detail}
-        with contained(OSError):
-            self._write(PROBLEMS, {**line, "times": times})
+        self._noted(what="not-recorded", target=target, detail=detail, times=times)
+
+    def _noted(self, **line: Any) -> bool:
+        with contained(OSError):  # the disk is full: the recorder is about to say so
+            self._write(PROBLEMS, {"real_ns": time_ns(), **line})
+            return True
+        return False
 
     def failed(self, error: BaseException) -> None:
         """Called with whatever recording raised; raises nothing. A disk that takes no more ends

@@ -6,12 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from rltrace.hooks.boot import (
-    CAPTURE_VARIABLE,
-    LOG_STEPS_VARIABLE,
-    PROBE_VARIABLE,
-    SYNC_VARIABLE,
-)
+from rltrace.hooks.boot import CAPTURE_VARIABLE, LOG_STEPS_VARIABLE, PROBE_VARIABLE, SYNC_VARIABLE
 from rltrace.hooks.doses import Design
 from rltrace.plugins import REPLACEMENTS
 from rltrace.trace.run_dir import CAPTURE_TOKENS

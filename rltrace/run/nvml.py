@@ -53,9 +53,6 @@ class Devices:
         self._is_of_run = is_of_run
         self.held: dict[str, list[int]] = {}
 
-    def __len__(self) -> int:
-        return len(self._devices)
-
     def names(self) -> list[str]:
         return [str(self._nvml.nvmlDeviceGetName(handle)) for _, handle in self._devices]
 

@@ -39,13 +39,7 @@ from rltrace.run.shipping import waiting
 from rltrace.run.shipping.places import begin, check_ship, make_folder, shipped_to
 from rltrace.trace import ranks
 from rltrace.trace.errors import RltraceError, WrongUsage
-from rltrace.trace.run_dir import (
-    RUN_FILE,
-    RUN_VARIABLE,
-    read_run_json,
-    update_run_json,
-    write_json,
-)
+from rltrace.trace.run_dir import RUN_FILE, RUN_VARIABLE, read_run_json, update_run_json, write_json
 
 if TYPE_CHECKING:
     from rltrace.analysis.live.snapshot import StepDone

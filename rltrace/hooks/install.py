@@ -32,7 +32,7 @@ from rltrace.hooks.wrapping import (
     replacement,
     static_attribute,
 )
-from rltrace.trace.outside import from_outside
+from rltrace.trace.outside import contained, from_outside
 
 MAIN = "__main__"
 _REMOTE = {("ray.actor", "ActorClass"), ("ray.remote_function", "RemoteFunction")}
@@ -55,14 +55,13 @@ class Installation:
 
     def load_adapter(self, framework: str, target: str) -> None:
         """Imports an adapter (`"module:Class"`) and puts its hooks in place."""
-        module_name, _, class_name = target.partition(":")
-        try:
-            adapter: Adapter = getattr(import_module(module_name), class_name)()
-        except Exception as error:
-            if from_outside(error):
-                raise
+
+        def failed(error: Exception) -> None:
             problem("adapter-failed", target=target, detail=f"{framework}: {describe(error)}")
-        else:
+
+        module_name, _, class_name = target.partition(":")
+        with contained(tell=failed):
+            adapter: Adapter = getattr(import_module(module_name), class_name)()
             self.add_adapter(adapter)
 
     def add_adapter(self, adapter: Adapter) -> None:
@@ -194,7 +193,7 @@ class Installation:
         *path, leaf = qualname.split(".")
         owner = module
         looked_for = module.__name__
-        try:
+        with contained(AttributeError):
             for part in path:
                 looked_for = f"{part} in {looked_for}"
                 owner = getattr(owner, part)
@@ -206,16 +205,13 @@ class Installation:
                     return
             looked_for = f"{leaf} in {looked_for}"
             raw, _ = static_attribute(owner, leaf)
-        except AttributeError as error:
-            if from_outside(error):
-                raise
-            if not any(_is_there(*target) for target in hook.targets):
-                self.missing(hook, looked_for)
+            if is_remote(raw):
+                self._resolved.add(id(hook))
+            else:
+                self.patch(owner, leaf, hook)
             return
-        if is_remote(raw):
-            self._resolved.add(id(hook))
-        else:
-            self.patch(owner, leaf, hook)
+        if not any(_is_there(*target) for target in hook.targets):
+            self.missing(hook, looked_for)
 
     def _version_of(self, framework: str) -> str:
         known = self._versions.get(framework, "")

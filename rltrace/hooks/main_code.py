@@ -27,7 +27,7 @@ from rltrace.hooks import boot
 from rltrace.hooks.argv import Program
 from rltrace.hooks.hook import Hook
 from rltrace.hooks.recorder import hook_failed
-from rltrace.trace.outside import contained, from_outside
+from rltrace.trace.outside import contained
 
 if TYPE_CHECKING:
     from rltrace.hooks.finder import Finder
@@ -75,16 +75,13 @@ def _compiled(
     installation = boot.installation()
     hooks = installation.main_hooks()
     wanted = [(name, hook) for hook in hooks for module, name in hook.targets if module in modules]
-    try:
+    decorated: list[Hook] = []
+    with contained(SyntaxError, ValueError):  # Python itself will say so
         tree = ast.parse(source, path)
-    except (SyntaxError, ValueError) as error:
-        if from_outside(error):
-            raise
-        return None, wanted  # Python itself will say so
-    decorated = [hook for name, hook in wanted if _decorate(tree, name, hook, installation)]
-    for name, hook in wanted:
-        if hook not in decorated and _is_assigned(tree, name):
-            installation.refused(hook, "is assigned, not defined: name the function behind it")
+        decorated = [hook for name, hook in wanted if _decorate(tree, name, hook, installation)]
+        for name, hook in wanted:
+            if hook not in decorated and _is_assigned(tree, name):
+                installation.refused(hook, "is assigned, not defined: name the function behind it")
     if not decorated:
         return None, wanted
     installation.found(decorated)

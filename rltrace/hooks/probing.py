@@ -31,17 +31,16 @@ _delays: Delays | None = None
 def start(run_dir: str, design: str) -> None:
     """Probes what this process does from now on; `design` is a `Design.text()`."""
     global _delays
-    try:
+    with contained(OSError, ValueError, tell=_no_doses):
         _delays = Delays(Design.of(design), run_dir)
-    except (OSError, ValueError) as error:
-        if from_outside(error):
-            raise
-        _not_probed("this process", f"it gets no doses: {error}")
-        return
-    observing.kind = ProbingObserver
-    span_api.begin_span = _begin_dosed  # type: ignore[assignment]
-    span_api.on_step = _delays.publish
-    decorate.dosed = dosed
+        observing.kind = ProbingObserver
+        span_api.begin_span = _begin_dosed  # type: ignore[assignment]
+        span_api.on_step = _delays.publish
+        decorate.dosed = dosed
+
+
+def _no_doses(error: Exception) -> None:
+    _not_probed("this process", f"it gets no doses: {error}")
 
 
 class _Dosed:

@@ -160,24 +160,18 @@ def _recording(folder: Path) -> Check:
         with tempfile.TemporaryFile(dir=folder) as file:
             file.write(b"recorded")
             file.flush()
-            why = _why_not_mapped(file.fileno())
+            try:
+                os.posix_fallocate(file.fileno(), 0, mmap.PAGESIZE)
+                with mmap.mmap(file.fileno(), mmap.PAGESIZE) as mapped:
+                    mapped[:8] = b"recorded"
+            except OSError as error:
+                why = error.strerror or type(error).__name__
+                said = f"{folder} cannot be mapped ({why}): rows are written instead, slower"
+                return Check("recording", None, said)
     except OSError as error:
         said = f"{folder} cannot be written to ({error.strerror}): give wrap an --out elsewhere"
         return Check("recording", False, said)
-    if why:
-        said = f"{folder} cannot be mapped ({why}): rows are written instead, slower"
-        return Check("recording", None, said)
     return Check("recording", True, f"files can be mapped in {folder}")
-
-
-def _why_not_mapped(file: int) -> str:
-    try:
-        os.posix_fallocate(file, 0, mmap.PAGESIZE)
-        with mmap.mmap(file, mmap.PAGESIZE) as mapped:
-            mapped[:8] = b"recorded"
-    except OSError as error:
-        return error.strerror or type(error).__name__
-    return ""
 
 
 def _adapter(framework: str, target: str, distributions: Any) -> AdapterCheck:

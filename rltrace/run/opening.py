@@ -48,13 +48,13 @@ def open_or_join(command: list[str], out: Path | None, **settings: Any) -> Opene
         return path in joined
 
     where = launch_path(command, told.id) if out is None else out
-    path, why = place(command, where, join)
-    while path not in joined:
+    while True:
+        path, why = place(command, where, join)
+        if path in joined:
+            return Opened(path, "", True, told.rank)
         if _made(path, command, settings, {ranks.LAUNCH: known}):
             ranks.enter(path, told.rank)
             return Opened(path, why, rank=told.rank)
-        path, why = place(command, where, join)
-    return Opened(path, "", True, told.rank)
 
 
 def make_run(command: list[str], out: Path | None, **settings: Any) -> Opened:

@@ -9,7 +9,7 @@ without it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from rltrace.hooks import decorate, observing, span_api
 from rltrace.hooks import recorder as recording
@@ -43,14 +43,11 @@ def _no_doses(error: Exception) -> None:
     _not_probed("this process", f"it gets no doses: {error}")
 
 
-class _Dosed:
+class _Dosed(NamedTuple):
     """A call under way: what the observer keeps of it, and its stay."""
 
-    __slots__ = ("call", "stay")
-
-    def __init__(self, call: Any, stay: Stay) -> None:
-        self.call = call
-        self.stay = stay
+    call: Any
+    stay: Stay
 
 
 class ProbingObserver(Observer):

@@ -359,12 +359,10 @@ def read_host() -> Iterator[tuple[str, int, float]]:
 
 def cpu_model() -> str:
     """What the node's processors are called; empty where the system does not tell."""
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
-            names = (line.partition(":")[2].strip() for line in file if line[:10] == "model name")
-            return next(names, "")
-    except OSError:
-        return ""
+    with suppress(OSError), open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
+        names = (line.partition(":")[2].strip() for line in file if line[:10] == "model name")
+        return next(names, "")
+    return ""
 
 
 def _kib(memory: dict[bytes, bytes], key: bytes) -> float:

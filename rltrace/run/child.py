@@ -115,17 +115,14 @@ def _reaped(child: int, gone: set[int]) -> int | None:
 
 
 def _left_our_group(child: int) -> bool:
-    try:
+    with suppress(ProcessLookupError):
         return os.getpgid(child) != os.getpgrp()
-    except ProcessLookupError:
-        return False
+    return False
 
 
 def _pass_on(child: int, number: int) -> None:
-    try:
+    with suppress(ProcessLookupError):
         os.kill(child, number)
-    except ProcessLookupError:
-        pass
 
 
 # --- telling a signal that was sent to us alone from one that was sent to our whole process group

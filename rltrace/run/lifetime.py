@@ -97,7 +97,7 @@ class Lifetime:
         return alone_s > _LOOK_EVERY_S or now - self._ended_at > _LINGER_S
 
     def _refresh(self) -> None:
-        try:
+        with suppress(OSError, RltraceError):  # it is being replaced, or its disk is away
             changed_at = os.stat(self._run_dir / RUN_FILE).st_mtime_ns
             if changed_at != self._read_at:
                 run = read_run_json(str(self._run_dir))
@@ -107,8 +107,6 @@ class Lifetime:
                     return
                 self.run = run
                 self._read_at = changed_at
-        except (OSError, RltraceError):
-            pass  # it is being replaced, or the file system is away for a moment
 
     def _process(self, key: str) -> WatchedProcess:
         pid = self.run.get(key)
@@ -137,11 +135,11 @@ class Lifetime:
 
 def told_in(path: Path) -> dict[str, Any]:
     """What a small file of a run holds; empty where it is not there, or cannot be read."""
-    try:
+    with suppress(OSError, ValueError):
         told = parsed(read_own(path))
-    except (OSError, ValueError):
-        return {}
-    return told if isinstance(told, dict) else {}
+        if isinstance(told, dict):
+            return told
+    return {}
 
 
 def _made_by(run: dict[str, Any]) -> tuple[int, int] | None:
@@ -162,10 +160,8 @@ class WatchedProcess:
     def __init__(self, pid: int) -> None:
         self._handle = -1
         if pid > 0:
-            try:
+            with suppress(OSError):  # it has ended
                 self._handle = os.pidfd_open(pid)
-            except OSError:
-                return  # it has ended
 
     def is_alive(self) -> bool:
         if self._handle < 0:

@@ -145,11 +145,11 @@ def list_runs(folder: Path | None = None) -> list[Path]:
 
 def _started_ns(run_file: Path) -> int:
     """When a run began; 0 for one that cannot be read, so that it is never taken for the newest."""
-    try:
+    with suppress(RltraceError):
         started = read_run_json(str(run_file.parent)).get("start_real_ns")
-    except RltraceError:
-        return 0
-    return started if isinstance(started, int) else 0
+        if isinstance(started, int):
+            return started
+    return 0
 
 
 def keep_command(run: Path, command: list[str]) -> None:

@@ -62,11 +62,9 @@ def stop() -> None:
 
 
 def _restore_environment() -> None:
-    """Takes back what `start` set, unless the program has changed it since."""
-    for name in set(os.environ) - set(_environment_before):
-        if name.startswith("RLTRACE_"):
-            del os.environ[name]
-    if "PYTHONPATH" in _environment_before:
-        os.environ["PYTHONPATH"] = _environment_before["PYTHONPATH"]
-    else:
-        os.environ.pop("PYTHONPATH", None)
+    """Takes back what `start` set."""
+    for name in ("PYTHONPATH", *(name for name in os.environ if name.startswith("RLTRACE_"))):
+        if name in _environment_before:
+            os.environ[name] = _environment_before[name]
+        else:
+            os.environ.pop(name, None)

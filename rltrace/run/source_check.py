@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 
@@ -101,7 +102,6 @@ def _absolute(module: str, statement: ast.ImportFrom) -> str:
 
 @lru_cache(maxsize=256)
 def _parse(file: Path) -> ast.Module | None:
-    try:
+    with suppress(OSError, SyntaxError, ValueError):
         return ast.parse(file.read_bytes())
-    except (OSError, SyntaxError, ValueError):
-        return None
+    return None

@@ -75,22 +75,26 @@ SITE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "site")
 # start further processes of the job (`ray start`, the shim that becomes a Ray worker) keep the run
 # in their environment, the others hand nothing on.
 _RAY = "/ray/"
-_SILENT_SCRIPTS = (
-    "dashboard/dashboard.py",
-    "dashboard/agent.py",
-    "_private/runtime_env/agent/main.py",
-    "_private/log_monitor.py",
-)
-_PASSING_SCRIPTS = (
-    "_private/workers/setup_worker.py",
-    "autoscaler/_private/monitor.py",
-    "autoscaler/v2/monitor.py",
-    "_private/ray_process_reaper.py",
-    "_private/process_watcher.py",
-)
-_SILENT_TOOLS = {"pip", "pip3", "virtualenv", "venv", "ensurepip"}
-_PASSING_TOOLS = {"rltrace", "rltrace.cli", "ray.util.client.server"}
-_RAY_COMMANDS = {"ray", "ray.scripts.scripts"}
+_SCRIPTS = {
+    "silent": (
+        "dashboard/dashboard.py",
+        "dashboard/agent.py",
+        "_private/runtime_env/agent/main.py",
+        "_private/log_monitor.py",
+    ),
+    "passing": (
+        "_private/workers/setup_worker.py",
+        "autoscaler/_private/monitor.py",
+        "autoscaler/v2/monitor.py",
+        "_private/ray_process_reaper.py",
+        "_private/process_watcher.py",
+    ),
+}
+_TOOLS = {
+    "silent": {"pip", "pip3", "virtualenv", "venv", "ensurepip"},
+    "passing": {"rltrace", "rltrace.cli", "ray.util.client.server"},
+    "submits": {"ray", "ray.scripts.scripts"},
+}
 
 RAY_WORKER = "_private/workers/default_worker.py"
 """How the script of a Ray worker ends; `__main__` there is nobody's of the job."""
@@ -272,19 +276,14 @@ def _part(running: Program) -> str:
     """What this process has to do with the run: `"records"`, `"silent"`, `"passing"`, or
     `"submits"` (the `ray` command: it may hand a job to a cluster, and records nothing)."""
     kind, name = running.kind, running.name
-    if kind == "script" and _RAY in name:
-        if name.endswith(_SILENT_SCRIPTS):
-            return "silent"
-        if name.endswith(_PASSING_SCRIPTS):
-            return "passing"
     if kind == "code":
         return "silent" if "resource_tracker import main" in name else "records"
+    if kind == "script" and _RAY in name:
+        for part, ends in _SCRIPTS.items():
+            if name.endswith(ends):
+                return part
     tool = name.rpartition("/")[2] if kind == "script" else name
-    if tool in _RAY_COMMANDS:
-        return "submits"
-    if tool in _SILENT_TOOLS:
-        return "silent"
-    return "passing" if tool in _PASSING_TOOLS else "records"
+    return next((part for part, tools in _TOOLS.items() if tool in tools), "records")
 
 
 def _watch_user_hooks(finder: Finder, running: Program) -> None:

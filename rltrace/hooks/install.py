@@ -224,7 +224,7 @@ class Installation:
         for hook in adapter.hooks:
             if not satisfies(self._version_of(adapter.framework), hook.versions):
                 continue
-            if not any(name in sys.modules or may_exist(name) for name, _ in hook.targets):
+            if not any(may_exist(name) for name, _ in hook.targets):
                 self.missing(hook, "module " + " or ".join(name for name, _ in hook.targets))
         version = self._version_of(adapter.framework)
         if not satisfies(version, adapter.versions):

@@ -158,6 +158,7 @@ class WatchedProcess:
     """A process, told apart from a later one with the same number."""
 
     def __init__(self, pid: int) -> None:
+        self.pid = pid
         self._handle = -1
         if pid > 0:
             with suppress(OSError):  # it has ended

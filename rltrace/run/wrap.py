@@ -341,7 +341,6 @@ class AgentKeeper:
     def __init__(self, run_dir: Path) -> None:
         self._run_dir = run_dir
         self._agent = WatchedProcess(-1)
-        self._pid = -1
         self._patience_s, self._not_before = _FIRST_S, 0.0
 
     def look(self) -> None:
@@ -350,9 +349,8 @@ class AgentKeeper:
         told = closing.told_by_agent(self._run_dir)
         if "end_ns" in told or not isinstance(told.get("pid"), int):
             return
-        if told["pid"] != self._pid:
-            self._pid = told["pid"]
-            self._agent = WatchedProcess(self._pid)
+        if told["pid"] != self._agent.pid:
+            self._agent = WatchedProcess(told["pid"])
         now = time.monotonic()
         if self._agent.is_alive() or now < self._not_before:
             return

@@ -35,7 +35,7 @@ def patch_function_manager(module: Any) -> None:
     manager = module.FunctionActorManager
     loaded = _Loaded(boot.installation())
     found = [name for name in _LOADERS if hasattr(manager, name)]
-    looks = dict.fromkeys(found, loaded.actor_class)
+    looks: dict[str, Callable[..., None]] = dict.fromkeys(found, loaded.actor_class)
     looks["fetch_and_register_remote_function"] = loaded.remote_function
     if hasattr(manager, "load_actor_class"):
         manager.load_actor_class = loaded.nested(manager.load_actor_class)

@@ -13,7 +13,7 @@ from rltrace.hooks.codes import codes_of
 from rltrace.hooks.identity import identify
 from rltrace.hooks.idle import IDLE, stays_out_of_graphs
 from rltrace.hooks.spans import Span, stored
-from rltrace.trace.outside import contained, from_outside
+from rltrace.trace.outside import from_outside
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class Trajectory(Span):
         recorder = _recorder._active
         if version is None and recorder is not None and recorder.version != -1:
             # What a learner in this process has sent is not what a thread of it generates with.
-            [first] = stored(self, "first_version")
+            first = self._batch.columns[self._batch.places["first_version"]][self._slot]
             if recorder.takes_weights or recorder.version == first:
                 version = recorder.version
         values = {
@@ -119,13 +119,17 @@ class Trajectory(Span):
         self._close(error[0])
 
     def _close(self, error: object) -> None:
-        with contained():
-            if stored(self, "end_ns") != [-1]:
+        try:  # written out, as is what records each sample: `contained` is two calls
+            if self._batch.columns[self._batch.places["end_ns"]][self._slot] != -1:
                 return
-            if error is not None:
-                self.finish("error")
-            else:
-                self.set(end_ns=monotonic_ns())
+        except Exception as failed:
+            if from_outside(failed):
+                raise
+            return
+        if error is not None:
+            self.finish("error")
+        else:
+            self.set(end_ns=monotonic_ns())
 
 
 @stays_out_of_graphs
@@ -255,11 +259,16 @@ class WeightUpdate(Span):
 def counter(name: str, value: float, device: int | None = None) -> None:
     """A reading of a counter, now; `device` is the index of the GPU that it is of."""
     recorder = _recorder._active
-    if recorder is not None:
-        with contained(tell=recorder.failed):
-            known = {"value": value} if device is None else {"value": value, "device": device}
-            known["counter"] = recorder.name(name)
-            recorder.tables["samples"].append(time_ns=monotonic_ns(), **known)
+    if recorder is None:
+        return
+    try:
+        known = {"value": value} if device is None else {"value": value, "device": device}
+        known["counter"] = recorder.name(name)
+        recorder.tables["samples"].append(time_ns=monotonic_ns(), **known)
+    except Exception as error:
+        if from_outside(error):
+            raise
+        recorder.failed(error)
 
 
 _IDS = frozenset({"trajectory", "group", "prompt", "task", "environment"})
@@ -301,12 +310,16 @@ def _code(enum: str, word: str | None) -> int | None:
     said, and left unknown."""
     if word is None or _recorder._active is None:
         return None
-    code = None
-    with contained(tell=_recorder.failed):  # it may be no word that can even be printed
+    try:
         code = codes_of(enum).get(word) if isinstance(word, str) else None
         if code is None:
             _recorder.unknown_word(enum, word)
-    return code
+        return code
+    except Exception as error:  # it was no word, and cannot even be printed
+        if from_outside(error):
+            raise
+        _recorder.failed(error)
+        return None
 
 
 # An idle object does all that these do: nothing.

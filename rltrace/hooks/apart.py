@@ -11,7 +11,7 @@ import stat
 import time
 
 from rltrace.trace.clock import node_id
-from rltrace.trace.outside import from_outside
+from rltrace.trace.outside import contained
 from rltrace.trace.run_dir import (
     APART_FILE,
     FOLDERS,
@@ -37,14 +37,10 @@ def own_directory(run_dir: str, shipping: str, detached: bool) -> str:
     if (node, host) == (node_id(), os.uname().nodename):
         return run_dir
     for folder in (run_dir, _temporary(run_dir)):
-        try:
+        with contained(OSError):
             _make(folder, node, url, detached)
-        except OSError as error:
-            if from_outside(error):
-                raise
-            continue
-        os.environ[RUN_VARIABLE] = folder
-        return folder
+            os.environ[RUN_VARIABLE] = folder
+            return folder
     return run_dir
 
 
@@ -72,7 +68,5 @@ def _make(folder: str, node: str, url: str, detached: bool) -> None:
         "schema_version": SCHEMA_VERSION,
         "shipped_to": url,
     }
-    try:
+    with contained(RunExistsError):
         write_first(f"{folder}/{RUN_FILE}", told)  # until the agent has brought the run's own
-    except RunExistsError:
-        pass

@@ -4,26 +4,16 @@ from __future__ import annotations
 
 from rltrace.trace.redacted import redacted
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import NamedTuple
 
-    class Program(NamedTuple):
-        """`kind` is `"script"`, `"module"` (`-m`), `"code"` (`-c`) or `""` (interactive, stdin);
-        `name` is the path, the module or the code."""
+class Program:
+    """`kind` is `"script"`, `"module"` (`-m`), `"code"` (`-c`) or `""` (interactive, stdin); `name`
+    is the path, the module or the code."""
 
-        kind: str
-        name: str
-else:
-    # Written out: `typing` would cost every process of the job 8 ms.
-    class Program(tuple):
-        __slots__ = ()
+    __slots__ = ("kind", "name")
 
-        def __new__(cls, kind, name):
-            return tuple.__new__(cls, (kind, name))
-
-        kind = property(lambda self: self[0])
-        name = property(lambda self: self[1])
+    def __init__(self, kind: str, name: str) -> None:
+        self.kind = kind
+        self.name = name
 
 
 def program(orig_argv: list[str]) -> Program:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import sys
+from _functools import partial  # type: ignore[import-not-found]
 
 from rltrace.hooks import recorder as recording
 from rltrace.hooks.argv import Program, program
@@ -17,11 +18,12 @@ from rltrace.hooks.finder import Finder
 from rltrace.hooks.launch import launch
 from rltrace.hooks.spans import watch_asyncio
 from rltrace.trace.clock import node_id
-from rltrace.trace.outside import from_outside
+from rltrace.trace.outside import contained, from_outside
 from rltrace.trace.run_dir import NODES, RUN_FILE, RUN_VARIABLE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import Any
 
 ADAPTERS_VARIABLE = "RLTRACE_ADAPTERS"
@@ -57,9 +59,12 @@ between each, if the run is shipped (`rltrace.hooks.apart`)."""
 CAPTURE_VARIABLE = "RLTRACE_CAPTURE_TOKENS"
 """Set where the token ids of samples are recorded."""
 
+OWN_VARIABLES = (PROBE_VARIABLE, LOG_STEPS_VARIABLE, SYNC_VARIABLE, SHIP_VARIABLE, CAPTURE_VARIABLE)
+"""Variables of a run that no other run takes over."""
+
 CARRIED = (
     *(RUN_VARIABLE, ADAPTERS_VARIABLE, HOOKS_VARIABLE, PYTHON_VARIABLE, MAIN_VARIABLE),
-    *(PROBE_VARIABLE, LOG_STEPS_VARIABLE, SYNC_VARIABLE, SHIP_VARIABLE, CAPTURE_VARIABLE),
+    *OWN_VARIABLES,
 )
 """What a process that does not inherit the environment has to be given, beside `PYTHONPATH`."""
 
@@ -70,25 +75,46 @@ SITE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "site")
 # start further processes of the job (`ray start`, the shim that becomes a Ray worker) keep the run
 # in their environment, the others hand nothing on.
 _RAY = "/ray/"
-_SILENT_SCRIPTS = (
-    "dashboard/dashboard.py",
-    "dashboard/agent.py",
-    "_private/runtime_env/agent/main.py",
-    "_private/log_monitor.py",
-)
-_PASSING_SCRIPTS = (
-    "_private/workers/setup_worker.py",
-    "autoscaler/_private/monitor.py",
-    "autoscaler/v2/monitor.py",
-    "_private/ray_process_reaper.py",
-    "_private/process_watcher.py",
-)
-_SILENT_TOOLS = {"pip", "pip3", "virtualenv", "venv", "ensurepip"}
-_PASSING_TOOLS = {"rltrace", "rltrace.cli", "ray.util.client.server"}
-_RAY_COMMANDS = {"ray", "ray.scripts.scripts"}
+_SCRIPTS = {
+    "silent": (
+        "dashboard/dashboard.py",
+        "dashboard/agent.py",
+        "_private/runtime_env/agent/main.py",
+        "_private/log_monitor.py",
+    ),
+    "passing": (
+        "_private/workers/setup_worker.py",
+        "autoscaler/_private/monitor.py",
+        "autoscaler/v2/monitor.py",
+        "_private/ray_process_reaper.py",
+        "_private/process_watcher.py",
+    ),
+}
+_TOOLS = {
+    "silent": {"pip", "pip3", "virtualenv", "venv", "ensurepip"},
+    "passing": {"rltrace", "rltrace.cli", "ray.util.client.server"},
+    "submits": {"ray", "ray.scripts.scripts"},
+}
 
 RAY_WORKER = "_private/workers/default_worker.py"
 """How the script of a Ray worker ends; `__main__` there is nobody's of the job."""
+
+# What is done to modules as they are imported: by which function of ours, loaded only then.
+_RAY_PATCHES = (
+    ("ray._private.function_manager", "ray_actors:patch_function_manager"),
+    ("ray.exceptions", "ray_ends:watch_errors"),
+    ("ray._private.worker", "ray_env:patch_init"),
+    ("ray._private.worker", "ray_ends:watch_kill"),
+    ("ray._private.utils", "ray_env:patch_actor_options"),
+    ("ray.dashboard.modules.job.sdk", "ray_env:patch_job_client"),
+)
+_PATCHES = (
+    ("threading", "children:watch_threads"),
+    ("subprocess", "children:watch_subprocess"),
+    ("multiprocessing.popen_fork", "children:watch_multiprocessing"),
+    ("multiprocessing.util", "children:watch_exits"),
+)
+_LOG_PATCHES = (("wandb.sdk.wandb_run", "wandb_rows:patch"),)
 
 _booted = False
 
@@ -100,17 +126,13 @@ def boot() -> None:
     if _booted or not run_dir:
         return
     _booted = True
-    try:
+    with contained(tell=_not_traced):
         _boot(run_dir)
-    except Exception as error:
-        if from_outside(error):
-            raise
-        _say(f"process {os.getpid()} is not traced: {type(error).__name__}: {error}")
 
 
-def finder() -> Finder | None:
-    """The finder of this process; `None` when it is not traced."""
-    return _finder
+def _not_traced(error: Exception) -> None:
+    said = f"process {os.getpid()} is not traced: {type(error).__name__}: {error}"
+    recording.to_stderr(f"{said}; the job goes on")
 
 
 def installation() -> Any:
@@ -126,15 +148,10 @@ def installation() -> Any:
 
 def observer(target: str, stage: str) -> Any:
     """What records one of the user's hooks in a copy of a hooked function; `None`: nothing does."""
-    if _finder is None or recording.active() is None:
-        return None
-    try:
-        return installation().observer(target, stage)
-    except Exception as error:
-        if from_outside(error):
-            raise
-        _report(target, error)
-        return None
+    if _finder is not None and recording.active() is not None:
+        with contained(tell=partial(recording.hook_failed, target)):
+            return installation().observer(target, stage)
+    return None
 
 
 _finder: Finder | None = None
@@ -178,17 +195,56 @@ def _boot(run_dir: str) -> None:
             os.environ[MAIN_VARIABLE] = running.name
         elif not is_ray_worker:
             os.environ.pop(MAIN_VARIABLE, None)
-    _finder = Finder(_report)
+    _finder = Finder(recording.hook_failed)
     sys.meta_path.insert(0, _finder)
-    _watch_ray(_finder)
+    _watch(_finder, _RAY_PATCHES)
     if part == "records":
-        _watch_children(_finder)
+        _watch(_finder, _PATCHES)
         _finder.after("asyncio", lambda _: watch_asyncio())
-        _watch_replaced(_finder)  # before the adapters: their hooks go around what is there then
-        _watch_adapters(_finder)
+        for module, target in _entries(SYNC_VARIABLE, "="):
+            _finder.after(module, partial(_replace, target))  # hooks go around what is there then
+        for framework, target in _entries(ADAPTERS_VARIABLE, "="):
+            _finder.before(framework, partial(_load_adapter, framework, target))
         _watch_user_hooks(_finder, running)
         if os.environ.get(LOG_STEPS_VARIABLE):
-            _watch_wandb(_finder, run_dir)
+            _watch(_finder, _LOG_PATCHES)
+
+
+def _entries(variable: str, sign: str) -> Iterator[tuple[str, str]]:
+    """What stands before and behind the sign, of each entry of a variable that has one."""
+    for entry in os.environ.get(variable, "").split(";"):
+        before, found, behind = entry.partition(sign)
+        if found:
+            yield before, behind
+
+
+def _watch(finder: Finder, patches: tuple[tuple[str, str], ...]) -> None:
+    for module, target in patches:
+        finder.after(module, partial(_call, f"rltrace.hooks.{target}"))
+
+
+def _call(target: str, module: Any) -> None:
+    """Gives a module, just imported, to a function (`module:function`) that changes it."""
+    name, _, function = target.partition(":")
+    getattr(__import__(name, fromlist=[function]), function)(module)
+
+
+def _replace(target: str, module: Any) -> None:
+    try:
+        _call(target, module)
+    except Exception as error:
+        if not from_outside(error):
+            said = f"--sync: {target}: {error}; {module.__name__} keeps its own way"
+            recording.to_stderr(f"{said}; the job goes on")
+        raise
+
+
+def _load_adapter(framework: str, target: str) -> None:
+    installation().load_adapter(framework, target)
+
+
+def _load_hooks() -> None:
+    installation().main_hooks()
 
 
 def _place() -> dict[str, Any]:
@@ -210,173 +266,37 @@ def _place() -> dict[str, Any]:
 def _is_over(run_dir: str) -> bool:
     """Whether the run has ended: what it started may live on (a Ray cluster) and start processes
     for others."""
-    if DETACHED_VARIABLE in os.environ:
-        return False
-    try:
-        with open(f"{run_dir}/{RUN_FILE}", encoding="utf-8") as file:
+    if DETACHED_VARIABLE not in os.environ:
+        with contained(OSError), open(f"{run_dir}/{RUN_FILE}", encoding="utf-8") as file:
             return '"end_real_ns":null' not in file.read().replace(" ", "")
-    except OSError as error:
-        if from_outside(error):
-            raise
-        return False  # the recorder will tell
+    return False  # or the recorder will tell
 
 
 def _part(running: Program) -> str:
     """What this process has to do with the run: `"records"`, `"silent"`, `"passing"`, or
     `"submits"` (the `ray` command: it may hand a job to a cluster, and records nothing)."""
-    kind, name = running
-    if kind == "script" and _RAY in name:
-        if name.endswith(_SILENT_SCRIPTS):
-            return "silent"
-        if name.endswith(_PASSING_SCRIPTS):
-            return "passing"
+    kind, name = running.kind, running.name
     if kind == "code":
         return "silent" if "resource_tracker import main" in name else "records"
+    if kind == "script" and _RAY in name:
+        for part, ends in _SCRIPTS.items():
+            if name.endswith(ends):
+                return part
     tool = name.rpartition("/")[2] if kind == "script" else name
-    if tool in _RAY_COMMANDS:
-        return "submits"
-    if tool in _SILENT_TOOLS:
-        return "silent"
-    return "passing" if tool in _PASSING_TOOLS else "records"
-
-
-def _watch_adapters(finder: Finder) -> None:
-    for entry in os.environ.get(ADAPTERS_VARIABLE, "").split(";"):
-        framework, equals, target = entry.partition("=")
-        if equals:
-            finder.before(framework, _Load(framework, target))
-
-
-class _Replace:
-    """Gives a framework's module, just imported, to a function that changes it."""
-
-    def __init__(self, target: str) -> None:
-        self.target = target
-
-    def __call__(self, module: Any) -> None:
-        from importlib import import_module
-
-        name, _, function = self.target.partition(":")
-        try:
-            getattr(import_module(name), function)(module)
-        except Exception as error:
-            if from_outside(error):
-                raise
-            _say(f"--sync: {self.target}: {error}; {module.__name__} keeps its own way")
-            raise
-
-
-def _watch_replaced(finder: Finder) -> None:
-    for entry in os.environ.get(SYNC_VARIABLE, "").split(";"):
-        module, equals, target = entry.partition("=")
-        if equals:
-            finder.after(module, _Replace(target))
-
-
-class _Load:
-    def __init__(self, framework: str, target: str) -> None:
-        self.framework = framework
-        self.target = target
-
-    def __call__(self) -> None:
-        installation().load_adapter(self.framework, self.target)
-
-
-class _LoadUserHooks:
-    def __init__(self, entries: list[str]) -> None:
-        self.entries = entries
-
-    def __call__(self) -> None:
-        installation().add_user_hooks(self.entries)
+    return next((part for part, tools in _TOOLS.items() if tool in tools), "records")
 
 
 def _watch_user_hooks(finder: Finder, running: Program) -> None:
-    by_module: dict[str, list[str]] = {}
-    for entry in os.environ.get(HOOKS_VARIABLE, "").split(";"):
-        module, colon, _ = entry.partition(":")
-        if colon:
-            by_module.setdefault(module, []).append(entry)
-    for module, entries in by_module.items():
-        if module != "__main__":
-            finder.before(module, _LoadUserHooks(entries))
+    modules = {module for module, _ in _entries(HOOKS_VARIABLE, ":")}
+    for module in modules - {"__main__"}:
+        finder.before(module, _load_hooks)
     if running.name.endswith(RAY_WORKER):
         return  # what runs as `__main__` there is Ray's; the driver's code comes by value
     mine = {"__main__", running.name, running.name + ".__main__"}
-    if any(module in mine for module in by_module):
+    if modules & mine:
         from rltrace.hooks.main_code import watch_main
 
-        watch_main(finder, running, by_module)
-
-
-def _watch_ray(finder: Finder) -> None:
-    def actors(module: Any) -> None:
-        from rltrace.hooks.ray_actors import patch_function_manager
-
-        patch_function_manager(module, installation())
-
-    def clusters(module: Any) -> None:
-        from rltrace.hooks.ray_ends import watch_kill
-        from rltrace.hooks.ray_env import patch_init
-
-        patch_init(module)
-        watch_kill(module)
-
-    def actor_options(module: Any) -> None:
-        from rltrace.hooks.ray_env import patch_actor_options
-
-        patch_actor_options(module)
-
-    def jobs(module: Any) -> None:
-        from rltrace.hooks.ray_env import patch_job_client
-
-        patch_job_client(module)
-
-    def errors(module: Any) -> None:
-        from rltrace.hooks.ray_ends import watch_errors
-
-        watch_errors(module)
-
-    finder.after("ray._private.function_manager", actors)
-    finder.after("ray.exceptions", errors)
-    finder.after("ray._private.worker", clusters)
-    finder.after("ray._private.utils", actor_options)
-    finder.after("ray.dashboard.modules.job.sdk", jobs)
-
-
-def _watch_children(finder: Finder) -> None:
-    def subprocess(module: Any) -> None:
-        from rltrace.hooks.children import watch_subprocess
-
-        watch_subprocess(module)
-
-    def multiprocessing(module: Any) -> None:
-        from rltrace.hooks.children import watch_multiprocessing
-
-        watch_multiprocessing(module)
-
-    def exits(module: Any) -> None:
-        from rltrace.hooks.children import watch_exits
-
-        watch_exits(module)
-
-    def threads(module: Any) -> None:
-        from rltrace.hooks.children import watch_threads
-
-        watch_threads(module)
-
-    finder.after("threading", threads)
-    finder.after("subprocess", subprocess)
-    finder.after("multiprocessing.popen_fork", multiprocessing)
-    finder.after("multiprocessing.util", exits)
-
-
-def _watch_wandb(finder: Finder, run_dir: str) -> None:
-    def runs(module: Any) -> None:
-        from rltrace.hooks.wandb_rows import patch
-
-        patch(module, run_dir)
-
-    finder.after("wandb.sdk.wandb_run", runs)
+        watch_main(finder, running, modules)
 
 
 def _start_agent(run_dir: str) -> None:
@@ -386,19 +306,3 @@ def _start_agent(run_dir: str) -> None:
         from rltrace.hooks.node_agent import spawn_agent
 
         spawn_agent(run_dir, lock, os.environ.get(PYTHON_VARIABLE, ""))
-
-
-def _report(module: str, error: BaseException) -> None:
-    recorder = recording.active()
-    if recorder is not None:
-        from rltrace.hooks.telling import describe
-
-        recorder.problem("hook-failed", target=module, detail=describe(error))
-
-
-def _say(text: str) -> None:
-    try:
-        os.write(2, f"rltrace: {text}; the job goes on\n".encode("utf-8", "backslashreplace"))
-    except OSError as error:
-        if from_outside(error):
-            raise

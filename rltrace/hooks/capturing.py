@@ -9,7 +9,8 @@ from __future__ import annotations
 from array import array
 
 from rltrace.hooks import recorder as recording
-from rltrace.trace.outside import from_outside
+from rltrace.hooks.spans import stored
+from rltrace.trace.outside import contained
 from rltrace.trace.schema import CAPTURED_TOKENS
 from rltrace.trace.segment import Batch, TableWriter
 from rltrace.trace.vocabulary import Part
@@ -73,42 +74,30 @@ def start() -> None:
 def capture(recorder: Recorder, row: Row, prompt: Any, response: Any) -> None:
     """Stores the token ids of a sample. A trajectory without an id, to which nothing could be
     joined, has none. Never raises."""
-    try:
-        start_ns, trajectory = (_stored(row, column) for column in ("start_ns", "trajectory"))
-    except ValueError as error:  # released: a forked child completes its parent's row
-        if from_outside(error):
-            raise
+    start_ns = trajectory = _UNKNOWN
+    with contained(ValueError):  # released: a forked child completes its parent's row
+        start_ns, trajectory = stored(row, "start_ns", "trajectory")
+    if trajectory == _UNKNOWN:
         return
-    try:
-        if trajectory == _UNKNOWN:
-            return
+    with contained(tell=recorder.failed):
         writer = recorder.tables[CAPTURED_TOKENS.name]
         assert isinstance(writer, TokenWriter)
         for part, given in ((Part.PROMPT, prompt), (Part.RESPONSE, response)):
             ids = None if given is None else _ids(recorder, part, given)
             if ids is not None:
                 writer.store_tokens(start_ns, trajectory, part, ids)
-    except Exception as error:
-        if from_outside(error):
-            raise
-        recorder.failed(error)
-
-
-def _stored(row: Row, column: str) -> int:
-    batch = row._batch
-    return int(batch.columns[batch.places[column]][row._slot])
 
 
 def _ids(recorder: Recorder, part: Part, given: Any) -> array[int] | None:
     """Whole numbers in a list, tuple, array or tensor of one dimension; None where it is none, or
     something that would be used up by being read."""
-    try:
+
+    def odd(_: Exception) -> None:
+        recorder.odd_value(f"{part.name.lower()}_token_ids", given, "holds no token ids")
+
+    with contained(tell=odd):
         if isinstance(given, _TEXTS):
             raise TypeError(given)
         len(given)
         return array("i", given.tolist() if hasattr(given, "tolist") else given)
-    except Exception as error:
-        if from_outside(error):
-            raise
-        recorder.odd_value(f"{part.name.lower()}_token_ids", given, "holds no token ids")
-        return None
+    return None

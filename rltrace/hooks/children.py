@@ -12,11 +12,10 @@ import os
 import signal
 import sys
 from functools import wraps
-from time import monotonic_ns
 
 from rltrace.hooks import recorder as recording
-from rltrace.trace.outside import from_outside
-from rltrace.trace.run_dir import ENDS, PROCESS_FAILED, THREAD_FAILED, append_line
+from rltrace.trace.outside import contained
+from rltrace.trace.run_dir import PROCESS_FAILED, THREAD_FAILED
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,14 +28,14 @@ _ENDING = {int(number) for number in (signal.SIGTERM, signal.SIGKILL, signal.SIG
 def watch_subprocess(module: Any) -> None:
     """Patches the module `subprocess`, just imported."""
     kind = module.Popen
-    kind.send_signal = _sending(kind.send_signal)
+    kind.send_signal = then(kind.send_signal, _sent)
     kind._handle_exitstatus = _learning(kind._handle_exitstatus)
 
 
 def watch_multiprocessing(module: Any) -> None:
     """Patches the module `multiprocessing.popen_fork`, just imported."""
     kind = module.Popen
-    kind._send_signal = _sending(kind._send_signal)
+    kind._send_signal = then(kind._send_signal, _sent)
     kind.poll = _learning(kind.poll)
 
 
@@ -47,15 +46,12 @@ def watch_exits(module: Any) -> None:
 
     @wraps(original)
     def exit_function(*args: Any, **kwargs: Any) -> Any:
-        try:
+        with contained():  # the job goes on
             error, recorder = sys.exc_info()[1], recording.active()
             if isinstance(error, SystemExit) and error.code:
                 error = error.__context__  # as of what `torch.multiprocessing` runs
             if recorder is not None:
                 recorder.cut_short(PROCESS_FAILED, os.getpid(), error)
-        except Exception as second:  # the job goes on
-            if from_outside(second):
-                raise
         return original(*args, **kwargs)
 
     module._exit_function = exit_function
@@ -64,36 +60,37 @@ def watch_exits(module: Any) -> None:
 def watch_threads(module: Any) -> None:
     """Patches the module `threading`, just imported: a thread that an exception ends goes by its
     `excepthook`, unless the job has put another there."""
-    original = module.excepthook
+    module.excepthook = then(module.excepthook, _thread_failed)
+
+
+def then(
+    original: Callable[..., Any],
+    look: Callable[..., object],
+    tell: Callable[[Exception], object] | None = None,
+) -> Callable[..., Any]:
+    """`original`, after which `look` is given the result and the arguments. What that raises is
+    given to `tell`, and the job goes on."""
 
     @wraps(original)
-    def excepthook(args: Any) -> Any:
-        try:
-            if (recorder := recording.active()) is not None:
-                recorder.cut_short(THREAD_FAILED, getattr(args.thread, "name", ""), args.exc_value)
-        except Exception as error:  # the job goes on
-            if from_outside(error):
-                raise
-        return original(args)
-
-    module.excepthook = excepthook
-
-
-def _sending(method: Callable[..., Any]) -> Callable[..., Any]:
-    """A method that sends a signal to a child."""
-
-    @wraps(method)
-    def send(self: Any, sig: int, *args: Any, **kwargs: Any) -> Any:
-        result = method(self, sig, *args, **kwargs)
-        try:
-            if self.returncode is None and int(sig) in _ENDING:
-                _tell(self.pid, int(sig), asked=True)
-        except Exception as error:  # the job goes on
-            if from_outside(error):
-                raise
+    def looked_at(*args: Any, **kwargs: Any) -> Any:
+        result = original(*args, **kwargs)
+        with contained(tell=tell):
+            look(result, *args, **kwargs)
         return result
 
-    return send
+    return looked_at
+
+
+def _thread_failed(_: None, args: Any) -> None:
+    recorder = recording.active()
+    if recorder is not None:
+        recorder.cut_short(THREAD_FAILED, getattr(args.thread, "name", ""), args.exc_value)
+
+
+def _sent(_: object, child: Any, sig: int) -> None:
+    """A signal was sent to a child."""
+    if child.returncode is None and int(sig) in _ENDING:
+        _tell(child.pid, int(sig), asked=True)
 
 
 def _learning(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -103,21 +100,16 @@ def _learning(method: Callable[..., Any]) -> Callable[..., Any]:
     def learn(self: Any, *args: Any, **kwargs: Any) -> Any:
         known = getattr(self, "returncode", None)
         result = method(self, *args, **kwargs)
-        try:
+        with contained():  # the job goes on
             code = self.returncode
             if known is None and code:
-                _tell(self.pid, max(0, -code), asked=False, code=max(0, code))
-        except Exception as error:  # the job goes on
-            if from_outside(error):
-                raise
+                _tell(self.pid, max(0, -code), asked=False, **({"code": code} if code > 0 else {}))
         return result
 
     return learn
 
 
-def _tell(pid: int, number: int, asked: bool, code: int = 0) -> None:
+def _tell(pid: int, number: int, **more: Any) -> None:
     recorder = recording.active()
     if recorder is not None:
-        line = {"pid": pid, "signal": number, "asked": asked, "monotonic_ns": monotonic_ns()}
-        line |= {"code": code} if code else {}
-        append_line(f"{recorder.run_dir}/{ENDS}/{recorder.who}.jsonl", line)
+        recorder.ended(pid=pid, signal=number, **more)

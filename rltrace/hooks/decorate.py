@@ -27,31 +27,27 @@ def decorate(
     one, and so do a generator (the span covers its iteration) and an async generator."""
     active = _recorder.active()
     text = active.text(name) if active is not None else "?"
-    made: Callable[..., Any] = stand_in(function, _observer(stage, phase, text, counts))
+    made: Callable[..., Any] = stand_in(function, DecoratedObserver(stage, phase, text, counts))
     return made
-
-
-def _observer(stage: int, phase: int, text: str, counts: Counts) -> DecoratedObserver:
-    kind = DecoratedObserver if dosed is None else _DosedObserver
-    return kind(stage, phase, text, counts)
 
 
 class DecoratedObserver(Observer):
     """Records the calls of a decorated function."""
 
-    __slots__ = ("_counts", "_key")
+    __slots__ = ("_counts", "_key", "delays")
 
     def __init__(self, stage: int, phase: int, text: str, counts: Counts) -> None:
         named = None if phase == -1 else Phase(phase)
         super().__init__(Hook("", Stage(stage), name=text, phase=named, per_item=False))
         self._key = (word(Stage(stage)), text)
         self._counts = counts
+        self.delays = dosed is not None
 
     is_plain = property(lambda self: not self.delays)  # a "step" is a span like others here
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy of the function in another process is recorded there."""
-        return _observer, (self._stage, self._phase, self._key[1], self._counts)
+        return DecoratedObserver, (self._stage, self._phase, self._key[1], self._counts)
 
     def begin(self, args: tuple[Any, ...], kwargs: Any) -> Any:
         """The call begins."""
@@ -63,25 +59,13 @@ class DecoratedObserver(Observer):
             ids = recorder.labels.get(self._key) or recorder.label(*self._key)
             tokens, size, items = self._counts
             # Not `*self._counts`: after a call of that form something can strike (`outside`).
-            return recorder.begin(ids[0], self._stage, self._phase, None, None, tokens, size, items)
+            span = recorder.begin(ids[0], self._stage, self._phase, None, None, tokens, size, items)
+            return dosed(span, True) if self.delays and dosed is not None else span
         except Exception as error:
             if from_outside(error):
                 raise
             recorder.failed(error)
             return None
-
-
-class _DosedObserver(DecoratedObserver):
-    """One whose calls are delayed."""
-
-    __slots__ = ()
-
-    delays = True
-
-    def begin(self, args: tuple[Any, ...], kwargs: Any) -> Any:
-        """The call begins."""
-        span = super().begin(args, kwargs)
-        return span if span is None or dosed is None else dosed(span, True)
 
     async def delay(self, call: Any) -> None:
         """The coroutine of the call has come to its end; `end` follows."""

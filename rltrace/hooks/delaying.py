@@ -21,8 +21,10 @@ from _thread import RLock
 from time import monotonic_ns
 
 from rltrace.hooks import recorder as recording
+from rltrace.hooks.codes import codes_of
 from rltrace.trace.clock import node_id
 from rltrace.trace.opened import opened
+from rltrace.trace.outside import contained
 from rltrace.trace.vocabulary import Stage, word
 
 TYPE_CHECKING = False
@@ -41,13 +43,14 @@ PLANNED, SLEPT, WORKED, LONGEST = "planned", "slept", "worked", "longest"
 class Stay:
     """A call or block that works in a stage; `outer` is the one that it is within."""
 
-    __slots__ = ("away_ns", "is_open", "outer", "since_ns", "stage")
+    __slots__ = ("away_ns", "is_due", "is_open", "outer", "since_ns", "stage")
 
     def __init__(self, stage: int, outer: Stay | None) -> None:
         self.stage = stage
         self.outer = outer
         self.away_ns = 0
         self.is_open = True
+        self.is_due = True  # whoever ends it first gives it its dose
         self.since_ns = monotonic_ns()
 
 
@@ -63,7 +66,8 @@ class Delays:
         self._place = -1
         self._doses: dict[int, float] = {}
         self._owed_ns: dict[int, float] = {}
-        self._work = {int(Stage[name.upper()]): _Work(name) for name in design.stages}
+        self._codes = codes_of("Stage")
+        self._work = {self._codes[name]: _Work(name) for name in design.stages}
         self._renew_lock()
         os.register_at_fork(after_in_child=self._renew_lock)
 
@@ -84,27 +88,31 @@ class Delays:
 
     def sleep(self, stay: Stay) -> None:
         """Ends a stay, after its dose; nothing else happens in this thread meanwhile."""
-        due_ns = self._due_ns(stay)
-        if due_ns:
-            since_ns = monotonic_ns()
-            try:
-                time.sleep(due_ns / 1e9)
-            finally:
-                self._wakes(stay.stage, since_ns, due_ns)
-        self.leave(stay)
+        try:
+            with contained(tell=recording.failed):
+                if due_ns := self._due_ns(stay):
+                    since_ns = monotonic_ns()
+                    try:
+                        time.sleep(due_ns / 1e9)
+                    finally:
+                        self._wakes(stay.stage, since_ns, due_ns)
+        finally:
+            self.leave(stay)
 
     async def sleep_aside(self, stay: Stay) -> None:
         """Ends a stay, after its dose; the event loop goes on meanwhile."""
-        due_ns = self._due_ns(stay)
-        if due_ns:
-            from asyncio import sleep  # loaded: its loop runs us
+        try:
+            with contained(tell=recording.failed):
+                if due_ns := self._due_ns(stay):
+                    from asyncio import sleep  # loaded: its loop runs us
 
-            since_ns = monotonic_ns()
-            try:
-                await sleep(due_ns / 1e9)
-            finally:
-                self._wakes(stay.stage, since_ns, due_ns)
-        self.leave(stay)
+                    since_ns = monotonic_ns()
+                    try:
+                        await sleep(due_ns / 1e9)
+                    finally:
+                        self._wakes(stay.stage, since_ns, due_ns)
+        finally:
+            self.leave(stay)
 
     def leave(self, stay: Stay) -> None:
         """Ends a stay (once), without a dose if it has had none."""
@@ -124,6 +132,9 @@ class Delays:
 
     def _due_ns(self, stay: Stay) -> int:
         """What to sleep now, in ns; it counts as paid. 0: nothing, or not worth it yet."""
+        if not (stay.is_due and stay.is_open):
+            return 0
+        stay.is_due = False
         stage, outer = stay.stage, stay.outer
         dose = self._dose_of(stage)
         if stage not in self._work or (outer is not None and outer.stage == stage):
@@ -152,10 +163,8 @@ class Delays:
         place = self.steps.place()
         if place != self._place:
             with self._lock:
-                self._doses = {
-                    int(Stage[name.upper()]): dose
-                    for name, dose in self.design.doses(place).items()
-                }
+                doses = self.design.doses(place)
+                self._doses = {self._codes[name]: dose for name, dose in doses.items()}
                 self._owed_ns.clear()
                 for work in self._work.values():
                     if work.sum_ns:

@@ -20,7 +20,7 @@ from collections import deque
 from time import monotonic_ns
 
 from rltrace.hooks import spans
-from rltrace.trace.outside import from_outside
+from rltrace.trace.outside import contained, from_outside
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -218,13 +218,10 @@ def watch() -> None:
     """Called where something new is recorded: from when the process uses a GPU, the ends of its
     spans are followed. Never raises into the job."""
     torch: Any = sys.modules.get("torch")
-    try:
+    with contained():  # torch is just being imported, or has no CUDA
         if torch.cuda.is_initialized() and torch.version.cuda and not _given_up:
             spans.on_end = DeviceEnds(CudaEvents(torch))
             os.register_at_fork(after_in_child=_forget)  # a device is not used across a fork
-    except Exception as error:  # torch is just being imported, or has no CUDA
-        if from_outside(error):
-            raise
 
 
 def _forget() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 
-from rltrace.trace.outside import from_outside
+from rltrace.trace.outside import contained
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -96,12 +96,8 @@ class Finder:
             spec.loader = _Loader(self, loader, name)
 
     def _call(self, name: str, callback: Callable[..., None], *args: Any) -> None:
-        try:
+        with contained(tell=lambda error: self._report(name, error)):
             callback(*args)
-        except Exception as error:
-            if from_outside(error):
-                raise
-            self._report(name, error)
 
 
 def _exec_then(finder: Finder, loader: Any, name: str) -> Callable[[Any], None]:

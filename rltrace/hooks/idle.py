@@ -41,20 +41,10 @@ class Idle:
     __enter__: Callable[[], Idle]
     __exit__: Callable[..., Any] = "".format
 
-    def set(self, **values: Any) -> None:
+    def set(self, *args: Any, **values: Any) -> None:
         """Does nothing."""
 
-    def end(self) -> None:
-        """Does nothing."""
-
-    def discard(self) -> None:
-        """Does nothing."""
-
-    def first_token(self) -> None:
-        """Does nothing."""
-
-    def finish(self, *args: Any, **values: Any) -> None:
-        """Does nothing."""
+    end = discard = first_token = finish = set
 
     async def __aenter__(self) -> Idle:
         return self

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from functools import partial
 from importlib import import_module
-from importlib.machinery import PathFinder
+from importlib.machinery import ModuleSpec, PathFinder
 from typing import Any
 
 from rltrace.hooks import observing
@@ -20,8 +20,9 @@ from rltrace.hooks import recorder as recording
 from rltrace.hooks.argv import Program
 from rltrace.hooks.boot import HOOKS_VARIABLE
 from rltrace.hooks.finder import Finder
-from rltrace.hooks.hook import Adapter, Hook, split_target
+from rltrace.hooks.hook import Adapter, Hook
 from rltrace.hooks.observing import Observer
+from rltrace.hooks.recorder import problem
 from rltrace.hooks.telling import describe
 from rltrace.hooks.versions import satisfies
 from rltrace.hooks.wrapping import (
@@ -31,7 +32,7 @@ from rltrace.hooks.wrapping import (
     replacement,
     static_attribute,
 )
-from rltrace.trace.outside import from_outside
+from rltrace.trace.outside import contained, from_outside
 
 MAIN = "__main__"
 _REMOTE = {("ray.actor", "ActorClass"), ("ray.remote_function", "RemoteFunction")}
@@ -54,15 +55,14 @@ class Installation:
 
     def load_adapter(self, framework: str, target: str) -> None:
         """Imports an adapter (`"module:Class"`) and puts its hooks in place."""
-        module_name, _, class_name = target.partition(":")
-        try:
-            adapter: Adapter = getattr(import_module(module_name), class_name)()
-        except Exception as error:
-            if from_outside(error):
-                raise
+
+        def failed(error: Exception) -> None:
             problem("adapter-failed", target=target, detail=f"{framework}: {describe(error)}")
-            return
-        self.add_adapter(adapter)
+
+        module_name, _, class_name = target.partition(":")
+        with contained(tell=failed):
+            adapter: Adapter = getattr(import_module(module_name), class_name)()
+            self.add_adapter(adapter)
 
     def add_adapter(self, adapter: Adapter) -> None:
         """Puts an adapter's hooks in place, now or as their modules are imported."""
@@ -78,14 +78,7 @@ class Installation:
                 continue
             self._user_hooks.add(entry)
             target, _, stage = entry.partition("=")
-            try:
-                hook = Hook(target, stage or "other")
-                split_target(target)
-            except ValueError as error:
-                if from_outside(error):
-                    raise
-                problem("hook-failed", target=target, stage=stage, detail=str(error))
-                continue
+            hook = Hook(target, stage or "other")
             self._users[id(hook)] = hook
             self.add(hook)
 
@@ -98,22 +91,24 @@ class Installation:
     def add(self, hook: Hook, framework: str = "") -> None:
         """Puts one hook in place, now or when its module is imported."""
         try:
+            targets = hook.targets
             Observer(hook)  # a stage that is no word is told at once, not at the first call
         except ValueError as error:
             if from_outside(error):
                 raise
-            _failed(hook, str(error))
+            stage = str(hook.stage_word)
+            problem("hook-failed", target=hook.target, stage=stage, detail=str(error))
             return
         if hook.is_for_probes and observing.kind is None:
             return
         self.hooks.append(hook)
-        modules = {name for name, _ in hook.targets}
+        modules = {name for name, _ in targets}
         main = self._running.name
         if self._running.kind == "module" and {main, f"{main}.__main__"} & modules:
             from rltrace.hooks.main_code import watch_main  # needs this module
 
             watch_main(self.finder, self._running, modules)
-        for module_name, qualname in hook.targets:
+        for module_name, qualname in targets:
             if module_name != MAIN:
                 resolve = partial(self._imported, hook, framework, qualname)
                 self.finder.after(module_name, resolve)
@@ -198,7 +193,7 @@ class Installation:
         *path, leaf = qualname.split(".")
         owner = module
         looked_for = module.__name__
-        try:
+        with contained(AttributeError):
             for part in path:
                 looked_for = f"{part} in {looked_for}"
                 owner = getattr(owner, part)
@@ -210,16 +205,13 @@ class Installation:
                     return
             looked_for = f"{leaf} in {looked_for}"
             raw, _ = static_attribute(owner, leaf)
-        except AttributeError as error:
-            if from_outside(error):
-                raise
-            if not any(_is_there(*target) for target in hook.targets):
-                self.missing(hook, looked_for)
+            if is_remote(raw):
+                self._resolved.add(id(hook))
+            else:
+                self.patch(owner, leaf, hook)
             return
-        if is_remote(raw):
-            self._resolved.add(id(hook))
-        else:
-            self.patch(owner, leaf, hook)
+        if not any(_is_there(*target) for target in hook.targets):
+            self.missing(hook, looked_for)
 
     def _version_of(self, framework: str) -> str:
         known = self._versions.get(framework, "")
@@ -232,7 +224,7 @@ class Installation:
         for hook in adapter.hooks:
             if not satisfies(self._version_of(adapter.framework), hook.versions):
                 continue
-            if not any(name in sys.modules or may_exist(name) for name, _ in hook.targets):
+            if not any(may_exist(name) for name, _ in hook.targets):
                 self.missing(hook, "module " + " or ".join(name for name, _ in hook.targets))
         version = self._version_of(adapter.framework)
         if not satisfies(version, adapter.versions):
@@ -313,50 +305,23 @@ def version_of(framework: str) -> str:
         return ""
 
 
-def problem(what: str, **fields: Any) -> None:
-    """Writes to the run's problems, if there is a run."""
-    recorder = recording.active()
-    if recorder is not None:
-        recorder.problem(what, **fields)
-
-
-def _failed(hook: Hook, detail: str) -> None:
-    problem("hook-failed", target=hook.target, stage=str(hook.stage_word), detail=detail)
-
-
 # --- whether a module exists, told from the files of its package: nothing is imported for it
-
-_SUFFIXES = (".py", ".pyc", ".so", ".abi3.so")
 
 
 def may_exist(name: str) -> bool:
-    """Whether a module is imported or could be, as far as files tell. True where they do not tell:
-    a package that lies in no plain folder."""
-    if name in sys.modules:
-        return True
+    """Whether a module is imported or could be, as far as files tell."""
+    return name in sys.modules or spec_of(name) is not None
+
+
+def spec_of(name: str) -> ModuleSpec | None:
+    """Where a module is loaded from, or would be; `None` where there are no files of it."""
+    folders: Any = None
+    spec: ModuleSpec | None = None
     parts = name.split(".")
-    for count in range(len(parts) - 1, 0, -1):
-        parent = sys.modules.get(".".join(parts[:count]))
-        if parent is not None:
-            return _in_folders(getattr(parent, "__path__", ()), parts[count:])
-    spec = PathFinder.find_spec(parts[0])
-    if spec is None:
-        return False
-    return len(parts) == 1 or _in_folders(spec.submodule_search_locations or (), parts[1:])
-
-
-def _in_folders(folders: Iterable[str], inner: list[str]) -> bool:
-    paths = [str(folder) for folder in folders]
-    plain = [path for path in paths if os.path.isdir(path)]
-    if paths and not plain:
-        return True
-    return any(_in_folder(os.path.join(path, *inner)) for path in plain)
-
-
-def _in_folder(path: str) -> bool:
-    if os.path.isdir(path) or any(os.path.exists(path + suffix) for suffix in _SUFFIXES):
-        return True
-    folder, stem = os.path.split(path)
-    if not os.path.isdir(folder):
-        return False
-    return any(entry.startswith(stem + ".") for entry in os.listdir(folder))
+    for count, part in enumerate(parts, 1):
+        module = sys.modules.get(".".join(parts[:count]))
+        spec = getattr(module, "__spec__", None) or PathFinder.find_spec(part, folders)
+        if spec is None:
+            return None
+        folders = getattr(module, "__path__", None) or spec.submodule_search_locations or ()
+    return spec

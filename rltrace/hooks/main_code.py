@@ -18,6 +18,7 @@ import builtins
 import os
 import sys
 from collections.abc import Iterable, Sequence
+from functools import partial
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from types import CodeType, TracebackType
 from typing import TYPE_CHECKING, Any
@@ -25,8 +26,8 @@ from typing import TYPE_CHECKING, Any
 from rltrace.hooks import boot
 from rltrace.hooks.argv import Program
 from rltrace.hooks.hook import Hook
-from rltrace.hooks.telling import describe
-from rltrace.trace.outside import from_outside
+from rltrace.hooks.recorder import hook_failed
+from rltrace.trace.outside import contained
 
 if TYPE_CHECKING:
     from rltrace.hooks.finder import Finder
@@ -50,55 +51,46 @@ def watch_main(finder: Finder, running: Program, modules: Iterable[str]) -> None
         finder.after("runpy", _patch_runpy)
 
 
-def compile_main(
-    source: bytes, path: str, wanted: Sequence[tuple[str, Hook]], installation: Installation
-) -> CodeType | None:
-    """The code of a source file in which the hooked definitions (qualified name, hook) are
-    decorated; `None` when it has none of them, or is no valid Python."""
-    try:
-        tree = ast.parse(source, path)
-    except (SyntaxError, ValueError) as error:
-        if from_outside(error):
-            raise
-        return None  # Python itself will say so
-    decorated = [hook for name, hook in wanted if _decorate(tree, name, hook, installation)]
-    for name, hook in wanted:
-        if hook not in decorated and _is_assigned(tree, name):
-            installation.refused(hook, "is assigned, not defined: name the function behind it")
-    if not decorated:
-        return None
-    installation.found(decorated)
-    return compile(tree, path, "exec", dont_inherit=True)
-
-
 def _compile_module(loader: Any, fullname: str) -> CodeType | None:
     path = loader.get_filename(fullname)
-    installation = boot.installation()
-    wanted = _wanted(installation, {"__main__", fullname})
-    return compile_main(loader.get_data(path), path, wanted, installation)
+    code, _ = _compiled(loader.get_data(path), path, {"__main__", fullname})
+    return code
 
 
 def _compile_script(path: str) -> CodeType | None:
     if path.endswith(boot.RAY_WORKER):  # a child that an actor spawned runs its parent's script
         return None
     with open(path, "rb") as file:
-        source = file.read()
-    installation = boot.installation()
-    wanted = _wanted(installation, {"__main__"})
-    code = compile_main(source, path, wanted, installation)
+        code, wanted = _compiled(file.read(), path, {"__main__"})
     for name, hook in wanted:
-        installation.missing(hook, f"{name} in {os.path.basename(path)}")
+        boot.installation().missing(hook, f"{name} in {os.path.basename(path)}")
     return code
 
 
-def _wanted(installation: Installation, modules: set[str]) -> list[tuple[str, Hook]]:
+def _compiled(
+    source: bytes, path: str, modules: set[str]
+) -> tuple[CodeType | None, list[tuple[str, Hook]]]:
+    """The code of a source file in which the hooked definitions are decorated, `None` when it has
+    none of them, or is no valid Python; and what hooks look for in it, by its qualified name."""
+    installation = boot.installation()
     hooks = installation.main_hooks()
-    return [(name, hook) for hook in hooks for module, name in hook.targets if module in modules]
+    wanted = [(name, hook) for hook in hooks for module, name in hook.targets if module in modules]
+    decorated: list[Hook] = []
+    with contained(SyntaxError, ValueError):  # Python itself will say so
+        tree = ast.parse(source, path)
+        decorated = [hook for name, hook in wanted if _decorate(tree, name, hook, installation)]
+        for name, hook in wanted:
+            if hook not in decorated and _is_assigned(tree, name):
+                installation.refused(hook, "is assigned, not defined: name the function behind it")
+    if not decorated:
+        return None, wanted
+    installation.found(decorated)
+    return compile(tree, path, "exec", dont_inherit=True), wanted
 
 
 def _decorate(tree: ast.Module, qualname: str, hook: Hook, installation: Installation) -> bool:
     body, leaf = _body_of(tree, qualname)
-    found = [s for s in _statements(body) if isinstance(s, _Definition) and s.name == leaf]
+    found = [s for s in statements(body) if isinstance(s, _Definition) and s.name == leaf]
     for definition in found:
         first = definition.decorator_list[0] if definition.decorator_list else definition
         name = ast.Name(_decorator(hook, installation), ast.Load())
@@ -110,8 +102,17 @@ def _decorate(tree: ast.Module, qualname: str, hook: Hook, installation: Install
 
 def _is_assigned(tree: ast.Module, qualname: str) -> bool:
     body, leaf = _body_of(tree, qualname)
-    targets = [t for s in _statements(body) if isinstance(s, ast.Assign) for t in s.targets]
-    return any(isinstance(target, ast.Name) and target.id == leaf for target in targets)
+    return any(leaf in assigned(statement) for statement in statements(body))
+
+
+def assigned(statement: ast.stmt) -> set[str]:
+    """The names to which a statement gives a value."""
+    targets: list[ast.expr] = []
+    if isinstance(statement, ast.Assign):
+        targets = statement.targets
+    elif isinstance(statement, ast.AnnAssign):
+        targets = [statement.target]
+    return {target.id for target in targets if isinstance(target, ast.Name)}
 
 
 def _body_of(tree: ast.Module, qualname: str) -> tuple[Sequence[ast.stmt], str]:
@@ -119,12 +120,12 @@ def _body_of(tree: ast.Module, qualname: str) -> tuple[Sequence[ast.stmt], str]:
     body: Sequence[ast.stmt] = tree.body
     *path, leaf = qualname.split(".")
     for part in path:
-        classes = [s for s in _statements(body) if isinstance(s, ast.ClassDef) and s.name == part]
+        classes = [s for s in statements(body) if isinstance(s, ast.ClassDef) and s.name == part]
         body = [statement for found in classes for statement in found.body]
     return body, leaf
 
 
-def _statements(body: Iterable[ast.stmt]) -> Iterable[ast.stmt]:
+def statements(body: Iterable[ast.stmt]) -> Iterable[ast.stmt]:
     """The statements of a block, those under its `if`, `try`, `with` and loops included."""
     for statement in body:
         yield statement
@@ -132,7 +133,7 @@ def _statements(body: Iterable[ast.stmt]) -> Iterable[ast.stmt]:
             inner = [*ast.iter_child_nodes(statement)]
             for handler in getattr(statement, "handlers", ()):
                 inner.extend(handler.body)
-            yield from _statements(node for node in inner if isinstance(node, ast.stmt))
+            yield from statements(node for node in inner if isinstance(node, ast.stmt))
 
 
 def _decorator(hook: Hook, installation: Installation) -> str:
@@ -149,49 +150,29 @@ def _claim_script(name: str) -> None:
     script = name if os.path.isabs(name) else os.path.join(os.getcwd(), name)
 
     def claim(asked: str) -> _ScriptImporter:
-        code = None
-        try:
+        with contained(tell=partial(hook_failed, "__main__")):
             if _is_same_file(asked, script):
                 if sys.path_hooks[-1:] == [claim]:
                     sys.path_hooks.pop()
                 code = _compile_script(asked)
-        except Exception as error:
-            if from_outside(error):
-                raise
-            _tell(error)
-        if code is None:
-            raise ImportError(asked)
-        return _ScriptImporter(asked, code, claim)
+                if code is not None:
+                    return _ScriptImporter(asked, code, claim)
+        raise ImportError(asked)
 
     sys.path_hooks.append(claim)
 
 
 def _looks_like_source(path: str) -> bool:
     """Whether this is a file of text; zip files and folders have an importer of their own."""
-    try:
-        with open(path, "rb") as file:
-            return b"\0" not in file.read(1024)
-    except OSError as error:
-        if from_outside(error):
-            raise
-        return False
+    with contained(OSError), open(path, "rb") as file:
+        return b"\0" not in file.read(1024)
+    return False
 
 
 def _is_same_file(one: str, other: str) -> bool:
-    if os.path.basename(one) != os.path.basename(other):
-        return False
-    try:
-        return os.path.samefile(one, other)
-    except OSError as error:
-        if from_outside(error):
-            raise
-        return False
-
-
-def _tell(error: Exception) -> None:
-    from rltrace.hooks.install import problem  # loads this module
-
-    problem("hook-failed", target="__main__", detail=describe(error))
+    with contained(OSError):
+        return os.path.basename(one) == os.path.basename(other) and os.path.samefile(one, other)
+    return False
 
 
 class _ScriptImporter:
@@ -266,14 +247,10 @@ def _patch_runpy(runpy: Any) -> None:
 
     def _get_code_from_file(*args: Any) -> Any:
         code = original(*args)  # before Python 3.12: (code, file name)
-        try:
+        with contained():  # not a file that we can read: Python could
             ours = _compile_script(os.fsdecode(args[-1]))
-        except Exception as error:  # not a file that we can read: Python could
-            if from_outside(error):
-                raise
-            return code
-        if ours is None:
-            return code
-        return (ours, code[1]) if isinstance(code, tuple) else ours
+            if ours is not None:
+                return (ours, code[1]) if isinstance(code, tuple) else ours
+        return code
 
     runpy._get_code_from_file = _get_code_from_file

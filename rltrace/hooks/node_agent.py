@@ -11,7 +11,7 @@ import os
 import sys
 
 from rltrace.trace.opened import opened
-from rltrace.trace.outside import from_outside
+from rltrace.trace.outside import contained
 
 _START = """
 import sys
@@ -24,20 +24,16 @@ main(sys.argv[1])
 def spawn_agent(run_dir: str, lock: str, python: str = "") -> bool:
     """Takes the node's lock and starts its agent. `python` is preferred to this interpreter where
     it exists. False when another process was faster, or nothing can be written or started."""
-    try:
+    with contained(OSError, NotImplementedError):
         with opened(lock, os.O_WRONLY | os.O_CREAT | os.O_EXCL):
             pass
-    except OSError as error:
-        if from_outside(error):
-            raise
-        return False
-    if not os.access(python, os.X_OK):
-        python = sys.executable
-    package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    # -I: the agent is no part of the job, so nothing of the job's environment is to reach it.
-    command = [python, "-I", "-c", _START, run_dir, package]
-    environment = {k: v for k, v in os.environ.items() if not k.startswith(("RLTRACE_", "PYTHON"))}
-    try:
+        if not os.access(python, os.X_OK):
+            python = sys.executable
+        package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+        # -I: the agent is no part of the job, so nothing of the job's environment is to reach it.
+        command = [python, "-I", "-c", _START, run_dir, package]
+        own = ("RLTRACE_", "PYTHON")
+        environment = {k: v for k, v in os.environ.items() if not k.startswith(own)}
         with opened(os.devnull, os.O_RDWR) as null:
             shell = os.posix_spawn(
                 "/bin/sh",
@@ -48,8 +44,5 @@ def spawn_agent(run_dir: str, lock: str, python: str = "") -> bool:
                 setsigmask=(),
             )
         os.waitpid(shell, 0)
-    except (OSError, NotImplementedError) as error:
-        if from_outside(error):
-            raise
-        return False
-    return True
+        return True
+    return False

@@ -7,18 +7,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from functools import partial
 from time import monotonic_ns
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rltrace.hooks import recorder as recording
 from rltrace.hooks.hook import Call, Hook, phase_code, stage_code
 from rltrace.hooks.telling import describe
-from rltrace.trace.outside import Clock, clock, from_outside
+from rltrace.trace.outside import Clock, clock, contained, from_outside
 from rltrace.trace.run_dir import STEP_FAILED
 from rltrace.trace.vocabulary import STEP_SPAN, Stage
-
-if TYPE_CHECKING:
-    from rltrace.hooks.recorder import Recorder
 
 _NO_SPAN = -1
 
@@ -138,7 +136,7 @@ class Observer:
             if from_outside(error):
                 self.drop(call)  # the call does not come to pass
                 raise
-            self._report(recorder, "before", error)
+            self._report("before", error)
         if self._after is None:
             call.args, call.kwargs = (), {}  # what a call was given is not kept for nobody
         return call
@@ -163,7 +161,7 @@ class Observer:
             except Exception as error:
                 if from_outside(error):
                     raise
-                self._report(call.recorder, "after", error)
+                self._report("after", error)
 
     def fail(self, call: Any, error: BaseException) -> None:
         """The call has raised."""
@@ -177,12 +175,8 @@ class Observer:
         """What the call has returned, with its iterator replaced by one whose items are calls. A
         result without one (a list, a view, another shape) stays what it is."""
         if self.on and recording._active is not None:
-            try:
+            with contained(tell=partial(self._report, "stream")):
                 return watch_items(result, self.hook.stream, self, args, kwargs)
-            except Exception as error:
-                if from_outside(error):
-                    raise
-                self._report(recording._active, "stream", error)
         return result
 
     def cut(self, call: Any) -> None:
@@ -208,12 +202,12 @@ class Observer:
         more = _MORE_ROOM if self.deep else _MORE_ROOM + ROOM + _OWN_FRAMES
         self.room += _MORE_ROOM
         self.deep = True
-        _Limit.move(more)
+        _move_limit(more)
 
     def less_room(self) -> None:
         """No call is running any more."""
         more, self.room, self.deep = self.room + _OWN_FRAMES, ROOM, False
-        _Limit.move(-more)
+        _move_limit(-more)
 
     def drop(self, call: Any) -> None:
         """There was nothing to record: the producer had no further item."""
@@ -228,49 +222,33 @@ class Observer:
         except Exception as error:
             if from_outside(error):
                 raise
-            self._report(call.recorder, "stage", error)
+            self._report("stage", error)
             return _NO_SPAN
 
     def _number(self, call: Call) -> int:
         if self.hook.step is not None:
-            try:
+            with contained(tell=partial(self._report, "step")):
                 return int(self.hook.step(call))
-            except Exception as error:
-                if from_outside(error):
-                    raise
-                self._report(call.recorder, "step", error)
         return call.recorder.step + 1
 
-    def _report(self, recorder: Recorder, which: str, error: Exception) -> None:
-        try:
-            recorder.problem(
-                "hook-failed",
-                target=self.hook.target,
-                stage=self.hook.stage_word,
-                detail=f"{which}: {describe(error)}",
-            )
-        except Exception as second:
-            if from_outside(second):
-                raise
-            recorder.failed(second)
+    def _report(self, which: str, error: Exception) -> None:
+        said, stage = f"{which}: {describe(error)}", self.hook.stage_word
+        with contained(tell=recording.failed):
+            recording.problem("hook-failed", target=self.hook.target, stage=stage, detail=said)
 
 
-class _Limit:
-    """The interpreter's recursion limit, moved by the frames of ours that are in use."""
+_limit = 0
+"""What the recursion limit was set to by us; another value is the job's, which is left as it is."""
 
-    _set_to = 0
-    """What it was set to by us; another value is the job's, which is left as it is."""
 
-    @classmethod
-    def move(cls, frames: int) -> None:
-        now = sys.getrecursionlimit()
-        if frames < 0 and now != cls._set_to:
-            return
-        try:
+def _move_limit(frames: int) -> None:
+    """Moves the interpreter's recursion limit by frames of ours that are in use, or no more."""
+    global _limit
+    now = sys.getrecursionlimit()
+    if frames > 0 or now == _limit:
+        with contained(RecursionError):  # another function is deeper than that
             sys.setrecursionlimit(now + frames)
-            cls._set_to = now + frames
-        except RecursionError:  # another function is deeper than that
-            pass
+            _limit = now + frames
 
 
 # --- iterators that a hooked function returns: each item is a call of its own

@@ -22,18 +22,12 @@ class Phases:
         self._since_ns = since_ns
         self._open: LoopSpan = IDLE  # type: ignore[assignment]  # it does nothing, to any call
 
-    def begin(
-        self,
-        stage: str,
-        name: str,
-        phase: str | None = None,
-        version: int | None = None,
-        bytes: int | None = None,
-    ) -> LoopSpan:
-        """The next phase, as `rltrace.span` names it: the one before has ended. Never raises."""
+    def begin(self, stage: str, name: str, phase: str | None = None, **known: int) -> LoopSpan:
+        """The next phase, as `rltrace.span` names it, with the version and bytes that are known:
+        the one before has ended. Never raises."""
         before = self._open
         before.end()  # a probe sleeps its dose here
-        after = self._open = span(stage, name, phase, version=version, bytes=bytes)
+        after = self._open = span(stage, name, phase, **known)
         if self._since_ns > 0:
             after.set(start_ns=self._since_ns)
             self._since_ns = -1

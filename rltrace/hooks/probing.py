@@ -9,7 +9,7 @@ without it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from rltrace.hooks import decorate, observing, span_api
 from rltrace.hooks import recorder as recording
@@ -19,9 +19,9 @@ from rltrace.hooks.doses import Design
 from rltrace.hooks.hook import Call, Hook, stage_code
 from rltrace.hooks.observing import Observer
 from rltrace.hooks.span_api import LoopSpan
-from rltrace.trace.outside import from_outside
+from rltrace.trace.outside import contained, from_outside
 from rltrace.trace.segment import row_at
-from rltrace.trace.vocabulary import Stage
+from rltrace.trace.vocabulary import Stage, word
 
 _ITERATION = 0x20 | 0x200  # code flags of generators and async generators
 
@@ -31,27 +31,23 @@ _delays: Delays | None = None
 def start(run_dir: str, design: str) -> None:
     """Probes what this process does from now on; `design` is a `Design.text()`."""
     global _delays
-    try:
+    with contained(OSError, ValueError, tell=_no_doses):
         _delays = Delays(Design.of(design), run_dir)
-    except (OSError, ValueError) as error:
-        if from_outside(error):
-            raise
-        _problem("not-probed", "this process", f"it gets no doses: {error}")
-        return
-    observing.kind = ProbingObserver
-    span_api.begin_span = _begin_dosed  # type: ignore[assignment]
-    span_api.on_step = _delays.publish
-    decorate.dosed = dosed
+        observing.kind = ProbingObserver
+        span_api.begin_span = _begin_dosed  # type: ignore[assignment]
+        span_api.on_step = _delays.publish
+        decorate.dosed = dosed
 
 
-class _Dosed:
-    """A call under way: what the observer keeps of it, and its stay (None: it is not delayed)."""
+def _no_doses(error: Exception) -> None:
+    _not_probed("this process", f"it gets no doses: {error}")
 
-    __slots__ = ("call", "stay")
 
-    def __init__(self, call: Any, stay: Stay | None) -> None:
-        self.call = call
-        self.stay = stay
+class _Dosed(NamedTuple):
+    """A call under way: what the observer keeps of it, and its stay."""
+
+    call: Any
+    stay: Stay
 
 
 class ProbingObserver(Observer):
@@ -85,37 +81,19 @@ class ProbingObserver(Observer):
         except Exception as error:
             if from_outside(error):
                 raise
-            _give_up(error)
+            recording.failed(error)
             return call
 
     def end(self, call: Any, result: Any) -> None:
         """The call has returned `result`."""
-        if type(call) is not _Dosed:
-            super().end(call, result)
-            return
-        stay = call.stay
-        if stay is not None and _delays is not None:
-            try:
-                _delays.sleep(stay)
-            except Exception as error:
-                if from_outside(error):
-                    raise
-                _give_up(error)
-        super().end(call.call, result)
+        if type(call) is _Dosed and _delays is not None:
+            _delays.sleep(call.stay)
+        super().end(_left(call), result)
 
     async def delay(self, call: Any) -> None:
         """The coroutine of the call has come to its end; `end` follows."""
-        if type(call) is not _Dosed or call.stay is None or _delays is None:
-            return
-        stay, call.stay = call.stay, None
-        try:
-            await _delays.sleep_aside(stay)
-        except Exception as error:
-            if from_outside(error):
-                raise
-            _give_up(error)
-        finally:
-            _delays.leave(stay)
+        if type(call) is _Dosed and _delays is not None:
+            await _delays.sleep_aside(call.stay)
 
     def fail(self, call: Any, error: BaseException) -> None:
         """The call has raised."""
@@ -135,7 +113,7 @@ class ProbingObserver(Observer):
             flags = getattr(getattr(self.function, "__code__", None), "co_flags", 0)
             self._iterates = bool(flags & _ITERATION) and not self.per_item
             if self._iterates:
-                _problem("not-probed", self.hook.target, "a whole iteration cannot be delayed")
+                _not_probed(self.hook.target, "a whole iteration cannot be delayed")
         return self._iterates
 
 
@@ -143,7 +121,7 @@ def _left(call: Any) -> Any:
     """What the observer keeps of a call that gets no dose."""
     if type(call) is not _Dosed:
         return call
-    if call.stay is not None and _delays is not None:
+    if _delays is not None:
         _delays.leave(call.stay)
     return call.call
 
@@ -154,78 +132,54 @@ class DosedSpan(LoopSpan):
 
     __slots__ = ("_holds_thread", "_stay")
 
-    _stay: Stay | None
+    _stay: Stay
     _holds_thread: bool
 
     def end(self) -> None:
         """Ends the span, after its dose. Never raises."""
-        stay = self._taken()
-        if stay is not None and _delays is not None:
-            try:
+        with contained(tell=recording.failed):
+            if _delays is not None and self._stay.is_open:
                 if self._holds_thread or not _in_loop():
-                    _delays.sleep(stay)
-                elif _delays.has_dose(stay):
+                    _delays.sleep(self._stay)
+                elif _delays.has_dose(self._stay):
                     what = "inside of a coroutine only `async with rltrace.span(...)` is delayed"
-                    _problem("not-probed", Stage(stay.stage).name.lower(), what)
-                _delays.leave(stay)
-            except Exception as error:
-                if from_outside(error):
-                    raise
-                _give_up(error)
+                    _not_probed(word(Stage(self._stay.stage)), what)
+                _delays.leave(self._stay)
         super().end()
 
     def __exit__(self, kind: object, value: object, traceback: object) -> None:
         if kind is not None:
-            self._forget()
+            self._leave()
         self.end()
 
     async def __aexit__(self, *error: object) -> None:
         if error and error[0] is not None:
-            self._forget()
-        stay = self._taken()
-        if stay is not None and _delays is not None:
-            try:
-                await _delays.sleep_aside(stay)
-            except Exception as raised:
-                if from_outside(raised):
-                    raise
-                _give_up(raised)
-            finally:
-                _delays.leave(stay)
+            self._leave()
+        if _delays is not None:
+            await _delays.sleep_aside(self._stay)
         super().end()
 
     def discard(self) -> None:
         """Takes the row back, as if the span had not been begun."""
-        self._forget()
+        self._leave()
         super().discard()
 
-    def _taken(self) -> Stay | None:
-        """The stay, for whoever ends it: the first one to ask."""
-        stay, self._stay = self._stay, None
-        return stay
-
-    def _forget(self) -> None:
-        stay = self._taken()
-        if stay is not None and _delays is not None:
-            _delays.leave(stay)
+    def _leave(self) -> None:
+        """There is no dose: it has raised, or was not."""
+        if _delays is not None:
+            _delays.leave(self._stay)
 
 
 def dosed(span: Any, holds_thread: bool = False) -> Any:
     """A span that has just begun, as one that is delayed; `holds_thread`: a function's that is no
     coroutine function, which lets no other task go on anyway."""
-    try:
-        if _delays is None or type(span) not in (LoopSpan, _spans.Span):
-            return span
-        stage = span._batch.columns[span._batch.places["stage"]][span._slot]
-        again: DosedSpan = row_at(DosedSpan, span._batch, span._slot)
-        again._holds_thread = holds_thread
-        again._stay = _delays.enter(stage)
-        return again
-    except Exception as error:
-        if from_outside(error):
-            raise
-        _give_up(error)
-        return span
+    with contained(tell=recording.failed):
+        if _delays is not None and type(span) in (LoopSpan, _spans.Span):
+            again: DosedSpan = row_at(DosedSpan, span._batch, span._slot)
+            again._holds_thread = holds_thread
+            again._stay = _delays.enter(*_spans.stored(span, "stage"))
+            return again
+    return span
 
 
 _begin: Callable[..., LoopSpan] = span_api.begin_span
@@ -240,13 +194,5 @@ def _in_loop() -> bool:
     return _spans.running_loop is not None and _spans.running_loop() is not None
 
 
-def _problem(what: str, target: str, detail: str) -> None:
-    recorder = recording.active()
-    if recorder is not None:
-        recorder.problem(what, target=target, detail=detail)
-
-
-def _give_up(error: Exception) -> None:
-    recorder = recording.active()
-    if recorder is not None:
-        recorder.failed(error)
+def _not_probed(target: str, detail: str) -> None:
+    recording.problem("not-probed", target=target, detail=detail)

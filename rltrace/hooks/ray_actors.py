@@ -12,62 +12,41 @@ that it loads once it is an actor: the outermost load, since a class may hold ha
 
 from __future__ import annotations
 
-import functools
 import os
 import sys
 from collections.abc import Callable
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any
 
+from rltrace.hooks import boot
 from rltrace.hooks import recorder as recording
-from rltrace.hooks.boot import MAIN_VARIABLE
-from rltrace.hooks.telling import describe
-from rltrace.trace.outside import from_outside
+from rltrace.hooks.children import then
+from rltrace.trace.outside import contained
 
 if TYPE_CHECKING:
     from rltrace.hooks.install import Installation
 
 _LOADERS = ("_load_actor_class_from_gcs", "_load_actor_class_from_local")
+_CLASSES = "ray actor classes"
 
 
-def patch_function_manager(module: Any, installation: Installation) -> None:
+def patch_function_manager(module: Any) -> None:
     """Patches `ray._private.function_manager`, through which a worker gets its code."""
     manager = module.FunctionActorManager
-    loaded = _Loaded(installation)
+    loaded = _Loaded(boot.installation())
     found = [name for name in _LOADERS if hasattr(manager, name)]
-    for name in found:
-        setattr(manager, name, _then(getattr(manager, name), loaded.actor_class))
-    register = getattr(manager, "fetch_and_register_remote_function", None)
-    if register is not None:
-        manager.fetch_and_register_remote_function = _then(register, loaded.remote_function)
-    load = getattr(manager, "load_actor_class", None)
-    if load is not None:  # from its cache, if the process has had a handle of such an actor
-        manager.load_actor_class = _then(loaded.nested(load), loaded.own_class)
+    looks: dict[str, Callable[..., None]] = dict.fromkeys(found, loaded.actor_class)
+    looks["fetch_and_register_remote_function"] = loaded.remote_function
+    if hasattr(manager, "load_actor_class"):
+        manager.load_actor_class = loaded.nested(manager.load_actor_class)
+    looks["load_actor_class"] = loaded.own_class  # from its cache, if it has had a handle of one
+    for name, look in looks.items():
+        if hasattr(manager, name):
+            told = partial(recording.hook_failed, _CLASSES)
+            setattr(manager, name, then(getattr(manager, name), look, told))
     if not found:
-        recorder = recording.active()
-        if recorder is not None:
-            detail = "this Ray loads actor classes in a way that is not known: actors are not seen"
-            recorder.problem("hook-missing", target="ray actor classes", detail=detail)
-
-
-def _then(original: Callable[..., Any], look: Callable[..., None]) -> Callable[..., Any]:
-    """`original`, with a look at what it returned; what the look raises is reported."""
-
-    def loader(self: Any, *args: Any, **kwargs: Any) -> Any:
-        result = original(self, *args, **kwargs)
-        try:
-            look(self, result, *args)
-        except Exception as error:
-            if from_outside(error):
-                raise
-            recorder = recording.active()
-            if recorder is not None:
-                detail = describe(error)
-                recorder.problem("hook-failed", target="ray actor classes", detail=detail)
-        return result
-
-    loader.__name__ = original.__name__
-    loader.__qualname__ = original.__qualname__
-    return loader
+        detail = "this Ray loads actor classes in a way that is not known: actors are not seen"
+        recording.problem("hook-missing", target=_CLASSES, detail=detail)
 
 
 class _Loaded:
@@ -78,9 +57,8 @@ class _Loaded:
         self._own = ""
         self._depth = 0
 
-    def actor_class(self, manager: Any, loaded: Any, *_: Any) -> None:
+    def actor_class(self, loaded: Any, *_: Any) -> None:
         """An actor class has come in."""
-        del manager
         if isinstance(loaded, type):
             self._load_adapters(loaded)
             patch_actor_class(loaded, self._installation)
@@ -88,7 +66,7 @@ class _Loaded:
     def nested(self, load: Callable[..., Any]) -> Callable[..., Any]:
         """`load`, with account kept of loads inside a load."""
 
-        @functools.wraps(load)
+        @wraps(load)
         def loader(*args: Any, **kwargs: Any) -> Any:
             self._depth += 1
             try:
@@ -98,16 +76,17 @@ class _Loaded:
 
         return loader
 
-    def own_class(self, manager: Any, loaded: Any, *_: Any) -> None:
+    def own_class(self, loaded: Any, manager: Any, *_: Any) -> None:
         """Ray has asked for an actor class: for that of this process, or for a handle's."""
-        if self._own or self._depth or not isinstance(loaded, type) or not _is_actor(manager):
+        if self._own or self._depth or not isinstance(loaded, type):
             return
-        self._own = loaded.__name__
-        self._describe(loaded, _actor_id(manager))
+        actor_id = _actor_id(manager)
+        if actor_id is not None:
+            self._own = loaded.__name__
+            self._describe(loaded, actor_id)
 
-    def remote_function(self, manager: Any, result: Any, *_: Any) -> None:
+    def remote_function(self, result: Any, manager: Any, *_: Any) -> None:
         """A remote function has been loaded."""
-        del result
         self._installation.main_hooks()
         for key, info in list(manager._function_execution_info.items()):
             function = info.function
@@ -191,36 +170,27 @@ def _modules(cls: type) -> set[str]:
     """The names under which hooks may know the class's module: a driver that was started with
     `python -m` sends its own classes as those of `__main__`."""
     module = _written(cls).__module__
-    main = os.environ.get(MAIN_VARIABLE)
+    main = os.environ.get(boot.MAIN_VARIABLE)
     return {module, main, f"{main}.__main__"} if main and module == "__main__" else {module}
 
 
 def _devices() -> list[str]:
     """The GPUs that Ray gave to this worker. Not `CUDA_VISIBLE_DEVICES`: frameworks tell Ray to
     leave that alone."""
-    try:
+    with contained():  # this Ray keeps them elsewhere: then they are not known
         context = sys.modules["ray"].get_runtime_context()
         return [str(device) for device in context.get_accelerator_ids().get("GPU", [])]
-    except Exception as error:  # this Ray keeps them elsewhere: then they are not known
-        if from_outside(error):
-            raise
-        return []
+    return []
 
 
-def _is_actor(manager: Any) -> bool:
-    """Whether this process is an actor, or about to become the one whose class is being loaded."""
+def _actor_id(manager: Any) -> str | None:
+    """Ray's id of the actor that this process is, or is about to become as its class is loaded;
+    empty in a Ray that does not tell, `None` where it is none."""
     worker = getattr(manager, "_worker", None)
     if getattr(worker, "mode", 1) != 1:  # ray.WORKER_MODE
-        return False
-    actor_id = getattr(getattr(worker, "core_worker", None), "get_actor_id", None)
-    return actor_id is None or not actor_id().is_nil()
-
-
-def _actor_id(manager: Any) -> str:
-    """Ray's id of the actor that this process is; empty in a Ray that does not tell."""
-    try:
-        return str(manager._worker.core_worker.get_actor_id().hex())
-    except Exception as error:
-        if from_outside(error):
-            raise
+        return None
+    tells = getattr(getattr(worker, "core_worker", None), "get_actor_id", None)
+    actor_id = None if tells is None else tells()
+    if actor_id is None:
         return ""
+    return None if actor_id.is_nil() else str(actor_id.hex())

@@ -10,16 +10,12 @@ from __future__ import annotations
 import re
 import signal
 from functools import wraps
-from time import monotonic_ns, time_ns
+from time import time_ns
+from typing import Any
 
 from rltrace.hooks import recorder as recording
-from rltrace.trace.outside import from_outside
-from rltrace.trace.run_dir import ENDS, append_line
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from typing import Any
+from rltrace.hooks.children import then
+from rltrace.trace.outside import contained
 
 _INTENDED = ("ray.kill", "INTENDED", "out of scope", "owner has died", "exit_actor")
 _NODE = ("node has died", "node is dead", "node died")
@@ -39,7 +35,8 @@ def watch_kill(worker: Any) -> None:
         result = original(actor, *args, **kwargs)
         actor_id = getattr(actor, "_ray_actor_id", None)
         if actor_id is not None:
-            _guarded(lambda: _tell(actor_id.hex(), 0, signal.SIGKILL, before_ns, asked=True))
+            with contained():  # the job goes on
+                _tell(actor_id.hex(), 0, signal.SIGKILL, before_ns, asked=True)
         return result
 
     worker.kill = kill
@@ -50,19 +47,10 @@ def watch_errors(exceptions: Any) -> None:
     for name, look in (("ActorDiedError", _died), ("OutOfMemoryError", _no_memory)):
         kind = getattr(exceptions, name, None)
         if kind is not None:
-            kind.__init__ = _then(kind.__init__, look)
+            kind.__init__ = then(kind.__init__, look)
 
 
-def _then(original: Callable[..., None], look: Callable[..., None]) -> Callable[..., None]:
-    @wraps(original)
-    def made(self: Any, *args: Any, **kwargs: Any) -> None:
-        original(self, *args, **kwargs)
-        _guarded(lambda: look(self, *(args or kwargs.values())))
-
-    return made
-
-
-def _died(error: Any, cause: Any = None) -> None:
+def _died(_: None, error: Any, cause: Any = None, **__: Any) -> None:
     actor, text = getattr(error, "actor_id", None), getattr(cause, "error_message", None)
     if not actor or not isinstance(text, str):
         return  # nothing is known, or the actor failed in its own `__init__`
@@ -75,23 +63,10 @@ def _died(error: Any, cause: Any = None) -> None:
         _tell(actor, cause.pid, 0, why="node" if node else "process")
 
 
-def _no_memory(error: Any, *_: Any) -> None:
-    for actor in _chosen(str(error)):
-        _tell(actor, 0, signal.SIGKILL, why="memory")
-
-
-def _chosen(text: str) -> Iterator[str]:
-    """The actors that Ray ended to have memory again."""
-    for found in _ACTOR.finditer(text.rpartition(_CHOSEN)[2]):
-        yield found[1]
-
-
-def _guarded(tell: Callable[[], None]) -> None:
-    try:
-        tell()
-    except Exception as error:  # the job goes on
-        if from_outside(error):
-            raise
+def _no_memory(_: None, error: Any, *__: Any, **___: Any) -> None:
+    """Tells of the actors that Ray ended to have memory again."""
+    for found in _ACTOR.finditer(str(error).rpartition(_CHOSEN)[2]):
+        _tell(found[1], 0, signal.SIGKILL, why="memory")
 
 
 def _tell(
@@ -102,6 +77,5 @@ def _tell(
         return
     _told.add((actor, pid))
     line: dict[str, object] = {"actor": actor, "signal": int(number), "asked": asked, "why": why}
-    line |= {"monotonic_ns": monotonic_ns(), "real_ns": at_ns or time_ns()}
     line |= {"pid": pid} if pid else {}
-    append_line(f"{recorder.run_dir}/{ENDS}/{recorder.who}.jsonl", line)
+    recorder.ended(**line, real_ns=at_ns or time_ns())

@@ -13,18 +13,19 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping
-from functools import wraps
+from functools import partial, wraps
 from typing import Any
 
 from rltrace.hooks.boot import CARRIED, DETACHED_VARIABLE, SITE
-from rltrace.hooks.telling import describe
-from rltrace.trace.outside import from_outside
+from rltrace.hooks.recorder import hook_failed
+from rltrace.trace.outside import contained
 
 _ADDRESS_VARIABLE = "RAY_ADDRESS"
 _HOOK_VARIABLE = "RAY_RUNTIME_ENV_HOOK"
 
 _PATH = "PYTHONPATH"
 _current = threading.local()
+_told = partial(hook_failed, "ray.init")
 
 
 def merged(runtime_env: Any, joining: bool = True) -> Any:
@@ -57,24 +58,19 @@ def patch_init(worker: Any) -> None:
 
     @wraps(original)
     def init(*args: Any, **kwargs: Any) -> Any:
-        try:
+        with contained(tell=_told):
             address = _address(args, kwargs)
             if address is not None and "://" in address:
                 kwargs["runtime_env"] = merged(kwargs.get("runtime_env"))
-                return original(*args, **kwargs)
-            _current.joining = _joins(worker, address, kwargs.get("_temp_dir"))
-            _current.job_config = kwargs.get("job_config")
-        except Exception as error:
-            if from_outside(error):
-                raise
-            _report(error)
-            return original(*args, **kwargs)
+            else:
+                _current.joining = _joins(worker, address, kwargs.get("_temp_dir"))
+                _current.job_config = kwargs.get("job_config")
         try:
-            if modify is None:
+            if modify is None and getattr(_current, "joining", False):
                 return _init_through_hook(original, args, kwargs)
             return original(*args, **kwargs)
         finally:
-            del _current.joining, _current.job_config
+            vars(_current).clear()
 
     worker.init = init
 
@@ -87,13 +83,9 @@ def patch_actor_options(utils: Any) -> None:
 
     @wraps(original)
     def parse(runtime_env: Any, *args: Any, **kwargs: Any) -> Any:
-        try:
+        with contained(tell=_told):
             if isinstance(runtime_env, dict):
                 runtime_env = merged(runtime_env, joining=False)
-        except Exception as error:
-            if from_outside(error):
-                raise
-            _report(error)
         return original(runtime_env, *args, **kwargs)
 
     utils.parse_runtime_env_for_task_or_actor = parse
@@ -105,14 +97,10 @@ def patch_job_client(sdk: Any) -> None:
 
     @wraps(original)
     def submit_job(self: Any, *args: Any, **kwargs: Any) -> Any:
-        try:
+        with contained(tell=_told):
             env = merged(kwargs.get("runtime_env"))
             env["env_vars"][DETACHED_VARIABLE] = "1"
             kwargs["runtime_env"] = env
-        except Exception as error:
-            if from_outside(error):
-                raise
-            _report(error)
         return original(self, *args, **kwargs)
 
     sdk.JobSubmissionClient.submit_job = submit_job
@@ -130,26 +118,19 @@ def runtime_env_hook(runtime_env: Any) -> Any:
 
 
 def _with_ours(runtime_env: Any) -> Any:
-    try:
-        joining = getattr(_current, "joining", False)
+    with contained(tell=_told):
         own = runtime_env
         if not own:
             # Ray replaces the job config's environment by what it gets here, if that is not empty.
             own = getattr(getattr(_current, "job_config", None), "runtime_env", None)
-        changed = merged(own, joining)
+        changed = merged(own, getattr(_current, "joining", False))
         return runtime_env if changed is own else changed
-    except Exception as error:
-        if from_outside(error):
-            raise
-        _report(error)
-        return runtime_env
+    return runtime_env
 
 
 def _init_through_hook(
     original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    if not _current.joining:
-        return original(*args, **kwargs)
     _current.chained = os.environ.get(_HOOK_VARIABLE)
     os.environ[_HOOK_VARIABLE] = f"{__name__}.{runtime_env_hook.__name__}"
     try:
@@ -177,15 +158,6 @@ def _joins(worker: Any, address: str | None, temporary: str | None) -> bool:
         return True
     services = worker.services
     services.find_gcs_addresses.cache_clear()
-    try:
+    with contained():  # there is none: Ray will say so itself
         return services.canonicalize_bootstrap_address(address, temporary) is not None
-    except Exception as error:  # there is none: Ray will say so itself
-        if from_outside(error):
-            raise
-        return False
-
-
-def _report(error: Exception) -> None:
-    from rltrace.hooks.install import problem
-
-    problem("hook-failed", target="ray.init", detail=describe(error))
+    return False

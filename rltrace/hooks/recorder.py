@@ -19,9 +19,9 @@ from rltrace.hooks import spans
 from rltrace.hooks.argv import shown
 from rltrace.hooks.codes import codes_of
 from rltrace.hooks.idle import INSIDE
-from rltrace.hooks.spans import Span, begin, watch_asyncio
+from rltrace.hooks.spans import Span, watch_asyncio
 from rltrace.trace import clock, segment
-from rltrace.trace.outside import from_outside
+from rltrace.trace.outside import contained, from_outside
 from rltrace.trace.redacted import redacted_facts
 from rltrace.trace.run_dir import (
     ENDS,
@@ -110,7 +110,7 @@ class Recorder:
                 return self.name(MANY_NAMES)
             # Not `len(self._names)`: a signal handler may name something while the line is written.
             number = self._next_name()
-            append_line(f"{self.run_dir}/{NAMES}/{self.who}.jsonl", [number, text])
+            self._write(NAMES, [number, text])
             self._names[text] = number
         if spans.on_end is None and "torch" in sys.modules:
             from rltrace.hooks.device_ends import watch
@@ -143,22 +143,7 @@ class Recorder:
             self.labels[stage if name is None else (stage, name)] = label
         return label
 
-    def begin(
-        self,
-        name_id: int,
-        stage: int,
-        phase: int = -1,
-        step: int | None = None,
-        version: int | None = None,
-        tokens: int | None = None,
-        bytes: int | None = None,
-        items: int | None = None,
-        lane: int | None = None,
-    ) -> Span:
-        """Begins a span: `.end()` ends it, `.set(tokens=...)` completes it, `.discard()` takes it
-        back. `lane` is the line of nesting it belongs to: this thread or asyncio task, if None.
-        Raises nothing into a job only because its callers do not: hooks and the API guard it."""
-        return begin(self, name_id, stage, phase, step, version, tokens, bytes, items, lane)
+    begin = spans.begin
 
     def append(self, table: str, **values: float) -> Row | None:
         """Stores a row of any table; None when it could not be stored, which is said once."""
@@ -193,14 +178,7 @@ class Recorder:
         self._said.add(key)
         if say:
             to_stderr(" ".join(str(v) for v in (what.replace("-", " "), *fields.values())))
-        try:
-            line = {"what": what, "real_ns": time_ns(), **fields}
-            append_line(f"{self.run_dir}/{PROBLEMS}/{self.who}.jsonl", line)
-        except OSError as error:
-            if from_outside(error):
-                raise
-            return False  # the disk is full: the recorder is about to say so
-        return True
+        return self._noted(what=what, **fields)
 
     def odd_value(self, target: str, value: object, said: str) -> None:
         """Writes down what a value was given for that nobody can record, and how often: each of the
@@ -215,12 +193,13 @@ class Recorder:
         self._odd[target] = times, detail
         if times > COUNTED and times & (times - 1):
             return
-        line = {"what": "not-recorded", "real_ns": time_ns(), "target": target, "detail": detail}
-        try:
-            append_line(f"{self.run_dir}/{PROBLEMS}/{self.who}.jsonl", {**line, "times": times})
-        except OSError as error:
-            if from_outside(error):
-                raise
+        self._noted(what="not-recorded", target=target, detail=detail, times=times)
+
+    def _noted(self, **line: Any) -> bool:
+        with contained(OSError):  # the disk is full: the recorder is about to say so
+            self._write(PROBLEMS, {"real_ns": time_ns(), **line})
+            return True
+        return False
 
     def failed(self, error: BaseException) -> None:
         """Called with whatever recording raised; raises nothing. A disk that takes no more ends
@@ -229,11 +208,8 @@ class Recorder:
         if kind in self._failures and not isinstance(error, OSError):
             return  # a handler of signals that come often may be here again and again
         self._failures.add(kind)
-        try:
+        with contained():  # in a signal handler, amid the import below: that one tells
             self._tell(error)
-        except Exception as second:  # in a signal handler, amid the import below: that one tells
-            if from_outside(second):
-                raise
 
     def _tell(self, error: BaseException) -> None:
         if isinstance(error, OSError) and error.errno not in _PASSING:
@@ -255,26 +231,25 @@ class Recorder:
         """An exception ended a step (`STEP_FAILED`), this process (`PROCESS_FAILED`, by its pid) or
         a thread. One that only ends the program says nothing of the job."""
         if isinstance(error, Exception) and self._introduced:
-            try:
+            with contained():  # the job has one to deal with already
                 from rltrace.hooks.telling import describe
 
                 self.problem(what, target=str(which), detail=describe(error))
-            except Exception as second:  # the job has one to deal with already
-                if from_outside(second):
-                    raise
+
+    def ended(self, **facts: Any) -> None:
+        """Writes down how a process ended. Errors: OSError."""
+        self._write(ENDS, {**facts, "monotonic_ns": monotonic_ns()})
 
     def ended_with_threads(self) -> None:
         """The process ends well while threads of it are at work (daemons), whose spans stay open:
         nobody shall take it for one that was lost."""
         threading = sys.modules.get("threading")
-        if threading is None or threading.active_count() < 2 or not self._introduced:
-            return
-        line = {"pid": os.getpid(), "signal": 0, "asked": True, "monotonic_ns": monotonic_ns()}
-        try:
-            append_line(f"{self.run_dir}/{ENDS}/{self.who}.jsonl", line)
-        except OSError as error:
-            if from_outside(error):
-                raise
+        if threading is not None and threading.active_count() >= 2 and self._introduced:
+            with contained(OSError):
+                self.ended(pid=os.getpid(), signal=0, asked=True)
+
+    def _write(self, folder: str, line: object) -> None:
+        append_line(f"{self.run_dir}/{folder}/{self.who}.jsonl", line)
 
     def _introduce(self) -> None:
         """Called before the first row: a forked child that records nothing leaves no file."""
@@ -298,13 +273,9 @@ class Recorder:
             "start_ns": self._started_ns,
             "clock": {"monotonic_ns": monotonic, "real_ns": real, "bracket_ns": bracket},
         }
-        try:
+        with contained(OSError, tell=self.failed):
             path = f"{self.run_dir}/{PROCESS}/{self.who}.json"
             write_json(path, {**facts, **self._described})
-        except OSError as error:
-            if from_outside(error):
-                raise
-            self.failed(error)
 
     def _after_fork(self) -> None:
         segment.release_maps()
@@ -349,19 +320,17 @@ def start(run_dir: str, **facts: Any) -> Recorder | None:
     global _fork_hook_set
     if _active is not None:
         return _active
-    recorder = None
     try:
         os.listdir(f"{run_dir}/{PROCESS}")
         recorder = Recorder(run_dir, **facts)
-        probe = f"{run_dir}/{PROCESS}/{recorder.who}.json"
-        os.stat(probe)
+        os.stat(f"{run_dir}/{PROCESS}/{recorder.who}.json")
     except Exception as error:
         if from_outside(error):
             raise
         to_stderr(f"cannot record into {run_dir}: {error}; the job goes on untraced")
         return None
     _set_active(recorder)
-    spans.on_failure = _failed
+    spans.on_failure = failed
     segment.on_misfit = _misfit
     if not _fork_hook_set:
         os.register_at_fork(before=_LOAD_VOCABULARY, after_in_child=_after_fork)
@@ -401,10 +370,23 @@ def _after_fork() -> None:
             to_stderr(f"cannot record in forked process {os.getpid()}: {error}; the job goes on")
 
 
+def problem(what: str, **fields: Any) -> None:
+    """Writes to the run's problems, if there is a run (`Recorder.problem`)."""
+    if _active is not None:
+        _active.problem(what, **fields)
+
+
+def hook_failed(target: str, error: BaseException, **fields: Any) -> None:
+    """Tells that a hook was not put in place, or did not do its work, for the sake of an error."""
+    if _active is not None:
+        from rltrace.hooks.telling import describe
+
+        _active.problem("hook-failed", target=target, **fields, detail=describe(error))
+
+
 def not_compiled(target: str) -> None:
     """Tells that a function was compiled in which a span of `target` would have been recorded."""
-    if _active is not None:
-        _active.problem(INSIDE, target=target, detail=_COMPILED)
+    problem(INSIDE, target=target, detail=_COMPILED)
 
 
 def as_word(value: object) -> str:
@@ -426,14 +408,12 @@ def unknown_word(enum: str, word: object) -> None:
 
 def _misfit(column: str, value: object) -> None:
     if _active is not None:
-        try:
+        with contained():  # in a signal handler, amid an import: the row counts for more
             _active.odd_value(column, value, "does not fit and was left unknown")
-        except Exception as error:  # in a signal handler, amid an import: the row counts for more
-            if from_outside(error):
-                raise
 
 
-def _failed(error: BaseException) -> None:
+def failed(error: BaseException) -> None:
+    """Tells of whatever recording raised, if there is a run (`Recorder.failed`)."""
     if _active is not None:
         _active.failed(error)
 
@@ -452,20 +432,14 @@ def _at_exit() -> None:
         _active.open_step.end()
 
 
-def to_stderr(text: str) -> None:
+def to_stderr(text: str, longest: int | None = _LONGEST_SAID) -> None:
     """One line on stderr, straight to the descriptor: sys.stderr may be anybody's by now."""
-    try:
+    with contained():  # no file can be opened any more: said as it is
         from rltrace.trace.printable import visible  # few processes ever say anything
 
-        text = visible(text, _LONGEST_SAID)
-    except Exception as error:  # no file can be opened any more: said as it is
-        if from_outside(error):
-            raise
-    try:
+        text = visible(text, longest)
+    with contained(OSError):
         os.write(2, f"rltrace: {text}\n".encode("utf-8", "backslashreplace"))
-    except OSError as error:
-        if from_outside(error):
-            raise
 
 
 def _filename(text: str) -> str:

@@ -12,7 +12,7 @@ from rltrace.hooks import recorder as _recorder
 from rltrace.hooks.codes import codes_of
 from rltrace.hooks.identity import identify
 from rltrace.hooks.idle import IDLE, stays_out_of_graphs
-from rltrace.hooks.spans import Span
+from rltrace.hooks.spans import Span, stored
 from rltrace.trace.outside import from_outside
 
 TYPE_CHECKING = False
@@ -119,7 +119,7 @@ class Trajectory(Span):
         self._close(error[0])
 
     def _close(self, error: object) -> None:
-        try:
+        try:  # written out, as is what records each sample: `contained` is two calls
             if self._batch.columns[self._batch.places["end_ns"]][self._slot] != -1:
                 return
         except Exception as failed:
@@ -251,8 +251,7 @@ class WeightUpdate(Span):
         self.end()
         recorder = _recorder._active
         if error[0] is None and recorder is not None:
-            of = (self._batch.columns[self._batch.places[name]] for name in ("version", "role"))
-            recorder.version, role = (int(column[self._slot]) for column in of)
+            recorder.version, role = stored(self, "version", "role")
             recorder.takes_weights = role != _code("SyncRole", "source")
 
 
@@ -263,10 +262,9 @@ def counter(name: str, value: float, device: int | None = None) -> None:
     if recorder is None:
         return
     try:
-        values: dict[str, float] = {"counter": recorder.name(name), "value": value}
-        if device is not None:
-            values["device"] = device
-        recorder.tables["samples"].append(time_ns=monotonic_ns(), **values)
+        known = {"value": value} if device is None else {"value": value, "device": device}
+        known["counter"] = recorder.name(name)
+        recorder.tables["samples"].append(time_ns=monotonic_ns(), **known)
     except Exception as error:
         if from_outside(error):
             raise
@@ -310,8 +308,7 @@ def _row(kind: type[Any], table: str, **values: Any) -> Any:
 def _code(enum: str, word: str | None) -> int | None:
     """The code of a word of the vocabulary; what it does not have, a word or anything else, is
     said, and left unknown."""
-    recorder = _recorder._active
-    if word is None or recorder is None:
+    if word is None or _recorder._active is None:
         return None
     try:
         code = codes_of(enum).get(word) if isinstance(word, str) else None
@@ -321,7 +318,7 @@ def _code(enum: str, word: str | None) -> int | None:
     except Exception as error:  # it was no word, and cannot even be printed
         if from_outside(error):
             raise
-        recorder.failed(error)
+        _recorder.failed(error)
         return None
 
 

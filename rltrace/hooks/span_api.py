@@ -9,7 +9,7 @@ from rltrace.hooks import spans as _spans
 from rltrace.hooks.codes import codes_of
 from rltrace.hooks.idle import IDLE, stays_out_of_graphs
 from rltrace.hooks.spans import Span
-from rltrace.trace.outside import clock, from_outside
+from rltrace.trace.outside import clock, contained, from_outside
 from rltrace.trace.run_dir import STEP_FAILED
 
 TYPE_CHECKING = False
@@ -47,10 +47,8 @@ class LoopSpan(Span):
         """Decorates a function, coroutine function or generator: one span a call."""
         from rltrace.hooks.decorate import decorate  # it needs `inspect`: not for every process
 
-        name, stage, phase, tokens, size, items = (
-            int(self._batch.columns[self._batch.places[column]][self._slot])
-            for column in ("name", "stage", "phase", "tokens", "bytes", "items")
-        )
+        columns = ("name", "stage", "phase", "tokens", "bytes", "items")
+        name, stage, phase, tokens, size, items = _spans.stored(self, *columns)
         self.discard()
         counts = [None if count == -1 else count for count in (tokens, size, items)]
         return decorate(function, name, stage, phase, (counts[0], counts[1], counts[2]))
@@ -176,18 +174,14 @@ def begin_span(
 def _piecemeal(stage: object, name: object, step: Any, version: Any, *counts: Any) -> LoopSpan:
     """The span again, when a value did not fit its column: the interval is kept, and of its values
     what can be."""
-    try:
+    with contained(tell=_spans.on_failure):
         words = [None if word is None else _recorder.as_word(word) for word in (stage, name)]
         opened = span(words[0] or "other", words[1])
         columns = ("step", "version", "tokens", "bytes", "items")
         given = zip(columns, (step, version, *counts), strict=True)
         opened.set(**{column: value for column, value in given if value is not None})
         return opened
-    except Exception as error:
-        if from_outside(error):
-            raise
-        _spans.on_failure(error)
-        return _IDLE_SPAN
+    return _IDLE_SPAN
 
 
 @stays_out_of_graphs
@@ -226,10 +220,7 @@ def step(number: int) -> Step:
 
 def _whole(number: Any) -> int | None:
     """A step's number as the integer that it is (7, 7.0, a tensor, "7"); None: it is none (7.5)."""
-    try:
+    with contained():  # whatever it is
         whole = int(number)
         return whole if isinstance(number, (str, bytes)) or whole == number else None
-    except Exception as error:  # whatever it is
-        if from_outside(error):
-            raise
-        return None
+    return None

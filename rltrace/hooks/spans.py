@@ -99,16 +99,18 @@ def begin(
     recorder: Recorder,
     name: int,
     stage: int,
-    phase: int,
-    step: int | None,
-    version: int | None,
-    tokens: int | None,
-    bytes: int | None,
-    items: int | None,
-    lane: int | None,
+    phase: int = -1,
+    step: int | None = None,
+    version: int | None = None,
+    tokens: int | None = None,
+    bytes: int | None = None,
+    items: int | None = None,
+    lane: int | None = None,
 ) -> Span:
-    """Stores a span that begins now. Errors: OSError when no space can be had, TypeError or
-    ValueError for values that are no integers or do not fit: callers guard the job."""
+    """Begins a span: `.end()` ends it, `.set(tokens=...)` completes it, `.discard()` takes it back.
+    `name` is an id (`Recorder.name`), `lane` the line of nesting it belongs to: this thread or
+    asyncio task, if None. Errors: OSError when no space can be had, TypeError or ValueError for
+    values that are no integers or do not fit: callers (hooks and the API) guard the job."""
     batch = recorder.span_writer.batch
     slot = batch.next_slot()
     if slot >= batch.rows:
@@ -141,6 +143,12 @@ def begin(
     span._slot = slot
     starts[slot] = -clock  # from here to the return nothing can strike
     return span
+
+
+def stored(row: Row, *columns: str) -> list[int]:
+    """What columns of a row hold. Errors: ValueError for one of the process that forked this."""
+    batch = row._batch
+    return [int(batch.columns[batch.places[column]][row._slot]) for column in columns]
 
 
 def watch_asyncio() -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 
-from rltrace.trace.outside import from_outside
+from rltrace.trace.outside import contained
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,29 +24,23 @@ def quoted(value: object) -> str:
     """A value as its owner would know it: a number itself, of anything else its kind and length
     only, since it may be a prompt, tokens or a secret."""
     kind = kind_of(value)
-    try:
+    with contained():
         for number in (bool, int, float, complex):
             if isinstance(value, number):  # a subclass has a `__repr__` of its own
                 return f"{number.__repr__(value)[:_LONGEST_VALUE]} ({kind})"
         return f"a {kind} of length {len(value)}"  # type: ignore[arg-type]
-    except Exception as error:
-        if from_outside(error):
-            raise
-        return f"a {kind}"
+    return f"a {kind}"
 
 
 def describe(error: BaseException) -> str:
     """An exception in a few words: its kind, and where it was raised or, of the system's own, what
     the system says. Never what it says itself, which may quote anything."""
     kind = kind_of(error)
-    try:
+    with contained():
         if isinstance(error, OSError) and isinstance(error.errno, int):
             return f"{kind}: {os.strerror(error.errno)}"
         return f"{kind}{_raised_at(error)}"
-    except Exception as second:
-        if from_outside(second):
-            raise
-        return kind
+    return kind
 
 
 def kind_of(value: object) -> str:
@@ -57,7 +51,7 @@ def kind_of(value: object) -> str:
 
 def _written_name(kind: type) -> str:
     """The name of a class that stands in the file of its module, or is of compiled code."""
-    try:
+    with contained():
         name = str(kind.__name__)
         file = getattr(sys.modules[kind.__module__], "__file__", None) or ""
         if file.endswith(".py"):
@@ -71,9 +65,6 @@ def _written_name(kind: type) -> str:
             is_compiled = not (holds.get("__file__") or "").endswith(".py")
             if is_compiled and holds.get("__spec__") and holds.get(name) is kind:
                 return name
-    except Exception as error:
-        if from_outside(error):
-            raise
     return ""
 
 

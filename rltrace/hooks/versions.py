@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from operator import eq, ge, gt, le, lt, ne
 
 _NUMBERS = re.compile(r"\d+(?:\.\d+)*")
+_HOLDS = {">=": ge, "<=": le, "==": eq, "!=": ne, ">": gt, "<": lt}
 _CLAUSE = re.compile(r"\s*(>=|<=|==|!=|>|<)\s*(\d+(?:\.\d+)*)\s*")
 
 
@@ -23,15 +25,7 @@ def satisfies(version: str, wanted: str) -> bool:
         sign, limit = parts.group(1), _numbers(parts.group(2))
         length = max(len(have), len(limit))
         a, b = ([*n, *[0] * (length - len(n))] for n in (have, limit))
-        holds = {
-            ">=": a >= b,
-            "<=": a <= b,
-            "==": a == b,
-            "!=": a != b,
-            ">": a > b,
-            "<": a < b,
-        }[sign]
-        if not holds:
+        if not _HOLDS[sign](a, b):
             return False
     return True
 

@@ -10,17 +10,13 @@ from __future__ import annotations
 
 import json
 import os
-from functools import wraps
+from functools import partial, wraps
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import Any
 
-from rltrace.hooks import recorder as recording
-from rltrace.hooks.telling import describe
-from rltrace.trace.outside import from_outside
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
+from rltrace.hooks.recorder import hook_failed
+from rltrace.trace.outside import contained
+from rltrace.trace.run_dir import RUN_VARIABLE
 
 FILE = "newest-step.json"
 """In the run directory: the figures of the newest step, by the names that they are logged under."""
@@ -43,31 +39,25 @@ class NewFigures:
         if now_s < self._look_at_s:
             return {}
         self._look_at_s = now_s + _EVERY_S
-        try:
+        with contained(FileNotFoundError):  # no step has ended so far
             written_ns = os.stat(self._path).st_mtime_ns
-        except FileNotFoundError as error:
-            if from_outside(error):
-                raise
-            return {}  # no step has ended so far
-        if written_ns == self._seen_ns:
-            return {}
-        self._seen_ns = written_ns
-        with open(self._path, encoding="utf-8") as file:
-            figures: dict[str, float] = json.load(file)
-        return figures
+            if written_ns != self._seen_ns:
+                self._seen_ns = written_ns
+                with open(self._path, encoding="utf-8") as file:
+                    figures: dict[str, float] = json.load(file)
+                return figures
+        return {}
 
 
-def patch(module: Any, run_dir: str) -> None:
-    """Patches `Run.log` in wandb's module of runs. Errors: AttributeError where there is none."""
-    module.Run.log = with_figures(module.Run.log, NewFigures(run_dir))
-
-
-def with_figures(log: Callable[..., Any], figures: NewFigures) -> Callable[..., Any]:
-    """`Run.log`, which puts new figures into the row that it is given."""
+def patch(module: Any) -> None:
+    """Patches `Run.log` in wandb's module of runs, which puts new figures into the row that it is
+    given. Errors: AttributeError where there is none."""
+    figures = NewFigures(os.environ[RUN_VARIABLE])
+    log = module.Run.log
 
     @wraps(log)
     def log_with_figures(run: Any, *args: Any, **kwargs: Any) -> Any:
-        try:
+        with contained(tell=partial(hook_failed, _TARGET)):
             row: Any = args[0] if args else kwargs.get("data")
             new = figures.take() if isinstance(row, dict) else None
             if new:  # the job's own row is left as it is
@@ -76,12 +66,6 @@ def with_figures(log: Callable[..., Any], figures: NewFigures) -> Callable[..., 
                     args = (row, *args[1:])
                 else:
                     kwargs["data"] = row
-        except Exception as error:
-            if from_outside(error):
-                raise
-            recorder = recording.active()
-            if recorder is not None:
-                recorder.problem("hook-failed", target=_TARGET, detail=describe(error))
         return log(run, *args, **kwargs)
 
-    return log_with_figures
+    module.Run.log = log_with_figures

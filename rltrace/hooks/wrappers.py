@@ -13,7 +13,7 @@ nothing: calls of ours would break the graph.
 from __future__ import annotations
 
 import types
-from typing import Any
+from typing import Any, NamedTuple
 
 _FILE, _TWIN_FILE = "<frozen importlib._bootstrap of rltrace>", "<rltrace>"
 """`warnings` and `logging` pass over frames of such a file when they count levels of callers, and
@@ -73,12 +73,12 @@ _ITEMS = """
 generator = {made}
 received = thrown = None
 while True:
-    call = observer.begin({given})
+    {begin}
     try:
-        item = generator.send(received) if thrown is None else generator.throw(thrown)
-    except StopIteration as stop:
+        item = {step}
+    except {stopped}:
         {drop}
-        return stop.value
+        {return}
     except BaseException as error:
         {fail}
         raise
@@ -86,44 +86,24 @@ while True:
     {passed}
 """
 
-_ASYNC_ITEMS = """
-generator = {made}
-received = thrown = None
-while True:
-    call = None if observer is None else observer.begin({given})
-    try:
-        item = await (generator.asend(received) if thrown is None else generator.athrow(thrown))
-    except StopAsyncIteration:
-        if observer is not None:
-            {drop}
-        return
-    except BaseException as error:
-        if observer is not None:
-            {fail}
-        raise
-    if observer is not None:
-        {end_item}
-    {passed}
-"""
-
 _ASYNC_ITERATION = """
-call = None if observer is None else observer.begin({given})
+{begin}
 try:
     generator = {call}
     received = thrown = None
     while True:
         try:
-            item = await (generator.asend(received) if thrown is None else generator.athrow(thrown))
+            item = {step}
         except StopAsyncIteration:
             break
         {passed}
 except BaseException as error:
-    if observer is not None:
-        {fail}
+    {fail}
     raise
-if observer is not None:
-    {end_None}
+{end_None}
 """
+
+_STEP = "generator.{a}send(received) if thrown is None else generator.{a}throw(thrown)"
 
 _PASSED = """
 received = thrown = None
@@ -163,14 +143,13 @@ if observer.deep and not observer.depth:
 """
 
 
-class _Kind:
+class _Kind(NamedTuple):
     """How a kind of function is replaced."""
 
-    def __init__(self, body: str, is_async: bool = False, awaits: str = "", deep: bool = False):
-        self.body = body
-        self.is_async = is_async
-        self.awaits = awaits
-        self.deep = deep
+    body: str
+    is_async: bool = False
+    awaits: str = ""
+    deep: bool = False
 
 
 _KINDS = {
@@ -182,7 +161,7 @@ _KINDS = {
     "plain iteration": _Kind(_PASS_ON + _PLAIN, awaits="yield from "),
     "told iteration": _Kind(_PASS_ON + _TOLD, awaits="yield from "),
     "items": _Kind(_PASS_ON + _ITEMS, awaits="yield from "),
-    "async items": _Kind(_ASYNC_ITEMS, True),
+    "async items": _Kind(_ITEMS, True),
     "async iteration": _Kind(_ASYNC_ITERATION, True),
     "stream": _Kind(_STREAM),
     "twin": _Kind(_TWIN),
@@ -286,14 +265,23 @@ def _compile(
         "shallower": "observer.depth -= 1" if how.deep else "pass",
         "back": _BACK.strip() if how.deep else "pass",
     }
-    close = "await generator.aclose()" if how.is_async else "generator.close()"
+    passes_on = _PASS_ON not in how.body  # itself, without an observer: it cannot return a value
+    begin = f"observer.begin({text['given']})"
+    text["begin"] = f"call = {'None if observer is None else ' if passes_on else ''}{begin}"
+    if how.is_async:
+        close, text["step"] = "await generator.aclose()", f"await ({_STEP.format(a='a')})"
+        text["stopped"], text["return"] = "StopAsyncIteration", "return"
+    else:
+        close, text["step"] = "generator.close()", _STEP.format(a="")
+        text["stopped"], text["return"] = "StopIteration as stop", "return stop.value"
     text["passed"] = _PASSED.format(close=close).strip()
     for field, what in (
         *((f"end_{result}", f"end(call, {result})") for result in ("result", "item", "None")),
         ("fail", "fail(call, error)"),
         ("drop", "drop(call)"),
     ):
-        text[field] = _TELL.format(what=what).strip()
+        tell = _TELL.format(what=what).strip()
+        text[field] = _nested("if observer is not None:", tell) if passes_on else tell
     body = _filled(how.body, text)
     head = f"{'async ' if how.is_async else ''}def replacement({', '.join(parameters)}):"
     source = _nested("def made(function, observer):", _nested(head, body))

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from rltrace.hooks.idle import COMPILED_AS, told_when_compiled
 from rltrace.hooks.wrappers import replacement_of
-from rltrace.trace.outside import from_outside
+from rltrace.trace.outside import contained
 
 if TYPE_CHECKING:
     from rltrace.hooks.observing import Observer
@@ -218,12 +218,9 @@ def _managed_beneath(function: Any) -> types.CellType | None:
 def _cell_of(function: types.FunctionType, inner: Any) -> types.CellType | None:
     """The cell in which a decorated function keeps what it wraps."""
     for cell in function.__closure__ or ():
-        try:
+        with contained(ValueError):  # an empty cell
             if cell.cell_contents is inner:
                 return cell
-        except ValueError as error:  # an empty cell
-            if from_outside(error):
-                raise
     return None
 
 

@@ -6,7 +6,6 @@ one node.
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import signal
@@ -141,11 +140,10 @@ class Agent:
 
     def _tell_of_the_one_before(self) -> None:
         """That it was killed: until now nobody read the devices here."""
-        with suppress(OSError, ValueError, KeyError, TypeError):
-            told = json.loads(Path(self._run_dir, NODES, f"{self._name}.json").read_text())
-            if "end_ns" not in told:
-                says = "the agent of the node was killed; readings are missing until this one's"
-                self._recorder.problem("agent-replaced", target=str(told["pid"]), detail=says)
+        told = told_in(Path(self._run_dir, NODES, f"{self._name}.json"))
+        if "pid" in told and "end_ns" not in told:
+            says = "the agent of the node was killed; readings are missing until this one's"
+            self._recorder.problem("agent-replaced", target=str(told["pid"]), detail=says)
 
     def _open_devices(self) -> Devices | None:
         try:
@@ -208,12 +206,12 @@ class Agent:
         first = self._lifetime.first_node
         if first == self.node:
             return EXCHANGE_EVERY_S  # one's own clock needs no comparing
+        peer = told_in(Path(self._run_dir, NODES, f"{first}.json"))
         try:
-            peer = json.loads(Path(self._run_dir, NODES, f"{first}.json").read_text())
             addresses = [str(address) for address in peer["addresses"]]
             port, token = int(peer["port"]), str(peer["token"])
-        except (OSError, ValueError, KeyError) as error:
-            self._unreached = f"its agent has not introduced itself ({type(error).__name__})"
+        except (ValueError, KeyError, TypeError):
+            self._unreached = "its agent has not introduced itself"
             return SAMPLE_EVERY_S
         if peer.get("boot_id") == boot_id():
             addresses.insert(0, "127.0.0.1")
@@ -362,12 +360,10 @@ def read_host() -> Iterator[tuple[str, int, float]]:
 
 def cpu_model() -> str:
     """What the node's processors are called; empty where the system does not tell."""
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
-            names = (line.partition(":")[2].strip() for line in file if line[:10] == "model name")
-            return next(names, "")
-    except OSError:
-        return ""
+    with suppress(OSError), open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
+        names = (line.partition(":")[2].strip() for line in file if line[:10] == "model name")
+        return next(names, "")
+    return ""
 
 
 def _kib(memory: dict[bytes, bytes], key: bytes) -> float:

@@ -3,23 +3,13 @@ job's processes find in their environment."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from rltrace.hooks.boot import (
-    CAPTURE_VARIABLE,
-    LOG_STEPS_VARIABLE,
-    PROBE_VARIABLE,
-    SHIP_VARIABLE,
-    SYNC_VARIABLE,
-)
+from rltrace.hooks.boot import CAPTURE_VARIABLE, LOG_STEPS_VARIABLE, PROBE_VARIABLE, SYNC_VARIABLE
 from rltrace.hooks.doses import Design
 from rltrace.plugins import REPLACEMENTS
 from rltrace.trace.run_dir import CAPTURE_TOKENS
-
-OWN_VARIABLES = (PROBE_VARIABLE, LOG_STEPS_VARIABLE, SYNC_VARIABLE, SHIP_VARIABLE, CAPTURE_VARIABLE)
-"""Variables of a run that no other run takes over."""
 
 
 @dataclass(frozen=True)
@@ -63,15 +53,15 @@ class Asked:
         """The part of it that a command within an outer run has, too."""
         return {SYNC_VARIABLE: ";".join(REPLACEMENTS)} if self.sync else {}
 
-    def left_to_the_outer_run(self) -> Iterator[str]:
+    def left_to_the_outer_run(self) -> list[str]:
         """Where a wrap joins the run that it is in: what that decides, a sentence each."""
-        if self.probe is not None:
-            yield "--probe: this joins the outer run, which alone can be probed"
-        if self.live:
-            yield "--live: this joins the outer run, which says its own steps"
-        if self.log_steps:
-            yield "--log-steps: this joins the outer run, whose steps are logged if it was asked to"
-        if self.ship is not None:
-            yield "--ship: this joins the outer run, which is shipped if that was asked to be"
-        if self.capture_tokens:
-            yield "--capture-tokens: this joins the outer run, which has them if it was asked to"
+        joins = "this joins the outer run, which"
+        left = {
+            "probe": f"{joins} alone can be probed",
+            "live": f"{joins} says its own steps",
+            "log_steps": "this joins the outer run, whose steps are logged if it was asked to",
+            "ship": f"{joins} is shipped if that was asked to be",
+            "capture_tokens": f"{joins} has them if it was asked to",
+        }
+        asked = {name: said for name, said in left.items() if getattr(self, name)}
+        return [f"--{name.replace('_', '-')}: {said}" for name, said in asked.items()]

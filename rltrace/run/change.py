@@ -33,23 +33,21 @@ class Change:
 def change_of_fix(fixes: Sequence[Fix], number: int | None) -> Change:
     """The change that a fix of the verdict stands for: the `number`th (from 1) or, without one, the
     first whose setting is known and whose gain is predicted. Errors: `RltraceError`."""
-    if number is not None:
-        if not 1 <= number <= len(fixes):
-            raise WrongUsage(f"there are {len(fixes)} fixes, not {number}")
-        chosen = fixes[number - 1]
-        if not chosen.setting:
-            raise RltraceError(
-                f"no option of this framework makes the move {chosen.move!r}: give --set",
-                CANNOT_TELL,
-            )
-    else:
+    if number is None:
         able = [fix for fix in fixes if fix.setting and not _is_rule(fix.value)]
-        predicted = [fix for fix in able if fix.goodput_gain is not None]
         if not able:
             raise RltraceError(
                 "the verdict has no fix with a setting to try: give --set option=value", CANNOT_TELL
             )
-        chosen = (predicted or able)[0]
+        chosen = next((fix for fix in able if fix.goodput_gain is not None), able[0])
+    elif 1 <= number <= len(fixes):
+        chosen = fixes[number - 1]
+    else:
+        raise WrongUsage(f"there are {len(fixes)} fixes, not {number}")
+    if not chosen.setting:
+        raise RltraceError(
+            f"no option of this framework makes the move {chosen.move!r}: give --set", CANNOT_TELL
+        )
     if _is_rule(chosen.value):
         raise RltraceError(
             f"{chosen.setting} should be {chosen.value} of what it is, which the run does not "

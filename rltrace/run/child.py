@@ -44,7 +44,10 @@ def run_child(
             setsigmask=before,
             setsigdef=(signal.SIGPIPE, signal.SIGXFSZ),  # Python ignores them; the job need not
         )
-        canary = _canary()  # after the child, so that nothing is heard which the child was not sent
+        # After the child, so that nothing is heard which the child was not sent. Where no process
+        # or descriptor is to spare, who sent a signal has to do.
+        with suppress(OSError):
+            canary = Canary()
         started(child)
         code = os.waitstatus_to_exitcode(_status_of(child, canary, gone, signalled, meanwhile))
     finally:
@@ -55,13 +58,6 @@ def run_child(
             pass
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
     return code if code >= 0 else 128 - code
-
-
-def _canary() -> Canary | None:
-    try:
-        return Canary()
-    except OSError:  # no process or descriptor to spare: who sent a signal has to do
-        return None
 
 
 def _status_of(
@@ -115,17 +111,14 @@ def _reaped(child: int, gone: set[int]) -> int | None:
 
 
 def _left_our_group(child: int) -> bool:
-    try:
+    with suppress(ProcessLookupError):
         return os.getpgid(child) != os.getpgrp()
-    except ProcessLookupError:
-        return False
+    return False
 
 
 def _pass_on(child: int, number: int) -> None:
-    try:
+    with suppress(ProcessLookupError):
         os.kill(child, number)
-    except ProcessLookupError:
-        pass
 
 
 # --- telling a signal that was sent to us alone from one that was sent to our whole process group

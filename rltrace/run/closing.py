@@ -69,16 +69,9 @@ def is_gone(run_dir: Path, made_by: int | None) -> bool:
 
 
 def job_processes(run_dir: Path) -> list[dict[str, Any]]:
-    """The process files of a run, those of the agents left out. Errors: OSError."""
-    found = []
-    for path in (run_dir / PROCESS).glob("*.json"):
-        try:
-            process = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError:
-            continue  # reading the run reports it
-        if isinstance(process, dict) and process.get("role") != "agent":
-            found.append(process)
-    return found
+    """The process files of a run, as far as they can be read, those of the agents left out."""
+    found = map(told_in, (run_dir / PROCESS).glob("*.json"))
+    return [process for process in found if process and process.get("role") != "agent"]
 
 
 def what_hooks_missed(run_dir: Path, hooks: Sequence[str]) -> list[str]:
@@ -130,12 +123,11 @@ AGENT_KILLED = "agent-killed"
 
 
 def agent_is_gone(run_dir: Path) -> bool:
+    """Whether this node's agent has begun, and lives no more."""
     from rltrace.trace.liveness import began_at  # agents, who import this module, need it not
 
-    try:
-        return began_at(_pid(run_dir)) is None
-    except (OSError, ValueError, KeyError, TypeError):
-        return False  # it has only begun
+    pid = told_by_agent(run_dir).get("pid")
+    return isinstance(pid, int) and began_at(pid) is None
 
 
 def note_killed_agent(run_dir: Path) -> str:
@@ -147,12 +139,12 @@ def note_killed_agent(run_dir: Path) -> str:
     lacks = "its devices were not read any more"
     problem = {"what": AGENT_KILLED, "real_ns": now_ns(run), "target": node_id(), "detail": lacks}
     # Into the agent's own file: what has another name is not shipped.
-    found = (run_dir / PROCESS).glob(f"*-{_pid(run_dir)}-*.json")
+    found = (run_dir / PROCESS).glob(f"*-{told_by_agent(run_dir).get('pid')}-*.json")
     who = next((path.stem for path in sorted(found)), "agent")
     append_line(str(run_dir / PROBLEMS / f"{who}.jsonl"), problem)
     return f"the agent of this node was killed before the job ended: since then {lacks}"
 
 
-def _pid(run_dir: Path) -> int:
-    told = json.loads((run_dir / NODES / f"{node_id()}.json").read_text("utf-8"))
-    return int(told["pid"])
+def told_by_agent(run_dir: Path) -> dict[str, Any]:
+    """What this node's agent says of itself; empty where it has only begun."""
+    return told_in(run_dir / NODES / f"{node_id()}.json")

@@ -18,18 +18,11 @@ from typing import TYPE_CHECKING, Any
 import rltrace
 from rltrace.adapters import find_adapters
 from rltrace.hooks.hook import Adapter, Hook
+from rltrace.hooks.install import spec_of
 from rltrace.hooks.versions import satisfies
 from rltrace.run.location import ONLY_ON, WHY_ONLY
 from rltrace.run.nvml import Devices, NoGpu
-from rltrace.run.source_check import (
-    NO,
-    UNKNOWN,
-    YES,
-    module_file,
-    package_folder,
-    resolves,
-    source_version,
-)
+from rltrace.run.source_check import NO, UNKNOWN, YES, resolves, source_version
 from rltrace.trace.clock import node_id
 from rltrace.trace.printable import visible
 from rltrace.trace.schema import TABLES
@@ -119,18 +112,21 @@ def examine(run: Path | None = None) -> Findings:
         _adapter(framework, target, distributions)
         for framework, target in sorted(find_adapters().items())
     )
+    checks = tuple(_machine())
     if run is None:
-        return Findings(tuple(_machine()), adapters)
+        return Findings(checks, adapters)
     opened = rltrace.open_run(run)
-    problems = tuple(dict.fromkeys(_of_recording(opened)))
+    problems = [*_of_recording(opened)]
+    notes: list[str] = []
     if (why := unreadable(opened)) is not None:
-        return Findings(tuple(_machine()), adapters, (*problems, why))
-    of_job = RunAnalysis(opened).health.alarms  # what went wrong with the job itself
-    grave = (one.says for one in of_job if one.severity == ALARM)
-    notes = tuple(one.says for one in of_job if one.severity != ALARM)
-    if not of_job and not problems:
-        notes = (f"{run}: nothing is wrong with its recording or its job",)
-    return Findings(tuple(_machine()), adapters, tuple(dict.fromkeys((*problems, *grave))), notes)
+        problems.append(why)
+    else:
+        of_job = RunAnalysis(opened).health.alarms  # what went wrong with the job itself
+        problems += (one.says for one in of_job if one.severity == ALARM)
+        notes += (one.says for one in of_job if one.severity != ALARM)
+        if not of_job and not problems:
+            notes.append(f"{run}: nothing is wrong with its recording or its job")
+    return Findings(checks, adapters, tuple(dict.fromkeys(problems)), tuple(notes))
 
 
 def _machine() -> Iterator[Check]:
@@ -164,24 +160,18 @@ def _recording(folder: Path) -> Check:
         with tempfile.TemporaryFile(dir=folder) as file:
             file.write(b"recorded")
             file.flush()
-            why = _why_not_mapped(file.fileno())
+            try:
+                os.posix_fallocate(file.fileno(), 0, mmap.PAGESIZE)
+                with mmap.mmap(file.fileno(), mmap.PAGESIZE) as mapped:
+                    mapped[:8] = b"recorded"
+            except OSError as error:
+                why = error.strerror or type(error).__name__
+                said = f"{folder} cannot be mapped ({why}): rows are written instead, slower"
+                return Check("recording", None, said)
     except OSError as error:
         said = f"{folder} cannot be written to ({error.strerror}): give wrap an --out elsewhere"
         return Check("recording", False, said)
-    if why:
-        said = f"{folder} cannot be mapped ({why}): rows are written instead, slower"
-        return Check("recording", None, said)
     return Check("recording", True, f"files can be mapped in {folder}")
-
-
-def _why_not_mapped(file: int) -> str:
-    try:
-        os.posix_fallocate(file, 0, mmap.PAGESIZE)
-        with mmap.mmap(file, mmap.PAGESIZE) as mapped:
-            mapped[:8] = b"recorded"
-    except OSError as error:
-        return error.strerror or type(error).__name__
-    return ""
 
 
 def _adapter(framework: str, target: str, distributions: Any) -> AdapterCheck:
@@ -206,9 +196,10 @@ def _hook(hook: Hook) -> HookCheck:
 
 
 def _installed(framework: str, distributions: Any) -> str | None:
-    if module_file(framework) is None and package_folder(framework) is None:
+    package = framework.partition(".")[0]
+    if spec_of(package) is None:
         return None
-    for name in distributions.get(framework.partition(".")[0], ()):
+    for name in distributions.get(package, ()):
         try:
             return version(name)
         except PackageNotFoundError:

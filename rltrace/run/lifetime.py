@@ -96,7 +96,7 @@ class Lifetime:
         return alone_s > _LOOK_EVERY_S or now - self._ended_at > _LINGER_S
 
     def _refresh(self) -> None:
-        try:
+        with suppress(OSError, RltraceError):  # it is being replaced, or its disk is away
             changed_at = os.stat(self._run_dir / RUN_FILE).st_mtime_ns
             if changed_at != self._read_at:
                 run = read_run_json(str(self._run_dir))
@@ -106,8 +106,6 @@ class Lifetime:
                     return
                 self.run = run
                 self._read_at = changed_at
-        except (OSError, RltraceError):
-            pass  # it is being replaced, or the file system is away for a moment
 
     def _process(self, key: str) -> WatchedProcess:
         pid = self.run.get(key)
@@ -150,12 +148,11 @@ class WatchedProcess:
     """A process, told apart from a later one with the same number."""
 
     def __init__(self, pid: int) -> None:
+        self.pid = pid
         self._handle = -1
         if pid > 0:
-            try:
+            with suppress(OSError):  # it has ended
                 self._handle = os.pidfd_open(pid)
-            except OSError:
-                return  # it has ended
 
     def is_alive(self) -> bool:
         if self._handle < 0:

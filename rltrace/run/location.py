@@ -7,13 +7,14 @@ is the owner's alone, and no part of a run: nothing shows, ships or packs it.
 from __future__ import annotations
 
 import errno
+import itertools
 import json
 import os
 import stat
 import sys
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -34,11 +35,14 @@ def new_run_path(command: list[str], folder: Path | None = None) -> Path:
     """A directory that does not exist yet: `rltrace-runs/<UTC time>-<name of the command>`. Errors:
     OSError when there is no working directory any more."""
     folder = folder if folder is not None else Path.cwd() / RUNS_FOLDER
-    stem = f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{_name(command)}"
-    path, number = folder / stem, 2
-    while path.exists():
-        path, number = folder / f"{stem}-{number}", number + 1
-    return path
+    name = f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{_name(command)}"
+    return _first_free(folder / name, Path.exists)
+
+
+def _first_free(path: Path, is_taken: Callable[[Path], bool]) -> Path:
+    """The path itself or, where that is taken, one beside it with a number behind its name."""
+    others = (path.with_name(f"{path.name}-{number}") for number in itertools.count(2))
+    return next(one for one in itertools.chain([path], others) if not is_taken(one))
 
 
 def launch_path(command: list[str], launch: str) -> Path:
@@ -54,10 +58,7 @@ def free_path(
     Errors: OSError."""
     if out is None:
         return new_run_path(command).absolute()
-    stem, number = out.absolute(), 2
-    path = stem
-    while holds_run(str(path)) and not is_shared(path):
-        path, number = stem.with_name(f"{stem.name}-{number}"), number + 1
+    path = _first_free(out.absolute(), lambda run: holds_run(str(run)) and not is_shared(run))
     if path.is_dir() and any(path.iterdir()) and not holds_run(str(path)):
         return new_run_path(command, path)
     return path
@@ -165,11 +166,11 @@ def list_runs(folder: Path | None = None) -> list[Path]:
 
 def _started_ns(run_file: Path) -> int:
     """When a run began; 0 for one that cannot be read, so that it is never taken for the newest."""
-    try:
+    with suppress(RltraceError):
         started = read_run_json(str(run_file.parent)).get("start_real_ns")
-    except RltraceError:
-        return 0
-    return started if isinstance(started, int) else 0
+        if isinstance(started, int):
+            return started
+    return 0
 
 
 def keep_command(run: Path, command: list[str]) -> None:
@@ -180,16 +181,13 @@ def keep_command(run: Path, command: list[str]) -> None:
         return
     with suppress(FileExistsError):
         os.mkdir(run.parent / _COMMANDS, 0o700)
-    folder = _commands(run)
-    try:
+    with _commands(run) as folder:
         _write(folder, ".gitignore", "*\n")
         for name in os.listdir(folder):  # of runs that were deleted since, or are made anew
             if name[0] != "." and (name == told["id"] or not holds_run(f"{run.parent}/{name}")):
                 os.unlink(name, dir_fd=folder)
         whole = {"start_real_ns": told["start_real_ns"], "command": command}
         _write(folder, told["id"], json.dumps(whole))
-    finally:
-        os.close(folder)
 
 
 def whole_command(run: Path, told: Mapping[str, Any]) -> list[str] | None:
@@ -197,32 +195,25 @@ def whole_command(run: Path, told: Mapping[str, Any]) -> list[str] | None:
     command = [str(word) for word in told.get("command") or ()]
     if not any(REDACTED in word for word in command):
         return command
-    try:
-        folder = _commands(run)
-    except OSError:
-        return None
-    try:
-        name = os.path.basename(str(told.get("id")))
+    name = os.path.basename(str(told.get("id")))
+    with suppress(OSError, ValueError, TypeError, LookupError), _commands(run) as folder:
         with open(os.open(name, os.O_RDONLY | os.O_NONBLOCK | _OWN, dir_fd=folder)) as file:
             _refuse_others(file.fileno(), stat.S_IFREG)
             whole = json.load(file)
-        same = whole["start_real_ns"] == told.get("start_real_ns")
-        return list(map(str, whole["command"])) if same else None
-    except (OSError, ValueError, TypeError, LookupError):
-        return None
-    finally:
-        os.close(folder)
+        if whole["start_real_ns"] == told.get("start_real_ns"):
+            return list(map(str, whole["command"]))
+    return None
 
 
-def _commands(run: Path) -> int:
+@contextmanager
+def _commands(run: Path) -> Iterator[int]:
     """A descriptor of the folder that has the commands of runs beside `run`. Errors: OSError."""
     folder = os.open(run.absolute().parent / _COMMANDS, os.O_RDONLY | os.O_DIRECTORY | _OWN)
     try:
         _refuse_others(folder, stat.S_IFDIR)
-    except OSError:
+        yield folder
+    finally:
         os.close(folder)
-        raise
-    return folder
 
 
 def _refuse_others(file: int, kind: int) -> None:

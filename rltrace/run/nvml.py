@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 Reading = tuple[str, int, float]
@@ -52,9 +53,6 @@ class Devices:
         self._wrapped: dict[tuple[int, str], tuple[float, float]] = {}
         self._is_of_run = is_of_run
         self.held: dict[str, list[int]] = {}
-
-    def __len__(self) -> int:
-        return len(self._devices)
 
     def names(self) -> list[str]:
         return [str(self._nvml.nvmlDeviceGetName(handle)) for _, handle in self._devices]
@@ -107,11 +105,10 @@ class Devices:
 
 def _has_device(pid: str) -> bool:
     """Whether a process here has an NVIDIA device open, as far as this user may look."""
-    try:
+    with suppress(OSError):  # it is none of ours, or a file was just closed: the next reading tells
         files = os.listdir(f"/proc/{pid}/fd")
         return any(os.readlink(f"/proc/{pid}/fd/{n}").startswith("/dev/nvidia") for n in files)
-    except OSError:  # it is none of ours, or a file was closed meanwhile: the next reading tells
-        return False
+    return False
 
 
 def _utilization(nvml: Any, handle: Any) -> dict[str, float]:

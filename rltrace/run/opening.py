@@ -48,13 +48,13 @@ def open_or_join(command: list[str], out: Path | None, **settings: Any) -> Opene
         return path in joined
 
     where = launch_path(command, told.id) if out is None else out
-    path, why = place(command, where, join)
-    while path not in joined:
+    while True:
+        path, why = place(command, where, join)
+        if path in joined:
+            return Opened(path, "", True, told.rank)
         if _made(path, command, settings, {ranks.LAUNCH: known}):
             ranks.enter(path, told.rank)
             return Opened(path, why, rank=told.rank)
-        path, why = place(command, where, join)
-    return Opened(path, "", True, told.rank)
 
 
 def make_run(command: list[str], out: Path | None, **settings: Any) -> Opened:
@@ -115,11 +115,8 @@ _TRACED = ("__init__.py", "trace/*.py", "hooks/*.py", "adapters/*.py")
 
 def compile_traced_modules() -> None:
     """Writes bytecode that is missing or old; where that cannot be written, nothing happens."""
-    for pattern in _TRACED:
-        for source in _ROOT.glob(pattern):
+    with suppress(OSError, py_compile.PyCompileError):
+        for source in (path for pattern in _TRACED for path in _ROOT.glob(pattern)):
             cached = Path(importlib.util.cache_from_source(str(source)))
-            try:
-                if not cached.exists() or cached.stat().st_mtime < source.stat().st_mtime:
-                    py_compile.compile(str(source), doraise=True)
-            except (OSError, py_compile.PyCompileError):
-                return
+            if not cached.exists() or cached.stat().st_mtime < source.stat().st_mtime:
+                py_compile.compile(str(source), doraise=True)

@@ -11,7 +11,6 @@ from rltrace.hooks import boot, recorder
 from rltrace.hooks.idle import Idle
 from rltrace.run.opening import make_run, start_agent, traced_environment
 from rltrace.trace.errors import RltraceError
-from rltrace.trace.printable import visible
 from rltrace.trace.run_dir import now_ns, read_run_json, update_run_json
 
 _began: Path | None = None
@@ -27,10 +26,10 @@ def start(out: str | Path | None) -> Path | None:
     try:
         path, why, *_ = make_run(list(sys.orig_argv), asked, started_by="rltrace.start")
     except OSError as error:
-        _say(f"cannot record into {out or '.'}: {error}; the job goes on")
+        recorder.to_stderr(f"cannot record into {out or '.'}: {error}; the job goes on")
         return None
     if why:
-        _say(f"{why}; this one goes to {path}")
+        recorder.to_stderr(f"{why}; this one goes to {path}")
     _environment_before = dict(os.environ)
     os.environ.update(traced_environment(str(path), ()))
     os.environ.pop(boot.CAPTURE_VARIABLE, None)  # of a run before: nobody has asked for this one's
@@ -41,7 +40,7 @@ def start(out: str | Path | None) -> Path | None:
     start_agent(path)
     _began = path
     if Idle.decorated:
-        _say(
+        recorder.to_stderr(
             f"{Idle.decorated} functions were decorated before rltrace.start() and stay "
             "unrecorded: start first, or run under `rltrace wrap`"
         )
@@ -63,15 +62,9 @@ def stop() -> None:
 
 
 def _restore_environment() -> None:
-    """Takes back what `start` set, unless the program has changed it since."""
-    for name in set(os.environ) - set(_environment_before):
-        if name.startswith("RLTRACE_"):
-            del os.environ[name]
-    if "PYTHONPATH" in _environment_before:
-        os.environ["PYTHONPATH"] = _environment_before["PYTHONPATH"]
-    else:
-        os.environ.pop("PYTHONPATH", None)
-
-
-def _say(text: str) -> None:
-    print(f"rltrace: {visible(text)}", file=sys.stderr)
+    """Takes back what `start` set."""
+    for name in ("PYTHONPATH", *(name for name in os.environ if name.startswith("RLTRACE_"))):
+        if name in _environment_before:
+            os.environ[name] = _environment_before[name]
+        else:
+            os.environ.pop(name, None)

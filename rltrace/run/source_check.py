@@ -3,38 +3,22 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from contextlib import suppress
 from functools import lru_cache
-from importlib.machinery import PathFinder
 from pathlib import Path
+
+from rltrace.hooks.install import spec_of
+from rltrace.hooks.main_code import assigned, statements
 
 YES, NO, UNKNOWN = "yes", "no", "cannot tell"
 _DEEPEST = 8
 
 
-def package_folder(name: str) -> Path | None:
-    """The folder of an installed top-level package, or the file of a module; `None`: not there."""
-    spec = PathFinder.find_spec(name.partition(".")[0])
-    if spec is None:
-        return None
-    if spec.submodule_search_locations:
-        return Path(next(iter(spec.submodule_search_locations)))
-    return Path(spec.origin) if spec.origin else None
-
-
 def module_file(name: str) -> Path | None:
     """The source file of a module; `None` when there is none."""
-    root = package_folder(name)
-    if root is None:
-        return None
-    inner = name.split(".")[1:]
-    if root.is_file():
-        return root if not inner else None
-    base = root.joinpath(*inner)
-    for candidate in (base.with_suffix(".py"), base / "__init__.py"):
-        if candidate.is_file() and (inner or candidate.name == "__init__.py"):
-            return candidate
-    return None
+    spec = spec_of(name)
+    origin = None if spec is None else spec.origin
+    return Path(origin) if origin is not None and origin.endswith(".py") else None
 
 
 def source_version(package: str) -> str | None:
@@ -43,7 +27,7 @@ def source_version(package: str) -> str | None:
     tree = _parse(file) if file is not None else None
     for statement in tree.body if tree is not None else ():
         value = getattr(statement, "value", None)
-        if "__version__" in _assigned(statement) and isinstance(value, ast.Constant):
+        if "__version__" in assigned(statement) and isinstance(value, ast.Constant):
             return str(value.value)
     return None
 
@@ -62,7 +46,7 @@ def _look_up(module: str, path: list[str], depth: int) -> str:
     tree = _parse(file)
     if tree is None:
         return UNKNOWN
-    return _in_body(module, list(_statements(tree.body)), path, depth)
+    return _in_body(module, list(statements(tree.body)), path, depth)
 
 
 def _in_body(module: str, body: list[ast.stmt], path: list[str], depth: int) -> str:
@@ -80,7 +64,7 @@ def _in_body(module: str, body: list[ast.stmt], path: list[str], depth: int) -> 
                 if (alias.asname or alias.name) == name:
                     origin = _absolute(module, statement)
                     return _look_up(origin, [alias.name, *rest], depth - 1)
-        elif name in _assigned(statement):
+        elif name in assigned(statement):
             return UNKNOWN if rest else YES
     dynamic = any(
         isinstance(s, ast.ImportFrom) and any(alias.name == "*" for alias in s.names) for s in body
@@ -91,7 +75,7 @@ def _in_body(module: str, body: list[ast.stmt], path: list[str], depth: int) -> 
 def _in_class(
     module: str, cls: ast.ClassDef, around: list[ast.stmt], path: list[str], depth: int
 ) -> str:
-    found = _in_body(module, list(_statements(cls.body)), path, depth)
+    found = _in_body(module, list(statements(cls.body)), path, depth)
     if found != NO:
         return found
     for written in cls.bases:
@@ -106,25 +90,6 @@ def _in_class(
     return NO
 
 
-def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    for statement in body:
-        yield statement
-        if isinstance(statement, (ast.If, ast.Try, ast.With)):
-            yield from _statements(statement.body)
-            yield from _statements(getattr(statement, "orelse", []))
-            for handler in getattr(statement, "handlers", []):
-                yield from _statements(handler.body)
-
-
-def _assigned(statement: ast.stmt) -> set[str]:
-    targets: list[ast.expr] = []
-    if isinstance(statement, ast.Assign):
-        targets = statement.targets
-    elif isinstance(statement, ast.AnnAssign):
-        targets = [statement.target]
-    return {target.id for target in targets if isinstance(target, ast.Name)}
-
-
 def _absolute(module: str, statement: ast.ImportFrom) -> str:
     if not statement.level:
         return statement.module or ""
@@ -137,7 +102,6 @@ def _absolute(module: str, statement: ast.ImportFrom) -> str:
 
 @lru_cache(maxsize=256)
 def _parse(file: Path) -> ast.Module | None:
-    try:
+    with suppress(OSError, SyntaxError, ValueError):
         return ast.parse(file.read_bytes())
-    except (OSError, SyntaxError, ValueError):
-        return None
+    return None

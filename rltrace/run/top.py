@@ -9,7 +9,7 @@ import termios
 import time
 import tty
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from rich.console import Console, ConsoleDimensions, Group
@@ -69,10 +69,9 @@ def _checked(state: LiveState) -> Snapshot:
 
 def _screen(console: Console) -> ConsoleDimensions:
     """The terminal's size as it is now; COLUMNS, where something exported it, does not follow."""
-    try:
+    with suppress(OSError, ValueError):
         return ConsoleDimensions(*os.get_terminal_size(console.file.fileno()))
-    except (OSError, ValueError):
-        return console.size
+    return console.size
 
 
 @contextmanager

@@ -20,35 +20,33 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from rltrace.hooks.apart import made_here
-from rltrace.hooks.boot import DETACHED_VARIABLE, HOOKS_VARIABLE, MAIN_VARIABLE, SHIP_VARIABLE
+from rltrace.hooks.boot import (
+    DETACHED_VARIABLE,
+    HOOKS_VARIABLE,
+    MAIN_VARIABLE,
+    OWN_VARIABLES,
+    SHIP_VARIABLE,
+)
 from rltrace.hooks.hook import Hook, split_target, stage_code
+from rltrace.hooks.recorder import to_stderr
 from rltrace.hooks.telling import describe
 from rltrace.hooks.wandb_rows import FILE
 from rltrace.run import closing, opening
-from rltrace.run.asked import OWN_VARIABLES, Asked
+from rltrace.run.asked import Asked
 from rltrace.run.child import run_child
 from rltrace.run.lifetime import WatchedProcess
 from rltrace.run.location import RUNS_FOLDER, is_newest
 from rltrace.run.shipping import waiting
 from rltrace.run.shipping.places import begin, check_ship, make_folder, shipped_to
 from rltrace.trace import ranks
-from rltrace.trace.clock import node_id
 from rltrace.trace.errors import RltraceError, WrongUsage
-from rltrace.trace.printable import visible
-from rltrace.trace.run_dir import (
-    NODES,
-    RUN_FILE,
-    RUN_VARIABLE,
-    read_run_json,
-    update_run_json,
-    write_json,
-)
-from rltrace.trace.texts import parsed
+from rltrace.trace.run_dir import RUN_FILE, RUN_VARIABLE, read_run_json, update_run_json, write_json
 
 if TYPE_CHECKING:
     from rltrace.analysis.live.snapshot import StepDone
 
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
+_say = partial(to_stderr, longest=None)
 
 
 def wrap(command: list[str], out: Path | None, asked: Asked) -> int:
@@ -118,7 +116,9 @@ def _begin(command: list[str], out: Path | None, asked: Asked) -> _Begun | None:
             f"probing {', '.join(probe.stages)}: doses of {100 * probe.dose:g} % in a quarter of "
             f"the steps, so at most {100 * probe.budget:g} % of the job's time (seed {probe.seed})"
         )
-    steps = _each_step(run_dir, asked.live, asked.log_steps)
+    tell = [_say_line] if asked.live else []
+    tell += [partial(_put_figures, run_dir)] if asked.log_steps else []
+    steps = EachStep(run_dir, tell) if tell else None
     return _Begun(opened, read_run_json(str(run_dir)).get("wrap_pid"), environment, steps)
 
 
@@ -179,16 +179,6 @@ def _make_run(command: list[str], out: Path | None, asked: Asked) -> opening.Ope
     if opened.why:
         _say(f"{opened.why}; this one goes to {path}")
     return opened
-
-
-def _each_step(run_dir: Path, live: bool, log_steps: bool) -> EachStep | None:
-    """What is told of each step, if anything was asked for."""
-    tell: list[Callable[[StepDone], None]] = []
-    if live:
-        tell.append(_say_line)
-    if log_steps:
-        tell.append(partial(_put_figures, run_dir))
-    return EachStep(run_dir, tell, _say) if tell else None
 
 
 def _say_line(step: StepDone) -> None:
@@ -299,13 +289,6 @@ def in_short(run_dir: Path, within_s: float) -> str:
     return f"{told} · " if done.returncode == 0 and told and "\n" not in told else ""
 
 
-def _say(text: str) -> None:
-    try:
-        os.write(2, f"rltrace: {visible(text)}\n".encode("utf-8", "backslashreplace"))
-    except OSError:
-        pass  # nobody listens any more
-
-
 # --- telling of each step while the job runs: whatever goes wrong there is said once and ends the
 # telling, not the job
 
@@ -314,18 +297,11 @@ _LAST_STEPS = 100  # of more steps between two looks the first ones are not told
 
 
 class EachStep:
-    """Calls each of `tell` with each step of the run in `path`, as it ends; `say` is told what goes
-    wrong."""
+    """Calls each of `tell` with each step of the run in `path`, as it ends."""
 
-    def __init__(
-        self,
-        path: Path,
-        tell: Sequence[Callable[[StepDone], None]],
-        say: Callable[[str], None],
-    ) -> None:
+    def __init__(self, path: Path, tell: Sequence[Callable[[StepDone], None]]) -> None:
         self._path = path
         self._tell = tell
-        self._say = say
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="rltrace-steps", daemon=True)
 
@@ -335,7 +311,7 @@ class EachStep:
         try:
             self._thread.start()
         except RuntimeError as error:  # as many processes and threads as there may be
-            self._say(f"nothing is said of steps: {error}")
+            _say(f"nothing is said of steps: {error}")
 
     def finish(self) -> None:
         """The job is over: tells what is left to tell."""
@@ -368,7 +344,7 @@ class EachStep:
                 if over:
                     return
         except Exception as error:  # the job goes on
-            self._say(f"no more is said of steps: {type(error).__name__}: {error}")
+            _say(f"no more is said of steps: {type(error).__name__}: {error}")
 
 
 # --- the figures of a run's newest step in a file, for the job's own tracker to take up
@@ -397,27 +373,23 @@ class AgentKeeper:
     def __init__(self, run_dir: Path) -> None:
         self._run_dir = run_dir
         self._agent = WatchedProcess(-1)
-        self._pid = -1
         self._patience_s, self._not_before = _FIRST_S, 0.0
 
     def look(self) -> None:
         """Starts it again if it was killed. One that ended by itself, or was asked to, has said so
         and is let go. Raises nothing: the job comes first."""
-        with suppress(OSError, ValueError, KeyError, TypeError):
-            told = parsed((self._run_dir / NODES / f"{node_id()}.json").read_text("utf-8"))
-            if "end_ns" in told:
-                return
-            if told["pid"] != self._pid:
-                self._pid = int(told["pid"])
-                self._agent = WatchedProcess(self._pid)
-            now = time.monotonic()
-            if (
-                self._agent.is_alive()
-                or now < self._not_before
-                or closing.is_gone(self._run_dir, os.getpid())
-            ):
-                return
-            self._not_before = now + self._patience_s
-            self._patience_s = min(2 * self._patience_s, _LONGEST_S)
+        told = closing.told_by_agent(self._run_dir)
+        if "end_ns" in told or not isinstance(told.get("pid"), int):
+            return
+        if told["pid"] != self._agent.pid:
+            self._agent = WatchedProcess(told["pid"])
+        now = time.monotonic()
+        if self._agent.is_alive() or now < self._not_before:
+            return
+        if closing.is_gone(self._run_dir, os.getpid()):
+            return
+        self._not_before = now + self._patience_s
+        self._patience_s = min(2 * self._patience_s, _LONGEST_S)
+        with suppress(OSError):
             os.unlink(opening.agent_lock(self._run_dir))
             opening.start_agent(self._run_dir)

@@ -243,7 +243,8 @@ def test_version_ranges(version: str, wanted: str, fits: bool) -> None:
     ],
 )
 def test_what_a_command_line_runs(words: str, expected: tuple[str, str]) -> None:
-    assert program(words.split()) == expected
+    running = program(words.split())
+    assert (running.kind, running.name) == expected
 
 
 def test_of_a_process_the_program_is_shown_and_never_its_code() -> None:

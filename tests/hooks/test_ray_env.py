@@ -27,8 +27,6 @@ def run(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 OURS = {"RLTRACE_RUN": "/runs/1", "RLTRACE_ADAPTERS": "a=b:C"}
-
-
 PATH = SITE + ":${PYTHONPATH}"
 
 

@@ -35,7 +35,8 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """A run whose class is patched."""
     monkeypatch.setattr(wandb_rows, "_EVERY_S", 0.0)
     patched = type("Run", (Run,), {"log": Run.log})
-    wandb_rows.patch(types.SimpleNamespace(Run=patched), str(tmp_path))
+    monkeypatch.setenv("RLTRACE_RUN", str(tmp_path))
+    wandb_rows.patch(types.SimpleNamespace(Run=patched))
     return patched()
 
 

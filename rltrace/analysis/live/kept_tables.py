@@ -12,7 +12,6 @@ from rltrace.analysis.intervals import Ints
 from rltrace.analysis.samples import TRAINED_USES
 from rltrace.trace.follow import Follower, Rows
 from rltrace.trace.lives import UNTOLD_UNKNOWN
-from rltrace.trace.processes import Process
 from rltrace.trace.schema import EVENT_TABLES, Table
 from rltrace.trace.signals import WEIGHTS, reward_weights, weights_table
 from rltrace.trace.stored import publish_names

@@ -104,9 +104,5 @@ def _destination(run_dir: Path, runs_url: str | None) -> str:
 
 def _nodes(run_dir: Path) -> dict[str, dict[str, Any]]:
     """What the agents said whose files lie here; those of other disks were only brought."""
-    found = {}
-    for path in own_files(run_dir / NODES, ".json")[0]:
-        told = told_in(path)
-        if told and SHIPPED not in told:
-            found[path.stem] = told
-    return found
+    told = {path.stem: told_in(path) for path in own_files(run_dir / NODES, ".json")[0]}
+    return {node: said for node, said in told.items() if said and SHIPPED not in said}

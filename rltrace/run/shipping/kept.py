@@ -15,11 +15,11 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from rltrace.trace.opened import opened, opener
-from rltrace.trace.own_files import is_elsewhere, open_own, own_files, read_own
+from rltrace.trace.own_files import is_elsewhere, open_own, own_files
 from rltrace.trace.run_dir import write_json
 from rltrace.trace.texts import parsed
 
@@ -51,12 +51,11 @@ def write_progress(run_dir: Path, name: str, progress: Progress) -> None:
 
 def read_progress(run_dir: Path, name: str) -> Progress:
     """What was written last; nothing at all where nothing was."""
+    told = told_in(run_dir / SHIPPING / f"{name}.json")
+    known = {key: told[key] for key in asdict(Progress()) if key in told}
     try:
-        told = parsed(read_own(run_dir / SHIPPING / f"{name}.json"))
-        known = {field.name for field in fields(Progress)}
-        told = {key: value for key, value in told.items() if key in known}
-        return Progress(**{**told, "waits_for": tuple(told.get("waits_for", ()))})
-    except (OSError, ValueError, AttributeError, TypeError):
+        return Progress(**{**known, "waits_for": tuple(known.get("waits_for", ()))})
+    except TypeError:
         return Progress()
 
 

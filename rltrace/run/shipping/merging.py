@@ -99,16 +99,10 @@ def merged(packs: Iterable[list[Piece]]) -> list[Piece]:
 
 def _joined(path: str, pages: dict[int, bytes]) -> list[Piece]:
     """The pages of a file, those behind each other as one piece."""
-    found: list[Piece] = []
-    lot: list[bytes] = []
-    begin = end = -1
+    found: list[tuple[int, bytearray]] = []
     for at in sorted(pages):
-        if at != end:
-            if lot:
-                found.append(Piece(path, begin, b"".join(lot)))
-            begin, lot = at, []
-        lot.append(pages[at])
-        end = at + len(pages[at])
-    if lot:
-        found.append(Piece(path, begin, b"".join(lot)))
-    return found
+        if found and at == found[-1][0] + len(found[-1][1]):
+            found[-1][1].extend(pages[at])
+        else:
+            found.append((at, bytearray(pages[at])))
+    return [Piece(path, at, bytes(data)) for at, data in found]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -72,8 +73,8 @@ def begin(run_dir: Path, runs_url: str) -> None:
 
 def shipped_to(run_dir: Path) -> str:
     """The URL that a run says it is shipped to; empty where it says none, or cannot be read."""
-    try:
+    with suppress(RltraceError):
         url = read_run_json(str(run_dir)).get("shipped_to")
-    except RltraceError:
-        return ""
-    return url if isinstance(url, str) else ""
+        if isinstance(url, str):
+            return url
+    return ""

@@ -20,21 +20,20 @@ _LOOK_EVERY_S = 0.2
 _SAY_FIRST_S, _SAY_EVERY_S = 3.0, 10.0
 
 
-def wait(run_dir: Path, say: Callable[[str], None], within_s: float = WAIT_S) -> Progress:
-    """Waits until the agents have shipped all that the nodes recorded, for so long at most, or
+def wait(run_dir: Path, say: Callable[[str], None]) -> Progress:
+    """Waits until the agents have shipped all that the nodes recorded, for `WAIT_S` at most, or
     until Ctrl-C; how far they are then."""
-    began = time.monotonic()
-    say_at = began + _SAY_FIRST_S
+    until = time.monotonic() + WAIT_S
+    say_at = time.monotonic() + _SAY_FIRST_S
     told = Progress()
     with suppress(KeyboardInterrupt):
-        while (now := time.monotonic()) < began + within_s:
+        while (now := time.monotonic()) < until:
             told = read_progress(run_dir, node_id())
             if told.over or not run_dir.is_dir() or agent_is_gone(run_dir):
                 break
             if now >= say_at:
                 say_at = now + _SAY_EVERY_S
-                left_s = began + within_s - now
-                say(f"{_doing(told)}; waiting for {left_s:.0f} s more (Ctrl-C: not at all)")
+                say(f"{_doing(told)}; waiting for {until - now:.0f} s more (Ctrl-C: not at all)")
             time.sleep(_LOOK_EVERY_S)
     return told
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from rltrace.analysis.generated import ended_within, read_generated
-from rltrace.analysis.slots import Slots, slots
+from rltrace.analysis.slots import Slots, ended_within, slots
 from rltrace.analysis.stats.spread import Spread, spread_of
 from rltrace.analysis.steps import Steps
 from rltrace.trace.run import Run
@@ -38,22 +38,33 @@ def tail(run: Run, steps: Steps) -> Tail:
     untimed, failed = run.ask(
         f"select count(*) filter (end_ns = start_ns), count(*) filter (outcome > 0) from {judged}"
     )[0]
+    tokens, latency, verdicts = (spread_of(run, *asked) for *_, asked in _asked(steps))
     return Tail(
-        response_tokens=spread_of(run, "response_tokens", f"{ended} and response_tokens >= 0"),
-        latency_s=spread_of(run, "(end_ns - start_ns) / 1e9", ended),
+        response_tokens=tokens,
+        latency_s=latency,
         first_token_s=spread_of(
             run, "(first_token_ns - start_ns) / 1e9", f"{ended} and first_token_ns >= start_ns"
         ),
         finishes=tuple((named(Finish, code), n) for code, n in rows),
         unended=run.ask(unended)[0][0],
-        verdict_s=spread_of(run, "(end_ns - start_ns) / 1e9", f"{judged} and end_ns > start_ns"),
+        verdict_s=verdicts,
         verdicts_untimed=untimed,
         verdict_failures=failed,
-        slots=slots(read_generated(run, steps)),
+        slots=slots(run, steps),
     )
 
 
-# --- whole distributions of what trajectories took, of the same ones that `tail` sums up
+def _asked(steps: Steps) -> Iterator[tuple[str, str, tuple[str, str]]]:
+    """What trajectories took: names, units, and the SQL of the values with where they are."""
+    within, latency = ended_within(steps), "(end_ns - start_ns) / 1e9"
+    ended = f"raw_trajectories where {within}"
+    yield "response tokens", "tokens", ("response_tokens", f"{ended} and response_tokens >= 0")
+    yield "latency", "s", (latency, ended)
+    judged = f"raw_rewards where {within} and end_ns > start_ns"
+    yield "verdict latency", "s", (latency, judged)
+
+
+# --- whole distributions of what `tail` sums up
 
 SHARES = (
     *(0.0, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65),
@@ -74,16 +85,8 @@ class Distribution:
 
 def distributions(run: Run, steps: Steps) -> tuple[Distribution, ...]:
     """Response tokens, latency and verdict latency, as far as they were recorded."""
-    within = ended_within(steps)
-    ended, judged = f"raw_trajectories where {within}", f"raw_rewards where {within}"
-    latency = "(end_ns - start_ns) / 1e9"
-    asked = (
-        ("response tokens", "tokens", "response_tokens", f"{ended} and response_tokens >= 0"),
-        ("latency", "s", latency, ended),
-        ("verdict latency", "s", latency, f"{judged} and end_ns > start_ns"),
-    )
     found = []
-    for name, unit, expression, source in asked:
+    for name, unit, (expression, source) in _asked(steps):
         n, values = run.ask(
             f"select count(x), quantile_cont(x, {list(SHARES)}) "
             f"from (select ({expression})::double as x from {source})"

@@ -1,8 +1,8 @@
 """What can be changed, each change on its own, by the names of the command line.
 
-What a lever makes of a workload is the function of its name: a workload, a value and constants in, a
-workload out. Errors: `NotApplicable`, and `RltraceError` for a value that makes no sense. What else
-there is to know of it is data: `rltrace/analysis/data/levers.toml`.
+What a lever makes of a workload is the function of its name: a workload, a value and constants
+in, a workload out. Errors: `NotApplicable`, and `RltraceError` for a value that makes no sense.
+What else there is to know of it is data: `rltrace/analysis/data/levers.toml`.
 """
 
 from __future__ import annotations

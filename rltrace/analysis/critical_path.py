@@ -22,7 +22,7 @@ from rltrace.analysis.chains import Seconds, summed
 from rltrace.analysis.followed import Followed
 from rltrace.analysis.intervals import Ints, mapped
 from rltrace.analysis.lanes import Lane, Lanes
-from rltrace.analysis.path_events import Events, Known, events_of, read_pieces, read_updates
+from rltrace.analysis.path_events import Events, Kind, Known, events_of, read_pieces, read_updates
 from rltrace.analysis.path_gates import Gates
 from rltrace.analysis.stages import Breakdown
 from rltrace.analysis.stats.spread import Spread, spread
@@ -185,9 +185,10 @@ class _Walk:
     def __init__(self, events: Events, gates: Gates) -> None:
         self.events, self.gates = events, gates
         columns = events.process, events.start_ns, events.end_ns
-        is_structure = events.stage[events.pieces] == Stage.OTHER
-        others = events.pieces[is_structure]
-        self.work = Lanes(*columns, events.pieces[~is_structure])
+        pieces = events.of(Kind.PIECE)
+        is_structure = events.stage[pieces] == Stage.OTHER
+        others = pieces[is_structure]
+        self.work = Lanes(*columns, pieces[~is_structure])
         self.around = Lanes(*columns, others)
         self.structure = Lane(events.start_ns, events.end_ns, others)
 

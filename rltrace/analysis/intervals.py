@@ -11,7 +11,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from itertools import chain, islice
 from typing import TypeVar
 
 import numpy as np
@@ -343,17 +342,10 @@ def mapped(function: Callable[[_Part], _Found], parts: Iterable[_Part]) -> Itera
     """`map(function, parts)`, where some parts are worked on while the answer of an earlier one is
     used. The parts themselves are made one after the other, by who asks for answers."""
     at_once = min(_MOST, os.cpu_count() or 1)
-    coming = iter(parts)
-    first = list(islice(coming, 2))
-    if at_once < 2 or len(first) < 2:
-        yield from map(function, first)
-        yield from map(function, coming)
-        return
     waiting: deque[Future[_Found]] = deque()
     with ThreadPoolExecutor(at_once) as threads:
-        for part in chain(first, coming):
+        for part in parts:
             waiting.append(threads.submit(function, part))
             if len(waiting) == at_once:
                 yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
+        yield from (one.result() for one in waiting)

@@ -11,6 +11,7 @@ from itertools import pairwise
 import numpy as np
 
 from rltrace.analysis.chains import Seconds
+from rltrace.analysis.framework import version_of
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.steps import Steps
 from rltrace.hooks.hook import OwnFigure
@@ -99,19 +100,12 @@ def _compared(
 
 
 def _fits(run: Run, figure: OwnFigure, placement: str, logged: dict[str, Seconds]) -> bool:
+    stated = [run.meta.get("framework_version"), *map(version_of, run.processes)]
     return (
-        satisfies(_version(run), figure.versions)
+        satisfies(next((str(one) for one in stated if one), ""), figure.versions)
         and (not figure.placements or placement in figure.placements)
         and (not figure.beside or figure.beside in logged)
     )
-
-
-def _version(run: Run) -> str:
-    stated = [run.meta.get("framework_version")]
-    for process in run.processes:
-        versions = process.facts.get("versions")
-        stated += [versions.get(process.adapter)] if isinstance(versions, dict) else []
-    return next((str(version) for version in stated if version), "")
 
 
 def _logged(run: Run, steps: Steps, figures: Iterable[OwnFigure]) -> dict[str, Seconds]:

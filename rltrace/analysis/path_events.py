@@ -3,7 +3,9 @@ processes, generations of samples, verdicts on them, and shares in weight update
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass
+from enum import IntEnum
 
 import numpy as np
 
@@ -42,76 +44,59 @@ class Known:
     end_ns: int
 
 
+class Kind(IntEnum):
+    """Kinds of events, in the order in which they stand."""
+
+    PIECE, SAMPLE, VERDICT, UPDATE = range(4)
+
+
 @dataclass(frozen=True)
 class Events:
     """A place for each event; pieces come first, then samples, verdicts and updates, each from its
-    offset on. `tools_ns` is the part of a sample in which its tools ran."""
+    place in `first` on. `tools_ns` is the part of a sample in which its tools ran."""
 
     start_ns: Ints
     end_ns: Ints
     process: Ints
     stage: Ints
     tools_ns: Ints
-    samples_from: int
-    verdicts_from: int
-    updates_from: int
+    first: tuple[int, ...]
+
+    def kind(self, place: int) -> int:
+        return bisect_right(self.first, place) - 1
+
+    def of(self, kind: int) -> Ints:
+        """The places of all of a kind."""
+        return np.arange(self.first[kind], self.first[kind + 1])
 
     def known(self, place: int) -> Known:
         """The event at a place."""
-        return Known(
-            int(np.searchsorted(self._kinds(), place, side="right")),
-            int(self.process[place]),
-            int(self.stage[place]),
-            int(self.start_ns[place]),
-            int(self.end_ns[place]),
-        )
+        columns = (self.process, self.stage, self.start_ns, self.end_ns)
+        return Known(self.kind(place), *(int(column[place]) for column in columns))
 
     def find(self, event: Known) -> int:
         """The place of an event that other events knew; -1 where it is not among these."""
-        bounds = [0, *self._kinds(), len(self.start_ns)]
-        first = bounds[event.kind]
-        here = slice(first, bounds[event.kind + 1])
+        here = slice(*self.first[event.kind : event.kind + 2])
         start, end = self.start_ns[here], self.end_ns[here]
         found = (self.process[here] == event.process) & (self.stage[here] == event.stage)
-        if event.kind == 0:
+        if event.kind == Kind.PIECE:
             found &= (start <= event.start_ns) & (end > event.start_ns)
         else:
             found &= (start == event.start_ns) & (end == event.end_ns)
         places = np.flatnonzero(found)
-        return first + int(places[-1]) if len(places) else -1
-
-    def _kinds(self) -> tuple[int, int, int]:
-        return self.samples_from, self.verdicts_from, self.updates_from
-
-    @property
-    def pieces(self) -> Ints:
-        """Their places; likewise the next three."""
-        return np.arange(self.samples_from)
-
-    @property
-    def samples(self) -> Ints:
-        return np.arange(self.samples_from, self.verdicts_from)
-
-    @property
-    def verdicts(self) -> Ints:
-        return np.arange(self.verdicts_from, self.updates_from)
-
-    @property
-    def updates(self) -> Ints:
-        return np.arange(self.updates_from, len(self.start_ns))
+        return here.start + int(places[-1]) if len(places) else -1
 
 
 def events_of(pieces: Pieces, followed: Followed, updates: Updates) -> Events:
     """All of them in one, each kind nearly in the order of time: that is sorted sooner."""
     pieces = pieces.take(np.argsort(pieces.start_ns, kind="stable"))
     samples, verdicts = followed.samples, followed.verdicts
-    sizes = [len(pieces), len(samples), len(verdicts.start_ns), len(updates.start_ns)]
-    n = np.cumsum(sizes)
     parts = (pieces, samples, verdicts, updates)
-    stage = np.repeat(np.array([0, Stage.ROLLOUT, Stage.REWARD, Stage.SYNC], np.int64), sizes)
-    stage[: n[0]] = pieces.stage
-    tools = np.zeros(n[3], np.int64)
-    tools[n[0] : n[1]] = samples.env_ns
+    kind = np.repeat(np.arange(len(Kind)), [len(part) for part in parts])
+    stage = np.array([0, Stage.ROLLOUT, Stage.REWARD, Stage.SYNC], np.int64)[kind]
+    stage[kind == Kind.PIECE] = pieces.stage
+    tools = np.zeros(len(kind), np.int64)
+    tools[kind == Kind.SAMPLE] = samples.env_ns
     starts = (pieces.start_ns, samples.begin_ns, verdicts.start_ns, updates.start_ns)
     return Events(
         start_ns=np.concatenate(starts),
@@ -119,9 +104,7 @@ def events_of(pieces: Pieces, followed: Followed, updates: Updates) -> Events:
         process=np.concatenate([part.process for part in parts]),
         stage=stage,
         tools_ns=tools,
-        samples_from=int(n[0]),
-        verdicts_from=int(n[1]),
-        updates_from=int(n[2]),
+        first=tuple(np.searchsorted(kind, range(len(Kind) + 1)).tolist()),
     )
 
 

@@ -158,7 +158,7 @@ def find_steps(run: Run, recorded: tuple[int, int]) -> Steps:
         return steps
     found = find_generating(run, steps.starts_ns, steps.ends_ns)
     found = _with_told(found, steps.windows, run.meta.get("imported"))
-    warm = _warmup_by_kind([w.length_s for w in steps.windows], found.generates)
+    warm = warmup_by_margin([w.length_s for w in steps.windows], found.generates)
     windows = tuple(
         replace(window, warmup=i < warm, generates=generates)
         for i, (window, generates) in enumerate(zip(steps.windows, found.generates, strict=True))
@@ -233,22 +233,20 @@ def _failed(rows: list[tuple[int, int, int, int]]) -> tuple[tuple[int, int, int]
     return tuple(sorted(found, key=lambda one: one[1]))
 
 
-def warmup_by_margin(lengths: Sequence[float]) -> int:
+def warmup_by_margin(lengths: Sequence[float], generates: Sequence[bool] = ()) -> int:
     """How many leading steps are out of line with the second half of the run: far from its median
     (by its MAD), or longer than all of it and half as long again as its median. Of few steps only a
-    first one that is far beyond all the others."""
-    return _leading(_slow(np.asarray(lengths, np.float64)))
-
-
-def _warmup_by_kind(lengths: Sequence[float], generates: Sequence[bool]) -> int:
-    """The same, each step by those of its kind: where few generate, they count."""
+    first one that is far beyond all the others. Where only some generate each step is judged by
+    those of its kind: where few do, they count. None are where they would be too many."""
     values = np.asarray(lengths, np.float64)
+    kinds = generates or [False] * len(values)
     slow = np.zeros(len(values), np.bool_)
-    for kind, peers in held_against(range(len(values)), generates).items():
-        mine = [i for i, one in enumerate(generates) if one == kind]
+    for kind, peers in held_against(range(len(values)), kinds).items():
+        mine = [i for i, one in enumerate(kinds) if one == kind]
         judged = sorted({*mine, *peers}) if peers else []
         slow[mine] = _slow(values[judged])[np.isin(judged, mine)] if judged else False
-    return _leading(slow)
+    leading = int(np.argmin(np.append(slow, False)))
+    return leading if leading <= len(slow) * _LEADING_SHARE else 0
 
 
 def _slow(values: NDArray[np.float64]) -> Bools:
@@ -262,9 +260,3 @@ def _slow(values: NDArray[np.float64]) -> Bools:
     cut = max(median + _DEVIATIONS * deviation, _SLOWER * median)
     cut = min(cut, max(float(usual.max()), _HALF_AGAIN * median))
     return np.asarray(values > cut)
-
-
-def _leading(slow: Bools) -> int:
-    """How many leading steps are slow; none where they are too many."""
-    leading = int(np.argmin(np.append(slow, False)))
-    return leading if leading <= len(slow) * _LEADING_SHARE else 0

@@ -20,7 +20,7 @@ from rltrace.analysis.coverage import (
 )
 from rltrace.analysis.critical_path import CriticalPath
 from rltrace.analysis.device_load import DeviceLoad
-from rltrace.analysis.framework import is_laid_out
+from rltrace.analysis.framework import is_laid_out, version_of
 from rltrace.analysis.freshness import Freshness
 from rltrace.analysis.goodput import Goodput
 from rltrace.analysis.group_signal import GroupSignal, group_signal
@@ -39,7 +39,6 @@ from rltrace.analysis.verdict import Verdict, verdict
 from rltrace.analysis.waits import Wait, waits
 from rltrace.hooks.hook import OwnFigure
 from rltrace.trace.given import AGENT
-from rltrace.trace.processes import Process
 
 
 @dataclass(frozen=True)
@@ -225,19 +224,12 @@ def _steps(analysis: RunAnalysis) -> StepsSummary:
     )
 
 
-def _framework(process: Process) -> str:
-    """The framework that a process's adapter saw, with its version where it said."""
-    versions = process.facts.get("versions")
-    version = versions.get(process.adapter) if isinstance(versions, dict) else None
-    return f"{process.adapter} {version}" if version else str(process.adapter)
-
-
 def _facts(analysis: RunAnalysis) -> RunFacts:
     run, activity, until = analysis.run, analysis.activity, analysis.until_ns
     meta = run.meta
     command = meta.get("command")
     framework = " ".join(str(meta[k]) for k in ("framework", "framework_version") if meta.get(k))
-    adapters = sorted({_framework(p) for p in run.processes if p.adapter})
+    adapters = sorted({f"{p.adapter} {version_of(p)}".strip() for p in run.processes if p.adapter})
     roles = Counter(
         process.role or (f"child of {process.child_of}" if process.child_of else "unknown")
         for process in run.processes

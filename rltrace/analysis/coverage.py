@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any
 
@@ -159,10 +159,9 @@ def _in_progress(
     run: Run, spans: tuple[OpenSpan, ...], recorded_until_ns: int
 ) -> tuple[InProgress, ...]:
     roles = {process.number: process.role or "" for process in run.processes}
-    groups: dict[tuple[str, str, str], list[OpenSpan]] = {}
+    groups: dict[tuple[str, str, str], list[OpenSpan]] = defaultdict(list)
     for span in spans:
-        key = (span.name, word(span.stage), roles.get(span.process, ""))
-        groups.setdefault(key, []).append(span)
+        groups[span.name, word(span.stage), roles.get(span.process, "")].append(span)
     found = []
     for (name, stage, role), members in groups.items():
         first = min(members, key=lambda span: span.start_ns)
@@ -183,30 +182,18 @@ def _is_reason(problem: dict[str, Any]) -> bool:
 
 def _problems(problems: list[dict[str, Any]], run: Run) -> tuple[Problem, ...]:
     hosts = {process.node: process.host for process in run.processes}
-    counts: Counter[tuple[str, str]] = Counter()
-    targets: dict[tuple[str, str], dict[str, None]] = {}
-    uncounted: set[tuple[str, str]] = set()
+    alike: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
     for problem in problems:
         kind = str(problem.get("what", "problem")), str(problem.get("detail") or "")
-        where = targets.setdefault(kind, {})
-        times = problem.get("times")
-        counts[kind] += times if isinstance(times, int) else 1
-        if isinstance(times, int) and times >= COUNTED:
-            uncounted.add(kind)
-        if problem.get("target"):
-            target = str(problem["target"])
-            where[hosts.get(target, target)] = None
-    return tuple(
-        Problem(
-            what=kind[0],
-            count=count,
-            targets=tuple(targets[kind])[:_MANY],
-            more_targets=max(0, len(targets[kind]) - _MANY),
-            detail=kind[1],
-            at_least=kind in uncounted,
-        )
-        for kind, count in counts.most_common()
-    )
+        alike[kind].append(problem)
+    found = []
+    for (what, detail), ones in alike.items():
+        times = [n if isinstance(n := one.get("times"), int) else 1 for one in ones]
+        named = [str(one["target"]) for one in ones if one.get("target")]
+        where = list(dict.fromkeys(hosts.get(target, target) for target in named))
+        more, often = max(0, len(where) - _MANY), max(times) >= COUNTED
+        found.append(Problem(what, sum(times), tuple(where[:_MANY]), more, detail, often))
+    return tuple(sorted(found, key=lambda one: -one.count))
 
 
 def _in_background(run: Run, activity: Activity) -> tuple[Problem, ...]:

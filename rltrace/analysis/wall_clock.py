@@ -7,6 +7,7 @@ where that is not known. Evaluation and checkpoints are apart in both.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
 
 import numpy as np
@@ -67,33 +68,35 @@ def wall_clock(
     seconds = _around(activity, steps, windows, since_ns, until_ns)
     again = _done_again(windows)
     kept = np.zeros(len(windows))
-    in_steps: dict[str, float] = {}
+    in_steps: dict[str, float] = defaultdict(float)
     if windows:
         apart_s = breakdown.exposed_s[:, list(APART)]
         rest_s = breakdown.steps_s - apart_s.sum(axis=1)
-        _add(seconds, "steps done again", breakdown.steps_s[again].sum())
+        seconds["steps done again"] += breakdown.steps_s[again].sum()
         once = ~again
         for column, stage in enumerate(APART):
-            _add(seconds, word(stage), apart_s[once, column].sum())
+            seconds[word(stage)] += apart_s[once, column].sum()
         usual = _usual_share(steps, breakdown)
         beyond_s = rest_s * (1 - usual)
         warm = np.array([w.warmup for w in windows])
-        _add(seconds, "warm-up, beyond a usual step", beyond_s[once & warm].sum())
-        _add(seconds, "stalls, beyond a usual step", beyond_s[once & ~warm].sum())
+        seconds["warm-up, beyond a usual step"] += beyond_s[once & warm].sum()
+        seconds["stalls, beyond a usual step"] += beyond_s[once & ~warm].sum()
         part = kept = np.where(once, usual, 0.0)
         for stage in Stage:
             if stage not in APART and stage is not Stage.STEP:
-                _add(in_steps, word(stage), (breakdown.exposed_s[:, stage] * part).sum())
-        _add(in_steps, "no span", (breakdown.unattributed_s * part).sum())
+                in_steps[word(stage)] += (breakdown.exposed_s[:, stage] * part).sum()
+        in_steps["no span"] += (breakdown.unattributed_s * part).sum()
     wall_s = (until_ns - since_ns) / 1e9
     idle = {word(stage) for stage in NO_WORK} | {"no span"}
     parts = [
-        *(SecondsOf(name, s, s / wall_s, True, False) for name, s in seconds.items()),
-        *(SecondsOf(name, s, s / wall_s, name in idle, True) for name, s in in_steps.items()),
+        SecondsOf(name, float(s), float(s) / wall_s, not inside or name in idle, inside)
+        for inside, known in ((False, seconds), (True, in_steps))
+        for name, s in known.items()
+        if s > 0
     ]
     return WallClock(
         wall_s=wall_s,
-        available_s=sum(in_steps.values()),
+        available_s=float(sum(in_steps.values())),
         parts=tuple(sorted(parts, key=lambda one: -one.seconds)),
         kept=kept,
         done_again=tuple(w for w, twice in zip(windows, again, strict=True) if twice),
@@ -111,32 +114,24 @@ def _around(
         around = break_down(activity, Steps(tuple(gaps), True, (), 0))
         apart_s = around.exposed_s[:, list(APART)]
     rest_s = np.array([gap.length_s for gap in gaps]) - apart_s.sum(axis=1)
-    seconds: dict[str, float] = {}
+    seconds: dict[str, float] = defaultdict(float)
     for column, stage in enumerate(APART):
-        _add(seconds, word(stage), apart_s[:, column].sum())
+        seconds[word(stage)] += apart_s[:, column].sum()
     failed_s = np.zeros(len(gaps))
     for _, start, next_ns in steps.failed:
         place = max(i for i, gap in enumerate(gaps) if gap.start_ns <= max(start, since_ns))
         failed_s[place] += (min(next_ns, gaps[place].end_ns) - start) / 1e9
     failed_s = np.clip(failed_s, 0.0, rest_s)
-    _add(seconds, "steps that failed", failed_s.sum())
+    seconds["steps that failed"] += failed_s.sum()
     rest_s -= failed_s
     begun = [start for _, start in steps.in_progress if start >= gaps[-1].start_ns]
     unfinished_s = min((until_ns - min(begun)) / 1e9, rest_s[-1]) if begun else 0.0
-    _add(seconds, "a step that never ended", unfinished_s)
+    seconds["a step that never ended"] += unfinished_s
     rest_s[-1] -= unfinished_s
-    if windows:
-        _add(seconds, "start-up", rest_s[0])
-        _add(seconds, "between steps", rest_s[1:-1].sum())
-        _add(seconds, "after the last step", rest_s[-1])
-    else:
-        _add(seconds, "start-up", rest_s.sum())
+    seconds["start-up"] += rest_s[0]
+    seconds["between steps"] += rest_s[1:-1].sum()
+    seconds["after the last step"] += rest_s[-1] if windows else 0.0
     return seconds
-
-
-def _add(seconds: dict[str, float], reason: str, more: float) -> None:
-    if more > 0:
-        seconds[reason] = seconds.get(reason, 0.0) + float(more)
 
 
 def _done_again(windows: tuple[Window, ...]) -> NDArray[np.bool_]:

@@ -103,6 +103,11 @@ def union(intervals: Intervals) -> Intervals:
     return Intervals(ordered.group[first], ordered.start[first], last_end, lane, one_lane)
 
 
+def merged(start: Ints, end: Ints) -> Intervals:
+    """The union of spans, all of one group."""
+    return union(of_spans(np.zeros_like(start), start, end))
+
+
 class OutOfOrder(ValueError):
     """Spans came that begin before spans which were taken in already."""
 

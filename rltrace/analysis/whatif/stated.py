@@ -17,26 +17,14 @@ from rltrace.analysis.whatif.replay import replay
 from rltrace.analysis.whatif.workload import PLACEMENTS, Batch, Engine, Sync, Workload
 from rltrace.trace.errors import RltraceError, WrongUsage
 from rltrace.trace.given_files import text_given
-from rltrace.trace.texts import parsed_toml
+from rltrace.trace.texts import packaged_toml, parsed_toml
 from rltrace.trace.vocabulary import Stage
 
 _SAMPLES, _GROUP = 96, 4  # that are played for a batch of any size, and of each group
 _BATCHES = 6  # orders in which the same lengths come
 
-_LEARNER = ("reference", "logprob", "value", "train", "data", "checkpoint", "eval", "other")
-_STAGES = ("rollout", "env", "reward", *_LEARNER, "sync", "switch")
-_KEYS: dict[str, dict[str, type]] = {
-    "": {"name": str, "source": str, "tag": str, "placement": str, "step_s": float,
-         "lag_bound": float, "chunks": float, "useful_tokens": float},
-    "stages": dict.fromkeys(_STAGES, float),
-    "rollout": {"throughput_s": float, "prompts": float, "samples": float, "mean_tokens": float,
-                "cap_tokens": float},
-    "reward": {"scoring": str},
-    "devices": {"shared": float, "rollout": float, "train": float, "name": str,
-                "usd_per_hour": float},
-    "model": {"parameters": float},
-    "sync": {"overlap": float},
-}  # fmt: skip
+_KNOWN = packaged_toml("analysis/data/stages_file.toml")
+_NOT_THE_LEARNERS = ("rollout", "env", "reward", "sync", "switch")
 
 
 @dataclass(frozen=True)
@@ -54,7 +42,7 @@ class Stated:
 
     def workload(self, constants: Constants) -> Workload:
         """The workload: where the file says nothing, a constant does, and is named."""
-        stage_s = {stage: self.number("stages", stage, 0.0) for stage in _STAGES}
+        stage_s = {stage: self.number("stages", stage, 0.0) for stage in _KNOWN["stages"]}
         rests: list[str] = []
         tail_s, work_s = self._tail(stage_s["rollout"], constants, rests)
         # Without a cap the longest is 1 token.
@@ -89,7 +77,11 @@ class Stated:
                 pooled=True,
                 stands_for=self.samples / _SAMPLES / engines,
             ),
-            serial_s={Stage[s.upper()]: (stage_s[s],) for s in _LEARNER if stage_s[s]},
+            serial_s={
+                Stage[stage.upper()]: (seconds,)
+                for stage, seconds in stage_s.items()
+                if seconds and stage not in _NOT_THE_LEARNERS
+            },
             switch_s=stage_s["switch"],
             reward_workers=1,
             scoring=self.text("reward", "scoring", "batch"),
@@ -168,7 +160,7 @@ def stated(tables: Mapping[str, Any], where: str) -> Stated:
             continue
         if isinstance(value, Mapping):
             checked[key] = _checked(key, value, where)
-        elif key in _KEYS:
+        elif isinstance(_KNOWN.get(key), dict):
             _refuse(where, f"{key} must be a table, [{key}], and is {value!r}")
         else:
             checked[""] |= _checked("", {key: value}, where)
@@ -183,14 +175,15 @@ def stated(tables: Mapping[str, Any], where: str) -> Stated:
 
 
 def _checked(table: str, values: Mapping[str, Any], where: str) -> dict[str, Any]:
-    if table not in _KEYS:
+    tables = {"": _KNOWN, **{name: one for name, one in _KNOWN.items() if isinstance(one, dict)}}
+    if table not in tables:
         _refuse(where, f"there is no table [{table}]")
-    known = _KEYS[table]
+    known = {key: kind for key, kind in tables[table].items() if isinstance(kind, str)}
     for key, value in values.items():
         name = f"{table}.{key}" if table else key
         if key not in known:
             _refuse(where, f"there is no {name}; known are {', '.join(known)}")
-        if known[key] is str:
+        if known[key] == "text":
             if not isinstance(value, str):
                 _refuse(where, f"{name} must be a text, not {value!r}")
         elif isinstance(value, bool) or not isinstance(value, int | float):

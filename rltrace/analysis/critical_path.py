@@ -156,8 +156,7 @@ def find_path(
 
     def walk(part: Stretch) -> tuple[Stretch, _Walk]:
         pieces = read_pieces(activity, part.since_ns, part.until_ns)
-        seen = range(part.seen_first, part.seen_last + 1)
-        samples = followed.within(part.since_ns, part.until_ns, seen)
+        samples = followed.within(part.since_ns, part.until_ns, part.seen)
         moved = updates.within(part.since_ns, part.until_ns)
         events = events_of(pieces, samples, moved)
         gates = Gates(events, samples, moved, breakdown.chain_of, steps.starts_ns)
@@ -282,13 +281,11 @@ _MARGIN = 8  # parts of a stretch that one margin is
 
 @dataclass(frozen=True)
 class Stretch:
-    """Steps `first` to `last` (places in `Steps.windows`); with their margins they are those from
-    `seen_first` to `seen_last`, from `since_ns` to `until_ns` (Unix). The outermost have no end."""
+    """Steps from `first` on (places in `Steps.windows`); with their margins they are those `seen`,
+    from `since_ns` to `until_ns` (Unix). The outermost have no end."""
 
     first: int
-    last: int
-    seen_first: int
-    seen_last: int
+    seen: range
     since_ns: int
     until_ns: int
 
@@ -305,5 +302,5 @@ def stretches(activity: Activity, steps: Steps, most_spans: int = MOST_SPANS) ->
         before, after = max(0, first - margin), min(last + margin, len(windows) - 1)
         since = windows[before].start_ns if before else -_ALWAYS
         until = windows[after].end_ns if after < len(windows) - 1 else _ALWAYS
-        found.append(Stretch(first, last, before, after, since, until))
+        found.append(Stretch(first, range(before, after + 1), since, until))
     return found

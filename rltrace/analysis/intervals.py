@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -46,12 +46,6 @@ class Columns:
         return replace(self, **{name: column.take(at) for name, column in vars(self).items()})
 
 
-def appended(parts: Sequence[_Columns]) -> _Columns:
-    """The rows of all parts, of which there is one."""
-    columns = {name: [vars(part)[name] for part in parts] for name in vars(parts[0])}
-    return replace(parts[0], **{name: np.concatenate(each) for name, each in columns.items()})
-
-
 @dataclass(frozen=True)
 class Intervals(Columns):
     """Intervals by group. `lane` is that of all the spans which an interval was merged from, where
@@ -81,7 +75,9 @@ def of_spans(group: Ints, start: Ints, end: Ints, lane: Ints | None = None) -> I
 def joined(parts: list[Intervals]) -> Intervals:
     """All intervals of `parts`."""
     none = np.zeros(0, np.int64)
-    return appended(parts) if parts else of_spans(none, none, none)
+    if not parts:
+        return of_spans(none, none, none)
+    return Intervals(*map(np.concatenate, zip(*(vars(p).values() for p in parts), strict=True)))
 
 
 def union(intervals: Intervals) -> Intervals:

@@ -106,18 +106,15 @@ class RunAnalysis:
     def drawn_ns(self) -> tuple[int, int]:
         """From the first to the last thing that a timeline has; what hangs does so until the end.
         Both 0 where there is none."""
-        first, last = [self.activity.first_ns], [self.activity.last_ns]
-        for table in ("trajectories", "rewards", "syncs"):
-            low, high = self.run.ask(
-                f"select min(start_ns), max(greatest(start_ns, end_ns)) from raw_{table} "
-                "where start_ns > 0"
-            )[0]
-            first.append(low or 0)
-            last.append(high or 0)
-        if self.coverage.in_progress:
-            last.append(self.until_ns)
-        began = [moment for moment in first if moment > 0]
-        return (min(began), max(last)) if began else (0, 0)
+        tables = ("raw_trajectories", "raw_rewards", "raw_syncs")
+        rows = " union all ".join(f"select start_ns, end_ns from {table}" for table in tables)
+        first, last = self.run.ask(
+            "select coalesce(min(start_ns), 0), coalesce(max(greatest(start_ns, end_ns)), 0) "
+            f"from ({rows}) where start_ns > 0"
+        )[0]
+        began = [moment for moment in (self.activity.first_ns, first) if moment > 0]
+        hangs_until = self.until_ns if self.coverage.in_progress else 0
+        return (min(began), max(self.activity.last_ns, last, hangs_until)) if began else (0, 0)
 
     @cached_property
     def overlap_known(self) -> bool:

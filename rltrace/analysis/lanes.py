@@ -9,8 +9,7 @@ from functools import cached_property
 
 import numpy as np
 
-from rltrace.analysis.intervals import Bools, Ints, by_number
-from rltrace.analysis.order_statistics import Floats
+from rltrace.analysis.intervals import Bools, Floats, Ints, by_number
 
 _RARE = 0.01  # of the busy time; more at once for less than this is no capacity
 _FULL = 0.9

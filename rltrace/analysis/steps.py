@@ -14,9 +14,8 @@ from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
-from rltrace.analysis.intervals import Bools, Ints
+from rltrace.analysis.intervals import Bools, Floats, Ints
 from rltrace.trace.one_clock import one_clock
 from rltrace.trace.run import Run
 from rltrace.trace.run_dir import STEP_FAILED
@@ -250,7 +249,7 @@ def warmup_by_margin(lengths: Sequence[float], generates: Sequence[bool] = ()) -
     return leading if leading <= len(slow) * _LEADING_SHARE else 0
 
 
-def _slow(values: NDArray[np.float64]) -> Bools:
+def _slow(values: Floats) -> Bools:
     """Which steps `warmup_by_margin` finds out of line, wherever they are."""
     if len(values) < _FEWEST_STEPS:
         beyond = len(values) >= 3 and values[0] > _FAR_BEYOND * values[1:].max()

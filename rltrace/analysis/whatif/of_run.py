@@ -11,7 +11,7 @@ import numpy as np
 from rltrace.analysis.chains import Chain
 from rltrace.analysis.composition import stated_placement
 from rltrace.analysis.devices import CORE, GPU
-from rltrace.analysis.order_statistics import Floats
+from rltrace.analysis.intervals import Floats
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.stages import Breakdown
 from rltrace.analysis.stopped import Sends, sends_in, stopping

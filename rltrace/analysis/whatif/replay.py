@@ -23,7 +23,7 @@ from operator import attrgetter
 
 import numpy as np
 
-from rltrace.analysis.order_statistics import Floats
+from rltrace.analysis.intervals import Floats
 from rltrace.analysis.whatif.actors import Actors, Group
 from rltrace.analysis.whatif.events import Clock
 from rltrace.analysis.whatif.workload import AT_ONCE, Workload

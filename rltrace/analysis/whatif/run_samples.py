@@ -11,9 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rltrace.analysis.intervals import Bools, Ints
+from rltrace.analysis.intervals import Bools, Floats, Ints
 from rltrace.analysis.lanes import levels
-from rltrace.analysis.order_statistics import Floats
 from rltrace.analysis.steps import Steps
 from rltrace.analysis.whatif.engine_fit import Sequences
 from rltrace.analysis.whatif.workload import Batch

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rltrace.analysis.device_load import device_load
-from rltrace.analysis.devices import Devices, count_devices
+from rltrace.analysis.devices import Devices, count_devices, device_load
 from rltrace.analysis.samples import DECIDED_SAMPLES, TRAINED_SAMPLES
 from rltrace.analysis.steps import Steps
 from rltrace.trace.run import Run

@@ -10,8 +10,7 @@ import numpy as np
 
 from rltrace.analysis.activity import Activity, read_activity
 from rltrace.analysis.alarms.alarm import Health, health_of
-from rltrace.analysis.device_load import DeviceLoad, device_load
-from rltrace.analysis.devices import Devices, count_devices
+from rltrace.analysis.devices import DeviceLoad, Devices, count_devices, device_load
 from rltrace.analysis.followed import Followed, follow
 from rltrace.analysis.framework import is_laid_out
 from rltrace.analysis.freshness import Freshness, freshness

@@ -19,7 +19,7 @@ from rltrace.analysis.coverage import (
     step_known_until,
 )
 from rltrace.analysis.critical_path import CriticalPath
-from rltrace.analysis.device_load import DeviceLoad
+from rltrace.analysis.devices import DeviceLoad
 from rltrace.analysis.framework import is_laid_out, version_of
 from rltrace.analysis.freshness import Freshness
 from rltrace.analysis.goodput import Goodput
@@ -29,10 +29,9 @@ from rltrace.analysis.own_figures import ComparedFigure, compare_figures
 from rltrace.analysis.probe import Probe
 from rltrace.analysis.reward_curve import RewardCurve
 from rltrace.analysis.run_analysis import RunAnalysis
-from rltrace.analysis.stages import StageRow
+from rltrace.analysis.stages import StageRow, TypicalStep, typical_step
 from rltrace.analysis.staleness import Staleness
 from rltrace.analysis.stats.spread import Spread, spread
-from rltrace.analysis.step_shapes import TypicalStep, typical_step
 from rltrace.analysis.syncs import Syncs
 from rltrace.analysis.tail import Tail
 from rltrace.analysis.verdict import Verdict, verdict

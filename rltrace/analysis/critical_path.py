@@ -19,10 +19,17 @@ import numpy as np
 
 from rltrace.analysis.activity import Activity
 from rltrace.analysis.chains import Seconds, summed
-from rltrace.analysis.followed import Followed
 from rltrace.analysis.intervals import Ints, mapped
 from rltrace.analysis.lanes import Lane, Lanes
-from rltrace.analysis.path_events import Events, Kind, Known, events_of, read_pieces, read_updates
+from rltrace.analysis.path_events import (
+    Events,
+    Followed,
+    Kind,
+    Known,
+    events_of,
+    read_pieces,
+    read_updates,
+)
 from rltrace.analysis.path_gates import Gates
 from rltrace.analysis.stages import Breakdown
 from rltrace.analysis.stats.spread import Spread, spread

@@ -20,10 +20,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from rltrace.analysis.chains import Chain
-from rltrace.analysis.followed import Followed
 from rltrace.analysis.intervals import Ints
 from rltrace.analysis.lanes import Lane, Lanes
-from rltrace.analysis.path_events import Events, Kind, Updates
+from rltrace.analysis.path_events import Events, Followed, Kind, Updates
 from rltrace.trace.vocabulary import Stage
 
 _HABIT = 0.9
@@ -47,9 +46,7 @@ class Gates:
         self.events, self.followed, self.starts = events, followed, starts
         places, samples, verdicts, rows = map(events.of, Kind)
         stage, process = events.stage[places], events.process[places]
-        code = np.full(len(Stage), -1, np.int64)
-        for one, its in chain_of.items():
-            code[one] = its
+        code = np.array([chain_of.get(one, -1) for one in Stage], np.int64)
         chain = np.where(stage == Stage.OTHER, -1, code[stage])
         trainers = np.unique(process[stage == Stage.TRAIN])
         at_learner = np.isin(process, trainers)

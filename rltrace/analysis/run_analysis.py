@@ -11,10 +11,10 @@ import numpy as np
 from rltrace.analysis.activity import Activity, read_activity
 from rltrace.analysis.alarms.alarm import Health, health_of
 from rltrace.analysis.devices import DeviceLoad, Devices, count_devices, device_load
-from rltrace.analysis.followed import Followed, follow
 from rltrace.analysis.framework import is_laid_out
 from rltrace.analysis.freshness import Freshness, freshness
 from rltrace.analysis.goodput import Goodput, StepGoodput, goodput, step_goodput
+from rltrace.analysis.path_events import Followed, follow
 from rltrace.analysis.stages import Breakdown, StageRow, break_down, stage_rows
 from rltrace.analysis.staleness import Staleness, staleness
 from rltrace.analysis.stalls import without_stalls

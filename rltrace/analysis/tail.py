@@ -1,5 +1,5 @@
-"""How long responses are and how long they take: the tail that a barrier waits for, and the engines'
-slots that stand idle meanwhile.
+"""How long responses are and how long they take: the tail that a barrier waits for, and slots of the
+engines that stand idle meanwhile.
 
 A batch is what is generated from one moment at which nothing is in flight to the next. Slots stand
 idle while it drains: its last trajectory has begun, and there is nothing to put into those that

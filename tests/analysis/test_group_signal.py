@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from rltrace.analysis.followed import follow
 from rltrace.analysis.group_signal import GroupSignal, group_signal
+from rltrace.analysis.path_events import follow
 from rltrace.testing import Process, process, run_of, stating, turns
 from rltrace.testing.inside.analysis import CANNOT_TELL, SPARSE_REWARD, summarize
 from rltrace.testing.inside.trace import Fate, Outcome, Run, tables

@@ -1,4 +1,4 @@
-"""How long responses are and how long they take: the tail that a barrier waits for, and slots of the
+"""How long responses are and how long they take: the tail that a barrier waits for, and slots of
 engines that stand idle meanwhile.
 
 A batch is what is generated from one moment at which nothing is in flight to the next. Slots stand

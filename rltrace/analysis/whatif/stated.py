@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -156,14 +156,11 @@ def stated(tables: Mapping[str, Any], where: str) -> Stated:
     """The same from tables that are read. `where` names them in errors."""
     checked: dict[str, dict[str, Any]] = {"": {}}
     for key, value in tables.items():
-        if key == "published":  # what came of it: not an input
-            continue
-        if isinstance(value, Mapping):
-            checked[key] = _checked(key, value, where)
-        elif isinstance(_KNOWN.get(key), dict):
+        if isinstance(_KNOWN.get(key), dict) and not isinstance(value, Mapping):
             _refuse(where, f"{key} must be a table, [{key}], and is {value!r}")
-        else:
-            checked[""] |= _checked("", {key: value}, where)
+        table, values = (key, value) if isinstance(value, Mapping) else ("", {key: value})
+        if key != "published":  # what came of it: not an input
+            checked[table] = checked.get(table, {}) | _checked(table, values, where)
     placement = str(checked[""].get("placement", "colocated"))
     if placement not in PLACEMENTS:
         _refuse(where, f"placement must be one of {', '.join(PLACEMENTS)}, not {placement!r}")
@@ -175,10 +172,10 @@ def stated(tables: Mapping[str, Any], where: str) -> Stated:
 
 
 def _checked(table: str, values: Mapping[str, Any], where: str) -> dict[str, Any]:
-    tables = {"": _KNOWN, **{name: one for name, one in _KNOWN.items() if isinstance(one, dict)}}
-    if table not in tables:
+    found = _KNOWN.get(table) if table else _KNOWN
+    if not isinstance(found, dict):
         _refuse(where, f"there is no table [{table}]")
-    known = {key: kind for key, kind in tables[table].items() if isinstance(kind, str)}
+    known = {key: kind for key, kind in found.items() if isinstance(kind, str)}
     for key, value in values.items():
         name = f"{table}.{key}" if table else key
         if key not in known:
@@ -225,5 +222,5 @@ def _check_sense(found: Stated, where: str) -> None:
         )
 
 
-def _refuse(where: str, why: str) -> None:
+def _refuse(where: str, why: str) -> NoReturn:
     raise WrongUsage(f"{where}: {why}")

@@ -54,9 +54,8 @@ def compare_figures(
         return ()
     run, steps = analysis.run, analysis.steps
     logged = _logged(run, steps, figures)
-    lengths_s = np.array([window.length_s for window in steps.windows])
     steady = list(steps.steady)
-    step_s = _median(lengths_s[steady])
+    step_s = _median(analysis.breakdown.steps_s[steady])
     found: dict[tuple[str, ...], ComparedFigure] = {}
     for figure in figures:
         key = figure.metrics or (figure.name,)
@@ -144,7 +143,7 @@ def _true(analysis: RunAnalysis, figure: OwnFigure) -> Seconds:
     if figure.unit == "B":  # an update need not lie in the step that it is counted with
         return unknown if syncs is None else np.full_like(unknown, syncs.bytes_per_update.p50)
     if figure.stages == (STEP,):
-        return np.array([window.length_s for window in steps.windows])
+        return analysis.breakdown.steps_s
     stages = [Stage[name.upper()] for name in figure.stages]
     if not any(activity.processes_of_stage.get(stage) for stage in stages):
         return unknown

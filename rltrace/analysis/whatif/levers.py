@@ -2,7 +2,8 @@
 
 What a lever makes of a workload is the function of its name: a workload, a value and constants
 in, a workload out. Errors: `NotApplicable`, and `RltraceError` for a value that makes no sense.
-What else there is to know of it is data: `rltrace/analysis/data/levers.toml`.
+What else there is to know of it is data, `rltrace/analysis/data/levers.toml`; of one that makes a
+stage take more time or less that is all.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ class Lever:
     within: Stage | None = None
     first: bool = False
     words: bool = False
+    takes: str = ""
     rule: str = ""
     least: float = -math.inf
     most: float = math.inf
@@ -64,6 +66,10 @@ class Lever:
         _check(fits, self.name, value, self.rule)
         if self.within is not None:
             _needs(_seen_s(load, self.within) > 0, _UNSEEN.get(self.within, ""))
+            if self.takes == "1/value":
+                amount = 1 / amount
+            if self.takes:
+                return _slowed(load, self.within, amount * (self.takes != "0"))
         return self.change(load, amount if self.rule else value, constants)
 
 
@@ -99,6 +105,22 @@ def _seen_s(load: Workload, stage: Stage) -> float:
         Stage.SWITCH: load.switch_s,
     }
     return seconds[stage] if stage in seconds else load.mean_s(stage)
+
+
+def _slowed(load: Workload, stage: Stage, factor: float) -> Workload:
+    """The workload in which a stage takes so many times as long; 0: it is not there."""
+    if stage is Stage.ENV:
+        return load.with_batches(lambda b: replace(b, env_s=b.env_s * factor))
+    if stage is Stage.REWARD:
+        return load.with_batches(lambda b: replace(b, verdict_s=b.verdict_s * factor))
+    if stage is Stage.SYNC:
+        return replace(load, sync=replace(load.sync, seconds=load.sync.seconds * factor))
+    if stage is Stage.SWITCH:
+        return replace(load, switch_s=load.switch_s * factor)
+    if stage is Stage.REFERENCE:
+        load = replace(load, reference_s=load.reference_s * factor)
+    paced = load.paced(lambda one: factor if one is stage else 1.0)
+    return paced if factor else load.without(stage)
 
 
 def _factor(name: str, value: str, now: float) -> float:
@@ -297,27 +319,7 @@ def reward_async(load: Workload, value: str, constants: Constants) -> Workload:
     return replace(load, scoring="sample")
 
 
-def reward_latency(load: Workload, factor: float, constants: Constants) -> Workload:
-    return load.with_batches(lambda b: replace(b, verdict_s=b.verdict_s * factor))
-
-
-def env_latency(load: Workload, factor: float, constants: Constants) -> Workload:
-    return load.with_batches(lambda b: replace(b, env_s=b.env_s * factor))
-
-
 # --- the learner's passes, and how its weights travel
-
-
-def train_speed(load: Workload, factor: float, constants: Constants) -> Workload:
-    return load.paced(lambda stage: 1 / factor if stage is Stage.TRAIN else 1.0)
-
-
-def drop_logprob(load: Workload, value: str, constants: Constants) -> Workload:
-    return load.without(Stage.LOGPROB)
-
-
-def drop_reference(load: Workload, value: str, constants: Constants) -> Workload:
-    return replace(load.without(Stage.REFERENCE), reference_s=0.0)
 
 
 def reference_side(load: Workload, value: str, constants: Constants) -> Workload:
@@ -326,10 +328,6 @@ def reference_side(load: Workload, value: str, constants: Constants) -> Workload
     _needs(moved_s > 0, "no reference pass was seen on the learner's side")
     _needs(load.placement != "colocated", "all stages take turns")
     return replace(load.without(Stage.REFERENCE), reference_s=load.reference_s + moved_s)
-
-
-def no_switch(load: Workload, value: str, constants: Constants) -> Workload:
-    return replace(load, switch_s=0.0)
 
 
 def sync(load: Workload, value: str, constants: Constants) -> Workload:
@@ -344,15 +342,13 @@ def sync(load: Workload, value: str, constants: Constants) -> Workload:
     return replace(load, sync=replace(load.sync, seconds=seconds, overlap=part))
 
 
-def sync_speed(load: Workload, factor: float, constants: Constants) -> Workload:
-    return replace(load, sync=replace(load.sync, seconds=load.sync.seconds / factor))
-
-
 _TABLE = packaged_toml("analysis/data/levers.toml")
 _STAGES = {stage.name.lower(): stage for stage in Stage}
 _UNSEEN = {_STAGES[name]: why for name, why in _TABLE["unseen"].items()}
 LEVERS: Mapping[str, Lever] = {
-    name: Lever(name, globals()[name], **{**entry, "within": _STAGES.get(entry.get("within"))})
+    name: Lever(
+        name, globals().get(name, _slowed), **{**entry, "within": _STAGES.get(entry.get("within"))}
+    )
     for name, entry in _TABLE["lever"].items()
 }
 """All levers by the name that they have on the command line."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from functools import cached_property
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -39,6 +40,16 @@ if TYPE_CHECKING:
     from rltrace.analysis.walls.observability import Captured
     from rltrace.analysis.whatif.predict import Source
     from rltrace.analysis.whatif.workload import Workload
+
+
+def _of_all(module: str, function: str = "") -> Any:
+    """A figure that needs the whole analysis: what a module's function of its name computes."""
+
+    def figure(analysis: RunAnalysis) -> Any:
+        whole = import_module(f"rltrace.analysis.{module}")  # which imports this one
+        return getattr(whole, function or module)(analysis)
+
+    return cached_property(figure)
 
 
 class RunAnalysis:
@@ -134,11 +145,7 @@ class RunAnalysis:
     def gpus(self) -> tuple[DeviceLoad, ...]:
         return device_load(self.run, *self.drawn_ns)
 
-    @cached_property
-    def busy(self) -> Busy | None:
-        from rltrace.analysis.busy import busy
-
-        return busy(self)
+    busy: Busy | None = _of_all("busy")
 
     # --- samples
 
@@ -158,11 +165,7 @@ class RunAnalysis:
     def goodput_of_steps(self) -> tuple[StepGoodput, ...]:
         return step_goodput(self.run, self.steps)
 
-    @cached_property
-    def cascade(self) -> Cascade | None:
-        from rltrace.analysis.cascade import cascade
-
-        return cascade(self)
+    cascade: Cascade | None = _of_all("cascade")
 
     @cached_property
     def tail(self) -> Tail:
@@ -174,11 +177,7 @@ class RunAnalysis:
 
         return captured(self.run)
 
-    @cached_property
-    def reward(self) -> RewardCurve | None:
-        from rltrace.analysis.reward_curve import reward_curve
-
-        return reward_curve(self)
+    reward: RewardCurve | None = _of_all("reward_curve")
 
     # --- weights
 
@@ -192,11 +191,7 @@ class RunAnalysis:
 
     # --- what waited for what
 
-    @cached_property
-    def composition(self) -> Composition | None:
-        from rltrace.analysis.composition import compose
-
-        return compose(self)
+    composition: Composition | None = _of_all("composition", "compose")
 
     @property
     def placement(self) -> str:
@@ -241,11 +236,7 @@ class RunAnalysis:
         """The same, where it tells more than exposed times: chains ran beside each other."""
         return self.path if self.composition is not None and self.composition.beside else None
 
-    @cached_property
-    def probe(self) -> Probe | None:
-        from rltrace.analysis.probe import find_probe
-
-        return find_probe(self)
+    probe: Probe | None = _of_all("probe", "find_probe")
 
     @cached_property
     def source(self) -> Source | None:
@@ -269,8 +260,4 @@ class RunAnalysis:
     def health(self) -> Health:
         return health_of(self)
 
-    @cached_property
-    def coverage(self) -> Coverage:
-        from rltrace.analysis.coverage import coverage
-
-        return coverage(self)
+    coverage: Coverage = _of_all("coverage")

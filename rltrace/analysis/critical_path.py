@@ -21,20 +21,11 @@ from rltrace.analysis.activity import Activity
 from rltrace.analysis.chains import Seconds, summed
 from rltrace.analysis.intervals import Ints, mapped
 from rltrace.analysis.lanes import Lane, Lanes
-from rltrace.analysis.path_events import (
-    Events,
-    Followed,
-    Kind,
-    Known,
-    events_of,
-    read_pieces,
-    read_updates,
-)
+from rltrace.analysis.path_events import Events, Kind, Known, events_of, read_pieces, read_updates
 from rltrace.analysis.path_gates import Gates
-from rltrace.analysis.stages import Breakdown
+from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.stats.spread import Spread, spread
 from rltrace.analysis.steps import Steps
-from rltrace.trace.run import Run
 from rltrace.trace.vocabulary import Stage, word
 
 UNKNOWN = "unknown"
@@ -97,10 +88,12 @@ class CriticalPath:
         return self.is_traced and not self.unknown_share > _MOST_UNKNOWN
 
 
-def critical_path(
-    steps: Steps, breakdown: Breakdown, found: tuple[PathSegment, ...] | str
-) -> CriticalPath:
-    """The path by step and stage; `found` is what `find_path` says."""
+def critical_path(analysis: RunAnalysis) -> CriticalPath | None:
+    """The path by step and stage; None of an imported log, and where there is no step."""
+    steps, breakdown = analysis.steps, analysis.breakdown
+    if analysis.run.meta.get("imported") or not steps.windows:
+        return None
+    found = analysis.path_segments
     if isinstance(found, str):
         return CriticalPath(False, found, len(steps.steady), (), math.nan, ())
     seconds, counts = _by_step(found, steps)
@@ -136,17 +129,11 @@ def critical_path(
     )
 
 
-def find_path(
-    run: Run,
-    activity: Activity,
-    steps: Steps,
-    breakdown: Breakdown,
-    followed: Followed,
-    most_spans: int = MOST_SPANS,
-) -> tuple[PathSegment, ...] | str:
+def find_path(analysis: RunAnalysis, most_spans: int = MOST_SPANS) -> tuple[PathSegment, ...] | str:
     """The stretches of the path, in order and without gaps from the first step's start to the last
     one's end; or why there is none. A run of more than `most_spans` is followed stretch by
     stretch."""
+    activity, steps, followed = analysis.activity, analysis.steps, analysis.tracks
     if steps.whole_run:
         return "no step was recorded"
     if not activity.processes_of_stage.get(Stage.TRAIN):
@@ -158,7 +145,7 @@ def find_path(
     if followed.linked_share < _FEWEST_LINKED:
         known = f"{100 * followed.linked_share:.0f} %"
         return f"only {known} of the samples that the learner used were seen being generated"
-    updates = read_updates(run)
+    updates = read_updates(analysis.run)
     path = _Path(steps.windows[0].start_ns, steps.windows[-1].end_ns)
 
     def walk(part: Stretch) -> tuple[Stretch, _Walk]:
@@ -166,7 +153,7 @@ def find_path(
         samples = followed.within(part.since_ns, part.until_ns, part.seen)
         moved = updates.within(part.since_ns, part.until_ns)
         events = events_of(pieces, samples, moved)
-        gates = Gates(events, samples, moved, breakdown.chain_of, steps.starts_ns)
+        gates = Gates(events, samples, moved, analysis.breakdown.chain_of, steps.starts_ns)
         return part, _Walk(events, gates)
 
     for part, made in mapped(walk, reversed(stretches(activity, steps, most_spans))):

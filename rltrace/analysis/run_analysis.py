@@ -203,20 +203,10 @@ class RunAnalysis:
         """Samples, followed from generation to the learner."""
         return follow(self.run, self.steps)
 
-    @cached_property
-    def path_segments(self) -> tuple[PathSegment, ...] | str:
-        """The stretches of the critical path, or why there is none."""
-        from rltrace.analysis.critical_path import find_path
+    path_segments: tuple[PathSegment, ...] | str = _of_all("critical_path", "find_path")
+    """The stretches of the critical path, or why there is none."""
 
-        return find_path(self.run, self.activity, self.steps, self.breakdown, self.tracks)
-
-    @cached_property
-    def critical_path(self) -> CriticalPath | None:
-        from rltrace.analysis.critical_path import critical_path
-
-        if self.run.meta.get("imported") or not self.steps.windows:
-            return None
-        return critical_path(self.steps, self.breakdown, self.path_segments)
+    critical_path: CriticalPath | None = _of_all("critical_path")
 
     @property
     def drawn_path(self) -> tuple[PathSegment, ...]:

@@ -6,7 +6,8 @@ import math
 import shlex
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 from rltrace.analysis.alarms.alarm import Health
 from rltrace.analysis.cascade import Cascade
@@ -120,7 +121,8 @@ class StepsSummary:
 
 @dataclass(frozen=True)
 class Summary:
-    """Everything that the report shows; a part is None where the trace has nothing to say on it."""
+    """Everything that the report shows; a part is None where the trace has nothing to say on it.
+    What is not of the summary alone is the analysis's of the same name."""
 
     run: RunFacts
     steps: StepsSummary
@@ -151,32 +153,19 @@ def summary_of(
 ) -> Summary:
     """Everything at once. `figures` are those of the framework's own to hold against what was
     traced; without `predict` no gain of a fix is predicted, which takes most of the time."""
-    run, activity, steps = analysis.run, analysis.activity, analysis.steps
-    until = analysis.until_ns
-    return Summary(
-        run=_facts(analysis),
-        steps=_steps(analysis),
-        typical=typical_step(activity, steps),
-        stages=analysis.stages,
-        waits=waits(run, steps),
-        verdict=verdict(analysis, predict),
-        critical_path=analysis.critical_path,
-        probe=analysis.probe,
-        composition=analysis.composition,
-        tail=analysis.tail,
-        staleness=analysis.staleness,
-        syncs=analysis.syncs,
-        goodput=analysis.goodput,
-        cascade=analysis.cascade,
-        gpus=analysis.gpus,
-        freshness=analysis.freshness,
-        health=analysis.health,
-        reward=analysis.reward,
-        signal=group_signal(run),
-        coverage=analysis.coverage,
-        own_cost=own_cost(run, activity, until),
-        own_figures=compare_figures(analysis, figures),
-    )
+    run, steps = analysis.run, analysis.steps
+    own: dict[str, Any] = {
+        "run": _facts(analysis),
+        "steps": _steps(analysis),
+        "typical": typical_step(analysis.activity, steps),
+        "waits": waits(run, steps),
+        "verdict": verdict(analysis, predict),
+        "signal": group_signal(run),
+        "own_cost": own_cost(run, analysis.activity, analysis.until_ns),
+        "own_figures": compare_figures(analysis, figures),
+    }
+    rest = (one.name for one in fields(Summary) if one.name not in own)
+    return Summary(**own, **{name: getattr(analysis, name) for name in rest})
 
 
 def _steps(analysis: RunAnalysis) -> StepsSummary:

@@ -95,8 +95,7 @@ def cascade(analysis: RunAnalysis) -> Cascade | None:
     wall-clock."""
     if analysis.run.meta.get("imported"):
         return None
-    recorded = analysis.shown_ns, analysis.until_ns
-    clock = _wall_clock(analysis.activity, analysis.steps, analysis.breakdown, *recorded)
+    clock = _wall_clock(analysis)
     if clock is None:
         return None
     run, goodput, fresh = analysis.run, analysis.goodput, analysis.freshness
@@ -209,18 +208,17 @@ class _WallClock:
         return self.available_s / self.wall_s
 
 
-def _wall_clock(
-    activity: Activity, steps: Steps, breakdown: Breakdown, since_ns: int, until_ns: int
-) -> _WallClock | None:
-    """The time from `since_ns` to `until_ns` (Unix ns); None where the run records no steps."""
+def _wall_clock(analysis: RunAnalysis) -> _WallClock | None:
+    """The time of the whole run as far as it is shown; None where the run records no steps."""
+    steps, breakdown = analysis.steps, analysis.breakdown
     if steps.whole_run and not steps.in_progress:
         return None
     windows = () if steps.whole_run else steps.windows
-    since_ns = min([since_ns, *(w.start_ns for w in windows[:1])])
-    until_ns = max([until_ns, *(w.end_ns for w in windows[-1:])])
+    since_ns = min([analysis.shown_ns, *(w.start_ns for w in windows[:1])])
+    until_ns = max([analysis.until_ns, *(w.end_ns for w in windows[-1:])])
     if until_ns <= since_ns:
         return None
-    seconds = _around(activity, steps, windows, since_ns, until_ns)
+    seconds = _around(analysis.activity, steps, windows, since_ns, until_ns)
     again = _done_again(windows)
     kept = np.zeros(len(windows))
     in_steps: dict[str, float] = defaultdict(float)

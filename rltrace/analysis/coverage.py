@@ -114,7 +114,7 @@ def coverage(analysis: RunAnalysis) -> Coverage:
             for stage, symbol in STAGE_SYMBOLS.items()
             if stage not in activity.spans_of_stage and stage not in activity.from_tables
         ),
-        in_progress=_in_progress(run, _going_on(analysis), analysis.until_ns),
+        in_progress=_in_progress(analysis),
         problems=_problems([p for p in run.problems if not _is_reason(p)], run)
         + _in_background(run, activity),
         stopped=_stopped(run),
@@ -142,31 +142,23 @@ def _reason(run: Run, stage: Stage) -> str:
     return "no hook or span recorded it; the job may have no such stage"
 
 
-def _going_on(analysis: RunAnalysis) -> tuple[OpenSpan, ...]:
+def _in_progress(analysis: RunAnalysis) -> tuple[InProgress, ...]:
     """The open spans, but for those of steps that an exception ended, and of processes that the job
     itself ended."""
     run, errors = analysis.run, step_errors(analysis.run)
     ended = {start for number, start in analysis.steps.in_progress if number in errors}
     asked = {number for number, end in read_ends(run.path, run.processes).items() if end.asked}
-    return tuple(
-        span
-        for span in analysis.activity.open_spans
-        if span.process not in asked and not (span.stage is Stage.STEP and span.start_ns in ended)
-    )
-
-
-def _in_progress(
-    run: Run, spans: tuple[OpenSpan, ...], recorded_until_ns: int
-) -> tuple[InProgress, ...]:
     roles = {process.number: process.role or "" for process in run.processes}
     groups: dict[tuple[str, str, str], list[OpenSpan]] = defaultdict(list)
-    for span in spans:
-        groups[span.name, word(span.stage), roles.get(span.process, "")].append(span)
+    for span in analysis.activity.open_spans:
+        left = span.stage is Stage.STEP and span.start_ns in ended
+        if span.process not in asked and not left:
+            groups[span.name, word(span.stage), roles.get(span.process, "")].append(span)
     found = []
     for (name, stage, role), members in groups.items():
         first = min(members, key=lambda span: span.start_ns)
         since_ns, processes = first.start_ns, len({span.process for span in members})
-        for_s = (known_until(run, first, recorded_until_ns) - since_ns) / 1e9
+        for_s = (known_until(run, first, analysis.until_ns) - since_ns) / 1e9
         alive_s = (first.last_sign_ns - since_ns) / 1e9
         found.append(
             InProgress(name, stage, processes, len(members), since_ns, for_s, alive_s, role)

@@ -21,6 +21,7 @@ import numpy as np
 
 from rltrace.analysis.samples import TRAINED_USES
 from rltrace.analysis.steps import Steps
+from rltrace.trace.query_columns import columns
 from rltrace.trace.run import Run
 
 LAG_UNIT = "policy versions"
@@ -246,31 +247,30 @@ def lag_history(run: Run, steps: Steps, most_columns: int, most_rows: int) -> La
     """At most `most_columns` groups of steps and `most_rows` ranges of lags of the first token;
     None where nothing was trained on. What was trained on between steps counts to the step before.
     """
-    rows = run.ask_columns(f"""
+    query = f"""
         {TRAINED_USES}
-        select time_ns, (case when version >= 0 then version - first_version end)::bigint as lag
+        select time_ns, coalesce(version - first_version, 0),
+               (version >= 0 and first_version is not null)::int
         from trained order by time_ns
-    """)
-    time = np.asarray(rows["time_ns"], np.int64)
+    """
+    time, lag, known = columns(run, query)
     if not len(time):
         return None
-    lag = np.ma.masked_array(rows["lag"])
-    known = ~np.ma.getmaskarray(lag)
-    values = np.asarray(lag.filled(0), np.int64)
+    told = known == 1
     windows = steps.windows
     place = np.searchsorted(steps.starts_ns, time, side="right") - 1
     place = place.clip(0, max(0, len(windows) - 1))
     width = max(1, -(-len(windows) // most_columns))
     column = place // width
-    ranges = _ranges(values[known], most_rows)
-    row = np.searchsorted([low for low, _ in ranges], values, side="right") - 1
+    ranges = _ranges(lag[told], most_rows)
+    row = np.searchsorted([low for low, _ in ranges], lag, side="right") - 1
     found = []
     for one in np.unique(column).tolist():
         here = column == one
-        counts = np.bincount(row[here & known], minlength=len(ranges))
+        counts = np.bincount(row[here & told], minlength=len(ranges))
         of = windows[one * width : (one + 1) * width]
         first, last = (of[0].step, of[-1].step) if of else (-1, -1)
-        found.append(LagsOfSteps(first, last, tuple(counts.tolist()), int((here & ~known).sum())))
+        found.append(LagsOfSteps(first, last, tuple(counts.tolist()), int((here & ~told).sum())))
     return LagHistory(tuple(ranges), tuple(found))
 
 

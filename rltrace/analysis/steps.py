@@ -7,7 +7,7 @@ A step is a span of stage `STEP`. Whose count where several processes record ste
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -151,13 +151,16 @@ def find_steps(run: Run, recorded: tuple[int, int]) -> Steps:
         f"select step, start_ns, end_ns, process from raw_spans where stage = {int(Stage.STEP)} "
         "order by start_ns"
     )
-    steps = steps_of(rows, recorded)
-    if not run.meta.get("exit_code"):
-        steps = _without_errors(steps, step_errors(run), recorded[1])
+    steps = steps_of(rows, recorded, {} if run.meta.get("exit_code") else step_errors(run))
     if steps.whole_run:
         return steps
     found = find_generating(run, steps.starts_ns, steps.ends_ns)
-    found = _with_told(found, steps.windows, run.meta.get("imported"))
+    imported = run.meta.get("imported")
+    told = imported.get("generating") if isinstance(imported, dict) else None
+    if isinstance(told, list):  # a log that tells which steps generated, and not how long
+        numbers = {number for number in told if isinstance(number, int)}
+        both = zip(found.generates, steps.windows, strict=True)
+        found = replace(found, generates=tuple(known or w.step in numbers for known, w in both))
     warm = warmup_by_margin([w.length_s for w in steps.windows], found.generates)
     windows = tuple(
         replace(window, warmup=i < warm, generates=generates)
@@ -176,39 +179,23 @@ def step_errors(run: Run) -> dict[int, str]:
     }
 
 
-def _without_errors(steps: Steps, errors: Mapping[int, str], until_ns: int) -> Steps:
-    """The same with the steps failed that an exception left, in a job that went on."""
-    left = [(number, start) for number, start in steps.in_progress if number in errors]
-    failed = [*steps.failed, *((number, start, max(start, until_ns)) for number, start in left)]
-    return replace(
-        steps,
-        in_progress=tuple(one for one in steps.in_progress if one not in left),
-        failed=tuple(sorted(failed, key=lambda one: one[1])),
-    )
-
-
-def _with_told(found: Generating, windows: Sequence[Window], imported: object) -> Generating:
-    """The same with the steps of which a log tells that they generated, and not how long."""
-    told = imported.get("generating") if isinstance(imported, dict) else None
-    if not isinstance(told, list):
-        return found
-    numbers = set(filter(lambda number: isinstance(number, int), told))
-    both = zip(found.generates, windows, strict=True)
-    return replace(found, generates=tuple(known or w.step in numbers for known, w in both))
-
-
-def steps_of(rows: list[tuple[int, int, int, int]], recorded: tuple[int, int]) -> Steps:
-    """The steps of rows `(step, start_ns, end_ns or -1, process)` in the order of their start."""
+def steps_of(
+    rows: list[tuple[int, int, int, int]], recorded: tuple[int, int], errors: Collection[int] = ()
+) -> Steps:
+    """The steps of rows `(step, start_ns, end_ns or -1, process)` in the order of their start. Those
+    of numbers in `errors` an exception left, in a job that went on."""
     whole = [row for row in rows if row[2] >= row[1]]
     ended = {step: start for step, start, _, _ in whole}
-    failed = _failed(rows)
-    left = {start for _, start, _ in failed}
+    left = _failed(rows)
+    starts = {start for _, start, _ in left}
     begun: dict[int, int] = {}
     for step, start, end, _ in rows:
         done_again = ended.get(step, -1) > start
-        if end < 0 and not done_again and start not in left:
+        if end < 0 and not done_again and start not in starts:
             begun.setdefault(step, start)
-    in_progress = tuple(begun.items())
+    in_progress = tuple(one for one in begun.items() if one[0] not in errors)
+    left += [(n, start, max(start, recorded[1])) for n, start in begun.items() if n in errors]
+    failed = tuple(sorted(left, key=lambda one: one[1]))
     if not whole:
         start, end = recorded
         window = Window(-1, start, end, -1, False)
@@ -220,7 +207,7 @@ def steps_of(rows: list[tuple[int, int, int, int]], recorded: tuple[int, int]) -
     return Steps(windows, False, in_progress, len(numbers) - len(set(numbers)), failed)
 
 
-def _failed(rows: list[tuple[int, int, int, int]]) -> tuple[tuple[int, int, int], ...]:
+def _failed(rows: list[tuple[int, int, int, int]]) -> list[tuple[int, int, int]]:
     """Steps without an end after which their process began another, as `Steps` has them. Of a loop
     that begins steps before others end that says nothing."""
     found = []
@@ -230,7 +217,7 @@ def _failed(rows: list[tuple[int, int, int, int]]) -> tuple[tuple[int, int, int]
         if any(b[1] < a[2] and a[0] != b[0] for a, b in pairwise(whole)):
             continue
         found += [(a[0], a[1], b[1]) for a, b in pairwise(mine) if a[2] < 0]
-    return tuple(sorted(found, key=lambda one: one[1]))
+    return found
 
 
 def warmup_by_margin(lengths: Sequence[float], generates: Sequence[bool] = ()) -> int:

@@ -182,7 +182,7 @@ def step_errors(run: Run) -> dict[int, str]:
 def steps_of(
     rows: list[tuple[int, int, int, int]], recorded: tuple[int, int], errors: Collection[int] = ()
 ) -> Steps:
-    """The steps of rows `(step, start_ns, end_ns or -1, process)` in the order of their start. Those
+    """The steps of rows `(step, start_ns, end_ns or -1, process)` in order of their start. Those
     of numbers in `errors` an exception left, in a job that went on."""
     whole = [row for row in rows if row[2] >= row[1]]
     ended = {step: start for step, start, _, _ in whole}

@@ -153,8 +153,7 @@ def find_path(analysis: RunAnalysis, most_spans: int = MOST_SPANS) -> tuple[Path
         samples = followed.within(part.since_ns, part.until_ns, part.seen)
         moved = updates.within(part.since_ns, part.until_ns)
         events = events_of(pieces, samples, moved)
-        gates = Gates(events, samples, moved, analysis.breakdown.chain_of, steps.starts_ns)
-        return part, _Walk(events, gates)
+        return part, _Walk(events, Gates(analysis, events, samples, moved))
 
     for part, made in mapped(walk, reversed(stretches(activity, steps, most_spans))):
         made.back(path, int(steps.starts_ns[part.first]))

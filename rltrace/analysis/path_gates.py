@@ -23,6 +23,7 @@ from rltrace.analysis.chains import Chain
 from rltrace.analysis.intervals import Ints
 from rltrace.analysis.lanes import Lane, Lanes
 from rltrace.analysis.path_events import Events, Followed, Kind, Updates
+from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.trace.vocabulary import Stage
 
 _HABIT = 0.9
@@ -36,14 +37,10 @@ class Gates:
     """What each event of a run needed. Places are those in the events, -1 is none."""
 
     def __init__(
-        self,
-        events: Events,
-        followed: Followed,
-        updates: Updates,
-        chain_of: dict[Stage, Chain],
-        starts: Ints,
+        self, analysis: RunAnalysis, events: Events, followed: Followed, updates: Updates
     ) -> None:
-        self.events, self.followed, self.starts = events, followed, starts
+        self.events, self.followed, self.starts = events, followed, analysis.steps.starts_ns
+        chain_of = analysis.breakdown.chain_of
         places, samples, verdicts, rows = map(events.of, Kind)
         stage, process = events.stage[places], events.process[places]
         code = np.array([chain_of.get(one, -1) for one in Stage], np.int64)

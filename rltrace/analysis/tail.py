@@ -124,8 +124,9 @@ def _slots(run: Run, steps: Steps) -> Slots | None:
     reached = np.maximum.accumulate(end)
     begins = np.flatnonzero(np.append(True, start[1:] >= reached[:-1])).tolist()
     if len(begins) < 1 + (len(steps.steady) > 1):  # where nothing stops in several steps
-        most, _, span_s, work_s, *_ = _figures(start, end)
-        return Slots(0, spread([most]), used_share=spread([work_s / (most * span_s)]))
+        most_at_once, _, whole_s, worked_s, *_ = _figures(start, end)
+        used_share = worked_s / (most_at_once * whole_s)
+        return Slots(0, spread([most_at_once]), used_share=spread([used_share]))
     parts = [slice(*part) for part in pairwise([*begins, len(start)])]
     batches = [(start[part], end[part]) for part in parts]
     most, n, span_s, work_s, draining_s, in_drain_s, last_s = np.array(

@@ -32,9 +32,10 @@ def not_finite(analysis: RunAnalysis) -> Iterator[Said]:
     }
     # Of verdicts those that did not fail and are NaN all the same.
     found = run.ask(f"""
-        select what, kind, count(*), count(*) filter (bad), min(at) filter (bad), arg_max(bad, at)
+        select what, kind, count(*), count(*) filter (bad), min(told_ns) filter (bad),
+               arg_max(bad, told_ns)
         from (select 'the reward was NaN' as what, 'verdict' as kind, {GIVEN_NAN} as bad,
-                     end_ns as at
+                     end_ns as told_ns
               from raw_rewards where start_ns > 0 and end_ns > 0 and (bad or not isnan(value))
               union all
               select text || ' was NaN or infinite', 'reading', not isfinite(value), time_ns

@@ -276,7 +276,7 @@ def test_steps_whose_doses_were_refused_count_for_nothing(
     assert doses.given("rollout") == pytest.approx(1)
     run = run_of(tmp_path / "none", process("driver", (("step", 0), 0, 10)))
     none = Doses(run, steps_of(run))
-    assert none.planned("rollout").tolist() == [0]
+    assert none.of("rollout", PLANNED).tolist() == [0]
     assert math.isnan(none.given("rollout"))
 
 

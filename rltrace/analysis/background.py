@@ -12,7 +12,8 @@ from collections.abc import Collection
 
 import numpy as np
 
-from rltrace.analysis.intervals import Intervals, Ints, of_spans, union
+from rltrace.analysis.intervals import Intervals, Ints, merged
+from rltrace.trace.query_columns import columns
 from rltrace.trace.run import Run
 from rltrace.trace.vocabulary import Stage
 
@@ -23,11 +24,11 @@ _TOLD = 0.9  # of the samples have to say until when they waited
 _ROWS_OF = {Stage.ROLLOUT: "trajectories", Stage.REWARD: "rewards"}
 
 _WAITED = {
-    Stage.ROLLOUT: "begun_ns as since, ended_ns as until",
-    Stage.REWARD: "ended_ns as since, case when judged_ns > ended_ns then judged_ns "
-    "when judged_ns is not null then ended_ns end as until",
+    Stage.ROLLOUT: "begun_ns, ended_ns",
+    Stage.REWARD: "ended_ns, coalesce(greatest(judged_ns, ended_ns), 0)",
 }
-"""When a sample is the stage's, of a sample's begin and end, and of the moment of its verdict."""
+"""Since and until when a sample is the stage's, of its begin and end, and of the moment of its
+verdict."""
 
 
 def find_background(run: Run, seen: Collection[tuple[Stage, int]]) -> tuple[tuple[Stage, int], ...]:
@@ -51,7 +52,7 @@ def find_background(run: Run, seen: Collection[tuple[Stage, int]]) -> tuple[tupl
 def _rest(run: Run, stage: Stage) -> tuple[Ints, Ints] | None:
     """`(starts, ends)` of when no sample was the stage's, from the first sample to the last; None
     where the samples do not tell, or there is too little of it."""
-    times = run.ask_columns(f"""
+    query = f"""
         with samples as (
             select trajectory, min(start_ns) as begun_ns, max(end_ns) as ended_ns
             from raw_trajectories where start_ns > 0 and trajectory <> -1
@@ -59,17 +60,15 @@ def _rest(run: Run, stage: Stage) -> tuple[Ints, Ints] | None:
         verdicts as (
             select trajectory, max(greatest(start_ns, end_ns)) as judged_ns
             from raw_rewards where start_ns > 0 and trajectory <> -1 group by trajectory)
-        select min(begun_ns) over () as first, {_WAITED[stage]}
+        select min(begun_ns) over (), {_WAITED[stage]}
         from samples left join verdicts using (trajectory)
-    """)
-    since = np.ma.filled(np.ma.asarray(times["since"], np.int64), 0)
-    known = ~np.ma.getmaskarray(np.ma.asarray(times["until"]))
-    until = np.ma.filled(np.ma.asarray(times["until"], np.int64), 0)
-    known &= until > since  # clocks out of order, or a verdict that was put where the sample ends
+    """
+    first, since, until = columns(run, query)
+    known = until > since  # else clocks out of order, or a verdict that was put where it ends
     if not len(since) or known.mean() < _TOLD:
         return None
-    waited = _merged(since[known], until[known])
-    starts = np.concatenate([[int(times["first"][0])], waited.end[:-1]]).astype(np.int64)
+    waited = merged(since[known], until[known])
+    starts = np.append(first[0], waited.end[:-1])
     ends = waited.start
     some = ends > starts
     whole = int(waited.end[-1]) - int(starts[0])
@@ -80,14 +79,10 @@ def _rest(run: Run, stage: Stage) -> tuple[Ints, Ints] | None:
 
 def _spans(run: Run, stage: Stage, process: int) -> Intervals:
     """The union of a process's spans in a stage; an open one lasts to its last sign of life."""
-    found = run.ask_columns(f"""
-        select start_ns, case when end_ns < 0 then last_ns else end_ns end as end_ns
+    query = f"""
+        select start_ns, case when end_ns < 0 then last_ns else end_ns end
         from (select start_ns, end_ns, stage, max(greatest(start_ns, end_ns)) over () as last_ns
               from raw_spans where process = {process} and start_ns > 0)
         where stage = {int(stage)}
-    """)
-    return _merged(*(np.asarray(found[name], np.int64) for name in ("start_ns", "end_ns")))
-
-
-def _merged(start: Ints, end: Ints) -> Intervals:
-    return union(of_spans(np.zeros_like(start), start, end))
+    """
+    return merged(*columns(run, query))

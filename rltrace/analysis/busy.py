@@ -21,16 +21,10 @@ from rltrace.trace.given import AGENT, held_devices
 from rltrace.trace.run import Run
 from rltrace.trace.vocabulary import Stage
 
-ON_DEVICE = (
-    Stage.ROLLOUT,
-    Stage.REWARD,
-    Stage.REFERENCE,
-    Stage.LOGPROB,
-    Stage.VALUE,
-    Stage.TRAIN,
-)
+_PROCESS = (Stage.ROLLOUT, Stage.REFERENCE, Stage.LOGPROB, Stage.VALUE, Stage.TRAIN)
+# Of a process that holds no device, verdicts are no work of a device.
+_WORK = {"GPU": (*_PROCESS, Stage.REWARD), "process": _PROCESS}
 _STAGES = len(Stage)
-_ON_CPU = (Stage.REWARD,)  # of a process that holds no device, verdicts are no work of a device
 
 UNKNOWN_ROLE = "unknown"
 """In a pool's roles: a process that works there did not say what it is."""
@@ -83,7 +77,7 @@ def busy(analysis: RunAnalysis) -> Busy | None:
     since, until = int(edges[0, 0]), int(edges[-1, 1])
     own = [process * _STAGES + stage for process, stage in working]
     for start, end, process, stages in activity.of_processes(since, until):
-        works = np.isin(stages.group, _on_device(unit))
+        works = np.isin(stages.group, _WORK[unit])
         if unit == "process":
             works &= np.isin(process * _STAGES + stages.group, own)
         of_device = _by_device(stages.take(works), process[works], holder, device)
@@ -102,15 +96,10 @@ def busy(analysis: RunAnalysis) -> Busy | None:
     return Busy(unit, len(names), work_s.sum(axis=0), pools)
 
 
-def _on_device(unit: str) -> list[int]:
-    stages = ON_DEVICE if unit == "GPU" else [s for s in ON_DEVICE if s not in _ON_CPU]
-    return [int(stage) for stage in stages]
-
-
 def _workers(run: Run, activity: Activity) -> set[tuple[int, int]]:
     """`(process, stage)` of those that do a device's work themselves. What a process that records
     the steps has of a stage that another records, too, is what it waits for."""
-    stages = ", ".join(str(code) for code in _on_device("process"))
+    stages = ", ".join(str(int(stage)) for stage in _PROCESS)
     found = set(
         run.ask(f"select distinct process, stage from span_stages where stage in ({stages})")
     )

@@ -10,9 +10,8 @@ from rltrace.analysis.framework import is_laid_out
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.stages import Breakdown
 from rltrace.analysis.staleness import Staleness
+from rltrace.analysis.whatif.workload import PLACEMENTS
 from rltrace.trace.vocabulary import Stage
-
-PLACEMENTS = ("colocated", "disaggregated", "one-step-off", "async")
 
 _ACTORS, _LEARNER = Chain.ACTORS, Chain.LEARNER
 _TAKE_TURNS = 0.1  # chains that overlap for less of the shorter one than this take turns

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any
 
@@ -114,7 +114,7 @@ def coverage(analysis: RunAnalysis) -> Coverage:
             for stage, symbol in STAGE_SYMBOLS.items()
             if stage not in activity.spans_of_stage and stage not in activity.from_tables
         ),
-        in_progress=_in_progress(run, _going_on(analysis), analysis.until_ns),
+        in_progress=_in_progress(analysis),
         problems=_problems([p for p in run.problems if not _is_reason(p)], run)
         + _in_background(run, activity),
         stopped=_stopped(run),
@@ -142,32 +142,23 @@ def _reason(run: Run, stage: Stage) -> str:
     return "no hook or span recorded it; the job may have no such stage"
 
 
-def _going_on(analysis: RunAnalysis) -> tuple[OpenSpan, ...]:
+def _in_progress(analysis: RunAnalysis) -> tuple[InProgress, ...]:
     """The open spans, but for those of steps that an exception ended, and of processes that the job
     itself ended."""
     run, errors = analysis.run, step_errors(analysis.run)
     ended = {start for number, start in analysis.steps.in_progress if number in errors}
     asked = {number for number, end in read_ends(run.path, run.processes).items() if end.asked}
-    return tuple(
-        span
-        for span in analysis.activity.open_spans
-        if span.process not in asked and not (span.stage is Stage.STEP and span.start_ns in ended)
-    )
-
-
-def _in_progress(
-    run: Run, spans: tuple[OpenSpan, ...], recorded_until_ns: int
-) -> tuple[InProgress, ...]:
     roles = {process.number: process.role or "" for process in run.processes}
-    groups: dict[tuple[str, str, str], list[OpenSpan]] = {}
-    for span in spans:
-        key = (span.name, word(span.stage), roles.get(span.process, ""))
-        groups.setdefault(key, []).append(span)
+    groups: dict[tuple[str, str, str], list[OpenSpan]] = defaultdict(list)
+    for span in analysis.activity.open_spans:
+        left = span.stage is Stage.STEP and span.start_ns in ended
+        if span.process not in asked and not left:
+            groups[span.name, word(span.stage), roles.get(span.process, "")].append(span)
     found = []
     for (name, stage, role), members in groups.items():
         first = min(members, key=lambda span: span.start_ns)
         since_ns, processes = first.start_ns, len({span.process for span in members})
-        for_s = (known_until(run, first, recorded_until_ns) - since_ns) / 1e9
+        for_s = (known_until(run, first, analysis.until_ns) - since_ns) / 1e9
         alive_s = (first.last_sign_ns - since_ns) / 1e9
         found.append(
             InProgress(name, stage, processes, len(members), since_ns, for_s, alive_s, role)
@@ -183,30 +174,18 @@ def _is_reason(problem: dict[str, Any]) -> bool:
 
 def _problems(problems: list[dict[str, Any]], run: Run) -> tuple[Problem, ...]:
     hosts = {process.node: process.host for process in run.processes}
-    counts: Counter[tuple[str, str]] = Counter()
-    targets: dict[tuple[str, str], dict[str, None]] = {}
-    uncounted: set[tuple[str, str]] = set()
+    alike: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
     for problem in problems:
         kind = str(problem.get("what", "problem")), str(problem.get("detail") or "")
-        where = targets.setdefault(kind, {})
-        times = problem.get("times")
-        counts[kind] += times if isinstance(times, int) else 1
-        if isinstance(times, int) and times >= COUNTED:
-            uncounted.add(kind)
-        if problem.get("target"):
-            target = str(problem["target"])
-            where[hosts.get(target, target)] = None
-    return tuple(
-        Problem(
-            what=kind[0],
-            count=count,
-            targets=tuple(targets[kind])[:_MANY],
-            more_targets=max(0, len(targets[kind]) - _MANY),
-            detail=kind[1],
-            at_least=kind in uncounted,
-        )
-        for kind, count in counts.most_common()
-    )
+        alike[kind].append(problem)
+    found = []
+    for (what, detail), ones in alike.items():
+        times = [n if isinstance(n := one.get("times"), int) else 1 for one in ones]
+        named = [str(one["target"]) for one in ones if one.get("target")]
+        where = list(dict.fromkeys(hosts.get(target, target) for target in named))
+        more, often = max(0, len(where) - _MANY), max(times) >= COUNTED
+        found.append(Problem(what, sum(times), tuple(where[:_MANY]), more, detail, often))
+    return tuple(sorted(found, key=lambda one: -one.count))
 
 
 def _in_background(run: Run, activity: Activity) -> tuple[Problem, ...]:

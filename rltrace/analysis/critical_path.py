@@ -19,15 +19,13 @@ import numpy as np
 
 from rltrace.analysis.activity import Activity
 from rltrace.analysis.chains import Seconds, summed
-from rltrace.analysis.followed import Followed
 from rltrace.analysis.intervals import Ints, mapped
 from rltrace.analysis.lanes import Lane, Lanes
-from rltrace.analysis.path_events import Events, Known, events_of, read_pieces, read_updates
+from rltrace.analysis.path_events import Events, Kind, Known, events_of, read_pieces, read_updates
 from rltrace.analysis.path_gates import Gates
-from rltrace.analysis.stages import Breakdown
+from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.stats.spread import Spread, spread
 from rltrace.analysis.steps import Steps
-from rltrace.trace.run import Run
 from rltrace.trace.vocabulary import Stage, word
 
 UNKNOWN = "unknown"
@@ -90,10 +88,12 @@ class CriticalPath:
         return self.is_traced and not self.unknown_share > _MOST_UNKNOWN
 
 
-def critical_path(
-    steps: Steps, breakdown: Breakdown, found: tuple[PathSegment, ...] | str
-) -> CriticalPath:
-    """The path by step and stage; `found` is what `find_path` says."""
+def critical_path(analysis: RunAnalysis) -> CriticalPath | None:
+    """The path by step and stage; None of an imported log, and where there is no step."""
+    steps, breakdown = analysis.steps, analysis.breakdown
+    if analysis.run.meta.get("imported") or not steps.windows:
+        return None
+    found = analysis.path_segments
     if isinstance(found, str):
         return CriticalPath(False, found, len(steps.steady), (), math.nan, ())
     seconds, counts = _by_step(found, steps)
@@ -129,17 +129,11 @@ def critical_path(
     )
 
 
-def find_path(
-    run: Run,
-    activity: Activity,
-    steps: Steps,
-    breakdown: Breakdown,
-    followed: Followed,
-    most_spans: int = MOST_SPANS,
-) -> tuple[PathSegment, ...] | str:
+def find_path(analysis: RunAnalysis, most_spans: int = MOST_SPANS) -> tuple[PathSegment, ...] | str:
     """The stretches of the path, in order and without gaps from the first step's start to the last
     one's end; or why there is none. A run of more than `most_spans` is followed stretch by
     stretch."""
+    activity, steps, followed = analysis.activity, analysis.steps, analysis.tracks
     if steps.whole_run:
         return "no step was recorded"
     if not activity.processes_of_stage.get(Stage.TRAIN):
@@ -151,17 +145,15 @@ def find_path(
     if followed.linked_share < _FEWEST_LINKED:
         known = f"{100 * followed.linked_share:.0f} %"
         return f"only {known} of the samples that the learner used were seen being generated"
-    updates = read_updates(run)
+    updates = read_updates(analysis.run)
     path = _Path(steps.windows[0].start_ns, steps.windows[-1].end_ns)
 
     def walk(part: Stretch) -> tuple[Stretch, _Walk]:
         pieces = read_pieces(activity, part.since_ns, part.until_ns)
-        seen = range(part.seen_first, part.seen_last + 1)
-        samples = followed.within(part.since_ns, part.until_ns, seen)
+        samples = followed.within(part.since_ns, part.until_ns, part.seen)
         moved = updates.within(part.since_ns, part.until_ns)
         events = events_of(pieces, samples, moved)
-        gates = Gates(events, samples, moved, breakdown.chain_of, steps.starts_ns)
-        return part, _Walk(events, gates)
+        return part, _Walk(events, Gates(analysis, events, samples, moved))
 
     for part, made in mapped(walk, reversed(stretches(activity, steps, most_spans))):
         made.back(path, int(steps.starts_ns[part.first]))
@@ -185,9 +177,10 @@ class _Walk:
     def __init__(self, events: Events, gates: Gates) -> None:
         self.events, self.gates = events, gates
         columns = events.process, events.start_ns, events.end_ns
-        is_structure = events.stage[events.pieces] == Stage.OTHER
-        others = events.pieces[is_structure]
-        self.work = Lanes(*columns, events.pieces[~is_structure])
+        pieces = events.of(Kind.PIECE)
+        is_structure = events.stage[pieces] == Stage.OTHER
+        others = pieces[is_structure]
+        self.work = Lanes(*columns, pieces[~is_structure])
         self.around = Lanes(*columns, others)
         self.structure = Lane(events.start_ns, events.end_ns, others)
 
@@ -281,13 +274,11 @@ _MARGIN = 8  # parts of a stretch that one margin is
 
 @dataclass(frozen=True)
 class Stretch:
-    """Steps `first` to `last` (places in `Steps.windows`); with their margins they are those from
-    `seen_first` to `seen_last`, from `since_ns` to `until_ns` (Unix). The outermost have no end."""
+    """Steps from `first` on (places in `Steps.windows`); with their margins they are those `seen`,
+    from `since_ns` to `until_ns` (Unix). The outermost have no end."""
 
     first: int
-    last: int
-    seen_first: int
-    seen_last: int
+    seen: range
     since_ns: int
     until_ns: int
 
@@ -304,5 +295,5 @@ def stretches(activity: Activity, steps: Steps, most_spans: int = MOST_SPANS) ->
         before, after = max(0, first - margin), min(last + margin, len(windows) - 1)
         since = windows[before].start_ns if before else -_ALWAYS
         until = windows[after].end_ns if after < len(windows) - 1 else _ALWAYS
-        found.append(Stretch(first, last, before, after, since, until))
+        found.append(Stretch(first, range(before, after + 1), since, until))
     return found

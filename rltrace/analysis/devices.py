@@ -1,14 +1,21 @@
-"""How many devices the job held, and how that is known."""
+"""How many devices the job held, and how that is known; how busy each GPU was, as NVML tells."""
 
 from __future__ import annotations
 
+import math
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import numpy as np
+
+from rltrace.analysis.intervals import Floats
 from rltrace.trace.given import AGENT, held_devices, listed
 from rltrace.trace.processes import Process
+from rltrace.trace.run import Run
 
+_REASONS = ("power", "heat", "hardware")
 GPU, LOGICAL, CORE = "GPU", "logical GPU", "core"
 
 
@@ -64,3 +71,74 @@ def count_devices(run: Described) -> Devices:
     no_gpu = "it was given no GPU" if installed else "no GPU was seen"
     source = f"all cores of its nodes; {no_gpu}" if cores else f"{no_gpu}, cores unknown"
     return Devices(CORE, sum(cores.values()), "", source)
+
+
+@dataclass(frozen=True)
+class DeviceLoad:
+    """One GPU. `busy` is the share of each of the equal parts of the time in which a kernel ran
+    (NaN: no sample; NVML counts a device as busy while any kernel runs, however small). Figures are
+    NaN where nobody recorded them. `joules` are of all of the time; `throttled` are shares of the
+    samples, by reason; `holders` the most bytes that processes had, by role."""
+
+    host: str
+    device: int
+    samples: int
+    busy: Floats = field(metadata={"json": False})
+    busy_share: float
+    most_memory_bytes: float
+    memory_bytes: float
+    mean_power_w: float
+    joules: float
+    sm_clock_hz: float
+    throttled: dict[str, float]
+    holders: dict[str, float]
+
+
+def device_load(
+    run: Run, since_ns: int, until_ns: int, parts: int = 1, counters: str = "gpu/%"
+) -> tuple[DeviceLoad, ...]:
+    """All GPUs that have samples between two moments (Unix ns), by host and number, of `counters`
+    with such names."""
+    named = f"select id from names where text like '{counters}' and exists (from raw_samples)"
+    ids = ", ".join(str(number) for (number,) in run.ask(named))
+    if until_ns <= since_ns or not ids:
+        return ()
+    part = f"least({parts - 1}, (time_ns - {since_ns}) * {parts} // {until_ns - since_ns})::int"
+    rows = run.ask(f"""
+        with of_processes as (
+            select process, device, counter, {part} as part, count(*) as n, sum(value) as sum,
+                   min(value) as least, max(value) as most,
+                   min(time_ns) as first, max(time_ns) as last
+            from raw_samples
+            where time_ns between {since_ns} and {until_ns} and not isnan(value)
+                  and device >= 0 and counter in ({ids}) group by all),
+        parts as (
+            select host, device, text, part, sum(n) as n, sum(sum) as sum, min(least) as least,
+                   max(most) as most, min(first) as first, max(last) as last
+            from of_processes join names on names.id = counter join processes using (process)
+            group by all)
+        select host, device, text, sum(n)::bigint, sum(sum) / sum(n), max(most),
+               coalesce((max(most) - min(least)) / nullif(max(last) - min(first), 0), 'nan'),
+               map(list(part), list(sum / n))
+        from parts group by all order by all""")
+    roles = {(p.host, str(p.pid)): p.role or p.child_of or "unknown" for p in run.processes}
+    known: dict[tuple[str, int], dict[str, tuple[Any, ...]]] = defaultdict(
+        lambda: defaultdict(lambda: (0, math.nan, math.nan, math.nan, {})))  # fmt: skip
+    holders: dict[tuple[str, int], Counter[str]] = defaultdict(Counter)
+    for host, device, text, *figures in rows:
+        known[host, device][text.removeprefix("gpu/")] = tuple(figures)
+        if text.startswith("gpu/memory_of_pid_"):
+            holders[host, device][roles.get((host, text.split("_")[3]), "unknown")] += figures[2]
+    found = []
+    for (host, device), of in known.items():
+        busy = np.full(parts, np.nan)
+        for at, percent in of["busy_percent"][4].items():
+            busy[at] = percent / 100
+        throttled = {w: of[f"throttled_by_{w}_percent"][1] / 100 for w in _REASONS}
+        found.append(DeviceLoad(
+            host, device, int(of["busy_percent"][0]), busy, of["busy_percent"][1] / 100,
+            of["memory_used_bytes"][2], of["memory_total_bytes"][2], of["power_watts"][1],
+            of["energy_joules"][3] * (until_ns - since_ns), of["sm_clock_hz"][1], throttled,
+            dict(holders[host, device]),
+        ))  # fmt: skip
+    return tuple(found)

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rltrace.analysis.ceiling import held
-from rltrace.analysis.differing import stated_settings
+from rltrace.analysis.differing import current_settings, stated_settings
+from rltrace.analysis.framework import framework_of
 from rltrace.analysis.playbook import Move, Setting, made_by_settings, moves, settings_for
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.stats.estimate import Estimate
@@ -98,19 +99,14 @@ class Fix:
         return gain is not None and not self.idle and gain.is_no_gain
 
 
-def fixes_for(
-    analysis: RunAnalysis,
-    ranking: Ranking,
-    source: Source | None,
-    framework: tuple[str, str],
-    current: Mapping[str, Any],
-) -> tuple[Fix, ...]:
+def fixes_for(analysis: RunAnalysis, ranking: Ranking, source: Source | None) -> tuple[Fix, ...]:
     """All moves against the walls that bind: those with a predicted gain first, then those that
     nothing predicts, then those that gain nothing. What some framework's setting makes, and neither
     this one's nor anything predicts, is left out (but where the replay is off the run), and what
-    changes a stage that was not seen. `framework` is its name and version, `current` its settings
-    as far as they are known: what the run has already is not advised, nor an option that it lacks
-    where it states all."""
+    changes a stage that was not seen. What the run has already is not advised, nor an option that
+    it lacks where it states all."""
+    framework = framework_of(analysis.run)
+    current = current_settings(analysis.run, *framework)
     walls = ranking.binding
     names = [wall.name for wall in walls]
     stages = _stages(analysis, walls)

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from rltrace.analysis.devices import Described
+from rltrace.trace.processes import Process
+
+
+def version_of(process: Process) -> str:
+    """The version of its framework that a process states; empty where it does not."""
+    versions = process.facts.get("versions")
+    known = versions.get(process.adapter) if isinstance(versions, dict) else None
+    return str(known or "")
 
 
 def framework_of(run: Described) -> tuple[str, str]:
     """`(name, version)` of the run's framework; empty where unknown."""
     for process in run.processes:
         if process.adapter:
-            versions = process.facts.get("versions")
-            known = versions.get(process.adapter) if isinstance(versions, dict) else None
-            return str(process.adapter), str(known or "")
+            return str(process.adapter), version_of(process)
     imported = run.meta.get("imported")
     name = imported.get("trainer") if isinstance(imported, dict) else None
     return str(name or run.meta.get("framework") or ""), ""

@@ -13,9 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from rltrace.analysis.intervals import Columns
+from rltrace.analysis.intervals import Columns, Floats
 from rltrace.analysis.samples import GENERATED_SAMPLES
 from rltrace.analysis.staleness import LAG_UNIT, Staleness
 from rltrace.analysis.stats.spread import Spread, spread
@@ -182,8 +181,6 @@ def _stated(run: Run, fact: str) -> object:
     settings = run.meta.get("settings")
     return settings.get(fact) if isinstance(settings, dict) else None
 
-
-Floats = NDArray[np.float64]
 
 # --- how far the policy had moved from what sampled, at each lag
 # With w the ratio of learner to sampler probability of a token, the effective sample size of a

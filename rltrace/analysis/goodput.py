@@ -14,8 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rltrace.analysis.device_load import device_load
-from rltrace.analysis.devices import Devices, count_devices
+from rltrace.analysis.devices import Devices, count_devices, device_load
 from rltrace.analysis.samples import DECIDED_SAMPLES, TRAINED_SAMPLES
 from rltrace.analysis.steps import Steps
 from rltrace.trace.run import Run
@@ -101,10 +100,9 @@ class Goodput:
         device_s = self.devices.count * self.window_s
         return tokens / device_s if device_s and self.trained.is_counted else math.nan
 
-    def useful_tokens_per_usd(self, usd_per_hour: float | None = None) -> float:
-        """Useful tokens for a US dollar, at the price used or at another price."""
-        if usd_per_hour is None:
-            usd_per_hour = self.price.usd_per_hour if self.price else math.nan
+    def useful_tokens_per_usd(self) -> float:
+        """Useful tokens for a US dollar."""
+        usd_per_hour = self.price.usd_per_hour if self.price else math.nan
         return self.useful_tokens_per_device_s * 3600 / usd_per_hour if usd_per_hour else math.nan
 
 

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from itertools import chain, islice
 from typing import TypeVar
 
 import numpy as np
@@ -47,12 +46,6 @@ class Columns:
         return replace(self, **{name: column.take(at) for name, column in vars(self).items()})
 
 
-def appended(parts: Sequence[_Columns]) -> _Columns:
-    """The rows of all parts, of which there is one."""
-    columns = {name: [vars(part)[name] for part in parts] for name in vars(parts[0])}
-    return replace(parts[0], **{name: np.concatenate(each) for name, each in columns.items()})
-
-
 @dataclass(frozen=True)
 class Intervals(Columns):
     """Intervals by group. `lane` is that of all the spans which an interval was merged from, where
@@ -82,7 +75,9 @@ def of_spans(group: Ints, start: Ints, end: Ints, lane: Ints | None = None) -> I
 def joined(parts: list[Intervals]) -> Intervals:
     """All intervals of `parts`."""
     none = np.zeros(0, np.int64)
-    return appended(parts) if parts else of_spans(none, none, none)
+    if not parts:
+        return of_spans(none, none, none)
+    return Intervals(*map(np.concatenate, zip(*(vars(p).values() for p in parts), strict=True)))
 
 
 def union(intervals: Intervals) -> Intervals:
@@ -102,6 +97,11 @@ def union(intervals: Intervals) -> Intervals:
     one_lane &= np.logical_and.reduceat(ordered.one_lane, first)
     last_end = np.maximum.reduceat(ordered.end, first)
     return Intervals(ordered.group[first], ordered.start[first], last_end, lane, one_lane)
+
+
+def merged(start: Ints, end: Ints) -> Intervals:
+    """The union of spans, all of one group."""
+    return union(of_spans(np.zeros_like(start), start, end))
 
 
 class OutOfOrder(ValueError):
@@ -344,17 +344,10 @@ def mapped(function: Callable[[_Part], _Found], parts: Iterable[_Part]) -> Itera
     """`map(function, parts)`, where some parts are worked on while the answer of an earlier one is
     used. The parts themselves are made one after the other, by who asks for answers."""
     at_once = min(_MOST, os.cpu_count() or 1)
-    coming = iter(parts)
-    first = list(islice(coming, 2))
-    if at_once < 2 or len(first) < 2:
-        yield from map(function, first)
-        yield from map(function, coming)
-        return
     waiting: deque[Future[_Found]] = deque()
     with ThreadPoolExecutor(at_once) as threads:
-        for part in chain(first, coming):
+        for part in parts:
             waiting.append(threads.submit(function, part))
             if len(waiting) == at_once:
                 yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
+        yield from (one.result() for one in waiting)

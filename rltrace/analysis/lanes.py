@@ -9,8 +9,8 @@ from functools import cached_property
 
 import numpy as np
 
-from rltrace.analysis.intervals import Bools, Ints, by_number
-from rltrace.analysis.order_statistics import Floats
+from rltrace.analysis.intervals import Bools, Floats, Ints
+from rltrace.trace.query_columns import alike
 
 _RARE = 0.01  # of the busy time; more at once for less than this is no capacity
 _FULL = 0.9
@@ -75,22 +75,17 @@ class Lane:
 
 
 class Lanes(Mapping[int, Lane]):
-    """A lane for each key that occurs at `places`; keys are numbers from 0 on. A lane is made when
-    it is asked for: of hundreds of processes few are on a path."""
+    """A lane for each key that occurs at `places`. It is made when it is asked for: of hundreds of
+    processes few are on a path."""
 
     def __init__(self, key: Ints, start: Ints, end: Ints, places: Ints) -> None:
         self._start, self._end = start, end
-        self._mine = places[by_number(key[places])]
-        keys = key[self._mine]
-        begins = np.flatnonzero(np.diff(keys, prepend=-1))
-        bounds = np.stack([begins, np.append(begins, len(keys))[1:]], axis=1)
-        self._parts = dict(zip(keys[begins].tolist(), bounds.tolist(), strict=True))
+        self._parts = {one: places[part] for one, part in alike(key[places])}
         self._made: dict[int, Lane] = {}
 
     def __getitem__(self, key: int) -> Lane:
         if key not in self._made:
-            part = self._mine[slice(*self._parts[key])]
-            self._made[key] = Lane(self._start, self._end, part)
+            self._made[key] = Lane(self._start, self._end, self._parts[key])
         return self._made[key]
 
     def __iter__(self) -> Iterator[int]:

@@ -79,10 +79,8 @@ def _costs_ns(run: Run, captures: bool) -> tuple[tuple[float, float, float], boo
     """CPU time of a span, of another row and of a captured token, and whether the run states all
     that it had."""
     settings = run.meta.get("settings") or {}
-    stated = (settings.get(f"{what}_cost_ns") for what in ("event", "row", "token"))
-    span_ns, row_ns, token_ns = (
-        s if isinstance(s, int | float) and s > 0 else None for s in stated
-    )
-    if span_ns is None or row_ns is None or (captures and token_ns is None):
-        return (*DEFAULT_COSTS_NS, DEFAULT_TOKEN_COST_NS), False
-    return (float(span_ns), float(row_ns), float(token_ns or 0)), True
+    stated = [settings.get(f"{what}_cost_ns") for what in ("event", "row", "token")]
+    span, row, token = (float(s) if isinstance(s, int | float) and s > 0 else 0.0 for s in stated)
+    if span and row and (token or not captures):
+        return (span, row, token), True
+    return (*DEFAULT_COSTS_NS, DEFAULT_TOKEN_COST_NS), False

@@ -11,6 +11,7 @@ from itertools import pairwise
 import numpy as np
 
 from rltrace.analysis.chains import Seconds
+from rltrace.analysis.framework import version_of
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.steps import Steps
 from rltrace.hooks.hook import OwnFigure
@@ -53,9 +54,8 @@ def compare_figures(
         return ()
     run, steps = analysis.run, analysis.steps
     logged = _logged(run, steps, figures)
-    lengths_s = np.array([window.length_s for window in steps.windows])
     steady = list(steps.steady)
-    step_s = _median(lengths_s[steady])
+    step_s = _median(analysis.breakdown.steps_s[steady])
     found: dict[tuple[str, ...], ComparedFigure] = {}
     for figure in figures:
         key = figure.metrics or (figure.name,)
@@ -99,19 +99,12 @@ def _compared(
 
 
 def _fits(run: Run, figure: OwnFigure, placement: str, logged: dict[str, Seconds]) -> bool:
+    stated = [run.meta.get("framework_version"), *map(version_of, run.processes)]
     return (
-        satisfies(_version(run), figure.versions)
+        satisfies(next((str(one) for one in stated if one), ""), figure.versions)
         and (not figure.placements or placement in figure.placements)
         and (not figure.beside or figure.beside in logged)
     )
-
-
-def _version(run: Run) -> str:
-    stated = [run.meta.get("framework_version")]
-    for process in run.processes:
-        versions = process.facts.get("versions")
-        stated += [versions.get(process.adapter)] if isinstance(versions, dict) else []
-    return next((str(version) for version in stated if version), "")
 
 
 def _logged(run: Run, steps: Steps, figures: Iterable[OwnFigure]) -> dict[str, Seconds]:
@@ -150,7 +143,7 @@ def _true(analysis: RunAnalysis, figure: OwnFigure) -> Seconds:
     if figure.unit == "B":  # an update need not lie in the step that it is counted with
         return unknown if syncs is None else np.full_like(unknown, syncs.bytes_per_update.p50)
     if figure.stages == (STEP,):
-        return np.array([window.length_s for window in steps.windows])
+        return analysis.breakdown.steps_s
     stages = [Stage[name.upper()] for name in figure.stages]
     if not any(activity.processes_of_stage.get(stage) for stage in stages):
         return unknown

@@ -20,10 +20,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from rltrace.analysis.chains import Chain
-from rltrace.analysis.followed import Followed
 from rltrace.analysis.intervals import Ints
 from rltrace.analysis.lanes import Lane, Lanes
-from rltrace.analysis.path_events import Events, Updates
+from rltrace.analysis.path_events import Events, Followed, Kind, Updates
+from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.trace.vocabulary import Stage
 
 _HABIT = 0.9
@@ -37,30 +37,24 @@ class Gates:
     """What each event of a run needed. Places are those in the events, -1 is none."""
 
     def __init__(
-        self,
-        events: Events,
-        followed: Followed,
-        updates: Updates,
-        chain_of: dict[Stage, Chain],
-        starts: Ints,
+        self, analysis: RunAnalysis, events: Events, followed: Followed, updates: Updates
     ) -> None:
-        self.events, self.followed, self.starts = events, followed, starts
-        places = events.pieces
+        self.events, self.followed, self.starts = events, followed, analysis.steps.starts_ns
+        chain_of = analysis.breakdown.chain_of
+        places, samples, verdicts, rows = map(events.of, Kind)
         stage, process = events.stage[places], events.process[places]
-        code = np.full(len(Stage), -1, np.int64)
-        for one, its in chain_of.items():
-            code[one] = its
+        code = np.array([chain_of.get(one, -1) for one in Stage], np.int64)
         chain = np.where(stage == Stage.OTHER, -1, code[stage])
         trainers = np.unique(process[stage == Stage.TRAIN])
         at_learner = np.isin(process, trainers)
-        in_rows = [Stage.ROLLOUT, Stage.ENV, *([Stage.REWARD] if len(events.verdicts) else [])]
+        in_rows = [Stage.ROLLOUT, Stage.ENV, *([Stage.REWARD] if len(verdicts) else [])]
         moves = chain == Chain.WEIGHTS
         self._role = np.full(len(events.start_ns), -1, np.int64)
         self._role[places[(chain == Chain.LEARNER) | moves & at_learner]] = Chain.LEARNER
         self._role[places[moves & ~at_learner]] = Chain.WEIGHTS
         self._role[places[(chain == Chain.ACTORS) & ~np.isin(stage, in_rows)]] = Chain.ACTORS
         source = (updates.is_source == 1) | np.isin(updates.process, trainers)
-        self._role[events.updates] = np.where(source, Chain.LEARNER, Chain.WEIGHTS)
+        self._role[rows] = np.where(source, Chain.LEARNER, Chain.WEIGHTS)
 
         self._sends = (self._role == Chain.LEARNER) & np.isin(
             events.stage, [Stage.SYNC, Stage.SWITCH]
@@ -70,23 +64,22 @@ class Gates:
         taking = places[self._role[places] == Chain.WEIGHTS]
         after = places[self._role[places] == Chain.ACTORS]
         self.learner, self.weights = self._lane(mine), self._lane(taking)
-        self.actors = self._lane(np.concatenate([events.samples, events.verdicts, after]))
-        self.generation = self._lane(events.samples)
-        self._judges_at_rest = self._waits_for(self.generation, events.verdicts)
+        self.actors = self._lane(np.concatenate([samples, verdicts, after]))
+        self.generation = self._lane(samples)
+        self._judges_at_rest = self._waits_for(self.generation, verdicts)
         self._finished = {
             self.learner: "the learner had finished",
             self.actors: "the actors had finished",
             self.weights: "the weights had arrived",
         }
-        self.slots = self._by_process(events.samples)
-        self.servers = self._by_process(events.verdicts)
+        self.slots = self._by_process(samples)
+        self.servers = self._by_process(verdicts)
         self.loads, self.posts = self._by_process(taking), self._by_process(after)
         self._version = np.full(len(events.start_ns), -1, np.int64)
-        self._version[events.updates] = updates.version
-        self._versions = Lanes(self._version, events.start_ns, events.end_ns, events.updates)
-        taken = events.updates[self._role[events.updates] == Chain.WEIGHTS]
-        self.arrivals = self._lane(taken)
-        self._rows = self._by_process(events.updates)
+        self._version[rows] = updates.version
+        self._versions = Lanes(self._version, events.start_ns, events.end_ns, rows)
+        self.arrivals = self._lane(rows[self._role[rows] == Chain.WEIGHTS])
+        self._rows = self._by_process(rows)
         self._batches(followed, after)
         sent = self._sends[mine]
         learner, weights, actors = self.learner, self.weights, self.actors
@@ -95,7 +88,7 @@ class Gates:
             for kind, places, lanes in (
                 (_LEARNS, mine[~sent], (actors, weights)),
                 (_SENDS, mine[sent], (actors, weights)),
-                (_GENERATES, events.samples, (learner, weights)),
+                (_GENERATES, samples, (learner, weights)),
                 (_TAKES, taking, (actors, learner, weights)),
             )
         }
@@ -115,11 +108,10 @@ class Gates:
         """When the samples of each step were ready, in order, and by what event: their verdict or
         generation, and then what else the actors did to them: of each stage without rows of its own
         the first stretch that began once they were judged."""
-        events, n = self.events, len(followed.samples)
-        made = np.where(
-            followed.verdict >= 0, events.verdicts_from + followed.verdict, events.samples_from
-        ) + np.where(followed.verdict >= 0, 0, np.arange(n))
-        judged = events.end_ns[made] if n else np.zeros(0, np.int64)
+        events, samples = self.events, self.events.of(Kind.SAMPLE)
+        verdict = events.first[Kind.VERDICT] + followed.verdict
+        made = np.where(followed.verdict >= 0, verdict, samples)
+        judged = events.end_ns[made]
         ready, by = judged.copy(), made.copy()
         for stage in (Stage.REWARD, Stage.REFERENCE, Stage.LOGPROB, Stage.VALUE):
             mine = after[events.stage[after] == stage]
@@ -128,7 +120,7 @@ class Gates:
             found = at < len(mine)
             by[found] = mine[at[found]]
             ready[found] = events.end_ns[by[found]]
-        self._generated = _InOrder(followed, followed.samples.end_ns, events.samples)
+        self._generated = _InOrder(followed, followed.samples.end_ns, samples)
         self._judged = _InOrder(followed, judged, made)
         self._ready = _InOrder(followed, ready, by)
 
@@ -141,16 +133,17 @@ class Gates:
     def before(self, place: int) -> tuple[int, str]:
         """What let the event at `place` start."""
         moment = int(self.events.start_ns[place])
-        if self.events.samples_from <= place < self.events.verdicts_from:
+        kind = self.events.kind(place)
+        if kind == Kind.SAMPLE:
             return self._last(self._for_sample(place, moment), moment)
-        if self.events.verdicts_from <= place < self.events.updates_from:
+        if kind == Kind.VERDICT:
             return self._last(self._for_verdict(place, moment), moment)
         if self._role[place] == Chain.WEIGHTS:
             return self._last(self._for_weights(place, moment), moment)
         if self._role[place] == Chain.ACTORS:
             return self._last(self._for_rest_of_actors(place, moment), moment)
-        kind = _SENDS if self._sends[place] else _LEARNS
-        return self._last(self._for_learner(kind, moment), moment)
+        starts = _SENDS if self._sends[place] else _LEARNS
+        return self._last(self._for_learner(starts, moment), moment)
 
     def _last(self, needed: Needed, moment: int) -> tuple[int, str]:
         """Of what is needed, that which ended last; what goes on at the moment ends with it."""
@@ -195,12 +188,15 @@ class Gates:
         yield from self._at_rest(_GENERATES, since)
 
     def _for_verdict(self, place: int, moment: int) -> Needed:
-        sample = int(self.followed.verdicts.sample[place - self.events.verdicts_from])
+        sample = int(self.followed.verdicts.sample[place - self.events.first[Kind.VERDICT]])
         if sample >= 0:
             awaited = int(self.followed.awaited[sample])
             if self.followed.samples.end_ns[awaited] > moment:
                 awaited = sample
-            yield self.events.samples_from + awaited, f"the {self.followed.scored_by} to judge"
+            yield (
+                self.events.first[Kind.SAMPLE] + awaited,
+                f"the {self.followed.scored_by} to judge",
+            )
         if self._judges_at_rest:
             yield self.generation.ended(moment), "all generation had ended"
         server = self.servers[int(self.events.process[place])]
@@ -214,7 +210,7 @@ class Gates:
     def _for_weights(self, place: int, moment: int) -> Needed:
         process = int(self.events.process[place])
         row = place
-        if place < self.events.updates_from:  # work: the row of the update that it was part of
+        if self.events.kind(place) == Kind.PIECE:  # work: the row of the update that it was part of
             lane = self._rows.get(process)
             row = -1 if lane is None else lane.open(int(self.events.end_ns[place]) - 1)
         if row >= 0:

@@ -130,7 +130,7 @@ def find_probe(analysis: RunAnalysis) -> Probe | None:
     work: list[Floats] = []
     given = {row.name: doses.given(row.name) for row in probed}
     for row in probed:
-        name, tau_s, dilation = row.name, breakdown.tau_s[:, row.stage], doses.planned(row.name)
+        name, tau_s, dilation = row.name, breakdown.tau_s[:, row.stage], doses.of(row.name, PLANNED)
         if not given[name] > 0 or not used:
             continue
         if not lags:  # each step has work of its own; else how much of it depends on the step
@@ -159,7 +159,7 @@ def find_probe(analysis: RunAnalysis) -> Probe | None:
 def _amount(doses: Doses, name: str, tau_s: Floats, used: list[int]) -> Floats:
     """How much of a stage each step had, the mean of those used being 1: by the seconds worked, or
     by the longest call where that goes better with the stage's time in steps without a dose."""
-    plain = [place for place in used if not doses.planned(name)[place]]
+    plain = [place for place in used if not doses.of(name, PLANNED)[place]]
 
     def likeness(seconds: Floats) -> float:
         one, other = tau_s[plain], seconds[plain]
@@ -195,7 +195,7 @@ def _stage(
         computed_s = run.followed.seconds_of(row.stage, steady)
     else:
         computed_s = breakdown.exposed_s[steady, row.stage]
-    planned = doses.planned(row.name)[used]
+    planned = doses.of(row.name, PLANNED)[used]
     dosed = planned > 0
     tau_s = breakdown.tau_s[used, row.stage]
     on_path_s = of.on_path_s.get(row.name, UNKNOWN)
@@ -217,7 +217,7 @@ def _stage(
         symbol=row.symbol,
         steps=len(used),
         dosed_steps=int(dosed.sum()),
-        dose_s=float(doses.slept_s(row.name)[used][dosed].mean()) if dosed.any() else math.nan,
+        dose_s=float(doses.of(row.name, SLEPT)[used][dosed].mean()) if dosed.any() else math.nan,
         given=given,
         on_path_s=on_path_s,
         exposed_part=on_path_s.over(float(plain_s)),
@@ -239,7 +239,8 @@ _CROSSED = 0.1  # work goes on across more than this part of the ends of steps
 
 
 class Doses:
-    """By step (place in `Steps.windows`) and stage name: what was drawn, slept and worked."""
+    """By step (place in `Steps.windows`), for each stage by its name: what was drawn and slept, and
+    what was worked without that, by all processes together and in the longest single stay."""
 
     def __init__(self, run: Run, steps: Steps) -> None:
         self._steps = len(steps.windows)
@@ -265,30 +266,19 @@ class Doses:
             if what == SLEPT:
                 self.refused[where[values == 0]] = True
 
-    def planned(self, stage: str) -> Floats:
-        """The dilation drawn for each step."""
-        return self._of(stage, PLANNED)
-
-    def slept_s(self, stage: str) -> Floats:
-        """Seconds slept in each step, by all processes together."""
-        return self._of(stage, SLEPT)
+    def of(self, stage: str, what: str) -> Floats:
+        """Seconds in each step; of what was `PLANNED` the dilation."""
+        return self._values.get((stage, what), np.zeros(self._steps))
 
     def work(self, stage: str) -> tuple[Floats, Floats]:
-        """Seconds worked in each step, by all processes together and in the longest single stay;
-        doses are in neither."""
-        return self._of(stage, WORKED), self._of(stage, LONGEST)
+        return self.of(stage, WORKED), self.of(stage, LONGEST)
 
     def given(self, stage: str) -> float:
         """What was slept over what was to be, in the median of the dosed steps in which none was
         refused: 1 where doses were given in full, NaN where none was given or known."""
-        due = self.planned(stage) * self._of(stage, WORKED) * ~self.refused
-        dosed = due > 0
-        if not dosed.any() or not self.slept_s(stage)[dosed].any():
-            return math.nan
-        return float(np.median(self.slept_s(stage)[dosed] / due[dosed]))
-
-    def _of(self, stage: str, what: str) -> Floats:
-        return self._values.get((stage, what), np.zeros(self._steps))
+        due = self.of(stage, PLANNED) * self.of(stage, WORKED) * ~self.refused
+        dosed, slept_s = due > 0, self.of(stage, SLEPT)
+        return float(np.median(slept_s[dosed] / due[dosed])) if slept_s[dosed].any() else math.nan
 
 
 def work_crosses_steps(run: Run, steps: Steps) -> bool:

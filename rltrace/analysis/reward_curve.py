@@ -8,12 +8,10 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from rltrace.analysis.intervals import Floats
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.stats.student import t95
-
-Floats = NDArray[np.float64]
 
 _FEWEST_STEPS = 10
 _SURE = 4.0  # standard errors

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import math
 from functools import cached_property
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rltrace.analysis.activity import Activity, read_activity
 from rltrace.analysis.alarms.alarm import Health, health_of
-from rltrace.analysis.device_load import DeviceLoad, device_load
-from rltrace.analysis.devices import Devices, count_devices
-from rltrace.analysis.followed import Followed, follow
+from rltrace.analysis.devices import DeviceLoad, Devices, count_devices, device_load
 from rltrace.analysis.framework import is_laid_out
 from rltrace.analysis.freshness import Freshness, freshness
 from rltrace.analysis.goodput import Goodput, StepGoodput, goodput, step_goodput
+from rltrace.analysis.path_events import Followed, follow
 from rltrace.analysis.stages import Breakdown, StageRow, break_down, stage_rows
 from rltrace.analysis.staleness import Staleness, staleness
 from rltrace.analysis.stalls import without_stalls
@@ -39,6 +39,16 @@ if TYPE_CHECKING:
     from rltrace.analysis.walls.observability import Captured
     from rltrace.analysis.whatif.predict import Source
     from rltrace.analysis.whatif.workload import Workload
+
+
+def _of_all(module: str, function: str = "") -> Any:
+    """A figure that needs the whole analysis: what a module's function of its name computes."""
+
+    def figure(analysis: RunAnalysis) -> Any:
+        whole = import_module(f"rltrace.analysis.{module}")  # which imports this one
+        return getattr(whole, function or module)(analysis)
+
+    return cached_property(figure)
 
 
 class RunAnalysis:
@@ -105,18 +115,15 @@ class RunAnalysis:
     def drawn_ns(self) -> tuple[int, int]:
         """From the first to the last thing that a timeline has; what hangs does so until the end.
         Both 0 where there is none."""
-        first, last = [self.activity.first_ns], [self.activity.last_ns]
-        for table in ("trajectories", "rewards", "syncs"):
-            low, high = self.run.ask(
-                f"select min(start_ns), max(greatest(start_ns, end_ns)) from raw_{table} "
-                "where start_ns > 0"
-            )[0]
-            first.append(low or 0)
-            last.append(high or 0)
-        if self.coverage.in_progress:
-            last.append(self.until_ns)
-        began = [moment for moment in first if moment > 0]
-        return (min(began), max(last)) if began else (0, 0)
+        tables = ("raw_trajectories", "raw_rewards", "raw_syncs")
+        rows = " union all ".join(f"select start_ns, end_ns from {table}" for table in tables)
+        first, last = self.run.ask(
+            "select coalesce(min(start_ns), 0), coalesce(max(greatest(start_ns, end_ns)), 0) "
+            f"from ({rows}) where start_ns > 0"
+        )[0]
+        began = [moment for moment in (self.activity.first_ns, first) if moment > 0]
+        hangs_until = self.until_ns if self.coverage.in_progress else 0
+        return (min(began), max(self.activity.last_ns, last, hangs_until)) if began else (0, 0)
 
     @cached_property
     def overlap_known(self) -> bool:
@@ -137,11 +144,7 @@ class RunAnalysis:
     def gpus(self) -> tuple[DeviceLoad, ...]:
         return device_load(self.run, *self.drawn_ns)
 
-    @cached_property
-    def busy(self) -> Busy | None:
-        from rltrace.analysis.busy import busy
-
-        return busy(self)
+    busy: Busy | None = _of_all("busy")
 
     # --- samples
 
@@ -161,11 +164,7 @@ class RunAnalysis:
     def goodput_of_steps(self) -> tuple[StepGoodput, ...]:
         return step_goodput(self.run, self.steps)
 
-    @cached_property
-    def cascade(self) -> Cascade | None:
-        from rltrace.analysis.cascade import cascade
-
-        return cascade(self)
+    cascade: Cascade | None = _of_all("cascade")
 
     @cached_property
     def tail(self) -> Tail:
@@ -177,11 +176,7 @@ class RunAnalysis:
 
         return captured(self.run)
 
-    @cached_property
-    def reward(self) -> RewardCurve | None:
-        from rltrace.analysis.reward_curve import reward_curve
-
-        return reward_curve(self)
+    reward: RewardCurve | None = _of_all("reward_curve")
 
     # --- weights
 
@@ -195,11 +190,7 @@ class RunAnalysis:
 
     # --- what waited for what
 
-    @cached_property
-    def composition(self) -> Composition | None:
-        from rltrace.analysis.composition import compose
-
-        return compose(self)
+    composition: Composition | None = _of_all("composition", "compose")
 
     @property
     def placement(self) -> str:
@@ -211,20 +202,10 @@ class RunAnalysis:
         """Samples, followed from generation to the learner."""
         return follow(self.run, self.steps)
 
-    @cached_property
-    def path_segments(self) -> tuple[PathSegment, ...] | str:
-        """The stretches of the critical path, or why there is none."""
-        from rltrace.analysis.critical_path import find_path
+    path_segments: tuple[PathSegment, ...] | str = _of_all("critical_path", "find_path")
+    """The stretches of the critical path, or why there is none."""
 
-        return find_path(self.run, self.activity, self.steps, self.breakdown, self.tracks)
-
-    @cached_property
-    def critical_path(self) -> CriticalPath | None:
-        from rltrace.analysis.critical_path import critical_path
-
-        if self.run.meta.get("imported") or not self.steps.windows:
-            return None
-        return critical_path(self.steps, self.breakdown, self.path_segments)
+    critical_path: CriticalPath | None = _of_all("critical_path")
 
     @property
     def drawn_path(self) -> tuple[PathSegment, ...]:
@@ -244,11 +225,7 @@ class RunAnalysis:
         """The same, where it tells more than exposed times: chains ran beside each other."""
         return self.path if self.composition is not None and self.composition.beside else None
 
-    @cached_property
-    def probe(self) -> Probe | None:
-        from rltrace.analysis.probe import find_probe
-
-        return find_probe(self)
+    probe: Probe | None = _of_all("probe", "find_probe")
 
     @cached_property
     def source(self) -> Source | None:
@@ -272,8 +249,4 @@ class RunAnalysis:
     def health(self) -> Health:
         return health_of(self)
 
-    @cached_property
-    def coverage(self) -> Coverage:
-        from rltrace.analysis.coverage import coverage
-
-        return coverage(self)
+    coverage: Coverage = _of_all("coverage")

@@ -14,12 +14,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from rltrace.analysis.samples import TRAINED_USES
 from rltrace.analysis.steps import Steps
+from rltrace.trace.query_columns import columns
 from rltrace.trace.run import Run
 
 LAG_UNIT = "policy versions"
@@ -115,8 +117,8 @@ def staleness(run: Run) -> Staleness:
         {TRAINED_USES}
         select case when version >= 0 then version - first_version end,
                case when version >= 0 then version - last_version end,
-               last_version - first_version, count(*), coalesce(sum(tokens), 0)::bigint,
-               coalesce(sum(tokens) filter (tokens > 0), 0)::bigint
+               last_version - first_version, count(*),
+               coalesce(sum(greatest(tokens, 0)), 0)::bigint
         from trained group by 1, 2, 3
     """)
     trajectories, known = run.ask(f"""
@@ -128,73 +130,63 @@ def staleness(run: Run) -> Staleness:
             select version >= 0 and first_version is not null from trained where trajectory is null)
         select count(*), count(*) filter (known) from sampled
     """)[0]
-    first = _bars([(lag, n, tokens) for lag, _, _, n, tokens, _ in rows])
-    last = _bars([(lag, n, tokens) for _, lag, _, n, tokens, _ in rows])
+    first = _bars([(lag, n, tokens) for lag, _, _, n, tokens in rows])
+    last = _bars([(lag, n, tokens) for _, lag, _, n, tokens in rows])
     flown = [(versions, n) for _, _, versions, n, *_ in rows if versions is not None]
     queued = [(lag, n) for _, lag, versions, n, *_ in rows if None not in (lag, versions)]
-    bars = [(bar.lag, bar) for bar in first if bar.lag is not None]
-    uses = [(lag, bar.trajectories) for lag, bar in bars]
+    uses = [(bar.lag, bar.trajectories) for bar in first]
+    by_token, unknown = _by_token(rows)
     return Staleness(
         trajectories=trajectories,
         known=known,
-        uses=sum(bar.trajectories for bar in first),
-        known_uses=sum(n for _, n in uses),
+        uses=sum(n for _, n in uses),
+        known_uses=sum(n for lag, n in uses if lag is not None),
         by_first_token=first,
         by_last_token=last,
         mean_lag=_mean(uses),
-        token_weighted_lag=_mean([(lag, b.tokens) for lag, b in bars]),
+        token_weighted_lag=_mean([(bar.lag, bar.tokens) for bar in first]),
         p95_lag=_quantile(uses, 0.95),
-        largest_lag=max((lag for lag, _ in bars), default=-1),
+        largest_lag=max((lag for lag, _ in uses if lag is not None), default=-1),
         mixed_share=_mean([(int(versions != 0), n) for versions, n in flown]),
         versions_known=sum(n for _, n in flown),
         mean_in_flight=_mean(flown),
         mean_in_queue=_mean(queued),
-        by_token=_by_token(rows),
-        unknown_by_token=_unknown_by_token(rows),
+        by_token=by_token,
+        unknown_by_token=unknown,
     )
 
 
-_Row = tuple[int | None, int | None, int | None, int, int, int]
-"""`(lag of the first token, of the last, versions between, uses, tokens, those above zero)`"""
+_Row = tuple[int | None, int | None, int | None, int, int]
+"""`(lag of the first token, of the last, versions between, uses, tokens)`"""
 
 
-def _by_token(rows: list[_Row]) -> TokenLags:
-    known: Counter[tuple[int, int]] = Counter()
-    unknown = 0
-    for first, last, versions, _, _, tokens in rows:
+def _by_token(rows: list[_Row]) -> tuple[TokenLags, tuple[UnknownTokens, ...]]:
+    known, unknown = Counter[tuple[int, int]](), Counter[str]()
+    for first, last, versions, _, tokens in rows:
         if first is None or last is None or (versions or 0) < 0:
-            unknown += tokens
+            unknown[_why_unknown(first, last, versions)] += tokens
         else:
             known[last, first] += tokens
     spans = [TokenSpan(*span, n) for span, n in sorted(known.items()) if n]
-    tokens = known.total()
-    low = sum(least * n for (least, _), n in known.items()) / tokens if tokens else math.nan
-    high = sum(most * n for (_, most), n in known.items()) / tokens if tokens else math.nan
-    return TokenLags(
-        spans=(*spans, *([TokenSpan(None, None, unknown)] if unknown else [])),
-        tokens=tokens + unknown,
-        known_tokens=tokens,
+    if unknown.total():
+        spans.append(TokenSpan(None, None, unknown.total()))
+    low, high = (_mean([(span[end], n) for span, n in known.items()]) for end in range(2))
+    lags = TokenLags(
+        spans=tuple(spans),
+        tokens=known.total() + unknown.total(),
+        known_tokens=known.total(),
         mixed_tokens=sum(n for (least, most), n in known.items() if least < most),
         mean=(low + high) / 2,
         mean_low=low,
         mean_high=high,
     )
-
-
-def _unknown_by_token(rows: list[_Row]) -> tuple[UnknownTokens, ...]:
-    found: Counter[str] = Counter()
-    for *lags, _, tokens, _ in rows:
-        if why := _why_unknown(*lags):
-            found[why] += tokens
-    return tuple(UnknownTokens(why, n) for why, n in found.most_common() if n > 0)
+    return lags, tuple(UnknownTokens(why, n) for why, n in unknown.most_common() if n)
 
 
 def _why_unknown(first: int | None, last: int | None, versions: int | None) -> str:
-    """Why the lag of single tokens is not known; empty where it is, within a range."""
+    """Why the lag of single tokens is not known."""
     if versions is not None and versions < 0:
         return "the version of their last token is older than that of their first"
-    if first is not None and last is not None:
-        return ""
     if versions is not None:
         return "the version that trained on them was not recorded"
     if first is not None:
@@ -214,20 +206,18 @@ def _bars(rows: list[tuple[int | None, int, int]]) -> tuple[LagBar, ...]:
     return tuple(LagBar(lag, counts[lag], tokens[lag]) for lag in lags)
 
 
-def _mean(counts: list[tuple[int, int]]) -> float:
-    """Of values that each come as often as told; NaN where none does."""
-    total = sum(count for _, count in counts)
-    return sum(value * count for value, count in counts) / total if total else math.nan
+def _mean(counts: Sequence[tuple[int | None, int]]) -> float:
+    """Of values (None: unknown) that each come as often as told; NaN where none does."""
+    known = [(value, count) for value, count in counts if value is not None]
+    total = sum(count for _, count in known)
+    return sum(value * count for value, count in known) / total if total else math.nan
 
 
-def _quantile(counts: list[tuple[int, int]], share: float) -> float:
-    """The smallest lag that at least `share` of the uses do not exceed."""
-    total, below = sum(count for _, count in counts), 0
-    for lag, count in counts:
-        below += count
-        if below >= share * total:
-            return float(lag)
-    return math.nan
+def _quantile(counts: Sequence[tuple[int | None, int]], share: float) -> float:
+    """The smallest lag that at least `share` of the uses do not exceed whose lag is known."""
+    lags = np.array([lag for lag, _ in counts if lag is not None], np.float64)
+    below = np.cumsum([count for lag, count in counts if lag is not None])
+    return float(lags[np.searchsorted(below, share * below[-1])]) if len(lags) else math.nan
 
 
 @dataclass(frozen=True)
@@ -257,31 +247,30 @@ def lag_history(run: Run, steps: Steps, most_columns: int, most_rows: int) -> La
     """At most `most_columns` groups of steps and `most_rows` ranges of lags of the first token;
     None where nothing was trained on. What was trained on between steps counts to the step before.
     """
-    rows = run.ask_columns(f"""
+    query = f"""
         {TRAINED_USES}
-        select time_ns, (case when version >= 0 then version - first_version end)::bigint as lag
+        select time_ns, coalesce(version - first_version, 0),
+               (version >= 0 and first_version is not null)::int
         from trained order by time_ns
-    """)
-    time = np.asarray(rows["time_ns"], np.int64)
+    """
+    time, lag, known = columns(run, query)
     if not len(time):
         return None
-    lag = np.ma.masked_array(rows["lag"])
-    known = ~np.ma.getmaskarray(lag)
-    values = np.asarray(lag.filled(0), np.int64)
+    told = known == 1
     windows = steps.windows
     place = np.searchsorted(steps.starts_ns, time, side="right") - 1
     place = place.clip(0, max(0, len(windows) - 1))
     width = max(1, -(-len(windows) // most_columns))
     column = place // width
-    ranges = _ranges(values[known], most_rows)
-    row = np.searchsorted([low for low, _ in ranges], values, side="right") - 1
+    ranges = _ranges(lag[told], most_rows)
+    row = np.searchsorted([low for low, _ in ranges], lag, side="right") - 1
     found = []
     for one in np.unique(column).tolist():
         here = column == one
-        counts = np.bincount(row[here & known], minlength=len(ranges))
+        counts = np.bincount(row[here & told], minlength=len(ranges))
         of = windows[one * width : (one + 1) * width]
         first, last = (of[0].step, of[-1].step) if of else (-1, -1)
-        found.append(LagsOfSteps(first, last, tuple(counts.tolist()), int((here & ~known).sum())))
+        found.append(LagsOfSteps(first, last, tuple(counts.tolist()), int((here & ~told).sum())))
     return LagHistory(tuple(ranges), tuple(found))
 
 

@@ -15,9 +15,8 @@ import numpy as np
 
 from rltrace.analysis.alarms.alarm import LOST_SHARE, STALL_TIMES
 from rltrace.analysis.chains import Seconds
-from rltrace.analysis.generating import FEWEST_ALIKE, held_against
 from rltrace.analysis.stages import Breakdown
-from rltrace.analysis.steps import Steps
+from rltrace.analysis.steps import FEWEST_ALIKE, Steps, held_against
 from rltrace.trace.vocabulary import Stage
 
 _LEAST_STALL_S = 0.1

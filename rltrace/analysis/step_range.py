@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TypeVar
 
-from rltrace.analysis.steps import Window, steps_of
+from rltrace.analysis.steps import steps_of
 from rltrace.trace.errors import CANNOT_TELL, WRONG_USAGE, RltraceError, WrongUsage
 from rltrace.trace.given import AGENT
 from rltrace.trace.narrowed import Range
@@ -70,8 +70,11 @@ def narrow(run: Run, asked: Asked) -> None:
         said = f"{min(known)} to {max(known)}" if len(known) > 1 else str(known[0])
         said += _dropped(run)
         raise WrongUsage(f"{run.path} has none of these steps: it has {said}")
-    since = windows[chosen[0]].start_ns if chosen else going[0]
-    run.narrow(Range(since, _until(chosen, going, windows, begun, high), low, high))
+    starts = [windows[place].start_ns for place in chosen] or going
+    # Until the first step after them began; without an end where none did.
+    later = [window.start_ns for window in windows if window.start_ns > starts[-1]]
+    later += [start for start, number in begun if start > starts[-1] and number > high]
+    run.narrow(Range(starts[0], min(later, default=EVER_NS), low, high))
 
 
 def _dropped(run: Run) -> str:
@@ -85,20 +88,6 @@ def _stretch(wanted: list[bool]) -> list[int]:
     runs = groupby(range(len(wanted)), wanted.__getitem__)
     stretches = [list(places) for one, places in runs if one]
     return max(reversed(stretches), key=len, default=[])
-
-
-def _until(
-    chosen: list[int],
-    going: list[int],
-    windows: tuple[Window, ...],
-    begun: list[tuple[int, int]],
-    high: int,
-) -> int:
-    """When the first step after the chosen ones began; without an end where none did."""
-    reached = windows[chosen[-1]].start_ns if chosen else going[-1]
-    later = [window.start_ns for window in windows if window.start_ns > reached]
-    later += [start for start, number in begun if start > reached and number > high]
-    return min(later, default=EVER_NS)
 
 
 # --- a run of which a process stopped recording, on a full disk: its steps that are whole

@@ -7,21 +7,15 @@ A step is a span of stage `STEP`. Whose count where several processes record ste
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
+import pyarrow as pa
 
-from rltrace.analysis.generating import (
-    Generating,
-    find_generating,
-    held_against,
-    steps_per_generation,
-)
-from rltrace.analysis.intervals import Bools, Ints
+from rltrace.analysis.intervals import Bools, Floats, Ints
 from rltrace.trace.one_clock import one_clock
 from rltrace.trace.run import Run
 from rltrace.trace.run_dir import STEP_FAILED
@@ -34,6 +28,12 @@ _SLOWER = 1.2  # and a warm-up step is at least this many times the usual one
 _HALF_AGAIN = 1.5
 _FAR_BEYOND = 3.0
 _NEVER_NS = (1 << 63) - 1
+FEWEST_ALIKE = 3
+"""Fewer steps of a kind do not tell how long one usually takes."""
+
+_PART = 0.1
+"""The part of a generation, or of a step, that has to be in the other: the ranks of a learner do
+not begin a step at the same moment."""
 
 
 @dataclass(frozen=True)
@@ -151,14 +151,17 @@ def find_steps(run: Run, recorded: tuple[int, int]) -> Steps:
         f"select step, start_ns, end_ns, process from raw_spans where stage = {int(Stage.STEP)} "
         "order by start_ns"
     )
-    steps = steps_of(rows, recorded)
-    if not run.meta.get("exit_code"):
-        steps = _without_errors(steps, step_errors(run), recorded[1])
+    steps = steps_of(rows, recorded, {} if run.meta.get("exit_code") else step_errors(run))
     if steps.whole_run:
         return steps
     found = find_generating(run, steps.starts_ns, steps.ends_ns)
-    found = _with_told(found, steps.windows, run.meta.get("imported"))
-    warm = _warmup_by_kind([w.length_s for w in steps.windows], found.generates)
+    imported = run.meta.get("imported")
+    told = imported.get("generating") if isinstance(imported, dict) else None
+    if isinstance(told, list):  # a log that tells which steps generated, and not how long
+        numbers = {number for number in told if isinstance(number, int)}
+        both = zip(found.generates, steps.windows, strict=True)
+        found = replace(found, generates=tuple(known or w.step in numbers for known, w in both))
+    warm = warmup_by_margin([w.length_s for w in steps.windows], found.generates)
     windows = tuple(
         replace(window, warmup=i < warm, generates=generates)
         for i, (window, generates) in enumerate(zip(steps.windows, found.generates, strict=True))
@@ -176,39 +179,23 @@ def step_errors(run: Run) -> dict[int, str]:
     }
 
 
-def _without_errors(steps: Steps, errors: Mapping[int, str], until_ns: int) -> Steps:
-    """The same with the steps failed that an exception left, in a job that went on."""
-    left = [(number, start) for number, start in steps.in_progress if number in errors]
-    failed = [*steps.failed, *((number, start, max(start, until_ns)) for number, start in left)]
-    return replace(
-        steps,
-        in_progress=tuple(one for one in steps.in_progress if one not in left),
-        failed=tuple(sorted(failed, key=lambda one: one[1])),
-    )
-
-
-def _with_told(found: Generating, windows: Sequence[Window], imported: object) -> Generating:
-    """The same with the steps of which a log tells that they generated, and not how long."""
-    told = imported.get("generating") if isinstance(imported, dict) else None
-    if not isinstance(told, list):
-        return found
-    numbers = set(filter(lambda number: isinstance(number, int), told))
-    both = zip(found.generates, windows, strict=True)
-    return replace(found, generates=tuple(known or w.step in numbers for known, w in both))
-
-
-def steps_of(rows: list[tuple[int, int, int, int]], recorded: tuple[int, int]) -> Steps:
-    """The steps of rows `(step, start_ns, end_ns or -1, process)` in the order of their start."""
+def steps_of(
+    rows: list[tuple[int, int, int, int]], recorded: tuple[int, int], errors: Collection[int] = ()
+) -> Steps:
+    """The steps of rows `(step, start_ns, end_ns or -1, process)` in order of their start. Those
+    of numbers in `errors` an exception left, in a job that went on."""
     whole = [row for row in rows if row[2] >= row[1]]
     ended = {step: start for step, start, _, _ in whole}
-    failed = _failed(rows)
-    left = {start for _, start, _ in failed}
+    left = _failed(rows)
+    starts = {start for _, start, _ in left}
     begun: dict[int, int] = {}
     for step, start, end, _ in rows:
         done_again = ended.get(step, -1) > start
-        if end < 0 and not done_again and start not in left:
+        if end < 0 and not done_again and start not in starts:
             begun.setdefault(step, start)
-    in_progress = tuple(begun.items())
+    in_progress = tuple(one for one in begun.items() if one[0] not in errors)
+    left += [(n, start, max(start, recorded[1])) for n, start in begun.items() if n in errors]
+    failed = tuple(sorted(left, key=lambda one: one[1]))
     if not whole:
         start, end = recorded
         window = Window(-1, start, end, -1, False)
@@ -220,7 +207,7 @@ def steps_of(rows: list[tuple[int, int, int, int]], recorded: tuple[int, int]) -
     return Steps(windows, False, in_progress, len(numbers) - len(set(numbers)), failed)
 
 
-def _failed(rows: list[tuple[int, int, int, int]]) -> tuple[tuple[int, int, int], ...]:
+def _failed(rows: list[tuple[int, int, int, int]]) -> list[tuple[int, int, int]]:
     """Steps without an end after which their process began another, as `Steps` has them. Of a loop
     that begins steps before others end that says nothing."""
     found = []
@@ -230,28 +217,26 @@ def _failed(rows: list[tuple[int, int, int, int]]) -> tuple[tuple[int, int, int]
         if any(b[1] < a[2] and a[0] != b[0] for a, b in pairwise(whole)):
             continue
         found += [(a[0], a[1], b[1]) for a, b in pairwise(mine) if a[2] < 0]
-    return tuple(sorted(found, key=lambda one: one[1]))
+    return found
 
 
-def warmup_by_margin(lengths: Sequence[float]) -> int:
+def warmup_by_margin(lengths: Sequence[float], generates: Sequence[bool] = ()) -> int:
     """How many leading steps are out of line with the second half of the run: far from its median
     (by its MAD), or longer than all of it and half as long again as its median. Of few steps only a
-    first one that is far beyond all the others."""
-    return _leading(_slow(np.asarray(lengths, np.float64)))
-
-
-def _warmup_by_kind(lengths: Sequence[float], generates: Sequence[bool]) -> int:
-    """The same, each step by those of its kind: where few generate, they count."""
+    first one that is far beyond all the others. Where only some generate each step is judged by
+    those of its kind: where few do, they count. None are where they would be too many."""
     values = np.asarray(lengths, np.float64)
+    kinds = generates or [False] * len(values)
     slow = np.zeros(len(values), np.bool_)
-    for kind, peers in held_against(range(len(values)), generates).items():
-        mine = [i for i, one in enumerate(generates) if one == kind]
+    for kind, peers in held_against(range(len(values)), kinds).items():
+        mine = [i for i, one in enumerate(kinds) if one == kind]
         judged = sorted({*mine, *peers}) if peers else []
         slow[mine] = _slow(values[judged])[np.isin(judged, mine)] if judged else False
-    return _leading(slow)
+    leading = int(np.argmin(np.append(slow, False)))
+    return leading if leading <= len(slow) * _LEADING_SHARE else 0
 
 
-def _slow(values: NDArray[np.float64]) -> Bools:
+def _slow(values: Floats) -> Bools:
     """Which steps `warmup_by_margin` finds out of line, wherever they are."""
     if len(values) < _FEWEST_STEPS:
         beyond = len(values) >= 3 and values[0] > _FAR_BEYOND * values[1:].max()
@@ -264,7 +249,75 @@ def _slow(values: NDArray[np.float64]) -> Bools:
     return np.asarray(values > cut)
 
 
-def _leading(slow: Bools) -> int:
-    """How many leading steps are slow; none where they are too many."""
-    leading = int(np.argmin(np.append(slow, False)))
-    return leading if leading <= len(slow) * _LEADING_SHARE else 0
+# --- which steps generate: where one generation serves several updates, most steps only train.
+# Steps that generate are long by design. So a step is only held against those of its kind, and
+# means are of whole generations: a generation with all the steps that train on it.
+
+
+@dataclass(frozen=True)
+class Generating:
+    """Of each step whether it `generates`; `crosses`: some generation went on in the next one."""
+
+    generates: tuple[bool, ...]
+    crosses: bool
+
+
+def find_generating(run: Run, starts: Ints, ends: Ints) -> Generating:
+    """Which of the steps between these moments (Unix ns, in order, not overlapping) generate. Where
+    all do, as one process can tell, it does not matter what crosses."""
+    timed = "start_ns > 0 and end_ns > start_ns"
+    spans = f"from raw_spans where stage = {int(Stage.ROLLOUT)} and {timed}"
+    if not run.ask(f"select 1 {spans} limit 1"):  # then samples are the work
+        spans = f"from raw_trajectories where {timed}"
+    one = f"{spans} and process = (select process {spans} limit 1)"
+    found = _found(run, one, starts, ends)
+    return found if all(found.generates) else _found(run, spans, starts, ends)
+
+
+def _found(run: Run, spans: str, starts: Ints, ends: Ints) -> Generating:
+    edge = np.zeros(len(starts) + 1, np.int64)
+    crosses = False
+    for batch in pa.RecordBatchReader.from_stream(run.sql(f"select start_ns, end_ns {spans}")):
+        since, until = (column.to_numpy().astype(np.int64) for column in batch.columns)
+        first = np.searchsorted(ends, since, side="right")
+        last = np.searchsorted(starts, until, side="left") - 1
+        met = first <= last
+        since, until, first, last = since[met], until[met], first[met], last[met]
+        first += _is_aside(since, until, starts[first], ends[first])
+        last -= _is_aside(since, until, starts[last], ends[last])
+        met = first <= last
+        crosses |= bool((first < last).any())
+        edge += np.bincount(first[met], minlength=len(edge))
+        edge -= np.bincount(last[met] + 1, minlength=len(edge))
+    return Generating(tuple((np.cumsum(edge)[:-1] > 0).tolist()), crosses)
+
+
+def _is_aside(since: Ints, until: Ints, start: Ints, end: Ints) -> Bools:
+    """Whether what a step has of a generation is a small part of both."""
+    both = np.minimum(until, end) - np.maximum(since, start)
+    aside: Bools = both < _PART * np.minimum(until - since, end - start)
+    return aside
+
+
+def steps_per_generation(found: Generating) -> int:
+    """How many steps train on what one of them generates, the usual number; 0 where the steps do
+    not come in such turns: one generation goes on into the next step, or too few are alike."""
+    begins = np.flatnonzero(found.generates)
+    if found.crosses or len(begins) < 2:
+        return 0
+    lengths, counts = np.unique(np.diff(begins), return_counts=True)
+    usual = int(lengths[np.argmax(counts)])
+    at_the_ends = max(int(begins[0]), len(found.generates) - int(begins[-1]))
+    regular = 2 * counts.max() > counts.sum() and at_the_ends <= usual
+    return usual if usual > 1 and regular else 0
+
+
+def held_against(places: Iterable[int], generates: Sequence[bool]) -> dict[bool, list[int]]:
+    """Those of the places of steps that tell how long one usually takes that generates (True), and
+    one that does not; none where nobody knows. One that does not has less to do, so that where
+    there are few of its kind, those that generate tell."""
+    kinds: dict[bool, list[int]] = {True: [], False: []}
+    for place in places:
+        kinds[generates[place]].append(place)
+    long, short = (one if len(one) >= FEWEST_ALIKE else [] for one in (kinds[True], kinds[False]))
+    return {True: long, False: short or long}

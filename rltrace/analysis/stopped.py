@@ -11,7 +11,7 @@ import numpy as np
 
 from rltrace.analysis.chains import MOVES
 from rltrace.analysis.framework import framework_of
-from rltrace.analysis.intervals import Floats, Intervals, Ints, of_spans, union
+from rltrace.analysis.intervals import Floats, Intervals, Ints, merged
 from rltrace.analysis.whatif.workload import AT_ONCE, GOES_ON
 from rltrace.trace.query_columns import columns
 from rltrace.trace.run import Run
@@ -28,7 +28,7 @@ Sends = Intervals
 
 def sends_of(start: Ints, end: Ints) -> Sends | None:
     """The time in which any of these goes on; None where there is none."""
-    return union(of_spans(np.zeros_like(start), start, end)) if len(start) else None
+    return merged(start, end) if len(start) else None
 
 
 def sends_in(run: Run) -> Sends | None:

@@ -6,7 +6,8 @@ import math
 import shlex
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 from rltrace.analysis.alarms.alarm import Health
 from rltrace.analysis.cascade import Cascade
@@ -19,8 +20,8 @@ from rltrace.analysis.coverage import (
     step_known_until,
 )
 from rltrace.analysis.critical_path import CriticalPath
-from rltrace.analysis.device_load import DeviceLoad
-from rltrace.analysis.framework import is_laid_out
+from rltrace.analysis.devices import DeviceLoad
+from rltrace.analysis.framework import is_laid_out, version_of
 from rltrace.analysis.freshness import Freshness
 from rltrace.analysis.goodput import Goodput
 from rltrace.analysis.group_signal import GroupSignal, group_signal
@@ -29,17 +30,15 @@ from rltrace.analysis.own_figures import ComparedFigure, compare_figures
 from rltrace.analysis.probe import Probe
 from rltrace.analysis.reward_curve import RewardCurve
 from rltrace.analysis.run_analysis import RunAnalysis
-from rltrace.analysis.stages import StageRow
+from rltrace.analysis.stages import StageRow, TypicalStep, typical_step
 from rltrace.analysis.staleness import Staleness
 from rltrace.analysis.stats.spread import Spread, spread
-from rltrace.analysis.step_shapes import TypicalStep, typical_step
 from rltrace.analysis.syncs import Syncs
 from rltrace.analysis.tail import Tail
 from rltrace.analysis.verdict import Verdict, verdict
 from rltrace.analysis.waits import Wait, waits
 from rltrace.hooks.hook import OwnFigure
 from rltrace.trace.given import AGENT
-from rltrace.trace.processes import Process
 
 
 @dataclass(frozen=True)
@@ -122,7 +121,8 @@ class StepsSummary:
 
 @dataclass(frozen=True)
 class Summary:
-    """Everything that the report shows; a part is None where the trace has nothing to say on it."""
+    """Everything that the report shows; a part is None where the trace has nothing to say on it.
+    What is not of the summary alone is the analysis's of the same name."""
 
     run: RunFacts
     steps: StepsSummary
@@ -153,32 +153,19 @@ def summary_of(
 ) -> Summary:
     """Everything at once. `figures` are those of the framework's own to hold against what was
     traced; without `predict` no gain of a fix is predicted, which takes most of the time."""
-    run, activity, steps = analysis.run, analysis.activity, analysis.steps
-    until = analysis.until_ns
-    return Summary(
-        run=_facts(analysis),
-        steps=_steps(analysis),
-        typical=typical_step(activity, steps),
-        stages=analysis.stages,
-        waits=waits(run, steps),
-        verdict=verdict(analysis, predict),
-        critical_path=analysis.critical_path,
-        probe=analysis.probe,
-        composition=analysis.composition,
-        tail=analysis.tail,
-        staleness=analysis.staleness,
-        syncs=analysis.syncs,
-        goodput=analysis.goodput,
-        cascade=analysis.cascade,
-        gpus=analysis.gpus,
-        freshness=analysis.freshness,
-        health=analysis.health,
-        reward=analysis.reward,
-        signal=group_signal(run),
-        coverage=analysis.coverage,
-        own_cost=own_cost(run, activity, until),
-        own_figures=compare_figures(analysis, figures),
-    )
+    run, steps = analysis.run, analysis.steps
+    own: dict[str, Any] = {
+        "run": _facts(analysis),
+        "steps": _steps(analysis),
+        "typical": typical_step(analysis.activity, steps),
+        "waits": waits(run, steps),
+        "verdict": verdict(analysis, predict),
+        "signal": group_signal(run),
+        "own_cost": own_cost(run, analysis.activity, analysis.until_ns),
+        "own_figures": compare_figures(analysis, figures),
+    }
+    rest = (one.name for one in fields(Summary) if one.name not in own)
+    return Summary(**own, **{name: getattr(analysis, name) for name in rest})
 
 
 def _steps(analysis: RunAnalysis) -> StepsSummary:
@@ -225,19 +212,12 @@ def _steps(analysis: RunAnalysis) -> StepsSummary:
     )
 
 
-def _framework(process: Process) -> str:
-    """The framework that a process's adapter saw, with its version where it said."""
-    versions = process.facts.get("versions")
-    version = versions.get(process.adapter) if isinstance(versions, dict) else None
-    return f"{process.adapter} {version}" if version else str(process.adapter)
-
-
 def _facts(analysis: RunAnalysis) -> RunFacts:
     run, activity, until = analysis.run, analysis.activity, analysis.until_ns
     meta = run.meta
     command = meta.get("command")
     framework = " ".join(str(meta[k]) for k in ("framework", "framework_version") if meta.get(k))
-    adapters = sorted({_framework(p) for p in run.processes if p.adapter})
+    adapters = sorted({f"{p.adapter} {version_of(p)}".strip() for p in run.processes if p.adapter})
     roles = Counter(
         process.role or (f"child of {process.child_of}" if process.child_of else "unknown")
         for process in run.processes

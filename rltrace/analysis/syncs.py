@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from rltrace.analysis.order_statistics import Floats
+from rltrace.analysis.intervals import Floats
 from rltrace.analysis.stats.spread import Spread, spread
 from rltrace.analysis.steps import Steps
 from rltrace.trace.run import Run

@@ -87,17 +87,11 @@ def _saved(*gains: float) -> Interval:
 
 
 def trial(pairs: tuple[tuple[Pace, Pace], ...], metric: str, predicted: Estimate | None) -> Trial:
-    gain = _gain(pairs, metric)
-    answer, because = _answer(gain, predicted)
-    return Trial(metric, pairs, gain, predicted, answer, because)
-
-
-def _gain(pairs: tuple[tuple[Pace, Pace], ...], metric: str) -> Interval:
-    if metric == STEP:
-        return mean_ratio([a.step_s / b.step_s for a, b in pairs if a.step_s > 0 and b.step_s > 0])
     rates = [(_rate(a, metric), _rate(b, metric)) for a, b in pairs]
     gain = mean_ratio([b / a for a, b in rates if a > 0 and b > 0])
-    return _with_luck(gain, pairs) if metric == GOODPUT and gain.known else gain
+    if metric == GOODPUT and gain.known:
+        gain = _with_luck(gain, pairs)
+    return Trial(metric, pairs, gain, predicted, *_answer(gain, predicted))
 
 
 def _with_luck(gain: Interval, pairs: tuple[tuple[Pace, Pace], ...]) -> Interval:
@@ -125,10 +119,11 @@ def _luck(useful: tuple[int, ...]) -> tuple[float, float]:
 
 
 def _rate(pace: Pace, metric: str) -> float:
-    """What is to grow: fresh steps a second, or effective samples (of the run's mean length)."""
-    if metric == FRESHNESS:
-        return _over(pace.freshness, pace.step_s)
-    return _over(pace.effective_tokens_per_s, pace.tokens_per_sample)
+    """What is to grow: steps a second, fresh ones, or effective samples (of the run's mean
+    length)."""
+    if metric == GOODPUT:
+        return _over(pace.effective_tokens_per_s, pace.tokens_per_sample)
+    return _over(pace.freshness if metric == FRESHNESS else 1.0, pace.step_s)
 
 
 def _over(much: float, of: float) -> float:

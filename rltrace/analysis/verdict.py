@@ -9,9 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from rltrace.analysis.differing import current_settings
 from rltrace.analysis.fixes import Fix, bytes_take_time, fixes_for
-from rltrace.analysis.framework import framework_of
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.walls.rank import Ranking, rank
 from rltrace.analysis.whatif.trust import OffTheRun, is_off, replay_error
@@ -47,11 +45,8 @@ def verdict(analysis: RunAnalysis, predict: bool = True) -> Verdict:
     """The verdict; without `predict`, which takes most of the time, no fix has a gain."""
     ranking, source = rank(analysis), analysis.source if predict else None
     alarms = analysis.health.forbids
-    fixes: tuple[Fix, ...] = ()
-    if ranking.first is not None and not alarms:
-        framework = framework_of(analysis.run)
-        set_now = current_settings(analysis.run, *framework)
-        fixes = fixes_for(analysis, ranking, source, framework, set_now)
+    judged = ranking.first is not None and not alarms
+    fixes = fixes_for(analysis, ranking, source) if judged else ()
     load = analysis.workload if predict else None
     return Verdict(
         **vars(ranking),

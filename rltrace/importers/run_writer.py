@@ -88,7 +88,7 @@ def step_end(steps: Sequence[ImportedStep]) -> str:
 
 @dataclass(frozen=True)
 class ImportedRun:
-    """Everything that is known of a run. `placement` is one of `composition.PLACEMENTS`, empty for
+    """Everything that is known of a run. `placement` is one of `workload.PLACEMENTS`, empty for
     unknown. `placed` is what a log with times holds: then there are no steps to lay out, and those
     that it has are spans. `not_logged` are pairs of a stage (None: no one stage) and what of it is
     unknown; `notes` are pairs of a metric or place and what is to be known of it, `oddities` what

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rltrace.analysis.slots import Slots
-from rltrace.analysis.tail import Tail
+from rltrace.analysis.tail import Slots, Tail
 from rltrace.report import units
 from rltrace.report.layout import Column, Grid, Section, numbers
 

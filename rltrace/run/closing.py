@@ -28,6 +28,7 @@ from rltrace.trace.run_dir import (
     read_run_json,
     update_run_json,
 )
+from rltrace.trace.texts import told_in
 from rltrace.trace.vocabulary import STEP_SPAN
 
 _GO_S = 1.0

@@ -41,8 +41,7 @@ def path_of(run: Run) -> CriticalPath | None:
 
 def segments_of(run: Run, most_spans: int = MOST_SPANS) -> tuple[PathSegment, ...]:
     """The stretches of the path of a run that has one."""
-    of = RunAnalysis(run)
-    found = find_path(run, of.activity, of.steps, of.breakdown, of.tracks, most_spans)
+    found = find_path(RunAnalysis(run), most_spans)
     assert not isinstance(found, str), found
     return found
 

@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from rltrace.analysis.followed import follow
-from rltrace.analysis.generated import read_generated
 from rltrace.analysis.group_signal import GroupSignal, group_signal
+from rltrace.analysis.path_events import follow
 from rltrace.testing import Process, process, run_of, stating, turns
 from rltrace.testing.inside.analysis import CANNOT_TELL, SPARSE_REWARD, summarize
 from rltrace.testing.inside.trace import Fate, Outcome, Run, tables
@@ -79,7 +78,6 @@ def test_a_group_is_that_of_whichever_row_of_a_sample_has_one(tmp_path: Path, si
     trained, steps = trained_of(run), steps_of(run)
     assert trained.zero_advantage_tokens == trained.useful_tokens == 2 * 7
     assert set(follow(run, steps).samples.group.tolist()) == {sign * 5, sign * 6}
-    assert set(read_generated(run, steps).group.tolist()) == {sign * 5, sign * 6}
 
 
 BEGINS = [10.0 * step + 1 for step in range(6) for _ in range(4)]

@@ -26,7 +26,7 @@ from rltrace.analysis.probe import (
 from rltrace.testing import process, run_of, turns
 from rltrace.testing.inside.analysis import Floats, Interval, Summary, fit, summarize
 from rltrace.testing.inside.analysis import interval_UNKNOWN as UNKNOWN
-from rltrace.testing.inside.hooks import Design, Recorder
+from rltrace.testing.inside.hooks import PLANNED, SLEPT, Design, Recorder
 from rltrace.testing.inside.trace import Stage
 from tests.analysis.made import not_none, rows, steps_of
 from tests.analysis.probed import probed
@@ -257,14 +257,14 @@ def test_what_was_slept_and_worked_adds_up_and_plans_do_not(recorder: Recorder) 
     twice = {"planned": 0.4, "planned+": 0.4, "worked": 1.0, "worked+": 2.0, "slept": 0.4}
     after = {"worked": 1.0, "longest": 0.5, "longest+": 0.2}
     doses = written(recorder, {"worked": 2.0}, {**twice, "slept+": 0.8}, after)
-    assert doses.planned("rollout").tolist() == [0, 0.4, 0]
-    assert doses.slept_s("rollout") == pytest.approx([0, 1.2, 0])
+    assert doses.of("rollout", PLANNED).tolist() == [0, 0.4, 0]
+    assert doses.of("rollout", SLEPT) == pytest.approx([0, 1.2, 0])
     worked, longest = doses.work("rollout")
     assert worked.tolist() == [2, 3, 1]
     assert longest.tolist() == [0, 0, 0.5]
     assert doses.given("rollout") == pytest.approx(1)
     assert math.isnan(doses.given("train"))
-    assert not doses.planned("train").any()
+    assert not doses.of("train", PLANNED).any()
 
 
 def test_steps_whose_doses_were_refused_count_for_nothing(
@@ -276,7 +276,7 @@ def test_steps_whose_doses_were_refused_count_for_nothing(
     assert doses.given("rollout") == pytest.approx(1)
     run = run_of(tmp_path / "none", process("driver", (("step", 0), 0, 10)))
     none = Doses(run, steps_of(run))
-    assert none.planned("rollout").tolist() == [0]
+    assert none.of("rollout", PLANNED).tolist() == [0]
     assert math.isnan(none.given("rollout"))
 
 

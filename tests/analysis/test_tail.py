@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import rltrace
-from rltrace.analysis.device_load import device_load
+from rltrace.analysis.devices import device_load
 from rltrace.analysis.own_cost import DEFAULT_COSTS_NS, OwnCost, own_cost
 from rltrace.analysis.stats.spread import spread, spread_of
 from rltrace.analysis.tail import SHARES, Tail, distributions, tail

@@ -30,26 +30,22 @@ def not_finite(analysis: RunAnalysis) -> Iterator[Said]:
         "samples with infinite importance ratios": analysis.freshness.infinite_ratios,
         "infinite rewards": run.ask(infinite)[0][0],
     }
-    # Verdicts that did not fail and are NaN all the same.
-    verdicts = run.ask(f"""
-        select 'the reward was NaN', 'verdict', count(*), count(*) filter (bad),
-               min(end_ns) filter (bad), arg_max(bad, end_ns)
-        from (select end_ns, {GIVEN_NAN} as bad, value from raw_rewards
-              where start_ns > 0 and end_ns > 0)
-        where bad or not isnan(value) having count(*) filter (bad) > 0
+    # Of verdicts those that did not fail and are NaN all the same.
+    found = run.ask(f"""
+        select what, kind, count(*), count(*) filter (bad), min(told_ns) filter (bad),
+               arg_max(bad, told_ns)
+        from (select 'the reward was NaN' as what, 'verdict' as kind, {GIVEN_NAN} as bad,
+                     end_ns as told_ns
+              from raw_rewards where start_ns > 0 and end_ns > 0 and (bad or not isnan(value))
+              union all
+              select text || ' was NaN or infinite', 'reading', not isfinite(value), time_ns
+              from raw_samples join names on names.id = counter
+              where time_ns > 0 and regexp_matches(text, '{_WATCHED}', 'i')
+                    and not regexp_matches(text, '{_NOT_WATCHED}', 'i'))
+        group by all having count(*) filter (bad) > 0 order by kind desc, what
     """)
-    readings = run.ask(f"""
-        select text || ' was NaN or infinite', 'reading', count(*), count(*) filter (bad),
-               min(time_ns) filter (bad), arg_max(bad, time_ns)
-        from (select *, not isfinite(value) as bad from raw_samples)
-             join names on names.id = counter
-        where time_ns > 0 and regexp_matches(text, '{_WATCHED}', 'i')
-              and not regexp_matches(text, '{_NOT_WATCHED}', 'i')
-        group by text having count(*) filter (bad) > 0 order by text
-    """)
-    yield from (_often(steps, *row) for row in verdicts)
+    yield from (_often(steps, *row) for row in found)
     yield from (grave(f"{what}: {n}") for what, n in counts.items() if n)
-    yield from (_often(steps, *row) for row in readings)
 
 
 def _often(steps: Steps, what: str, of: str, n: int, bad: int, at_ns: int, last: bool) -> Said:

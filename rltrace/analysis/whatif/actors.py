@@ -65,10 +65,10 @@ class Actors:
                 worker = self._least_busy()
             self._begin_sample(worker, group, tokens, env_s, verdict_s)
 
-    def stop(self, how: str) -> None:
-        """What generation does while weights travel (`Workload.weights_stop`)."""
+    def stop(self) -> None:
+        """Generation stands still."""
         for worker in self.workers:
-            worker.stop(how)
+            worker.stop()
 
     def go_on(self) -> None:
         """It goes on where it stood."""

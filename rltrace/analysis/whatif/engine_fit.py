@@ -8,9 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rltrace.analysis.intervals import Ints
+from rltrace.analysis.intervals import Floats, Ints
 from rltrace.analysis.lanes import levels, usual_most
-from rltrace.analysis.order_statistics import Floats
 from rltrace.analysis.whatif.workload import Engine
 from rltrace.trace.query_columns import alike, numbered
 

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 
-from rltrace.analysis.whatif.workload import AT_ONCE, Engine
+from rltrace.analysis.whatif.workload import Engine
 from rltrace.trace.vocabulary import Stage
 
 Action = Callable[[], None]
@@ -140,12 +140,11 @@ class Worker:
         self.going_on.append((tokens, lambda: None, ended, False))
         self._fill()
 
-    def stop(self, how: str) -> None:
-        """It goes on, or stands still (`Workload.weights_stop`)."""
-        if how == AT_ONCE:
-            self._advance()
-            self.paused = True
-            self._changed()
+    def stop(self) -> None:
+        """All of them stand still."""
+        self._advance()
+        self.paused = True
+        self._changed()
 
     def resume(self) -> None:
         """Goes on where it stood."""

@@ -1,73 +1,76 @@
-"""What can be changed, each change on its own, by the names of the command line."""
+"""What can be changed, each change on its own, by the names of the command line.
+
+What a lever makes of a workload is the function of its name: a workload, a value and constants
+in, a workload out. Errors: `NotApplicable`, and `RltraceError` for a value that makes no sense.
+What else there is to know of it is data, `rltrace/analysis/data/levers.toml`; of one that makes a
+stage take more time or less that is all.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
-from rltrace.analysis.whatif import lever_changes as changes
-from rltrace.analysis.whatif.constants import Constants
-from rltrace.analysis.whatif.lever_changes import check, number
-from rltrace.analysis.whatif.workload import PLACEMENTS, Workload
+import numpy as np
+
+from rltrace.analysis.whatif.constants import MECHANISMS, Constants, transfer_s
+from rltrace.analysis.whatif.pools import grown, resplit, scaled_learner, scaled_rollout
+from rltrace.analysis.whatif.workload import OVERLAPPING, PLACEMENTS, Batch, Workload
 from rltrace.trace.errors import WrongUsage
+from rltrace.trace.texts import packaged_toml
 from rltrace.trace.vocabulary import Stage
 
-ON = ("1",)
+_ON = ["1"]
+_MOST_TIMES = 10_000
+"""More of anything is a slip of the pen, and would be replayed for ever."""
+
+_UNTOLD = "which sequences run, and which wait after their tools, was not seen"
+_SHARE = "generation and training share their devices: use split or placement"
+_NO_DEVICES = "the devices are not known"
+_NO_TAIL_SEEN = "no trajectory was recorded: how unequal lengths are was not seen"
+_NO_BARRIER_SEEN = "generation goes on beside training already, and no trajectory was recorded"
+_KEPT = "generation and training go on to take turns on the same devices (partial_rollout=1.5)"
+
+
+class NotApplicable(Exception):
+    """The lever moves nothing that this workload has; the message says what is missing."""
 
 
 @dataclass(frozen=True)
 class Lever:
-    """`tries` are the values of the ranked table (`ON`: it is there or is not); those of order 0
-    are moved before all others. The values of a lever that is `worded` are not one number. One that
-    is `within` a stage shortens only that, and cannot gain more than the stage costs."""
+    """An entry of the table, which says what its fields are."""
 
     name: str
-    change: Callable[[Workload, str, Constants], Workload]
-    tries: tuple[str, ...]
+    change: Callable[[Workload, Any, Constants], Workload]
+    tries: Sequence[str] = ()
     within: Stage | None = None
-    order: int = 1
-    worded: bool = False
+    first: bool = False
+    words: bool = False
+    takes: str = ""
+    rule: str = ""
+    least: float = -math.inf
+    most: float = math.inf
+    above: float = -math.inf
 
     def moved(self, load: Workload, value: str, constants: Constants) -> Workload:
         """The workload with the lever moved. Errors: `NotApplicable`; `RltraceError` for a value
-        that makes no sense."""
-        if self.tries == ON:
-            check(value == ON[0], self.name, value, "1: leave it out to keep what is")
-        elif not self.worded:  # before anything is said of what the workload lacks
-            number(self.name, value.removeprefix("x"))
-        return self.change(load, value, constants)
-
-
-_ALL = (
-    Lever("placement", changes.placement, PLACEMENTS, order=0, worded=True),
-    Lever("split", changes.split, (), order=0, worded=True),
-    Lever("devices", changes.devices, ("x2",)),
-    Lever("rollout_workers", changes.rollout_workers, ("x2",), Stage.ROLLOUT),
-    Lever("learner_workers", changes.learner_workers, ("x2",), Stage.TRAIN),
-    Lever("samples", changes.samples, ()),
-    Lever("slots", changes.slots, ("x2",), Stage.ROLLOUT),
-    Lever("chunks", changes.chunks, ("4",)),
-    Lever("no_barrier", changes.no_barrier, ON),
-    Lever("tail_cap", changes.tail_cap, ("p95",), Stage.ROLLOUT, worded=True),
-    Lever("partial_rollout", changes.partial_rollout, ("1.5",)),
-    Lever("reward_parallel", changes.reward_parallel, ("x4",), Stage.REWARD),
-    Lever("reward_cache", changes.reward_cache, ("0.5",), Stage.REWARD),
-    Lever("reward_async", changes.reward_async, ON, Stage.REWARD),
-    Lever("reward_latency", changes.reward_latency, ("0.5",), Stage.REWARD),
-    Lever("env_latency", changes.env_latency, ("0.5",), Stage.ENV),
-    Lever("sync", changes.sync, ("bucketed", "relay", "delta", "direct"), Stage.SYNC, worded=True),
-    Lever("sync_speed", changes.sync_speed, (), Stage.SYNC),
-    Lever("train_speed", changes.train_speed, ("1.5",), Stage.TRAIN),
-    Lever("drop_logprob", changes.drop_logprob, ON, Stage.LOGPROB),
-    Lever("drop_reference", changes.drop_reference, ON, Stage.REFERENCE),
-    Lever("reference_side", changes.reference_side, ("actor",), worded=True),
-    Lever("no_switch", changes.no_switch, ON, Stage.SWITCH),
-    Lever("speculative", changes.speculative, ON, Stage.ROLLOUT),
-    Lever("lag_bound", changes.lag_bound, ("0", "1", "2", "4")),
-)
-
-LEVERS: Mapping[str, Lever] = {lever.name: lever for lever in _ALL}
-"""All levers by the name that they have on the command line."""
+        that makes no sense, before anything is said of what the workload lacks."""
+        if self.words:
+            return self.change(load, value, constants)
+        if self.tries == _ON:
+            _check(value == _ON[0], self.name, value, "1: leave it out to keep what is")
+        amount = _number(self.name, value if self.rule else value.removeprefix("x"))
+        fits = self.least <= amount <= self.most and amount > self.above
+        _check(fits, self.name, value, self.rule)
+        if self.within is not None:
+            _needs(_seen_s(load, self.within) > 0, _UNSEEN.get(self.within, ""))
+            if self.takes == "1/value":
+                amount = 1 / amount
+            if self.takes:
+                return _slowed(load, self.within, amount * (self.takes != "0"))
+        return self.change(load, amount if self.rule else value, constants)
 
 
 def lever(name: str) -> Lever:
@@ -83,10 +86,269 @@ def moves(words: Sequence[str]) -> list[tuple[str, str]]:
     found: dict[str, str] = {}
     for word in words:
         name, equals, value = word.partition("=")
-        if not equals and name in LEVERS and LEVERS[name].tries != ON:
+        if not equals and name in LEVERS and LEVERS[name].tries != _ON:
             raise WrongUsage(f"--lever {word!r} must be {name}=VALUE")
-        lever(name)
         if name in found:
             raise WrongUsage(f"--lever {name} is there twice: give one value")
-        found[name] = value or (ON[0] if LEVERS[name].tries == ON else "")
+        found[name] = value or (_ON[0] if lever(name).tries == _ON else "")
     return list(found.items())
+
+
+def _seen_s(load: Workload, stage: Stage) -> float:
+    """Seconds that a stage takes; generation always takes some."""
+    seconds = {
+        Stage.ROLLOUT: math.inf,
+        Stage.ENV: sum(float(batch.env_s.sum()) for batch in load.batches),
+        Stage.REWARD: sum(float(batch.verdict_s.sum()) for batch in load.batches),
+        Stage.REFERENCE: load.mean_s(Stage.REFERENCE) + load.reference_s,
+        Stage.SYNC: load.sync.seconds,
+        Stage.SWITCH: load.switch_s,
+    }
+    return seconds[stage] if stage in seconds else load.mean_s(stage)
+
+
+def _slowed(load: Workload, stage: Stage, factor: float) -> Workload:
+    """The workload in which a stage takes so many times as long; 0: it is not there."""
+    if stage is Stage.ENV:
+        return load.with_batches(lambda b: replace(b, env_s=b.env_s * factor))
+    if stage is Stage.REWARD:
+        return load.with_batches(lambda b: replace(b, verdict_s=b.verdict_s * factor))
+    if stage is Stage.SYNC:
+        return replace(load, sync=replace(load.sync, seconds=load.sync.seconds * factor))
+    if stage is Stage.SWITCH:
+        return replace(load, switch_s=load.switch_s * factor)
+    if stage is Stage.REFERENCE:
+        load = replace(load, reference_s=load.reference_s * factor)
+    paced = load.paced(lambda one: factor if one is stage else 1.0)
+    return paced if factor else load.without(stage)
+
+
+def _factor(name: str, value: str, now: float) -> float:
+    """`x2` is a factor, `4` a number of what there is now."""
+    factor = _number(name, value.removeprefix("x")) / (1.0 if value.startswith("x") else now)
+    _check(factor > 0, name, value, "above 0")
+    _check(factor <= _MOST_TIMES, name, value, f"at most {_MOST_TIMES:,} times what there is")
+    return factor
+
+
+def _number(name: str, text: str) -> float:
+    """The number that a lever's value stands for. Errors: `RltraceError` for anything else."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    _check(math.isfinite(value), name, text, "a number")
+    return value
+
+
+def _check(holds: bool, name: str, value: str, rule: str) -> None:
+    """Errors: `RltraceError` for a value that breaks the rule."""
+    if not holds:
+        raise WrongUsage(f"{name} must be {rule}, not {value!r}")
+
+
+def _needs(holds: bool, why: str) -> None:
+    """Errors: `NotApplicable` where the workload lacks what the lever moves."""
+    if not holds:
+        raise NotApplicable(why)
+
+
+# --- who runs when, and on how many devices
+
+
+def rollout_workers(load: Workload, value: str, constants: Constants) -> Workload:
+    _needs(not load.shared, _SHARE)
+    _needs(load.places_told, _UNTOLD)
+    factor = _factor("rollout_workers", value, load.engine.workers)
+    if not load.engine.pooled:
+        _check(round(factor * load.engine.workers) >= 1, "rollout_workers", value, "1 or more")
+    return scaled_rollout(load, factor, constants)
+
+
+def learner_workers(load: Workload, value: str, constants: Constants) -> Workload:
+    _needs(not load.shared, _SHARE)
+    factor = _factor("learner_workers", value, load.devices.get("train", 1.0))
+    return scaled_learner(load, factor, constants)
+
+
+def devices(load: Workload, value: str, constants: Constants) -> Workload:
+    _needs(bool(load.devices), _NO_DEVICES)
+    return grown(load, _factor("devices", value, load.total_devices), constants)
+
+
+def split(load: Workload, value: str, constants: Constants) -> Workload:
+    _needs(bool(load.devices), _NO_DEVICES)
+    total = load.total_devices
+    if ":" in value:
+        left, _, right = value.partition(":")
+        rollout, train = _number("split", left), _number("split", right)
+        fits = math.isclose(rollout + train, total, rel_tol=1e-3)
+        _check(fits, "split", value, f"counts that add up to {total:g} devices")
+        _check(rollout > 0 and train > 0, "split", value, "devices on both sides")
+    else:
+        part = _number("split", value)
+        _check(0 < part < 1, "split", value, "a part between 0 and 1, or counts like 16:16")
+        rollout = part * total
+        train = total - rollout
+    if load.shared and load.placement == "colocated":
+        load = replace(load, placement="one-step-off")
+    return resplit(load, rollout, train, constants)
+
+
+def placement(load: Workload, value: str, constants: Constants) -> Workload:
+    _check(value in PLACEMENTS, "placement", value, "one of " + ", ".join(PLACEMENTS))
+    _needs(value != load.placement, f"it is {value} already")
+    beside = value in OVERLAPPING and load.placement in OVERLAPPING
+    _needs(not (beside and load.without_samples), _NO_BARRIER_SEEN)
+    scoring = "group" if load.scoring == "batch" and value != "colocated" else load.scoring
+    return replace(load, placement=value, scoring=scoring, keeps_unfinished=False, in_batches=False)
+
+
+def no_barrier(load: Workload, value: str, constants: Constants) -> Workload:
+    if load.in_batches:
+        return replace(load, in_batches=False)
+    _needs(load.placement != "async", "there is no barrier in async")
+    _needs(not load.without_samples, _NO_TAIL_SEEN)
+    if load.shared:
+        return partial_rollout(load, 1.5, constants).noted(_KEPT)
+    bound = max(1.0, load.lag_bound)
+    note = (
+        "generation goes on beside training, each on its devices, with samples that lag by up to "
+        f"{bound:g} version{'s' * (bound != 1)} (placement=async)"
+    )
+    return replace(load.noted(note), placement="async", lag_bound=bound)
+
+
+def partial_rollout(load: Workload, in_flight: float, constants: Constants) -> Workload:
+    turns = load.placement in ("colocated", "disaggregated")
+    _needs(turns, f"{load.placement} does not wait for a batch to end")
+    _needs(not load.without_samples, _NO_TAIL_SEEN)
+    return replace(load, keeps_unfinished=True, in_flight=in_flight)
+
+
+def lag_bound(load: Workload, bound: float, constants: Constants) -> Workload:
+    _needs(load.placement == "async", f"{load.placement} has no bound to move")
+    return replace(load, lag_bound=bound)
+
+
+def chunks(load: Workload, parts: float, constants: Constants) -> Workload:
+    _check(parts.is_integer(), "chunks", f"{parts:g}", "a whole number of parts")
+    streams = load.placement in ("disaggregated", "async")
+    _needs(streams, f"in {load.placement} the learner takes whole batches")
+    return replace(load, chunks=int(parts))
+
+
+# --- how samples are generated, judged and served by tools
+
+
+def slots(load: Workload, value: str, constants: Constants) -> Workload:
+    _needs(math.isfinite(load.engine.slots), "no limit of sequences at once was seen")
+    _needs(load.places_told, _UNTOLD)
+    factor = _factor("slots", value, load.engine.slots)
+    slots = max(1.0, load.engine.slots * factor)
+    return replace(load, engine=replace(load.engine, slots=slots))
+
+
+def speculative(load: Workload, value: str, constants: Constants) -> Workload:
+    _needs(load.engine.stands_for > 0, "how many sequences run at once is not known")
+    note = "drafts are taken to be accepted as in the published case"
+    engine = replace(load.engine, drafting=constants["draft_gain"])
+    return replace(load.noted(note), engine=engine)
+
+
+def tail_cap(load: Workload, value: str, constants: Constants) -> Workload:
+    _needs(not load.without_samples, _NO_TAIL_SEEN)
+    tokens = np.concatenate([batch.tokens for batch in load.batches])
+    rule = "tokens, or a quantile like p95"
+    cap = _number("tail_cap", value.removeprefix("p"))
+    if value.startswith("p"):
+        _check(0 < cap < 100, "tail_cap", value, rule)
+        cap = float(np.quantile(tokens, cap / 100))
+    else:
+        _check(cap > 0, "tail_cap", value, rule)
+        _needs(float(tokens.max()) > 1.5, "token counts are not known: give a quantile, like p95")
+    _needs(cap < float(tokens.max()), "no response is longer")
+    kept = float(np.minimum(tokens, cap).sum() / tokens.sum())
+    note = f"the cap cuts {100 * (1 - kept):.0f} % of the tokens: whether rewards suffer is unknown"
+    capped = load.with_batches(lambda b: replace(b, tokens=np.minimum(b.tokens, cap)))
+    return replace(capped.noted(note), useful_share=load.useful_share * kept)
+
+
+def samples(load: Workload, value: str, constants: Constants) -> Workload:
+    sizes = [len(b.group) / len(set(b.group)) for b in load.batches if b.group]
+    _needs(bool(sizes), "the samples of a prompt are not known")
+    mean = sum(sizes) / len(sizes)
+    factor = max(1, round(mean * _factor("samples", value, mean))) / mean
+    note = "more samples of a prompt are like those there are; the learner's time grows with them"
+    return replace(
+        load.with_batches(lambda batch: _resized(batch, factor)).paced(lambda stage: factor),
+        reference_s=load.reference_s * factor,
+        useful_share=load.useful_share * factor,
+    ).noted(note)
+
+
+def _resized(batch: Batch, factor: float) -> Batch:
+    """The batch with `factor` times the samples in each group, the same ones again in turn."""
+    group = np.array(batch.group)
+    members = [np.flatnonzero(group == one) for one in dict.fromkeys(batch.group)]
+    places = np.concatenate([np.resize(m, max(1, round(factor * len(m)))) for m in members])
+    return Batch(
+        batch.tokens[places],
+        batch.env_s[places],
+        batch.verdict_s[places],
+        tuple(group[places].tolist()),
+    )
+
+
+def reward_parallel(load: Workload, value: str, constants: Constants) -> Workload:
+    size = round(_factor("reward_parallel", value, load.reward_workers) * load.reward_workers)
+    _check(size >= 1, "reward_parallel", value, "1 or more")
+    return replace(load, reward_workers=size)
+
+
+def reward_cache(load: Workload, share: float, constants: Constants) -> Workload:
+    def cached(batch: Batch) -> Batch:
+        hits = np.floor(np.arange(len(batch.verdict_s) + 1) * share)
+        return replace(batch, verdict_s=np.where(np.diff(hits) > 0, 0.0, batch.verdict_s))
+
+    return load.with_batches(cached)
+
+
+def reward_async(load: Workload, value: str, constants: Constants) -> Workload:
+    _needs(load.scoring != "sample", "verdicts begin as each sample ends already")
+    return replace(load, scoring="sample")
+
+
+# --- the learner's passes, and how its weights travel
+
+
+def reference_side(load: Workload, value: str, constants: Constants) -> Workload:
+    _check(value == "actor", "reference_side", value, "actor")
+    moved_s = load.mean_s(Stage.REFERENCE)
+    _needs(moved_s > 0, "no reference pass was seen on the learner's side")
+    _needs(load.placement != "colocated", "all stages take turns")
+    return replace(load.without(Stage.REFERENCE), reference_s=load.reference_s + moved_s)
+
+
+def sync(load: Workload, value: str, constants: Constants) -> Workload:
+    mechanism, _, overlap = value.partition(":")
+    _check(mechanism in MECHANISMS, "sync", value, "one of " + ", ".join(MECHANISMS))
+    part = _number("sync", overlap) if overlap else load.sync.overlap
+    _check(0 <= part <= 1, "sync", value, "a mechanism and the part that is hidden, 0 to 1")
+    _needs(load.sync.seconds > 0, _UNSEEN[Stage.SYNC])
+    bytes = load.sync.bytes
+    _needs(not math.isnan(bytes), "the size of the weights is not known")
+    seconds = min(transfer_s(mechanism, bytes, constants, load.sync.fixed_s), load.sync.seconds)
+    return replace(load, sync=replace(load.sync, seconds=seconds, overlap=part))
+
+
+_TABLE = packaged_toml("analysis/data/levers.toml")
+_STAGES = {stage.name.lower(): stage for stage in Stage}
+_UNSEEN = {_STAGES[name]: why for name, why in _TABLE["unseen"].items()}
+LEVERS: Mapping[str, Lever] = {
+    name: Lever(
+        name, globals().get(name, _slowed), **{**entry, "within": _STAGES.get(entry.get("within"))}
+    )
+    for name, entry in _TABLE["lever"].items()
+}
+"""All levers by the name that they have on the command line."""

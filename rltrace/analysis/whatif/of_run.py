@@ -6,21 +6,46 @@ import math
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
+from rltrace.analysis.chains import Chain
 from rltrace.analysis.composition import stated_placement
 from rltrace.analysis.devices import CORE, GPU
+from rltrace.analysis.intervals import Floats
 from rltrace.analysis.run_analysis import RunAnalysis
+from rltrace.analysis.stages import Breakdown
+from rltrace.analysis.stopped import Sends, sends_in, stopping
 from rltrace.analysis.whatif.constants import Constants
-from rltrace.analysis.whatif.of_samples import NOT_WORK, of_samples
+from rltrace.analysis.whatif.engine_fit import fit_engine
 from rltrace.analysis.whatif.predict import Source
 from rltrace.analysis.whatif.replay import replay
-from rltrace.analysis.whatif.run_samples import Samples, samples_of
+from rltrace.analysis.whatif.run_samples import (
+    Samples,
+    batches_of,
+    judged_at_once,
+    samples_of,
+    scoring_of,
+)
 from rltrace.analysis.whatif.stated import stated
 from rltrace.analysis.whatif.trust import is_off
-from rltrace.analysis.whatif.workload import PLACEMENTS, Workload
+from rltrace.analysis.whatif.workload import AT_ONCE, GOES_ON, PLACEMENTS, Sync, Workload
 from rltrace.trace.errors import CANNOT_TELL, RltraceError
 from rltrace.trace.given import held_devices
-from rltrace.trace.vocabulary import Stage, word
+from rltrace.trace.run import Run
+from rltrace.trace.vocabulary import Phase, Stage, word
 
+_NOT_WORK = (Stage.OTHER, Stage.STEP, Stage.WAIT)
+_MOST_CHUNKS = 16
+_TOLD = 0.5  # of the reward stage's time that verdicts of known length explain
+_NOTHING = 1e-9  # of the step: what is rounded
+_SLIGHT = 0.02  # of the step; weights that travel for less make no difference to generation
+_STARVED = 0.1  # a learner that waits longer than this part of the step is not what binds
+_MOST_SCALE = 2.0
+_PLACES_UNTOLD = "whether a sample keeps its place at its worker while its tool works"
+_STOPS_UNTOLD = (
+    "whether generation stands still while weights are sent (`rltrace.weight_update(version, "
+    'role="sink")` where they are taken would tell)'
+)
 _WORKER = "worker"  # a process that stands for a device
 _MOSTLY = 0.8  # chains of which the shorter runs for so much of its time under the other overlap
 
@@ -52,7 +77,7 @@ def workload_of(analysis: RunAnalysis) -> Source:
     if _runs_ahead(analysis, placement, samples):
         placement = "async"
         samples = samples_of(run, analysis.steps, placement) or samples
-    made = of_samples(analysis, placement, samples, _common(analysis))
+    made = _of_samples(analysis, placement, samples)
     return lambda constants: made
 
 
@@ -83,7 +108,7 @@ def _from_stages(analysis: RunAnalysis, placement: str) -> Source:
         placement = "one-step-off"
     if placement == "one-step-off":  # what a chain hides of an update holds nobody up
         tau_s[Stage.SYNC] = analysis.breakdown.exposed_s[steady, Stage.SYNC].mean()
-    seconds = {word(s): float(tau_s[s]) for s in Stage if s not in NOT_WORK and tau_s[s] > 0}
+    seconds = {word(s): float(tau_s[s]) for s in Stage if s not in _NOT_WORK and tau_s[s] > 0}
     more = _common(analysis)
     tables = {
         "placement": placement,
@@ -151,3 +176,173 @@ def _devices(analysis: RunAnalysis) -> tuple[dict[str, float], str]:
     if shared:
         counts = {"shared": len(rollout | train)}
     return {pool: float(count) for pool, count in counts.items()}, kind
+
+
+# --- the workload of a run's samples, made to take as long as its steps did
+
+
+def _of_samples(analysis: RunAnalysis, placement: str, samples: Samples) -> Workload:
+    run, steady, breakdown = analysis.run, analysis.steady, analysis.breakdown
+    sync = _sync(analysis, placement)
+    runs_ahead = placement == "async" and sync.seconds >= _SLIGHT * analysis.step_s
+    sends = sends_in(run) if runs_ahead else None
+    stops, *others = stopping(run, sends) if sends else (GOES_ON,)
+    decoded = samples.tokens - samples.first  # the first token ends the prefill
+    sequences = replace(samples, tokens=decoded)
+    if stops == AT_ONCE and sends is not None:  # what is generated then is generated in no time
+        since_ns = analysis.steps.windows[steady[0]].start_ns
+        begin_s, end_s = (_without(sends, since_ns, s) for s in (samples.begin_s, samples.end_s))
+        sequences = replace(sequences, begin_s=begin_s, end_s=end_s)
+    engine, notes, sure = fit_engine(sequences, stream=placement == "async")
+    batches, thin = batches_of(samples, len(steady), placement)
+    at_once = judged_at_once(samples)
+    judges = max(1, round(at_once / thin))
+    slower = judges * thin / at_once  # so many fewer judges and verdicts, and the same rate
+    batches = tuple(replace(batch, verdict_s=batch.verdict_s * slower) for batch in batches)
+    tau_s = breakdown.tau_s[steady]
+    reward_s = float(tau_s[:, Stage.REWARD].mean())
+    told_s = float(np.mean([batch.verdict_s.sum() for batch in batches])) / judges
+    if told_s < _TOLD * reward_s:  # a stage around verdicts that have no length of their own
+        judges = 1
+        batches = tuple(
+            replace(b, verdict_s=np.full(len(b.tokens), reward_s / len(b.tokens))) for b in batches
+        )
+    bounds = _stated_bounds(run)
+    engine = replace(
+        engine,
+        slots=engine.slots / thin,
+        # What keeps to a stated bound on the lag was held up by that.
+        seen_at_once=math.inf if bounds else engine.seen_at_once / thin,
+        shared_token_s=engine.shared_token_s * thin,
+        stands_for=thin,
+    )
+    chain_of = breakdown.chain_of
+    learner = [s for s, c in chain_of.items() if c is Chain.LEARNER and s not in _NOT_WORK]
+    on_actors = [s for s in (Stage.REFERENCE, Stage.LOGPROB) if chain_of.get(s) is Chain.ACTORS]
+    in_batches = placement == "async" and samples.in_batches()
+    if chain_of[Stage.EVAL] is Chain.ACTORS:  # while it evaluates, an engine generates nothing else
+        eval_s = float(breakdown.runs_s((Stage.EVAL,), (Stage.ROLLOUT,))[steady].sum())
+        evaluates = eval_s / float(tau_s[:, Stage.ROLLOUT].sum())
+        engine = replace(engine.paced(1 + evaluates), evaluates=evaluates)
+    made = Workload(
+        placement=placement,
+        batches=batches,
+        engine=engine,
+        serial_s={s: tuple(tau_s[:, s].tolist()) for s in learner if tau_s[:, s].any()},
+        switch_s=float(breakdown.exposed_s[steady, Stage.SWITCH].mean()),
+        reference_s=float(tau_s[:, on_actors].sum(axis=1).mean()),
+        reward_workers=judges,
+        scoring=scoring_of(samples, placement, in_batches),
+        spread=samples.spread,
+        in_batches=in_batches,
+        weights_stop=stops,
+        chunks=_chunks(breakdown, steady, placement),
+        lag_bound=_lag_bound(analysis, placement, samples, bounds),
+        bound_stated=bool(bounds),
+        drops_stale=_drops_stale(analysis, placement),
+        rests_on=notes,
+        untold=_STOPS_UNTOLD if others else "" if sure else _PLACES_UNTOLD,
+        sync=sync,
+        **_common(analysis),
+    )
+    return _paced(made, analysis)
+
+
+def _paced(made: Workload, analysis: RunAnalysis) -> Workload:
+    """Decoding is scaled to the measured generation, where that has a beginning and an end; what
+    then is left stays as it is."""
+    steady, breakdown, runs_ahead = analysis.steady, analysis.breakdown, made.placement == "async"
+    played, measured_s = replay(made), made.measured_step_s
+    idle_s = float(breakdown.unattributed_s[steady].mean())
+    error = math.log((played.step_s + (not runs_ahead) * idle_s) / measured_s)
+    rollout_s = float(breakdown.tau_s[steady, Stage.ROLLOUT].mean())
+    replayed_s = played.stages_s.get(Stage.ROLLOUT, 0.0)
+    scale = rollout_s / replayed_s if replayed_s else 1.0
+    if runs_ahead:
+        scale = measured_s / played.step_s
+    engine = made.engine.paced(min(max(scale, 1 / _MOST_SCALE), _MOST_SCALE))
+    faster = replace(made, engine=engine)
+    starved = runs_ahead and played.learner_waits_s > _STARVED * played.step_s
+    # Verdicts or the lag bound may hold the samples up, and not decoding.
+    if not runs_ahead or (
+        starved and abs(math.log(replay(faster).step_s / measured_s)) < abs(error) / 2
+    ):
+        made = faster
+    rest_s = measured_s - replay(made).step_s
+    rest_s *= rest_s > _NOTHING * measured_s
+    if starved:  # its learner has time to spare: more of its own would explain nothing
+        rest_s = min(rest_s, idle_s)
+    return replace(made, rest_s=rest_s, model_error=error)
+
+
+def _without(sends: Sends, origin_ns: int, moment_s: Floats) -> Floats:
+    """Seconds since the same origin on a clock that stands still while weights are sent."""
+    moment_ns = (1e9 * moment_s).astype(np.int64) + origin_ns
+    sent = sends.until(moment_ns) - sends.until(np.array([origin_ns]))
+    return moment_s - sent / 1e9
+
+
+def _chunks(breakdown: Breakdown, steady: list[int], placement: str) -> int:
+    """In how many parts the learner took a batch, from how much of its chain ran under the actors':
+    with n parts all but the last may."""
+    learner_s = float(breakdown.chains_s(Chain.LEARNER)[steady].sum())
+    if placement != "disaggregated" or not learner_s:
+        return 1
+    both_s = breakdown.chains_s(Chain.ACTORS, Chain.LEARNER)[steady]
+    under = float(both_s.sum()) / learner_s
+    return max(1, min(_MOST_CHUNKS, round(1 / max(1e-9, 1 - under))))
+
+
+def _sync(analysis: RunAnalysis, placement: str) -> Sync:
+    steady = analysis.steady
+    tau_s = float(analysis.breakdown.tau_s[steady, Stage.SYNC].mean())
+    exposed_s = float(analysis.breakdown.exposed_s[steady, Stage.SYNC].mean())
+    found = analysis.syncs
+    bytes = found.bytes_per_update.mean if found else math.nan
+    transfer = dict(found.phases).get(word(Phase.TRANSFER)) if found else None
+    fixed_s = max(0.0, found.update_s.mean - transfer.mean) if found and transfer else math.inf
+    if placement == "async":
+        # What the learner does not work through it stands still for, or nobody asks for it then.
+        both_s = analysis.breakdown.chains_s(Chain.WEIGHTS, Chain.LEARNER)
+        hidden_s = float(both_s[steady].mean())
+        overlap = min(1.0, hidden_s / tau_s) if tau_s else 0.0
+    else:
+        by_role = {p.role: p.seconds.mean for p in found.participants} if found else {}
+        sent, taken = by_role.get("source", 0.0), by_role.get("sink", 0.0)
+        overlap = taken / (sent + taken) if sent + taken > 0 else 0.0
+    return Sync(exposed_s if placement == "one-step-off" else tau_s, overlap, bytes, fixed_s)
+
+
+# --- how old samples may become in a run, and what is done with those that are older
+
+
+def _lag_bound(
+    analysis: RunAnalysis, placement: str, samples: Samples, stated: list[float]
+) -> float:
+    """The bound in versions that a process states, else the largest lag that came, or the most
+    steps from the beginning of a sample to its use; 1 where no samples lag in this placement."""
+    bounds = [1.0, float(analysis.staleness.largest_lag)]
+    if placement == "async":
+        bounds += stated
+        if not analysis.staleness.known:
+            bounds.append(float(samples.steps_until_used(analysis.begins_s).max(initial=0)))
+    return max(bounds)
+
+
+def _stated_bounds(run: Run) -> list[float]:
+    """The bounds that processes state, in versions."""
+    settings = [process.facts.get("settings") for process in run.processes]
+    found = [one.get("max_lag") for one in settings if isinstance(one, dict)]
+    return [float(x) for x in found if isinstance(x, int | float) and math.isfinite(x)]
+
+
+def _drops_stale(analysis: RunAnalysis, placement: str) -> bool | None:
+    """Whether samples older than the bound are dropped: where the trainer states it, where some
+    were, and where none were though they could have been."""
+    for process in analysis.run.processes:
+        stated = process.facts.get("drops_stale")
+        if isinstance(stated, bool):
+            return stated
+    if analysis.goodput is not None and any(x.reason == "stale" for x in analysis.goodput.losses):
+        return True
+    return False if placement == "async" else None

@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from rltrace.analysis.stats.estimate import Estimate
 from rltrace.analysis.stats.student import Z95
 from rltrace.analysis.whatif.constants import Constants, table
-from rltrace.analysis.whatif.lever_changes import NotApplicable
-from rltrace.analysis.whatif.levers import LEVERS, Lever, lever
+from rltrace.analysis.whatif.levers import LEVERS, Lever, NotApplicable, lever
 from rltrace.analysis.whatif.pools import crowded, merged
 from rltrace.analysis.whatif.replay import Replay, replay
 from rltrace.analysis.whatif.trust import OffTheRun, is_off, otherwise, replay_error, rests_on
@@ -134,7 +133,7 @@ def _once(source: Source) -> Source:
 
 def _predicted(source: Source, moves: Sequence[tuple[str, str]]) -> Prediction:
     """As of `predict`. Errors: `NotApplicable`, too."""
-    chosen = sorted(((lever(name), value) for name, value in moves), key=lambda m: m[0].order)
+    chosen = sorted(((lever(name), value) for name, value in moves), key=lambda m: not m[0].first)
     constants = Constants()
     before = source(constants)
     base = replay(before)

@@ -23,7 +23,7 @@ from operator import attrgetter
 
 import numpy as np
 
-from rltrace.analysis.order_statistics import Floats
+from rltrace.analysis.intervals import Floats
 from rltrace.analysis.whatif.actors import Actors, Group
 from rltrace.analysis.whatif.events import Clock
 from rltrace.analysis.whatif.workload import AT_ONCE, Workload
@@ -223,7 +223,7 @@ class Play:
             while self.actors.begun - len(self.ends) * self.per_step < wanted:
                 self.actors.begin_group()
             yield from self._take(self.per_step)
-            self.actors.stop(AT_ONCE)
+            self.actors.stop()
             yield from self._train(self._stages())
             self.version += 1
             yield from self._update()
@@ -242,7 +242,8 @@ class Play:
         beside each other would share the link."""
         while self.sent == self.actors.visible != self.version:
             self.sent = self.version
-            self.actors.stop(self.load.weights_stop)
+            if self.load.weights_stop == AT_ONCE:
+                self.actors.stop()
             yield self.load.sync.seconds
             self.actors.visible = self.sent
             self.actors.go_on()

@@ -8,21 +8,17 @@ that comes again in each step (that of a prompt) is another group each time.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rltrace.analysis.intervals import Bools, Ints
+from rltrace.analysis.intervals import Bools, Floats, Ints
 from rltrace.analysis.lanes import levels
-from rltrace.analysis.order_statistics import Floats
 from rltrace.analysis.steps import Steps
 from rltrace.analysis.whatif.engine_fit import Sequences
 from rltrace.analysis.whatif.workload import Batch
 from rltrace.trace.query_columns import alike, columns, numbered
+from rltrace.trace.run import Run
 from rltrace.trace.vocabulary import Fate
-
-if TYPE_CHECKING:
-    from rltrace.trace.run import Run
 
 _MOST_SAMPLES = 256  # of a batch that are played; slots and servers shrink alike
 _LEAST_BATCHES = 6

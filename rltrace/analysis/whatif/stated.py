@@ -7,36 +7,24 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
 from rltrace.analysis.order_statistics import lognormal_values
-from rltrace.analysis.whatif.constants import PEAK_TFLOPS, Constants, train_mfu, weight_bytes
+from rltrace.analysis.whatif.constants import Constants, weight_bytes
 from rltrace.analysis.whatif.replay import replay
 from rltrace.analysis.whatif.workload import PLACEMENTS, Batch, Engine, Sync, Workload
 from rltrace.trace.errors import RltraceError, WrongUsage
 from rltrace.trace.given_files import text_given
-from rltrace.trace.texts import parsed_toml
+from rltrace.trace.texts import packaged_toml, parsed_toml
 from rltrace.trace.vocabulary import Stage
 
 _SAMPLES, _GROUP = 96, 4  # that are played for a batch of any size, and of each group
 _BATCHES = 6  # orders in which the same lengths come
 
-_LEARNER = ("reference", "logprob", "value", "train", "data", "checkpoint", "eval", "other")
-_STAGES = ("rollout", "env", "reward", *_LEARNER, "sync", "switch")
-_KEYS: dict[str, dict[str, type]] = {
-    "": {"name": str, "source": str, "tag": str, "placement": str, "step_s": float,
-         "lag_bound": float, "chunks": float, "useful_tokens": float},
-    "stages": dict.fromkeys(_STAGES, float),
-    "rollout": {"throughput_s": float, "prompts": float, "samples": float, "mean_tokens": float,
-                "cap_tokens": float},
-    "reward": {"scoring": str},
-    "devices": {"shared": float, "rollout": float, "train": float, "name": str,
-                "usd_per_hour": float},
-    "model": {"parameters": float},
-    "sync": {"overlap": float},
-}  # fmt: skip
+_KNOWN = packaged_toml("analysis/data/stages_file.toml")
+_NOT_THE_LEARNERS = ("rollout", "env", "reward", "sync", "switch")
 
 
 @dataclass(frozen=True)
@@ -49,18 +37,16 @@ class Stated:
     def number(self, table: str, key: str, otherwise: float = math.nan) -> float:
         return float(self.tables.get(table, {}).get(key, otherwise))
 
-    def text(self, table: str, key: str, otherwise: str = "") -> str:
-        return str(self.tables.get(table, {}).get(key, otherwise))
-
     def workload(self, constants: Constants) -> Workload:
         """The workload: where the file says nothing, a constant does, and is named."""
-        stage_s = {stage: self.number("stages", stage, 0.0) for stage in _STAGES}
+        stage_s = {stage: self.number("stages", stage, 0.0) for stage in _KNOWN["stages"]}
         rests: list[str] = []
         tail_s, work_s = self._tail(stage_s["rollout"], constants, rests)
         # Without a cap the longest is 1 token.
         lengths = lognormal_values(_SAMPLES, 1.0, constants["log_deviation"])
         lengths *= (self._cap or 1.0) / float(lengths.max())
-        useful = self.useful_tokens
+        of_samples = self.samples * self.number("rollout", "mean_tokens")
+        useful = self.number("", "useful_tokens", of_samples)
         order = np.random.default_rng(0)
         batches = tuple(
             Batch(
@@ -89,10 +75,14 @@ class Stated:
                 pooled=True,
                 stands_for=self.samples / _SAMPLES / engines,
             ),
-            serial_s={Stage[s.upper()]: (stage_s[s],) for s in _LEARNER if stage_s[s]},
+            serial_s={
+                Stage[stage.upper()]: (seconds,)
+                for stage, seconds in stage_s.items()
+                if seconds and stage not in _NOT_THE_LEARNERS
+            },
             switch_s=stage_s["switch"],
             reward_workers=1,
-            scoring=self.text("reward", "scoring", "batch"),
+            scoring=str(self.tables.get("reward", {}).get("scoring", "batch")),
             chunks=int(self.number("", "chunks", 1)),
             sync=Sync(
                 stage_s["sync"],
@@ -116,12 +106,6 @@ class Stated:
     def samples(self) -> float:
         """Of a step; NaN where that is not stated."""
         return self.number("rollout", "prompts") * self.number("rollout", "samples", 1.0)
-
-    @property
-    def useful_tokens(self) -> float:
-        """Of a step; NaN where that is not stated."""
-        of_samples = self.samples * self.number("rollout", "mean_tokens")
-        return self.number("", "useful_tokens", of_samples)
 
     def _tail(
         self, rollout_s: float, constants: Constants, rests: list[str]
@@ -168,14 +152,11 @@ def stated(tables: Mapping[str, Any], where: str) -> Stated:
     """The same from tables that are read. `where` names them in errors."""
     checked: dict[str, dict[str, Any]] = {"": {}}
     for key, value in tables.items():
-        if key == "published":  # what came of it: not an input
-            continue
-        if isinstance(value, Mapping):
-            checked[key] = _checked(key, value, where)
-        elif key in _KEYS:
+        if isinstance(_KNOWN.get(key), dict) and not isinstance(value, Mapping):
             _refuse(where, f"{key} must be a table, [{key}], and is {value!r}")
-        else:
-            checked[""] |= _checked("", {key: value}, where)
+        table, values = (key, value) if isinstance(value, Mapping) else ("", {key: value})
+        if key != "published":  # what came of it: not an input
+            checked[table] = checked.get(table, {}) | _checked(table, values, where)
     placement = str(checked[""].get("placement", "colocated"))
     if placement not in PLACEMENTS:
         _refuse(where, f"placement must be one of {', '.join(PLACEMENTS)}, not {placement!r}")
@@ -187,14 +168,15 @@ def stated(tables: Mapping[str, Any], where: str) -> Stated:
 
 
 def _checked(table: str, values: Mapping[str, Any], where: str) -> dict[str, Any]:
-    if table not in _KEYS:
+    found = _KNOWN.get(table) if table else _KNOWN
+    if not isinstance(found, dict):
         _refuse(where, f"there is no table [{table}]")
-    known = _KEYS[table]
+    known = {key: kind for key, kind in found.items() if isinstance(kind, str)}
     for key, value in values.items():
         name = f"{table}.{key}" if table else key
         if key not in known:
             _refuse(where, f"there is no {name}; known are {', '.join(known)}")
-        if known[key] is str:
+        if known[key] == "text":
             if not isinstance(value, str):
                 _refuse(where, f"{name} must be a text, not {value!r}")
         elif isinstance(value, bool) or not isinstance(value, int | float):
@@ -220,21 +202,7 @@ def _check_sense(found: Stated, where: str) -> None:
     train_s = found.number("stages", "train", 0.0)
     if found.number("", "step_s") < max(rollout_s, train_s) * (found.placement != "async"):
         _refuse(where, "step_s is shorter than one of its stages")
-    parameters, tokens = found.number("model", "parameters"), found.useful_tokens
-    devices = found.number("devices", "shared", found.number("devices", "train"))
-    device = found.text("devices", "name")
-    if device not in PEAK_TFLOPS or not train_s * devices:
-        return
-    mfu = train_mfu(parameters, tokens, train_s, devices, PEAK_TFLOPS[device])
-    most = Constants()["highest_mfu"]
-    if mfu > most:
-        _refuse(
-            where,
-            f"{tokens:,.0f} tokens through {parameters / 1e9:g}B parameters in {train_s:g} s on "
-            f"{devices:g} {device} would be {100 * mfu:.0f} % MFU: training takes at least "
-            f"{mfu * train_s / most:.1f} s",
-        )
 
 
-def _refuse(where: str, why: str) -> None:
+def _refuse(where: str, why: str) -> NoReturn:
     raise WrongUsage(f"{where}: {why}")

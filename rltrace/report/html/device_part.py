@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rltrace.analysis.device_load import DeviceLoad, device_load
+from rltrace.analysis.devices import DeviceLoad, device_load
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.summary import Summary
 from rltrace.report import units

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rltrace.analysis.stages import StageRow
-from rltrace.analysis.step_shapes import TypicalStep
+from rltrace.analysis.stages import StageRow, TypicalStep
 from rltrace.analysis.summary import StepTimes, Summary
 from rltrace.report import units
 from rltrace.report.html import drawing as draw

@@ -21,7 +21,7 @@ from pathlib import Path
 from rltrace.trace.opened import opened, opener
 from rltrace.trace.own_files import is_elsewhere, open_own, own_files
 from rltrace.trace.run_dir import write_json
-from rltrace.trace.texts import parsed
+from rltrace.trace.texts import parsed, told_in
 
 SHIPPING = "shipping"
 _PAGES = ".pages"

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from benchmarks.published import MEDIAN_ERROR, WORST_ERROR, rows
 from rltrace.analysis.stats.estimate import Estimate
-from rltrace.analysis.whatif.lever_changes import NotApplicable
+from rltrace.analysis.whatif.levers import NotApplicable
 from rltrace.analysis.whatif.predict import Prediction, Source, predict, ranked
 from rltrace.cli import main
 from rltrace.testing.inside.analysis import (
@@ -292,7 +292,7 @@ def test_nonsense_and_what_does_not_apply_are_one_sentence(
 def test_a_lever_says_what_is_missing(name: str) -> None:
     bare = workload(batch([0.5, 0.5]), serial_s={}, engine=Engine(1.0, math.inf, 1.0, 0.0, True, 0))
     with pytest.raises(NotApplicable, match=r"seen|known"):
-        LEVERS[name].change(bare, LEVERS[name].tries[0], Constants())
+        LEVERS[name].moved(bare, LEVERS[name].tries[0], Constants())
 
 
 def test_the_page_lists_every_lever_and_no_other() -> None:

@@ -20,19 +20,8 @@ if TYPE_CHECKING:
 
 @command(short_help="What a change would gain, as a range.")
 @options.RUN
-@click.option(
-    "--stages",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Stage seconds in a TOML file (docs/whatif.md), instead of a run.",
-)
-@click.option(
-    "--lever",
-    "moves",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="What to change, e.g. `placement=async`. Repeatable: together. None: all, one at a time.",
-)
+@click.option("--stages", type=click.Path(path_type=Path), metavar="FILE")
+@click.option("--lever", "moves", multiple=True, metavar="NAME=VALUE")
 @options.STEPS
 @options.LAST
 @options.JSON

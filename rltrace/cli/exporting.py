@@ -30,15 +30,10 @@ _OUTPUT = click.option(
 @RUN
 @_OUTPUT
 @click.option(
-    "--torch-profile",
-    "profiled",
-    multiple=True,
-    type=click.Path(path_type=Path),
-    metavar="PATH",
-    help="Show what torch.profiler wrote, too: a trace, or a folder of them. Repeatable.",
+    "--torch-profile", "profiled", multiple=True, type=click.Path(path_type=Path), metavar="PATH"
 )
-@click.option("--open", "opens", is_flag=True, help="Show it in the Perfetto UI, served from here.")
-@click.option("--no-browser", is_flag=True, help="With --open: start no browser.")
+@click.option("--open", "opens", is_flag=True)
+@click.option("--no-browser", is_flag=True)
 @JSON
 @reads_steps_of_a_run
 def timeline(
@@ -94,22 +89,11 @@ def export() -> None:
 
 @export.command(cls=Command)
 @RUN
-@click.option(
-    "--port",
-    type=click.IntRange(0, 65535),
-    default=9464,
-    show_default=True,
-    help="Port to listen on; 0: any that is free.",
-)
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option(
-    "--lag-budget",
-    type=click.IntRange(min=0),
-    metavar="K",
-    help="Older samples count as not useful, and are what the alert on lag is about.",
-)
-@click.option("--until-end", is_flag=True, help="End a minute after the job has.")
-@click.option("--once", is_flag=True, help="Print the metrics, and serve nothing.")
+@click.option("--port", type=click.IntRange(0, 65535), default=9464, show_default=True)
+@click.option("--host", default="127.0.0.1", show_default=True)
+@click.option("--lag-budget", type=click.IntRange(min=0), metavar="K")
+@click.option("--until-end", is_flag=True)
+@click.option("--once", is_flag=True)
 @JSON
 def prometheus(
     run: Path | None,

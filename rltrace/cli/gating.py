@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,30 +17,19 @@ if TYPE_CHECKING:
     from rltrace.analysis.gate.findings import Judgement
 
 _FILE = click.Path(path_type=Path)
-_Command = Callable[..., None]
-
-
-def _limits(flag: str, metavar: str, text: str) -> Callable[[_Command], _Command]:
-    return click.option(flag, multiple=True, metavar=metavar, help=text)
 
 
 @command(short_help="Did goodput regress? For CI: exits with 1 where it did.")
 @click.argument("runs", metavar="[RUN]...", nargs=-1, type=RunFolder(path_type=Path))
-@click.option("--baseline", type=_FILE, metavar="FILE", help="Made by `rltrace baseline`.")
-@_limits(
-    "--max-regression",
-    "METRIC=SHARE",
-    "How much worse than the baseline, e.g. `goodput=3%`. Repeatable.",
-)
-@_limits("--min", "METRIC=LIMIT", "At least, e.g. `goodput_per_gpu=900`. Repeatable.")
-@_limits("--max", "METRIC=LIMIT", "At most, e.g. `lag.p99=4`. Repeatable.")
-@click.option("--wall", metavar="NAME", help="The wall has to be this one, e.g. `rollout`.")
-@click.option("--markdown", is_flag=True, help="Print Markdown.")
+@click.option("--baseline", type=_FILE, metavar="FILE")
+@click.option("--max-regression", multiple=True, metavar="METRIC=SHARE")
+@click.option("--min", multiple=True, metavar="METRIC=LIMIT")
+@click.option("--max", multiple=True, metavar="METRIC=LIMIT")
+@click.option("--wall", metavar="NAME")
+@click.option("--markdown", is_flag=True)
 @JSON
-@click.option("--junit", type=_FILE, metavar="FILE", help="Write JUnit XML, too.")
-@click.option(
-    "--github", is_flag=True, help="Annotations and a step summary for GitHub Actions, too."
-)
+@click.option("--junit", type=_FILE, metavar="FILE")
+@click.option("--github", is_flag=True)
 def gate(
     runs: tuple[Path, ...],
     baseline: Path | None,
@@ -113,8 +101,8 @@ def _tell_github(found: Judgement, err: bool) -> None:
 
 @command(short_help="Keep what runs did, for `gate` to hold others to.")
 @click.argument("runs", metavar="[RUN]...", nargs=-1, type=RunFolder(path_type=Path))
-@click.option("-o", "--output", type=_FILE, metavar="FILE", required=True, help="File to write.")
-@click.option("--anyway", is_flag=True, help="Keep runs that are not well, too.")
+@click.option("-o", "--output", type=_FILE, metavar="FILE", required=True)
+@click.option("--anyway", is_flag=True)
 @JSON
 def baseline(runs: tuple[Path, ...], output: Path, anyway: bool, as_json: bool) -> None:
     """Keep what runs did, for `rltrace gate` to hold others to: small JSON, to commit.

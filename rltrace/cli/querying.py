@@ -35,11 +35,11 @@ _QUERY = re.compile(
 @command(short_help="Ask a run in SQL, or a query that has a name.")
 @click.argument("words", nargs=-1, metavar="[RUN] SQL|@NAME", shell_complete=completing.questions)
 @JSON
-@click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
+@click.option("--csv", "as_csv", is_flag=True)
 @STEPS
 @LAST
-@click.option("--list", "wanted", flag_value="list", help="List the queries that have a name.")
-@click.option("--show", "wanted", flag_value="show", help="Print a named query and do not ask it.")
+@click.option("--list", "wanted", flag_value="list")
+@click.option("--show", "wanted", flag_value="show")
 def query(
     words: tuple[str, ...],
     as_json: bool,

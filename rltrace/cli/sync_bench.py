@@ -27,36 +27,10 @@ _NEAR = 0.02  # a cut model is told apart from what was asked for by more than t
 
 
 @command()
-@click.option(
-    "--model",
-    "name",
-    default="qwen2.5-0.5b",
-    show_default=True,
-    metavar="NAME|FILE",
-    help="Whose tensors: qwen2.5-0.5b, or those of a safetensors file, whole.",
-)
-@click.option(
-    "--megabytes",
-    type=click.FloatRange(min=0),
-    default=494.0,
-    show_default=True,
-    help="About so much of NAME, by fewer tokens and layers (whole ones, at least one); 0: all.",
-)
-@click.option(
-    "--receivers",
-    "counts",
-    default="1,2,4",
-    show_default=True,
-    metavar="N,N,…",
-    help="How many receive at once, one measurement each.",
-)
-@click.option(
-    "--rounds",
-    type=click.IntRange(min=1),
-    default=7,
-    show_default=True,
-    help="Updates that are measured, of each way.",
-)
+@click.option("--model", "name", default="qwen2.5-0.5b", show_default=True, metavar="NAME|FILE")
+@click.option("--megabytes", type=click.FloatRange(min=0), default=494.0, show_default=True)
+@click.option("--receivers", "counts", default="1,2,4", show_default=True, metavar="N,N,…")
+@click.option("--rounds", type=click.IntRange(min=1), default=7, show_default=True)
 @JSON
 def bench(name: str, megabytes: float, counts: str, rounds: int, as_json: bool) -> None:
     """Move random weights to N receivers on this machine: the learner's stall, and the time until

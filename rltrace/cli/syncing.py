@@ -47,43 +47,13 @@ sync.add_command(bench)
 
 @sync.command(cls=Command)
 @click.argument("where", default="shm://policy")
-@click.option(
-    "--follow",
-    "parent",
-    metavar="tcp://HOST:PORT/POLICY",
-    help="The node to follow, by the policy's name at its publisher; without it, what a publisher"
-    " of this host publishes is served.",
-)
-@click.option(
-    "--listen",
-    default="127.0.0.1:0",
-    show_default=True,
-    metavar="HOST:PORT",
-    help="Where others reach it; port 0: any that is free.",
-)
-@click.option(
-    "--fanout",
-    type=click.IntRange(min=0),
-    default=0,
-    help="Children before further ones are sent to those; 1 everywhere makes a chain.",
-)
-@click.option(
-    "--keep", type=click.IntRange(1, 8), default=2, show_default=True, help="Whole versions here."
-)
-@click.option(
-    "--streams",
-    type=click.IntRange(1, 64),
-    default=2,
-    show_default=True,
-    help="Connections that bring a version.",
-)
-@click.option(
-    "--gbps",
-    type=click.FloatRange(min=0),
-    default=0.0,
-    help="10⁹ bits a second to send at most, to all children together; 0: no limit.",
-)
-@click.option("--dense", is_flag=True, help="Have versions sent whole, never as changes.")
+@click.option("--follow", "parent", metavar="tcp://HOST:PORT/POLICY")
+@click.option("--listen", default="127.0.0.1:0", show_default=True, metavar="HOST:PORT")
+@click.option("--fanout", type=click.IntRange(min=0), default=0)
+@click.option("--keep", type=click.IntRange(1, 8), default=2, show_default=True)
+@click.option("--streams", type=click.IntRange(1, 64), default=2, show_default=True)
+@click.option("--gbps", type=click.FloatRange(min=0), default=0.0)
+@click.option("--dense", is_flag=True)
 @JSON
 def serve(
     where: str,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
+from dataclasses import dataclass
 from typing import Any
 
 from rltrace.analysis.devices import count_devices
@@ -17,9 +18,32 @@ from rltrace.analysis.framework import framework_of
 from rltrace.analysis.live.distribution import Distribution
 from rltrace.analysis.live.roles import role_of
 from rltrace.analysis.live.run_meters import RunMeters
-from rltrace.report.prometheus_metrics import METRICS, READINGS, Metric
 from rltrace.trace.stated import whole_text
+from rltrace.trace.texts import packaged_toml
 from rltrace.trace.vocabulary import word
+
+COUNTER, GAUGE, HISTOGRAM = "counter", "gauge", "histogram"
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One of prometheus.toml, which says what its fields mean."""
+
+    name: str
+    kind: str
+    meaning: str
+    labels: tuple[str, ...]
+    reading: str = ""
+    unit: float = 1.0
+
+
+METRICS = {
+    name: Metric(name, **{**of, "labels": ("run", *of.get("labels", ()))})
+    for name, of in packaged_toml("report/prometheus.toml").items()
+}
+"""By name, in the order in which they are served."""
+
+_OF_READINGS = {metric.reading: metric for metric in METRICS.values() if metric.reading}
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -143,10 +167,9 @@ def _of_processes(meters: RunMeters) -> list[tuple[str, Labels, float]]:
 def _of_devices(meters: RunMeters) -> list[tuple[str, Labels, float]]:
     found: list[tuple[str, Labels, float]] = []
     for one in meters.gathered.readings.now(meters.follower):
-        if one.counter in READINGS:
-            name, unit = READINGS[one.counter]
-            device = (str(one.device),) if "device" in METRICS[name].labels else ()
-            found.append((name, (one.host, *device), one.value * unit))
+        if (metric := _OF_READINGS.get(one.counter)) is not None:
+            device = (str(one.device),) if "device" in metric.labels else ()
+            found.append((metric.name, (one.host, *device), one.value * metric.unit))
     return found
 
 

@@ -14,7 +14,7 @@ from rltrace.analysis.walls.wall import CANNOT_TELL, LIKELY, WEAK, Wall
 from rltrace.report import run_lines, verdict
 from rltrace.report.html.drawing import Axis, box, in_cell, line
 from rltrace.report.html.markup import NOTHING, Child, Html, join, prose, sentence, tag
-from rltrace.report.html.parts import Part, missing, of_section, part
+from rltrace.report.html.parts import Part, of_section, unknown
 from rltrace.report.layout import labelled, listed
 from rltrace.report.walls_section import fixes_section, walls_section
 
@@ -81,7 +81,7 @@ def fixes_part(verdict: Verdict) -> Part:
     section = fixes_section(verdict)
     if section is None:
         why = f"which wall binds is open ({verdict.because})" if not verdict.first else "none known"
-        return part("fixes", "What to do", "What to do", missing(f"No fix is advised: {why}."))
+        return unknown("fixes", "What to do", f"No fix is advised: {why}.")
     if section.grid is None:
         return of_section(section, "fixes", "What to do")
     shown = verdict.fixes[: len(section.grid.rows)]

@@ -13,12 +13,6 @@ _BLOCK = 8.0  # pixels of a character in a bar
 _SHORT = 14
 """A table of numbers with at most so many rows is printed; longer ones only where opened."""
 
-MOST_BARS = 240
-"""More steps than this are drawn in groups."""
-
-TIME_PARTS = 200
-"""Equal parts of the run's time in a strip or curve over it."""
-
 LAID_OUT = " Laid out from a log of durations: what ran when within a step is not known."
 """Said of pictures of an imported run."""
 
@@ -33,20 +27,6 @@ class Part:
     key: str
     short: str
     body: Html
-
-
-@dataclass(frozen=True)
-class Picture:
-    """A picture and its numbers. What is drawn with `data-row="n"` is told by row n of the table
-    when it is pointed at. `says` stands below the title, `around` between title and drawing."""
-
-    key: str
-    title: str
-    drawing: Html
-    columns: tuple[str, ...]
-    rows: Sequence[tuple[str, ...]]
-    says: str = ""
-    around: Html = NOTHING
 
 
 def part(key: str, short: str, title: str, *children: Child) -> Part:
@@ -87,6 +67,11 @@ def notes(sentences: Sequence[str]) -> Html:
     return tag("div", lines(sentences), class_="notes") if sentences else NOTHING
 
 
+def unknown(key: str, short: str, why: str) -> Part:
+    """A section of which nothing can be told."""
+    return part(key, short, short, missing(why))
+
+
 def missing(why: str) -> Html:
     return tag("p", tag("span", "cannot tell", class_="chip"), " ", prose(why),
                class_="missing")  # fmt: skip
@@ -124,24 +109,34 @@ def _shown(said: str) -> Html:
                aria_hidden="true")  # fmt: skip
 
 
-def picture(of: Picture) -> Html:
-    """A picture with its caption, and its numbers below it to be opened."""
-    caption = (tag("h3", prose(of.title)), tag("p", prose(of.says)) if of.says else None)
-    head = tag("tr", *(tag("th", prose(column), scope="col") for column in of.columns))
+def picture(
+    key: str,
+    title: str,
+    drawing: Html,
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    says: str,
+    around: Html = NOTHING,
+) -> Html:
+    """A picture with its caption, and its numbers below it to be opened. What is drawn with
+    `data-row="n"` is told by row n of the table when it is pointed at. `says` stands below the
+    title, `around` between that and the drawing."""
+    caption = tag("figcaption", tag("h3", prose(title)), tag("p", prose(says)))
+    head = tag("tr", *(tag("th", prose(column), scope="col") for column in columns))
     body = (
         tag("tr", tag("th", prose(row[0]), scope="row"), *(tag("td", prose(c)) for c in row[1:]))
-        for row in of.rows
+        for row in rows
     )
     numbers = tag("table", tag("thead", head), tag("tbody", *body), class_="numbers")
     opened = tag(
         "details",
-        tag("summary", f"Numbers: {of.title[:1].lower()}{of.title[1:]}"),
+        tag("summary", f"Numbers: {title[:1].lower()}{title[1:]}"),
         _scrolling(numbers),
-        class_="short" if len(of.rows) <= _SHORT else None,
+        class_="short" if len(rows) <= _SHORT else None,
     )
-    shown = tag("div", of.drawing, class_="picture", tabindex="0", role="group",
-                aria_label=f"{of.title}. Arrow keys read its values.")  # fmt: skip
-    return tag("figure", tag("figcaption", *caption), of.around, shown, opened, id=of.key)
+    shown = tag("div", drawing, class_="picture", tabindex="0", role="group",
+                aria_label=f"{title}. Arrow keys read its values.")  # fmt: skip
+    return tag("figure", caption, around, shown, opened, id=key)
 
 
 def legend(entries: Sequence[tuple[str, str]]) -> Html:

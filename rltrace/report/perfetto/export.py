@@ -78,30 +78,26 @@ def write(
     judged = samples.rewards(scene, run, texts)
     used = samples.uses(scene, run)
     parts = updates.parts(scene, run)
-    made_of = run.ask_columns(updates.MADE_OF)
-    versions = updates.versions(scene, parts, made_of)
+    of_part = updates.places(parts)
+    versions = updates.versions(scene, parts, of_part, run.ask_columns(updates.MADE_OF))
     # In the order of causes: at one instant what stands first is written first.
-    followed, arrows = linked(generated, judged, used, versions, parts)
+    followed, arrows = linked([generated, judged, used, versions, parts], of_part)
     readings = counters.readings(scene, run, texts)
     derived = counters.derived(scene, run)
     profiled, more_arrows = merged(scene, run, profiles, arrows)
     everything = [steps, critical, spans, *followed, phases, *profiled]
-    points = [readings, *derived]
-    joined = Points(
-        np.concatenate([p.track for p in points]),
-        np.concatenate([p.time for p in points]),
-        np.concatenate([p.value for p in points]),
-    )
+    columns = zip(*((p.track, p.time, p.value) for p in (readings, *derived)), strict=True)
+    joined = Points(*map(np.concatenate, columns))
     size = _write(scene, path, everything, joined)
     return TimelineCounts(
         processes=len(scene.processes),
         tracks=len(scene.tracks) - len(scene.processes),
         spans=len(steps) + len(spans) + len(phases),
-        trajectories=len(generated.slices),
-        rewards=len(judged.slices),
-        syncs=len(parts.slices),
-        uses=len(used.slices),
-        versions=len(versions.slices),
+        trajectories=len(generated),
+        rewards=len(judged),
+        syncs=len(parts),
+        uses=len(used),
+        versions=len(versions),
         path_stretches=len(critical),
         arrows=arrows + more_arrows,
         profiled=sum(len(s) for s in profiled),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import IntEnum
 from functools import partial
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rltrace.report.perfetto.scene import Note, Scene
+from rltrace.report.perfetto.scene import Note, Scene, Slices
 from rltrace.report.perfetto.tracks import OPEN, Ints, factor, pack
 from rltrace.trace.run import Run
 from rltrace.trace.vocabulary import word
@@ -30,9 +30,6 @@ class Rows:
     def __getitem__(self, column: str) -> NDArray[Any]:
         return np.ma.getdata(self._columns[column])
 
-    def all(self, value: int) -> NDArray[np.int32]:
-        return np.full(len(self.start), value, np.int32)
-
     def packed(self) -> Ints:
         """A row number for each slice, so that within a process no two of a row overlap."""
         return pack_each(self["process"], self.start, self.end)
@@ -42,34 +39,43 @@ class Rows:
         keys = self["process"], self.packed()
         return self._scene.each(lambda process, _row: self._scene.row(process, name, order), *keys)
 
+    def slices(
+        self,
+        track: NDArray[np.int32],
+        name: NDArray[np.int32],
+        category: str,
+        notes: tuple[Note, ...],
+        of: Sequence[str] = (),
+        moments: bool = False,
+    ) -> Slices:
+        """The slices of the rows; `of` are columns that say what each is of."""
+        kind = np.full(len(self.start), self._scene.categories.id(category), np.int32)
+        kept = {column: self[column] for column in of}
+        return Slices(track, self.start, self.end, name, kind, notes, moments=moments, of=kept)
+
     def integers(self, *columns: str) -> tuple[Note, ...]:
         """Notes of integers, where they are known (not -1)."""
-        return tuple(self._note(c, "integer", self[c], self[c] != -1) for c in columns)
+        return tuple(self._scene.note(c, self[c], self[c] != -1) for c in columns)
 
     def nullable(self, *columns: str) -> tuple[Note, ...]:
         """Notes of integers, where they are known (not NULL)."""
-        return tuple(
-            self._note(c, "integer", self[c], ~np.ma.getmaskarray(self._columns[c]))
-            for c in columns
-        )
+        known = {c: ~np.ma.getmaskarray(self._columns[c]) for c in columns}
+        return tuple(self._scene.note(c, self[c], known[c]) for c in columns)
 
     def double(self, column: str) -> Note:
         """Notes of a float, where it is known (neither NaN nor NULL)."""
         values = self[column].astype(np.float64, copy=False)
         known = ~np.isnan(values) & ~np.ma.getmaskarray(self._columns[column])
-        return self._note(column, "double", values, known)
+        return self._scene.note(column, values, known)
 
     def words(self, column: str, text: Callable[[int], str]) -> Note:
         """Notes of what codes or names stand for, where they are known (not -1)."""
         ids = self._scene.words.column(self[column], text)
-        return self._note(column, "word", ids, self[column] != -1)
+        return Note(self._scene.titles.id(column), "word", ids, self[column] != -1)
 
     def code(self, column: str, codes: type[IntEnum]) -> Note:
         """Notes of the vocabulary's words."""
         return self.words(column, partial(word_of, codes))
-
-    def _note(self, title: str, kind: str, values: NDArray[Any], known: NDArray[np.bool_]) -> Note:
-        return Note(self._scene.titles.id(title), kind, values, known)
 
 
 def pack_each(process: NDArray[Any], start: Ints, end: Ints) -> Ints:

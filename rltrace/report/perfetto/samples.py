@@ -2,34 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
-
-from numpy.typing import NDArray
-
 from rltrace.report.perfetto.rows import Rows, word_of
 from rltrace.report.perfetto.scene import Scene, Slices
 from rltrace.report.perfetto.slices import REWARDS, TRAJECTORIES, USES
 from rltrace.report.perfetto.tracks import number
 from rltrace.trace.run import Run
 from rltrace.trace.vocabulary import Fate, Finish, Outcome
-
-
-@dataclass(frozen=True)
-class OfSamples:
-    """Slices, and the trajectory that each is of (-1: unknown)."""
-
-    slices: Slices
-    trajectory: NDArray[Any]
-
-
-@dataclass(frozen=True)
-class Uses(OfSamples):
-    """Uses, with the version that trained and what became of the sample."""
-
-    version: NDArray[Any]
-    fate: NDArray[Any]
-
 
 _TRAJECTORIES = """
     SELECT t.process, t.start_ns, t.end_ns, t.trajectory, t."group", prompt, first_version,
@@ -48,7 +26,7 @@ _TRAJECTORIES = """
 """
 
 
-def trajectories(scene: Scene, run: Run) -> OfSamples:
+def trajectories(scene: Scene, run: Run) -> Slices:
     """Samples being generated, named by the policy versions that wrote them; what became of them
     is told with them, by their first use."""
     rows = Rows(scene, run, _TRAJECTORIES)
@@ -58,12 +36,10 @@ def trajectories(scene: Scene, run: Run) -> OfSamples:
         row = first[nth]
         return _version_name(int(rows["first_version"][row]), int(rows["last_version"][row]))
 
-    slices = Slices(
+    return rows.slices(
         track=rows.on_rows("trajectories", TRAJECTORIES),
-        start=rows.start,
-        end=rows.end,
         name=scene.names.column(versions, name),
-        category=rows.all(scene.categories.id("trajectory")),
+        category="trajectory",
         notes=(
             *rows.integers("trajectory", "group", "prompt", "first_version", "last_version"),
             *rows.integers("prompt_tokens", "response_tokens", "turns", "env_ns", "preemptions"),
@@ -72,8 +48,8 @@ def trajectories(scene: Scene, run: Run) -> OfSamples:
             rows.code("finish", Finish),
             rows.code("fate", Fate),
         ),
+        of=("trajectory",),
     )
-    return OfSamples(slices, rows["trajectory"])
 
 
 def _version_name(first: int, last: int) -> str:
@@ -82,18 +58,16 @@ def _version_name(first: int, last: int) -> str:
     return f"trajectory v{first}" if last in (first, -1) else f"trajectory v{first} to v{last}"
 
 
-def rewards(scene: Scene, run: Run, texts: dict[int, str]) -> OfSamples:
+def rewards(scene: Scene, run: Run, texts: dict[int, str]) -> Slices:
     columns = "process, start_ns, end_ns, trajectory, component, value, outcome"
     rows = Rows(scene, run, f"SELECT {columns} FROM raw_rewards")
-    slices = Slices(
+    return rows.slices(
         track=rows.on_rows("rewards", REWARDS),
-        start=rows.start,
-        end=rows.end,
         name=scene.names.column(rows["component"], lambda n: texts.get(n, "reward")),
-        category=rows.all(scene.categories.id("verdict")),
+        category="verdict",
         notes=(*rows.integers("trajectory"), rows.double("value"), rows.code("outcome", Outcome)),
+        of=("trajectory",),
     )
-    return OfSamples(slices, rows["trajectory"])
 
 
 _USES = """
@@ -109,19 +83,17 @@ _USES = """
 """
 
 
-def uses(scene: Scene, run: Run) -> Uses:
+def uses(scene: Scene, run: Run) -> Slices:
     """The moments at which the learner took or dropped a sample, and how old it was."""
     rows = Rows(scene, run, _USES)
-    slices = Slices(
+    return rows.slices(
         track=scene.each(lambda process: scene.row(process, "samples used", USES), rows["process"]),
-        start=rows.start,
-        end=rows.end,
         name=scene.names.column(rows["fate"], lambda code: word_of(Fate, code)),
-        category=rows.all(scene.categories.id("use")),
+        category="use",
         notes=(
             *rows.integers("trajectory", "step", "version", "tokens"),
             *rows.nullable("lag_versions", "waited_ns"),
         ),
+        of=("trajectory", "version", "fate"),
         moments=True,
     )
-    return Uses(slices, rows["trajectory"], rows["version"], rows["fate"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -22,6 +22,10 @@ class Interned:
     def id(self, text: str) -> int:
         """The number of a text, given on first use."""
         return self.ids.setdefault(text, len(self.ids) + 1)
+
+    def all(self, texts: Iterable[str | None]) -> Ints:
+        """The id of each text, 0 where there is none."""
+        return np.array([self.id(text) if text else 0 for text in texts], np.int64)
 
     def column(self, codes: NDArray[Any], text: Callable[[int], str]) -> NDArray[np.int32]:
         """The id of `text(code)` for a column of codes; each distinct code is asked for once."""
@@ -76,6 +80,8 @@ class Slices:
     notes: tuple[Note, ...] = ()
     flows: Flows | None = None
     moments: bool = False  # an instant each: no end is written
+    of: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    """What each is of, for those who draw arrows: trajectory, version and such; -1: unknown."""
 
     def __len__(self) -> int:
         return len(self.start)
@@ -129,6 +135,19 @@ class Scene:
         dense, first = number(*keys)
         made = [make(*(int(key[row]) for key in keys)) for row in first.tolist()]
         return np.array(made, np.int32)[dense]
+
+    def note(
+        self, title: str, values: NDArray[Any], known: NDArray[np.bool_] | None = None
+    ) -> Note:
+        """A note of numbers, by default where they are finite."""
+        kind = "double" if values.dtype.kind == "f" else "integer"
+        known = np.isfinite(values) if known is None else known
+        return Note(self.titles.id(title), kind, values, known)
+
+    def told(self, title: str, texts: Iterable[str | None]) -> Note:
+        """A note of words, where there are any."""
+        ids = self.words.all(texts)
+        return Note(self.titles.id(title), "word", ids, ids > 0)
 
     def _parent(self, process: int | None) -> int:
         return 0 if process is None else self.processes[process].uuid

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from rltrace.report.perfetto.findings import Findings
 from rltrace.report.perfetto.rows import Rows, pack_each, word_of
-from rltrace.report.perfetto.scene import Note, Scene, Slices
+from rltrace.report.perfetto.scene import Scene, Slices
 from rltrace.report.perfetto.tracks import Ints, nest, number, outer_first
 from rltrace.trace.run import Run
 from rltrace.trace.vocabulary import Phase, Stage
@@ -39,12 +39,10 @@ def steps(scene: Scene, run: Run, findings: Findings | None) -> Slices:
     notes = rows.integers(*_NOTED)
     if findings is not None:
         notes += findings.notes(scene, rows["process"], rows.start)
-    return Slices(
+    return rows.slices(
         track=scene.each(track, rows["process"], rows.packed()),
-        start=rows.start,
-        end=rows.end,
         name=scene.names.column(rows["step"], lambda n: "step" if n < 0 else f"step {n}"),
-        category=rows.all(scene.categories.id("step")),
+        category="step",
         notes=notes,
     )
 
@@ -52,23 +50,16 @@ def steps(scene: Scene, run: Run, findings: Findings | None) -> Slices:
 def path(scene: Scene, findings: Findings | None) -> Slices:
     """The critical path: what the end of the run waited for, back to its start."""
     segments = () if findings is None else findings.path
-    starts = np.array([s.start_ns for s in segments], np.int64)
-    names = [("unknown" if s.stage is None else word_of(Stage, s.stage)) for s in segments]
+    names = ("unknown" if s.stage is None else word_of(Stage, s.stage) for s in segments)
     track = scene.row(None, TITLES[PATH], PATH) if segments else 0
-
-    def words(title: str, texts: list[str]) -> Note:
-        known = np.array([text != "" for text in texts], np.bool_)
-        ids = np.array([scene.words.id(text) if text else 0 for text in texts], np.int64)
-        return Note(scene.titles.id(title), "word", ids, known)
-
     where = [scene.processes[s.process].name if s.process >= 0 else "" for s in segments]
     return Slices(
         track=np.full(len(segments), track, np.int64),
-        start=starts,
+        start=np.array([s.start_ns for s in segments], np.int64),
         end=np.array([s.end_ns for s in segments], np.int64),
-        name=np.array([scene.names.id(name) for name in names], np.int64),
+        name=scene.names.all(names),
         category=np.full(len(segments), scene.categories.id("critical path"), np.int64),
-        notes=(words("because", [s.what for s in segments]), words("process", where)),
+        notes=(scene.told("because", [s.what for s in segments]), scene.told("process", where)),
     )
 
 
@@ -101,12 +92,10 @@ def spans(scene: Scene, run: Run, texts: dict[int, str]) -> Slices:
 def phases(scene: Scene, run: Run, texts: dict[int, str]) -> Slices:
     """The phases of weight updates, bucket by bucket where they were recorded so."""
     rows = Rows(scene, run, f"SELECT {_COLUMNS} FROM raw_spans WHERE {_IS_PHASE}")
-    return Slices(
+    return rows.slices(
         track=rows.on_rows("phases of weight updates", PHASES),
-        start=rows.start,
-        end=rows.end,
         name=scene.names.column(rows["phase"], lambda code: word_of(Phase, code)),
-        category=rows.all(scene.categories.id("sync")),
+        category="sync",
         notes=(*rows.integers(*_NOTED), rows.words("name", lambda n: texts.get(n, "?"))),
     )
 

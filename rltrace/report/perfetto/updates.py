@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,92 +15,72 @@ from rltrace.trace.run import Run
 from rltrace.trace.vocabulary import Fate, SyncRole, Transport
 
 
-@dataclass(frozen=True)
-class Parts:
-    """The part of every participant, with the version that it brought."""
-
-    slices: Slices
-    version: NDArray[Any]
-    is_source: NDArray[np.bool_]
-
-
-@dataclass(frozen=True)
-class Versions:
-    """Versions on their way from the learner to the last worker; `of_part` is the place of the
-    version that each part brought (-1: unknown)."""
-
-    slices: Slices
-    version: Ints
-    of_part: Ints
-
-
-def parts(scene: Scene, run: Run) -> Parts:
+def parts(scene: Scene, run: Run) -> Slices:
+    """The part of every participant, of the version that it brought."""
     rate = "CASE WHEN bytes >= 0 AND end_ns > start_ns THEN bytes / (end_ns - start_ns) END"
     columns = "process, start_ns, end_ns, version, role, stall_ns, bytes, wire_bytes, buckets"
     rows = Rows(scene, run, f"SELECT {columns}, transport, {rate} AS gb_per_s FROM raw_syncs")
-    slices = Slices(
+    return rows.slices(
         track=rows.on_rows("weight updates", UPDATES),
-        start=rows.start,
-        end=rows.end,
         name=scene.names.column(rows["version"], lambda n: "weights" if n < 0 else f"weights v{n}"),
-        category=rows.all(scene.categories.id("weight update")),
+        category="weight update",
         notes=(
             *rows.integers("version", "stall_ns", "bytes", "wire_bytes", "buckets"),
             rows.double("gb_per_s"),
             rows.code("role", SyncRole),
             rows.code("transport", Transport),
         ),
+        of=("version", "role"),
     )
-    return Parts(slices, rows["version"], rows["role"] == SyncRole.SOURCE)
 
 
-def versions(scene: Scene, parts: Parts, facts: dict[str, NDArray[Any]]) -> Versions:
-    """Each version from the first part in bringing it to the end of the last one. `facts` are
-    columns of what is known of the samples that made a version, by their title, and `version`."""
-    of_part = _place(parts)
-    count = int(of_part.max(initial=-1)) + 1
-    known = np.flatnonzero(of_part >= 0)
-    place = of_part[known]
+def versions(scene: Scene, parts: Slices, place: Ints, facts: dict[str, NDArray[Any]]) -> Slices:
+    """Each version on its way, from the first part in bringing it to the end of the last one.
+    `place` is as of `places`, `facts` are columns of what is known of the samples that made a
+    version, by their title, and `version`."""
+    count = int(place.max(initial=-1)) + 1
+    known = np.flatnonzero(place >= 0)
+    place = place[known]
     start, end = np.full(count, OPEN), np.zeros(count, np.int64)
-    np.minimum.at(start, place, parts.slices.start[known])
-    np.maximum.at(end, place, parts.slices.end[known])
+    np.minimum.at(start, place, parts.start[known])
+    np.maximum.at(end, place, parts.end[known])
     version = np.zeros(count, np.int64)
-    version[place] = parts.version[known]
+    version[place] = parts.of["version"][known]
     rows = pack(start, end)
-    everywhere, participants = np.ones(count, np.bool_), np.bincount(place, minlength=count)
-    slices = Slices(
+    return Slices(
         track=scene.each(lambda _row: scene.row(None, TITLES[VERSIONS], VERSIONS), rows),
         start=start,
         end=end,
         name=scene.names.column(version, lambda n: f"v{n} on its way"),
         category=np.full(count, scene.categories.id("policy version"), np.int64),
         notes=(
-            Note(scene.titles.id("version"), "integer", version, everywhere),
-            Note(scene.titles.id("participants"), "integer", participants, everywhere),
+            scene.note("version", version),
+            scene.note("participants", np.bincount(place, minlength=count)),
             *_made_of(scene, version, facts),
         ),
+        of={"version": version},
     )
-    return Versions(slices, version, of_part)
 
 
-def _place(parts: Parts) -> Ints:
-    """A number for each update, in the order of their first parts. A version is brought again where
+def places(parts: Slices) -> Ints:
+    """For each part the number of its update, in the order of their first parts; -1 where its
+    version is not known. A version is brought again where
     a source begins with it after all of its parts ended and another version came in between."""
-    numbers = np.full(len(parts.version), -1, np.int64)
+    numbers = np.full(len(parts), -1, np.int64)
     current: dict[int, tuple[int, int, int]] = {}  # by version: its number, its end, sources so far
     sources, last, made = 0, -1, 0
-    for i in np.argsort(parts.slices.start, kind="stable").tolist():
-        version, end = int(parts.version[i]), int(parts.slices.end[i])
+    for i in np.argsort(parts.start, kind="stable").tolist():
+        version, end = int(parts.of["version"][i]), int(parts.end[i])
         if version < 0:
             continue
-        is_source = bool(parts.is_source[i])
+        is_source = bool(parts.of["role"][i] == SyncRole.SOURCE)
         if is_source and version != last:
             sources, last = sources + 1, version
         known = current.get(version)
         again = (
             known is not None
             and is_source
-            and int(parts.slices.start[i]) > known[1]
+            and int(parts.start[i]) > known[1]
             and sources > known[2]
         )
         if known is None or again:
@@ -120,8 +99,7 @@ def _made_of(scene: Scene, version: Ints, facts: dict[str, NDArray[Any]]) -> lis
             continue
         known = (rows >= 0) & ~np.ma.getmaskarray(column)[rows]
         values = np.ma.getdata(column)[rows]
-        kind = "double" if values.dtype.kind == "f" else "integer"
-        notes.append(Note(scene.titles.id(title), kind, values, known))
+        notes.append(scene.note(title, values, known))
     return notes
 
 

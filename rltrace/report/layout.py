@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 _EIGHTHS = " ▏▎▍▌▋▊▉"
@@ -20,15 +20,23 @@ class Column:
     copied: bool = False
 
 
-def numbers(*titles: str) -> tuple[Column, ...]:
-    """Columns of numbers, which stand on the right."""
-    return tuple(Column(title, right=True) for title in titles)
+def numbers(*titles: str | tuple[str, int]) -> tuple[Column, ...]:
+    """Columns of numbers, which stand on the right: a title each, or that and the least width."""
+    told = ((title, 0) if isinstance(title, str) else title for title in titles)
+    return tuple(Column(title, right=True, least_width=least) for title, least in told)
 
 
 @dataclass(frozen=True)
 class Grid:
     columns: tuple[Column, ...]
     rows: tuple[tuple[str, ...], ...]
+
+
+def table(rows: Iterable[Sequence[str]], *columns: Column | str) -> Grid | None:
+    """Rows below their columns; a title alone is a column of words. None where there is no row."""
+    cells = tuple(map(tuple, rows))
+    titled = tuple(Column(one) if isinstance(one, str) else one for one in columns)
+    return Grid(titled, cells) if cells else None
 
 
 @dataclass(frozen=True)

@@ -188,9 +188,9 @@ def top(run: Path | None, once: bool, interval_s: float, as_json: bool) -> None:
 
     path = find_run(run)
     if as_json:
-        from rltrace.report import live_json
+        from rltrace.report import to_json
 
-        options.print_json(live_json.render(top_.snapshot(path)))
+        options.print_json(to_json.of_snapshot(top_.snapshot(path)))
         return
     screen = console()
     if once or not screen.is_terminal:

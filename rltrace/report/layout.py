@@ -49,21 +49,21 @@ class Section:
     notes: tuple[str, ...] = ()
 
 
-def bar(share: float, width: int) -> str:
+class Bar(str):
+    """A bar of characters, `length` of them long; empty where there is nothing."""
+
+    length: float
+
+
+def bar(share: float, width: int) -> Bar:
     """A bar of `share` (0 to 1) of `width` characters, in eighths; the least is still seen."""
     eighths = round(min(max(share, 0.0), 1.0) * width * 8)
     if share > 0:
         eighths = max(eighths, 1)
     whole, rest = divmod(eighths, 8)
-    return "█" * whole + (_EIGHTHS[rest] if rest else "")
-
-
-def bar_length(drawn: str) -> float | None:
-    """How many characters a `bar` is long; None of a text that is none."""
-    if not drawn or drawn.strip("█")[1:] or not set(drawn) <= {"█", *_EIGHTHS[1:]}:
-        return None
-    rest = drawn[-1]
-    return len(drawn) if rest == "█" else len(drawn) - 1 + _EIGHTHS.index(rest) / 8
+    drawn = Bar("█" * whole + (_EIGHTHS[rest] if rest else ""))
+    drawn.length = eighths / 8
+    return drawn
 
 
 def labelled(name: str, symbol: str) -> str:

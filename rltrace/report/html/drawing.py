@@ -140,9 +140,9 @@ def seconds_of(values: Sequence[float]) -> Callable[[float], str]:
     return lambda value: f"{value * scale.per_second:.4g} {scale.unit}"
 
 
-def drawing(height: float, *children: Child, title: str, width: float = WIDTH) -> Html:
+def drawing(height: float, *children: Child, title: str) -> Html:
     """The picture as a whole. `title` is what a screen reader says of it."""
-    return tag("svg", *children, viewBox=f"0 0 {width:g} {height:g}", role="img", class_="drawing",
+    return tag("svg", *children, viewBox=f"0 0 {WIDTH:g} {height:g}", role="img", class_="drawing",
                aria_label=title, preserveAspectRatio="xMinYMin meet")  # fmt: skip
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from rltrace.report.html.markup import NOTHING, Child, Html, join, prose, sentence, tag
-from rltrace.report.layout import Grid, Section, bar_length
+from rltrace.report.layout import Bar, Grid, Section
 from rltrace.report.units import UNKNOWN
 
 _BLOCK = 8.0  # pixels of a character in a bar
@@ -53,9 +53,8 @@ def told(section: Section, *pictures: Child, cell: Cell | None = None) -> Html:
     )
 
 
-def under(section: Section, *pictures: Child, cell: Cell | None = None) -> Html:
-    return tag("div", tag("h3", prose(section.title)), told(section, *pictures, cell=cell),
-               class_="under")  # fmt: skip
+def under(section: Section, *pictures: Child) -> Html:
+    return tag("div", tag("h3", prose(section.title)), told(section, *pictures), class_="under")
 
 
 def lines(sentences: Sequence[str]) -> Html:
@@ -101,12 +100,11 @@ def table(grid: Grid, cell: Cell | None = None) -> Html:
 
 def _shown(said: str) -> Html:
     """The text of a cell; a bar of block characters is drawn."""
-    length = bar_length(said)
-    if length is None:
+    if not isinstance(said, Bar) or not said:
         return prose(said)
-    bar = tag("rect", x=0, y=4, width=length * _BLOCK, height=12, class_="bar")
-    return tag("svg", bar, width=f"{length * _BLOCK:.1f}", height="20", class_="in-cell",
-               aria_hidden="true")  # fmt: skip
+    wide = said.length * _BLOCK
+    bar = tag("rect", x=0, y=4, width=wide, height=12, class_="bar")
+    return tag("svg", bar, width=f"{wide:.1f}", height="20", class_="in-cell", aria_hidden="true")
 
 
 def picture(

@@ -5,16 +5,12 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from rltrace.cli.manual import command
 from rltrace.cli.options import JSON, RunFolder, one_form, print_json, say
 from rltrace.cli.output import discard, show
-
-if TYPE_CHECKING:
-    from rltrace.analysis.gate.findings import Judgement
 
 _FILE = click.Path(path_type=Path)
 
@@ -50,6 +46,7 @@ def gate(
     data are missing or unreadable.
     """
     from rltrace.analysis.gate.conditions import MAX_REGRESSION, MAXIMUM, MINIMUM, WALL
+    from rltrace.report import gate_forms, gate_section
     from rltrace.run import gate_settings
     from rltrace.run.location import find_run
 
@@ -64,39 +61,24 @@ def gate(
     asked = gate_settings.stated(words, baseline).over(project)
     found = gate_settings.gate(runs or [find_run(None)], asked)
     if junit is not None:
-        from rltrace.report import gate_forms
-
         gate_forms.write(junit, gate_forms.to_junit(found))
     try:
-        _print(found, markdown, as_json)
-        if github:
-            _tell_github(found, err=markdown or as_json)
+        if as_json:
+            print_json(gate_forms.as_json(found))
+        elif markdown:
+            click.echo(gate_forms.to_markdown(found))
+        else:
+            show(gate_section.sections(found))
+        if github:  # which reads annotations from either stream
+            for line in gate_forms.annotation_lines(found):
+                say(line, err=markdown or as_json)
+            if summary := os.environ.get(gate_forms.SUMMARY_VARIABLE):
+                text = f"{gate_forms.to_markdown(found)}\n"
+                gate_forms.write(Path(summary), text, append=True)
         sys.stdout.flush()
     except BrokenPipeError:  # `rltrace gate ... | head`: the answer is the exit code
         discard()
     sys.exit(found.exit_code)
-
-
-def _print(found: Judgement, markdown: bool, as_json: bool) -> None:
-    from rltrace.report import gate_forms, gate_section
-
-    if as_json:
-        print_json(gate_forms.as_json(found))
-    elif markdown:
-        click.echo(gate_forms.to_markdown(found))
-    else:
-        show(gate_section.sections(found))
-
-
-def _tell_github(found: Judgement, err: bool) -> None:
-    """GitHub reads annotations from either stream."""
-    from rltrace.report import gate_forms
-
-    for line in gate_forms.annotation_lines(found):
-        say(line, err=err)
-    summary = os.environ.get(gate_forms.SUMMARY_VARIABLE)
-    if summary:
-        gate_forms.write(Path(summary), f"{gate_forms.to_markdown(found)}\n", append=True)
 
 
 @command(short_help="Keep what runs did, for `gate` to hold others to.")

@@ -42,9 +42,7 @@ class RunFolder(click.Path):
         """The path. Errors: `RltraceError` where it is empty, or the URL of no run."""
         if value == "":
             raise WrongUsage("the name of the run is empty: give it or leave it out")
-        if isinstance(value, str) and "://" in value:
-            return run_path(value)
-        return super().convert(value, param, ctx)
+        return run_path(value) if isinstance(value, str) else super().convert(value, param, ctx)
 
 
 def run_path(given: str) -> Path:

@@ -68,13 +68,21 @@ def plan(
     rltrace plan --model Qwen/Qwen2.5-32B --gpus 32xH100 --mean-tokens 6000 --cap 32768
     rltrace plan examples/workloads/long-cot.toml --sweep gpus=16..256
     """
-    from rltrace.analysis.plan.of_run import calibrated
+    from rltrace.analysis.plan import plan as planner
+    from rltrace.analysis.plan.advice import advise
+    from rltrace.analysis.plan.of_run import calibrated, measure
     from rltrace.analysis.plan.reading import merged, read_workload, spec_of
+    from rltrace.report import plan_section, to_json
 
     tables = read_workload(workload) if workload is not None else {}
     tables = merged(tables, _tables(flags))
-    measured = _measured(from_run) if from_run is not None else None
-    if measured is not None:
+    measured = None
+    if from_run is not None:
+        from rltrace.analysis.run_analysis import RunAnalysis
+        from rltrace.run.location import find_run
+        from rltrace.run.reading import open_readable
+
+        measured = measure(RunAnalysis(open_readable(find_run(from_run))))
         tables = merged(measured.tables, tables)
 
     def made(tables: dict[str, dict[str, Any]]) -> Any:
@@ -82,45 +90,19 @@ def plan(
         return spec if measured is None else calibrated(spec, measured)
 
     if sweep is not None:
-        _sweep(tables, made, sweep, as_json)
+        what, values = planner.asked(sweep)
+        points = planner.sweep(tables, what, values, made)
+        if as_json:
+            print_json({"swept": what, "points": to_json.plain(points)})
+        else:
+            show([plan_section.swept(points, what)])
         return
-    from rltrace.analysis.plan.advice import advise
-    from rltrace.analysis.plan.plan import plan as plan_
-
-    found = plan_(made(tables))
+    found = planner.plan(made(tables))
     advice = advise(found)
     if as_json:
-        from rltrace.report.to_json import of_plan
-
-        print_json(of_plan(found, advice))
-        return
-    from rltrace.report import plan_section
-
-    show(plan_section.sections(found, advice))
-
-
-def _measured(path: Path) -> Any:
-    from rltrace.analysis.plan.of_run import measure
-    from rltrace.analysis.run_analysis import RunAnalysis
-    from rltrace.run.location import find_run
-    from rltrace.run.reading import open_readable
-
-    return measure(RunAnalysis(open_readable(find_run(path))))
-
-
-def _sweep(tables: Any, made: Any, text: str, as_json: bool) -> None:
-    from rltrace.analysis.plan.plan import asked, sweep
-
-    what, values = asked(text)
-    points = sweep(tables, what, values, made)
-    if as_json:
-        from rltrace.report import to_json
-
-        print_json({"swept": what, "points": to_json.plain(points)})
-        return
-    from rltrace.report import plan_section
-
-    show([plan_section.swept(points, what)])
+        print_json(to_json.of_plan(found, advice))
+    else:
+        show(plan_section.sections(found, advice))
 
 
 def _tables(flags: dict[str, Any]) -> dict[str, dict[str, Any]]:

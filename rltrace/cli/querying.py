@@ -66,34 +66,22 @@ def query(
         _show(_named(sql), as_json)
     else:
         asked = _named(sql).sql if sql.startswith("@") else sql
-        opened = _opened(run)
+        opened = _opened(run_path(run) if run is not None else None)
         if some := only_some(opened.meta):
             say(f"{some}: their rows are not shown", err=True)
         narrow_to(opened, steps, last)
         _answer(asked, opened, as_json, as_csv)
 
 
-def _told_apart(words: tuple[str, ...]) -> tuple[str | None, Path | None]:
+def _told_apart(words: tuple[str, ...]) -> tuple[str | None, str | None]:
     """The query and the run of a command line, in whichever order they stand."""
     if len(words) > _MOST_WORDS:
         raise WrongUsage(f"give one query and one run, not {len(words)} words")
-    if len(words) < _MOST_WORDS:
-        alone = next(iter(words), None)
-        if alone is None or _reads_as_query(alone) or not _is_run(alone):
-            return alone, None
-        return None, Path(alone)
-    first, second = words
-    swapped = not _reads_as_query(first) and (_reads_as_query(second) or _is_run(first))
-    sql, run = (second, first) if swapped else (first, second)
-    return sql, run_path(run)
-
-
-def _is_run(word: str) -> bool:
-    return "://" in word or os.path.isdir(word)  # pathlib raises for a long one
-
-
-def _reads_as_query(word: str) -> bool:
-    return _QUERY.match(word) is not None
+    first, second = (*words, None, None)[:_MOST_WORDS]
+    if first is None or _QUERY.match(first):
+        return first, second
+    is_run = "://" in first or os.path.isdir(first)  # pathlib raises for a long one
+    return (second, first) if is_run or (second and _QUERY.match(second)) else (first, second)
 
 
 def _named(name: str) -> NamedQuery:

@@ -43,13 +43,13 @@ def sections(found: findings.Judgement) -> Iterator[Section]:
         if found.factors:
             columns = ("factor of goodput", "baseline", "this run")
             yield Section("Goodput", (), ratios.of_factors(found.factors, columns))
-    if others := tuple(_others(found)):
-        yield Section("What else differs", others)
+    if found.notes:
+        yield Section("What else differs", tuple(map(_begun, found.notes)))
 
 
 def unwell(found: findings.Judgement) -> tuple[str, ...]:
     """A sentence for each run that is not well."""
-    return tuple(_ended(says[:1].upper() + says[1:]) for says in found.unwell)
+    return tuple(map(_begun, found.unwell))
 
 
 def sentence(one: findings.Finding) -> str:
@@ -159,9 +159,8 @@ def _stages(found: findings.Judgement) -> Section:
     return Section("Stages", (), table(rows, f"exposed, {scale.unit}", *columns), notes)
 
 
-def _others(found: findings.Judgement) -> Iterator[str]:
-    for note in found.notes:
-        yield _ended(note[:1].upper() + note[1:])
+def _begun(text: str) -> str:
+    return _ended(text[:1].upper() + text[1:])
 
 
 def _ended(text: str) -> str:

@@ -18,11 +18,11 @@ from rltrace.analysis.live.snapshot import (
 )
 from rltrace.analysis.live.state import BUSY_OVER_S
 from rltrace.report import units
-from rltrace.report.damage_lines import dropped_lines
 from rltrace.report.layout import of_rank, pid_on
 from rltrace.report.live_line import NO_WORK
 from rltrace.report.live_numbers import bar, figures, step_line
 from rltrace.report.printed import COLOURS
+from rltrace.report.run_lines import dropped_lines
 from rltrace.trace.printable import visible
 
 _MOST_STOPPED = 2

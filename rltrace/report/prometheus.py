@@ -22,8 +22,6 @@ from rltrace.trace.stated import whole_text
 from rltrace.trace.texts import packaged_toml
 from rltrace.trace.vocabulary import word
 
-COUNTER, GAUGE, HISTOGRAM = "counter", "gauge", "histogram"
-
 
 @dataclass(frozen=True)
 class Metric:
@@ -56,7 +54,9 @@ def families(meters: RunMeters) -> Families:
     """What the meters stand at. What was never seen has no value, and is left out."""
     found: Families = {name: {} for name in METRICS}
     for metric, labels, value in _values(meters):
-        if value is not None and (isinstance(value, Distribution) or math.isfinite(value)):
+        if value is None:
+            continue
+        if value.count if isinstance(value, Distribution) else math.isfinite(value):
             found[metric][(meters.job.id, *labels)] = value
     return {name: values for name, values in found.items() if values}
 
@@ -113,16 +113,16 @@ def _values(meters: RunMeters) -> list[tuple[str, Labels, float | Distribution |
         ("rltrace_step", (), meters.step),
         ("rltrace_steps_total", (), step_s.count if stepped else None),
         ("rltrace_step_running_seconds", (), _age(now_ns, meters.step_since_ns, stepped)),
-        ("rltrace_step_duration_seconds", (), _any(step_s)),
+        ("rltrace_step_duration_seconds", (), step_s),
         ("rltrace_trajectories_running", (), meters.in_flight if generated else None),
         ("rltrace_trajectories_waiting", (), meters.waiting() if trained else None),
         ("rltrace_trajectory_oldest_seconds", (), _age(now_ns, meters.oldest_ns, generated)),
-        ("rltrace_trajectory_duration_seconds", (), _any(samples.trajectory_s)),
-        ("rltrace_response_tokens", (), _any(samples.response_tokens)),
-        ("rltrace_reward_duration_seconds", (), _any(samples.verdict_s)),
+        ("rltrace_trajectory_duration_seconds", (), samples.trajectory_s),
+        ("rltrace_response_tokens", (), samples.response_tokens),
+        ("rltrace_reward_duration_seconds", (), samples.verdict_s),
         ("rltrace_trained_tokens_total", (), counted or None),
         ("rltrace_useful_tokens_total", (), samples.useful_tokens if counted else None),
-        ("rltrace_lag_versions", (), _any(samples.lag)),
+        ("rltrace_lag_versions", (), samples.lag),
         ("rltrace_lag_unknown_samples_total", (), samples.unknown_lags if trained else None),
         ("rltrace_lag_budget_versions", (), budget if math.isfinite(budget) else None),
         ("rltrace_policy_version", (), weights.version),
@@ -195,10 +195,6 @@ def _number(value: float) -> str:
     if math.isinf(value):
         return "+Inf" if value > 0 else "-Inf"
     return str(int(value)) if float(value).is_integer() else repr(float(value))
-
-
-def _any(value: Distribution) -> Distribution | None:
-    return value if value.count else None
 
 
 def _seconds(ns: int) -> float | None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import wraps
 
 UNKNOWN = "–"
 NOT_FINITE = "not finite"
@@ -13,21 +11,10 @@ _LONG = 1e9
 _SHORT = 1e-6
 
 
-def _of_figures(show: Callable[[float], str]) -> Callable[[float], str]:
-    """The same, but for what is no figure, which a word stands for."""
-
-    @wraps(show)
-    def shown(value: float) -> str:
-        if math.isfinite(value):
-            return show(value)
-        return UNKNOWN if math.isnan(value) else NOT_FINITE
-
-    return shown
-
-
-@_of_figures
 def seconds(value: float) -> str:
     """`0.0421` -> `42.1 ms`, `83.2` -> `1 min 23 s`."""
+    if not math.isfinite(value):
+        return _no_figure(value)
     size = abs(value)
     if size >= 3599.5 * _LONG:
         return f"{_exponent(value / 3600)} h"
@@ -49,9 +36,10 @@ def lasted(value: float, shown_s: float | None) -> str:
     return whole if shown_s is None else f"{whole}, {seconds(shown_s)} of it shown"
 
 
-@_of_figures
 def count(value: float) -> str:
     """`1234` -> `1,234`, `1234567` -> `1.23 M`."""
+    if not math.isfinite(value):
+        return _no_figure(value)
     if abs(value) >= 1e12 * _LONG:
         return _exponent(value)
     for unit, size in (("T", 1e12), ("G", 1e9), ("M", 1e6)):
@@ -62,18 +50,20 @@ def count(value: float) -> str:
     return _figures(value)
 
 
-@_of_figures
 def size(value: float) -> str:
     """Bytes in powers of ten: `15231233024` -> `15.2 GB`."""
+    if not math.isfinite(value):
+        return _no_figure(value)
     for unit, step in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if abs(value) >= step:
             return f"{_figures(value / step)} {unit}"
     return f"{value:.0f} B"
 
 
-@_of_figures
 def share(value: float) -> str:
     """`0.0421` -> `4.2 %`, `0.78` -> `78 %`."""
+    if not math.isfinite(value):
+        return _no_figure(value)
     if abs(value) >= _LONG:
         return f"{_exponent(value, 2)} %"
     percent = 100 * value
@@ -90,9 +80,10 @@ def plural(number: int, word: str) -> str:
     return f"{count(number)} {word}{ending}"
 
 
-@_of_figures
 def ratio(value: float) -> str:
     """`3.664` -> `3.7x`."""
+    if not math.isfinite(value):
+        return _no_figure(value)
     return f"{value:.1f}×" if abs(value) < _LONG else f"{_exponent(value)}×"
 
 
@@ -122,10 +113,9 @@ def scale(seconds: float) -> Scale:
     return Scale("µs", 1e6, 1)
 
 
-@_of_figures
 def number(value: float) -> str:
     """Three figures, no unit."""
-    return _figures(value)
+    return _figures(value) if math.isfinite(value) else _no_figure(value)
 
 
 def between(low: str, high: str) -> str:
@@ -136,6 +126,10 @@ def between(low: str, high: str) -> str:
 def beside(value: str, low: str, high: str) -> str:
     """` (1.0 s to 2.0 s)`, to stand behind a value; nothing where both ends read as it does."""
     return "" if low == high == value else f" ({between(low, high)})"
+
+
+def _no_figure(value: float) -> str:
+    return UNKNOWN if math.isnan(value) else NOT_FINITE
 
 
 def _figures(value: float) -> str:

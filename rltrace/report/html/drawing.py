@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rltrace.report import units
-from rltrace.report.html.markup import NOTHING, Child, Html, join, tag
+from rltrace.report.html.markup import NOTHING, Child, Html, join, short, tag
 
 WIDTH = 900.0
 """Every picture is this wide; the page scales it."""
@@ -90,18 +90,14 @@ def box(x: float, y: float, width: float, height: float, css: str, **more: objec
 def boxes(parts: Iterable[Box], css: str) -> Html:
     """Many rectangles of one kind as a single path."""
     shape = "".join(
-        f"M{_short(x)} {_short(y)}h{_short(w)}v{_short(h)}h{_short(-w)}z" for x, y, w, h in parts
+        f"M{short(x)} {short(y)}h{short(w)}v{short(h)}h{short(-w)}z" for x, y, w, h in parts
     )
     return tag("path", d=shape, class_=css) if shape else NOTHING
 
 
 def polyline(points: Iterable[tuple[float, float]], css: str) -> Html:
-    told = "L".join(f"{_short(x)} {_short(y)}" for x, y in points)
+    told = "L".join(f"{short(x)} {short(y)}" for x, y in points)
     return tag("path", d=f"M{told}", class_=css) if told else NOTHING
-
-
-def _short(value: float) -> str:
-    return f"{value:.2f}".rstrip("0").rstrip(".")
 
 
 def x_axis(

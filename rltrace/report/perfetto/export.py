@@ -16,7 +16,7 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
     TracePacket,
 )
 
-from rltrace.report.perfetto import counters, samples, updates
+from rltrace.report.perfetto import counters
 from rltrace.report.perfetto import slices as slices_of
 from rltrace.report.perfetto.events import SEQUENCE, in_time_order
 from rltrace.report.perfetto.findings import Findings
@@ -74,12 +74,12 @@ def write(
     critical = slices_of.path(scene, findings)
     spans = slices_of.spans(scene, run, texts)
     phases = slices_of.phases(scene, run, texts)
-    generated = samples.trajectories(scene, run)
-    judged = samples.rewards(scene, run, texts)
-    used = samples.uses(scene, run)
-    parts = updates.parts(scene, run)
-    of_part = updates.places(parts)
-    versions = updates.versions(scene, parts, of_part, run.ask_columns(updates.MADE_OF))
+    generated = slices_of.trajectories(scene, run)
+    judged = slices_of.rewards(scene, run, texts)
+    used = slices_of.uses(scene, run)
+    parts = slices_of.parts(scene, run)
+    of_part = slices_of.places(parts)
+    versions = slices_of.versions(scene, run, parts, of_part)
     # In the order of causes: at one instant what stands first is written first.
     followed, arrows = linked([generated, judged, used, versions, parts], of_part)
     readings = counters.readings(scene, run, texts)

@@ -46,10 +46,9 @@ def find(run: Run) -> Findings:
     summary, steps = summary_of(analysis, predict=False), analysis.steps
     windows = () if steps.whole_run else steps.windows
     times = summary.steps.times if windows else ()
-    known = [{k: s for k, s in t.exposed_s.items() if not math.isnan(s)} for t in times]
     exposed = [
-        {k: s / t.seconds for k, s in of.items() if t.seconds}
-        for t, of in zip(times, known, strict=True)
+        {k: s / t.seconds for k, s in t.exposed_s.items() if t.seconds and not math.isnan(s)}
+        for t in times
     ]
     leaders = [max(shares, key=lambda name: shares[name], default=None) for shares in exposed]
     figures: dict[str, list[float]] = {}

@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING
 import click
 
 from rltrace.cli.manual import Command, command
-from rltrace.cli.options import JSON, RUN, beside_rows, print_json, reads_steps_of_a_run, say
+from rltrace.cli.options import (
+    JSON,
+    RUN,
+    answer,
+    beside_rows,
+    print_json,
+    reads_steps_of_a_run,
+    say,
+)
 from rltrace.trace.errors import WrongUsage
 from rltrace.trace.printable import visible_lines
 
@@ -56,11 +64,9 @@ def timeline(
     profiles = [torch_profile.read(f) for p in profiled for f in torch_profile.files_of(p)]
     path = output if output is not None else beside_rows(run, "timeline.pftrace.gz")
     counts = perfetto.write(run, path, findings.find(run), profiles)
-    if as_json:
-        print_json({"path": str(path), "slices": counts.slices, **asdict(counts)})
-    else:
-        where = "" if opens else "; open it at https://ui.perfetto.dev"
-        say(f"{path}: {counts.slices:,} slices, {counts.arrows:,} arrows{where}")
+    where = "" if opens else "; open it at https://ui.perfetto.dev"
+    said = f"{path}: {counts.slices:,} slices, {counts.arrows:,} arrows{where}"
+    answer(as_json, {"path": str(path), "slices": counts.slices, **asdict(counts)}, said)
     if folder is not None:
         _show(path, folder, not no_browser)
 
@@ -122,10 +128,8 @@ def prometheus(
         return
 
     def serving(url: str) -> None:
-        if as_json:
-            print_json({"run": exporter.run, "url": url})
-        else:
-            say(f"{exporter.run}: {url} (Ctrl-C ends it)")
+        said = f"{exporter.run}: {url} (Ctrl-C ends it)"
+        answer(as_json, {"run": exporter.run, "url": url}, said)
 
     os.nice(_NICENESS)
     serve(exporter, host, port, until_end, serving)
@@ -145,9 +149,6 @@ def otlp(run: Run, output: Path | None, as_json: bool) -> None:
 
     path = output if output is not None else beside_rows(run, "spans.otlp.jsonl")
     exported = write(run, path)
-    if as_json:
-        by_table = dict(exported.spans)
-        print_json({"to": str(path), "spans": by_table, "unended": exported.unended})
-    else:
-        unended = f"; {exported.unended:,} that never ended are left out" * (exported.unended > 0)
-        say(f"{path}: {exported.total:,} spans{unended}")
+    document = {"to": str(path), "spans": dict(exported.spans), "unended": exported.unended}
+    unended = f"; {exported.unended:,} that never ended are left out" * (exported.unended > 0)
+    answer(as_json, document, f"{path}: {exported.total:,} spans{unended}")

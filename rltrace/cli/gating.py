@@ -9,14 +9,14 @@ from pathlib import Path
 import click
 
 from rltrace.cli.manual import command
-from rltrace.cli.options import JSON, RunFolder, one_form, print_json, say
-from rltrace.cli.output import discard, show
+from rltrace.cli.options import JSON, RUN_FOLDER, answer, one_form, say
+from rltrace.cli.output import discard
 
 _FILE = click.Path(path_type=Path)
 
 
 @command(short_help="Did goodput regress? For CI: exits with 1 where it did.")
-@click.argument("runs", metavar="[RUN]...", nargs=-1, type=RunFolder(path_type=Path))
+@click.argument("runs", metavar="[RUN]...", nargs=-1, type=RUN_FOLDER)
 @click.option("--baseline", type=_FILE, metavar="FILE")
 @click.option("--max-regression", multiple=True, metavar="METRIC=SHARE")
 @click.option("--min", multiple=True, metavar="METRIC=LIMIT")
@@ -63,12 +63,10 @@ def gate(
     if junit is not None:
         gate_forms.write(junit, gate_forms.to_junit(found))
     try:
-        if as_json:
-            print_json(gate_forms.as_json(found))
-        elif markdown:
+        if markdown:
             click.echo(gate_forms.to_markdown(found))
         else:
-            show(gate_section.sections(found))
+            answer(as_json, gate_forms.as_json(found), gate_section.sections(found))
         if github:  # which reads annotations from either stream
             for line in gate_forms.annotation_lines(found):
                 say(line, err=markdown or as_json)
@@ -82,7 +80,7 @@ def gate(
 
 
 @command(short_help="Keep what runs did, for `gate` to hold others to.")
-@click.argument("runs", metavar="[RUN]...", nargs=-1, type=RunFolder(path_type=Path))
+@click.argument("runs", metavar="[RUN]...", nargs=-1, type=RUN_FOLDER)
 @click.option("-o", "--output", type=_FILE, metavar="FILE", required=True)
 @click.option("--anyway", is_flag=True)
 @JSON
@@ -92,16 +90,14 @@ def baseline(runs: tuple[Path, ...], output: Path, anyway: bool, as_json: bool) 
     Give several runs of the same job: what differs from one to the next is what a gate has to see
     through. Without any, the newest here.
     """
+    from rltrace.report import units
     from rltrace.run.gate_settings import keep_baseline
     from rltrace.run.location import find_run
 
     made = keep_baseline(runs or [find_run(None)], output, anyway=anyway)
     steps = [run.size for run in made.runs]
-    if as_json:
-        print_json({"path": str(output), "runs": [run.run for run in made.runs], "steps": steps})
-        return
-    from rltrace.report import units
-
+    document = {"path": str(output), "runs": [run.run for run in made.runs], "steps": steps}
     size = units.size(output.stat().st_size)
     number = f"{units.plural(len(steps), 'run')}, {units.plural(sum(steps), 'step')}"
-    click.echo(f"{output}: {number}, {size}; next: rltrace gate RUN --baseline {output}")
+    said = f"{output}: {number}, {size}; next: rltrace gate RUN --baseline {output}"
+    answer(as_json, document, said)

@@ -11,8 +11,7 @@ import click
 
 from rltrace.cli import completing
 from rltrace.cli.manual import Command, command
-from rltrace.cli.options import JSON, RUN, NewFolder, print_json, reads_a_run, say
-from rltrace.cli.output import show
+from rltrace.cli.options import JSON, NEW_FOLDER, RUN, answer, print_json, reads_a_run, say
 from rltrace.trace.errors import WrongUsage
 from rltrace.trace.printable import visible
 
@@ -25,12 +24,11 @@ _ALL = "all"
 """What `--probe` stands for where no stage is named."""
 
 
-@click.command(
-    cls=Command,
+@command(
     context_settings={"allow_interspersed_args": False},
     short_help="Run a command with every process of it traced.",
 )
-@click.option("--out", type=NewFolder(path_type=Path))
+@click.option("--out", type=NEW_FOLDER)
 @click.option("--hook", "hooks", multiple=True, metavar="MODULE:NAME=STAGE")
 @click.option("--probe", is_flag=False, flag_value=_ALL, metavar="[STAGE,...]")
 @click.option("--probe-budget", metavar="SHARE")
@@ -116,18 +114,15 @@ def ship(run: Path | None, url: str | None, yes: bool, as_json: bool) -> None:
             raise WrongUsage(f"{found} says that it is shipped to {known}: give that URL, or --yes")
         click.confirm(visible(f"{found} says that it is shipped to {known}: go on?"), abort=True)
     done = ship_(found, url, tell)
-    if as_json:
-        print_json(asdict(done))
-        return
     amount = f"{megabytes(done.shipped_bytes)} in {done.packs} packs"
     what = f"{amount} were shipped" if done.packs else "all of it was there"
-    say(f"{what}; next: rltrace report {shlex.quote(done.url)}")
+    answer(as_json, asdict(done), f"{what}; next: rltrace report {shlex.quote(done.url)}")
 
 
 @command("import", short_help="Make a run of a finished job's log.")
 @click.argument("framework", shell_complete=completing.frameworks)
 @click.argument("log", type=click.Path(path_type=Path))
-@click.option("--out", type=NewFolder(path_type=Path))
+@click.option("--out", type=NEW_FOLDER)
 @click.option("--map", "mapping", type=click.Path(path_type=Path), metavar="FILE")
 @JSON
 def import_log(
@@ -173,7 +168,7 @@ class _Experiment(Command):
 @click.option("--set", "words", multiple=True, metavar="OPTION=VALUE")
 @click.option("--pairs", type=click.IntRange(min=1), default=3, show_default=True)
 @click.option("--up-to", "most_pairs", type=click.IntRange(min=1), metavar="PAIRS")
-@click.option("--out", type=NewFolder(path_type=Path))
+@click.option("--out", type=NEW_FOLDER)
 @click.option("--resume", is_flag=True)
 @click.option("--dry-run", is_flag=True)
 @JSON
@@ -229,8 +224,6 @@ def experiment(
             print_json({**to_json.plain(plan), "folder": str(plan.folder), "runs": plan.runs()})
         return
     found = experiment_.carry_out(plan, lambda line: say(line, err=True))
-    if as_json:
-        print_json({"change": change.name, **to_json.plain(found)})
-    else:
-        show([experiment_section.section(change.name, found)])
+    document = {"change": change.name, **to_json.plain(found)}
+    answer(as_json, document, [experiment_section.section(change.name, found)])
     sys.exit(experiment_section.EXIT_CODES[found.answer])

@@ -8,8 +8,7 @@ from typing import Any
 import click
 
 from rltrace.cli.manual import command
-from rltrace.cli.options import JSON, RunFolder, print_json
-from rltrace.cli.output import show
+from rltrace.cli.options import JSON, RUN_FOLDER, answer
 from rltrace.trace.errors import WrongUsage
 
 
@@ -51,7 +50,7 @@ def _seconds(context: click.Context, option: click.Parameter, value: str | None)
 @click.option("--split", "gpus__split", metavar="24:8")
 @click.option("--price", "gpus__usd_per_hour", type=float, metavar="USD")
 @click.option("--stack", "prefers__stack", metavar="hf|fsdp|megatron|nvidia")
-@click.option("--from-run", type=RunFolder(path_type=Path), metavar="RUN")
+@click.option("--from-run", type=RUN_FOLDER, metavar="RUN")
 @click.option("--sweep", metavar="gpus=16..256")
 @JSON
 def plan(
@@ -92,17 +91,12 @@ def plan(
     if sweep is not None:
         what, values = planner.asked(sweep)
         points = planner.sweep(tables, what, values, made)
-        if as_json:
-            print_json({"swept": what, "points": to_json.plain(points)})
-        else:
-            show([plan_section.swept(points, what)])
+        document = {"swept": what, "points": to_json.plain(points)}
+        answer(as_json, document, [plan_section.swept(points, what)])
         return
     found = planner.plan(made(tables))
     advice = advise(found)
-    if as_json:
-        print_json(to_json.of_plan(found, advice))
-    else:
-        show(plan_section.sections(found, advice))
+    answer(as_json, to_json.of_plan(found, advice), plan_section.sections(found, advice))
 
 
 def _tables(flags: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -153,6 +147,7 @@ def triage(
     """
     from rltrace.analysis.plan.triage import first_fix
     from rltrace.analysis.plan.triage import triage as triage_
+    from rltrace.report import plan_section, to_json
 
     tables: dict[str, Any] = _tables(flags)
     tables |= tables.pop("")
@@ -162,14 +157,8 @@ def triage(
         _refuse_impossible(tables, params, tokens, learner_gpus)
     found = triage_(tables)
     fix = first_fix(found)
-    if as_json:
-        from rltrace.report.to_json import plain
-
-        print_json({**plain(found), "fix": plain(fix), "binding": found.binding})
-        return
-    from rltrace.report import plan_section
-
-    show([plan_section.triaged(found, fix)])
+    document = {**to_json.plain(found), "fix": to_json.plain(fix), "binding": found.binding}
+    answer(as_json, document, [plan_section.triaged(found, fix)])
 
 
 def _refuse_impossible(

@@ -20,7 +20,6 @@ from rltrace.trace.errors import WrongUsage
 from rltrace.trace.sampled import only_some
 
 if TYPE_CHECKING:
-    from rltrace.report.named_queries import NamedQuery
     from rltrace.trace.run import Run
 
 _MOST_WORDS = 2
@@ -59,13 +58,18 @@ def query(
         raise WrongUsage(f"--{wanted} has no CSV: leave out --csv")
     if wanted == "list":
         _list(words, as_json)
-    elif sql is None:
+        return
+    if sql is None:
         of_run = f" of {run}" if run is not None else ""
         raise WrongUsage(f"say what to ask{of_run}: a SELECT or @NAME (--list shows them)")
-    elif wanted == "show":
-        _show(_named(sql), as_json)
+    from rltrace.report.named_queries import named_query
+
+    if wanted == "show":
+        found = named_query(sql)
+        said = {"name": f"@{found.name}", "explains": found.explains, "sql": found.sql}
+        print_json(said) if as_json else click.echo(found.sql, nl=False)
     else:
-        asked = _named(sql).sql if sql.startswith("@") else sql
+        asked = named_query(sql).sql if sql.startswith("@") else sql
         opened = _opened(run_path(run) if run is not None else None)
         if some := only_some(opened.meta):
             say(f"{some}: their rows are not shown", err=True)
@@ -84,12 +88,6 @@ def _told_apart(words: tuple[str, ...]) -> tuple[str | None, str | None]:
     return (second, first) if is_run or (second and _QUERY.match(second)) else (first, second)
 
 
-def _named(name: str) -> NamedQuery:
-    from rltrace.report.named_queries import named_query
-
-    return named_query(name)
-
-
 def _list(words: tuple[str, ...], as_json: bool) -> None:
     from rltrace.report.named_queries import named_queries
 
@@ -102,13 +100,6 @@ def _list(words: tuple[str, ...], as_json: bool) -> None:
     from rltrace.report import rows
 
     rows.render_named(listed, console())
-
-
-def _show(found: NamedQuery, as_json: bool) -> None:
-    if as_json:
-        print_json({"name": f"@{found.name}", "explains": found.explains, "sql": found.sql})
-    else:
-        click.echo(found.sql, nl=False)
 
 
 def _one_statement(sql: str) -> None:

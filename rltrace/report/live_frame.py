@@ -101,20 +101,20 @@ def stages(shown: Snapshot, width: int) -> list[Text]:
     title.append(f"{f'τ ({scale.unit})':>10}", style="not bold dim")
     title.append("  exposed", "not bold dim")
     lines = [title]
+
+    def add(name: str, style: str, tau_s: float, exposed_s: float, hidden_s: float) -> None:
+        line = Text(f"  {name:<18}", style=style)
+        figures = f"{scale.show(tau_s):>10}{units.share(exposed_s / whole_s):>9}  "
+        line.append(figures, style="default")
+        lines.append(line.append_text(bar(exposed_s / whole_s, hidden_s / whole_s, cells, style)))
+
     for row in sorted(window.stages, key=lambda row: row.stage in NO_WORK):
-        if row.tau_s < _BRIEF * whole_s:
-            continue
-        style = COLOURS.get(row.stage, "")
-        line = Text(f"  {row.stage:<12}{row.symbol:<6}", style=style)
-        line.append(f"{scale.show(row.tau_s):>10}{units.share(row.share):>9}  ", style="default")
-        hidden_s = 0.0 if row.stage in NO_WORK else row.tau_s - row.exposed_s
-        line.append_text(bar(row.exposed_s / whole_s, hidden_s / whole_s, cells, style))
-        lines.append(line)
-    if window.unattributed_s > _QUIET * whole_s:
-        line = Text(f"  {'no span':<18}{scale.show(window.unattributed_s):>10}", style="dim")
-        line.append(f"{units.share(window.unattributed_s / whole_s):>9}  ")
-        line.append_text(bar(window.unattributed_s / whole_s, 0.0, cells, "dim"))
-        lines.append(line)
+        if row.tau_s >= _BRIEF * whole_s:
+            hidden_s = 0.0 if row.stage in NO_WORK else row.tau_s - row.exposed_s
+            name, style = f"{row.stage:<12}{row.symbol}", COLOURS.get(row.stage, "")
+            add(name, style, row.tau_s, row.exposed_s, hidden_s)
+    if (rest_s := window.unattributed_s) > _QUIET * whole_s:
+        add("no span", "dim", rest_s, rest_s, 0.0)
     return lines
 
 

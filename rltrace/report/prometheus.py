@@ -95,7 +95,7 @@ def _as_json(value: float | Distribution) -> dict[str, Any]:
 
 def _values(meters: RunMeters) -> list[tuple[str, Labels, float | Distribution | None]]:
     job, samples, weights = meters.job, meters.samples, meters.weights
-    now_ns, step_s = meters.clock_ns, meters.step_s
+    now_ns, last_ns, step_s = meters.clock_ns, meters.last_event_ns, meters.step_s
     devices = count_devices(meters.follower)
     budget = samples.lag_budget
     stepped = meters.step is not None
@@ -107,7 +107,7 @@ def _values(meters: RunMeters) -> list[tuple[str, Labels, float | Distribution |
         ("rltrace_run_info", framework_of(meters.follower), 1),
         ("rltrace_run_alive", (), 0 if job.is_over else 1),
         ("rltrace_run_start_time_seconds", (), started_s),
-        ("rltrace_run_last_event_time_seconds", (), _seconds(meters.last_event_ns)),
+        ("rltrace_run_last_event_time_seconds", (), last_ns / 1e9 if last_ns > 0 else None),
         ("rltrace_run_devices", (devices.kind,), devices.count or None),
         ("rltrace_run_stopped_processes", (), len(meters.follower.stopped()) or None),
         ("rltrace_step", (), meters.step),
@@ -195,10 +195,6 @@ def _number(value: float) -> str:
     if math.isinf(value):
         return "+Inf" if value > 0 else "-Inf"
     return str(int(value)) if float(value).is_integer() else repr(float(value))
-
-
-def _seconds(ns: int) -> float | None:
-    return ns / 1e9 if ns > 0 else None
 
 
 def _age(now_ns: int, since_ns: int | None, seen: bool) -> float | None:

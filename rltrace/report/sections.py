@@ -71,27 +71,23 @@ def stages_section(summary: Summary, more_notes: Iterable[str] = ()) -> Section:
     title = "Where the time goes" if steps.whole_run else "Where the step goes"
     if not rows:
         return Section(title, ("No span of any stage was recorded.",))
+    composed, of_both = summary.composition, ""
+    placed = [f"{composed.placement} ({composed.placement_source})."] if composed else []
+    if composed is not None and composed.beside:
+        of_both = ", or for it and others, where both sides are always at work"
     figures = numbers("mean", ("p50", 76), "p95", "exposed", ("hidden", 68), "share")
     return Section(
         title,
         tuple(_step_lines(summary)),
         table(rows, f"stage, {scale.unit}", "τ", *figures),
         (
-            f"Means over {what}. {_exposed(summary, held, window)}",
-            *_composition(summary),
+            f"Means over {what}. exposed: the {held} waited for this stage alone{of_both}; hidden: "
+            f"it ran under a longer chain. Exposed and unattributed add up to the {window}.",
+            *placed,
             *path_lines(summary.critical_path),
             *_waits(summary),
             *more_notes,
         ),
-    )
-
-
-def _exposed(summary: Summary, held: str, window: str) -> str:
-    beside = summary.composition is not None and summary.composition.beside
-    of_both = ", or for it and others, where both sides are always at work" if beside else ""
-    return (
-        f"exposed: the {held} waited for this stage alone{of_both}; hidden: it ran under a longer "
-        f"chain. Exposed and unattributed add up to the {window}."
     )
 
 
@@ -151,11 +147,6 @@ def _whole_generations(steps: StepsSummary) -> Iterator[str]:
         f"{serves}: figures are of whole ones, steps {steady[0]} to {steady[-1]}, "
         f"{generations}{out}."
     )
-
-
-def _composition(summary: Summary) -> Iterator[str]:
-    if (composed := summary.composition) is not None:
-        yield f"{composed.placement} ({composed.placement_source})."
 
 
 def _waits(summary: Summary) -> Iterator[str]:

@@ -41,7 +41,7 @@ def readings(scene: Scene, run: Run, texts: dict[int, str]) -> Points:
     def track(process: int, counter: int, device: int) -> int:
         name = texts.get(counter, "?")
         unit = _UNITS.get(name.rpartition("_")[2], "")
-        return scene.counter(process, name if device < 0 else f"{name} {device}", unit)
+        return scene.row(process, name if device < 0 else f"{name} {device}", unit=unit)
 
     keys = (np.asarray(columns[c]) for c in ("process", "counter", "device"))
     return Points(
@@ -55,7 +55,7 @@ def derived(scene: Scene, run: Run) -> list[Points]:
     found = []
     for process, name, unit, time, value in (*_in_flight(run), *_waiting(run), *_lags(run)):
         if len(time):
-            track = scene.counter(process, name, unit, COUNTERS)
+            track = scene.row(process, name, COUNTERS, unit)
             found.append(Points(np.full(len(time), track), time, value))
     return found
 

@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rltrace.report.perfetto.findings import Findings
-from rltrace.report.perfetto.rows import Rows, pack_each, word_of
-from rltrace.report.perfetto.scene import Note, Scene, Slices
+from rltrace.report.perfetto.scene import Note, Rows, Scene, Slices, pack_each, word_of
 from rltrace.report.perfetto.tracks import OPEN, Ints, nest, number, outer_first, pack
 from rltrace.trace.run import Run
 from rltrace.trace.vocabulary import Fate, Finish, Outcome, Phase, Stage, SyncRole, Transport

@@ -38,8 +38,9 @@ class Given(click.Path):
         """The path. Errors: `RltraceError` where it is empty, or the URL of no run."""
         if value == "":
             raise WrongUsage(self._empty)
-        is_given = self._is_run and isinstance(value, str)
-        return run_path(value) if is_given else super().convert(value, param, ctx)
+        if self._is_run and isinstance(value, str) and "://" in value:
+            return run_path(value)
+        return super().convert(value, param, ctx)
 
 
 NEW_FOLDER = Given("--out is empty: name the run directory to make")
@@ -84,27 +85,22 @@ RUN = click.argument("run", required=False, type=RUN_FOLDER, shell_complete=comp
 
 def opens_a_run(function: Callable[..., None]) -> Callable[..., None]:
     """Opens the run that a command names, or the newest here, whatever is left of it."""
-
-    return _opening(function, rltrace.open_run)
+    return _opening(function, is_readable=False)
 
 
 def reads_a_run(function: Callable[..., None]) -> Callable[..., None]:
     """As `opens_a_run`, of which something can be told."""
-
-    def opened(path: Path) -> Run:
-        from rltrace.run.reading import open_readable
-
-        return open_readable(path)
-
-    return _opening(function, opened)
+    return _opening(function, is_readable=True)
 
 
-def _opening(function: Callable[..., None], opened: Callable[[Path], Run]) -> Callable[..., None]:
+def _opening(function: Callable[..., None], is_readable: bool) -> Callable[..., None]:
     @wraps(function)
     def command(run: Path | None, **options: Any) -> None:
         from rltrace.run.location import find_run
+        from rltrace.run.reading import open_readable
 
         reuse_freed()
+        opened = open_readable if is_readable else rltrace.open_run
         function(run=opened(find_run(run)), **options)
 
     return command

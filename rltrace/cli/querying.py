@@ -66,8 +66,10 @@ def query(
 
     if wanted == "show":
         found = named_query(sql)
-        said = {"name": f"@{found.name}", "explains": found.explains, "sql": found.sql}
-        print_json(said) if as_json else click.echo(found.sql, nl=False)
+        if as_json:
+            print_json({"name": f"@{found.name}", "explains": found.explains, "sql": found.sql})
+        else:
+            click.echo(found.sql, nl=False)
     else:
         asked = named_query(sql).sql if sql.startswith("@") else sql
         opened = _opened(run_path(run) if run is not None else None)

@@ -156,7 +156,7 @@ HEAT = 10
 HEAT_LEGEND = [(f"heat d{degree}", f"{10 * degree} %") for degree in (1, 4, 7, 10)]
 
 
-def heat(cells: Mapping[tuple[str, int], Iterable[Box]]) -> Html:
+def heat(cells: Mapping[tuple[str, int], list[Box]]) -> Html:
     """Cells by kind (`heat` or `unknown`) and degree."""
     of_degrees = sorted(cells.items())
     return join(*(tag("g", boxes(at, kind), class_=f"d{n}") for (kind, n), at in of_degrees))
@@ -178,16 +178,18 @@ _LONGER = 1.0001
 T = TypeVar("T")
 
 
-def groups(items: Sequence[T], most: int = _MOST_COLUMNS) -> list[Sequence[T]]:
-    """The items in at most `most` groups of neighbours, of one size but for the last."""
-    size = max(1, -(-len(items) // most))
+def groups(items: Sequence[T]) -> list[Sequence[T]]:
+    """The items in so few groups of neighbours that each can be drawn: of one size but for the
+    last."""
+    size = max(1, -(-len(items) // _MOST_COLUMNS))
     return [items[first : first + size] for first in range(0, len(items), size)]
 
 
-def grouped(columns: Sequence[Sequence[object]], of: str) -> str:
-    """What is said of columns that are of several."""
-    most = len(columns[0])
-    return f" Each bar is the mean of up to {most} {of}s." if most > 1 else ""
+def said_of(bars: Sequence[Sequence[object]], of: str, is_cut: bool) -> str:
+    """What is said of bars that are of several, and where any is longer than the scale."""
+    most = len(bars[0])
+    grouped = f" Each bar is the mean of up to {most} {of}s." if most > 1 else ""
+    return grouped + " ▲: longer than the scale." * is_cut
 
 
 def numbered(numbers: Sequence[int]) -> str:

@@ -30,14 +30,15 @@ def sync_part(analysis: RunAnalysis, summary: Summary) -> parts.Part:
 def _each_update(updates: Sequence[Update]) -> Html:
     bars = draw.groups(updates)
     means = [float(np.mean([one.seconds for one in bar])) for bar in bars]
+    end = draw.scale_end(means)
     columns = draw.Columns(list(map(_versions, bars)), "policy version", 62, top=12, bottom=120)
     return parts.picture(
         key="updates",
         title="How long each update took",
         says=f"All {units.count(len(updates))} of the run; the time in which any process was at "
-        f"work on it.{draw.grouped(bars, 'update')}",
+        f"work on it.{draw.said_of(bars, 'update', max(means) > end)}",
         drawing=columns.drawing(
-            columns.bars({"s-sync": means}, draw.scale_end(means), 3),
+            columns.bars({"s-sync": means}, end, 3),
             title="Seconds of each weight update",
         ),
         columns=("version", "seconds", "bytes", "GB/s"),

@@ -92,13 +92,12 @@ def _each_step(times: Sequence[StepTimes]) -> Html:
     columns = draw.Columns(names, "step", left=62, top=14, bottom=196)
     slow = sum(time.warmup for time in times)
     warm = f" The first {slow} (left of the line) are warm-up." if slow else ""
-    above = " ▲: longer than the scale." if max(totals) > end else ""
     edge = columns.x(slow / len(bars[0]))
     return parts.picture(
         key="each-step",
         title="What held each step up",
         says="Exposed time by stage; a bar's height is the step's length."
-        f"{warm}{draw.grouped(bars, 'step')}{above}",
+        f"{warm}{draw.said_of(bars, 'step', max(totals) > end)}",
         around=parts.stage_legend(stages),
         drawing=columns.drawing(
             columns.bars({parts.css(name): means[name] for name in stages}, end, 5),

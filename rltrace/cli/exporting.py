@@ -29,9 +29,7 @@ if TYPE_CHECKING:
 
 
 _NICENESS = 10  # a job may want the machine meanwhile
-_OUTPUT = click.option(
-    "-o", "--output", type=click.Path(path_type=Path), help="File to write (default: in the run)."
-)
+_OUTPUT = click.option("-o", "--output", type=click.Path(path_type=Path))
 
 
 @command()

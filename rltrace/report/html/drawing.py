@@ -73,9 +73,8 @@ def log_ticks(low: float, high: float) -> list[float]:
     return [value for value in values if low <= value <= high * 1.0001]
 
 
-def label(x: float, y: float, said: str, anchor: str = "start", css: str = "") -> Html:
-    anchored = None if anchor == "start" else anchor
-    return tag("text", said, x=x, y=y, text_anchor=anchored, class_=css or None)
+def label(x: float, y: float, said: str, anchor: str | None = None, css: str = "") -> Html:
+    return tag("text", said, x=x, y=y, text_anchor=anchor, class_=css or None)
 
 
 def line(x1: float, y1: float, x2: float, y2: float, css: str) -> Html:

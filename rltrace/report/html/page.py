@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from string import Template
@@ -36,7 +35,7 @@ def render(analysis: RunAnalysis, summary: Summary, own_figures: bool = False) -
         policy=f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; "
         "img-src data:; base-uri 'none'; form-action 'none'",
         title=text(title),
-        style=_compact(_asset("page.css")),
+        style=_asset("page.css"),
         run=text(summary.run.id),
         contents=tag("ul", *(tag("li", tag("a", p.short, href=f"#{p.key}")) for p in parts)),
         parts=join(*(one.body for one in parts)),
@@ -72,8 +71,3 @@ def _parts(analysis: RunAnalysis, summary: Summary, own_figures: bool) -> Iterat
 
 def _asset(name: str) -> str:
     return Path(dashboards.folder("report"), name).read_text(encoding="utf-8")
-
-
-def _compact(style: str) -> str:
-    """A style sheet without its comments and indentation."""
-    return re.sub(r"\n\s+", "\n", re.sub(r"/\*.*?\*/", "", style, flags=re.DOTALL))

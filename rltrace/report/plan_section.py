@@ -151,7 +151,7 @@ def _devices(row: Row) -> str:
 def swept(points: Sequence[Point], what: str) -> Section:
     """A sweep as a table: value, best placement, what binds, or why there is none."""
     rates = [point.row.tokens_per_gpu_s for point in points if point.row is not None]
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for point in points:
         row = point.row
         if row is None:
@@ -160,12 +160,10 @@ def swept(points: Sequence[Point], what: str) -> Section:
         drawn = bar(row.tokens_per_gpu_s / max(rates), _BAR)
         rows.append((f"{point.value:g}", *_placed(row), drawn, point.wall))
     title = f"{what} from {points[0].value:g} to {points[-1].value:g}"
-    grid = table(
-        rows,
-        *(*numbers(what), "best placement", Column("GPUs", least_width=90)),
-        *numbers("step", "tokens/GPU-s", "tokens/$"),
-        *(Column("", least_width=120), Column("binds", least_width=80)),
-    )
+    placed = ("best placement", Column("GPUs", least_width=90))
+    last = (Column("", least_width=120), Column("binds", least_width=80))
+    rates = numbers("step", "tokens/GPU-s", "tokens/$")
+    grid = table(rows, *numbers(what), *placed, *rates, *last)
     return Section(title, (), grid)
 
 

@@ -162,8 +162,8 @@ def swept(points: Sequence[Point], what: str) -> Section:
     title = f"{what} from {points[0].value:g} to {points[-1].value:g}"
     placed = ("best placement", Column("GPUs", least_width=90))
     last = (Column("", least_width=120), Column("binds", least_width=80))
-    rates = numbers("step", "tokens/GPU-s", "tokens/$")
-    grid = table(rows, *numbers(what), *placed, *rates, *last)
+    figures = numbers("step", "tokens/GPU-s", "tokens/$")
+    grid = table(rows, *numbers(what), *placed, *figures, *last)
     return Section(title, (), grid)
 
 

@@ -15,7 +15,6 @@ from rltrace.cli import (
     planning,
     querying,
     syncing,
-    triaging,
 )
 from rltrace.cli.group import Commands
 
@@ -38,7 +37,7 @@ def main() -> None:
 for _command in (
     *(jobs.wrap, looking.report, looking.top, querying.query),
     *(looking.info, looking.list_runs, looking.doctor),
-    *(planning.plan, triaging.triage),
+    *(planning.plan, planning.triage),
     *(asking.whatif, jobs.experiment, asking.compare, gating.gate, gating.baseline),
     *(exporting.timeline, exporting.export, jobs.import_log, looking.compact),
     *(jobs.ship, syncing.sync, completing.completion),

@@ -10,7 +10,6 @@ import click
 
 from rltrace.cli import options
 from rltrace.cli.manual import command
-from rltrace.cli.output import show
 from rltrace.trace.errors import CANNOT_TELL, OK, RltraceError, WrongUsage
 
 if TYPE_CHECKING:
@@ -20,19 +19,8 @@ if TYPE_CHECKING:
 
 @command(short_help="What a change would gain, as a range.")
 @options.RUN
-@click.option(
-    "--stages",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Stage seconds in a TOML file (docs/whatif.md), instead of a run.",
-)
-@click.option(
-    "--lever",
-    "moves",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="What to change, e.g. `placement=async`. Repeatable: together. None: all, one at a time.",
-)
+@click.option("--stages", type=click.Path(path_type=Path), metavar="FILE")
+@click.option("--lever", "moves", multiple=True, metavar="NAME=VALUE")
 @options.STEPS
 @options.LAST
 @options.JSON
@@ -69,20 +57,17 @@ def whatif(
     found = [ceiling.held(predict.predict(source, pairs), walls, tools_hold)] if pairs else []
     if not pairs and not alarms:
         found = ceiling.ranked(source, walls, tools_hold)
-    if as_json:
-        options.print_json(
-            {
-                "alarms": alarms,
-                "beside": beside,
-                "before": to_json.plain(base),
-                "predictions": to_json.plain(found),
-            }
-        )
-        sys.exit(CANNOT_TELL if alarms and not pairs else OK)
     section = whatif_section.ranked(base, found, beside)
     if pairs:
         section = whatif_section.one(base, found[0], alarms, beside)
-    show([section])
+    document = {
+        "alarms": alarms,
+        "beside": beside,
+        "before": to_json.plain(base),
+        "predictions": to_json.plain(found),
+    }
+    options.answer(as_json, document, [section])
+    sys.exit(CANNOT_TELL if alarms and not pairs else OK)
 
 
 def _whatif_source(
@@ -110,8 +95,8 @@ def _whatif_source(
 
 
 @command(short_help="Which stage made the difference between two runs.")
-@click.argument("before", type=options.RunFolder(path_type=Path))
-@click.argument("after", type=options.RunFolder(path_type=Path))
+@click.argument("before", type=options.RUN_FOLDER)
+@click.argument("after", type=options.RUN_FOLDER)
 @options.JSON
 def compare(before: Path, after: Path, as_json: bool) -> None:
     """Which stage and which factor of goodput made the difference between two runs."""
@@ -120,9 +105,7 @@ def compare(before: Path, after: Path, as_json: bool) -> None:
     from rltrace.run.reading import open_readable
 
     found = compare_(open_readable(before), open_readable(after))
-    if as_json:
-        stage, factor = found.stage, found.factor
-        named = {"stage": stage and stage.name, "factor": factor and factor.name}
-        options.print_json({**to_json.plain(found), **named})
-        return
-    show(compare_section.sections(found))
+    stage, factor = found.stage, found.factor
+    named = {"stage": stage and stage.name, "factor": factor and factor.name}
+    document = {**to_json.plain(found), **named}
+    options.answer(as_json, document, compare_section.sections(found))

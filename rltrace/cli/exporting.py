@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING
 import click
 
 from rltrace.cli.manual import Command, command
-from rltrace.cli.options import JSON, RUN, beside_rows, print_json, reads_steps_of_a_run, say
+from rltrace.cli.options import (
+    JSON,
+    RUN,
+    answer,
+    beside_rows,
+    print_json,
+    reads_steps_of_a_run,
+    say,
+)
 from rltrace.trace.errors import WrongUsage
 from rltrace.trace.printable import visible_lines
 
@@ -21,24 +29,17 @@ if TYPE_CHECKING:
 
 
 _NICENESS = 10  # a job may want the machine meanwhile
-_OUTPUT = click.option(
-    "-o", "--output", type=click.Path(path_type=Path), help="File to write (default: in the run)."
-)
+_OUTPUT = click.option("-o", "--output", type=click.Path(path_type=Path))
 
 
 @command()
 @RUN
 @_OUTPUT
 @click.option(
-    "--torch-profile",
-    "profiled",
-    multiple=True,
-    type=click.Path(path_type=Path),
-    metavar="PATH",
-    help="Show what torch.profiler wrote, too: a trace, or a folder of them. Repeatable.",
+    "--torch-profile", "profiled", multiple=True, type=click.Path(path_type=Path), metavar="PATH"
 )
-@click.option("--open", "opens", is_flag=True, help="Show it in the Perfetto UI, served from here.")
-@click.option("--no-browser", is_flag=True, help="With --open: start no browser.")
+@click.option("--open", "opens", is_flag=True)
+@click.option("--no-browser", is_flag=True)
 @JSON
 @reads_steps_of_a_run
 def timeline(
@@ -61,11 +62,9 @@ def timeline(
     profiles = [torch_profile.read(f) for p in profiled for f in torch_profile.files_of(p)]
     path = output if output is not None else beside_rows(run, "timeline.pftrace.gz")
     counts = perfetto.write(run, path, findings.find(run), profiles)
-    if as_json:
-        print_json({"path": str(path), "slices": counts.slices, **asdict(counts)})
-    else:
-        where = "" if opens else "; open it at https://ui.perfetto.dev"
-        say(f"{path}: {counts.slices:,} slices, {counts.arrows:,} arrows{where}")
+    where = "" if opens else "; open it at https://ui.perfetto.dev"
+    said = f"{path}: {counts.slices:,} slices, {counts.arrows:,} arrows{where}"
+    answer(as_json, {"path": str(path), "slices": counts.slices, **asdict(counts)}, said)
     if folder is not None:
         _show(path, folder, not no_browser)
 
@@ -94,22 +93,11 @@ def export() -> None:
 
 @export.command(cls=Command)
 @RUN
-@click.option(
-    "--port",
-    type=click.IntRange(0, 65535),
-    default=9464,
-    show_default=True,
-    help="Port to listen on; 0: any that is free.",
-)
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option(
-    "--lag-budget",
-    type=click.IntRange(min=0),
-    metavar="K",
-    help="Older samples count as not useful, and are what the alert on lag is about.",
-)
-@click.option("--until-end", is_flag=True, help="End a minute after the job has.")
-@click.option("--once", is_flag=True, help="Print the metrics, and serve nothing.")
+@click.option("--port", type=click.IntRange(0, 65535), default=9464, show_default=True)
+@click.option("--host", default="127.0.0.1", show_default=True)
+@click.option("--lag-budget", type=click.IntRange(min=0), metavar="K")
+@click.option("--until-end", is_flag=True)
+@click.option("--once", is_flag=True)
 @JSON
 def prometheus(
     run: Path | None,
@@ -138,10 +126,8 @@ def prometheus(
         return
 
     def serving(url: str) -> None:
-        if as_json:
-            print_json({"run": exporter.run, "url": url})
-        else:
-            say(f"{exporter.run}: {url} (Ctrl-C ends it)")
+        said = f"{exporter.run}: {url} (Ctrl-C ends it)"
+        answer(as_json, {"run": exporter.run, "url": url}, said)
 
     os.nice(_NICENESS)
     serve(exporter, host, port, until_end, serving)
@@ -161,9 +147,6 @@ def otlp(run: Run, output: Path | None, as_json: bool) -> None:
 
     path = output if output is not None else beside_rows(run, "spans.otlp.jsonl")
     exported = write(run, path)
-    if as_json:
-        by_table = dict(exported.spans)
-        print_json({"to": str(path), "spans": by_table, "unended": exported.unended})
-    else:
-        unended = f"; {exported.unended:,} that never ended are left out" * (exported.unended > 0)
-        say(f"{path}: {exported.total:,} spans{unended}")
+    document = {"to": str(path), "spans": dict(exported.spans), "unended": exported.unended}
+    unended = f"; {exported.unended:,} that never ended are left out" * (exported.unended > 0)
+    answer(as_json, document, f"{path}: {exported.total:,} spans{unended}")

@@ -4,44 +4,28 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from rltrace.cli.manual import command
-from rltrace.cli.options import JSON, RunFolder, one_form, print_json, say
-from rltrace.cli.output import discard, show
-
-if TYPE_CHECKING:
-    from rltrace.analysis.gate.findings import Judgement
+from rltrace.cli.options import JSON, RUN_FOLDER, answer, one_form, say
+from rltrace.cli.output import discard
 
 _FILE = click.Path(path_type=Path)
-_Command = Callable[..., None]
-
-
-def _limits(flag: str, metavar: str, text: str) -> Callable[[_Command], _Command]:
-    return click.option(flag, multiple=True, metavar=metavar, help=text)
 
 
 @command(short_help="Did goodput regress? For CI: exits with 1 where it did.")
-@click.argument("runs", metavar="[RUN]...", nargs=-1, type=RunFolder(path_type=Path))
-@click.option("--baseline", type=_FILE, metavar="FILE", help="Made by `rltrace baseline`.")
-@_limits(
-    "--max-regression",
-    "METRIC=SHARE",
-    "How much worse than the baseline, e.g. `goodput=3%`. Repeatable.",
-)
-@_limits("--min", "METRIC=LIMIT", "At least, e.g. `goodput_per_gpu=900`. Repeatable.")
-@_limits("--max", "METRIC=LIMIT", "At most, e.g. `lag.p99=4`. Repeatable.")
-@click.option("--wall", metavar="NAME", help="The wall has to be this one, e.g. `rollout`.")
-@click.option("--markdown", is_flag=True, help="Print Markdown.")
+@click.argument("runs", metavar="[RUN]...", nargs=-1, type=RUN_FOLDER)
+@click.option("--baseline", type=_FILE, metavar="FILE")
+@click.option("--max-regression", multiple=True, metavar="METRIC=SHARE")
+@click.option("--min", multiple=True, metavar="METRIC=LIMIT")
+@click.option("--max", multiple=True, metavar="METRIC=LIMIT")
+@click.option("--wall", metavar="NAME")
+@click.option("--markdown", is_flag=True)
 @JSON
-@click.option("--junit", type=_FILE, metavar="FILE", help="Write JUnit XML, too.")
-@click.option(
-    "--github", is_flag=True, help="Annotations and a step summary for GitHub Actions, too."
-)
+@click.option("--junit", type=_FILE, metavar="FILE")
+@click.option("--github", is_flag=True)
 def gate(
     runs: tuple[Path, ...],
     baseline: Path | None,
@@ -62,6 +46,7 @@ def gate(
     data are missing or unreadable.
     """
     from rltrace.analysis.gate.conditions import MAX_REGRESSION, MAXIMUM, MINIMUM, WALL
+    from rltrace.report import gate_forms, gate_section
     from rltrace.run import gate_settings
     from rltrace.run.location import find_run
 
@@ -76,45 +61,28 @@ def gate(
     asked = gate_settings.stated(words, baseline).over(project)
     found = gate_settings.gate(runs or [find_run(None)], asked)
     if junit is not None:
-        from rltrace.report import gate_forms
-
         gate_forms.write(junit, gate_forms.to_junit(found))
     try:
-        _print(found, markdown, as_json)
-        if github:
-            _tell_github(found, err=markdown or as_json)
+        if markdown:
+            click.echo(gate_forms.to_markdown(found))
+        else:
+            answer(as_json, gate_forms.as_json(found), gate_section.sections(found))
+        if github:  # which reads annotations from either stream
+            for line in gate_forms.annotation_lines(found):
+                say(line, err=markdown or as_json)
+            if summary := os.environ.get(gate_forms.SUMMARY_VARIABLE):
+                text = f"{gate_forms.to_markdown(found)}\n"
+                gate_forms.write(Path(summary), text, append=True)
         sys.stdout.flush()
     except BrokenPipeError:  # `rltrace gate ... | head`: the answer is the exit code
         discard()
     sys.exit(found.exit_code)
 
 
-def _print(found: Judgement, markdown: bool, as_json: bool) -> None:
-    from rltrace.report import gate_forms, gate_section
-
-    if as_json:
-        print_json(gate_forms.as_json(found))
-    elif markdown:
-        click.echo(gate_forms.to_markdown(found))
-    else:
-        show(gate_section.sections(found))
-
-
-def _tell_github(found: Judgement, err: bool) -> None:
-    """GitHub reads annotations from either stream."""
-    from rltrace.report import gate_forms
-
-    for line in gate_forms.annotation_lines(found):
-        say(line, err=err)
-    summary = os.environ.get(gate_forms.SUMMARY_VARIABLE)
-    if summary:
-        gate_forms.write(Path(summary), f"{gate_forms.to_markdown(found)}\n", append=True)
-
-
 @command(short_help="Keep what runs did, for `gate` to hold others to.")
-@click.argument("runs", metavar="[RUN]...", nargs=-1, type=RunFolder(path_type=Path))
-@click.option("-o", "--output", type=_FILE, metavar="FILE", required=True, help="File to write.")
-@click.option("--anyway", is_flag=True, help="Keep runs that are not well, too.")
+@click.argument("runs", metavar="[RUN]...", nargs=-1, type=RUN_FOLDER)
+@click.option("-o", "--output", type=_FILE, metavar="FILE", required=True)
+@click.option("--anyway", is_flag=True)
 @JSON
 def baseline(runs: tuple[Path, ...], output: Path, anyway: bool, as_json: bool) -> None:
     """Keep what runs did, for `rltrace gate` to hold others to: small JSON, to commit.
@@ -122,16 +90,14 @@ def baseline(runs: tuple[Path, ...], output: Path, anyway: bool, as_json: bool) 
     Give several runs of the same job: what differs from one to the next is what a gate has to see
     through. Without any, the newest here.
     """
+    from rltrace.report import units
     from rltrace.run.gate_settings import keep_baseline
     from rltrace.run.location import find_run
 
     made = keep_baseline(runs or [find_run(None)], output, anyway=anyway)
     steps = [run.size for run in made.runs]
-    if as_json:
-        print_json({"path": str(output), "runs": [run.run for run in made.runs], "steps": steps})
-        return
-    from rltrace.report import units
-
+    document = {"path": str(output), "runs": [run.run for run in made.runs], "steps": steps}
     size = units.size(output.stat().st_size)
     number = f"{units.plural(len(steps), 'run')}, {units.plural(sum(steps), 'step')}"
-    click.echo(f"{output}: {number}, {size}; next: rltrace gate RUN --baseline {output}")
+    said = f"{output}: {number}, {size}; next: rltrace gate RUN --baseline {output}"
+    answer(as_json, document, said)

@@ -5,14 +5,13 @@ from __future__ import annotations
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from rltrace.cli import completing
 from rltrace.cli.manual import Command, command
-from rltrace.cli.options import JSON, RUN, NewFolder, print_json, reads_a_run, say
-from rltrace.cli.output import show
+from rltrace.cli.options import JSON, NEW_FOLDER, RUN, answer, print_json, reads_a_run, say
 from rltrace.trace.errors import WrongUsage
 from rltrace.trace.printable import visible
 
@@ -25,62 +24,28 @@ _ALL = "all"
 """What `--probe` stands for where no stage is named."""
 
 
-@click.command(
-    cls=Command,
+@command(
     context_settings={"allow_interspersed_args": False},
     short_help="Run a command with every process of it traced.",
 )
-@click.option("--out", type=NewFolder(path_type=Path), help="Run directory to make.")
-@click.option(
-    "--hook",
-    "hooks",
-    multiple=True,
-    metavar="MODULE:NAME=STAGE",
-    help="Trace a function of yours too, e.g. `__main__:generate=rollout`. Repeatable.",
-)
-@click.option(
-    "--probe",
-    is_flag=False,
-    flag_value=_ALL,
-    metavar="[STAGE,...]",
-    help="Delay stages at random steps, to measure which hold the step up (docs/probe.md).",
-)
-@click.option(
-    "--probe-budget", metavar="SHARE", help="Of the job's time, at most 12.5%.  [default: 5%]"
-)
-@click.option("--probe-seed", type=int, help="Draws the steps.  [default: a random one]")
-@click.option("--live", is_flag=True, help="Say on stderr what each step took and did.")
-@click.option(
-    "--log-steps",
-    is_flag=True,
-    help="Put that into what the job itself logs to Weights & Biases, too (docs/dashboards.md).",
-)
-@click.option(
-    "--sync", is_flag=True, help="Move OpenRLHF's weights by rltrace.sync (docs/sync.md)."
-)
-@click.option(
-    "--ship",
-    metavar="URL",
-    help="Ship the run to this folder, e.g. `s3://bucket/runs`, while it goes on (docs/nodes.md).",
-)
-@click.option(
-    "--capture-tokens",
-    is_flag=True,
-    help="Record the token ids of samples, too: what they say is then in the run.",
-)
+@click.option("--out", type=NEW_FOLDER)
+@click.option("--hook", "hooks", multiple=True, metavar="MODULE:NAME=STAGE")
+@click.option("--probe", is_flag=False, flag_value=_ALL, metavar="[STAGE,...]")
+@click.option("--probe-budget", metavar="SHARE")
+@click.option("--probe-seed", type=int)
+@click.option("--live", is_flag=True)
+@click.option("--log-steps", is_flag=True)
+@click.option("--sync", is_flag=True)
+@click.option("--ship", metavar="URL")
+@click.option("--capture-tokens", is_flag=True)
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 def wrap(
+    command: tuple[str, ...],
     out: Path | None,
-    hooks: tuple[str, ...],
     probe: str | None,
     probe_budget: str | None,
     probe_seed: int | None,
-    live: bool,
-    log_steps: bool,
-    sync: bool,
-    ship: str | None,
-    capture_tokens: bool,
-    command: tuple[str, ...],
+    **asked: Any,
 ) -> None:
     """Run COMMAND with every process of it traced: `rltrace wrap -- python train.py`."""
     from rltrace.run.asked import Asked
@@ -94,16 +59,7 @@ def wrap(
 
     if not command:
         raise WrongUsage("give the command to trace: `rltrace wrap -- python train.py`")
-    asked = Asked(
-        hooks=hooks,
-        probe=design,
-        live=live,
-        log_steps=log_steps,
-        sync=sync,
-        ship=ship,
-        capture_tokens=capture_tokens,
-    )
-    sys.exit(wrap_(list(command), out, asked))
+    sys.exit(wrap_(list(command), out, Asked(probe=design, **asked)))
 
 
 def _design_of(stages: str, budget: str | None, seed: int | None) -> Design:
@@ -132,7 +88,7 @@ def _share(text: str) -> float:
 @command(short_help="Ship what is not yet of a run to its URL.")
 @RUN
 @click.argument("url", required=False)
-@click.option("--yes", is_flag=True, help="To where the run itself says, without being asked.")
+@click.option("--yes", is_flag=True)
 @JSON
 def ship(run: Path | None, url: str | None, yes: bool, as_json: bool) -> None:
     """Ship what is not yet of RUN to its URL, or into the folder at URL (docs/nodes.md).
@@ -158,25 +114,16 @@ def ship(run: Path | None, url: str | None, yes: bool, as_json: bool) -> None:
             raise WrongUsage(f"{found} says that it is shipped to {known}: give that URL, or --yes")
         click.confirm(visible(f"{found} says that it is shipped to {known}: go on?"), abort=True)
     done = ship_(found, url, tell)
-    if as_json:
-        print_json(asdict(done))
-        return
     amount = f"{megabytes(done.shipped_bytes)} in {done.packs} packs"
     what = f"{amount} were shipped" if done.packs else "all of it was there"
-    say(f"{what}; next: rltrace report {shlex.quote(done.url)}")
+    answer(as_json, asdict(done), f"{what}; next: rltrace report {shlex.quote(done.url)}")
 
 
 @command("import", short_help="Make a run of a finished job's log.")
 @click.argument("framework", shell_complete=completing.frameworks)
 @click.argument("log", type=click.Path(path_type=Path))
-@click.option("--out", type=NewFolder(path_type=Path), help="Run directory to make.")
-@click.option(
-    "--map",
-    "mapping",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="What the names in a generic trace mean (TOML).",
-)
+@click.option("--out", type=NEW_FOLDER)
+@click.option("--map", "mapping", type=click.Path(path_type=Path), metavar="FILE")
 @JSON
 def import_log(
     framework: str, log: Path, out: Path | None, mapping: Path | None, as_json: bool
@@ -217,31 +164,13 @@ class _Experiment(Command):
 
 @click.command(cls=_Experiment, short_help="Run a job with a change and without: what did it gain?")
 @RUN
-@click.option("--fix", "number", type=int, metavar="N", help="The verdict's Nth fix.")
-@click.option(
-    "--set",
-    "words",
-    multiple=True,
-    metavar="OPTION=VALUE",
-    help="A setting to change, as the framework names it. Repeatable: together.",
-)
-@click.option(
-    "--pairs",
-    type=click.IntRange(min=1),
-    default=3,
-    show_default=True,
-    help="How many runs with the change and as many without.",
-)
-@click.option(
-    "--up-to",
-    "most_pairs",
-    type=click.IntRange(min=1),
-    metavar="PAIRS",
-    help="Go on while nobody can tell, until there are so many.",
-)
-@click.option("--out", type=NewFolder(path_type=Path), help="Directory to make for the runs.")
-@click.option("--resume", is_flag=True, help="Go on in that directory: keep its finished runs.")
-@click.option("--dry-run", is_flag=True, help="Say what would be run, and run nothing.")
+@click.option("--fix", "number", type=int, metavar="N")
+@click.option("--set", "words", multiple=True, metavar="OPTION=VALUE")
+@click.option("--pairs", type=click.IntRange(min=1), default=3, show_default=True)
+@click.option("--up-to", "most_pairs", type=click.IntRange(min=1), metavar="PAIRS")
+@click.option("--out", type=NEW_FOLDER)
+@click.option("--resume", is_flag=True)
+@click.option("--dry-run", is_flag=True)
 @JSON
 @reads_a_run
 def experiment(
@@ -295,8 +224,6 @@ def experiment(
             print_json({**to_json.plain(plan), "folder": str(plan.folder), "runs": plan.runs()})
         return
     found = experiment_.carry_out(plan, lambda line: say(line, err=True))
-    if as_json:
-        print_json({"change": change.name, **to_json.plain(found)})
-    else:
-        show([experiment_section.section(change.name, found)])
+    document = {"change": change.name, **to_json.plain(found)}
+    answer(as_json, document, [experiment_section.section(change.name, found)])
     sys.exit(experiment_section.EXIT_CODES[found.answer])

@@ -23,29 +23,15 @@ _CHEAPEST, _DEAREST = 1e-4, 1e6  # US$ per device-hour; what is beyond is a slip
 
 @command(short_help="The wall, where a step goes, what to change: on one screen.")
 @options.RUN
-@click.option("--full", is_flag=True, help="All that is known, in sections.")
-@click.option("--short", is_flag=True, help="One line.")
+@click.option("--full", is_flag=True)
+@click.option("--short", is_flag=True)
 @options.JSON
-@click.option("--markdown", is_flag=True, help="Print Markdown.")
-@click.option(
-    "--price",
-    type=float,
-    metavar="USD",
-    help="US$ per device-hour, instead of the table's.",
-)
-@click.option(
-    "--lag-budget",
-    type=click.IntRange(min=0),
-    metavar="K",
-    help="Older samples count as not useful.",
-)
-@click.option(
-    "--own-figures",
-    is_flag=True,
-    help="What the framework logs itself beside what ran, and why they differ.",
-)
-@click.option("--svg", type=click.Path(path_type=Path), help="Write it as a picture.")
-@click.option("--html", type=click.Path(path_type=Path), help="Write it as a page of its own.")
+@click.option("--markdown", is_flag=True)
+@click.option("--price", type=float, metavar="USD")
+@click.option("--lag-budget", type=click.IntRange(min=0), metavar="K")
+@click.option("--own-figures", is_flag=True)
+@click.option("--svg", type=click.Path(path_type=Path))
+@click.option("--html", type=click.Path(path_type=Path))
 @options.reads_steps_of_a_run
 def report(
     run: Run,
@@ -153,7 +139,7 @@ def doctor(run: Path | None, as_json: bool) -> None:
 
 @command(short_help="Turn a run into Parquet, for keeping.")
 @options.RUN
-@click.option("--delete-segments", is_flag=True, help="Delete the Arrow files afterwards.")
+@click.option("--delete-segments", is_flag=True)
 @options.JSON
 @options.reads_a_run
 def compact(run: Run, delete_segments: bool, as_json: bool) -> None:
@@ -192,7 +178,7 @@ def compact(run: Run, delete_segments: bool, as_json: bool) -> None:
 
 @command(short_help="Watch a run while it is going on.")
 @options.RUN
-@click.option("--once", is_flag=True, help="Print one frame and end.")
+@click.option("--once", is_flag=True)
 @click.option(
     "--interval",
     "interval_s",
@@ -200,7 +186,6 @@ def compact(run: Run, delete_segments: bool, as_json: bool) -> None:
     default=1.0,
     show_default=True,
     metavar="SECONDS",
-    help="Time between two looks.",
 )
 @options.JSON
 def top(run: Path | None, once: bool, interval_s: float, as_json: bool) -> None:
@@ -214,9 +199,9 @@ def top(run: Path | None, once: bool, interval_s: float, as_json: bool) -> None:
 
     path = find_run(run)
     if as_json:
-        from rltrace.report import live_json
+        from rltrace.report import to_json
 
-        options.print_json(live_json.render(top_.snapshot(path)))
+        options.print_json(to_json.of_snapshot(top_.snapshot(path)))
         return
     screen = console()
     if once or not screen.is_terminal:

@@ -7,6 +7,7 @@ from functools import cache, partial
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from rltrace.trace.texts import packaged_toml
 
@@ -15,13 +16,34 @@ _OF_EVERY_COMMAND = "0  fine", "2  wrong usage", "4  unreadable or missing"
 
 @cache
 def pages() -> dict[str, dict[str, Any]]:
-    """A command's words after `rltrace` to its page: `examples`, `exits`, `files`, `see`."""
+    """A command's words after `rltrace` to its page: `options`, `examples`, `exits`, `files`,
+    `see`."""
     return packaged_toml("cli/manual.toml")
 
 
 class Command(click.Command):
+    """A command of which manual.toml tells what its options are for, and the rest of `-h`."""
+
+    def _page(self, ctx: click.Context) -> dict[str, Any]:
+        return pages().get(ctx.command_path.partition(" ")[2], {})
+
+    def _explain(self, ctx: click.Context) -> None:
+        """Gives the options their help, but for those which all commands share."""
+        said = self._page(ctx).get("options", {})
+        for option in self.params:
+            if isinstance(option, click.Option) and option.help is None:
+                option.help = said.get(option.opts[-1])
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        self._explain(ctx)
+        super().format_options(ctx, formatter)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        self._explain(ctx)
+        return super().shell_complete(ctx, incomplete)
+
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        page = pages().get(ctx.command_path.partition(" ")[2], {})
+        page = self._page(ctx)
         if examples := page.get("examples"):
             with formatter.section("Examples"):
                 for command, does in examples:

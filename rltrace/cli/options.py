@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,37 +14,37 @@ import click
 
 import rltrace
 from rltrace.cli import completing
+from rltrace.cli.output import show
 from rltrace.trace.errors import UNREADABLE, RltraceError, WrongUsage
 from rltrace.trace.printable import visible
 
 if TYPE_CHECKING:
+    from rltrace.report.layout import Section
     from rltrace.trace.run import Run
 
 _LEAST_BYTES = 4_000_000  # what is less is there at once
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
-class NewFolder(click.Path):
-    """A path that is not empty: `--out "$UNSET"` must not mean the working directory."""
+class Given(click.Path):
+    """A path that is not empty: `"$UNSET"` means neither the newest run nor the working directory.
+    Of a run at a URL, what is new is brought here first."""
 
-    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
-        """The path. Errors: `RltraceError` where it is empty."""
-        if value == "":
-            raise WrongUsage("--out is empty: name the run directory to make")
-        return super().convert(value, param, ctx)
-
-
-class RunFolder(click.Path):
-    """A run's path that is not empty: `"$UNSET"` means neither the newest run nor this folder. Of a
-    run at a URL, what is new is brought here first."""
+    def __init__(self, empty: str, is_run: bool = False) -> None:
+        super().__init__(path_type=Path)
+        self._empty, self._is_run = empty, is_run
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
         """The path. Errors: `RltraceError` where it is empty, or the URL of no run."""
         if value == "":
-            raise WrongUsage("the name of the run is empty: give it or leave it out")
-        if isinstance(value, str):
+            raise WrongUsage(self._empty)
+        if self._is_run and isinstance(value, str):
             return run_path(value)
         return super().convert(value, param, ctx)
+
+
+NEW_FOLDER = Given("--out is empty: name the run directory to make")
+RUN_FOLDER = Given("the name of the run is empty: give it or leave it out", is_run=True)
 
 
 def run_path(given: str) -> Path:
@@ -82,34 +82,27 @@ LAST = click.option(
     metavar="N",
     help="Of the last N complete steps only, and what came after them.",
 )
-RUN = click.argument(
-    "run", required=False, type=RunFolder(path_type=Path), shell_complete=completing.runs
-)
+RUN = click.argument("run", required=False, type=RUN_FOLDER, shell_complete=completing.runs)
 
 
 def opens_a_run(function: Callable[..., None]) -> Callable[..., None]:
     """Opens the run that a command names, or the newest here, whatever is left of it."""
-
-    return _opening(function, rltrace.open_run)
+    return _opening(function, is_readable=False)
 
 
 def reads_a_run(function: Callable[..., None]) -> Callable[..., None]:
     """As `opens_a_run`, of which something can be told."""
-
-    def opened(path: Path) -> Run:
-        from rltrace.run.reading import open_readable
-
-        return open_readable(path)
-
-    return _opening(function, opened)
+    return _opening(function, is_readable=True)
 
 
-def _opening(function: Callable[..., None], opened: Callable[[Path], Run]) -> Callable[..., None]:
+def _opening(function: Callable[..., None], is_readable: bool) -> Callable[..., None]:
     @wraps(function)
     def command(run: Path | None, **options: Any) -> None:
         from rltrace.run.location import find_run
+        from rltrace.run.reading import open_readable
 
         reuse_freed()
+        opened = open_readable if is_readable else rltrace.open_run
         function(run=opened(find_run(run)), **options)
 
     return command
@@ -160,6 +153,16 @@ def one_form(asked: dict[str, bool]) -> None:
 def say(text: str, err: bool = False) -> None:
     """Prints a sentence for people, with what a terminal would obey written out."""
     click.echo(visible(text), err=err)
+
+
+def answer(as_json: bool, document: object, shown: str | Iterable[Section]) -> None:
+    """Prints an answer as JSON, or for people: a sentence or sections."""
+    if as_json:
+        print_json(document)
+    elif isinstance(shown, str):
+        say(shown)
+    else:
+        show(shown)
 
 
 def print_json(value: object) -> None:

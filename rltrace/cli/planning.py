@@ -8,46 +8,50 @@ from typing import Any
 import click
 
 from rltrace.cli.manual import command
-from rltrace.cli.options import JSON, RunFolder, print_json
-from rltrace.cli.output import show
+from rltrace.cli.options import JSON, RUN_FOLDER, answer
 from rltrace.trace.errors import WrongUsage
 
-_WHOLE, _NUMBER = int, float
+
+def _stated(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
+    if value == "":
+        raise WrongUsage(f"{option.opts[0]} is empty")
+    return value
+
+
+def _seconds(context: click.Context, option: click.Parameter, value: str | None) -> float | None:
+    from rltrace.analysis.plan.reading import seconds
+
+    return None if value is None else seconds(value, option.opts[0])
 
 
 @command(short_help="A design for a workload, before any GPU is rented.")
 @click.argument("workload", required=False, type=click.Path(path_type=Path))
-@click.option("--model", metavar="NAME", help="A known model.")
-@click.option("--params", metavar="70B", help="Its size, instead; with --active of a mixture.")
-@click.option("--active", metavar="22B", help="Parameters that a token passes.")
-@click.option("--gpus", metavar="32xH100", help="How many GPUs of which kind.")
-@click.option("--prompts", type=_WHOLE, help="Prompts of a step.")
-@click.option("--group", type=_WHOLE, help="Samples of each prompt.")
-@click.option("--mean-tokens", type=_NUMBER, help="Mean length of a response, cut ones too.")
-@click.option("--cap", type=_NUMBER, help="Tokens at which responses are cut.")
-@click.option("--prompt-tokens", type=_NUMBER, help="Mean length of a prompt.")
-@click.option("--tail", type=_NUMBER, help="Standard deviation of uncut lengths over their mean.")
-@click.option("--updates", type=_WHOLE, help="Optimizer updates of a step.")
-@click.option("--env-latency", metavar="8s", help="Mean time of a tool call.")
-@click.option("--env-calls", type=_NUMBER, help="Tool calls of a trajectory.")
-@click.option("--env-workers", type=_WHOLE, help="Sandboxes at once.")
-@click.option("--reward-latency", metavar="250ms", help="Time of a verdict.")
-@click.option("--reward-workers", type=_WHOLE, help="Verdicts at once.")
-@click.option("--staleness", metavar="strict|bounded|loose|N", help="Lag allowed, in versions.")
-@click.option("--reference/--no-reference", default=None, help="A reference pass.")
-@click.option("--logprob/--no-logprob", default=None, help="A pass for old log-probs.")
-@click.option("--critic/--no-critic", default=None, help="A critic.")
-@click.option("--sync", metavar="MECHANISM", help="How weights travel (docs/plan.md).")
-@click.option("--split", metavar="24:8", help="Devices of rollout : training.")
-@click.option("--price", type=_NUMBER, metavar="USD", help="Of a GPU, an hour.")
-@click.option("--stack", metavar="hf|fsdp|megatron|nvidia", help="What your team is near to.")
-@click.option(
-    "--from-run",
-    type=RunFolder(path_type=Path),
-    metavar="RUN",
-    help="Calibrate with what was measured: lengths, pace of generation, training and tools.",
-)
-@click.option("--sweep", metavar="gpus=16..256", help="The best design for each of many values.")
+@click.option("--model", "model__name", callback=_stated, metavar="NAME")
+@click.option("--params", "model__parameters", metavar="70B")
+@click.option("--active", "model__active", metavar="22B")
+@click.option("--gpus", "gpus__kind", callback=_stated, metavar="32xH100")
+@click.option("--prompts", "batch__prompts", type=int)
+@click.option("--group", "batch__group", type=int)
+@click.option("--mean-tokens", "lengths__mean_tokens", type=float)
+@click.option("--cap", "lengths__cap_tokens", type=float)
+@click.option("--prompt-tokens", "lengths__prompt_tokens", type=float)
+@click.option("--tail", "lengths__variation", type=float)
+@click.option("--updates", "batch__updates", type=int)
+@click.option("--env-latency", "environment__latency_s", callback=_seconds, metavar="8s")
+@click.option("--env-calls", "environment__calls", type=float)
+@click.option("--env-workers", "environment__workers", type=int)
+@click.option("--reward-latency", "reward__latency_s", callback=_seconds, metavar="250ms")
+@click.option("--reward-workers", "reward__workers", type=int)
+@click.option("--staleness", "__staleness", metavar="strict|bounded|loose|N")
+@click.option("--reference/--no-reference", "passes__reference", default=None)
+@click.option("--logprob/--no-logprob", "passes__logprob", default=None)
+@click.option("--critic/--no-critic", "passes__critic", default=None)
+@click.option("--sync", "sync__mechanism", metavar="MECHANISM")
+@click.option("--split", "gpus__split", metavar="24:8")
+@click.option("--price", "gpus__usd_per_hour", type=float, metavar="USD")
+@click.option("--stack", "prefers__stack", metavar="hf|fsdp|megatron|nvidia")
+@click.option("--from-run", type=RUN_FOLDER, metavar="RUN")
+@click.option("--sweep", metavar="gpus=16..256")
 @JSON
 def plan(
     workload: Path | None,
@@ -63,13 +67,21 @@ def plan(
     rltrace plan --model Qwen/Qwen2.5-32B --gpus 32xH100 --mean-tokens 6000 --cap 32768
     rltrace plan examples/workloads/long-cot.toml --sweep gpus=16..256
     """
-    from rltrace.analysis.plan.of_run import calibrated
+    from rltrace.analysis.plan import plan as planner
+    from rltrace.analysis.plan.advice import advise
+    from rltrace.analysis.plan.of_run import calibrated, measure
     from rltrace.analysis.plan.reading import merged, read_workload, spec_of
+    from rltrace.report import plan_section, to_json
 
     tables = read_workload(workload) if workload is not None else {}
     tables = merged(tables, _tables(flags))
-    measured = _measured(from_run) if from_run is not None else None
-    if measured is not None:
+    measured = None
+    if from_run is not None:
+        from rltrace.analysis.run_analysis import RunAnalysis
+        from rltrace.run.location import find_run
+        from rltrace.run.reading import open_readable
+
+        measured = measure(RunAnalysis(open_readable(find_run(from_run))))
         tables = merged(measured.tables, tables)
 
     def made(tables: dict[str, dict[str, Any]]) -> Any:
@@ -77,91 +89,94 @@ def plan(
         return spec if measured is None else calibrated(spec, measured)
 
     if sweep is not None:
-        _sweep(tables, made, sweep, as_json)
+        what, values = planner.asked(sweep)
+        points = planner.sweep(tables, what, values, made)
+        document = {"swept": what, "points": to_json.plain(points)}
+        answer(as_json, document, [plan_section.swept(points, what)])
         return
-    from rltrace.analysis.plan.advice import advise
-    from rltrace.analysis.plan.plan import plan as plan_
-
-    found = plan_(made(tables))
+    found = planner.plan(made(tables))
     advice = advise(found)
-    if as_json:
-        from rltrace.report.to_json import of_plan
-
-        print_json(of_plan(found, advice))
-        return
-    from rltrace.report import plan_section
-
-    show(plan_section.sections(found, advice))
-
-
-def _measured(path: Path) -> Any:
-    from rltrace.analysis.plan.of_run import measure
-    from rltrace.analysis.run_analysis import RunAnalysis
-    from rltrace.run.location import find_run
-    from rltrace.run.reading import open_readable
-
-    return measure(RunAnalysis(open_readable(find_run(path))))
-
-
-def _sweep(tables: Any, made: Any, text: str, as_json: bool) -> None:
-    from rltrace.analysis.plan.plan import asked, sweep
-
-    what, values = asked(text)
-    points = sweep(tables, what, values, made)
-    if as_json:
-        from rltrace.report import to_json
-
-        print_json({"swept": what, "points": to_json.plain(points)})
-        return
-    from rltrace.report import plan_section
-
-    show([plan_section.swept(points, what)])
+    answer(as_json, to_json.of_plan(found, advice), plan_section.sections(found, advice))
 
 
 def _tables(flags: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Flags as the tables of a workload file."""
-    from rltrace.analysis.plan.reading import seconds
-
+    """Flags as the tables of a workload file: each is named by its table and key there."""
     found: dict[str, dict[str, Any]] = {}
     for name, value in flags.items():
-        if value is None:
-            continue
-        if value == "" and name in ("model", "gpus"):
-            raise WrongUsage(f"--{name} is empty")
-        table, key = _FLAGS[name]
-        if name.endswith("_latency"):
-            found.setdefault(table, {})[key] = seconds(value, f"--{name.replace('_', '-')}")
-        else:
+        table, _, key = name.partition("__")
+        if value is not None:
             found.setdefault(table, {})[key] = value
     if "name" in found.get("model", {}) and "parameters" in found["model"]:
         raise WrongUsage("give --model or --params, not both")
     return found
 
 
-_FLAGS = {
-    "model": ("model", "name"),
-    "params": ("model", "parameters"),
-    "active": ("model", "active"),
-    "gpus": ("gpus", "kind"),
-    "price": ("gpus", "usd_per_hour"),
-    "split": ("gpus", "split"),
-    "prompts": ("batch", "prompts"),
-    "group": ("batch", "group"),
-    "updates": ("batch", "updates"),
-    "mean_tokens": ("lengths", "mean_tokens"),
-    "cap": ("lengths", "cap_tokens"),
-    "prompt_tokens": ("lengths", "prompt_tokens"),
-    "tail": ("lengths", "variation"),
-    "env_latency": ("environment", "latency_s"),
-    "env_calls": ("environment", "calls"),
-    "env_workers": ("environment", "workers"),
-    "reward_latency": ("reward", "latency_s"),
-    "reward_workers": ("reward", "workers"),
-    "staleness": ("", "staleness"),
-    "reference": ("passes", "reference"),
-    "logprob": ("passes", "logprob"),
-    "critic": ("passes", "critic"),
-    "sync": ("sync", "mechanism"),
-    "stack": ("prefers", "stack"),
-}
-"""Where a flag stands in a workload file."""
+_STAGE_SECONDS = click.FloatRange(0, 1e8)
+
+
+@command(short_help="What binds, from rough seconds of the stages.")
+@click.option("--rollout", "stages__rollout", type=_STAGE_SECONDS)
+@click.option("--throughput", "rollout__throughput_s", type=_STAGE_SECONDS)
+@click.option("--reward", "stages__reward", type=_STAGE_SECONDS)
+@click.option("--env", "stages__env", type=_STAGE_SECONDS)
+@click.option("--reference", "stages__reference", type=_STAGE_SECONDS)
+@click.option("--logprob", "stages__logprob", type=_STAGE_SECONDS)
+@click.option("--value", "stages__value", type=_STAGE_SECONDS)
+@click.option("--train", "stages__train", type=_STAGE_SECONDS)
+@click.option("--sync", "stages__sync", type=_STAGE_SECONDS)
+@click.option("--switch", "stages__switch", type=_STAGE_SECONDS)
+@click.option("--overlap", "sync__overlap", type=float, default=0.55, show_default=True)
+@click.option(
+    "--placement", "__placement", metavar="colocated|one-step-off|async", default="colocated"
+)
+@click.option("--params", metavar="7B")
+@click.option("--tokens", type=float)
+@click.option("--learner-gpus", metavar="4xH100")
+@JSON
+def triage(
+    params: str | None,
+    tokens: float | None,
+    learner_gpus: str | None,
+    as_json: bool,
+    **flags: Any,
+) -> None:
+    """What binds, from rough seconds of the stages of a step.
+
+    \b
+    rltrace triage --rollout 360 --reward 80 --train 120 --sync 35
+    """
+    from rltrace.analysis.plan.triage import first_fix
+    from rltrace.analysis.plan.triage import triage as triage_
+    from rltrace.report import plan_section, to_json
+
+    tables: dict[str, Any] = _tables(flags)
+    tables |= tables.pop("")
+    if not {"rollout", "train"} & {name for name, s in tables.get("stages", {}).items() if s}:
+        raise WrongUsage("give at least --rollout or --train, in seconds")
+    if (params, tokens, learner_gpus) != (None, None, None):
+        _refuse_impossible(tables, params, tokens, learner_gpus)
+    found = triage_(tables)
+    fix = first_fix(found)
+    document = {**to_json.plain(found), "fix": to_json.plain(fix), "binding": found.binding}
+    answer(as_json, document, [plan_section.triaged(found, fix)])
+
+
+def _refuse_impossible(
+    tables: dict[str, Any], params: str | None, tokens: float | None, gpus: str | None
+) -> None:
+    """Errors: `RltraceError` for training that no hardware does in the seconds stated."""
+    from rltrace.analysis.plan.hardware import counted
+    from rltrace.analysis.plan.shapes import parameters
+    from rltrace.analysis.whatif.stated import stated
+
+    if params is None or tokens is None or gpus is None:
+        raise WrongUsage(
+            "give --params, --tokens and --learner-gpus: they say what can be together"
+        )
+    count, kind = counted(gpus)
+    figures = {
+        "model": {"parameters": parameters(params)},
+        "devices": {"train": count, "name": kind.name.partition("-")[0]},
+        "useful_tokens": tokens,
+    }
+    stated({**tables, **figures}, "the stages")

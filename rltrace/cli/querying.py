@@ -20,7 +20,6 @@ from rltrace.trace.errors import WrongUsage
 from rltrace.trace.sampled import only_some
 
 if TYPE_CHECKING:
-    from rltrace.report.named_queries import NamedQuery
     from rltrace.trace.run import Run
 
 _MOST_WORDS = 2
@@ -35,11 +34,11 @@ _QUERY = re.compile(
 @command(short_help="Ask a run in SQL, or a query that has a name.")
 @click.argument("words", nargs=-1, metavar="[RUN] SQL|@NAME", shell_complete=completing.questions)
 @JSON
-@click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
+@click.option("--csv", "as_csv", is_flag=True)
 @STEPS
 @LAST
-@click.option("--list", "wanted", flag_value="list", help="List the queries that have a name.")
-@click.option("--show", "wanted", flag_value="show", help="Print a named query and do not ask it.")
+@click.option("--list", "wanted", flag_value="list")
+@click.option("--show", "wanted", flag_value="show")
 def query(
     words: tuple[str, ...],
     as_json: bool,
@@ -59,47 +58,36 @@ def query(
         raise WrongUsage(f"--{wanted} has no CSV: leave out --csv")
     if wanted == "list":
         _list(words, as_json)
-    elif sql is None:
+        return
+    if sql is None:
         of_run = f" of {run}" if run is not None else ""
         raise WrongUsage(f"say what to ask{of_run}: a SELECT or @NAME (--list shows them)")
-    elif wanted == "show":
-        _show(_named(sql), as_json)
+    from rltrace.report.named_queries import named_query
+
+    if wanted == "show":
+        found = named_query(sql)
+        if as_json:
+            print_json({"name": f"@{found.name}", "explains": found.explains, "sql": found.sql})
+        else:
+            click.echo(found.sql, nl=False)
     else:
-        asked = _named(sql).sql if sql.startswith("@") else sql
-        opened = _opened(run)
+        asked = named_query(sql).sql if sql.startswith("@") else sql
+        opened = _opened(run_path(run) if run is not None else None)
         if some := only_some(opened.meta):
             say(f"{some}: their rows are not shown", err=True)
         narrow_to(opened, steps, last)
         _answer(asked, opened, as_json, as_csv)
 
 
-def _told_apart(words: tuple[str, ...]) -> tuple[str | None, Path | None]:
+def _told_apart(words: tuple[str, ...]) -> tuple[str | None, str | None]:
     """The query and the run of a command line, in whichever order they stand."""
     if len(words) > _MOST_WORDS:
         raise WrongUsage(f"give one query and one run, not {len(words)} words")
-    if len(words) < _MOST_WORDS:
-        alone = next(iter(words), None)
-        if alone is None or _reads_as_query(alone) or not _is_run(alone):
-            return alone, None
-        return None, Path(alone)
-    first, second = words
-    swapped = not _reads_as_query(first) and (_reads_as_query(second) or _is_run(first))
-    sql, run = (second, first) if swapped else (first, second)
-    return sql, run_path(run)
-
-
-def _is_run(word: str) -> bool:
-    return "://" in word or os.path.isdir(word)  # pathlib raises for a long one
-
-
-def _reads_as_query(word: str) -> bool:
-    return _QUERY.match(word) is not None
-
-
-def _named(name: str) -> NamedQuery:
-    from rltrace.report.named_queries import named_query
-
-    return named_query(name)
+    first, second = (*words, None, None)[:_MOST_WORDS]
+    if first is None or _QUERY.match(first):
+        return first, second
+    is_run = "://" in first or os.path.isdir(first)  # pathlib raises for a long one
+    return (second, first) if is_run or (second and _QUERY.match(second)) else (first, second)
 
 
 def _list(words: tuple[str, ...], as_json: bool) -> None:
@@ -114,13 +102,6 @@ def _list(words: tuple[str, ...], as_json: bool) -> None:
     from rltrace.report import rows
 
     rows.render_named(listed, console())
-
-
-def _show(found: NamedQuery, as_json: bool) -> None:
-    if as_json:
-        print_json({"name": f"@{found.name}", "explains": found.explains, "sql": found.sql})
-    else:
-        click.echo(found.sql, nl=False)
 
 
 def _one_statement(sql: str) -> None:

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import statistics
+import sys
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from rltrace.cli.manual import Command
-from rltrace.cli.options import JSON, print_json
-from rltrace.cli.sync_bench import bench
+from rltrace.cli.options import JSON, answer, print_json
 from rltrace.trace.errors import ANSWER_IS_NO, RltraceError, WrongUsage
 
 if TYPE_CHECKING:
+    from rltrace.report.layout import Section
+    from rltrace.sync.bench.measuring import Row
+    from rltrace.sync.bench.models import Model
     from rltrace.sync.holders import Held
 
 _BROUGHT_BY = {
@@ -42,48 +49,15 @@ def sync() -> None:
     """Move weights from the learner to rollout workers."""
 
 
-sync.add_command(bench)
-
-
 @sync.command(cls=Command)
 @click.argument("where", default="shm://policy")
-@click.option(
-    "--follow",
-    "parent",
-    metavar="tcp://HOST:PORT/POLICY",
-    help="The node to follow, by the policy's name at its publisher; without it, what a publisher"
-    " of this host publishes is served.",
-)
-@click.option(
-    "--listen",
-    default="127.0.0.1:0",
-    show_default=True,
-    metavar="HOST:PORT",
-    help="Where others reach it; port 0: any that is free.",
-)
-@click.option(
-    "--fanout",
-    type=click.IntRange(min=0),
-    default=0,
-    help="Children before further ones are sent to those; 1 everywhere makes a chain.",
-)
-@click.option(
-    "--keep", type=click.IntRange(1, 8), default=2, show_default=True, help="Whole versions here."
-)
-@click.option(
-    "--streams",
-    type=click.IntRange(1, 64),
-    default=2,
-    show_default=True,
-    help="Connections that bring a version.",
-)
-@click.option(
-    "--gbps",
-    type=click.FloatRange(min=0),
-    default=0.0,
-    help="10⁹ bits a second to send at most, to all children together; 0: no limit.",
-)
-@click.option("--dense", is_flag=True, help="Have versions sent whole, never as changes.")
+@click.option("--follow", "parent", metavar="tcp://HOST:PORT/POLICY")
+@click.option("--listen", default="127.0.0.1:0", show_default=True, metavar="HOST:PORT")
+@click.option("--fanout", type=click.IntRange(min=0), default=0)
+@click.option("--keep", type=click.IntRange(1, 8), default=2, show_default=True)
+@click.option("--streams", type=click.IntRange(1, 64), default=2, show_default=True)
+@click.option("--gbps", type=click.FloatRange(min=0), default=0.0)
+@click.option("--dense", is_flag=True)
 @JSON
 def serve(
     where: str,
@@ -213,3 +187,113 @@ def _holders(held: Held) -> list[str]:
         for each in held.holders
     ]
     return seen or ["processes that cannot be seen from here"] * held.is_held
+
+
+# --- how fast it is on this machine
+
+_NEAR = 0.02  # a cut model is told apart from what was asked for by more than this share of it
+
+
+@sync.command(cls=Command)
+@click.option("--model", "name", default="qwen2.5-0.5b", show_default=True, metavar="NAME|FILE")
+@click.option("--megabytes", type=click.FloatRange(min=0), default=494.0, show_default=True)
+@click.option("--receivers", "counts", default="1,2,4", show_default=True, metavar="N,N,…")
+@click.option("--rounds", type=click.IntRange(min=1), default=7, show_default=True)
+@JSON
+def bench(name: str, megabytes: float, counts: str, rounds: int, as_json: bool) -> None:
+    """Move random weights to N receivers on this machine: the learner's stall, and the time until
+    the last receiver has them.
+
+    With digests, all checked, and without, which take turns in each round, after some that warm up.
+    The floor is (1 + N) copies at the rate of two threads of memcpy, probed before each update; a
+    stall is told in memcpys by one thread, too. Medians, and in brackets the best; "times" is the
+    median of a way's time over that of the first in the same round; MB is what a version takes on
+    its way, between learner and receivers.
+    """
+    from rltrace.sync.bench.measuring import OWN, measure
+    from rltrace.sync.bench.models import model_of
+
+    receivers = _counts(counts)
+    model = model_of(name, megabytes)
+    rows = measure(model, OWN, receivers, rounds, _progress())
+    document = {
+        "model": model.name,
+        "bytes": model.bytes,
+        "tensors": len(model.tensors),
+        "cores": len(os.sched_getaffinity(0)),
+        "load": os.getloadavg()[0],
+        "rows": [_plain(row, rows) for row in rows],
+    }
+    answer(as_json, document, [_measured(model, document)])
+
+
+def _progress() -> Callable[[str, bool], None]:
+    """On a terminal a line that is written anew each time; else one for each number."""
+    if not sys.stderr.isatty():
+        return lambda now, is_new: click.echo(f"{now} …", err=True) if is_new else None
+    width = shutil.get_terminal_size().columns - 1
+    return lambda now, _: click.echo(f"\r{now[:width]:{width}}\r", err=True, nl=False)
+
+
+def _counts(text: str) -> list[int]:
+    counts = [int(part) if part.isdecimal() else 0 for part in text.split(",")]
+    if not all(0 < count <= 1024 for count in counts):
+        raise WrongUsage(f"--receivers {text} is no list of numbers: 1,2,4,8")
+    return counts
+
+
+def _plain(row: Row, rows: list[Row]) -> dict[str, Any]:
+    said: dict[str, Any] = {"way": row.way, "receivers": row.receivers}
+    if row.missing:
+        return said | {"missing": row.missing}
+    rounds = row.rounds
+    return said | {
+        "rounds": len(rounds),
+        "between_bytes": row.between_bytes,
+        "memcpy_one_thread_s": _figures([r.one_thread_s for r in rounds], min),
+        "memcpy_two_threads_s": _figures([r.two_threads_s for r in rounds], min),
+        "stall_s": _figures([r.stall_s for r in rounds], min),
+        "stall_memcpys": _figures([r.stall_memcpys for r in rounds], min),
+        "end_to_end_s": _figures([r.end_s for r in rounds], min),
+        "floor_share": _figures([r.floor_share for r in rounds], max),
+        "times": row.times(next(r for r in rows if r.receivers == row.receivers)),
+    }
+
+
+def _figures(values: list[float], best: Callable[[list[float]], float]) -> dict[str, float]:
+    return {"median": statistics.median(values), "best": best(values)}
+
+
+def _measured(model: Model, document: dict[str, Any]) -> Section:
+    from rltrace.report.layout import Section, numbers, table
+
+    cut = ""
+    if abs(model.bytes - model.asked_bytes) > _NEAR * model.asked_bytes > 0:
+        cut = f" (not {model.asked_bytes / 1e6:,.0f}: layers are moved whole, at least one)"
+    about = "{tensors} tensors, {cores} cores, load {load:.1f}".format(**document)
+    rows = (
+        (
+            row["way"],
+            str(row["receivers"]),
+            f"{row['stall_s']['median'] * 1e3:,.1f}",
+            _cell(row["stall_memcpys"], 1, 2),
+            f"{row['end_to_end_s']['median'] * 1e3:,.1f}",
+            f"{row['times']:.2f}",
+            _cell(row["floor_share"], 100, 0),
+            f"{row['between_bytes'] / 1e6:,.0f}",
+        )
+        for row in document["rows"]
+        if "missing" not in row
+    )
+    titles = ("N", "stall ms", "memcpys", "end ms", "times", "% of floor", "MB")
+    missing = {row["way"]: row["missing"] for row in document["rows"] if "missing" in row}
+    return Section(
+        f"{model.name}: {model.bytes / 1e6:,.0f} MB{cut} in {about}",
+        grid=table(rows, "way", *numbers(*titles)),
+        notes=tuple(f"not measured: {way}: {why}" for way, why in missing.items()),
+    )
+
+
+def _cell(figures: dict[str, float], times: float, digits: int) -> str:
+    median, best = (figures[name] * times for name in ("median", "best"))
+    return f"{median:,.{digits}f} ({best:,.{digits}f})"

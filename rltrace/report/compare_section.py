@@ -9,7 +9,7 @@ from rltrace.analysis.compare import Comparison
 from rltrace.analysis.differing import Difference
 from rltrace.analysis.gate.contrast import TAU
 from rltrace.report import ratios, units
-from rltrace.report.layout import Column, Grid, Section, listed, numbers
+from rltrace.report.layout import Section, listed, numbers, table
 
 _MOST_STAGES = 8
 _MOST_SETTINGS = 12
@@ -82,17 +82,13 @@ def _stages(found: Comparison) -> Section:
         rows.append(("others", *map(scale.show, (before, after, after - before)), ""))
     whole = (found.before_s, found.after_s, found.step_s.value)
     rows.append(("step", *map(scale.show, whole), ratios.ends(found.step_s, scale.show)))
-    columns = (
-        Column(f"exposed, {scale.unit}"),
-        *numbers("before", "after", "difference"),
-        Column("95 %", right=True, least_width=60),
-    )
+    columns = numbers("before", "after", "difference", ("95 %", 60))
     one, other = found.steps
     notes = (
         f"Means of {one} and {other} steady steps; the differences add up to the step's. Intervals "
         f"take it that starts of a job differ by {100 * TAU:g} %.",
     )
-    return Section("Stages", (), Grid(columns, tuple(rows)), notes)
+    return Section("Stages", (), table(rows, f"exposed, {scale.unit}", *columns), notes)
 
 
 def _others(found: Comparison) -> Iterator[str]:

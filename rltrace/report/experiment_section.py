@@ -8,7 +8,7 @@ from rltrace.analysis import trial
 from rltrace.analysis.stats.estimate import Estimate
 from rltrace.analysis.trial import Trial
 from rltrace.report import ratios, units
-from rltrace.report.layout import Column, Grid, Section, numbers
+from rltrace.report.layout import Section, numbers, table
 from rltrace.trace.errors import ANSWER_IS_NO, CANNOT_TELL, OK
 
 EXIT_CODES = {
@@ -37,26 +37,18 @@ def expected(predicted: Estimate | None, metric: str) -> Iterator[str]:
 
 
 def section(name: str, found: Trial) -> Section:
-    columns = (
-        Column("pair"),
-        *numbers("before", "after"),
-        Column("before, tokens/s", right=True, least_width=76),
-        Column("after, tokens/s", right=True, least_width=76),
-    )
-    rows = tuple(
+    rows = [
         (
             str(n),
             *(units.seconds(run.step_s) for run in pair),
             *(units.count(run.effective_tokens_per_s) for run in pair),
         )
         for n, pair in enumerate(found.pairs, 1)
-    )
-    return Section(
-        f"Experiment: {name}",
-        tuple(_lines(found)),
-        Grid(columns, rows) if rows else None,
-        ("Means of steady steps; tokens are useful ones, weighted by freshness.",) if rows else (),
-    )
+    ]
+    rates = ("before, tokens/s", 76), ("after, tokens/s", 76)
+    grid = table(rows, "pair", *numbers("before", "after", *rates))
+    notes = ("Means of steady steps; tokens are useful ones, weighted by freshness.",)
+    return Section(f"Experiment: {name}", tuple(_lines(found)), grid, notes if rows else ())
 
 
 def _lines(found: Trial) -> Iterator[str]:

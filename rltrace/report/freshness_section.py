@@ -15,7 +15,7 @@ from rltrace.analysis.freshness import (
 )
 from rltrace.analysis.staleness import Staleness, TokenLags
 from rltrace.report import units
-from rltrace.report.layout import Column, Grid, Section, bar, numbers
+from rltrace.report.layout import Column, Section, bar, numbers, table
 
 _CURVE = "What lag costs"
 _LAG_BAR = 24
@@ -28,7 +28,7 @@ def staleness_section(lags: Staleness, fresh: Freshness, handed_only: bool = Fal
     """The ages of what was trained on; `handed_only`: nobody saw the learner train on it."""
     bars = _lag_bars(lags)
     largest = max(one.trajectories for one in bars)
-    rows = tuple(
+    rows = [
         (
             one.label,
             bar(one.trajectories / largest, _LAG_BAR),
@@ -37,12 +37,9 @@ def staleness_section(lags: Staleness, fresh: Freshness, handed_only: bool = Fal
             _of_tokens(one, lags.by_token),
         )
         for one in bars
-    )
-    columns = (
-        Column("lag", right=True),
-        Column("", least_width=68),
-        *numbers("trajectories" if lags.uses == lags.trajectories else "uses", "share", "by token"),
-    )
+    ]
+    counted = "trajectories" if lags.uses == lags.trajectories else "uses"
+    columns = (*numbers("lag"), Column("", least_width=68), *numbers(counted, "share", "by token"))
     if lags.known_uses:
         line = (
             f"mean lag {units.number(lags.mean_lag)} {lags.unit}{_by_token(lags.by_token)}, "
@@ -81,7 +78,7 @@ def staleness_section(lags: Staleness, fresh: Freshness, handed_only: bool = Fal
     if lags.largest_lag == 0:
         notes += _mismatch(fresh)
     what = "handed to the learner" if handed_only else "trained on"
-    grid = Grid(columns, rows) if len(rows) > 1 or not lags.known_uses else None
+    grid = table(rows, *columns) if len(rows) > 1 or not lags.known_uses else None
     return Section(f"Staleness of what was {what}", (line,), grid, tuple(notes))
 
 
@@ -96,25 +93,19 @@ def curve_section(fresh: Freshness) -> Section:
             f"{prior.doubtful} learner steps on ({prior.source}). A label, not a limit."
         )
         return Section(_CURVE, (line,), notes=(note,))
-    columns = (
-        *numbers("lag", "ESS"),
-        Column("95 %", right=True, least_width=68),
-        Column("clipped", right=True),
-        Column("KL, nats", right=True, least_width=76),
-        Column("n", right=True),
-    )
     points = [point for point in fresh.curve if point.lag is not None]
     told = [point for point in points if point.enough]
     shown = _some(told or points)
-    rows = tuple(_cells(str(point.lag), point) for point in shown)
+    rows = [_cells(str(point.lag), point) for point in shown]
     if len(points) != 1:
-        rows = (*rows, _cells("all", overall))
+        rows.append(_cells("all", overall))
+    titles = ("lag", "ESS", ("95 %", 68), "clipped", ("KL, nats", 76), "n")
     line = (
         f"{units.share(fresh.weight)} of the trained tokens count (effective sample size of a "
         f"step, in the mean); {units.share(overall.clip_share)} were cut off by the objective."
     )
     notes = tuple(_notes(fresh, points))
-    return Section(_CURVE, (line, _bound(fresh.bound)), Grid(columns, rows), notes)
+    return Section(_CURVE, (line, _bound(fresh.bound)), table(rows, *numbers(*titles)), notes)
 
 
 def _cells(label: str, point: LagPoint) -> tuple[str, ...]:

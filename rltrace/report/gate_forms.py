@@ -39,17 +39,14 @@ def as_json(found: Judgement) -> dict[str, Any]:
     for one, told in zip(found.findings, values["findings"], strict=True):
         told["condition"]["text"] = one.condition.text
         told["says"] = gate_section.sentence(one)
-    answer = {"outcome": found.outcome, "exit_code": found.exit_code}
+    answer = to_json.of(found, "outcome", "exit_code")
     return {"schema": SCHEMA, **answer, "headline": gate_section.headline(found), **values}
 
 
 def to_junit(found: Judgement) -> str:
     """A test suite with a case for each condition: a regression fails it, what cannot be told is an
     error of it. A run that is not well is a case that failed, too."""
-    cases = [("the run is well", REGRESSION, says) for says in gate_section.unwell(found)]
-    cases += [
-        (one.condition.text, one.outcome, gate_section.sentence(one)) for one in found.findings
-    ]
+    cases = list(_cases(found))
     outcomes = [outcome for _, outcome, _ in cases]
     counts = {
         "tests": str(len(outcomes)),
@@ -64,6 +61,14 @@ def to_junit(found: Judgement) -> str:
     ElementTree.indent(suites)
     text = ElementTree.tostring(suites, encoding="unicode")
     return f'<?xml version="1.0" encoding="utf-8"?>\n{text}\n'
+
+
+def _cases(found: Judgement) -> Iterator[tuple[str, str, str]]:
+    """What was asked, what came of it, and the sentence that says so."""
+    for says in gate_section.unwell(found):
+        yield "the run is well", REGRESSION, says
+    for one in found.findings:
+        yield one.condition.text, one.outcome, gate_section.sentence(one)
 
 
 def _case(suite: ElementTree.Element, what: str, outcome: str, says: str) -> None:
@@ -86,9 +91,7 @@ def _xml(text: str) -> str:
 def annotation_lines(found: Judgement) -> Iterator[str]:
     """A line for each run that is not well and each condition that does not hold, which GitHub
     shows beside the change."""
-    told = [(REGRESSION, says) for says in gate_section.unwell(found)]
-    told += [(one.outcome, gate_section.sentence(one)) for one in found.findings]
-    for outcome, says in told:
+    for _, outcome, says in _cases(found):
         if outcome in _COMMANDS:
             data = says.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
             yield f"::{_COMMANDS[outcome]} title=rltrace gate%2C {outcome}::{data}"

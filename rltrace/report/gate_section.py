@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from rltrace.analysis.gate import findings
 from rltrace.analysis.gate.conditions import MAX_REGRESSION, WALL
 from rltrace.report import ratios, units
-from rltrace.report.layout import Column, Grid, Section, listed, numbers
+from rltrace.report.layout import Column, Grid, Section, listed, numbers, table
 
 MARKS = {findings.PASS: "✓", findings.REGRESSION: "✗", findings.UNSURE: "?"}
 _MOST_STAGES = 8
@@ -43,13 +43,13 @@ def sections(found: findings.Judgement) -> Iterator[Section]:
         if found.factors:
             columns = ("factor of goodput", "baseline", "this run")
             yield Section("Goodput", (), ratios.of_factors(found.factors, columns))
-    if others := tuple(_others(found)):
-        yield Section("What else differs", others)
+    if found.notes:
+        yield Section("What else differs", tuple(map(_begun, found.notes)))
 
 
 def unwell(found: findings.Judgement) -> tuple[str, ...]:
     """A sentence for each run that is not well."""
-    return tuple(_ended(says[:1].upper() + says[1:]) for says in found.unwell)
+    return tuple(map(_begun, found.unwell))
 
 
 def sentence(one: findings.Finding) -> str:
@@ -99,7 +99,7 @@ def _more(one: findings.Finding) -> Iterator[str]:
 
 
 def _grid(found: findings.Judgement) -> Grid | None:
-    rows = tuple(
+    rows = (
         (
             f"{MARKS[one.outcome]} {one.condition.subject}",
             "" if one.unit == "s" else one.unit,
@@ -111,13 +111,8 @@ def _grid(found: findings.Judgement) -> Grid | None:
         for one in found.findings
         if one.condition.kind != WALL
     )
-    columns = (
-        Column("metric"),
-        Column("unit", least_width=90),
-        *numbers("baseline", "this run", "worse by"),
-        Column("95 %", right=True, least_width=76),
-    )
-    return Grid(columns, rows) if rows else None
+    shown = numbers("baseline", "this run", "worse by", ("95 %", 76))
+    return table(rows, "metric", Column("unit", least_width=90), *shown)
 
 
 def _value(one: findings.Finding, value: float) -> str:
@@ -149,7 +144,7 @@ def _stages(found: findings.Judgement) -> Section:
     seen = [one for one in found.stages if max(one.before_s, one.after_s) > _LEAST_SEEN * longest]
     shown = sorted(seen, key=lambda one: -abs(one.after_s - one.before_s))[:_MOST_STAGES]
     scale = units.scale(longest)
-    rows = tuple(
+    rows = (
         (
             one.name,
             scale.show(one.before_s),
@@ -159,18 +154,13 @@ def _stages(found: findings.Judgement) -> Section:
         )
         for one in shown
     )
-    columns = (
-        Column(f"exposed, {scale.unit}"),
-        *numbers("baseline", "this run", "of the step"),
-        Column("95 %", right=True, least_width=60),
-    )
+    columns = numbers("baseline", "this run", "of the step", ("95 %", 60))
     notes = ("Means of a step. of the step: what the stage adds to the baseline's.",)
-    return Section("Stages", (), Grid(columns, rows), notes)
+    return Section("Stages", (), table(rows, f"exposed, {scale.unit}", *columns), notes)
 
 
-def _others(found: findings.Judgement) -> Iterator[str]:
-    for note in found.notes:
-        yield _ended(note[:1].upper() + note[1:])
+def _begun(text: str) -> str:
+    return _ended(text[:1].upper() + text[1:])
 
 
 def _ended(text: str) -> str:

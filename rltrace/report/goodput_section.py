@@ -12,7 +12,7 @@ from rltrace.analysis.group_signal import GroupSignal
 from rltrace.analysis.reward_curve import RewardCurve
 from rltrace.analysis.summary import Summary
 from rltrace.report import units
-from rltrace.report.layout import Column, Grid, Section, numbers
+from rltrace.report.layout import Column, Section, numbers, table
 
 _TITLE = "Goodput"
 
@@ -28,14 +28,10 @@ def goodput_section(summary: Summary) -> Section:
         (taken, trained, goodput.trained_share),
         *((loss.reason, loss.tokens, loss.share) for loss in goodput.losses),
     ]
-    columns = (Column("generated tokens, whole run"), *numbers("tokens", "share"))
-    cells = [(name, units.count(n), units.share(share)) for name, n, share in rows]
-    return Section(
-        _TITLE,
-        tuple(_headline(goodput)),
-        Grid(columns, tuple(cells)) if goodput.generated_tokens else None,
-        tuple(_conditions(goodput)),
-    )
+    counted = rows if goodput.generated_tokens else ()
+    cells = [(name, units.count(n), units.share(share)) for name, n, share in counted]
+    grid = table(cells, "generated tokens, whole run", *numbers("tokens", "share"))
+    return Section(_TITLE, tuple(_headline(goodput)), grid, tuple(_conditions(goodput)))
 
 
 def _headline(goodput: Goodput) -> Iterator[str]:
@@ -125,12 +121,8 @@ def cascade_section(cascade: Cascade) -> Section:
         rows.append((one.name, _basis(one), value))
     product = _rate(cascade.effective_tokens_per_device_s, device)
     rows.append(("goodput", "the product", product))
-    columns = (
-        Column("factor"),
-        Column("is", least_width=76),
-        Column("value", right=True),
-    )
-    title, grid = "What goodput is made of, whole run", Grid(columns, tuple(rows))
+    grid = table(rows, "factor", Column("is", least_width=76), *numbers("value"))
+    title = "What goodput is made of, whole run"
     return Section(title, tuple(_lost(cascade)), grid, tuple(_notes(cascade)))
 
 

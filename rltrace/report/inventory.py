@@ -14,8 +14,8 @@ from rich.console import Console
 from rich.text import Text
 
 from rltrace.report import units
-from rltrace.report.damage_lines import dropped_lines, outlived_lines
 from rltrace.report.plain_table import print_lines
+from rltrace.report.run_lines import dropped_lines, outlived_lines
 from rltrace.trace.damage import unreadable
 from rltrace.trace.dropped import Dropped
 from rltrace.trace.own_files import own_files
@@ -67,12 +67,11 @@ def inventory(run: Run) -> Inventory:
     inside = {path.parent for path in compacted.glob("*/*")}
     of_parquet = sum(_bytes(folder) for folder in (compacted, *inside))
     rows = {table: run.rows(table) for table in TABLES}
-    command, code = run.meta.get("command"), run.meta.get("exit_code")
     bounds = [p.clock_bound_ns for p in run.processes]
     return Inventory(
         path=str(run.path),
-        command=shlex.join(map(str, command)) if isinstance(command, list) else "",
-        exit_code=code if isinstance(code, int) else None,
+        command=shlex.join(map(str, run.meta.get("command") or ())),
+        exit_code=run.meta.get("exit_code"),
         seconds=run.lasted_s,
         shown_s=run.shown_s,
         is_compacted=run.is_compacted,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 _EIGHTHS = " ▏▎▍▌▋▊▉"
@@ -20,15 +20,23 @@ class Column:
     copied: bool = False
 
 
-def numbers(*titles: str) -> tuple[Column, ...]:
-    """Columns of numbers, which stand on the right."""
-    return tuple(Column(title, right=True) for title in titles)
+def numbers(*titles: str | tuple[str, int]) -> tuple[Column, ...]:
+    """Columns of numbers, which stand on the right: a title each, or that and the least width."""
+    told = ((title, 0) if isinstance(title, str) else title for title in titles)
+    return tuple(Column(title, right=True, least_width=least) for title, least in told)
 
 
 @dataclass(frozen=True)
 class Grid:
     columns: tuple[Column, ...]
     rows: tuple[tuple[str, ...], ...]
+
+
+def table(rows: Iterable[Sequence[str]], *columns: Column | str) -> Grid | None:
+    """Rows below their columns; a title alone is a column of words. None where there is no row."""
+    cells = tuple(map(tuple, rows))
+    titled = tuple(Column(one) if isinstance(one, str) else one for one in columns)
+    return Grid(titled, cells) if cells else None
 
 
 @dataclass(frozen=True)
@@ -41,21 +49,21 @@ class Section:
     notes: tuple[str, ...] = ()
 
 
-def bar(share: float, width: int) -> str:
+class Bar(str):
+    """A bar of characters, `length` of them long; empty where there is nothing."""
+
+    length: float
+
+
+def bar(share: float, width: int) -> Bar:
     """A bar of `share` (0 to 1) of `width` characters, in eighths; the least is still seen."""
     eighths = round(min(max(share, 0.0), 1.0) * width * 8)
     if share > 0:
         eighths = max(eighths, 1)
     whole, rest = divmod(eighths, 8)
-    return "█" * whole + (_EIGHTHS[rest] if rest else "")
-
-
-def bar_length(drawn: str) -> float | None:
-    """How many characters a `bar` is long; None of a text that is none."""
-    if not drawn or drawn.strip("█")[1:] or not set(drawn) <= {"█", *_EIGHTHS[1:]}:
-        return None
-    rest = drawn[-1]
-    return len(drawn) if rest == "█" else len(drawn) - 1 + _EIGHTHS.index(rest) / 8
+    drawn = Bar("█" * whole + (_EIGHTHS[rest] if rest else ""))
+    drawn.length = eighths / 8
+    return drawn
 
 
 def labelled(name: str, symbol: str) -> str:

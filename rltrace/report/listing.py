@@ -118,7 +118,6 @@ def _entry(path: Path, alive: Liveness) -> Entry:
 def _described(path: str, meta: dict[str, Any], processes: int | None, alive: Liveness) -> Entry:
     try:
         meta, _ = fitting(meta, RUN)
-        command, code = meta.get("command"), meta.get("exit_code")
         seconds = command_s(meta)
         if meta.get(OUTLIVED) and processes is not None:  # it is here
             from rltrace.trace.run import open_run
@@ -126,10 +125,10 @@ def _described(path: str, meta: dict[str, Any], processes: int | None, alive: Li
             seconds = open_run(path).lasted_s
         return Entry(
             path=path,
-            command=shlex.join(map(str, command)) if isinstance(command, list) else "",
+            command=shlex.join(map(str, meta.get("command") or ())),
             start_real_ns=int(meta["start_real_ns"]),
             seconds=seconds,
-            exit_code=code if isinstance(code, int) else None,
+            exit_code=meta.get("exit_code"),
             processes=processes,
             running=alive.of_command(meta) if seconds is None else False,
             problem=None,

@@ -8,7 +8,6 @@ from rich.text import Text
 
 from rltrace.analysis.live.snapshot import Snapshot, Window
 from rltrace.report import units
-from rltrace.report.live_blocks import bar, sparks
 from rltrace.report.live_line import step_name
 
 _SEPARATOR = " · "
@@ -150,3 +149,29 @@ def _fitted(name: str, parts: list[str], width: int) -> Text:
         parts = parts[:-1]
     line = Text(f"{name:<10}", style="bold")
     return line.append(_SEPARATOR.join(parts), style="not bold")
+
+
+# --- bars and columns of characters
+
+_FULL, _SOFT, _EMPTY = "█", "▒", "·"
+_SPARKS = "▁▂▃▄▅▆▇█"
+
+
+def bar(full: float, soft: float, cells: int, style: str) -> Text:
+    """`cells` characters for a whole: `full` of it strong, `soft` pale, the rest empty."""
+    strong = min(cells, round(full * cells))
+    pale = min(cells, round((full + soft) * cells)) - strong
+    if full > 0 and not strong and not pale:
+        pale = 1
+    line = Text(_FULL * strong, style=style)
+    line.append(_SOFT * pale, style=style)
+    line.append(_EMPTY * (cells - strong - pale), style="dim")
+    return line
+
+
+def sparks(values: list[float]) -> str:
+    """A column for each value, the largest full."""
+    most = max(values, default=0)
+    if len(values) < 2 or not most:
+        return ""
+    return " " + "".join(_SPARKS[min(7, int(8 * value / most))] for value in values)

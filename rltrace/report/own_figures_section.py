@@ -10,7 +10,7 @@ from rltrace.adapters import find_adapters
 from rltrace.analysis.own_figures import STEP, ComparedFigure
 from rltrace.analysis.summary import Summary
 from rltrace.report import units
-from rltrace.report.layout import Column, Grid, Section, listed, numbers
+from rltrace.report.layout import Column, Section, listed, numbers, table
 from rltrace.trace.texts import packaged_tables
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def own_figures_section(summary: Summary) -> Section:
     figures, title = summary.own_figures, "The framework's own figures"
     if not figures:
         return Section(title, ("None that rltrace knows to mislead was logged in this run.",))
-    rows = tuple(
+    rows = (
         (
             figure.name,
             _shown(figure, figure.own) if figure.is_logged else "logs none",
@@ -61,13 +61,6 @@ def own_figures_section(summary: Summary) -> Section:
         )
         for figure in figures
     )
-    columns = (
-        Column("logged as"),
-        *numbers("logged", "traced"),
-        Column("which is", least_width=76),
-        Column("ratio", right=True),
-        Column("steps", right=True, least_width=68),
-    )
     line = "Medians a step of what is logged, and of what ran in the same steps."
     if summary.run.imported:
         line = (
@@ -78,7 +71,9 @@ def own_figures_section(summary: Summary) -> Section:
     for figure in figures:
         names.setdefault(figure.reason, []).append(figure.name)
     reasons = tuple(f"{listed(of)}: {reason}." for reason, of in names.items())
-    return Section(title, (line,), Grid(columns, rows), reasons)
+    columns = (*numbers("logged", "traced"), Column("which is", least_width=76))
+    grid = table(rows, "logged as", *columns, *numbers("ratio", ("steps", 68)))
+    return Section(title, (line,), grid, reasons)
 
 
 def _shown(figure: ComparedFigure, value: float) -> str:

@@ -8,7 +8,7 @@ from rltrace.analysis.plan.advice import Advice
 from rltrace.analysis.plan.plan import Plan, Point, Row
 from rltrace.analysis.plan.triage import First, Triage
 from rltrace.report import units
-from rltrace.report.layout import Column, Grid, Section, bar, binds, labelled, numbers
+from rltrace.report.layout import Column, Section, bar, binds, labelled, numbers, table
 from rltrace.report.walls_section import gain_words
 
 _BAR = 24
@@ -21,7 +21,7 @@ def sections(found: Plan, advice: Advice) -> list[Section]:
         _stages(found),
         _memory(found),
         _placements(found),
-        Section("Walls, by what each would cost", *_walls(found)),
+        _walls(found),
         *_lags(found),
         Section("First, and risks", (*_first(advice.first), *(f"risk: {r}" for r in advice.risks))),
         *_framework(advice),
@@ -68,59 +68,50 @@ def _memory(found: Plan) -> Section:
 
 
 def _placements(found: Plan) -> Section:
-    columns = (
-        Column("placement"),
-        Column("GPUs"),
-        *numbers("step", "tokens/GPU-s", "tokens/$"),
-        Column("learner waits", right=True, least_width=90),
-        Column("mean lag", right=True),
-    )
-    rows = tuple(_placement(row, row.name == found.best.name) for row in found.rows)
+    rows = (_placement(row, row.name == found.best.name) for row in found.rows)
+    columns = ("step", "tokens/GPU-s", "tokens/$", ("learner waits", 90), "mean lag")
+    grid = table(rows, "placement", "GPUs", *numbers(*columns))
     notes = [f"prices: {found.spec.priced}"]
     notes += [f"{row.name}: {row.refused}" for row in found.rows if row.refused]
     if not all(row.allowed for row in found.rows):
         notes.append(f"in brackets: more lag than the {found.spec.lag_bound:g} that is allowed")
-    return Section(
-        "Placements side by side, equal GPUs and equal dollars", (), Grid(columns, rows),
-        tuple(notes),
-    )  # fmt: skip
+    title = "Placements side by side, equal GPUs and equal dollars"
+    return Section(title, (), grid, tuple(notes))
 
 
 def _placement(row: Row, best: bool) -> tuple[str, ...]:
     name = f"> {row.name}" if best else row.name if row.allowed else f"({row.name})"
     if row.refused:
         return (name, units.UNKNOWN, "cannot be", "", "", "", "")
-    return (
-        name,
-        _devices(row),
-        units.seconds(row.step_s),
-        units.number(row.tokens_per_gpu_s),
-        units.count(row.tokens_per_usd),
-        units.UNKNOWN if "shared" in row.devices else units.share(row.learner_waits_share),
-        f"{row.mean_lag:.1f}",
-    )
+    waits = units.UNKNOWN if "shared" in row.devices else units.share(row.learner_waits_share)
+    return (name, *_placed(row)[1:], waits, f"{row.mean_lag:.1f}")
 
 
-def _walls(found: Plan) -> tuple[tuple[str, ...], Grid]:
-    columns = (Column("wall"), Column("of the step", right=True), Column("because"))
-    rows = tuple((wall.name, units.share(wall.share), wall.because) for wall in found.walls)
+def _placed(row: Row) -> tuple[str, ...]:
+    rates = units.number(row.tokens_per_gpu_s), units.count(row.tokens_per_usd)
+    return (row.name, _devices(row), units.seconds(row.step_s), *rates)
+
+
+def _walls(found: Plan) -> Section:
+    rows = ((wall.name, units.share(wall.share), wall.because) for wall in found.walls)
     says = binds(found.binding) if found.binding else "nothing binds: balanced"
-    return (says,), Grid(columns, rows)
+    grid = table(rows, "wall", *numbers("of the step"), "because")
+    return Section("Walls, by what each would cost", (says,), grid)
 
 
 def _lags(found: Plan) -> Iterator[Section]:
     best, bound = found.best, found.parts.lag_bound
     if not best.lags or set(best.lags) == {0}:
         return
-    columns = (Column("versions", right=True), Column("of the groups", right=True), Column(""))
-    rows = tuple((str(lag), units.share(part), bar(part, _BAR)) for lag, part in best.lags.items())
+    rows = ((str(lag), units.share(part), bar(part, _BAR)) for lag, part in best.lags.items())
     lines = [
         f"mean {best.mean_lag:.1f} policy versions, from the first token to the update; planned "
         f"with a bound of {bound:g} on what is begun, of the {found.spec.lag_bound:g} allowed"
     ]
     if bound < found.spec.lag_bound:
         lines.append("that keeps the engines full: what is begun beyond only grows old")
-    yield Section("Lag to expect", tuple(lines), Grid(columns, rows))
+    grid = table(rows, *numbers("versions", "of the groups"), "")
+    yield Section("Lag to expect", tuple(lines), grid)
 
 
 def _first(one: First | None) -> Iterator[str]:
@@ -159,39 +150,28 @@ def _devices(row: Row) -> str:
 
 def swept(points: Sequence[Point], what: str) -> Section:
     """A sweep as a table: value, best placement, what binds, or why there is none."""
-    columns = (
-        Column(what, right=True),
-        Column("best placement"),
-        Column("GPUs", least_width=90),
-        *numbers("step", "tokens/GPU-s", "tokens/$"),
-        Column("", least_width=120),
-        Column("binds", least_width=80),
-    )
     rates = [point.row.tokens_per_gpu_s for point in points if point.row is not None]
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for point in points:
         row = point.row
         if row is None:
             rows.append((f"{point.value:g}", point.refused, "", "", "", "", "", ""))
             continue
         drawn = bar(row.tokens_per_gpu_s / max(rates), _BAR)
-        rate, per_usd = units.number(row.tokens_per_gpu_s), units.count(row.tokens_per_usd)
-        step = units.seconds(row.step_s)
-        value = f"{point.value:g}"
-        rows.append((value, row.name, _devices(row), step, rate, per_usd, drawn, point.wall))
-    values = f"{points[0].value:g} to {points[-1].value:g}"
-    return Section(f"{what} from {values}", (), Grid(columns, tuple(rows)))
+        rows.append((f"{point.value:g}", *_placed(row), drawn, point.wall))
+    title = f"{what} from {points[0].value:g} to {points[-1].value:g}"
+    placed = ("best placement", Column("GPUs", least_width=90))
+    last = (Column("", least_width=120), Column("binds", least_width=80))
+    figures = numbers("step", "tokens/GPU-s", "tokens/$")
+    grid = table(rows, *numbers(what), *placed, *figures, *last)
+    return Section(title, (), grid)
 
 
 def triaged(found: Triage, fix: First | None) -> Section:
-    columns = (Column("placement"), *numbers("actors", "learner", "weights", "step"))
-    rows = tuple(
+    rows = (
         (
             f"> {step.placement}" if step.placement == found.stated.placement else step.placement,
-            units.seconds(step.actors_s),
-            units.seconds(step.learner_s),
-            units.seconds(step.weights_s),
-            units.seconds(step.step_s),
+            *map(units.seconds, (step.actors_s, step.learner_s, step.weights_s, step.step_s)),
         )
         for step in found.steps
     )
@@ -202,4 +182,5 @@ def triaged(found: Triage, fix: First | None) -> Section:
         "colocated is the sum, the others the longer chain and exposed weights, each stage on as "
         "many devices as it has now: at equal devices in all, that alone gains nothing",
     )
-    return Section("Triage", lines, Grid(columns, rows), notes)
+    grid = table(rows, "placement", *numbers("actors", "learner", "weights", "step"))
+    return Section("Triage", lines, grid, notes)

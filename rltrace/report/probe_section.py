@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from rltrace.analysis.probe import HALF_WIDTH, IN_FULL, Probe, ProbedStage
 from rltrace.analysis.stats.interval import Interval
 from rltrace.report import units
-from rltrace.report.layout import Column, Grid, Section, labelled, listed, numbers
+from rltrace.report.layout import Section, labelled, listed, numbers, table
 
 _TOO_WIDE = 1.0
 """An exposed part with a wider interval than this says nothing: its share of the step does."""
@@ -17,14 +17,8 @@ _IMMATERIAL = 0.05
 
 
 def probe_section(probe: Probe) -> Section:
-    rows = tuple(_cells(stage) for stage in probe.stages)
-    columns = (
-        Column("delayed"),
-        Column("steps", right=True, least_width=76),
-        Column("by", right=True, least_width=68),
-        *numbers("exposed part", "computed", "share", "computed"),
-    )
-    grid = Grid(columns, rows) if rows else None
+    columns = numbers(*(("steps", 76), ("by", 68), "exposed part", "computed", "share", "computed"))
+    grid = table(map(_cells, probe.stages), "delayed", *columns)
     title = "Probe: what delaying a stage did"
     return Section(title, tuple(_lines(probe)), grid, tuple(_notes(probe)))
 

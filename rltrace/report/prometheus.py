@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
+from dataclasses import dataclass
 from typing import Any
 
 from rltrace.analysis.devices import count_devices
@@ -17,9 +18,30 @@ from rltrace.analysis.framework import framework_of
 from rltrace.analysis.live.distribution import Distribution
 from rltrace.analysis.live.roles import role_of
 from rltrace.analysis.live.run_meters import RunMeters
-from rltrace.report.prometheus_metrics import METRICS, READINGS, Metric
 from rltrace.trace.stated import whole_text
+from rltrace.trace.texts import packaged_toml
 from rltrace.trace.vocabulary import word
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One of prometheus.toml, which says what its fields mean."""
+
+    name: str
+    kind: str
+    meaning: str
+    labels: tuple[str, ...]
+    reading: str = ""
+    unit: float = 1.0
+
+
+METRICS = {
+    name: Metric(name, **{**of, "labels": ("run", *of.get("labels", ()))})
+    for name, of in packaged_toml("report/prometheus.toml").items()
+}
+"""By name, in the order in which they are served."""
+
+_OF_READINGS = {metric.reading: metric for metric in METRICS.values() if metric.reading}
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -32,7 +54,9 @@ def families(meters: RunMeters) -> Families:
     """What the meters stand at. What was never seen has no value, and is left out."""
     found: Families = {name: {} for name in METRICS}
     for metric, labels, value in _values(meters):
-        if value is not None and (isinstance(value, Distribution) or math.isfinite(value)):
+        if value is None:
+            continue
+        if value.count if isinstance(value, Distribution) else math.isfinite(value):
             found[metric][(meters.job.id, *labels)] = value
     return {name: values for name, values in found.items() if values}
 
@@ -71,7 +95,7 @@ def _as_json(value: float | Distribution) -> dict[str, Any]:
 
 def _values(meters: RunMeters) -> list[tuple[str, Labels, float | Distribution | None]]:
     job, samples, weights = meters.job, meters.samples, meters.weights
-    now_ns, step_s = meters.clock_ns, meters.step_s
+    now_ns, last_ns, step_s = meters.clock_ns, meters.last_event_ns, meters.step_s
     devices = count_devices(meters.follower)
     budget = samples.lag_budget
     stepped = meters.step is not None
@@ -83,22 +107,22 @@ def _values(meters: RunMeters) -> list[tuple[str, Labels, float | Distribution |
         ("rltrace_run_info", framework_of(meters.follower), 1),
         ("rltrace_run_alive", (), 0 if job.is_over else 1),
         ("rltrace_run_start_time_seconds", (), started_s),
-        ("rltrace_run_last_event_time_seconds", (), _seconds(meters.last_event_ns)),
+        ("rltrace_run_last_event_time_seconds", (), last_ns / 1e9 if last_ns > 0 else None),
         ("rltrace_run_devices", (devices.kind,), devices.count or None),
         ("rltrace_run_stopped_processes", (), len(meters.follower.stopped()) or None),
         ("rltrace_step", (), meters.step),
         ("rltrace_steps_total", (), step_s.count if stepped else None),
         ("rltrace_step_running_seconds", (), _age(now_ns, meters.step_since_ns, stepped)),
-        ("rltrace_step_duration_seconds", (), _any(step_s)),
+        ("rltrace_step_duration_seconds", (), step_s),
         ("rltrace_trajectories_running", (), meters.in_flight if generated else None),
         ("rltrace_trajectories_waiting", (), meters.waiting() if trained else None),
         ("rltrace_trajectory_oldest_seconds", (), _age(now_ns, meters.oldest_ns, generated)),
-        ("rltrace_trajectory_duration_seconds", (), _any(samples.trajectory_s)),
-        ("rltrace_response_tokens", (), _any(samples.response_tokens)),
-        ("rltrace_reward_duration_seconds", (), _any(samples.verdict_s)),
+        ("rltrace_trajectory_duration_seconds", (), samples.trajectory_s),
+        ("rltrace_response_tokens", (), samples.response_tokens),
+        ("rltrace_reward_duration_seconds", (), samples.verdict_s),
         ("rltrace_trained_tokens_total", (), counted or None),
         ("rltrace_useful_tokens_total", (), samples.useful_tokens if counted else None),
-        ("rltrace_lag_versions", (), _any(samples.lag)),
+        ("rltrace_lag_versions", (), samples.lag),
         ("rltrace_lag_unknown_samples_total", (), samples.unknown_lags if trained else None),
         ("rltrace_lag_budget_versions", (), budget if math.isfinite(budget) else None),
         ("rltrace_policy_version", (), weights.version),
@@ -143,10 +167,9 @@ def _of_processes(meters: RunMeters) -> list[tuple[str, Labels, float]]:
 def _of_devices(meters: RunMeters) -> list[tuple[str, Labels, float]]:
     found: list[tuple[str, Labels, float]] = []
     for one in meters.readings.now(meters.follower):
-        if one.counter in READINGS:
-            name, unit = READINGS[one.counter]
-            device = (str(one.device),) if "device" in METRICS[name].labels else ()
-            found.append((name, (one.host, *device), one.value * unit))
+        if (metric := _OF_READINGS.get(one.counter)) is not None:
+            device = (str(one.device),) if "device" in metric.labels else ()
+            found.append((metric.name, (one.host, *device), one.value * metric.unit))
     return found
 
 
@@ -172,14 +195,6 @@ def _number(value: float) -> str:
     if math.isinf(value):
         return "+Inf" if value > 0 else "-Inf"
     return str(int(value)) if float(value).is_integer() else repr(float(value))
-
-
-def _any(value: Distribution) -> Distribution | None:
-    return value if value.count else None
-
-
-def _seconds(ns: int) -> float | None:
-    return ns / 1e9 if ns > 0 else None
 
 
 def _age(now_ns: int, since_ns: int | None, seen: bool) -> float | None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from rltrace.analysis.gate.findings import FactorChange
 from rltrace.analysis.stats.interval import Interval
 from rltrace.report import units
-from rltrace.report.layout import Column, Grid, numbers
+from rltrace.report.layout import Grid, numbers, table
 
 _A_FACTOR = 10
 _ALMOST_NOTHING = 1000
@@ -53,7 +53,7 @@ def ends(interval: Interval, show: Callable[[float], str]) -> str:
     return units.between(show(interval.low), show(interval.high))
 
 
-def of_factors(factors: Iterable[FactorChange], titles: tuple[str, str, str]) -> Grid:
+def of_factors(factors: Iterable[FactorChange], titles: tuple[str, str, str]) -> Grid | None:
     """How the factors of goodput changed; the interval is for pages that have the room."""
     what, *runs = titles
     rows = []
@@ -61,5 +61,4 @@ def of_factors(factors: Iterable[FactorChange], titles: tuple[str, str, str]) ->
         show = units.count if one.name == "peak rate" else units.share
         ends_ = ONCE if one.once else ends(one.ratio, change)
         rows.append((one.name, show(one.before), show(one.after), change(one.ratio.value), ends_))
-    interval = Column("95 %", right=True, least_width=60)
-    return Grid((Column(what), *numbers(*runs, "change"), interval), tuple(rows))
+    return table(rows, what, *numbers(*runs, "change", ("95 %", 60)))

@@ -10,7 +10,7 @@ from rltrace.report import units
 from rltrace.report.coverage_section import coverage_section
 from rltrace.report.freshness_section import curve_section, staleness_section
 from rltrace.report.goodput_section import cascade_section, goodput_section, reward_section
-from rltrace.report.layout import Column, Grid, Section, listed, numbers
+from rltrace.report.layout import Section, listed, numbers, table
 from rltrace.report.own_figures_section import own_figures_section, pointer
 from rltrace.report.probe_section import probe_section
 from rltrace.report.tail_section import has_tail, tail_section
@@ -71,35 +71,23 @@ def stages_section(summary: Summary, more_notes: Iterable[str] = ()) -> Section:
     title = "Where the time goes" if steps.whole_run else "Where the step goes"
     if not rows:
         return Section(title, ("No span of any stage was recorded.",))
-    columns = (
-        Column(f"stage, {scale.unit}"),
-        Column("τ"),
-        Column("mean", right=True),
-        Column("p50", right=True, least_width=76),
-        *numbers("p95", "exposed"),
-        Column("hidden", right=True, least_width=68),
-        Column("share", right=True),
-    )
+    composed, of_both = summary.composition, ""
+    placed = [f"{composed.placement} ({composed.placement_source})."] if composed else []
+    if composed is not None and composed.beside:
+        of_both = ", or for it and others, where both sides are always at work"
+    figures = numbers("mean", ("p50", 76), "p95", "exposed", ("hidden", 68), "share")
     return Section(
         title,
         tuple(_step_lines(summary)),
-        Grid(columns, tuple(rows)),
+        table(rows, f"stage, {scale.unit}", "τ", *figures),
         (
-            f"Means over {what}. {_exposed(summary, held, window)}",
-            *_composition(summary),
+            f"Means over {what}. exposed: the {held} waited for this stage alone{of_both}; hidden: "
+            f"it ran under a longer chain. Exposed and unattributed add up to the {window}.",
+            *placed,
             *path_lines(summary.critical_path),
             *_waits(summary),
             *more_notes,
         ),
-    )
-
-
-def _exposed(summary: Summary, held: str, window: str) -> str:
-    beside = summary.composition is not None and summary.composition.beside
-    of_both = ", or for it and others, where both sides are always at work" if beside else ""
-    return (
-        f"exposed: the {held} waited for this stage alone{of_both}; hidden: it ran under a longer "
-        f"chain. Exposed and unattributed add up to the {window}."
     )
 
 
@@ -161,11 +149,6 @@ def _whole_generations(steps: StepsSummary) -> Iterator[str]:
     )
 
 
-def _composition(summary: Summary) -> Iterator[str]:
-    if (composed := summary.composition) is not None:
-        yield f"{composed.placement} ({composed.placement_source})."
-
-
 def _waits(summary: Summary) -> Iterator[str]:
     for wait in summary.waits:
         who, each = units.plural(wait.processes, wait.role or "process"), ""
@@ -181,7 +164,7 @@ def syncs_section(summary: Summary) -> Section:
     """Weight movement, of a run that recorded updates."""
     syncs = summary.syncs
     assert syncs is not None
-    rows = tuple(
+    rows = (
         (
             role.role,
             str(role.processes),
@@ -194,14 +177,10 @@ def syncs_section(summary: Summary) -> Section:
         )
         for role in syncs.participants
     )
-    columns = (
-        Column("role"),
-        Column("processes", right=True, least_width=76),
-        *numbers("bytes", "seconds", "GB/s", "stall"),
-        Column("p50", right=True, least_width=76),
-        Column("p95", right=True, least_width=68),
+    columns = numbers(
+        *(("processes", 76), "bytes", "seconds", "GB/s", "stall", ("p50", 76), ("p95", 68))
     )
-    return Section("Weight movement", tuple(_update_lines(syncs)), Grid(columns, rows))
+    return Section("Weight movement", tuple(_update_lines(syncs)), table(rows, "role", *columns))
 
 
 def _update_lines(syncs: Syncs) -> Iterator[str]:

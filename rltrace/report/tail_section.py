@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from rltrace.analysis.tail import Slots, Tail
 from rltrace.report import units
-from rltrace.report.layout import Column, Grid, Section, numbers
+from rltrace.report.layout import Section, numbers, table
 
 _FULL = 0.95
 
@@ -28,16 +28,9 @@ def tail_section(tail: Tail) -> Section:
         if spread.n:
             times = map(show, (spread.p50, spread.p95, spread.p99, spread.largest))
             rows.append((name, *times, units.ratio(spread.tail_ratio), units.count(spread.n)))
-    columns = (
-        Column("trajectories"),
-        *numbers("p50", "p95", "p99"),
-        Column("max", right=True, least_width=76),
-        Column("p95/p50", right=True),
-        Column("n", right=True, least_width=68),
-    )
-    lines = tuple(_draining(tail.slots))
-    grid = Grid(columns, tuple(rows)) if rows else None
-    return Section("Tail", lines, grid, tuple(_notes(tail)))
+    columns = numbers("p50", "p95", "p99", ("max", 76), "p95/p50", ("n", 68))
+    lines, notes = tuple(_draining(tail.slots)), tuple(_notes(tail))
+    return Section("Tail", lines, table(rows, "trajectories", *columns), notes)
 
 
 def _draining(slots: Slots | None) -> Iterator[str]:

@@ -16,6 +16,7 @@ from rltrace.report import run_lines, verdict
 from rltrace.trace.vocabulary import word
 
 if TYPE_CHECKING:
+    from rltrace.analysis.live.snapshot import Snapshot
     from rltrace.analysis.plan.advice import Advice
     from rltrace.analysis.plan.plan import Plan
 
@@ -36,22 +37,20 @@ def render(summary: Summary) -> dict[str, Any]:
     }
     if summary.probe is not None:
         for stage, values in zip(summary.probe.stages, document["probe"]["stages"], strict=True):
-            more_steps = stage.more_steps_for(HALF_WIDTH)
             values |= {"contradicts_computed": stage.contradicts, "agrees": stage.agrees}
-            values["more_steps"] = more_steps
+            values["more_steps"] = stage.more_steps_for(HALF_WIDTH)
     document["health"]["well"] = summary.health.well
     document["warnings"] = list(run_lines.warnings(summary))
     if goodput is not None:
         rates = ("useful_tokens_per_device_s", "useful_known_tokens_per_device_s")
-        document["goodput"] |= _of(goodput, *rates)
-        document["goodput"] |= _of(goodput, "joules_per_useful_token")
+        document["goodput"] |= of(goodput, *rates, "joules_per_useful_token")
         document["goodput"]["useful_tokens_per_usd"] = plain(goodput.useful_tokens_per_usd())
     return document
 
 
-def _of(result: object, *properties: str) -> dict[str, Any]:
-    """What follows from the fields of a result."""
-    return {name: plain(getattr(result, name)) for name in properties}
+def of(result: object, *names: str) -> dict[str, Any]:
+    """Some of the fields of a result, or of what follows from them."""
+    return {name: plain(getattr(result, name)) for name in names}
 
 
 def plain(value: Any) -> Any:
@@ -72,48 +71,55 @@ def plain(value: Any) -> Any:
 
 def of_plan(found: Plan, advice: Advice) -> dict[str, Any]:
     spec, choice, first = found.spec, advice.choice, advice.first
-    of = found.parts.rollout.lengths
+    lengths = found.parts.rollout.lengths
     return {
         "schema": PLAN_SCHEMA,
         "workload": {
-            "name": spec.name,
-            "model": plain(spec.model),
-            "gpu": plain(spec.gpu),
-            "gpus": spec.gpus,
-            "prompts": spec.prompts,
-            "group": spec.group,
+            **of(spec, "name", "model", "gpu", "gpus", "prompts", "group", "lag_bound"),
             "tokens": spec.response_tokens,
-            "lag_bound": spec.lag_bound,
             "planned_lag_bound": found.parts.lag_bound,
             "prices": spec.priced,
         },
-        "assumed": list(spec.assumed),
+        **of(spec, "assumed"),
         "lengths": {
-            "mean_tokens": of.mean,
-            "cap_tokens": of.cap,
-            "longest_tokens": of.longest(spec.samples),
-            "cut_share": of.cut_share,
-            "log_deviation": of.s,
+            "mean_tokens": lengths.mean,
+            "cap_tokens": lengths.cap,
+            "longest_tokens": lengths.longest(spec.samples),
+            "cut_share": lengths.cut_share,
+            "log_deviation": lengths.s,
         },
-        "stages": plain(found.stages),
-        "memory": plain(found.memory),
+        **of(found, "stages", "memory", "step_s", "walls", "binding", "rests_on"),
         "placements": plain(found.rows),
         "best": found.best.name,
-        "step_s": plain(found.step_s),
-        "walls": plain(found.walls),
-        "binding": list(found.binding),
-        "first": None if first is None else {
-            "wall": first.wall,
-            "move": first.move,
-            "lever": first.lever,
-            "goodput_gain": None if first.found is None else plain(first.found.goodput_gain),
-            "risk": first.risk,
+        "first": first and {
+            **of(first, "wall", "move", "lever", "risk"),
+            "goodput_gain": first.found and plain(first.found.goodput_gain),
         },
-        "risks": list(advice.risks),
-        "framework": {
-            "name": choice.framework.name,
-            "reasons": list(choice.reasons),
-        },
-        "launch": plain(advice.launch),
-        "rests_on": list(found.rests_on),
+        **of(advice, "risks", "launch"),
+        "framework": {"name": choice.framework.name, **of(choice, "reasons")},
     }  # fmt: skip
+
+
+# --- a run at one moment
+
+LIVE_SCHEMA = "rltrace-live/1"
+_OF_SAMPLES = {
+    *("generated_samples", "generated_tokens", "generated_tokens_per_s", "trained_samples"),
+    *("trained_tokens", "lost", "in_flight"),
+    *("waiting_for_first_token", "queue"),
+}
+
+
+def of_snapshot(shown: Snapshot) -> dict[str, Any]:
+    """The snapshot as JSON values, and the figures that follow from it."""
+    document: dict[str, Any] = {"schema": LIVE_SCHEMA, **plain(shown)}
+    document["useful_tokens_per_device_s"] = plain(shown.goodput)
+    document["job"] |= of(shown.job, "seconds", "is_over")
+    if shown.window is not None:
+        rates = ("generated_tokens_per_s", "trained_tokens_per_s")
+        document["window"] |= of(shown.window, "seconds", *rates)
+    if shown.only_some:
+        window = document["window"] or {}
+        for part in (document, document["totals"], window, *window.get("recent", ())):
+            part.update(dict.fromkeys(part.keys() & _OF_SAMPLES))
+    return document

@@ -97,11 +97,9 @@ class Scale:
 
     def show(self, seconds: float) -> str:
         """The number without its unit."""
-        if not math.isfinite(seconds):
-            return _no_figure(seconds)
         value = seconds * self.per_second
-        if abs(value) >= _LONG:
-            return _exponent(value) if math.isfinite(value) else _no_figure(value)
+        if not abs(value) < _LONG:
+            return number(value)
         rounded = round(value, self.decimals) + 0.0  # and no minus nought
         return f"{rounded:,.{self.decimals}f}"
 

@@ -8,7 +8,7 @@ from rltrace.analysis.critical_path import UNKNOWN, CriticalPath
 from rltrace.analysis.summary import StepsSummary, Summary
 from rltrace.analysis.verdict import Verdict
 from rltrace.analysis.walls.registry import stages_of
-from rltrace.analysis.walls.wall import LIKELY, Wall
+from rltrace.analysis.walls.wall import LIKELY
 from rltrace.report import units
 from rltrace.report.layout import listed
 from rltrace.report.walls_section import (
@@ -60,7 +60,8 @@ def evidence(summary: Summary) -> Iterator[str]:
         yield from _measured(summary)
         others = [w for w in found.walls if w not in found.binding and w.cost.known][:2]
         if others:
-            yield f"next: {listed([_with_cost(wall) for wall in others])}"
+            costs = [f"{wall.name} {units.share(wall.cost.share)}" for wall in others]
+            yield f"next: {listed(costs)}"
     elif not found.alarms:
         if found.would_tell:
             yield f"would be told by {listed(found.would_tell)}"
@@ -81,10 +82,6 @@ def _of_walls(found: Verdict) -> Iterator[str]:
             yield "; ".join(figure_words(one) for one in wall.evidence[:_MOST_FIGURES])
 
 
-def _with_cost(wall: Wall) -> str:
-    return f"{wall.name} {units.share(wall.cost.share)}"
-
-
 def judged_steps(steps: StepsSummary) -> str:
     """Which steps the figures are over, where some stalled."""
     steady = [time.step for time in steps.times if time.steady]
@@ -103,10 +100,8 @@ def _measured(summary: Summary) -> Iterator[str]:
         least = max(0.0, one.share.value)  # noise may measure less than nothing
         share = f"{units.share(least)} ± {100 * one.share.half_width:.0f}"
         says = f"its {probe.computed_by} says {units.share(one.computed_share)}"
-        if one.contradicts:
-            yield f"measured by delaying: {share} of the step waits for {one.name}; {says}, wrongly"
-        elif one.stage in of_walls:
-            so = "so too" if one.agrees else "which may be"
+        so = "wrongly" if one.contradicts else "so too" if one.agrees else "which may be"
+        if one.contradicts or one.stage in of_walls:
             yield f"measured by delaying: {share} of the step waits for {one.name}; {says}, {so}"
 
 

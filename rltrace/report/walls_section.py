@@ -12,7 +12,7 @@ from rltrace.analysis.verdict import Verdict
 from rltrace.analysis.walls.wall import WEIGHTS, Figure, Wall
 from rltrace.analysis.walls.weights import IN_PHASE, UPDATE, UPDATE_BYTES
 from rltrace.report import units
-from rltrace.report.layout import Column, Grid, Section, listed
+from rltrace.report.layout import Column, Section, listed, numbers, table
 
 _MOST_FIXES = 5
 _MOST_FIGURES = 3
@@ -24,10 +24,6 @@ _WOULD_TELL = "`rltrace report --json` has what would tell each."
 
 
 def walls_section(verdict: Verdict) -> Section:
-    columns = (
-        Column("wall"), Column("costs", right=True), Column("95 %", right=True),
-        Column("how sure"),
-    )  # fmt: skip
     unknown = [wall for wall in verdict.walls if not wall.cost.known]
     left_out = unknown if len(unknown) >= _MANY_UNKNOWN else []
     shown = [wall for wall in verdict.walls if wall not in left_out]
@@ -36,7 +32,7 @@ def walls_section(verdict: Verdict) -> Section:
     return Section(
         "The walls",
         (),
-        Grid(columns, tuple(_wall(wall) for wall in shown)),
+        table(map(_wall, shown), "wall", *numbers("costs", "95 %"), "how sure"),
         (
             "costs: the share of goodput that the wall takes. Costs do not add up.",
             *_others(verdict),
@@ -93,11 +89,6 @@ def fixes_section(verdict: Verdict) -> Section | None:
     if not tried and not why_none:
         return None
     shown = verdict.fixes[:_MOST_FIXES]
-    columns = (
-        Column("fix"),
-        Column("setting", copied=True),
-        Column("per device", right=True),
-    )
     lines = []
     if verdict.do_nothing:
         lines.append(
@@ -107,15 +98,11 @@ def fixes_section(verdict: Verdict) -> Section | None:
         )
     if why_none:
         lines.append(f"{why_none[:1].upper()}{why_none[1:]}.")
-    rows = tuple(
-        (
-            f"{number}. {fix.sized}",
-            setting_words(fix),
-            gain_words(fix.goodput_gain),
-        )
+    rows = [
+        (f"{number}. {fix.sized}", setting_words(fix), gain_words(fix.goodput_gain))
         for number, fix in enumerate(shown, 1)
-    )
-    grid = Grid(columns, rows) if rows else None
+    ]
+    grid = table(rows, "fix", Column("setting", copied=True), *numbers("per device"))
     return Section("What to do", tuple(lines), grid, tuple(_fix_notes(shown, verdict)))
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from rltrace.analysis.stats.estimate import Estimate
 from rltrace.analysis.whatif.predict import NO_GAIN, Baseline, Prediction
 from rltrace.report import units
-from rltrace.report.layout import Column, Grid, Section, numbers
+from rltrace.report.layout import Section, numbers, table
 
 _MOST_LAGS = 6
 
@@ -38,7 +38,6 @@ def one(
 
 def ranked(base: Baseline, found: Sequence[Prediction], beside: Sequence[str] = ()) -> Section:
     """All levers that apply, one at a time, below what of the run is left out (`beside`)."""
-    columns = Column("lever"), *numbers("step", "per device-second", "range")
     rows, idle, slower = [], [], []
     for one in found:
         levers, gain = ", ".join(one.levers), one.goodput_gain
@@ -53,7 +52,7 @@ def ranked(base: Baseline, found: Sequence[Prediction], beside: Sequence[str] = 
     return Section(
         "What if",
         (*_left_out(beside), _now(base)),
-        Grid(columns, tuple(rows)) if rows else None,
+        table(rows, "lever", *numbers("step", "per device-second", "range")),
         (
             "One lever at a time, the best first; gains are in useful tokens for each second of "
             "each device, so that more devices must pay for themselves. Gains do not add up: move "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -26,21 +26,15 @@ def whole_file(path: Path, what: str) -> Iterator[BinaryIO]:
     """The file to write (see `written`), gzipped where the name ends in `.gz`. Errors:
     `RltraceError`, which calls it `what`, where nothing can be written there."""
     try:
-        with written(path) as plain, _packed(path, plain) as file:
-            yield file
+        with written(path) as plain:
+            packs = path.name.endswith(".gz")
+            # Level 1: a third larger than level 9 and ten times quicker.
+            packed = gzip.GzipFile("", "wb", 1, plain, mtime=0) if packs else nullcontext(plain)
+            with packed as file:
+                yield cast(BinaryIO, file)
     except OSError as error:
         raise RltraceError(
             f"cannot write {what} to {path}: {error.strerror or error}; "
             "choose another place with -o",
             UNREADABLE,
         ) from error
-
-
-@contextmanager
-def _packed(path: Path, plain: BinaryIO) -> Iterator[BinaryIO]:
-    if not path.name.endswith(".gz"):
-        yield plain
-        return
-    # Level 1: a third larger than level 9 and ten times quicker.
-    with gzip.GzipFile("", "wb", 1, plain, mtime=0) as packed:
-        yield cast(BinaryIO, packed)

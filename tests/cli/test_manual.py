@@ -43,6 +43,7 @@ def test_help_has_examples_and_exit_codes(words: str) -> None:
     assert pages()[words]["examples"][0][0] in said
     options = [one for one in COMMANDS[words].params if isinstance(one, click.Option)]
     assert [one.name for one in options if not one.help] == []
+    assert pages()[words].get("options", {}).keys() <= {one.opts[-1] for one in options}
 
 
 @pytest.mark.parametrize("example", EXAMPLES)

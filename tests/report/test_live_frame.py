@@ -15,7 +15,7 @@ from rltrace.report import live_line
 from rltrace.report.live_frame import frame
 from rltrace.testing.inside.analysis import LiveState, job_of
 from rltrace.testing.inside.analysis import snapshot as live
-from rltrace.testing.inside.report import live_json
+from rltrace.testing.inside.report import to_json
 from rltrace.testing.played import SECOND
 
 RUNNING = {"state": "running", "sentence": "running"}
@@ -110,7 +110,7 @@ def test_who_stopped_recording_is_said(running: live.Snapshot, ended: live.Snaps
     assert text(shown).splitlines()[-1].endswith("q quits")
     over = text(replace(ended, stopped=(full,)))
     assert "(pid 4711 on node1) 12.0 s before its end" in over
-    (first, *_) = live_json.render(shown)["stopped"]
+    (first, *_) = to_json.of_snapshot(shown)["stopped"]
     assert (first["for_s"], first["detail"]) == (12.0, "[Errno 28] No space left on device")
 
 
@@ -124,7 +124,7 @@ def test_that_a_job_was_killed_is_read_at_80_columns(running: live.Snapshot) -> 
 
 
 def test_json_has_no_nan(running: live.Snapshot) -> None:
-    document = json.loads(json.dumps(live_json.render(running), allow_nan=False))
+    document = json.loads(json.dumps(to_json.of_snapshot(running), allow_nan=False))
     assert document["schema"] == "rltrace-live/1"
     assert document["useful_tokens_per_device_s"] == running.goodput
     assert document["window"]["trained_tokens_per_s"] > 0

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rltrace.report import units
-from rltrace.report.html.markup import NOTHING, Child, Html, join, tag
+from rltrace.report.html.markup import NOTHING, Child, Html, join, short, tag
 
 WIDTH = 900.0
 """Every picture is this wide; the page scales it."""
+
+RIGHT = WIDTH - 10
+"""Where what is drawn ends."""
+
+Box = tuple[float, float, float, float]
+"""Of a rectangle: x, y, width, height."""
 
 
 @dataclass(frozen=True)
@@ -66,9 +73,8 @@ def log_ticks(low: float, high: float) -> list[float]:
     return [value for value in values if low <= value <= high * 1.0001]
 
 
-def label(x: float, y: float, said: str, anchor: str = "start", css: str = "") -> Html:
-    anchored = None if anchor == "start" else anchor
-    return tag("text", said, x=x, y=y, text_anchor=anchored, class_=css or None)
+def label(x: float, y: float, said: str, anchor: str | None = None, css: str = "") -> Html:
+    return tag("text", said, x=x, y=y, text_anchor=anchor, class_=css or None)
 
 
 def line(x1: float, y1: float, x2: float, y2: float, css: str) -> Html:
@@ -80,29 +86,17 @@ def box(x: float, y: float, width: float, height: float, css: str, **more: objec
     return tag("rect", x=x, y=y, width=max(width, 0.5), height=max(height, 0.0), class_=css, **more)
 
 
-def hits(left: float, width: float, count: int, top: float, bottom: float) -> Html:
-    """What is pointed at: `count` columns side by side from `left` on, told by their rows."""
-    columns = (
-        box(left + n * width, top, width, bottom - top, "hit", data_row=n) for n in range(count)
-    )
-    return tag("g", *columns, class_="hits")
-
-
-def boxes(parts: Iterable[tuple[float, float, float, float]], css: str) -> Html:
-    """Many rectangles (x, y, width, height) of one kind as a single path."""
+def boxes(parts: Iterable[Box], css: str) -> Html:
+    """Many rectangles of one kind as a single path."""
     shape = "".join(
-        f"M{_short(x)} {_short(y)}h{_short(w)}v{_short(h)}h{_short(-w)}z" for x, y, w, h in parts
+        f"M{short(x)} {short(y)}h{short(w)}v{short(h)}h{short(-w)}z" for x, y, w, h in parts
     )
     return tag("path", d=shape, class_=css) if shape else NOTHING
 
 
 def polyline(points: Iterable[tuple[float, float]], css: str) -> Html:
-    told = "L".join(f"{_short(x)} {_short(y)}" for x, y in points)
+    told = "L".join(f"{short(x)} {short(y)}" for x, y in points)
     return tag("path", d=f"M{told}", class_=css) if told else NOTHING
-
-
-def _short(value: float) -> str:
-    return f"{value:.2f}".rstrip("0").rstrip(".")
 
 
 def x_axis(
@@ -135,27 +129,15 @@ def stretches(degrees: NDArray[np.int64]) -> Iterator[tuple[int, int, int]]:
         yield first, end, int(degrees[first])
 
 
-def some(names: Sequence[str], left: float, width: float, y: float) -> Html:
-    """The names of ten or so of the columns of a `width`, in the middle of each."""
-    every = max(1, len(names) // 10)
-    return join(
-        *(
-            label(left + (n + 0.5) * width, y, names[n], "middle", "tick")
-            for n in range(0, len(names), every)
-            if names[n]
-        )
-    )
-
-
 def seconds_of(values: Sequence[float]) -> Callable[[float], str]:
     """How ticks of seconds are written: all in the unit of the largest."""
     scale = units.scale(max(map(abs, values), default=0.0))
     return lambda value: f"{value * scale.per_second:.4g} {scale.unit}"
 
 
-def drawing(height: float, *children: Child, title: str, width: float = WIDTH) -> Html:
+def drawing(height: float, *children: Child, title: str) -> Html:
     """The picture as a whole. `title` is what a screen reader says of it."""
-    return tag("svg", *children, viewBox=f"0 0 {width:g} {height:g}", role="img", class_="drawing",
+    return tag("svg", *children, viewBox=f"0 0 {WIDTH:g} {height:g}", role="img", class_="drawing",
                aria_label=title, preserveAspectRatio="xMinYMin meet")  # fmt: skip
 
 
@@ -165,18 +147,113 @@ def in_cell(width: float, height: float, *children: Child) -> Html:
                height=f"{height:g}", class_="in-cell", aria_hidden="true")  # fmt: skip
 
 
-FEWEST_BARS = 12
-"""Fewer bars than this are no wider than of this many."""
+# --- heat: the stronger, the more
+
+HEAT = 10
+"""Degrees of it, in the legend some of them."""
+
+HEAT_LEGEND = [(f"heat d{degree}", f"{10 * degree} %") for degree in (1, 4, 7, 10)]
 
 
-def groups(count: int, most: int) -> list[range]:
-    """The places 0 to `count` - 1 in at most `most` groups of neighbours, of one size but for the
+def heat(cells: Mapping[tuple[str, int], list[Box]]) -> Html:
+    """Cells by kind (`heat` or `unknown`) and degree."""
+    of_degrees = sorted(cells.items())
+    return join(*(tag("g", boxes(at, kind), class_=f"d{n}") for (kind, n), at in of_degrees))
+
+
+def row_names(rows: Iterable[tuple[float, str]], x: float, high: float, css: str = "name") -> Html:
+    """What stands on the left of rows: `(top, name)` each."""
+    return join(*(label(x - 10, top + high / 2 + 4, name, "end", css) for top, name in rows))
+
+
+# --- columns: of steps, or of updates, or of several that stand beside each other
+
+_FEWEST = 12
+"""Fewer columns than this are no wider than of this many."""
+
+_MOST_COLUMNS = 240
+_FAR = 1.6
+_LONGER = 1.0001
+T = TypeVar("T")
+
+
+def groups(items: Sequence[T]) -> list[Sequence[T]]:
+    """The items in so few groups of neighbours that each can be drawn: of one size but for the
     last."""
-    size = max(1, -(-count // most))
-    return [range(first, min(first + size, count)) for first in range(0, count, size)]
+    size = max(1, -(-len(items) // _MOST_COLUMNS))
+    return [items[first : first + size] for first in range(0, len(items), size)]
+
+
+def said_of(bars: Sequence[Sequence[object]], of: str, is_cut: bool) -> str:
+    """What is said of bars that are of several, and where any is longer than the scale."""
+    most = len(bars[0])
+    grouped = f" Each bar is the mean of up to {most} {of}s." if most > 1 else ""
+    return grouped + " ▲: longer than the scale." * is_cut
 
 
 def numbered(numbers: Sequence[int]) -> str:
     """`7`, or `7 to 9`."""
-    first, last = numbers[0], numbers[-1]
-    return str(first) if first == last else f"{first} to {last}"
+    return units.between(str(numbers[0]), str(numbers[-1]))
+
+
+def scale_end(totals: Sequence[float], usual: Sequence[float] = ()) -> float:
+    """Where the scale of bars ends: with the longest, unless it is far longer than nearly all."""
+    cap = _FAR * float(np.quantile(usual or totals, 0.98))
+    return min(max(totals), cap) * 1.04 or 1.0
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Columns side by side, told by their names and by `of` what they are."""
+
+    names: Sequence[str]
+    of: str
+    left: float
+    top: float
+    bottom: float
+    fewest: int = _FEWEST
+
+    def x(self, column: float) -> float:
+        """Where a column begins."""
+        return self.left + column * self.wide
+
+    @property
+    def wide(self) -> float:
+        return (RIGHT - self.left) / max(self.fewest, len(self.names))
+
+    def bars(self, parts: Mapping[str, Sequence[float]], end: float, most_ticks: int) -> Html:
+        """A bar of seconds in each column: its parts by class, one on the other, on a scale that
+        ends at `end`."""
+        y, gap = Axis(0, end, self.bottom, self.top), min(1.5, 0.15 * self.wide)
+        seconds, feet = ticks(0, end, most_ticks), [0.0] * len(self.names)
+        drawn = [y_axis(y, self.left, RIGHT, seconds, seconds_of(seconds))]
+        for css, values in parts.items():
+            placed = []
+            for n, value in enumerate(values):
+                foot, feet[n] = feet[n], feet[n] + value
+                if foot < (head := min(feet[n], end)):
+                    place = self.x(n) + gap / 2, y(head), self.wide - gap, y(foot) - y(head)
+                    placed.append(place)
+            drawn.append(boxes(placed, css))
+        cut = (n for n, head in enumerate(feet) if head > _LONGER * end)
+        return join(*drawn, *(label(self.x(n + 0.5), 10, "▲", "middle", "tick") for n in cut))
+
+    def drawing(self, *children: Child, title: str) -> Html:
+        """The picture: below its columns the names of ten or so of them; each can be pointed at."""
+        every, deep = max(1, len(self.names) // 10), self.bottom - self.top
+        places = range(len(self.names))
+        hits = (box(self.x(n), self.top, self.wide, deep, "hit", data_row=n) for n in places)
+        named = (
+            label(self.x(n + 0.5), self.bottom + 16, self.names[n], "middle", "tick")
+            for n in places[::every]
+            if self.names[n]
+        )
+        return drawing(
+            self.bottom + 34,
+            *children,
+            line(self.left, self.bottom, RIGHT, self.bottom, "base"),
+            *named,
+            label((self.left + RIGHT) / 2, self.bottom + 32, self.of, "middle", "tick"),
+            tag("g", *hits, class_="hits"),
+            title=title,
+        )

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from datetime import datetime, timezone
 
-from rltrace.analysis.fixes import Fix
 from rltrace.analysis.stats.estimate import Estimate
 from rltrace.analysis.summary import Summary
 from rltrace.analysis.verdict import Verdict
@@ -14,7 +12,7 @@ from rltrace.analysis.walls.wall import CANNOT_TELL, LIKELY, WEAK, Wall
 from rltrace.report import run_lines, verdict
 from rltrace.report.html.drawing import Axis, box, in_cell, line
 from rltrace.report.html.markup import NOTHING, Child, Html, join, prose, sentence, tag
-from rltrace.report.html.parts import Part, missing, of_section, part
+from rltrace.report.html.parts import Part, of_section, unknown
 from rltrace.report.layout import labelled, listed
 from rltrace.report.walls_section import fixes_section, walls_section
 
@@ -31,11 +29,12 @@ def head_part(summary: Summary) -> Part:
     # What to do before why: who has five seconds reads this.
     advice = [tag("p", sentence(s), class_="advice") for s in sentences if s.startswith(_ADVICE)]
     evidence = [tag("li", sentence(s)) for s in sentences if not s.startswith(_ADVICE)]
+    warnings = [tag("li", prose(one)) for one in run_lines.warnings(summary)]
     body = tag(
         "section",
         tag("p", "Verdict ", tag("span", said, class_=f"chip {mood}"), class_="eyebrow"),
         tag("h1", sentence(verdict.headline(summary)), id="verdict-heading"),
-        _warnings(summary),
+        tag("ul", *warnings, class_="warnings", aria_label="warnings") if warnings else None,
         *advice,
         tag("ul", *evidence, class_="evidence") if evidence else None,
         _unseen(summary),
@@ -46,11 +45,6 @@ def head_part(summary: Summary) -> Part:
         aria_labelledby="verdict-heading",
     )
     return Part("verdict", "Verdict", body)
-
-
-def _warnings(summary: Summary) -> Html:
-    said = [tag("li", prose(one)) for one in run_lines.warnings(summary)]
-    return tag("ul", *said, class_="warnings", aria_label="warnings") if said else NOTHING
 
 
 def _began(summary: Summary) -> Html:
@@ -81,11 +75,13 @@ def fixes_part(verdict: Verdict) -> Part:
     section = fixes_section(verdict)
     if section is None:
         why = f"which wall binds is open ({verdict.because})" if not verdict.first else "none known"
-        return part("fixes", "What to do", "What to do", missing(f"No fix is advised: {why}."))
+        return unknown("fixes", "What to do", f"No fix is advised: {why}.")
     if section.grid is None:
         return of_section(section, "fixes", "What to do")
     shown = verdict.fixes[: len(section.grid.rows)]
-    axis = _gain_axis(shown)
+    ends = [x - 1 for fix in shown if (g := fix.goodput_gain) for x in (g.low, g.high)]
+    least, most = min([0.0, *ends]), max([0.0, *ends])
+    axis = Axis(least, most if most > least else least + 1, 6, _WIDE - 6)
     last = len(section.grid.columns) - 1
 
     def cell(row: int, column: int, said: str) -> Child:
@@ -94,12 +90,6 @@ def fixes_part(verdict: Verdict) -> Part:
         return None
 
     return of_section(section, "fixes", "What to do", cell=cell)
-
-
-def _gain_axis(fixes: Sequence[Fix]) -> Axis:
-    ends = [x - 1 for fix in fixes if (g := fix.goodput_gain) for x in (g.low, g.high)]
-    low, high = min([0.0, *ends]), max([0.0, *ends])
-    return Axis(low, high if high > low else low + 1, 6, _WIDE - 6)
 
 
 def _range(gain: Estimate, axis: Axis) -> Html:

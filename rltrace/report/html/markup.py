@@ -58,11 +58,12 @@ def tag(name: str, *children: Child, **attributes: Any) -> Html:
         if value is None or value is False:
             continue
         attribute = key.rstrip("_").replace("_", "-")
-        shown.append(f" {attribute}" if value is True else f' {attribute}="{text(_plain(value))}"')
+        said = text(short(value) if isinstance(value, float) else value)
+        shown.append(f" {attribute}" if value is True else f' {attribute}="{said}"')
     head = f"<{name}{''.join(shown)}>"
     return Html(head if name in _VOID else f"{head}{join(*children)}</{name}>")
 
 
-def _plain(value: Any) -> Any:
+def short(value: float) -> str:
     """A coordinate with two decimals at most: a page has a great many of them."""
-    return f"{value:.2f}".rstrip("0").rstrip(".") if isinstance(value, float) else value
+    return f"{value:.2f}".rstrip("0").rstrip(".")

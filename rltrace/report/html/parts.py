@@ -6,18 +6,12 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from rltrace.report.html.markup import NOTHING, Child, Html, join, prose, sentence, tag
-from rltrace.report.layout import Grid, Section, bar_length
+from rltrace.report.layout import Bar, Grid, Section
 from rltrace.report.units import UNKNOWN
 
 _BLOCK = 8.0  # pixels of a character in a bar
 _SHORT = 14
 """A table of numbers with at most so many rows is printed; longer ones only where opened."""
-
-MOST_BARS = 240
-"""More steps than this are drawn in groups."""
-
-TIME_PARTS = 200
-"""Equal parts of the run's time in a strip or curve over it."""
 
 LAID_OUT = " Laid out from a log of durations: what ran when within a step is not known."
 """Said of pictures of an imported run."""
@@ -33,20 +27,6 @@ class Part:
     key: str
     short: str
     body: Html
-
-
-@dataclass(frozen=True)
-class Picture:
-    """A picture and its numbers. What is drawn with `data-row="n"` is told by row n of the table
-    when it is pointed at. `says` stands below the title, `around` between title and drawing."""
-
-    key: str
-    title: str
-    drawing: Html
-    columns: tuple[str, ...]
-    rows: Sequence[tuple[str, ...]]
-    says: str = ""
-    around: Html = NOTHING
 
 
 def part(key: str, short: str, title: str, *children: Child) -> Part:
@@ -73,9 +53,8 @@ def told(section: Section, *pictures: Child, cell: Cell | None = None) -> Html:
     )
 
 
-def under(section: Section, *pictures: Child, cell: Cell | None = None) -> Html:
-    return tag("div", tag("h3", prose(section.title)), told(section, *pictures, cell=cell),
-               class_="under")  # fmt: skip
+def under(section: Section, *pictures: Child) -> Html:
+    return tag("div", tag("h3", prose(section.title)), told(section, *pictures), class_="under")
 
 
 def lines(sentences: Sequence[str]) -> Html:
@@ -85,6 +64,11 @@ def lines(sentences: Sequence[str]) -> Html:
 def notes(sentences: Sequence[str]) -> Html:
     """What stands below in a smaller voice."""
     return tag("div", lines(sentences), class_="notes") if sentences else NOTHING
+
+
+def unknown(key: str, short: str, why: str) -> Part:
+    """A section of which nothing can be told."""
+    return part(key, short, short, missing(why))
 
 
 def missing(why: str) -> Html:
@@ -116,32 +100,41 @@ def table(grid: Grid, cell: Cell | None = None) -> Html:
 
 def _shown(said: str) -> Html:
     """The text of a cell; a bar of block characters is drawn."""
-    length = bar_length(said)
-    if length is None:
+    if not isinstance(said, Bar) or not said:
         return prose(said)
-    bar = tag("rect", x=0, y=4, width=length * _BLOCK, height=12, class_="bar")
-    return tag("svg", bar, width=f"{length * _BLOCK:.1f}", height="20", class_="in-cell",
-               aria_hidden="true")  # fmt: skip
+    wide = said.length * _BLOCK
+    bar = tag("rect", x=0, y=4, width=wide, height=12, class_="bar")
+    return tag("svg", bar, width=f"{wide:.1f}", height="20", class_="in-cell", aria_hidden="true")
 
 
-def picture(of: Picture) -> Html:
-    """A picture with its caption, and its numbers below it to be opened."""
-    caption = (tag("h3", prose(of.title)), tag("p", prose(of.says)) if of.says else None)
-    head = tag("tr", *(tag("th", prose(column), scope="col") for column in of.columns))
+def picture(
+    key: str,
+    title: str,
+    drawing: Html,
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    says: str,
+    around: Html = NOTHING,
+) -> Html:
+    """A picture with its caption, and its numbers below it to be opened. What is drawn with
+    `data-row="n"` is told by row n of the table when it is pointed at. `says` stands below the
+    title, `around` between that and the drawing."""
+    caption = tag("figcaption", tag("h3", prose(title)), tag("p", prose(says)))
+    head = tag("tr", *(tag("th", prose(column), scope="col") for column in columns))
     body = (
         tag("tr", tag("th", prose(row[0]), scope="row"), *(tag("td", prose(c)) for c in row[1:]))
-        for row in of.rows
+        for row in rows
     )
     numbers = tag("table", tag("thead", head), tag("tbody", *body), class_="numbers")
     opened = tag(
         "details",
-        tag("summary", f"Numbers: {of.title[:1].lower()}{of.title[1:]}"),
+        tag("summary", f"Numbers: {title[:1].lower()}{title[1:]}"),
         _scrolling(numbers),
-        class_="short" if len(of.rows) <= _SHORT else None,
+        class_="short" if len(rows) <= _SHORT else None,
     )
-    shown = tag("div", of.drawing, class_="picture", tabindex="0", role="group",
-                aria_label=f"{of.title}. Arrow keys read its values.")  # fmt: skip
-    return tag("figure", tag("figcaption", *caption), of.around, shown, opened, id=of.key)
+    shown = tag("div", drawing, class_="picture", tabindex="0", role="group",
+                aria_label=f"{title}. Arrow keys read its values.")  # fmt: skip
+    return tag("figure", caption, around, shown, opened, id=key)
 
 
 def legend(entries: Sequence[tuple[str, str]]) -> Html:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,10 @@ from rltrace.report.perfetto.slices import COUNTERS
 from rltrace.report.perfetto.tracks import OPEN, Ints, factor
 from rltrace.trace.run import Run
 from rltrace.trace.vocabulary import Fate
+
+Values = NDArray[np.float64]
+Series = tuple[int | None, str, str, Ints, Values]
+"""The process that a counter is of (None: the run), its name and unit, times and readings."""
 
 IN_FLIGHT, OF_PROCESS = "trajectories in flight", "in flight here"
 WAITING = "samples waiting for the learner"
@@ -29,17 +33,6 @@ _UNITS = {
 """The unit that the last word of a counter's name states."""
 
 
-@dataclass(frozen=True)
-class Series:
-    """Readings of one counter of a process (None: of the run)."""
-
-    process: int | None
-    name: str
-    unit: str
-    time: Ints
-    value: NDArray[np.float64]
-
-
 def readings(scene: Scene, run: Run, texts: dict[int, str]) -> Points:
     columns = run.ask_columns(
         "SELECT process, counter, device, time_ns, value FROM raw_samples WHERE NOT isnan(value)"
@@ -48,7 +41,7 @@ def readings(scene: Scene, run: Run, texts: dict[int, str]) -> Points:
     def track(process: int, counter: int, device: int) -> int:
         name = texts.get(counter, "?")
         unit = _UNITS.get(name.rpartition("_")[2], "")
-        return scene.counter(process, name if device < 0 else f"{name} {device}", unit)
+        return scene.row(process, name if device < 0 else f"{name} {device}", unit=unit)
 
     keys = (np.asarray(columns[c]) for c in ("process", "counter", "device"))
     return Points(
@@ -59,29 +52,27 @@ def readings(scene: Scene, run: Run, texts: dict[int, str]) -> Points:
 
 
 def derived(scene: Scene, run: Run) -> list[Points]:
-    series = (*_in_flight(run), *_waiting(run), *_lags(run))
     found = []
-    for s in (s for s in series if len(s.time)):
-        track = scene.counter(s.process, s.name, s.unit, COUNTERS)
-        found.append(Points(np.full(len(s.time), track), s.time, s.value))
+    for process, name, unit, time, value in (*_in_flight(run), *_waiting(run), *_lags(run)):
+        if len(time):
+            track = scene.row(process, name, COUNTERS, unit)
+            found.append(Points(np.full(len(time), track), time, value))
     return found
 
 
-def _in_flight(run: Run) -> list[Series]:
+def _in_flight(run: Run) -> Iterator[Series]:
     """Of the whole run, and of each process where several generate."""
     columns = run.ask_columns("SELECT process, start_ns, end_ns FROM raw_trajectories")
     process, start, end = (np.asarray(columns[c]) for c in ("process", "start_ns", "end_ns"))
     processes, number = factor(process)
     end = np.where(end < 0, OPEN, np.maximum(start, end))
-    series = [Series(None, IN_FLIGHT, "", *_level(start, end))]
-    if len(processes) > 1:
-        for nth, one in enumerate(processes.tolist()):
-            mine = number == nth
-            series.append(Series(one, OF_PROCESS, "", *_level(start[mine], end[mine])))
-    return series
+    yield None, IN_FLIGHT, "", *_level(start, end)
+    for nth, one in enumerate(processes.tolist() if len(processes) > 1 else ()):
+        mine = number == nth
+        yield one, OF_PROCESS, "", *_level(start[mine], end[mine])
 
 
-def _waiting(run: Run) -> list[Series]:
+def _waiting(run: Run) -> Iterator[Series]:
     """Samples that were generated and not yet met by the learner, of those that it met."""
     columns = run.ask_columns(
         "SELECT max(t.end_ns) AS ready_ns, min(time_ns) AS used_ns FROM raw_uses u "
@@ -89,10 +80,10 @@ def _waiting(run: Run) -> list[Series]:
         "GROUP BY trajectory HAVING used_ns >= ready_ns"
     )
     ready, used = (np.asarray(columns[c]) for c in ("ready_ns", "used_ns"))
-    return [Series(None, WAITING, "", *_level(ready, used))]
+    yield None, WAITING, "", *_level(ready, used)
 
 
-def _level(start: Ints, end: Ints) -> tuple[Ints, NDArray[np.float64]]:
+def _level(start: Ints, end: Ints) -> tuple[Ints, Values]:
     """How many intervals hold each moment at which that changes."""
     ended = end[end != OPEN]
     time = np.concatenate([start, ended])
@@ -103,7 +94,7 @@ def _level(start: Ints, end: Ints) -> tuple[Ints, NDArray[np.float64]]:
     return time[last], level[last].astype(np.float64)
 
 
-def _lags(run: Run) -> list[Series]:
+def _lags(run: Run) -> Iterator[Series]:
     """Of the samples of each update that are trained on, when the learner took the first."""
     columns = run.ask_columns(
         "SELECT min(u.time_ns) AS time_ns, max(lag)::DOUBLE AS largest, avg(lag) AS mean "
@@ -114,7 +105,6 @@ def _lags(run: Run) -> list[Series]:
         "WHERE lag IS NOT NULL GROUP BY step, version ORDER BY 1"
     )
     time = np.asarray(columns["time_ns"])
-    return [
-        Series(None, name, "versions", time, np.asarray(columns[column], np.float64))
-        for name, column in ((LARGEST_LAG, "largest"), (MEAN_LAG, "mean"))
-    ]
+    for name, column in ((LARGEST_LAG, "largest"), (MEAN_LAG, "mean")):
+        value = np.asarray(columns[column], np.float64)
+        yield None, name, "versions", time, value

@@ -75,24 +75,16 @@ class _Events:
     shape: NDArray[np.int32]
 
 
-def _added(shapes: Shapes, event: list[wire.Part]) -> int:
-    shapes.append(event)
-    return len(shapes) - 1
-
-
 def _events(shapes: Shapes, slices: Sequence[Slices], points: Points) -> list[_Events]:
     """Everything to write. A stable sort by time keeps the order of this list at equal times."""
     ends: list[_Events] = []
     begins: list[_Events] = []
     for s in slices:
-        known = _Known(s)
         rows = np.arange(len(s), dtype=np.int32)
+        shape, end = _shapes(shapes, s)
         if s.moments:
-            shape = known.shapes(shapes, TrackEvent.TYPE_INSTANT)
             begins.append(_Events(s.start, rows, shape))
             continue
-        shape = known.shapes(shapes, TrackEvent.TYPE_SLICE_BEGIN)
-        end = _added(shapes, known.where(TrackEvent.TYPE_SLICE_END))
         flat = s.end == s.start
         ended = rows[~flat & (s.end != OPEN)]
         ends.append(_Events(s.end[ended], ended, np.full(len(ended), end, np.int32)))
@@ -103,50 +95,37 @@ def _events(shapes: Shapes, slices: Sequence[Slices], points: Points) -> list[_E
         begun = begun[outer_first(s.start[begun], s.end[begun])]
         begins.append(_Events(s.start[begun], begun, shape[begun]))
     count = len(points.time)
-    reading = _added(shapes, _reading(points))
-    every = np.arange(count, dtype=np.int32)
-    return [*ends, *begins, _Events(points.time, every, np.full(count, reading, np.int32))]
+    shapes.append(_reading(points))
+    reading = np.full(count, len(shapes) - 1, np.int32)
+    return [*ends, *begins, _Events(points.time, np.arange(count, dtype=np.int32), reading)]
 
 
-class _Known:
-    """What is known of slices: those of which the same is known have events of one shape."""
-
-    def __init__(self, slices: Slices) -> None:
-        self._slices = slices
-        self._track = wire.Varints(slices.track)
-        self._category = wire.Varints(slices.category)
-        self._name = wire.Varints(slices.name)
-        self._notes = [_annotation(note) for note in slices.notes]
-
-    def where(self, kind: int) -> list[wire.Part]:
-        """The fields of an end, which says only of which track."""
-        track = wire.integer(TrackEvent, "track_uuid", self._track)
-        return [*wire.integer(TrackEvent, "type", kind), *track]
-
-    def shapes(self, shapes: Shapes, kind: int) -> NDArray[np.int32]:
-        """The shape of the begin of each slice."""
-        notes = self._slices.notes
-        known = self._slices.known.astype(np.int64)
-        if self._slices.flows is not None:
-            known |= self._slices.flows.count << len(notes)
-        patterns, pattern = factor(known)
-        numbers = [
-            _added(shapes, self._begin(kind, what, what >> len(notes)))
-            for what in patterns.tolist()
-        ]
-        return np.array(numbers, np.int32)[pattern]
-
-    def _begin(self, kind: int, known: int, arrows: int) -> list[wire.Part]:
-        event = self.where(kind)
-        event += wire.integer(TrackEvent, "category_iids", self._category)
-        event += wire.integer(TrackEvent, "name_iid", self._name)
-        for bit, note in enumerate(self._notes):
-            if known >> bit & 1:
+def _shapes(shapes: Shapes, s: Slices) -> tuple[NDArray[np.int32], int]:
+    """The shape of the begin of each slice, which those share of which the same is known; and that
+    of the ends, which say only of which track."""
+    track = wire.integer(TrackEvent, "track_uuid", wire.Varints(s.track))
+    names = [
+        *wire.integer(TrackEvent, "category_iids", wire.Varints(s.category)),
+        *wire.integer(TrackEvent, "name_iid", wire.Varints(s.name)),
+    ]
+    notes = [_annotation(note) for note in s.notes]
+    known = s.known.astype(np.int64)
+    if s.flows is not None:
+        known |= s.flows.count << len(notes)
+    patterns, pattern = factor(known)
+    first, kind = len(shapes), TrackEvent.TYPE_SLICE_BEGIN
+    if s.moments:
+        kind = TrackEvent.TYPE_INSTANT
+    for what in patterns.tolist():
+        event = [*wire.integer(TrackEvent, "type", kind), *track, *names]
+        for bit, note in enumerate(notes):
+            if what >> bit & 1:
                 event += wire.nested(TrackEvent, "debug_annotations", note)
-        flows = self._slices.flows
-        if arrows and flows is not None:
-            event += wire.fixed64s(TrackEvent, "flow_ids", flows.ids, flows.first, arrows)
-        return event
+        if s.flows is not None and (arrows := what >> len(notes)):
+            event += wire.fixed64s(TrackEvent, "flow_ids", s.flows.ids, s.flows.first, arrows)
+        shapes.append(event)
+    shapes.append([*wire.integer(TrackEvent, "type", TrackEvent.TYPE_SLICE_END), *track])
+    return (first + pattern).astype(np.int32), len(shapes) - 1
 
 
 def _annotation(note: Note) -> list[wire.Part]:

@@ -16,7 +16,7 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
     TracePacket,
 )
 
-from rltrace.report.perfetto import counters, samples, updates
+from rltrace.report.perfetto import counters
 from rltrace.report.perfetto import slices as slices_of
 from rltrace.report.perfetto.events import SEQUENCE, in_time_order
 from rltrace.report.perfetto.findings import Findings
@@ -74,34 +74,30 @@ def write(
     critical = slices_of.path(scene, findings)
     spans = slices_of.spans(scene, run, texts)
     phases = slices_of.phases(scene, run, texts)
-    generated = samples.trajectories(scene, run)
-    judged = samples.rewards(scene, run, texts)
-    used = samples.uses(scene, run)
-    parts = updates.parts(scene, run)
-    made_of = run.ask_columns(updates.MADE_OF)
-    versions = updates.versions(scene, parts, made_of)
+    generated = slices_of.trajectories(scene, run)
+    judged = slices_of.rewards(scene, run, texts)
+    used = slices_of.uses(scene, run)
+    parts = slices_of.parts(scene, run)
+    of_part = slices_of.places(parts)
+    versions = slices_of.versions(scene, run, parts, of_part)
     # In the order of causes: at one instant what stands first is written first.
-    followed, arrows = linked(generated, judged, used, versions, parts)
+    followed, arrows = linked([generated, judged, used, versions, parts], of_part)
     readings = counters.readings(scene, run, texts)
     derived = counters.derived(scene, run)
     profiled, more_arrows = merged(scene, run, profiles, arrows)
     everything = [steps, critical, spans, *followed, phases, *profiled]
-    points = [readings, *derived]
-    joined = Points(
-        np.concatenate([p.track for p in points]),
-        np.concatenate([p.time for p in points]),
-        np.concatenate([p.value for p in points]),
-    )
+    columns = zip(*((p.track, p.time, p.value) for p in (readings, *derived)), strict=True)
+    joined = Points(*map(np.concatenate, columns))
     size = _write(scene, path, everything, joined)
     return TimelineCounts(
         processes=len(scene.processes),
         tracks=len(scene.tracks) - len(scene.processes),
         spans=len(steps) + len(spans) + len(phases),
-        trajectories=len(generated.slices),
-        rewards=len(judged.slices),
-        syncs=len(parts.slices),
-        uses=len(used.slices),
-        versions=len(versions.slices),
+        trajectories=len(generated),
+        rewards=len(judged),
+        syncs=len(parts),
+        uses=len(used),
+        versions=len(versions),
         path_stretches=len(critical),
         arrows=arrows + more_arrows,
         profiled=sum(len(s) for s in profiled),

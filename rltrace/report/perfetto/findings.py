@@ -31,16 +31,13 @@ class Findings:
         """What is known of the steps of these processes and beginnings."""
         place_of = {step: place for place, step in enumerate(self.steps)}
         keys = zip(process.tolist(), start.tolist(), strict=True)
-        place = np.array([place_of.get(key, -1) for key in keys], np.int64)
-        found = place >= 0
-        notes = []
-        for title, words in self.words.items():
-            ids = np.array([scene.words.id(w) if w else 0 for w in words] or [0], np.int64)
-            notes.append(Note(scene.titles.id(title), "word", ids[place], found & (ids[place] > 0)))
-        for title, values in self.figures.items():
-            value = values[place] if len(values) else np.full(len(place), np.nan)
-            notes.append(Note(scene.titles.id(title), "double", value, found & np.isfinite(value)))
-        return tuple(notes)
+        places = np.array([place_of.get(key, -1) for key in keys], np.int64)  # -1: what is put last
+        words = {title: [*words, None] for title, words in self.words.items()}
+        figures = {title: np.append(values, np.nan) for title, values in self.figures.items()}
+        return (
+            *(scene.told(title, [of[n] for n in places]) for title, of in words.items()),
+            *(scene.note(title, values[places]) for title, values in figures.items()),
+        )
 
 
 def find(run: Run) -> Findings:
@@ -49,10 +46,9 @@ def find(run: Run) -> Findings:
     summary, steps = summary_of(analysis, predict=False), analysis.steps
     windows = () if steps.whole_run else steps.windows
     times = summary.steps.times if windows else ()
-    known = [{k: s for k, s in t.exposed_s.items() if not math.isnan(s)} for t in times]
     exposed = [
-        {k: s / t.seconds for k, s in of.items() if t.seconds}
-        for t, of in zip(times, known, strict=True)
+        {k: s / t.seconds for k, s in t.exposed_s.items() if t.seconds and not math.isnan(s)}
+        for t in times
     ]
     leaders = [max(shares, key=lambda name: shares[name], default=None) for shares in exposed]
     figures: dict[str, list[float]] = {}

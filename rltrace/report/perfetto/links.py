@@ -13,10 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rltrace.report.perfetto.samples import OfSamples, Uses
 from rltrace.report.perfetto.scene import Flows, Slices
 from rltrace.report.perfetto.tracks import OPEN, Ints, factor
-from rltrace.report.perfetto.updates import Parts, Versions
 from rltrace.trace.vocabulary import Fate
 
 _GENERATED, _JUDGED, _USED, _VERSION, _PART = range(5)
@@ -24,13 +22,10 @@ Link = tuple[int, Ints, int, Ints]
 """Kind and rows of where arrows begin, kind and rows of where they end."""
 
 
-def linked(
-    generated: OfSamples, judged: OfSamples, used: Uses, versions: Versions, parts: Parts
-) -> tuple[tuple[Slices, ...], int]:
-    """The slices of all five with their arrows, and the number of arrows."""
-    kinds = [generated.slices, judged.slices, used.slices, versions.slices, parts.slices]
-    links = [link for link in _links(kinds, generated, judged, used, versions) if len(link[1])]
-    return with_arrows(kinds, links)
+def linked(kinds: Sequence[Slices], of_part: Ints) -> tuple[tuple[Slices, ...], int]:
+    """Generations, verdicts, uses, versions and parts with their arrows, and the number of these.
+    `of_part` is the place of the version that each part brought (-1: unknown)."""
+    return with_arrows(kinds, [link for link in _links(kinds, of_part) if len(link[1])])
 
 
 def with_arrows(
@@ -60,13 +55,10 @@ def _flows(rows: Ints, ids: Ints, size: int) -> Flows:
     return Flows(np.cumsum(count) - count, count, ids[np.argsort(rows, kind="stable")])
 
 
-def _links(
-    kinds: Sequence[Slices], generated: OfSamples, judged: OfSamples, used: Uses, made: Versions
-) -> list[Link]:
-    samples = (generated, judged, used)
-    trajectories, code = factor(np.concatenate([s.trajectory for s in samples]))
-    cuts = np.cumsum([len(s.trajectory) for s in samples])[:-1]
-    of_generated, of_judged, of_used = np.split(code, cuts)
+def _links(kinds: Sequence[Slices], of_part: Ints) -> list[Link]:
+    samples = [kind.of["trajectory"] for kind in kinds[: _USED + 1]]
+    trajectories, code = factor(np.concatenate(samples))
+    of_generated, of_judged, of_used = np.split(code, np.cumsum([len(s) for s in samples])[:-1])
     unknown = int(np.searchsorted(trajectories, -1)) if -1 in trajectories else -1
 
     # By trajectory: where its generation began first, and the verdict that was reached last.
@@ -93,16 +85,16 @@ def _links(
         return [judged_first, arrows(_GENERATED, rest, target, ends)[0]]
 
     every_use = np.arange(len(of_used))
-    version = _version_made(used, made)
+    version = _version_made(kinds[_USED], kinds[_VERSION])
     direct, booked_first = arrows(_USED, every_use, _VERSION, version)
     late = np.where(booked_first, -1, version)
-    every_part = np.arange(len(made.of_part))
+    every_part = np.arange(len(of_part))
     return [
         arrows(_GENERATED, begun[of_judged], _JUDGED, np.arange(len(of_judged)))[0],
         *from_sample(_USED, every_use, of_used),
         direct,
         *from_sample(_VERSION, late, of_used),  # booked only after the update was made
-        arrows(_VERSION, made.of_part, _PART, every_part)[0],
+        arrows(_VERSION, of_part, _PART, every_part)[0],
     ]
 
 
@@ -114,25 +106,24 @@ def _chosen(code: Ints, rank: Ints, size: int) -> Ints:
     return rows
 
 
-def _version_made(used: Uses, made: Versions) -> Ints:
+def _version_made(used: Slices, made: Slices) -> Ints:
     """For each use the place of the version that was made of it, the next one; -1 where it was not
     trained on or that version was not seen. Of several of one number (a run that was started again)
     it is the one nearest in time."""
-    place = np.full(len(used.version), -1, np.int64)
-    if not len(made.version):
+    place, by = np.full(len(used), -1, np.int64), used.of["version"]
+    if not len(made):
         return place
-    trained = np.flatnonzero((used.fate == Fate.TRAINED) & (used.version >= 0))
-    order = np.lexsort((made.slices.start, made.version))
-    versions = made.version[order]
-    next_version = used.version[trained].astype(np.int64) + 1
+    trained = np.flatnonzero((used.of["fate"] == Fate.TRAINED) & (by >= 0))
+    order = np.lexsort((made.start, made.of["version"]))
+    versions, starts = made.of["version"][order], made.start[order]
+    next_version = by[trained].astype(np.int64) + 1
     first = np.searchsorted(versions, next_version, side="left")
     count = np.searchsorted(versions, next_version, side="right") - first
     known = count > 0
     rows, first, count = trained[known], first[known], count[known]
-    best, time = first.copy(), used.slices.start[rows]
+    best, time = first.copy(), used.start[rows]
     for nth in range(1, int(count.max(initial=1))):
         other = np.minimum(first + nth, first + count - 1)
-        starts = made.slices.start[order]
         nearer = np.abs(starts[other] - time) < np.abs(starts[best] - time)
         best = np.where(nearer, other, best)
     place[rows] = order[best]

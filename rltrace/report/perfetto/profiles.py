@@ -10,7 +10,7 @@ from rltrace.report.perfetto.links import with_arrows
 from rltrace.report.perfetto.scene import Note, Scene, Slices
 from rltrace.report.perfetto.slices import PROFILES
 from rltrace.report.perfetto.torch_profile import Argument, Profile
-from rltrace.report.perfetto.tracks import Ints, nest
+from rltrace.report.perfetto.tracks import nest
 from rltrace.trace.alignment import read_clock_files
 from rltrace.trace.errors import WrongUsage
 from rltrace.trace.processes import Process
@@ -87,19 +87,17 @@ def _slices(scene: Scene, profile: Profile, process: Process | None, correction_
         track=scene.each(track, profile.thread, extra),
         start=profile.start_ns + correction_ns,
         end=profile.end_ns + correction_ns,
-        name=np.array([scene.names.id(name) for name in profile.name], np.int64),
-        category=np.array([scene.categories.id(c) for c in profile.category], np.int64),
+        name=scene.names.all(profile.name),
+        category=scene.categories.all(profile.category),
         notes=tuple(_note(scene, argument) for argument in profile.arguments),
     )
 
 
-def _note(scene: Scene, argument: Argument) -> Note:
-    title = scene.titles.id(argument.title)
-    if argument.words is not None:
-        ids: Ints = np.array([scene.words.id(word) for word in argument.words], np.int64)
-        return Note(title, "word", ids[argument.values], argument.known)
-    kind = "double" if argument.values.dtype.kind == "f" else "integer"
-    return Note(title, kind, argument.values, argument.known)
+def _note(scene: Scene, one: Argument) -> Note:
+    if one.words is None:
+        return scene.note(one.title, one.values, one.known)
+    ids = np.array([scene.words.id(word) for word in one.words], np.int64)
+    return Note(scene.titles.id(one.title), "word", ids[one.values], one.known)
 
 
 def _check_time(run: Run, profile: Profile, slices: Slices) -> None:

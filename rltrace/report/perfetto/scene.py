@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from enum import IntEnum
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rltrace.report.perfetto.tracks import Ints, factor, number
+from rltrace.report.perfetto.tracks import OPEN, Ints, factor, number, pack
+from rltrace.trace.run import Run
+from rltrace.trace.vocabulary import word
 
 
 class Interned:
@@ -22,6 +25,10 @@ class Interned:
     def id(self, text: str) -> int:
         """The number of a text, given on first use."""
         return self.ids.setdefault(text, len(self.ids) + 1)
+
+    def all(self, texts: Iterable[str | None]) -> Ints:
+        """The id of each text, 0 where there is none."""
+        return np.array([self.id(text) if text else 0 for text in texts], np.int64)
 
     def column(self, codes: NDArray[Any], text: Callable[[int], str]) -> NDArray[np.int32]:
         """The id of `text(code)` for a column of codes; each distinct code is asked for once."""
@@ -76,6 +83,8 @@ class Slices:
     notes: tuple[Note, ...] = ()
     flows: Flows | None = None
     moments: bool = False  # an instant each: no end is written
+    of: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    """What each is of, for those who draw arrows: trajectory, version and such; -1: unknown."""
 
     def __len__(self) -> int:
         return len(self.start)
@@ -116,13 +125,11 @@ class Scene:
         owner = self.processes[process]
         return self._add(owner.uuid, name, pid=owner.pid, tid=len(self.tracks) + 1).uuid
 
-    def row(self, process: int | None, name: str, order: int = 0) -> int:
-        """Adds a plain track to a process, or on top (None). Viewers stack those of one name."""
-        return self._add(self._parent(process), name, order=order).uuid
-
-    def counter(self, process: int | None, name: str, unit: str, order: int = 0) -> int:
-        """Adds a counter's track to a process, or on top (None); its uuid."""
-        return self._add(self._parent(process), name, unit=unit, order=order).uuid
+    def row(self, process: int | None, name: str, order: int = 0, unit: str | None = None) -> int:
+        """Adds a plain track, or a counter's, to a process, or on top (None); its uuid. Viewers
+        stack those of one name."""
+        parent = 0 if process is None else self.processes[process].uuid
+        return self._add(parent, name, unit=unit, order=order).uuid
 
     def each(self, make: Callable[..., int], *keys: NDArray[Any]) -> NDArray[np.int32]:
         """For every row the uuid of its track: `make(*key)` for each distinct key."""
@@ -130,10 +137,97 @@ class Scene:
         made = [make(*(int(key[row]) for key in keys)) for row in first.tolist()]
         return np.array(made, np.int32)[dense]
 
-    def _parent(self, process: int | None) -> int:
-        return 0 if process is None else self.processes[process].uuid
+    def note(
+        self, title: str, values: NDArray[Any], known: NDArray[np.bool_] | None = None
+    ) -> Note:
+        """A note of numbers, by default where they are finite."""
+        kind = "double" if values.dtype.kind == "f" else "integer"
+        known = np.isfinite(values) if known is None else known
+        return Note(self.titles.id(title), kind, values, known)
+
+    def told(self, title: str, texts: Iterable[str | None]) -> Note:
+        """A note of words, where there are any."""
+        ids = self.words.all(texts)
+        return Note(self.titles.id(title), "word", ids, ids > 0)
 
     def _add(self, parent: int, name: str, **known: Any) -> Track:
         track = Track(uuid=len(self.tracks) + 1, parent=parent, name=name, **known)
         self.tracks.append(track)
         return track
+
+
+class Rows:
+    """The rows of a query that has the columns `process`, `start_ns` and `end_ns`."""
+
+    def __init__(self, scene: Scene, run: Run, query: str) -> None:
+        self._scene = scene
+        self._columns: dict[str, NDArray[Any]] = run.ask_columns(query)
+        self.start = self["start_ns"]
+        end = self["end_ns"]
+        self.end = np.maximum(end, self.start)
+        self.end[end < 0] = OPEN
+
+    def __getitem__(self, column: str) -> NDArray[Any]:
+        return np.ma.getdata(self._columns[column])
+
+    def packed(self) -> Ints:
+        """A row number for each slice, so that within a process no two of a row overlap."""
+        return pack_each(self["process"], self.start, self.end)
+
+    def on_rows(self, name: str, order: int) -> NDArray[np.int32]:
+        """Tracks of one name in each process, as many as hold the slices without overlap."""
+        keys = self["process"], self.packed()
+        return self._scene.each(lambda process, _row: self._scene.row(process, name, order), *keys)
+
+    def slices(
+        self,
+        track: NDArray[np.int32],
+        name: NDArray[np.int32],
+        category: str,
+        notes: tuple[Note, ...],
+        of: Sequence[str] = (),
+        moments: bool = False,
+    ) -> Slices:
+        """The slices of the rows; `of` are columns that say what each is of."""
+        kind = np.full(len(self.start), self._scene.categories.id(category), np.int32)
+        kept = {column: self[column] for column in of}
+        return Slices(track, self.start, self.end, name, kind, notes, moments=moments, of=kept)
+
+    def integers(self, *columns: str) -> tuple[Note, ...]:
+        """Notes of integers, where they are known (not -1)."""
+        return tuple(self._scene.note(c, self[c], self[c] != -1) for c in columns)
+
+    def nullable(self, *columns: str) -> tuple[Note, ...]:
+        """Notes of integers, where they are known (not NULL)."""
+        known = {c: ~np.ma.getmaskarray(self._columns[c]) for c in columns}
+        return tuple(self._scene.note(c, self[c], known[c]) for c in columns)
+
+    def double(self, column: str) -> Note:
+        """Notes of a float, where it is known (neither NaN nor NULL)."""
+        values = self[column].astype(np.float64, copy=False)
+        known = ~np.isnan(values) & ~np.ma.getmaskarray(self._columns[column])
+        return self._scene.note(column, values, known)
+
+    def words(self, column: str, text: Callable[[int], str]) -> Note:
+        """Notes of what codes or names stand for, where they are known (not -1)."""
+        ids = self._scene.words.column(self[column], text)
+        return Note(self._scene.titles.id(column), "word", ids, self[column] != -1)
+
+    def code(self, column: str, codes: type[IntEnum]) -> Note:
+        """Notes of the vocabulary's words."""
+        return self.words(column, partial(word_of, codes))
+
+
+def pack_each(process: NDArray[Any], start: Ints, end: Ints) -> Ints:
+    """`pack` for each process on its own."""
+    packed = np.zeros(len(process), np.int64)
+    processes, number = factor(process)
+    for one in range(len(processes)):
+        members = np.flatnonzero(number == one)
+        packed[members] = pack(start[members], end[members])
+    return packed
+
+
+def word_of(codes: type[IntEnum], code: int) -> str:
+    """The vocabulary's word; a code that a later version wrote is still worth showing."""
+    return word(codes(code)) if code in codes._value2member_map_ else f"code {code}"

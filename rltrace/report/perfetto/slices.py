@@ -1,4 +1,4 @@
-"""The spans of a run as slices: steps on top, the rest on the lanes of their processes."""
+"""The rows of a run as slices: its steps on top, spans, samples and weight updates."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rltrace.report.perfetto.findings import Findings
-from rltrace.report.perfetto.rows import Rows, pack_each, word_of
-from rltrace.report.perfetto.scene import Note, Scene, Slices
-from rltrace.report.perfetto.tracks import Ints, nest, number, outer_first
+from rltrace.report.perfetto.scene import Note, Rows, Scene, Slices, pack_each, word_of
+from rltrace.report.perfetto.tracks import OPEN, Ints, nest, number, outer_first, pack
 from rltrace.trace.run import Run
-from rltrace.trace.vocabulary import Phase, Stage
+from rltrace.trace.vocabulary import Fate, Finish, Outcome, Phase, Stage, SyncRole, Transport
 
 STEPS, PATH, VERSIONS, COUNTERS = range(4)
 """The order of what stands on top; next come the processes, whose rows have an order too."""
@@ -39,12 +38,10 @@ def steps(scene: Scene, run: Run, findings: Findings | None) -> Slices:
     notes = rows.integers(*_NOTED)
     if findings is not None:
         notes += findings.notes(scene, rows["process"], rows.start)
-    return Slices(
+    return rows.slices(
         track=scene.each(track, rows["process"], rows.packed()),
-        start=rows.start,
-        end=rows.end,
         name=scene.names.column(rows["step"], lambda n: "step" if n < 0 else f"step {n}"),
-        category=rows.all(scene.categories.id("step")),
+        category="step",
         notes=notes,
     )
 
@@ -52,23 +49,16 @@ def steps(scene: Scene, run: Run, findings: Findings | None) -> Slices:
 def path(scene: Scene, findings: Findings | None) -> Slices:
     """The critical path: what the end of the run waited for, back to its start."""
     segments = () if findings is None else findings.path
-    starts = np.array([s.start_ns for s in segments], np.int64)
-    names = [("unknown" if s.stage is None else word_of(Stage, s.stage)) for s in segments]
+    names = ("unknown" if s.stage is None else word_of(Stage, s.stage) for s in segments)
     track = scene.row(None, TITLES[PATH], PATH) if segments else 0
-
-    def words(title: str, texts: list[str]) -> Note:
-        known = np.array([text != "" for text in texts], np.bool_)
-        ids = np.array([scene.words.id(text) if text else 0 for text in texts], np.int64)
-        return Note(scene.titles.id(title), "word", ids, known)
-
     where = [scene.processes[s.process].name if s.process >= 0 else "" for s in segments]
     return Slices(
         track=np.full(len(segments), track, np.int64),
-        start=starts,
+        start=np.array([s.start_ns for s in segments], np.int64),
         end=np.array([s.end_ns for s in segments], np.int64),
-        name=np.array([scene.names.id(name) for name in names], np.int64),
+        name=scene.names.all(names),
         category=np.full(len(segments), scene.categories.id("critical path"), np.int64),
-        notes=(words("because", [s.what for s in segments]), words("process", where)),
+        notes=(scene.told("because", [s.what for s in segments]), scene.told("process", where)),
     )
 
 
@@ -101,12 +91,10 @@ def spans(scene: Scene, run: Run, texts: dict[int, str]) -> Slices:
 def phases(scene: Scene, run: Run, texts: dict[int, str]) -> Slices:
     """The phases of weight updates, bucket by bucket where they were recorded so."""
     rows = Rows(scene, run, f"SELECT {_COLUMNS} FROM raw_spans WHERE {_IS_PHASE}")
-    return Slices(
+    return rows.slices(
         track=rows.on_rows("phases of weight updates", PHASES),
-        start=rows.start,
-        end=rows.end,
         name=scene.names.column(rows["phase"], lambda code: word_of(Phase, code)),
-        category=rows.all(scene.categories.id("sync")),
+        category="sync",
         notes=(*rows.integers(*_NOTED), rows.words("name", lambda n: texts.get(n, "?"))),
     )
 
@@ -119,3 +107,197 @@ def _pack_lanes(process: NDArray[Any], lane: Ints, rows: Rows, order: Ints) -> I
         return begins
     last = np.maximum.reduceat(rows.end[order], begins)
     return pack_each(process, rows.start[order[begins]], last)
+
+
+# --- what happened to the samples: generation, verdicts, and use
+
+_TRAJECTORIES = """
+    SELECT t.process, t.start_ns, t.end_ns, t.trajectory, t."group", prompt, first_version,
+           last_version, prompt_tokens, response_tokens, turns, env_ns, preemptions, finish,
+           CASE WHEN first_token_ns = -1 THEN -1 ELSE first_token_ns - t.start_ns END
+               AS to_first_token_ns,
+           coalesce(u.step, -1) AS used_in_step, coalesce(u.version, -1) AS used_by_version,
+           coalesce(u.fate, -1) AS fate,
+           CASE WHEN u.version <> -1 AND first_version <> -1 THEN u.version - first_version END
+               AS lag_versions,
+           CASE WHEN t.end_ns <> -1 THEN u.time_ns - t.end_ns END AS waited_ns
+    FROM raw_trajectories t LEFT JOIN (
+        SELECT trajectory, min(time_ns) AS time_ns, arg_min(step, time_ns) AS step,
+               arg_min(version, time_ns) AS version, arg_min(fate, time_ns) AS fate
+        FROM raw_uses WHERE trajectory <> -1 GROUP BY trajectory) u USING (trajectory)
+"""
+
+
+def trajectories(scene: Scene, run: Run) -> Slices:
+    """Samples being generated, named by the policy versions that wrote them; what became of them
+    is told with them, by their first use."""
+    rows = Rows(scene, run, _TRAJECTORIES)
+    versions, first = number(rows["first_version"], rows["last_version"])
+
+    def name(nth: int) -> str:
+        row = first[nth]
+        return _version_name(int(rows["first_version"][row]), int(rows["last_version"][row]))
+
+    return rows.slices(
+        track=rows.on_rows("trajectories", TRAJECTORIES),
+        name=scene.names.column(versions, name),
+        category="trajectory",
+        notes=(
+            *rows.integers("trajectory", "group", "prompt", "first_version", "last_version"),
+            *rows.integers("prompt_tokens", "response_tokens", "turns", "env_ns", "preemptions"),
+            *rows.integers("to_first_token_ns", "used_in_step", "used_by_version"),
+            *rows.nullable("lag_versions", "waited_ns"),
+            rows.code("finish", Finish),
+            rows.code("fate", Fate),
+        ),
+        of=("trajectory",),
+    )
+
+
+def _version_name(first: int, last: int) -> str:
+    if first < 0:
+        return "trajectory"
+    return f"trajectory v{first}" if last in (first, -1) else f"trajectory v{first} to v{last}"
+
+
+def rewards(scene: Scene, run: Run, texts: dict[int, str]) -> Slices:
+    columns = "process, start_ns, end_ns, trajectory, component, value, outcome"
+    rows = Rows(scene, run, f"SELECT {columns} FROM raw_rewards")
+    return rows.slices(
+        track=rows.on_rows("rewards", REWARDS),
+        name=scene.names.column(rows["component"], lambda n: texts.get(n, "reward")),
+        category="verdict",
+        notes=(*rows.integers("trajectory"), rows.double("value"), rows.code("outcome", Outcome)),
+        of=("trajectory",),
+    )
+
+
+_USES = """
+    SELECT u.process, u.time_ns AS start_ns, u.time_ns AS end_ns, trajectory, u.step, u.version,
+           u.fate, u.tokens, first_version,
+           CASE WHEN u.version <> -1 AND first_version <> -1 THEN u.version - first_version END
+               AS lag_versions,
+           CASE WHEN t.end_ns <> -1 THEN u.time_ns - t.end_ns END AS waited_ns
+    FROM raw_uses u LEFT JOIN (
+        SELECT trajectory, arg_min(first_version, start_ns) AS first_version,
+               arg_min(end_ns, start_ns) AS end_ns
+        FROM raw_trajectories WHERE trajectory <> -1 GROUP BY trajectory) t USING (trajectory)
+"""
+
+
+def uses(scene: Scene, run: Run) -> Slices:
+    """The moments at which the learner took or dropped a sample, and how old it was."""
+    rows = Rows(scene, run, _USES)
+    return rows.slices(
+        track=scene.each(lambda process: scene.row(process, "samples used", USES), rows["process"]),
+        name=scene.names.column(rows["fate"], lambda code: word_of(Fate, code)),
+        category="use",
+        notes=(
+            *rows.integers("trajectory", "step", "version", "tokens"),
+            *rows.nullable("lag_versions", "waited_ns"),
+        ),
+        of=("trajectory", "version", "fate"),
+        moments=True,
+    )
+
+
+# --- weight updates: every participant's part, and each policy version on its way
+
+
+def parts(scene: Scene, run: Run) -> Slices:
+    """The part of every participant, of the version that it brought."""
+    rate = "CASE WHEN bytes >= 0 AND end_ns > start_ns THEN bytes / (end_ns - start_ns) END"
+    columns = "process, start_ns, end_ns, version, role, stall_ns, bytes, wire_bytes, buckets"
+    rows = Rows(scene, run, f"SELECT {columns}, transport, {rate} AS gb_per_s FROM raw_syncs")
+    return rows.slices(
+        track=rows.on_rows("weight updates", UPDATES),
+        name=scene.names.column(rows["version"], lambda n: "weights" if n < 0 else f"weights v{n}"),
+        category="weight update",
+        notes=(
+            *rows.integers("version", "stall_ns", "bytes", "wire_bytes", "buckets"),
+            rows.double("gb_per_s"),
+            rows.code("role", SyncRole),
+            rows.code("transport", Transport),
+        ),
+        of=("version", "role"),
+    )
+
+
+def versions(scene: Scene, run: Run, parts: Slices, place: Ints) -> Slices:
+    """Each version on its way, from the first part in bringing it to the end of the last one.
+    `place` is as of `places`."""
+    count = int(place.max(initial=-1)) + 1
+    known = np.flatnonzero(place >= 0)
+    place = place[known]
+    start, end = np.full(count, OPEN), np.zeros(count, np.int64)
+    np.minimum.at(start, place, parts.start[known])
+    np.maximum.at(end, place, parts.end[known])
+    version = np.zeros(count, np.int64)
+    version[place] = parts.of["version"][known]
+    rows = pack(start, end)
+    return Slices(
+        track=scene.each(lambda _row: scene.row(None, TITLES[VERSIONS], VERSIONS), rows),
+        start=start,
+        end=end,
+        name=scene.names.column(version, lambda n: f"v{n} on its way"),
+        category=np.full(count, scene.categories.id("policy version"), np.int64),
+        notes=(
+            scene.note("version", version),
+            scene.note("participants", np.bincount(place, minlength=count)),
+            *_made_of(scene, run, version),
+        ),
+        of={"version": version},
+    )
+
+
+def places(parts: Slices) -> Ints:
+    """For each part the number of its update, in the order of their first parts; -1 where its
+    version is not known. A version is brought again where
+    a source begins with it after all of its parts ended and another version came in between."""
+    numbers = np.full(len(parts), -1, np.int64)
+    current: dict[int, tuple[int, int, int]] = {}  # by version: its number, its end, sources so far
+    sources, last, made = 0, -1, 0
+    for i in np.argsort(parts.start, kind="stable").tolist():
+        version, end = int(parts.of["version"][i]), int(parts.end[i])
+        if version < 0:
+            continue
+        is_source = bool(parts.of["role"][i] == SyncRole.SOURCE)
+        if is_source and version != last:
+            sources, last = sources + 1, version
+        known = current.get(version)
+        again = (
+            known is not None
+            and is_source
+            and int(parts.start[i]) > known[1]
+            and sources > known[2]
+        )
+        if known is None or again:
+            known, made = (made, end, sources), made + 1
+        current[version] = (known[0], max(known[1], end), sources if is_source else known[2])
+        numbers[i] = known[0]
+    return numbers
+
+
+_MADE_OF = f"""
+    SELECT u.version::bigint + 1 AS version, max(nullif(u.step, -1)) AS made_by_step,
+           count(*) AS samples,
+           max(u.version::bigint - t.first_version) AS largest_lag_versions,
+           avg(u.version::bigint - t.first_version) AS mean_lag_versions
+    FROM raw_uses u LEFT JOIN (
+        SELECT trajectory, nullif(arg_min(first_version, start_ns), -1) AS first_version
+        FROM raw_trajectories WHERE trajectory <> -1 GROUP BY trajectory) t USING (trajectory)
+    WHERE u.version >= 0 AND u.fate = {Fate.TRAINED:d} GROUP BY 1
+"""
+
+
+def _made_of(scene: Scene, run: Run, version: Ints) -> list[Note]:
+    """What is known of the samples that the update which made a version was trained on."""
+    facts = run.ask_columns(_MADE_OF)
+    row_of = {int(v): row for row, v in enumerate(facts.pop("version"))}
+    rows = np.array([row_of.get(int(v), -1) for v in version], np.int64)
+    notes = []
+    for title, column in facts.items():
+        if len(column):
+            known = (rows >= 0) & ~np.ma.getmaskarray(column)[rows]
+            notes.append(scene.note(title, np.ma.getdata(column)[rows], known))
+    return notes

@@ -18,6 +18,7 @@ from rltrace.analysis.samples import TRAINED_USES
 from rltrace.testing.clocks import up_for_days
 from rltrace.testing.inside.analysis import LiveState, Summary, Window, summarize, trained_in
 from rltrace.testing.inside.hooks import Recorder
+from rltrace.testing.inside.report import frame, to_json
 from rltrace.testing.inside.trace import Fate, Run, Stage, create_run, segment
 from tests.analysis.test_any_numbers import random_run
 from tests.hooks.conftest import WRAP, clean_environment
@@ -118,10 +119,8 @@ def test_of_all_steps_they_are_the_reports(
 
 @pytest.mark.parametrize("seed", range(12))
 def test_impossible_numbers_have_a_snapshot(tmp_path: Path, seed: int) -> None:
-    from rltrace.testing.inside.report import frame, live_json
-
     shown = LiveState(random_run(tmp_path, seed).path).snapshot()
-    assert live_json.render(shown)["schema"] == live_json.SCHEMA
+    assert to_json.of_snapshot(shown)["schema"] == to_json.LIVE_SCHEMA
     assert all(len(line) <= 80 for line in frame(shown, 80, 24))
 
 

@@ -201,7 +201,7 @@ def _groups_with_signal(summary: Summary, books: Mapping[str, Any]) -> Evidence:
 def _ids_captured(summary: Summary, books: Mapping[str, Any]) -> Evidence:
     """With `retokenize` no trajectory keeps its ids, without it each does."""
     true = 0.0 if books["config"]["retokenize"] else 1.0
-    wall = next(w for w in summary.verdict.walls if w.name == "agent observability")
+    wall = next(w for w in summary.verdict.walls if w.name == "token fidelity")
     told = [f.value for f in wall.evidence if f.name == "trajectories with the server's token ids"]
     exact = told == [true]
     says = f"{100 * told[0]:.0f} % with token ids" if told else "nothing said of token ids"

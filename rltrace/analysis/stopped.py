@@ -49,7 +49,7 @@ def stopping(run: Run, sends: Sends) -> tuple[str, ...]:
 
 def _moving(source: str, trains: str) -> str:
     """Processes, begins and ends of updates whose role is or is not (`<>`) the source, and of spans
-    of weight movement in processes that train, or that do `not`."""
+    of weight sync in processes that train, or that do `not`."""
     moves = ", ".join(str(int(stage)) for stage in MOVES)
     return f"""
         select process, start_ns, end_ns from raw_syncs

@@ -16,6 +16,8 @@ from rltrace.cli.output import console
 from rltrace.trace.errors import WrongUsage
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from rltrace.trace.run import Run
 
 _CHEAPEST, _DEAREST = 1e-4, 1e6  # US$ per device-hour; what is beyond is a slip
@@ -66,27 +68,27 @@ def report(
         from rltrace.report import markdown as markdown_report
 
         click.echo(markdown_report.render(summary, own_figures))
-    elif svg is not None:
-        from rltrace.report import terminal
-
-        terminal.write_svg(summary, svg, own_figures)
-        options.say(str(svg))
     elif html is not None:
         from rltrace.report import html as page
 
         size_bytes = page.write(analysis, summary, html, own_figures)
         options.say(f"{html}: {size_bytes / 1e3:,.0f} kB; open it in a browser")
-    elif full or own_figures:
-        from rltrace.report import terminal
-
-        terminal.render(summary, console(), own_figures)
     else:
-        from rltrace.report import screen
+        from rltrace.report import screen, terminal
 
-        if short:
+        def draw(on: Console) -> None:
+            if full or own_figures:
+                terminal.render(summary, on, own_figures)
+            else:
+                screen.render(summary, on)
+
+        if svg is not None:
+            terminal.write_svg(draw, svg)
+            options.say(str(svg))
+        elif short:
             options.say(screen.in_short(summary))
         else:
-            screen.render(summary, console())
+            draw(console())
 
 
 @command()

@@ -39,7 +39,7 @@ WHO = "imported"
 NEVER_LOGGED = (
     "latency of each trajectory",
     "which samples were trained on",
-    "bytes and phases of weight movement",
+    "bytes and phases of weight sync",
     "what ran at once: no time is known to be hidden",
     "processes and devices",
 )
@@ -115,7 +115,7 @@ class ImportedRun:
         return (*(f"skipped: {what}" for what in self.log.skipped), *self.oddities)
 
 
-_NEVER_PLACED = ("which samples were trained on", "bytes and phases of weight movement", "devices")
+_NEVER_PLACED = ("which samples were trained on", "bytes and phases of weight sync", "devices")
 """What no log with times of its own tells."""
 
 

@@ -161,7 +161,7 @@ def _waits(summary: Summary) -> Iterator[str]:
 
 
 def syncs_section(summary: Summary) -> Section:
-    """Weight movement, of a run that recorded updates."""
+    """Weight sync, of a run that recorded updates."""
     syncs = summary.syncs
     assert syncs is not None
     rows = (
@@ -180,7 +180,7 @@ def syncs_section(summary: Summary) -> Section:
     columns = numbers(
         *(("processes", 76), "bytes", "seconds", "GB/s", "stall", ("p50", 76), ("p95", 68))
     )
-    return Section("Weight movement", tuple(_update_lines(syncs)), table(rows, "role", *columns))
+    return Section("Weight sync", tuple(_update_lines(syncs)), table(rows, "role", *columns))
 
 
 def _update_lines(syncs: Syncs) -> Iterator[str]:

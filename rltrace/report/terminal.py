@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
@@ -92,12 +93,13 @@ _WEB_FONT = re.compile(r",\s*url\([^)]*\) format\([^)]*\)")
 """Of rich's, which whoever opens the picture would ask a host in the network for."""
 
 
-def write_svg(summary: Summary, path: Path, own_figures: bool = False) -> None:
-    """Writes the report as a picture. Errors: `RltraceError` when the file cannot be written."""
+def write_svg(draw: Callable[[Console], None], path: Path) -> None:
+    """Writes what `draw` prints as a picture. Errors: `RltraceError` when the file cannot be
+    written."""
     unseen, width = io.StringIO(), _PICTURE_WIDTH
     console = Console(
         record=True, width=width, file=unseen, force_terminal=True, color_system="truecolor"
     )
-    render(summary, console, own_figures)
+    draw(console)
     drawn = _WEB_FONT.sub("", console.export_svg(title="rltrace report", theme=DIMMED_MONOKAI))
     write_file(path, drawn.encode())

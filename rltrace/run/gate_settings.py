@@ -3,7 +3,7 @@
 
     [gate]
     baseline = "ci/baseline.json"
-    wall = "rollout decode"
+    wall = "rollout"
     max-regression = { goodput = "3%", "step.p95" = "10%" }
     max = { "lag.p99" = 4 }
 """

@@ -1,4 +1,4 @@
-"""Weight movement from the learner to rollout workers, in versions that are whole or not there.
+"""Weight sync from the learner to rollout workers, in versions that are whole or not there.
 
     publisher = Publisher.open(layout_of(model), where="shm://policy")    # the learner
     publisher.publish(model, step)

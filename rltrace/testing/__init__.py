@@ -4,7 +4,7 @@
 
     def test_long_generation_is_the_wall(tmp_path):
         run = run_of(tmp_path, process("trainer", *turns(9, 9, 9, 9, 9, 9)))
-        assert report_of(run)["verdict"]["first"] == "rollout decode"
+        assert report_of(run)["verdict"]["first"] == "rollout"
 
 - A run from arrays: `run_from_arrays` (columns in, a run out), or `run_of` with a `process` for
   each process of the job and its `rows` of other tables.

@@ -61,7 +61,7 @@ class Workload:
     zero_groups_dropped: bool = False
     dropped: tuple[tuple[str, float], ...] = (("stale", 0.02), ("truncated", 0.03))
 
-    # Weight movement.
+    # Weight sync.
     sync_s: float = 0.4
     sync_bytes: int = 15_231_233_024
     stall_s: float = 0.1

@@ -40,9 +40,9 @@ def verdict(run: Path) -> Ranking:
 GENERATION = "generation"
 _WITHOUT: dict[str, dict[str, Any]] = {
     GENERATION: {"first_token_s": 0.0, "seconds_per_token": 0.0, "env_s": 0.0},
-    "env/reward latency": {"reward_s": 0.0},
-    "learner FLOPs + memory": {"reference_s": 0.0, "logprob_s": 0.0, "train_s": 0.0},
-    "weight movement": {"sync_s": 0.0, "switch_s": 0.0},
+    "env/reward": {"reward_s": 0.0},
+    "training": {"reference_s": 0.0, "logprob_s": 0.0, "train_s": 0.0},
+    "weight sync": {"sync_s": 0.0, "switch_s": 0.0},
 }
 
 
@@ -83,7 +83,7 @@ def true_costs(load: Workload) -> dict[str, float]:
     generation = costs.pop(GENERATION)
     lasted = [batch.end - batch.start for batch in batches]
     full = sum(float(each.mean()) for each in lasted) / sum(float(each.max()) for each in lasted)
-    costs |= {"rollout decode": full * generation, "long-tail skew": (1 - full) * generation}
+    costs |= {"rollout": full * generation, "long tail": (1 - full) * generation}
     failed = [(np.repeat(batch.value.reshape(load.prompts, -1).max(axis=1), load.group) <= 0)
               for batch in batches]  # fmt: skip
     tokens = sum(int(batch.tokens.sum()) for batch in batches)

@@ -146,13 +146,13 @@ def test_where_no_fix_is_known_it_is_said_against_what(slow_verdicts: Summary) -
     assert not [one for one in evidence(slow_verdicts) if "no fix is known" in one]
     none = replace(slow_verdicts.verdict, fixes=(), idle=())
     (line,) = not_none(fixes_section(none)).lines
-    assert line.startswith("No fix is known: no move against env/reward latency has a setting")
+    assert line.startswith("No fix is known: no move against env/reward has a setting")
     told = evidence(replace(slow_verdicts, verdict=none))
     assert f"{line[0].lower()}{line[1:-1]}" in list(told)
     assert "No fix is known" in str(fixes_part(none).body)
     idle = replace(none, idle=("score beside other work",))
     (line,) = not_none(fixes_section(idle)).lines
-    assert "none of the known moves against env/reward latency" in line
+    assert "none of the known moves against env/reward" in line
     told = evidence(replace(slow_verdicts, verdict=idle))
     assert [one for one in told if one.startswith("no fix is known: no known move against env/rew")]
 
@@ -264,4 +264,4 @@ def test_a_run_that_states_its_settings_is_offered_no_others() -> None:
     assert offered({**grpo, "--use_vllm": True}) >= correction
     assert offered({**rloo, "--max_staleness": 4}) >= of_async
     # What is stated nowhere is offered all the same.
-    assert Setting("weight movement", "", WRAP_SYNC, True, "", "", ()).is_of(rloo)
+    assert Setting("weight sync", "", WRAP_SYNC, True, "", "", ()).is_of(rloo)

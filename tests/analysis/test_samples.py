@@ -343,7 +343,7 @@ def test_what_nobody_counted_is_as_long_as_the_others_or_unknown(
              version=n, fate=TRAINED)  # fmt: skip
     of = RunAnalysis(run_of(tmp_path, made))
     assert long_tail(of).cost.share == pytest.approx(0, abs=1e-9)  # no slot is ever idle
-    rates = {figure.name: figure.value for figure in walls()["rollout decode"].test(of).evidence}
+    rates = {figure.name: figure.value for figure in walls()["rollout"].test(of).evidence}
     assert rates.get("tokens while generating", 0) == pytest.approx(tokens / 4 / 3)
     found = not_none(of.goodput)
     assert (found.trained.samples, found.trained.tokens) == (8, tokens)

@@ -24,8 +24,8 @@ def found(after_s: tuple[float, ...], predicted: Estimate) -> Any:
 
 RIGHT = Row(
     "weights",
-    "weight movement",
-    "weight movement",
+    "weight sync",
+    "weight sync",
     Evidence("0.9 ± 0.1", True),
     "a change",
     found((1.0, 1.01, 0.99), Estimate(1.8, 2.0, 2.2)),
@@ -37,7 +37,7 @@ RIGHT = Row(
     ("change", "holds"),
     [
         ({}, True),
-        ({"named": "freshness"}, False),
+        ({"named": "staleness"}, False),
         ({"named": ""}, False),
         ({"evidence": Evidence("", False)}, False),
         ({"found": None}, False),

@@ -113,5 +113,5 @@ def test_triage_of_the_published_defaults() -> None:
     )
     answer = json.loads(result.output)
     assert {step["placement"]: step["step_s"] for step in answer["steps"]}["colocated"] == 595
-    assert answer["binding"] == ["rollout decode"]
+    assert answer["binding"] == ["rollout"]
     assert answer["fix"]["move"]

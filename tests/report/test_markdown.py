@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -72,7 +73,7 @@ def test_a_command_stays_in_its_code(summary: Summaries, command: str, shown: st
 
 
 def test_a_picture_is_whole_and_asks_nobody(summary: Summaries, tmp_path: Path) -> None:
-    terminal.write_svg(summary("colocated"), tmp_path / "report.svg")
+    terminal.write_svg(partial(terminal.render, summary("colocated")), tmp_path / "report.svg")
     drawn = (tmp_path / "report.svg").read_text("utf-8")
     texts = "".join(ElementTree.fromstring(drawn).itertext()).replace("\u00a0", " ")
     assert "rltrace report" in texts

@@ -33,8 +33,8 @@ def test_it_fits_the_width_and_at_most_100_columns(summary: Summaries, kind: str
 @pytest.mark.parametrize(
     ("rollouts_s", "words"),
     [
-        ([6, 4.1] * 4, ["rollout decode", "learner FLOPs + memory", "cannot be told"]),
-        ([4.9, 9] * 9 + [4.9], ["rollout decode", "68 %", "sparse reward"]),
+        ([6, 4.1] * 4, ["rollout", "training", "cannot be told"]),
+        ([4.9, 9] * 9 + [4.9], ["rollout", "68 %", "sparse reward"]),
         ([5.01, 4.99] * 6, ["each", "50 %", "sparse reward"]),
     ],
 )

@@ -139,7 +139,7 @@ def test_a_gain_that_only_goodput_shows_is_measured_in_goodput(
 ) -> None:
     fixes: Any = [
         FakeFix("samples", 24, step, GAIN),
-        FakeFix("max_lag", 1, None, GAIN, {}, "", "freshness"),
+        FakeFix("max_lag", 1, None, GAIN, {}, "", "staleness"),
     ]
     assert change_of_fix(fixes, 2).metric == "freshness"
     change = change_of_fix(fixes, 1)

@@ -11,7 +11,7 @@ from rltrace.testing.inside.trace import RltraceError
 
 LIMITS = """
 baseline = "ci/baseline.json"
-wall = "rollout decode"
+wall = "rollout"
 max-regression = { goodput = "3%", "step.p95" = "10%" }
 max = { "lag.p99" = 4 }
 """
@@ -39,7 +39,7 @@ def test_the_nearest_file_above_holds_the_limits(tmp_path: Path, name: str, text
         "max lag.p99=4",
         "max-regression goodput=3%",
         "max-regression step.p95=10%",
-        "wall rollout decode",
+        "wall rollout",
     ]
     assert found.baseline == tmp_path / "ci/baseline.json"
 
@@ -52,13 +52,13 @@ def test_a_command_line_takes_the_place_of_what_it_is_about() -> None:
     table = {
         "baseline": "baseline.json",
         "max-regression": {"goodput": "3%", "step": "10%"},
-        "wall": "rollout decode",
+        "wall": "rollout",
     }
     both = given.over(from_table(table, Path("project")))
     assert texts(both) == [
         "max-regression goodput=5%",
         "max-regression step=10%",
-        "wall learner FLOPs + memory",
+        "wall training",
     ]
     assert both.baseline == Path("other.json")
 

@@ -68,7 +68,7 @@ def test_help_shows_what_there_is() -> None:
 
 
 def test_a_made_up_run_has_the_wall_that_it_was_given(tmp_path: Path) -> None:
-    for wall, rollout_s in (("rollout decode", 9), ("learner FLOPs + memory", 1)):
+    for wall, rollout_s in (("rollout", 9), ("training", 1)):
         run = run_of(
             tmp_path / wall.partition(" ")[0], process("trainer", *turns(*[rollout_s] * 6))
         )

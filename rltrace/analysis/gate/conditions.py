@@ -33,7 +33,7 @@ class Condition:
 
     @property
     def text(self) -> str:
-        """As a user would write it: `max-regression goodput=3%`, `wall rollout decode`."""
+        """As a user would write it: `max-regression goodput=3%`, `wall rollout`."""
         if self.kind == MAX_REGRESSION:
             return f"{self.kind} {self.subject}={100 * self.limit:g}%"
         if self.kind in (MINIMUM, MAXIMUM):
@@ -92,8 +92,21 @@ def _limit(kind: str, name: str, text: str) -> float:
     return value / 100 if percent else value
 
 
+_OLD_WALLS = {
+    "rollout decode": "rollout",
+    "env/reward latency": "env/reward",
+    "learner flops + memory": "training",
+    "weight movement": "weight sync",
+    "long-tail skew": "long tail",
+    "freshness": "staleness",
+    "agent observability": "token fidelity",
+}
+"""What walls were called before, for settings that were written then."""
+
+
 def _wall(text: str) -> str:
     plain = text.strip().lower()
+    plain = _OLD_WALLS.get(plain, plain)
     found = [name for name in wall_names() if name.lower() == plain]
     found = found or [name for name in wall_names() if plain and name.lower().startswith(plain)]
     if len(found) != 1:

@@ -164,7 +164,7 @@ def _lags_between(lags_of: Sequence[Ints], since_ns: int, until_ns: int) -> Lags
     )
 
 
-# --- weight updates, as in the report's section on weight movement
+# --- weight updates, as in the report's section on weight sync
 
 
 def updates_between(tables: KeptTables, since_ns: int, until_ns: int) -> Updates | None:

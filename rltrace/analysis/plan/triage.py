@@ -1,7 +1,7 @@
 """Triage before there is a run: of rough seconds of stages.
 
 The step is composed as elsewhere here: stages that take turns add up; where actors and learner run
-beside each other the longer chain counts, and the part of weight movement that is not hidden. A
+beside each other the longer chain counts, and the part of weight sync that is not hidden. A
 wall costs what the step would be shorter without it: w of a chain A beside a chain L costs
 max(A, L) - max(A - w, L), so the largest single stage is not always the wall.
 """

@@ -1,4 +1,4 @@
-"""Rollout decode: tokens come as fast as engines decode them, and the step waits. Time in which a
+"""Rollout: tokens come as fast as engines decode them, and the step waits. Time in which a
 batch drains is the long tail's.
 """
 

@@ -1,4 +1,4 @@
-"""Env/reward latency: samples wait for their tools or their verdicts, and the step for them."""
+"""Env/reward: samples wait for their tools or their verdicts, and the step for them."""
 
 from __future__ import annotations
 

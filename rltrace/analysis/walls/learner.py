@@ -1,4 +1,4 @@
-"""Learner FLOPs + memory: everyone waits for updates and the passes beside them.
+"""Training: everyone waits for updates and the passes beside them.
 
 A log-prob pass that only stands in for log-probs which generation lost is not the learner's fault:
 `observability` counts it.

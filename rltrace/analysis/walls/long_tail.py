@@ -1,4 +1,4 @@
-"""Long-tail skew: slots that stand idle while a batch drains and its longest samples end.
+"""Long tail: slots that stand idle while a batch drains and its longest samples end.
 
 From the moment at which the last sample of a batch has begun, slots fall free and nothing fills
 them. That is time the tail takes from exposed generation; the rest of it is decoding's. A slot that

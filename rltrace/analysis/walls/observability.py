@@ -1,4 +1,4 @@
-"""Agent observability: what the policy sampled, and how likely it was, cannot be reconstructed.
+"""Token fidelity: what the policy sampled, and how likely it was, cannot be reconstructed.
 
 Where an engine's token ids are lost, the learner trains on tokens that nobody sampled; where its
 log-probs are lost, they are computed anew, by another program and under other weights. At lag 0

@@ -9,14 +9,14 @@ from rltrace.analysis.chains import Seconds
 from rltrace.analysis.stats import interval
 from rltrace.analysis.stats.spread import Spread, spread
 
-ROLLOUT = "rollout decode"
-ENV_REWARD = "env/reward latency"
-LEARNER = "learner FLOPs + memory"
-WEIGHTS = "weight movement"
-FRESHNESS = "freshness"
-TAIL = "long-tail skew"
+ROLLOUT = "rollout"
+ENV_REWARD = "env/reward"
+LEARNER = "training"
+WEIGHTS = "weight sync"
+FRESHNESS = "staleness"
+TAIL = "long tail"
 SPARSE_REWARD = "sparse reward"
-OBSERVABILITY = "agent observability"
+OBSERVABILITY = "token fidelity"
 
 FEWEST_STEPS = 3
 ALIKE = 0.05

@@ -1,4 +1,4 @@
-"""Weight movement: new weights travel, engines sleep and wake, and the step waits for it.
+"""Weight sync: new weights travel, engines sleep and wake, and the step waits for it.
 
 It has two parts: bytes over a link, and a call for each piece that is sent. Where pieces are single
 parameters the second is the larger one (hundreds of calls for megabytes each), so the number of

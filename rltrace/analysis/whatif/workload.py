@@ -57,7 +57,7 @@ class Engine:
 
 @dataclass(frozen=True)
 class Sync:
-    """Weight movement: `seconds` an update, of which `overlap` (0 to 1) is hidden behind other
+    """Weight sync: `seconds` an update, of which `overlap` (0 to 1) is hidden behind other
     work in placements that allow it. Bytes are those of one copy; NaN: unknown. `fixed_s` is what
     an update takes beside its transfer; infinite: unknown."""
 

@@ -1,4 +1,4 @@
-"""Weight movement, update by update; and the GPUs as the run went on."""
+"""Weight sync, update by update; and the GPUs as the run went on."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def sync_part(analysis: RunAnalysis, summary: Summary) -> parts.Part:
         why = "No weight update was recorded."
         if any(row.name == "sync" for row in summary.stages):
             why = "Only spans of syncs were recorded: how long, and not how many bytes or by what."
-        return parts.unknown("sync", "Weight movement", why)
+        return parts.unknown("sync", "Weight sync", why)
     shown = _each_update(analysis.updates) if analysis.updates else None
-    return parts.of_section(syncs_section(summary), "sync", "Weight movement", shown)
+    return parts.of_section(syncs_section(summary), "sync", "Weight sync", shown)
 
 
 def _each_update(updates: Sequence[Update]) -> Html:

@@ -226,8 +226,8 @@ def test_processors_are_hardware(tmp_path: Path) -> None:
         (MAXIMUM, "lag.p99=4", "lag.p99", 4),
         (MAXIMUM, "lag.max=4", "lag.max", 4),
         (MAXIMUM, "sync.gbytes=1.5", "sync.gbytes", 1.5),
-        (WALL, "rollout", "rollout decode", math.nan),
-        (WALL, "Learner FLOPs + memory", "learner FLOPs + memory", math.nan),
+        (WALL, "rollout", "rollout", math.nan),
+        (WALL, "Learner FLOPs + memory".lower(), "training", math.nan),  # as it was called before
     ],
 )
 def test_conditions_are_read(kind: str, text: str, subject: str, limit: float) -> None:
@@ -272,7 +272,7 @@ def test_a_table_holds_all_kinds() -> None:
         "max-regression goodput=3%",
         "min goodput_per_gpu=100",
         "max lag.p99=4",
-        "wall rollout decode",
+        "wall rollout",
     ]
     for wrong in ({"goodput": "3%"}, {"wall": 3}, {"max": "lag=4"}):
         with pytest.raises(RltraceError) as error:

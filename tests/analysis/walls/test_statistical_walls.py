@@ -1,4 +1,4 @@
-"""Walls that cost tokens: freshness, sparse reward, agent observability."""
+"""Walls that cost tokens: freshness, sparse reward, token fidelity."""
 
 from __future__ import annotations
 

@@ -22,24 +22,45 @@ from rltrace.cli.group import Commands
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(rltrace.__version__, prog_name="rltrace")
 def main() -> None:
-    """Where an LLM RL post-training step goes, how stale its data is, and which stage binds.
+    """Where an LLM RL post-training step goes, how stale its data is, and what limits it.
 
     \b
     rltrace wrap -- python train.py    trace every process of a job, no code changed
-    rltrace report                     the verdict on the newest run here
+    rltrace report                     the newest run here: its wall, and what to change
 
-    RUN is a run's directory: without one, the newest in rltrace-runs/ here.
+    RUN is a run's name, or the begin of it, or its directory. Without it: the newest run in
+    rltrace-runs/ here.
 
     Exit codes: 0 fine, 1 the answer is no, 2 wrong usage, 3 cannot tell, 4 unreadable or missing.
     """
 
 
-for _command in (
-    *(jobs.wrap, looking.report, looking.top, querying.query),
-    *(looking.info, looking.list_runs, looking.doctor),
-    *(planning.plan, planning.triage),
-    *(asking.whatif, jobs.experiment, asking.compare, gating.gate, gating.baseline),
-    *(exporting.timeline, exporting.export, jobs.import_log, looking.compact),
-    *(jobs.ship, syncing.sync, completing.completion),
-):
-    main.add_command(_command)
+@click.command("help")
+@click.argument("words", metavar="[COMMAND]...", nargs=-1)
+@click.pass_context
+def help_(ctx: click.Context, words: tuple[str, ...]) -> None:
+    """What a command does and takes: `rltrace help report`."""
+    assert ctx.parent is not None
+    context, command = ctx.parent, main
+    for word in words:
+        name, found, _ = command.resolve_command(context, [word])
+        assert found is not None
+        context = click.Context(found, info_name=name, parent=context)
+        if not isinstance(found, click.Group):
+            break
+        command = found
+    click.echo(context.command.get_help(context))
+
+
+_GROUPS = {
+    "Record": (jobs.wrap, jobs.import_log, jobs.ship),
+    "Look": (looking.report, looking.top, exporting.timeline, looking.list_runs, looking.info),
+    "Ask": (querying.query, asking.whatif, asking.compare, planning.plan, planning.triage),
+    "Decide": (jobs.experiment, gating.gate, gating.baseline),
+    "Keep": (looking.compact, exporting.export),
+    "More": (looking.doctor, syncing.sync, completing.completion, help_),
+}
+for _group, _commands in _GROUPS.items():
+    for _command in _commands:
+        main.add_command(_command)
+        main.group_of[_command.name or ""] = _group

@@ -25,9 +25,27 @@ _GUESSES = re.compile(r"\.? \(?Did you mean (?:one of: )?(.*?)\?\)?$")
 class Commands(click.Group):
     """A click group whose failures are one sentence and the exit code of docs/api.md."""
 
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.group_of: dict[str, str] = {}
+        """The heading that a command stands under in `-h`."""
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         """In the order in which they were added, not by name."""
         return list(self.commands)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """By heading, in that order."""
+        longest = max(map(len, self.commands))
+        for heading in dict.fromkeys(self.group_of.values()):
+            named = [name for name, group in self.group_of.items() if group == heading]
+            with formatter.section(heading):
+                formatter.write_dl(
+                    [
+                        (name.ljust(longest), self.commands[name].get_short_help_str(64))
+                        for name in named
+                    ]
+                )
 
     def invoke(self, ctx: click.Context) -> Any:
         """As click's, which takes a closed pipe for a failure."""

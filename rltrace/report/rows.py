@@ -49,7 +49,8 @@ def render(relation: duckdb.DuckDBPyRelation, console: Console) -> None:
     numbers = [at for at, i in enumerate(kept) if any(word in kinds[i] for word in _NUMBERS)]
     shown = list(zip(*(columns[i] for i in kept), strict=True))
     print_lines(console, [names[i] for i in kept], shown, numbers)
-    notes = [f"the first {MOST_SHOWN_ROWS} rows; --csv or --json gives all"] if more else []
+    notes = [] if rows else ["(0 rows)"]
+    notes += [f"the first {MOST_SHOWN_ROWS} rows; --csv or --json gives all"] if more else []
     if left_out := [name for i, name in enumerate(names) if i not in kept]:
         notes.append(f"too narrow for: {', '.join(left_out)} (--csv or --json gives all)")
     for note in notes:

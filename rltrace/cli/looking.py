@@ -106,7 +106,7 @@ def info(run: Run, as_json: bool) -> None:
         inventory.render(found, console())
 
 
-@command("ls")
+@command("ls", short_help="The runs here, or in a folder.")
 @click.argument("folder", required=False)
 @options.JSON
 def list_runs(folder: str | None, as_json: bool) -> None:

@@ -303,7 +303,7 @@ def _notes(found: Verdict, more: int, width: int) -> Iterator[str]:
 def _sentence(text: str) -> str:
     """The first sentence, which says what matters most."""
     first = text.partition(". ")[0].rstrip(".")
-    return first[:1].lower() + first[1:]
+    return first if first[1:2].isupper() else first[:1].lower() + first[1:]
 
 
 # --- how the data is, and whether the figures can be believed

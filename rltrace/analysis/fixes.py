@@ -40,8 +40,8 @@ _ESS_FALLS: tuple[str, ...] = (
 class Fix:
     """One move against `wall`. `setting` and `value` are the option that makes it in this framework
     and version (empty and None: none does), `needs` what has to be set with it, `also` further
-    options that make the same move. `lever` is what was moved to predict it, as on `rltrace whatif
-    --lever`, and `size` how far, in words.
+    options that make the same move; `now` is its value in the run (None: unknown). `lever` is what
+    was moved to predict it, as on `rltrace whatif --lever`, and `size` how far, in words.
 
     `gain` is the step now over the step then, `goodput_gain` the same in useful tokens for each
     device-second; None where nothing predicts it, then `no_number` says why. `verdict` is "faster",
@@ -66,6 +66,7 @@ class Fix:
     risk: str
     watch: str
     source: str
+    now: Any = None
 
     @property
     def sized(self) -> str:
@@ -221,6 +222,7 @@ def _fix(
         risk=move.risk,
         watch=move.watch,
         source=move.source,
+        now=current.get(first.option) if first else None,
     )
 
 

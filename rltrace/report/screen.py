@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -13,6 +15,7 @@ from rich.text import Text
 from rltrace.analysis.fixes import Fix
 from rltrace.analysis.summary import Summary
 from rltrace.analysis.verdict import Verdict
+from rltrace.analysis.walls.registry import stages_of
 from rltrace.analysis.walls.wall import LIKELY
 from rltrace.report import run_lines, units
 from rltrace.report.layout import bar, listed
@@ -28,6 +31,8 @@ _MATTERS = 0.05  # of the goodput
 _BAR = 24
 _EFFORT = {1: "low", 2: "medium", 3: "high"}
 _UNTRACED = "untraced"
+_FOLDERS = re.compile(r"(?<![^\s=])/?(?:[^\s/=]+/){2,}(?=[^\s/])")
+"""Folders of a path, which say less than its end."""
 _MORE = "More: rltrace report --full · --html out.html · rltrace timeline --open"
 
 
@@ -98,7 +103,7 @@ def _best(found: Verdict) -> Fix | None:
 
 def _head(summary: Summary, width: int, room: _Room) -> Iterator[Text | str]:
     run, steps = summary.run, summary.steps
-    command = "" if run.command in ("", run.id) else f" · {run.command}"
+    command = "" if run.command in ("", run.id) else f" · {_brief(run.command)}"
     yield Text(_cut(f"rltrace · {run.id}{command}", width), style="bold")
     parts = [_ended(summary)]
     if run.framework:
@@ -114,6 +119,12 @@ def _head(summary: Summary, width: int, room: _Room) -> Iterator[Text | str]:
         no_gpu = ", no GPU" if devices.kind == "core" else ""
         parts.append(f"{units.plural(devices.count, devices.kind)}{name}{no_gpu}")
     yield from wrapped(" · ".join(parts), width)
+
+
+def _brief(command: str) -> str:
+    """Without the folders of the program, and with the ends of other paths."""
+    program, space, words = command.partition(" ")
+    return program.rpartition("/")[2] + space + _FOLDERS.sub("…/", words)
 
 
 def _ended(summary: Summary) -> str:
@@ -151,15 +162,23 @@ def _verdict(summary: Summary, width: int, room: _Room) -> Iterator[Text | str]:
         yield Text(f"  {line}", style="bold" if number == 0 else "")
     if found.alarms or (best := _best(found)) is None:
         return
-    how = visible(setting_words(best) if best.setting else best.sized)
-    what = f"Try first:  {how}   {_effect(summary, best)}"
-    if cell_len(what) > inner:
-        yield from (f"  {line}" for line in wrapped(f"Try first:  {how}", inner, later=" " * 12))
-        what = f"            {_effect(summary, best)}"
-    yield Text(f"  {what}", style="bold")
+    first = f"Try first:  {visible(_how(best))}"
+    effect = f"predicted: {_effect(summary, best)}"
+    if cell_len(f"{first}   {effect}") > inner:
+        yield from (Text(f"  {line}", style="bold") for line in wrapped(first, inner))
+        first = " " * 9
+    yield Text(f"  {first}   {effect}", style="bold")
     if best.setting:
         number = found.fixes.index(best) + 1
-        yield f"  check it:   rltrace experiment --fix {number}"
+        yield f"  check it:   rltrace experiment --fix {number}  (runs the job with and without it)"
+
+
+def _how(fix: Fix) -> str:
+    """`max_running=16 (now 8)`, or the move where no option makes it."""
+    if not fix.setting:
+        return fix.sized
+    now = fix.now if isinstance(fix.now, str) else json.dumps(fix.now)
+    return setting_words(fix) + (f" (now {now})" if fix.now is not None else "")
 
 
 def _sentences(summary: Summary) -> Iterator[str]:
@@ -180,8 +199,8 @@ def _sentences(summary: Summary) -> Iterator[str]:
         yield f"{found.first.symptom[:1].upper()}{found.first.symptom[1:]}."
         others = [w for w in found.walls if w not in found.binding and w.cost.share >= _MATTERS]
         if others:
-            next_ = (f"{wall.name} ({units.share(wall.cost.share)})" for wall in others[:2])
-            yield f"Next: {listed([*next_])}."
+            behind = (f"{wall.name} ({units.share(wall.cost.share)})" for wall in others[:2])
+            yield f"Behind it: {listed([*behind])}."
         if found.untold:
             yield f"Cannot be told, and may cost more: {listed(found.untold)}."
         if why := why_no_fix(found):
@@ -194,19 +213,23 @@ def _walls(summary: Summary) -> str:
     found = summary.verdict
     first, *others = found.binding
     maybe = "" if found.confidence == LIKELY else "maybe "
-    cost = first.cost
-    unsure = f", {100 * cost.low:.0f} to {100 * cost.high:.0f}" if maybe and cost.half_width else ""
-    walls = [f"{first.name} (costs {units.share(cost.share)} of the goodput{unsure})"]
+    cost, what = first.cost, "the goodput is {} lower for it"
+    if stages_of(first.name):
+        what = "without it a step would be {} shorter"
+    share = units.share(cost.share)
+    if maybe and cost.half_width:
+        share = f"{100 * cost.low:.0f} to {units.share(cost.high)}"
+    walls = [f"{first.name} ({what.format(share)})"]
     walls += [f"{wall.name} ({units.share(wall.cost.share)})" for wall in others]
-    text = f"Wall{'s' * bool(others)}: {maybe}{listed(walls)}."
+    text = f"Wall{'s' * bool(others)}, the bottleneck{'s' * bool(others)}: {maybe}{listed(walls)}."
     if others and summary.composition is not None and not summary.composition.beside:
         text += " They take turns."
     return text
 
 
 def _effect(summary: Summary, fix: Fix) -> str:
-    """`678 → 513 ms a step, +32 % (+9 to +55)`."""
-    gain = gain_words(fix.goodput_gain)
+    """`678 → 513 ms a step, goodput +32 % (+9 to +55)`."""
+    gain = f"goodput {gain_words(fix.goodput_gain)}"
     return f"{step} a step, {gain}" if (step := _step(summary, fix)) else gain
 
 
@@ -274,30 +297,31 @@ def _change(summary: Summary, width: int, room: _Room) -> Iterator[Text | str]:
     yield Text(title, style="bold")
     for number, fix in enumerate(shown, 1):
         name, *more = wrapped(fix.sized, name_width - 2)
-        figures = f"{_step(summary, fix):<18}{gain_words(fix.goodput_gain):<22}"
+        figures = f"{_step(summary, fix) or units.UNKNOWN:<18}{gain_words(fix.goodput_gain):<22}"
         yield f"  {number} {name:<{name_width}}{figures}{_EFFORT[fix.effort]}"
         yield from (f"    {line}" for line in more)
-        setting = f"{setting_words(fix)}   " if fix.setting else no_option
-        yield from wrapped(f"{setting}costs: {_sentence(fix.risk)}", width, " " * 6, " " * 6)[:2]
-    yield from _notes(found, len(found.fixes) - len(shown), width)
+        how = f"{_how(fix)}   " if fix.setting else no_option
+        yield from wrapped(f"{how}risk: {_sentence(fix.risk)}", width, " " * 6, " " * 6)[:2]
+    yield from _notes(found, len(found.fixes) - len(shown), summary.steps.step_s.mean, width)
 
 
-def _notes(found: Verdict, more: int, width: int) -> Iterator[str]:
+def _notes(found: Verdict, more: int, step_s: float, width: int) -> Iterator[str]:
     said = []
     if found.idle:
         said.append(f"No gain: {listed(found.idle)}.")
     if found.slower:
         said.append(f"Costs more than it gains: {listed(found.slower)}.")
     if more:
-        said.append(f"{more} more: --full.")
+        said.append(f"More fixes: {more}, with --full.")
     if said:
         made = wrapped(" ".join(said), width, "  ", "  ")
         yield from made[:_MOST_NOTE_LINES]
     if found.unpredicted:
         yield from wrapped(f"No gain is predicted: {found.unpredicted}.", width, "  ", "  ")
-    elif not math.isnan(error := found.replay_error):
-        off = f"{units.share(abs(error))} too {'long' if error > 0 else 'short'}"
-        yield f"  Model check: the replay of this run makes its step {off}."
+    elif not math.isnan(error := found.replay_error) and step_s > 0:
+        played, measured = units.seconds(step_s * (1 + error)), units.seconds(step_s)
+        said = f"Model check: simulated as it was, this run takes {played} a step; measured {measured}."
+        yield from wrapped(said, width, "  ", "  ")
 
 
 def _sentence(text: str) -> str:
@@ -314,33 +338,18 @@ def _health(summary: Summary, width: int, room: _Room) -> Iterator[Text | str]:
     if not cells:
         return
     yield Text("HEALTH", style="bold")
-    label = 13
-    half = (width - 2) // 2
-    waiting = ""
     for name, text in cells:
-        cell = f"{name:<{label}}{text}"
-        if cell_len(cell) > half - 2:
-            if waiting:
-                yield f"  {waiting}".rstrip()
-                waiting = ""
-            yield from wrapped(cell, width, "  ", " " * (label + 2))[:2]
-        elif waiting:
-            yield f"  {waiting}{cell}"
-            waiting = ""
-        else:
-            waiting = f"{cell:<{half}}"
-    if waiting:
-        yield f"  {waiting}".rstrip()
+        yield from wrapped(f"{name:<14}{text}", width, "  ", " " * 16)[:2]
 
 
 def _cells(summary: Summary) -> Iterator[tuple[str, str]]:
     yield "staleness", _staleness(summary)
     yield "tokens", _tokens(summary)
     yield "decode", _decode(summary)
-    yield "reward", _reward(summary)
+    yield "mean reward", _reward(summary)
     yield "goodput", _goodput(summary)
     yield "weight sync", _sync(summary)
-    yield "not seen", ", ".join(stage.name for stage in summary.coverage.unseen)
+    yield "not recorded", ", ".join(stage.name for stage in summary.coverage.unseen)
     cost = summary.own_cost.share
     yield "overhead", "" if summary.run.imported or math.isnan(cost) else units.share(cost)
 
@@ -353,7 +362,7 @@ def _staleness(summary: Summary) -> str:
         return "unknown: no policy version was recorded"
     text = "on policy (lag 0)"
     if lags.largest_lag:
-        text = f"lag {units.number(lags.mean_lag)} in the mean, {lags.largest_lag} at most"
+        text = f"lag {units.number(lags.mean_lag)} versions in the mean, largest {lags.largest_lag}"
     return text if fresh.overall is None else f"{text}, ESS {units.share(fresh.weight)}"
 
 
@@ -373,14 +382,14 @@ def _tokens(summary: Summary) -> str:
 
 def _decode(summary: Summary) -> str:
     parts = [
-        f"{units.count(one.value)} tokens/s"
+        f"{units.count(one.value)} tokens/s while generating"
         for wall in summary.verdict.walls
         for one in wall.evidence
         if one.name == "tokens while generating"
     ]
     slots, tokens = summary.tail.slots, summary.tail.response_tokens
     if slots is not None:
-        parts.append(f"slots {units.share(slots.used_share.mean)} busy")
+        parts.append(f"{units.share(slots.used_share.mean)} of the engines' slots in use")
     if tokens.n > 1:
         parts.append(f"length p95/p50 {units.ratio(tokens.tail_ratio)}")
     return ", ".join(parts)
@@ -390,7 +399,10 @@ def _reward(summary: Summary) -> str:
     reward, signal = summary.reward, summary.signal
     parts = []
     if reward is not None:
-        parts.append(f"{units.number(reward.first)} → {units.number(reward.last)}")
+        trend = "" if math.isnan(reward.gain_low) else " (no clear trend)"
+        if reward.gain_low > 0 or reward.gain_high < 0:
+            trend = " (trend: up)" if reward.gain_low > 0 else " (trend: down)"
+        parts.append(f"{units.number(reward.first)} → {units.number(reward.last)}{trend}")
     if signal is not None and signal.known:
         parts.append(f"{units.share(signal.share)} of the groups carry a signal")
     return ", ".join(parts)

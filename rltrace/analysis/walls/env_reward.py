@@ -21,13 +21,13 @@ _STAGES = (Stage.ENV, Stage.REWARD)
 @register(ENV_REWARD, *_STAGES)
 def env_reward(analysis: RunAnalysis) -> Wall:
     evidence = [*exposed_figures(analysis, _STAGES), *_of_tools(analysis)]
-    names = {Stage.ENV: "tools", Stage.REWARD: "verdicts"}
+    names = {Stage.ENV: "tools", Stage.REWARD: "rewards"}
     rows = that_count([row for row in analysis.stages if row.stage in names])
     slow = " and ".join(names[stage] for stage in names if stage in {row.stage for row in rows})
     verdict_s = analysis.tail.verdict_s
-    in_tail = slow == "verdicts" and verdict_s.n and verdict_s.p95 > _TAIL * verdict_s.p50
+    in_tail = slow == "rewards" and verdict_s.n and verdict_s.p95 > _TAIL * verdict_s.p50
     how = "are slow in their tail" if in_tail else "take long"
-    symptom = f"{slow or 'tools and verdicts'} {how}, actors and learner wait for them"
+    symptom = f"{slow or 'tools and rewards'} {how}, and the rest of the step waits for them"
     return stage_wall(analysis, ENV_REWARD, symptom, _STAGES, evidence)
 
 

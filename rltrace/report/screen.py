@@ -320,7 +320,7 @@ def _notes(found: Verdict, more: int, step_s: float, width: int) -> Iterator[str
         yield from wrapped(f"No gain is predicted: {found.unpredicted}.", width, "  ", "  ")
     elif not math.isnan(error := found.replay_error) and step_s > 0:
         played, measured = units.seconds(step_s * (1 + error)), units.seconds(step_s)
-        said = f"Model check: simulated as it was, this run takes {played} a step; measured {measured}."
+        said = f"Model check: simulated as it was, a step takes {played}; measured {measured}."
         yield from wrapped(said, width, "  ", "  ")
 
 

@@ -160,7 +160,7 @@ def test_what_is_said_to_be_seen_was_seen(tmp_path: Path) -> None:
         symptom = walls_of(summary_of(tmp_path / name, made))[ROLLOUT].symptom
         assert ("full" in symptom) == (name == "full")
     slow = walls_of(summary_of(tmp_path / "slow", job(reward=6, train=4)))[ENV_REWARD]
-    assert slow.symptom.startswith("verdicts take long")
+    assert slow.symptom.startswith("rewards take long")
 
 
 @pytest.mark.parametrize("verdict_s", [1.0, 0.0], ids=["timed", "events"])

@@ -24,7 +24,7 @@ from benchmarks.sync_peers.way import (
 )
 
 if TYPE_CHECKING:
-    from rltrace.sync.layout import Layout
+    from rltrace.testing.inside.sync import Layout
 
 _VERSIONS = 5
 """As many as the store has room for: one that is let go of is not gone at once."""

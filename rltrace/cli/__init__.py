@@ -17,6 +17,7 @@ from rltrace.cli import (
     syncing,
 )
 from rltrace.cli.group import Commands
+from rltrace.cli.manual import command
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
@@ -35,20 +36,21 @@ def main() -> None:
     """
 
 
-@click.command("help")
+@command("help", short_help="What a command does and takes.")
 @click.argument("words", metavar="[COMMAND]...", nargs=-1)
 @click.pass_context
 def help_(ctx: click.Context, words: tuple[str, ...]) -> None:
     """What a command does and takes: `rltrace help report`."""
     assert ctx.parent is not None
-    context, command = ctx.parent, main
+    context = ctx.parent
+    group: click.Group = main
     for word in words:
-        name, found, _ = command.resolve_command(context, [word])
+        name, found, _ = group.resolve_command(context, [word])
         assert found is not None
         context = click.Context(found, info_name=name, parent=context)
         if not isinstance(found, click.Group):
             break
-        command = found
+        group = found
     click.echo(context.command.get_help(context))
 
 

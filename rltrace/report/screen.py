@@ -26,6 +26,7 @@ from rltrace.trace.printable import visible
 
 MOST_LINES = 45
 _MOST_NOTE_LINES = 2
+_MOST_KINDS = 3
 _SLIGHT = 0.005  # of the step: what is exposed for less has no line of its own
 _MATTERS = 0.05  # of the goodput
 _BAR = 24
@@ -350,8 +351,18 @@ def _cells(summary: Summary) -> Iterator[tuple[str, str]]:
     yield "goodput", _goodput(summary)
     yield "weight sync", _sync(summary)
     yield "not recorded", ", ".join(stage.name for stage in summary.coverage.unseen)
+    yield "problems", _problems(summary)
     cost = summary.own_cost.share
     yield "overhead", "" if summary.run.imported or math.isnan(cost) else units.share(cost)
+
+
+def _problems(summary: Summary) -> str:
+    seen = summary.coverage
+    kinds = [f"{one.what} × {one.count}" if one.count > 1 else one.what for one in seen.problems]
+    said = list(dict.fromkeys(kinds))
+    if seen.never_hooked:
+        said.append(f"never put in place: --hook {listed(seen.never_hooked)}")
+    return f"{', '.join(said[:_MOST_KINDS])}: see --full" if said else ""
 
 
 def _staleness(summary: Summary) -> str:

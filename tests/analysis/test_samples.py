@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from rltrace.analysis.devices import count_devices
 from rltrace.analysis.walls.long_tail import long_tail
 from rltrace.analysis.walls.registry import walls
 from rltrace.testing import Process, process, run_of
@@ -16,6 +15,7 @@ from rltrace.testing.inside.analysis import (
     Goodput,
     RunAnalysis,
     Staleness,
+    count_devices,
     freshness,
     goodput,
     staleness,

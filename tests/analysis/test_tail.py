@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 import rltrace
-from rltrace.analysis.devices import device_load
 from rltrace.analysis.own_cost import DEFAULT_COSTS_NS, OwnCost, own_cost
 from rltrace.analysis.stats.spread import spread, spread_of
 from rltrace.analysis.tail import SHARES, Tail, distributions, tail
@@ -19,6 +18,7 @@ from rltrace.analysis.waits import waits
 from rltrace.testing import Truth, at, known_job, process, run_of
 from rltrace.testing.inside.analysis import (
     Summary,
+    device_load,
     lag_history,
     read_activity,
     summarize,

@@ -221,5 +221,5 @@ def test_a_report_of_means_has_no_interval_and_says_what_they_are(tmp_path: Path
     run = rltrace.open_run(tmp_path / "run")
     found = run.sql("SELECT count(*), sum(seconds) FROM steps").fetchall()
     assert found == [(30, pytest.approx(63.0))]
-    told = " ".join(invoke("report", tmp_path / "run").output.split())
+    told = " ".join(invoke("report", "--full", tmp_path / "run").output.split())
     assert "2.10 s a step (n = 30)" in told

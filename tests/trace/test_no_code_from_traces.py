@@ -21,8 +21,9 @@ RUNS = {"eval", "exec", "compile", "__import__"}
 
 THE_JOBS_OWN = {("main_code.py", "exec"), ("main_code.py", "compile")}
 """The program of the job, which is the user's and would have run anyway."""
-OUR_OWN = {("wrappers.py", "compile")}
-"""Replacements, made of what stands in that file."""
+OUR_OWN = {("wrappers.py", "compile"), ("boot.py", "__import__")}
+"""Replacements, made of what stands in that file; modules of ours and of adapters, by the tables
+there and by what `wrap` put into the environment."""
 
 ONLY_TENSORS = "weights_only"
 """The argument of `torch.load` that has it read tensors and nothing else."""

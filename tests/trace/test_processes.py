@@ -120,8 +120,8 @@ def test_segments_of_another_run_are_named_and_left_out(tmp_path: Path, is_older
     (problem,) = (one for one in opened.problems if one["target"] == named)
     assert problem["what"] == "another-run"
     assert len(opened.processes) == 1
-    for command in ("info", "report"):
-        assert "another-run" in invoke(command, run).output
+    for words in (["info"], ["report"], ["report", "--full"]):
+        assert "another-run" in invoke(*words, run).output
     follower = Follower(run)
     assert sum(len(follower.poll()["spans"]) for _ in range(2)) == 10
     compact(opened)

@@ -106,9 +106,9 @@ _OLD_WALLS = {
 
 def _wall(text: str) -> str:
     plain = text.strip().lower()
-    plain = _OLD_WALLS.get(plain, plain)
-    found = [name for name in wall_names() if name.lower() == plain]
-    found = found or [name for name in wall_names() if plain and name.lower().startswith(plain)]
+    names = {name.lower(): name for name in wall_names()} | _OLD_WALLS
+    begun = {name for words, name in names.items() if plain and words.startswith(plain)}
+    found = [names[plain]] if plain in names else [*begun]
     if len(found) != 1:
         raise WrongUsage(f"{text!r} names no wall (or several): {', '.join(wall_names())}")
     return found[0]

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from rltrace.analysis.order_statistics import lognormal_values
-from rltrace.analysis.whatif.constants import Constants, weight_bytes
+from rltrace.analysis.whatif.constants import PEAK_TFLOPS, Constants, train_mfu, weight_bytes
 from rltrace.analysis.whatif.replay import replay
 from rltrace.analysis.whatif.workload import PLACEMENTS, Batch, Engine, Sync, Workload
 from rltrace.trace.errors import RltraceError, WrongUsage
@@ -45,8 +45,7 @@ class Stated:
         # Without a cap the longest is 1 token.
         lengths = lognormal_values(_SAMPLES, 1.0, constants["log_deviation"])
         lengths *= (self._cap or 1.0) / float(lengths.max())
-        of_samples = self.samples * self.number("rollout", "mean_tokens")
-        useful = self.number("", "useful_tokens", of_samples)
+        useful = self.useful_tokens
         order = np.random.default_rng(0)
         batches = tuple(
             Batch(
@@ -106,6 +105,12 @@ class Stated:
     def samples(self) -> float:
         """Of a step; NaN where that is not stated."""
         return self.number("rollout", "prompts") * self.number("rollout", "samples", 1.0)
+
+    @property
+    def useful_tokens(self) -> float:
+        """Of a step; NaN where that is not stated."""
+        of_samples = self.samples * self.number("rollout", "mean_tokens")
+        return self.number("", "useful_tokens", of_samples)
 
     def _tail(
         self, rollout_s: float, constants: Constants, rests: list[str]
@@ -202,6 +207,20 @@ def _check_sense(found: Stated, where: str) -> None:
     train_s = found.number("stages", "train", 0.0)
     if found.number("", "step_s") < max(rollout_s, train_s) * (found.placement != "async"):
         _refuse(where, "step_s is shorter than one of its stages")
+    parameters, tokens = found.number("model", "parameters"), found.useful_tokens
+    devices = found.number("devices", "shared", found.number("devices", "train"))
+    device = str(found.tables.get("devices", {}).get("name"))
+    if device not in PEAK_TFLOPS or not train_s * devices:
+        return
+    mfu = train_mfu(parameters, tokens, train_s, devices, PEAK_TFLOPS[device])
+    most = Constants()["highest_mfu"]
+    if mfu > most:
+        _refuse(
+            where,
+            f"{tokens:,.0f} tokens through {parameters / 1e9:g}B parameters in {train_s:g} s on "
+            f"{devices:g} {device} would be {100 * mfu:.0f} % MFU: training takes at least "
+            f"{mfu * train_s / most:.1f} s",
+        )
 
 
 def _refuse(where: str, why: str) -> NoReturn:

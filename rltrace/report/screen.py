@@ -321,8 +321,8 @@ def _notes(found: Verdict, more: int, step_s: float, width: int) -> Iterator[str
         yield from wrapped(f"No gain is predicted: {found.unpredicted}.", width, "  ", "  ")
     elif not math.isnan(error := found.replay_error) and step_s > 0:
         played, measured = units.seconds(step_s * (1 + error)), units.seconds(step_s)
-        said = f"Model check: simulated as it was, a step takes {played}; measured {measured}."
-        yield from wrapped(said, width, "  ", "  ")
+        check = f"Model check: simulated as it was, a step takes {played}; measured {measured}."
+        yield from wrapped(check, width, "  ", "  ")
 
 
 def _sentence(text: str) -> str:

@@ -16,8 +16,9 @@ from rltrace.analysis.fixes import Fix
 from rltrace.analysis.summary import Summary
 from rltrace.analysis.verdict import Verdict
 from rltrace.analysis.walls.registry import stages_of
-from rltrace.analysis.walls.wall import LIKELY
+from rltrace.analysis.walls.wall import LIKELY, Wall
 from rltrace.report import run_lines, units
+from rltrace.report.health_cells import cells
 from rltrace.report.layout import bar, listed
 from rltrace.report.printed import COLOURS, WIDEST, wrapped
 from rltrace.report.suggested_hooks import suggested
@@ -26,7 +27,7 @@ from rltrace.trace.printable import visible
 
 MOST_LINES = 45
 _MOST_NOTE_LINES = 2
-_MOST_KINDS = 3
+_PAIRS = 3  # of runs, by which `rltrace experiment` tries a fix
 _SLIGHT = 0.005  # of the step: what is exposed for less has no line of its own
 _MATTERS = 0.05  # of the goodput
 _BAR = 24
@@ -96,7 +97,9 @@ def _what_is_wrong(summary: Summary) -> str:
 
 
 def _best(found: Verdict) -> Fix | None:
-    return next((fix for fix in found.fixes if fix.gains and fix.worth > 0), None)
+    """The best fix, of those that can be set here if any can."""
+    gain = [fix for fix in found.fixes if fix.gains and fix.worth > 0]
+    return next(iter([*(fix for fix in gain if fix.setting), *gain]), None)
 
 
 # --- what ran, and how it ended
@@ -171,7 +174,11 @@ def _verdict(summary: Summary, width: int, room: _Room) -> Iterator[Text | str]:
     yield Text(f"  {first}   {effect}", style="bold")
     if best.setting:
         number = found.fixes.index(best) + 1
-        yield f"  check it:   rltrace experiment --fix {number}  (runs the job with and without it)"
+        runs_s = 2 * _PAIRS * (summary.run.lasted_s or math.nan)
+        took = "" if math.isnan(runs_s) else f", {units.seconds(runs_s)} in all"
+        runs = f"({_PAIRS} runs with it, {_PAIRS} without{took})"
+        check = f"  check it:   rltrace experiment --fix {number}   {runs}"
+        yield from wrapped(check, width, later=" " * 14)
 
 
 def _how(fix: Fix) -> str:
@@ -200,7 +207,7 @@ def _sentences(summary: Summary) -> Iterator[str]:
         yield f"{found.first.symptom[:1].upper()}{found.first.symptom[1:]}."
         others = [w for w in found.walls if w not in found.binding and w.cost.share >= _MATTERS]
         if others:
-            behind = (f"{wall.name} ({units.share(wall.cost.share)})" for wall in others[:2])
+            behind = (f"{wall.name} ({_cost(wall)})" for wall in others[:2])
             yield f"Behind it: {listed([*behind])}."
         if found.untold:
             yield f"Cannot be told, and may cost more: {listed(found.untold)}."
@@ -214,18 +221,23 @@ def _walls(summary: Summary) -> str:
     found = summary.verdict
     first, *others = found.binding
     maybe = "" if found.confidence == LIKELY else "maybe "
-    cost, what = first.cost, "the goodput is {} lower for it"
-    if stages_of(first.name):
-        what = "without it a step would be {} shorter"
-    share = units.share(cost.share)
-    if maybe and cost.half_width:
-        share = f"{100 * cost.low:.0f} to {units.share(cost.high)}"
-    walls = [f"{first.name} ({what.format(share)})"]
-    walls += [f"{wall.name} ({units.share(wall.cost.share)})" for wall in others]
+    costs = _cost(first)
+    if maybe and first.cost.half_width:
+        costs = f"maybe {costs}, {100 * first.cost.low:.0f} to {100 * first.cost.high:.0f}"
+    walls = [f"{first.name} (without it: {costs})"]
+    walls += [f"{wall.name} ({_cost(wall)})" for wall in others]
     text = f"Wall{'s' * bool(others)}, the bottleneck{'s' * bool(others)}: {maybe}{listed(walls)}."
     if others and summary.composition is not None and not summary.composition.beside:
         text += " They take turns."
     return text
+
+
+def _cost(wall: Wall) -> str:
+    """What a step, or goodput, would be without it."""
+    share = wall.cost.share
+    if stages_of(wall.name):
+        return f"a step {units.share(share)} shorter"
+    return f"goodput {units.ratio(1 / (1 - share))}" if share < 1 else "all of goodput"
 
 
 def _effect(summary: Summary, fix: Fix) -> str:
@@ -321,7 +333,7 @@ def _notes(found: Verdict, more: int, step_s: float, width: int) -> Iterator[str
         yield from wrapped(f"No gain is predicted: {found.unpredicted}.", width, "  ", "  ")
     elif not math.isnan(error := found.replay_error) and step_s > 0:
         played, measured = units.seconds(step_s * (1 + error)), units.seconds(step_s)
-        check = f"Model check: simulated as it was, a step takes {played}; measured {measured}."
+        check = f"Model check, of the run as it was: a step takes {played}; measured {measured}."
         yield from wrapped(check, width, "  ", "  ")
 
 
@@ -335,107 +347,11 @@ def _sentence(text: str) -> str:
 
 
 def _health(summary: Summary, width: int, room: _Room) -> Iterator[Text | str]:
-    cells = [(name, text) for name, text in _cells(summary) if text]
-    if not cells:
-        return
-    yield Text("HEALTH", style="bold")
-    for name, text in cells:
+    told = [(name, text) for name, text in cells(summary) if text]
+    if told:
+        yield Text("HEALTH", style="bold")
+    for name, text in told:
         yield from wrapped(f"{name:<14}{text}", width, "  ", " " * 16)[:2]
-
-
-def _cells(summary: Summary) -> Iterator[tuple[str, str]]:
-    yield "staleness", _staleness(summary)
-    yield "tokens", _tokens(summary)
-    yield "decode", _decode(summary)
-    yield "mean reward", _reward(summary)
-    yield "goodput", _goodput(summary)
-    yield "weight sync", _sync(summary)
-    yield "not recorded", ", ".join(stage.name for stage in summary.coverage.unseen)
-    yield "problems", _problems(summary)
-    cost = summary.own_cost.share
-    yield "overhead", "" if summary.run.imported or math.isnan(cost) else units.share(cost)
-
-
-def _problems(summary: Summary) -> str:
-    seen = summary.coverage
-    kinds = [f"{one.what} × {one.count}" if one.count > 1 else one.what for one in seen.problems]
-    said = list(dict.fromkeys(kinds))
-    if seen.never_hooked:
-        said.append(f"never put in place: --hook {listed(seen.never_hooked)}")
-    return f"{', '.join(said[:_MOST_KINDS])}: see --full" if said else ""
-
-
-def _staleness(summary: Summary) -> str:
-    lags, fresh = summary.staleness, summary.freshness
-    if not lags.trajectories:
-        return ""
-    if not lags.known_uses:
-        return "unknown: no policy version was recorded"
-    text = "on policy (lag 0)"
-    if lags.largest_lag:
-        text = f"lag {units.number(lags.mean_lag)} versions in the mean, largest {lags.largest_lag}"
-    return text if fresh.overall is None else f"{text}, ESS {units.share(fresh.weight)}"
-
-
-def _tokens(summary: Summary) -> str:
-    goodput = summary.goodput
-    if goodput is None or math.isnan(goodput.trained_share):
-        return ""
-    text = f"{units.share(goodput.trained_share)} trained on"
-    losses = [loss for loss in goodput.losses if loss.share >= _SLIGHT][:1]
-    text += "".join(f", {units.share(loss.share)} {loss.reason}" for loss in losses)
-    trained = goodput.trained
-    if trained.tokens and trained.zero_advantage_tokens:
-        share = trained.zero_advantage_tokens / trained.tokens
-        text += f"; {units.share(share)} of those zero advantage"
-    return text
-
-
-def _decode(summary: Summary) -> str:
-    parts = [
-        f"{units.count(one.value)} tokens/s while generating"
-        for wall in summary.verdict.walls
-        for one in wall.evidence
-        if one.name == "tokens while generating"
-    ]
-    slots, tokens = summary.tail.slots, summary.tail.response_tokens
-    if slots is not None:
-        parts.append(f"{units.share(slots.used_share.mean)} of the engines' slots in use")
-    if tokens.n > 1:
-        parts.append(f"length p95/p50 {units.ratio(tokens.tail_ratio)}")
-    return ", ".join(parts)
-
-
-def _reward(summary: Summary) -> str:
-    reward, signal = summary.reward, summary.signal
-    parts = []
-    if reward is not None:
-        trend = "" if math.isnan(reward.gain_low) else " (no clear trend)"
-        if reward.gain_low > 0 or reward.gain_high < 0:
-            trend = " (trend: up)" if reward.gain_low > 0 else " (trend: down)"
-        parts.append(f"{units.number(reward.first)} → {units.number(reward.last)}{trend}")
-    if signal is not None and signal.known:
-        parts.append(f"{units.share(signal.share)} of the groups carry a signal")
-    return ", ".join(parts)
-
-
-def _goodput(summary: Summary) -> str:
-    goodput = summary.goodput
-    if goodput is None:
-        return "unknown: no use of a sample by the learner was recorded"
-    if math.isnan(rate := goodput.useful_tokens_per_device_s):
-        return ""
-    text = f"{units.count(rate)} useful tokens per {goodput.devices.kind}-second"
-    per_usd = goodput.useful_tokens_per_usd()
-    return text if math.isnan(per_usd) else f"{text}, {units.count(per_usd)} per US$"
-
-
-def _sync(summary: Summary) -> str:
-    syncs = summary.syncs
-    if syncs is None or not syncs.updates:
-        return ""
-    size = f", {units.size(syncs.bytes_per_update.mean)}" if syncs.bytes_per_update.n else ""
-    return f"{units.seconds(syncs.update_s.mean)} an update{size}"
 
 
 def _cut(text: str, width: int) -> str:

@@ -1,0 +1,121 @@
+"""How a run's data is, what was not recorded, and what tracing cost: a line each."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from rltrace.analysis.summary import Summary
+from rltrace.report import units
+from rltrace.report.layout import listed
+
+_SLIGHT = 0.005  # of the tokens: less is not worth a word
+_MOST_KINDS = 3
+
+
+def cells(summary: Summary) -> Iterator[tuple[str, str]]:
+    """`(name, text)` of each; an empty text where there is nothing to say."""
+    yield "staleness", _staleness(summary)
+    yield "tokens", _tokens(summary)
+    yield "decode", _decode(summary)
+    yield "latency", _latency(summary)
+    yield "mean reward", _reward(summary)
+    yield "goodput", _goodput(summary)
+    yield "weight sync", _sync(summary)
+    yield "not recorded", ", ".join(stage.name for stage in summary.coverage.unseen)
+    yield "problems", _problems(summary)
+    cost = summary.own_cost.share
+    yield "overhead", "" if summary.run.imported or math.isnan(cost) else units.share(cost)
+
+
+def _problems(summary: Summary) -> str:
+    seen = summary.coverage
+    told = [one for one in seen.problems if one.what != "no-gpu"]  # which stands at the top
+    kinds = [f"{one.what} × {one.count}" if one.count > 1 else one.what for one in told]
+    said = list(dict.fromkeys(kinds))
+    if seen.never_hooked:
+        said.append(f"never put in place: --hook {listed(seen.never_hooked)}")
+    return f"{', '.join(said[:_MOST_KINDS])}: see --full" if said else ""
+
+
+def _staleness(summary: Summary) -> str:
+    lags, fresh = summary.staleness, summary.freshness
+    if not lags.trajectories:
+        return ""
+    if not lags.known_uses:
+        return "unknown: no policy version was recorded"
+    text = "on policy (lag 0)"
+    if lags.largest_lag:
+        text = f"lag {units.number(lags.mean_lag)} versions in the mean, largest {lags.largest_lag}"
+    return text if fresh.overall is None else f"{text}, ESS {units.share(fresh.weight)}"
+
+
+def _tokens(summary: Summary) -> str:
+    goodput = summary.goodput
+    if goodput is None or math.isnan(goodput.trained_share):
+        return ""
+    text = f"{units.share(goodput.trained_share)} trained on"
+    losses = [loss for loss in goodput.losses if loss.share >= _SLIGHT][:1]
+    text += "".join(f", {units.share(loss.share)} {loss.reason}" for loss in losses)
+    trained = goodput.trained
+    if trained.tokens and trained.zero_advantage_tokens:
+        share = trained.zero_advantage_tokens / trained.tokens
+        text += f"; {units.share(share)} of those zero advantage"
+    return text
+
+
+def _decode(summary: Summary) -> str:
+    parts = [
+        f"{units.count(one.value)} tokens/s while generating"
+        for wall in summary.verdict.walls
+        for one in wall.evidence
+        if one.name == "tokens while generating"
+    ]
+    slots, tokens = summary.tail.slots, summary.tail.response_tokens
+    if slots is not None:
+        parts.append(f"{units.share(slots.used_share.mean)} of the engines' slots in use")
+    if tokens.n > 1:
+        parts.append(f"length p95/p50 {units.ratio(tokens.tail_ratio)}")
+    return ", ".join(parts)
+
+
+def _latency(summary: Summary) -> str:
+    times = ("a sample", summary.tail.latency_s), ("its reward", summary.tail.verdict_s)
+    return ", ".join(
+        f"{name} {units.seconds(one.p50)} (p95 {units.seconds(one.p95)})"
+        for name, one in times
+        if one.n > 1
+    )
+
+
+def _reward(summary: Summary) -> str:
+    reward, signal = summary.reward, summary.signal
+    parts = []
+    if reward is not None:
+        up, down = reward.gain_low > 0, reward.gain_high < 0
+        trend = " (no clear trend)" if reward.gain_low <= 0 <= reward.gain_high else ""
+        if (up and reward.last > reward.first) or (down and reward.last < reward.first):
+            trend = " (rises)" if up else " (falls)"
+        parts.append(f"{units.number(reward.first)} → {units.number(reward.last)}{trend}")
+    if signal is not None and signal.known:
+        parts.append(f"{units.share(signal.share)} of the groups carry a signal")
+    return ", ".join(parts)
+
+
+def _goodput(summary: Summary) -> str:
+    goodput = summary.goodput
+    if goodput is None:
+        return "unknown: no use of a sample by the learner was recorded"
+    if math.isnan(rate := goodput.useful_tokens_per_device_s):
+        return ""
+    text = f"{units.count(rate)} useful tokens per {goodput.devices.kind}-second"
+    per_usd = goodput.useful_tokens_per_usd()
+    return text if math.isnan(per_usd) else f"{text}, {units.count(per_usd)} per US$"
+
+
+def _sync(summary: Summary) -> str:
+    syncs = summary.syncs
+    if syncs is None or not syncs.updates:
+        return ""
+    size = f", {units.size(syncs.bytes_per_update.mean)}" if syncs.bytes_per_update.n else ""
+    return f"{units.seconds(syncs.update_s.mean)} an update{size}"

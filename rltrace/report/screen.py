@@ -223,7 +223,7 @@ def _walls(summary: Summary) -> str:
     maybe = "" if found.confidence == LIKELY else "maybe "
     costs = _cost(first)
     if maybe and first.cost.half_width:
-        costs = f"maybe {costs}, {100 * first.cost.low:.0f} to {100 * first.cost.high:.0f}"
+        costs = f"{costs}, {100 * first.cost.low:.0f} to {100 * first.cost.high:.0f}"
     walls = [f"{first.name} (without it: {costs})"]
     walls += [f"{wall.name} ({_cost(wall)})" for wall in others]
     text = f"Wall{'s' * bool(others)}, the bottleneck{'s' * bool(others)}: {maybe}{listed(walls)}."

@@ -47,7 +47,7 @@ def test_it_has_the_wall_its_cost_and_the_time_of_each_stage(tmp_path: Path) -> 
     found = summarize(run_of(tmp_path, process("driver", *turns(*[8, 8.2] * 6))))
     text = "\n".join(shown(found, 100))
     (first,) = found.verdict.binding
-    assert f"{first.name} (without it a step would be" in text
+    assert f"{first.name} (without it: a step" in text
     rows = {line.split()[0]: line.split()[-2:] for line in text.splitlines() if "█" in line}
     assert rows == {"rollout": ["81", "%"], "train": ["19", "%"]}
     assert screen.in_short(found).startswith("12 steps · 10.0 s a step · wall: ")

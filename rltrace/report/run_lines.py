@@ -68,10 +68,9 @@ def which_steps(summary: Summary) -> str:
 
 def warnings(summary: Summary) -> Iterator[str]:
     """What is wrong with the run, one sentence each: a crash, a hang, a process that died."""
-    run, by_hand = summary.run, False
+    run = summary.run
     ended = [one for one in summary.health.alarms if one.kind == CRASH]
     if run.exit_code:
-        by_hand = any(not one.forbids for one in ended)
         yield from (f"{one.says}: figures are of what it did before" for one in ended)
     elif ended:
         yield from (one.says for one in ended)
@@ -85,8 +84,8 @@ def warnings(summary: Summary) -> Iterator[str]:
     yield from damage_lines(summary.coverage.damaged)
     yield from dropped_lines(summary.coverage.dropped)
     going, end = "in progress for", "the end"
-    if by_hand:
-        going, end = "was in progress, when the job was ended, for", "that"
+    if run.ended:
+        going, end = "was in progress, when the job ended, for", "that"
     for number, since_s in summary.steps.in_progress:
         yield f"step {number} {going} {units.seconds(since_s)}"
     for span in summary.coverage.in_progress:

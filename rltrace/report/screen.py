@@ -222,8 +222,9 @@ def _walls(summary: Summary) -> str:
     first, *others = found.binding
     maybe = "" if found.confidence == LIKELY else "maybe "
     costs = _cost(first)
-    if maybe and first.cost.half_width:
-        costs = f"{costs}, {100 * first.cost.low:.0f} to {100 * first.cost.high:.0f}"
+    low, high = f"{100 * first.cost.low:.0f}", f"{100 * first.cost.high:.0f}"
+    if maybe and first.cost.half_width and low != high:
+        costs = f"{costs}, {low} to {high}"
     walls = [f"{first.name} (without it: {costs})"]
     walls += [f"{wall.name} ({_cost(wall)})" for wall in others]
     text = f"Wall{'s' * bool(others)}, the bottleneck{'s' * bool(others)}: {maybe}{listed(walls)}."

@@ -18,6 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from rltrace.hooks.recorder import to_stderr
 from rltrace.trace.errors import RltraceError, WrongUsage
 from rltrace.trace.opened import opened
 from rltrace.trace.redacted import LAUNCHERS, REDACTED, redacted
@@ -124,6 +125,13 @@ def find_run(given: str | Path | None) -> Path:
     if not runs:
         here = f"there is no run in {RUNS_FOLDER}/ here"
         raise RltraceError(f"{here}: record one with `rltrace wrap -- python train.py`")
+    newest = _newest(runs)
+    if newest != runs[-1]:
+        to_stderr(f"{runs[-1].name} is the newest run and recorded nothing: this is {newest.name}")
+    return newest
+
+
+def _newest(runs: list[Path]) -> Path:
     return next((run for run in reversed(runs) if _has_spans(run)), runs[-1])
 
 
@@ -150,7 +158,8 @@ def named_run(name: str) -> Path:
 
 def is_newest(run: Path) -> bool:
     """Whether commands here are about this run where they are given none."""
-    return bool(list_runs()) and find_run(None).absolute() == run
+    runs = list_runs()
+    return bool(runs) and _newest(runs).absolute() == run
 
 
 def list_runs(folder: Path | None = None) -> list[Path]:

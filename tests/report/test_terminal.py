@@ -113,7 +113,14 @@ def test_figures_of_whole_generations_say_which_steps_they_are_of(tmp_path: Path
         ("empty", ["no stage was seen", "no event was recorded.", "None can be told"]),
         ("no steps", ["the whole run is shown", "the run waited"]),
         ("crashed", ["the job failed (exit code 1)", "torn-file (", "aligned within"]),
-        ("hung", ["(signal 9, SIGKILL)", "step 1 in progress for 3 min 18 s", "a sign of life"]),
+        (
+            "hung",
+            [
+                "(signal 9, SIGKILL)",
+                "when the job ended, for 3 min 18 s",
+                "a sign of life",
+            ],
+        ),
         ("many lags", ["0 to 3", "36 to 39"]),
         ("on CPU", ["useful tokens per core-second", "No dollar figure"]),
     ],

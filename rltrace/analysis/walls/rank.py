@@ -88,6 +88,8 @@ def rank(analysis: RunAnalysis) -> Ranking:
         return nothing(because, "a longer run, where that step still works; else why it does not")
     if steps.whole_run and run.cut_short and run.step_rows():
         return nothing("no step was whole when a process stopped recording", _ROOM)
+    if steps.whole_run and any("spans" in one.tables for one in analysis.coverage.damaged):
+        return nothing("no step is left: a file of spans is damaged", "that file as it was")
     if steps.whole_run:
         return nothing("no step was recorded", f"saying what a step is, with {SAY_STEPS}")
     if few := too_few(len(analysis.steady)):
@@ -136,7 +138,7 @@ def rank(analysis: RunAnalysis) -> Ranking:
     if not hidden and (as_dear := _as_dear(first, known[1:], near)):
         first = replace(first, because=first.because + as_dear)
     return Ranking(
-        walls=ranked,
+        walls=(first, *ranked[1:]),
         first=first,
         co_walls=near,
         confidence=confidence,

@@ -261,7 +261,7 @@ def _finish(
     _say(f"{found}the trace is in {shown}{because}{too}{grows}; next: rltrace report{named}")
 
 
-_LONGEST_LOOK_S, _SHORTEST_LOOK_S = 1.0, 0.3
+_LONGEST_LOOK_S, _SHORTEST_LOOK_S = 0.9, 0.3  # to end it takes time, too
 _LOOK = 0.1  # of the time that the job took
 _PACKAGES = Path(__file__).parent.parent.parent
 _LOOK_AT = "import sys; sys.path.append(sys.argv.pop(1)); from rltrace.entry import main; main()"

@@ -10,6 +10,7 @@ import fcntl
 import os
 import struct
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -103,12 +104,12 @@ def hold(path: Path, make: Callable[[], None]) -> Lock:
             raise RltraceError(f"{said}: end it (`rltrace sync ls` names it)", CANNOT_TELL)
 
 
-class Closing:
+class Closing(ABC):
     """What a `with` ends by its `close()`."""
 
+    @abstractmethod
     def close(self) -> None:
         """Lets go."""
-        raise NotImplementedError
 
     def __enter__(self: _Self) -> _Self:
         return self

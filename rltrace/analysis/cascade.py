@@ -238,7 +238,7 @@ def _wall_clock(analysis: RunAnalysis) -> _WallClock | None:
         for stage in Stage:
             if stage not in _APART and stage is not Stage.STEP:
                 in_steps[word(stage)] += (breakdown.exposed_s[:, stage] * part).sum()
-        in_steps["no span"] += (breakdown.unattributed_s * part).sum()
+        in_steps["untraced"] += (breakdown.unattributed_s * part).sum()
     wall_s = (until_ns - since_ns) / 1e9
     idle = {word(stage) for stage in _NO_WORK} | {"no span"}
     parts = [

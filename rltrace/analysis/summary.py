@@ -156,7 +156,7 @@ def summary_of(
     run, steps = analysis.run, analysis.steps
     own: dict[str, Any] = {
         "run": _facts(analysis),
-        "steps": _steps(analysis),
+        "steps": steps_of(analysis),
         "typical": typical_step(analysis.activity, steps),
         "waits": waits(run, steps),
         "verdict": verdict(analysis, predict),
@@ -168,7 +168,8 @@ def summary_of(
     return Summary(**own, **{name: getattr(analysis, name) for name in rest})
 
 
-def _steps(analysis: RunAnalysis) -> StepsSummary:
+def steps_of(analysis: RunAnalysis) -> StepsSummary:
+    """The steps, and which of them all figures are of."""
     run, activity, until = analysis.run, analysis.activity, analysis.until_ns
     steps, breakdown, rows = analysis.steps, analysis.breakdown, analysis.stages
     tau_s, exposed_s = breakdown.tau_s, breakdown.exposed_s

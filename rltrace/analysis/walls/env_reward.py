@@ -1,4 +1,4 @@
-"""Env/reward: samples wait for their tools or their verdicts, and the step for them."""
+"""Env/reward: samples wait for their tools or their rewards, and the step for them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _of_tools(analysis: RunAnalysis) -> list[Figure]:
     found = []
     tail = analysis.tail
     if tail.verdict_s.n:
-        found.append(Figure("verdict latency, p95", tail.verdict_s.p95, "s", tail.verdict_s.n))
+        found.append(Figure("reward latency, p95", tail.verdict_s.p95, "s", tail.verdict_s.n))
     timed = "raw_trajectories where start_ns > 0 and env_ns > 0"
     tools_s = spread_of(analysis.run, "env_ns / 1e9", timed)
     if tools_s.n:
@@ -43,5 +43,5 @@ def _of_tools(analysis: RunAnalysis) -> list[Figure]:
     judged = tail.verdict_s.n + tail.verdicts_untimed
     if judged:
         failed = proportion(tail.verdict_failures / judged, judged)
-        found.append(failed.as_figure("verdicts that failed"))
+        found.append(failed.as_figure("rewards that failed"))
     return [one for one in found if not math.isnan(one.value)]

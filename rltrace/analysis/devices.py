@@ -90,8 +90,8 @@ class DeviceLoad:
     mean_power_w: float
     joules: float
     sm_clock_hz: float
-    throttled: dict[str, float]
-    holders: dict[str, float]
+    throttled_shares: dict[str, float]
+    memory_bytes_by_role: dict[str, float]
 
 
 def device_load(

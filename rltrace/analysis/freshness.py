@@ -120,18 +120,18 @@ def freshness(run: Run, lags: Staleness) -> Freshness:
 
 def lag_bound(points: tuple[LagPoint, ...]) -> LagBound:
     lags = [(p.lag, p) for p in points if p.lag is not None]
-    told = [(lag, p) for lag, p in lags if p.enough and not math.isnan(p.ess_low)]
+    told = [(lag, p) for lag, p in lags if p.enough and not math.isnan(p.ess_share.low)]
     most: int | None = None
     sure, holds = -1, True
     because = "no learner gave ratio statistics of samples of known lag"
     if lags:
         because = "each lag has too few samples or steps"
     for lag, p in told:
-        if p.ess_high < ESS_LIMIT or p.clip_low > CLIP_LIMIT:
+        if p.ess_share.high < ESS_LIMIT or p.clip_share.low > CLIP_LIMIT:
             most, because = lag - 1, f"lag {lag} is beyond the limits"
             break
-        clip_keeps = math.isnan(p.clip_share) or p.clip_high <= CLIP_LIMIT
-        holds = holds and p.ess_low >= ESS_LIMIT and clip_keeps
+        clip_keeps = math.isnan(p.clip_share.value) or p.clip_share.high <= CLIP_LIMIT
+        holds = holds and p.ess_share.low >= ESS_LIMIT and clip_keeps
         sure = lag if holds else sure
         because = f"lag {lag} is not surely beyond"
         if holds:

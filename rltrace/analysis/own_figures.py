@@ -37,8 +37,8 @@ class ComparedFigure:
     unit: str
     stages: tuple[str, ...]
     is_logged: bool
-    own: float
-    true: float
+    own_value: float
+    traced_value: float
     steps: int
     ratio: float
     misleads: bool

@@ -45,7 +45,7 @@ FEWEST_DOSED = 3
 
 @dataclass(frozen=True)
 class ProbedStage:
-    """A stage that was delayed. `exposed_part` and `share` are measured (of `on_path_s`, seconds a
+    """A stage that was delayed. `stage_exposed_share` and `share` are measured (of `on_path_s`, seconds a
     step), the others computed (`rltrace.analysis.chains`). `dosed_steps` of the `steps` used got a
     dose, of `dose_s` seconds in the mean over all processes together; `given` is by how much its
     time grew over by how much it was to. `because` says why nothing is known."""
@@ -58,9 +58,9 @@ class ProbedStage:
     dose_s: float
     given: float
     on_path_s: Interval
-    exposed_part: Interval
+    stage_exposed_share: Interval
     share: Interval
-    computed_part: float
+    computed_stage_exposed_share: float
     computed_share: float
     because: str
 
@@ -85,9 +85,9 @@ class ProbedStage:
     def more_steps_for(self, half_width: float) -> int | None:
         """How many more steps an interval of this half-width for the exposed part takes: its width
         goes with the root of the steps. None: nobody knows."""
-        if not self.exposed_part.known:
+        if not self.stage_exposed_share.known:
             return None
-        ratio = self.exposed_part.half_width / half_width
+        ratio = self.stage_exposed_share.half_width / half_width
         return max(0, math.ceil(self.steps * (ratio * ratio - 1) - 1e-6))
 
 
@@ -220,9 +220,9 @@ def _stage(
         dose_s=float(doses.of(row.name, SLEPT)[used][dosed].mean()) if dosed.any() else math.nan,
         given=given,
         on_path_s=on_path_s,
-        exposed_part=on_path_s.over(float(plain_s)),
+        stage_exposed_share=on_path_s.over(float(plain_s)),
         share=on_path_s.over(of.step_s),
-        computed_part=_ratio(computed_s, breakdown.tau_s[steady, row.stage]),
+        computed_stage_exposed_share=_ratio(computed_s, breakdown.tau_s[steady, row.stage]),
         computed_share=_ratio(computed_s, breakdown.steps_s[steady]),
         because=because,
     )

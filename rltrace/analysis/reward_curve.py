@@ -27,7 +27,7 @@ class RewardPoint:
 
     step: int
     reward: float
-    verdicts: int
+    rewards: int
     device_hours: float
 
 
@@ -44,7 +44,7 @@ class Collapse:
 
 @dataclass(frozen=True)
 class RewardCurve:
-    """The reward by step. `first` and `last` are means over the first and the last tenth of the
+    """The reward by step. `first_reward` and `last_reward` are means over the first and the last tenth of the
     steps (at least 3, at most half of them); the rates hold from the first step's begin to the last
     one's end. `gain_per_device_hour` is the slope of a straight line, with a 95 % interval that
     takes steps as independent: a description, not a forecast. `device` is "GPU", "core" or empty.
@@ -52,8 +52,8 @@ class RewardCurve:
 
     device: str
     points: tuple[RewardPoint, ...]
-    first: float
-    last: float
+    first_reward: float
+    last_reward: float
     steps_per_hour: float
     device_hours: float
     gain_per_device_hour: float
@@ -92,8 +92,8 @@ def reward_curve(analysis: RunAnalysis) -> RewardCurve | None:
             RewardPoint(steps.windows[i].step, float(r), int(count[i]), float(spent[i]))
             for i, r in zip(judged, reward, strict=True)
         ),
-        first=float(reward[:tenth].mean()),
-        last=float(reward[-tenth:].mean()),
+        first_reward=float(reward[:tenth].mean()),
+        last_reward=float(reward[-tenth:].mean()),
         steps_per_hour=len(ends) / float(hours[-1]) if hours[-1] > 0 else math.nan,
         device_hours=float(spent[-1]),
         gain_per_device_hour=slope,

@@ -28,17 +28,19 @@ class Verdict(Ranking):
 
     alarms: tuple[str, ...]
     fixes: tuple[Fix, ...]
-    idle: tuple[str, ...]
-    slower: tuple[str, ...]
+    no_gain: tuple[str, ...]
+    not_worth_it: tuple[str, ...]
     bytes_take_time: bool
-    replay_error: float
+    replay_error_share: float
     unpredicted: str
 
     @property
     def do_nothing(self) -> bool:
         """Whether no fix with a predicted gain is known, though some were tried."""
         tried = [fix for fix in self.fixes if fix.goodput_gain is not None]
-        return bool(tried or self.idle or self.slower) and not any(fix.gains for fix in tried)
+        return bool(tried or self.no_gain or self.not_worth_it) and not any(
+            fix.gains for fix in tried
+        )
 
 
 def verdict(analysis: RunAnalysis, predict: bool = True) -> Verdict:
@@ -52,9 +54,9 @@ def verdict(analysis: RunAnalysis, predict: bool = True) -> Verdict:
         **vars(ranking),
         alarms=alarms,
         fixes=tuple(fix for fix in fixes if not fix.idle and not fix.loses),
-        idle=tuple(fix.move for fix in fixes if fix.idle),
-        slower=tuple(fix.move for fix in fixes if fix.loses),
+        no_gain=tuple(fix.move for fix in fixes if fix.idle),
+        not_worth_it=tuple(fix.move for fix in fixes if fix.loses),
         bytes_take_time=bytes_take_time(analysis),
-        replay_error=replay_error(load) if load else math.nan,
+        replay_error_share=replay_error(load) if load else math.nan,
         unpredicted=str(OffTheRun(load)) if load and is_off(load) else "",
     )

@@ -23,13 +23,13 @@ def probe_section(probe: Probe) -> Section:
 
 
 def _cells(stage: ProbedStage) -> tuple[str, ...]:
-    part = stage.exposed_part
+    part = stage.stage_exposed_share
     return (
         stage.name,
         str(stage.dosed_steps),
         units.seconds(stage.dose_s),
         "unclear" if part.half_width > _TOO_WIDE else _interval(part),
-        f"{stage.computed_part:.2f}",
+        f"{stage.computed_stage_exposed_share:.2f}",
         _interval(stage.share),
         f"{stage.computed_share:.2f}",
     )
@@ -42,16 +42,18 @@ def _interval(estimate: Interval) -> str:
 
 
 def _lines(probe: Probe) -> Iterator[str]:
-    left_out = f" ({units.plural(probe.outliers, 'outlier')} left out)" if probe.outliers else ""
+    left_out = (
+        f" ({units.plural(probe.outlier_steps, 'outlier')} left out)" if probe.outlier_steps else ""
+    )
     yield (
-        f"Each stage was delayed by {units.share(probe.dose)} of its own time in a quarter of "
+        f"Each stage was delayed by {units.share(probe.dose_share)} of its own time in a quarter of "
         f"{units.plural(probe.steps, 'step')}{left_out}, at random (seed {probe.seed})."
     )
-    if probe.spent.known:
+    if probe.spent_share.known:
         yield (
             f"A step without delays takes {units.seconds(probe.step_s)}. Delays made steps "
-            f"{units.share(probe.spent.value)} ± {units.share(probe.spent.half_width)} longer "
-            f"(budget {units.share(probe.budget)}); the other figures of this report include them."
+            f"{units.share(probe.spent_share.value)} ± {units.share(probe.spent_share.half_width)} longer "
+            f"(budget {units.share(probe.budget_share)}); the other figures of this report include them."
         )
 
 
@@ -61,9 +63,9 @@ def _notes(probe: Probe) -> Iterator[str]:
     for stage in probe.stages:
         if stage.because:
             yield f"{stage.name}: unknown, {stage.because}."
-        elif stage.given < IN_FULL:
+        elif stage.given_share < IN_FULL:
             yield (
-                f"{stage.name}: only {units.share(stage.given)} of its delays took effect; its "
+                f"{stage.name}: only {units.share(stage.given_share)} of its delays took effect; its "
                 "figures are rough."
             )
         if stage.contradicts:
@@ -79,8 +81,8 @@ def _notes(probe: Probe) -> Iterator[str]:
     ]
     if steps:
         yield (f"More steps for ± {HALF_WIDTH} of the exposed part: {listed(steps)}.")
-    if probe.refused:
-        left_out = units.plural(probe.refused, "step")
+    if probe.refused_steps:
+        left_out = units.plural(probe.refused_steps, "step")
         yield f"No delay in {left_out}: the budget was spent."
     if probe.not_seen:
         yield f"Asked to be delayed, but never seen: {listed(probe.not_seen)}."

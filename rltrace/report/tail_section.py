@@ -13,7 +13,7 @@ _FULL = 0.95
 
 def has_tail(tail: Tail) -> bool:
     """Whether there is anything to say."""
-    rewards = tail.verdict_s.n or tail.verdicts_untimed
+    rewards = tail.reward_latency_s.n or tail.untimed_rewards
     return bool(tail.latency_s.n or tail.unended or rewards)
 
 
@@ -23,7 +23,7 @@ def tail_section(tail: Tail) -> Section:
         ("response tokens", tail.response_tokens, units.count),
         ("latency", tail.latency_s, units.seconds),
         ("to first token", tail.first_token_s, units.seconds),
-        ("reward latency", tail.verdict_s, units.seconds),
+        ("reward latency", tail.reward_latency_s, units.seconds),
     ):
         if spread.n:
             times = map(show, (spread.p50, spread.p95, spread.p99, spread.largest))
@@ -41,7 +41,7 @@ def _draining(slots: Slots | None) -> Iterator[str]:
         f"{units.seconds(slots.span_s.mean)}, its last 10 % "
         f"{units.seconds(slots.last_tenth_s.mean)} ({units.share(slots.last_tenth_share.mean)}). "
         f"With all slots in use it would take "
-        f"{units.seconds(slots.perfect_s)}."
+        f"{units.seconds(slots.no_idle_span_s)}."
     )
 
 
@@ -50,7 +50,7 @@ def _notes(tail: Tail) -> Iterator[str]:
         yield f"Samples ended by {', '.join(known)}."
     if tail.unended:
         yield f"{units.plural(tail.unended, 'more sample')} began and never ended."
-    if tail.verdicts_untimed:
-        yield f"{units.plural(tail.verdicts_untimed, 'reward')} recorded without a duration."
-    if tail.verdict_failures:
-        yield f"{units.plural(tail.verdict_failures, 'reward')} timed out or failed."
+    if tail.untimed_rewards:
+        yield f"{units.plural(tail.untimed_rewards, 'reward')} recorded without a duration."
+    if tail.failed_rewards:
+        yield f"{units.plural(tail.failed_rewards, 'reward')} timed out or failed."

@@ -39,7 +39,7 @@ def render(summary: Summary) -> dict[str, Any]:
         for stage, values in zip(summary.probe.stages, document["probe"]["stages"], strict=True):
             values |= {"contradicts_computed": stage.contradicts, "agrees": stage.agrees}
             values["more_steps"] = stage.more_steps_for(HALF_WIDTH)
-    document["health"]["well"] = summary.health.well
+    document["health"]["ok"] = summary.health.ok
     document["warnings"] = list(run_lines.warnings(summary))
     if goodput is not None:
         rates = ("useful_tokens_per_device_s", "useful_known_tokens_per_device_s")
@@ -91,9 +91,9 @@ def of_plan(found: Plan, advice: Advice) -> dict[str, Any]:
         **of(found, "stages", "memory", "step_s", "walls", "binding", "rests_on"),
         "placements": plain(found.rows),
         "best": found.best.name,
-        "first": first and {
+        "first_fix": first and {
             **of(first, "wall", "move", "lever", "risk"),
-            "goodput_gain": first.found and plain(first.found.goodput_gain),
+            "goodput_gain": first.prediction and plain(first.prediction.goodput_gain),
         },
         **of(advice, "risks", "launch"),
         "framework": {"name": choice.framework.name, **of(choice, "reasons")},
@@ -114,10 +114,10 @@ def of_snapshot(shown: Snapshot) -> dict[str, Any]:
     """The snapshot as JSON values, and the figures that follow from it."""
     document: dict[str, Any] = {"schema": LIVE_SCHEMA, **plain(shown)}
     document["useful_tokens_per_device_s"] = plain(shown.goodput)
-    document["job"] |= of(shown.job, "seconds", "is_over")
+    document["job"] |= of(shown.job, "elapsed_s", "is_over")
     if shown.window is not None:
         rates = ("generated_tokens_per_s", "trained_tokens_per_s")
-        document["window"] |= of(shown.window, "seconds", *rates)
+        document["window"] |= of(shown.window, "window_s", *rates)
     if shown.only_some:
         window = document["window"] or {}
         for part in (document, document["totals"], window, *window.get("recent", ())):

@@ -50,8 +50,8 @@ def sentences(summary: Summary) -> Iterator[str]:
         if others:
             behind = (f"{wall.name} ({_cost(wall)})" for wall in others[:2])
             yield f"Behind it: {listed([*behind])}."
-        if found.untold:
-            yield f"Cannot be told, and may cost more: {listed(found.untold)}."
+        if found.may_cost_more:
+            yield f"Cannot be told, and may cost more: {listed(found.may_cost_more)}."
         if why := why_no_fix(found):
             yield f"{raised(why)}."
         elif found.do_nothing:

@@ -76,7 +76,7 @@ def fixes_section(verdict: Verdict) -> Section | None:
     if verdict.alarms:
         return Section(_FIXES, ("No advice before what is wrong is mended.",))
     why_none = why_no_fix(verdict)
-    if not (verdict.fixes or verdict.idle or verdict.slower or why_none):
+    if not (verdict.fixes or verdict.no_gain or verdict.not_worth_it or why_none):
         return None
     lines = []
     if verdict.do_nothing:
@@ -112,15 +112,15 @@ def gain_words(gain: Estimate | None) -> str:
     """`+33 % (+22 to +42)`; a dash where nothing predicts it."""
     if gain is None:
         return "no number"
-    low, middle, high = (round(100 * (x - 1)) for x in (gain.low, gain.middle, gain.high))
+    low, middle, high = (round(100 * (x - 1)) for x in (gain.low, gain.value, gain.high))
     return f"{middle:+d} % ({low:+d} to {high:+d})" if low != high else f"{middle:+d} %"
 
 
 def _fix_notes(verdict: Verdict) -> Iterator[str]:
-    if verdict.idle:
-        yield f"No gain: {listed(verdict.idle)}."
-    if verdict.slower:
-        yield f"Costs more than it gains: {listed(verdict.slower)}."
+    if verdict.no_gain:
+        yield f"No gain: {listed(verdict.no_gain)}."
+    if verdict.not_worth_it:
+        yield f"Costs more than it gains: {listed(verdict.not_worth_it)}."
     if not verdict.fixes:
         return
     if verdict.unpredicted:
@@ -137,7 +137,7 @@ def _fix_notes(verdict: Verdict) -> Iterator[str]:
 
 def model_check(verdict: Verdict, step_s: float) -> str:
     """How far the replay of the run as it was misses it; empty where there was none."""
-    error = verdict.replay_error
+    error = verdict.replay_error_share
     if verdict.unpredicted or math.isnan(error) or not step_s > 0:
         return ""
     played, measured = units.seconds(step_s * (1 + error)), units.seconds(step_s)
@@ -159,8 +159,8 @@ def why_no_fix(verdict: Verdict) -> str:
     weights = [wall for wall in verdict.binding if wall.name == WEIGHTS]
     if weights and not verdict.bytes_take_time:
         why = _beside_bytes(weights[0])
-        return why if verdict.idle or verdict.slower else f"no fix is known: {why}"
-    if verdict.idle or verdict.slower:
+        return why if verdict.no_gain or verdict.not_worth_it else f"no fix is known: {why}"
+    if verdict.no_gain or verdict.not_worth_it:
         return ""
     return (
         f"no fix is known: no move against {against(verdict)} has an option in this job or a "

@@ -128,7 +128,7 @@ def test_json_has_every_figure_and_null_for_what_is_unknown() -> None:
     condition = {"kind": "max", "subject": "lag.p99", "limit": 4.0, "text": "max lag.p99=4"}
     assert lag["condition"] == condition
     assert lag["baseline"] is None
-    assert goodput["worse"] == {"value": 0.08, "low": 0.06, "high": 0.1}
+    assert goodput["worse_share"] == {"value": 0.08, "low": 0.06, "high": 0.1}
     assert goodput["stage"]["name"] == "rollout"
     assert (p95["more_steps"], p95["more_runs"], p95["more_baselines"]) == (40, 2, 3)
 

@@ -18,8 +18,8 @@ def estimate(value: float, half_width: float) -> Interval:
 
 KNOWN = ProbedStage(
     stage=Stage.TRAIN, name="train", symbol="τ_T", steps=40, dosed_steps=9, dose_s=0.2, given=1.0,
-    on_path_s=estimate(0.5, 0.05), exposed_part=estimate(0.9, 0.1), share=estimate(0.5, 0.05),
-    computed_part=0.95, computed_share=0.53, because="",
+    on_path_s=estimate(0.5, 0.05), stage_exposed_share=estimate(0.9, 0.1), share=estimate(0.5, 0.05),
+    computed_stage_exposed_share=0.95, computed_share=0.53, because="",
 )  # fmt: skip
 
 
@@ -45,7 +45,7 @@ def test_measured_and_computed_stand_side_by_side() -> None:
 
 
 def test_what_is_odd_is_said() -> None:
-    odd = stage(computed_share=0.4, exposed_part=estimate(0.9, 0.3), given=0.5)
+    odd = stage(computed_share=0.4, stage_exposed_share=estimate(0.9, 0.3), given=0.5)
     _, said = shown(odd, refused=3)
     for says in (
         "of the exposed part: train 120.", "only 50 % of its delays", "No delay in 3 steps",
@@ -56,7 +56,7 @@ def test_what_is_odd_is_said() -> None:
 
 
 def test_a_stage_that_cannot_matter_needs_no_sharper_answer() -> None:
-    small = stage(exposed_part=estimate(0.5, 3.0), share=estimate(0.01, 0.02))
+    small = stage(stage_exposed_share=estimate(0.5, 3.0), share=estimate(0.01, 0.02))
     rows, said = shown(small)
     assert rows[0][3] == "unclear"
     assert "More steps" not in said
@@ -64,7 +64,7 @@ def test_a_stage_that_cannot_matter_needs_no_sharper_answer() -> None:
 
 def test_what_is_unknown_has_a_reason_and_no_figure() -> None:
     unknown = stage(
-        **dict.fromkeys(("on_path_s", "exposed_part", "share"), UNKNOWN),
+        **dict.fromkeys(("on_path_s", "stage_exposed_share", "share"), UNKNOWN),
         dose_s=math.nan,
         because="its work is too short to be delayed",
     )

@@ -22,8 +22,8 @@ KEYS = {
         useful_tokens_per_device_s useful_known_tokens_per_device_s useful_tokens_per_usd
         joules joules_per_useful_token""",
     "staleness": """trajectories known uses known_uses by_first_token by_last_token mean_lag
-        token_weighted_lag p95_lag largest_lag mixed_share versions_known unit mean_in_flight
-        mean_in_queue by_token unknown_by_token""",
+        token_weighted_lag p95_lag largest_lag mixed_share version_known_uses unit mean_lag_in_flight
+        mean_lag_in_queue by_token unknown_by_token""",
     "own_cost": """events processes event_cost_ns calibrated share worst_share tokens
         token_cost_ns""",
 }

@@ -98,7 +98,7 @@ class Updates:
     per_minute: float
     seconds: float
     bytes: float
-    gb_per_s: float
+    bytes_per_s: float
     latest_version: int
 
 
@@ -116,7 +116,7 @@ class Window:
     steps: int
     step_s: float
     stages: tuple[StageTime, ...]
-    unattributed_s: float
+    untraced_s: float
     generated_samples: int
     generated_tokens: int
     latency_p50_s: float
@@ -134,18 +134,18 @@ class Window:
     @property
     def generated_tokens_per_s(self) -> float:
         """Response tokens of the trajectories that ended in it."""
-        return self.generated_tokens / self.seconds if self.seconds else math.nan
+        return self.generated_tokens / self.window_s if self.window_s else math.nan
 
     @property
     def trained_tokens_per_s(self) -> float:
         """Response tokens that were trained on."""
-        return self.trained.tokens / self.seconds if self.trained and self.seconds else math.nan
+        return self.trained.tokens / self.window_s if self.trained and self.window_s else math.nan
 
 
 @dataclass(frozen=True)
 class RoleNow:
     """The processes of one role. `living` is how many are known to live, `unknown` of how many
-    nobody here can tell. `doing` is how many are in which stage at this moment, `busy` the share of
+    nobody here can tell. `doing` is how many are in which stage at this moment, `busy_shares` the share of
     the processes' time in the last seconds (`LiveState.BUSY_OVER_S`) that went to each stage."""
 
     role: str
@@ -153,7 +153,7 @@ class RoleNow:
     living: int
     unknown: int
     doing: dict[str, int]
-    busy: dict[str, float]
+    busy_shares: dict[str, float]
 
 
 @dataclass(frozen=True)
@@ -181,7 +181,7 @@ class Dead:
 
 @dataclass(frozen=True)
 class Stopped:
-    """A process that stopped recording: `at_ns` (Unix; None: not known), `for_s` until the snapshot
+    """A process that stopped recording: `at_ns` (Unix; None: not known), `silent_s` until the snapshot
     or the end of the job (NaN: not known), and why. What it has done since is in no figure."""
 
     role: str
@@ -189,7 +189,7 @@ class Stopped:
     pid: int
     host: str
     at_ns: int | None
-    for_s: float
+    silent_s: float
     detail: str
 
 
@@ -251,5 +251,5 @@ class Snapshot:
         """As in the report, over the window: tokens trained on in groups whose rewards differ, for
         each second of each device; NaN: not known."""
         trained = self.window.trained if self.window else None
-        device_s = self.devices.count * self.window.seconds if self.window else 0.0
+        device_s = self.devices.count * self.window.window_s if self.window else 0.0
         return trained.useful_tokens / device_s if trained and device_s else math.nan

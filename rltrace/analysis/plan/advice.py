@@ -41,7 +41,7 @@ def _risks(found: Plan) -> Iterator[str]:
     best, of, prior = found.best, found.parts.rollout.lengths, prior_for("")
     if best.mean_lag > 0:
         yield (
-            f"samples lag by {best.mean_lag:.1f} versions on average, up to {max(best.lags)}: "
+            f"samples lag by {best.mean_lag:.1f} versions on average, up to {max(best.lag_shares)}: "
             f"plain PPO objectives are run at {prior.held} without remark and doubted from "
             f"{prior.doubtful} on ({prior.source}); measure reward at equal GPU-hours"
         )
@@ -50,5 +50,5 @@ def _risks(found: Plan) -> Iterator[str]:
             f"{100 * of.cut_share:.0f} % of the responses are cut at {of.cap:,.0f} tokens: what is "
             "learned is to be short"
         )
-    if found.step_s.high > 1.5 * found.step_s.middle:
+    if found.step_s.high > 1.5 * found.step_s.value:
         yield "the range is wide: trace a short run of this job and plan with --from-run"

@@ -64,16 +64,16 @@ def staleness_section(lags: Staleness, fresh: Freshness, handed_only: bool = Fal
         )
     if lags.known_uses and lags.unknown_by_token:
         tokens = lags.by_token.tokens
-        why = (f"{units.share(one.tokens / tokens)}, {one.why}" for one in lags.unknown_by_token)
+        why = (f"{units.share(one.tokens / tokens)}, {one.reason}" for one in lags.unknown_by_token)
         notes.append(f"By token unknown: {'; '.join(why)}.")
     if handed_only:
         notes.append("No step was completed: nobody saw the learner train on it.")
     if lags.mixed_share > 0:
         notes.append(f"{units.share(lags.mixed_share)} of trajectories saw a version change.")
-    if lags.mean_lag and not math.isnan(lags.mean_in_queue):
+    if lags.mean_lag and not math.isnan(lags.mean_lag_in_queue):
         notes.append(
-            f"Mean lag in flight (first to last token) {units.number(lags.mean_in_flight)}, "
-            f"in the queue (last token to training) {units.number(lags.mean_in_queue)}."
+            f"Mean lag in flight (first to last token) {units.number(lags.mean_lag_in_flight)}, "
+            f"in the queue (last token to training) {units.number(lags.mean_lag_in_queue)}."
         )
     if lags.largest_lag == 0:
         notes += _mismatch(fresh)
@@ -101,20 +101,21 @@ def curve_section(fresh: Freshness) -> Section:
         rows.append(_cells("all", overall))
     titles = ("lag", "ESS", ("95 %", 68), "clipped", ("KL, nats", 76), "n")
     line = (
-        f"{units.share(fresh.weight)} of the trained tokens count (effective sample size of a "
-        f"step, in the mean); {units.share(overall.clip_share)} were cut off by the objective."
+        f"{units.share(fresh.effective_share.value)} of the trained tokens count (effective sample "
+        f"size of a step, in the mean); {units.share(overall.clip_share.value)} were cut off by "
+        "the objective."
     )
     notes = tuple(_notes(fresh, points))
     return Section(_CURVE, (line, _bound(fresh.bound)), table(rows, *numbers(*titles)), notes)
 
 
 def _cells(label: str, point: LagPoint) -> tuple[str, ...]:
-    interval = f"{100 * point.ess_low:.0f} to {100 * point.ess_high:.0f} %"
+    interval = f"{100 * point.ess_share.low:.0f} to {100 * point.ess_share.high:.0f} %"
     return (
         label,
-        units.share(point.ess_share),
-        units.UNKNOWN if math.isnan(point.ess_low) else interval,
-        units.share(point.clip_share),
+        units.share(point.ess_share.value),
+        units.UNKNOWN if math.isnan(point.ess_share.low) else interval,
+        units.share(point.clip_share.value),
         _nats(point.kl_nats),
         units.count(point.trajectories),
     )
@@ -122,21 +123,21 @@ def _cells(label: str, point: LagPoint) -> tuple[str, ...]:
 
 def _bound(bound: LagBound) -> str:
     limits = (
-        f"ESS at least {units.share(bound.ess_limit)}, "
-        f"clipped at most {units.share(bound.clip_limit)}"
+        f"ESS at least {units.share(bound.ess_share_limit)}, "
+        f"clipped at most {units.share(bound.clip_share_limit)}"
     )
-    if not bound.told:
+    if not bound.known:
         return f"Which lag bound keeps {limits}: cannot tell, {bound.because}."
-    if bound.most is None:
-        if bound.sure < 0:
+    if bound.max_lag is None:
+        if bound.safe_lag < 0:
             return f"Which lag bound keeps {limits}: cannot tell, the intervals hold a limit."
-        return f"Lag {bound.sure} keeps {limits} ({bound.because})."
-    if bound.most < 0:
+        return f"Lag {bound.safe_lag} keeps {limits} ({bound.because})."
+    if bound.max_lag < 0:
         return f"No lag keeps {limits}: {bound.because}."
-    if bound.sure == bound.most:
-        return f"A lag bound of {bound.sure} keeps {limits}: {bound.because}."
-    least = f"at least {bound.sure} and " if bound.sure >= 0 else ""
-    return f"The lag bound that keeps {limits} is {least}at most {bound.most}: {bound.because}."
+    if bound.safe_lag == bound.max_lag:
+        return f"A lag bound of {bound.safe_lag} keeps {limits}: {bound.because}."
+    least = f"at least {bound.safe_lag} and " if bound.safe_lag >= 0 else ""
+    return f"The lag bound that keeps {limits} is {least}at most {bound.max_lag}: {bound.because}."
 
 
 def _notes(fresh: Freshness, points: list[LagPoint]) -> Iterator[str]:
@@ -158,7 +159,7 @@ def _mismatch(fresh: Freshness) -> Iterator[str]:
     if fresh.mismatch is None:
         return
     same = fresh.mismatch.point
-    what = f"ESS {units.share(same.ess_share)}, KL {_nats(same.kl_nats)} nats"
+    what = f"ESS {units.share(same.ess_share.value)}, KL {_nats(same.kl_nats)} nats"
     if fresh.mismatch.alone:
         yield f"At lag 0 only engine and trainer differ: {what}."
     else:
@@ -225,6 +226,6 @@ def _by_token(by_token: TokenLags) -> str:
     """` (by token 0.8, 0.5 to 1.1)`; nothing where no token's lag is known."""
     if not by_token.known_tokens:
         return ""
-    low, high = units.number(by_token.mean_low), units.number(by_token.mean_high)
+    low, high = units.number(by_token.mean_lag.low), units.number(by_token.mean_lag.high)
     between = "" if low == high else f", between {low} and {high}"
-    return f" (by token {units.number(by_token.mean)}{between})"
+    return f" (by token {units.number(by_token.mean_lag.value)}{between})"

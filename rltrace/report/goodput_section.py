@@ -131,8 +131,9 @@ def reward_section(reward: RewardCurve, signal: GroupSignal | None) -> Section:
     hours = f", after {units.number(reward.device_hours)} {reward.device}-hours"
     spent = "" if math.isnan(reward.device_hours) else hours
     line = (
-        f"Mean verdict {units.number(reward.first)} at first, {units.number(reward.last)} at last, "
-        f"in {units.plural(len(reward.points), 'step')} with verdicts{spent}; "
+        f"Mean verdict {units.number(reward.first_reward)} at first, "
+        f"{units.number(reward.last_reward)} at last, in "
+        f"{units.plural(len(reward.points), 'step')} with verdicts{spent}; "
         f"{units.count(reward.steps_per_hour)} steps an hour."
     )
     lines = [line, *_trend(reward)]
@@ -145,7 +146,7 @@ def reward_section(reward: RewardCurve, signal: GroupSignal | None) -> Section:
 
 
 def _trend(reward: RewardCurve) -> Iterator[str]:
-    low, high = reward.gain_low, reward.gain_high
+    low, high = reward.gain_per_device_hour.low, reward.gain_per_device_hour.high
     interval = (
         f"{units.number(reward.gain_per_device_hour)} a {reward.device}-hour "
         f"(95 % {units.number(low)} to {units.number(high)})"
@@ -172,12 +173,12 @@ def _signal(signal: GroupSignal | None) -> Iterator[str]:
         f"{units.share(signal.share)} of {units.plural(signal.groups, 'group')} carry a signal "
         f"(95 % {100 * signal.low:.0f} to {100 * signal.high:.0f} %)"
     )
-    if not math.isnan(signal.reward_without):
+    if not math.isnan(signal.reward_without_signal):
         equal = signal.groups - signal.with_signal - signal.with_nan
         of_nan = f"; in {units.count(signal.with_nan)} a reward is NaN" if signal.with_nan else ""
         line += (
             f"{of_nan}; in {units.count(equal)} all rewards are equal. Mean reward: "
-            f"{units.number(signal.reward_without)} without a signal, "
+            f"{units.number(signal.reward_without_signal)} without a signal, "
             f"{units.number(signal.reward)} in all groups"
         )
     yield f"{line}."
@@ -205,13 +206,13 @@ def _rate(value: float, device: str) -> str:
 
 
 def _lost(cascade: Cascade) -> Iterator[str]:
-    lost = [part for part in cascade.seconds if part.lost]
-    all_s = sum(part.seconds for part in lost)
+    lost = [part for part in cascade.wall_clock if part.lost]
+    all_s = sum(part.wall_s for part in lost)
     if not all_s:
         return
     shown = [part for part in lost if part.share >= _SMALL][:_MOST_REASONS]
-    parts = [f"{p.reason} {units.seconds(p.seconds)} ({units.share(p.share)})" for p in shown]
-    rest_s = all_s - sum(part.seconds for part in shown)
+    parts = [f"{p.reason} {units.seconds(p.wall_s)} ({units.share(p.share)})" for p in shown]
+    rest_s = all_s - sum(part.wall_s for part in shown)
     if rest_s > _SMALL * cascade.wall_s:
         parts.append(f"others {units.seconds(rest_s)}")
     yield (

@@ -47,7 +47,9 @@ def _staleness(summary: Summary) -> str:
     text = "on policy (lag 0)"
     if lags.largest_lag:
         text = f"lag {units.number(lags.mean_lag)} versions in the mean, largest {lags.largest_lag}"
-    return text if fresh.overall is None else f"{text}, ESS {units.share(fresh.weight)}"
+    return (
+        text if fresh.overall is None else f"{text}, ESS {units.share(fresh.effective_share.value)}"
+    )
 
 
 def _tokens(summary: Summary) -> str:
@@ -80,7 +82,7 @@ def _decode(summary: Summary) -> str:
 
 
 def _latency(summary: Summary) -> str:
-    times = ("a sample", summary.tail.latency_s), ("its reward", summary.tail.verdict_s)
+    times = ("a sample", summary.tail.latency_s), ("its reward", summary.tail.reward_latency_s)
     return ", ".join(
         f"{name} {units.seconds(one.p50)} (p95 {units.seconds(one.p95)})"
         for name, one in times
@@ -92,11 +94,19 @@ def _reward(summary: Summary) -> str:
     reward, signal = summary.reward, summary.signal
     parts = []
     if reward is not None:
-        up, down = reward.gain_low > 0, reward.gain_high < 0
-        trend = " (no clear trend)" if reward.gain_low <= 0 <= reward.gain_high else ""
-        if (up and reward.last > reward.first) or (down and reward.last < reward.first):
+        up, down = reward.gain_per_device_hour.low > 0, reward.gain_per_device_hour.high < 0
+        trend = (
+            " (no clear trend)"
+            if reward.gain_per_device_hour.low <= 0 <= reward.gain_per_device_hour.high
+            else ""
+        )
+        if (up and reward.last_reward > reward.first_reward) or (
+            down and reward.last_reward < reward.first_reward
+        ):
             trend = " (rises)" if up else " (falls)"
-        parts.append(f"{units.number(reward.first)} → {units.number(reward.last)}{trend}")
+        parts.append(
+            f"{units.number(reward.first_reward)} → {units.number(reward.last_reward)}{trend}"
+        )
     if signal is not None and signal.known:
         parts.append(f"{units.share(signal.share)} of the groups carry a signal")
     return ", ".join(parts)

@@ -52,8 +52,8 @@ def own_figures_section(summary: Summary) -> Section:
     rows = (
         (
             figure.name,
-            _shown(figure, figure.own) if figure.is_logged else "logs none",
-            _shown(figure, figure.true),
+            _shown(figure, figure.own_value) if figure.is_logged else "logs none",
+            _shown(figure, figure.traced_value),
             _what(figure),
             # Where one decimal would say nothing, one figure.
             f"{figure.ratio:.1g}×" if 0 < figure.ratio < _SMALL else units.ratio(figure.ratio),

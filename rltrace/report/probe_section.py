@@ -24,13 +24,13 @@ def probe_section(probe: Probe) -> Section:
 
 
 def _cells(stage: ProbedStage) -> tuple[str, ...]:
-    part = stage.exposed_part
+    part = stage.stage_exposed_share
     return (
         stage.name,
         str(stage.dosed_steps),
         units.seconds(stage.dose_s),
         "unclear" if part.half_width > _TOO_WIDE else _interval(part),
-        f"{stage.computed_part:.2f}",
+        f"{stage.computed_stage_exposed_share:.2f}",
         _interval(stage.share),
         f"{stage.computed_share:.2f}",
     )
@@ -43,17 +43,21 @@ def _interval(estimate: Interval) -> str:
 
 
 def _lines(probe: Probe) -> Iterator[str]:
-    left_out = f" ({units.plural(probe.outliers, 'outlier')} left out)" if probe.outliers else ""
-    yield (
-        f"Each stage was slowed down by {units.share(probe.dose)} of its own work in a quarter of "
-        f"{units.plural(probe.steps, 'step')}{left_out}, drawn at random (seed {probe.seed})."
+    left_out = (
+        f" ({units.plural(probe.outlier_steps, 'outlier')} left out)" if probe.outlier_steps else ""
     )
-    if probe.spent.known:
+    yield (
+        f"Each stage was slowed down by {units.share(probe.dose_share)} of its own work in a "
+        f"quarter of {units.plural(probe.steps, 'step')}{left_out}, drawn at random "
+        f"(seed {probe.seed})."
+    )
+    if probe.spent_share.known:
         yield (
             f"A step without doses takes {units.seconds(probe.step_s)}; doses lengthened steps "
-            f"by {units.share(probe.spent.value)} ± {units.share(probe.spent.half_width)} in the "
-            f"mean, budget {units.share(probe.budget)}. All other figures of this report have "
-            "them in them."
+            f"by {units.share(probe.spent_share.value)} ± "
+            f"{units.share(probe.spent_share.half_width)} in the mean, budget "
+            f"{units.share(probe.budget_share)}. All other figures of this report have them in "
+            "them."
         )
 
 
@@ -67,10 +71,10 @@ def _notes(probe: Probe) -> Iterator[str]:
     for stage in probe.stages:
         if stage.because:
             yield f"{stage.name}: unknown, {stage.because}."
-        elif stage.given < IN_FULL:
+        elif stage.given_share < IN_FULL:
             yield (
-                f"{stage.name}: it grew by {units.share(stage.given)} of its doses only (as where "
-                "work runs on a node that records no step); its figures are rough."
+                f"{stage.name}: it grew by {units.share(stage.given_share)} of its doses only (as "
+                "where work runs on a node that records no step); its figures are rough."
             )
         if stage.contradicts:
             yield (
@@ -88,8 +92,8 @@ def _notes(probe: Probe) -> Iterator[str]:
             f"An interval of ± {HALF_WIDTH} for the exposed part takes more steps of this kind: "
             f"{listed(steps)}."
         )
-    if probe.refused:
-        left_out = units.plural(probe.refused, "step")
+    if probe.refused_steps:
+        left_out = units.plural(probe.refused_steps, "step")
         yield f"Left out: {left_out} in which the budget did not allow for a dose."
     if probe.not_seen:
         yield f"To be delayed, but not seen at work: {listed(probe.not_seen)}."

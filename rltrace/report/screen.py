@@ -85,7 +85,7 @@ def in_short(summary: Summary) -> str:
         walls = (f"{wall.name} ({units.share(wall.cost.share)})" for wall in found.binding)
         parts.append(f"wall: {maybe}{listed([*walls])}")
         if (best := _best(found)) is not None and best.goodput_gain is not None:
-            gain = f"{100 * (best.goodput_gain.middle - 1):+.0f} %"
+            gain = f"{100 * (best.goodput_gain.value - 1):+.0f} %"
             parts.append(f"try: {setting_words(best) if best.setting else best.sized} ({gain})")
     else:
         parts.append("no wall" if found.balanced else "wall: cannot tell")
@@ -209,8 +209,8 @@ def _sentences(summary: Summary) -> Iterator[str]:
         if others:
             behind = (f"{wall.name} ({_cost(wall)})" for wall in others[:2])
             yield f"Behind it: {listed([*behind])}."
-        if found.untold:
-            yield f"Cannot be told, and may cost more: {listed(found.untold)}."
+        if found.may_cost_more:
+            yield f"Cannot be told, and may cost more: {listed(found.may_cost_more)}."
         if why := why_no_fix(found):
             yield f"{why[:1].upper()}{why[1:]}."
         elif found.do_nothing:
@@ -252,7 +252,7 @@ def _step(summary: Summary, fix: Fix) -> str:
     if fix.gain is None or not summary.steps.step_s.mean > 0:
         return ""
     now_s = summary.steps.step_s.mean
-    now, then = units.seconds(now_s), units.seconds(now_s / fix.gain.middle)
+    now, then = units.seconds(now_s), units.seconds(now_s / fix.gain.value)
     unit = then.rpartition(" ")[2]
     return f"{now.removesuffix(f' {unit}')} → {then}"
 
@@ -273,10 +273,10 @@ def _where(summary: Summary, width: int, room: _Room) -> Iterator[Text | str]:
     rows = [_Row(row.name, row.exposed_s.mean, row.share) for row in summary.stages]
     if not step_s.n or not rows:
         return
-    rows.append(_Row(_UNTRACED, steps.unattributed_s.mean, steps.unattributed_share))
+    rows.append(_Row(_UNTRACED, steps.untraced_s.mean, steps.untraced_share))
     title = "WHERE THE TIME GOES" if steps.whole_run else "WHERE A STEP GOES"
     sure = ""
-    if step_s.n > 1 and not summary.run.means:
+    if step_s.n > 1 and not summary.run.steps_are_means:
         low, high = units.seconds(max(0.0, step_s.low)), units.seconds(step_s.high)
         sure = f"  (95 % CI {units.between(low, high)}, {units.count(step_s.n)} steps)"
     heading = f"{title:<{_BAR + 18}}{units.seconds(step_s.mean):>9}"
@@ -290,7 +290,7 @@ def _where(summary: Summary, width: int, room: _Room) -> Iterator[Text | str]:
         line.append(f"{drawn:<{_BAR + 2}}", COLOURS.get(row.name, ""))
         yield line.append(f"{units.seconds(row.exposed_s):>9} {units.share(row.share):>8}")
     named = {row.name for row in shown}
-    beside = [row for row in summary.stages if row.name not in named and row.hidden_s.mean > 0]
+    beside = [row for row in summary.stages if row.name not in named and row.overlapped_s.mean > 0]
     if beside:
         said = ", ".join(f"{row.name} {units.seconds(row.tau_s.mean)}" for row in beside)
         yield from wrapped(f"overlapped, no step waits for it: {said}", width, "  ", "  ")
@@ -302,7 +302,7 @@ def _where(summary: Summary, width: int, room: _Room) -> Iterator[Text | str]:
 def _change(summary: Summary, width: int, room: _Room) -> Iterator[Text | str]:
     found = summary.verdict
     shown = found.fixes[: room.fixes]
-    if found.alarms or not (shown or found.idle or found.slower):
+    if found.alarms or not (shown or found.no_gain or found.not_worth_it):
         return
     name_width = 36 if width >= 90 else 27
     framework = summary.run.framework
@@ -321,10 +321,10 @@ def _change(summary: Summary, width: int, room: _Room) -> Iterator[Text | str]:
 
 def _notes(found: Verdict, more: int, step_s: float, width: int) -> Iterator[str]:
     said = []
-    if found.idle:
-        said.append(f"No gain: {listed(found.idle)}.")
-    if found.slower:
-        said.append(f"Costs more than it gains: {listed(found.slower)}.")
+    if found.no_gain:
+        said.append(f"No gain: {listed(found.no_gain)}.")
+    if found.not_worth_it:
+        said.append(f"Costs more than it gains: {listed(found.not_worth_it)}.")
     if more:
         said.append(f"More fixes: {more}, with --full.")
     if said:
@@ -332,7 +332,7 @@ def _notes(found: Verdict, more: int, step_s: float, width: int) -> Iterator[str
         yield from made[:_MOST_NOTE_LINES]
     if found.unpredicted:
         yield from wrapped(f"No gain is predicted: {found.unpredicted}.", width, "  ", "  ")
-    elif not math.isnan(error := found.replay_error) and step_s > 0:
+    elif not math.isnan(error := found.replay_error_share) and step_s > 0:
         played, measured = units.seconds(step_s * (1 + error)), units.seconds(step_s)
         check = f"Model check, of the run as it was: a step takes {played}; measured {measured}."
         yield from wrapped(check, width, "  ", "  ")

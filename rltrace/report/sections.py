@@ -58,11 +58,11 @@ def stages_section(summary: Summary, more_notes: Iterable[str] = ()) -> Section:
     scale = units.scale(steps.step_s.mean)
     rows: list[tuple[str, ...]] = []
     for row in summary.stages:
-        tau, exposed, hidden = row.tau_s, row.exposed_s.mean, row.hidden_s.mean
+        tau, exposed, hidden = row.tau_s, row.exposed_s.mean, row.overlapped_s.mean
         cells = map(scale.show, (tau.mean, tau.p50, tau.p95, exposed, hidden))
         rows.append((row.name, row.symbol, *cells, units.share(row.share)))
     for name, symbol, spread, share in (
-        ("unattributed", "", steps.unattributed_s, units.share(steps.unattributed_share)),
+        ("unattributed", "", steps.untraced_s, units.share(steps.untraced_share)),
         (window, "τ_step", steps.step_s, "100 %"),
     ):
         if steps.step_s.n and spread.n:
@@ -99,12 +99,13 @@ def _step_lines(summary: Summary) -> Iterator[str]:
     step_s = steps.step_s
     interval = (
         f", 95 % interval {units.seconds(max(0.0, step_s.low))} to {units.seconds(step_s.high)}"
-        if step_s.n > 1 and not summary.run.means  # of which each is many steps: too narrow
+        if step_s.n > 1
+        and not summary.run.steps_are_means  # of which each is many steps: too narrow
         else ""
     )
     yield f"{units.seconds(step_s.mean)} a step{interval} (n = {step_s.n})."
     if steps.warmup:
-        slow = [time.seconds for time in steps.times if time.warmup]
+        slow = [time.step_s for time in steps.times if time.warmup]
         which = f"the first {len(slow)} steps"
         if len(slow) <= _MOST_STEPS:
             which = f"step{'s' * (len(slow) > 1)} {_first_few(steps.warmup)}"
@@ -116,8 +117,8 @@ def _step_lines(summary: Summary) -> Iterator[str]:
             f"{_first_few(steps.stalled)})."
         )
     yield from _whole_generations(steps)
-    if steps.between_s > 0.01 * step_s.mean * step_s.n:
-        yield f"{units.seconds(steps.between_s)} more passed between steps."
+    if steps.between_steps_s > 0.01 * step_s.mean * step_s.n:
+        yield f"{units.seconds(steps.between_steps_s)} more passed between steps."
     if steps.repeated:
         yield f"{units.plural(steps.repeated, 'step')} came again (a restart)."
 
@@ -129,9 +130,9 @@ def _first_few(steps: Sequence[int]) -> str:
 
 def _whole_generations(steps: StepsSummary) -> Iterator[str]:
     """Where one generation serves several steps, which of them the figures are of."""
-    if not steps.per_generation:
+    if not steps.steps_per_generation:
         return
-    serves = f"One generation serves {steps.per_generation} steps"
+    serves = f"One generation serves {steps.steps_per_generation} steps"
     if not steps.generations:
         yield (
             f"{serves}, and no whole one is left: figures are of a part of a generation's steps, "
@@ -141,8 +142,8 @@ def _whole_generations(steps: StepsSummary) -> Iterator[str]:
     steady = [time.step for time in steps.times if time.steady]
     generations = units.plural(steps.generations, "generation")
     out = ""
-    if steps.parts:
-        out = f" (left out, part of a generation's steps: {_first_few(steps.parts)})"
+    if steps.left_out:
+        out = f" (left out, part of a generation's steps: {_first_few(steps.left_out)})"
     yield (
         f"{serves}: figures are of whole ones, steps {steady[0]} to {steady[-1]}, "
         f"{generations}{out}."
@@ -169,11 +170,11 @@ def syncs_section(summary: Summary) -> Section:
             role.role,
             str(role.processes),
             units.size(role.bytes.mean),
-            units.seconds(role.seconds.mean),
-            units.number(role.gb_per_s),
+            units.seconds(role.update_s.mean),
+            units.number(role.bytes_per_s / 1e9),
             units.seconds(role.stall_s.mean),
-            units.seconds(role.seconds.p50),
-            units.seconds(role.seconds.p95),
+            units.seconds(role.update_s.p50),
+            units.seconds(role.update_s.p95),
         )
         for role in syncs.participants
     )
@@ -185,19 +186,20 @@ def syncs_section(summary: Summary) -> Section:
 
 def _update_lines(syncs: Syncs) -> Iterator[str]:
     if not syncs.updates:
-        yield f"{units.plural(syncs.recorded, 'update')} recorded, none within the steady steps."
+        recorded = units.plural(syncs.recorded_updates, "update")
+        yield f"{recorded} recorded, none within the steady steps."
         return
     size, seconds = syncs.bytes_per_update, syncs.update_s.mean
     line = f"{units.plural(syncs.updates, 'update')}: {units.seconds(seconds)} each in the mean"
     if size.n:
         some = "" if size.n == syncs.updates else f" (known of {units.count(size.n)})"
-        line += f", {units.size(size.mean)}{some}, {units.number(syncs.gb_per_s)} GB/s"
+        line += f", {units.size(size.mean)}{some}, {units.size(syncs.bytes_per_s)}/s"
     if syncs.transports:
         line += f", by {' and '.join(syncs.transports)}"
     yield f"{line}."
-    if syncs.phases:
-        parts = [f"{name} {units.seconds(spent.mean)}" for name, spent in syncs.phases]
-        rest_s = seconds - sum(spent.mean for _, spent in syncs.phases)
+    if syncs.phases_s:
+        parts = [f"{name} {units.seconds(spent.mean)}" for name, spent in syncs.phases_s]
+        rest_s = seconds - sum(spent.mean for _, spent in syncs.phases_s)
         if rest_s > _SMALL_REST * seconds:
             parts.append(f"in no phase {units.seconds(rest_s)}")
         yield f"of which {', '.join(parts)}."

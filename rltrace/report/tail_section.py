@@ -13,7 +13,7 @@ _FULL = 0.95
 
 def has_tail(tail: Tail) -> bool:
     """Whether there is anything to say."""
-    verdicts = tail.verdict_s.n or tail.verdicts_untimed
+    verdicts = tail.reward_latency_s.n or tail.untimed_rewards
     return bool(tail.latency_s.n or tail.unended or verdicts)
 
 
@@ -23,7 +23,7 @@ def tail_section(tail: Tail) -> Section:
         ("response tokens", tail.response_tokens, units.count),
         ("latency", tail.latency_s, units.seconds),
         ("to first token", tail.first_token_s, units.seconds),
-        ("verdict latency", tail.verdict_s, units.seconds),
+        ("verdict latency", tail.reward_latency_s, units.seconds),
     ):
         if spread.n:
             times = map(show, (spread.p50, spread.p95, spread.p99, spread.largest))
@@ -40,7 +40,7 @@ def _draining(slots: Slots | None) -> Iterator[str]:
         f"Slots are used to {units.share(slots.used_share.mean)}: the last 10 % of a batch take "
         f"{units.seconds(slots.last_tenth_s.mean)} of its {units.seconds(slots.span_s.mean)} "
         f"({units.share(slots.last_tenth_share.mean)}); never idle, it would take "
-        f"{units.seconds(slots.perfect_s)}."
+        f"{units.seconds(slots.no_idle_span_s)}."
     )
 
 
@@ -49,8 +49,8 @@ def _notes(tail: Tail) -> Iterator[str]:
         yield f"ended by {', '.join(known)}."
     if tail.unended:
         yield f"{units.count(tail.unended)} more began and never ended."
-    if tail.verdicts_untimed:
-        verdicts = units.plural(tail.verdicts_untimed, "verdict")
+    if tail.untimed_rewards:
+        verdicts = units.plural(tail.untimed_rewards, "verdict")
         yield f"{verdicts} recorded without a duration."
-    if tail.verdict_failures:
-        yield f"{units.plural(tail.verdict_failures, 'verdict')} timed out or failed."
+    if tail.failed_rewards:
+        yield f"{units.plural(tail.failed_rewards, 'verdict')} timed out or failed."

@@ -62,18 +62,18 @@ def _verdict(summary: Summary, width: int) -> Panel:
 
 def _print_waterfall(summary: Summary, console: Console, width: int) -> None:
     """When each stage ran in a typical step: a line for each, its length the step's."""
-    typical = summary.typical
-    if typical is None or not typical.busy:
+    typical = summary.typical_step
+    if typical is None or not typical.busy_shares:
         return
     columns = min(width - _NAME_WIDTH - 4, 80)
     name = "the run" if summary.steps.whole_run else f"step {typical.step}, of median length"
     console.print()
-    title = f"When each stage ran in {name} ({units.seconds(typical.seconds)})"
+    title = f"When each stage ran in {name} ({units.seconds(typical.step_s)})"
     say(console, title, width, "bold")
     for stage in (word(s) for s in Stage):
-        if stage in typical.busy:
+        if stage in typical.busy_shares:
             line = Text(f"  {stage:<{_NAME_WIDTH}}")
-            line.append(_strip(typical.busy[stage], columns), style=COLOURS.get(stage, ""))
+            line.append(_strip(typical.busy_shares[stage], columns), style=COLOURS.get(stage, ""))
             line.append("▏", style="dim")
             console.print(line, no_wrap=True, soft_wrap=True)
 

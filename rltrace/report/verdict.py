@@ -37,11 +37,10 @@ def headline(summary: Summary) -> str:
         return f"Cannot tell which wall binds: {found.because}"
     names = listed([wall.name for wall in found.binding])
     cost = units.share(found.first.cost.share)
-    if found.untold:
+    if found.may_cost_more:
         several = f"walls (each {cost}" if len(found.binding) > 1 else f"wall ({cost}"
-        return (
-            f"{names} may be the {several} of the goodput): {listed(found.untold)} cannot be told"
-        )
+        others = listed(found.may_cost_more)
+        return f"{names} may be the {several} of the goodput): {others} cannot be told"
     if len(found.binding) > 1:
         verb = "are" if found.confidence == LIKELY else "may be"
         return f"{names} {verb} the walls: each takes about {cost} of the goodput"

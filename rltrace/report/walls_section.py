@@ -85,7 +85,7 @@ def fixes_section(verdict: Verdict) -> Section | None:
         text = "The run is not well: no advice on tuning before that is repaired."
         return Section("What to do", (text,))
     why_none = why_no_fix(verdict)
-    tried = verdict.fixes or verdict.idle or verdict.slower
+    tried = verdict.fixes or verdict.no_gain or verdict.not_worth_it
     if not tried and not why_none:
         return None
     shown = verdict.fixes[:_MOST_FIXES]
@@ -124,15 +124,15 @@ def gain_words(gain: Estimate | None) -> str:
     """`+33 % (+22 to +42)`; a dash where nothing predicts it."""
     if gain is None:
         return "no number"
-    low, middle, high = (round(100 * (x - 1)) for x in (gain.low, gain.middle, gain.high))
+    low, middle, high = (round(100 * (x - 1)) for x in (gain.low, gain.value, gain.high))
     return f"{middle:+d} % ({low:+d} to {high:+d})" if low != high else f"{middle:+d} %"
 
 
 def _fix_notes(shown: Sequence[Fix], verdict: Verdict) -> Iterator[str]:
-    if verdict.idle:
-        yield f"Predicted to change nothing: {listed(verdict.idle)}."
-    if verdict.slower:
-        yield f"Predicted to be slower for what it costs: {listed(verdict.slower)}."
+    if verdict.no_gain:
+        yield f"Predicted to change nothing: {listed(verdict.no_gain)}."
+    if verdict.not_worth_it:
+        yield f"Predicted to be slower for what it costs: {listed(verdict.not_worth_it)}."
     if not shown:
         return
     caution = f"{shown[0].move}: {shown[0].risk} Watch {shown[0].watch}."
@@ -144,8 +144,8 @@ def _fix_notes(shown: Sequence[Fix], verdict: Verdict) -> Iterator[str]:
         "Predicted gains in useful tokens for each device-second, one fix at a time, in order of "
         "gain for their effort. `rltrace whatif` says what they rest on."
     )
-    if not math.isnan(verdict.replay_error):
-        yield f"The replay behind them misses the run by {100 * verdict.replay_error:+.1f} %."
+    if not math.isnan(verdict.replay_error_share):
+        yield f"The replay behind them misses the run by {100 * verdict.replay_error_share:+.1f} %."
     more = len(verdict.fixes) - len(shown)
     also = f" {more} more: `rltrace report --json`." if more else ""
     tries = any(fix.setting for fix in shown)
@@ -170,8 +170,8 @@ def why_no_fix(verdict: Verdict) -> str:
     weights = [wall for wall in verdict.binding if wall.name == WEIGHTS]
     if weights and not verdict.bytes_take_time:
         why = _beside_bytes(weights[0])
-        return why if verdict.idle or verdict.slower else f"no fix is known: {why}"
-    if verdict.idle or verdict.slower:
+        return why if verdict.no_gain or verdict.not_worth_it else f"no fix is known: {why}"
+    if verdict.no_gain or verdict.not_worth_it:
         return ""
     return (
         f"no fix is known: no move against {against(verdict)} has a setting in this job, or could "

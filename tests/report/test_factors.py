@@ -70,7 +70,7 @@ def test_a_bound_says_how_sure_it_is(
 
 def test_alarms_stand_at_the_top(summary: Summaries) -> None:
     found = summary("colocated")
-    assert found.health.well
+    assert found.health.ok
     ill = replace(found, health=Health((Alarm(ALARM, "the reward fell at step 7", kind="reward"),)))
     text = words_of(ill)
     assert text.index("! the reward fell at step 7") < text.index("Where the step goes")

@@ -17,9 +17,9 @@ def estimate(value: float, half_width: float) -> Interval:
 
 
 KNOWN = ProbedStage(
-    stage=Stage.TRAIN, name="train", symbol="τ_T", steps=40, dosed_steps=9, dose_s=0.2, given=1.0,
-    on_path_s=estimate(0.5, 0.05), exposed_part=estimate(0.9, 0.1), share=estimate(0.5, 0.05),
-    computed_part=0.95, computed_share=0.53, because="",
+    stage=Stage.TRAIN, name="train", symbol="τ_T", steps=40, dosed_steps=9, dose_s=0.2,
+    given_share=1.0, on_path_s=estimate(0.5, 0.05), stage_exposed_share=estimate(0.9, 0.1),
+    share=estimate(0.5, 0.05), computed_stage_exposed_share=0.95, computed_share=0.53, because="",
 )  # fmt: skip
 
 
@@ -45,8 +45,8 @@ def test_measured_and_computed_stand_side_by_side() -> None:
 
 
 def test_what_is_odd_is_said() -> None:
-    odd = stage(computed_share=0.4, exposed_part=estimate(0.9, 0.3), given=0.5)
-    _, said = shown(odd, refused=3)
+    odd = stage(computed_share=0.4, stage_exposed_share=estimate(0.9, 0.3), given_share=0.5)
+    _, said = shown(odd, refused_steps=3)
     for says in (
         "takes more steps of this kind: train 120.", "it grew by 50 % of its doses only",
         "Left out: 3 steps",
@@ -57,7 +57,7 @@ def test_what_is_odd_is_said() -> None:
 
 
 def test_a_stage_that_cannot_matter_needs_no_sharper_answer() -> None:
-    small = stage(exposed_part=estimate(0.5, 3.0), share=estimate(0.01, 0.02))
+    small = stage(stage_exposed_share=estimate(0.5, 3.0), share=estimate(0.01, 0.02))
     rows, said = shown(small)
     assert rows[0][3] == "unclear"
     assert "more steps" not in said
@@ -65,11 +65,11 @@ def test_a_stage_that_cannot_matter_needs_no_sharper_answer() -> None:
 
 def test_what_is_unknown_has_a_reason_and_no_figure() -> None:
     unknown = stage(
-        **dict.fromkeys(("on_path_s", "exposed_part", "share"), UNKNOWN),
+        **dict.fromkeys(("on_path_s", "stage_exposed_share", "share"), UNKNOWN),
         dose_s=math.nan,
         because="its work is too short to be delayed",
     )
-    rows, said = shown(unknown, spent=UNKNOWN, not_seen=("env", "value"))
+    rows, said = shown(unknown, spent_share=UNKNOWN, not_seen=("env", "value"))
     assert rows[0][2:4] == ("–", "–")
     assert "train: unknown, its work is too short to be delayed." in said
     assert "not seen at work: env and value." in said

@@ -87,16 +87,16 @@ def test_verls_figures_are_held_against_what_ran(job: Finished) -> None:
     figures = {figure.name: figure for figure in found.own_figures}
     if is_separate(job):  # the plug-in's checkpoint engine logs what it sends
         size = figures["checkpoint_engine/payload_mbytes"]
-        assert (size.own, size.true) == (SYNC_BYTES, SYNC_BYTES)
+        assert (size.own_value, size.traced_value) == (SYNC_BYTES, SYNC_BYTES)
     else:
         size = figures["bytes of a weight update"]
-        assert (size.is_logged, size.true) == (False, SYNC_BYTES * job.job.learners)
+        assert (size.is_logged, size.traced_value) == (False, SYNC_BYTES * job.job.learners)
     gen, reward = figures["timing_s/gen"], figures["timing_s/reward"]
     assert gen.steps == reward.steps == found.steps.steady
-    assert reward.true > 0  # verl logs the collecting, if anything
+    assert reward.traced_value > 0  # verl logs the collecting, if anything
     if is_async(job):
         return
-    assert gen.own > gen.true > 0  # generation lies within the wait for it
+    assert gen.own_value > gen.traced_value > 0  # generation lies within the wait for it
     assert ("every 2 s" in gen.reason) == (not is_legacy(job))
 
 

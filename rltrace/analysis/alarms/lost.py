@@ -90,7 +90,7 @@ def failed_thread(analysis: RunAnalysis) -> Iterator[Said]:
         left_ns = analysis.activity.last_ns - problem.get("real_ns", analysis.activity.last_ns)
         goes_on = left_ns > STALL_TIMES * usual_ns
         went_on = f"{says}; the job went on without it"
-        yield grave(went_on, beside=True) if goes_on else note(says)
+        yield grave(went_on, judged_anyway=True) if goes_on else note(says)
 
 
 def _takes_over(other: Process, process: Process, since_ns: int) -> bool:

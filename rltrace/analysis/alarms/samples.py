@@ -23,7 +23,7 @@ counted(
     "truncated", "most samples are cut off",
     f"select count(*) filter (finish = {int(Finish.LENGTH)}), count(*) {_FINISHED}",
     "{n} of {of} samples ({share}) were cut off at the limit of their length: their rewards say "
-    "little of what they would have become", above=HALF, beside=True,
+    "little of what they would have become", above=HALF, judged_anyway=True,
 )  # fmt: skip
 counted(
     "aborted", "most samples are aborted",
@@ -36,7 +36,7 @@ counted(
     f"{DECIDED_SAMPLES} select coalesce(sum(masked), 0)::bigint, coalesce(sum(tokens), 0)::bigint "
     f"from decided where fate = {int(Fate.TRAINED)}",
     "{n} of {of} tokens ({share}) of samples that were trained on are not in the loss",
-    above=HALF, beside=True,
+    above=HALF, judged_anyway=True,
 )  # fmt: skip
 
 

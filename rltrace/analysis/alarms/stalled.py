@@ -26,7 +26,7 @@ def stalled(analysis: RunAnalysis) -> Iterator[Said]:
         f"where {_seconds(found.usual_s / n)} is usual, most of the difference in {where}; "
         f"that cost {100 * found.lost_share:.0f} % of the time of all steps after warm-up"
     )
-    yield grave(says, beside=found.left_out) if found.grave else note(says)
+    yield grave(says, judged_anyway=found.left_out) if found.grave else note(says)
 
 
 def _seconds(seconds: float) -> str:

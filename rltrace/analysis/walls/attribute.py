@@ -168,7 +168,7 @@ def idle_share(analysis: RunAnalysis) -> float:
     """The part of the steady steps in no stage but waiting; NaN where they have no length."""
     breakdown, steady = analysis.breakdown, analysis.steady
     total_s = float(breakdown.steps_s[steady].sum())
-    idle_s = breakdown.unattributed_s[steady] + breakdown.exposed_s[steady, Stage.WAIT]
+    idle_s = breakdown.untraced_s[steady] + breakdown.exposed_s[steady, Stage.WAIT]
     return float(idle_s.sum()) / total_s if total_s else math.nan
 
 

@@ -44,7 +44,7 @@ def drain(analysis: RunAnalysis) -> tuple[float, str]:
         return math.nan, "no batch took any time"
     alone_s, beside_s = _token_s(analysis)
     lost_s = 0.0
-    for seconds, used in zip(slots.draining_at_s, slots.draining_used, strict=True):
+    for seconds, used in zip(slots.draining_at_s, slots.draining_used_shares, strict=True):
         rate = used * (alone_s + beside_s) / (alone_s + beside_s * used)  # of that with full slots
         lost_s += seconds * (1 - rate)
     return within(lost_s / slots.span_s.mean), ""
@@ -86,9 +86,9 @@ def _evidence(analysis: RunAnalysis) -> tuple[Figure, ...]:
         found += [
             figure("a batch drains for", slots.draining_s, "s"),
             figure("of generation", slots.span_s, "s"),
-            figure("slots used while it drains", slots.used_while_draining, "share"),
+            figure("slots used while it drains", slots.draining_used_share, "share"),
             figure("the last 10 % of a batch take", slots.last_tenth_share, "share"),
-            Figure("generation if no slot were idle", slots.perfect_s, "s", slots.batches),
+            Figure("generation if no slot were idle", slots.no_idle_span_s, "s", slots.batches),
         ]
     if tail.latency_s.n:
         found.append(Figure("p95 / p50 of latency", tail.latency_s.tail_ratio, "×",

@@ -85,7 +85,7 @@ def exposed_figures(analysis: RunAnalysis, stages: tuple[Stage, ...]) -> list[Fi
     shown = [row for row in analysis.stages if row.stage in stages and row.exposed_s.n]
     of = {f"exposed {row.name}": row.exposed_s for row in shown}
     if analysis.followed is not None:
-        on_path = {share.stage: share.seconds for share in analysis.followed.shares}
+        on_path = {share.stage: share.on_path_s for share in analysis.followed.shares}
         names = [row.name for row in shown if row.name in on_path]
         of = {f"{name} on the critical path": on_path[name] for name in names}
     return [figure(name, seconds, "s a step") for name, seconds in of.items()]

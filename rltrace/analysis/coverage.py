@@ -241,7 +241,7 @@ class Gone:
 @dataclass(frozen=True)
 class AsOf:
     """A run that goes on: it is known until `at_ns` (Unix ns), `ago_s` before it was opened.
-    `brought`: from a URL, of nodes of which some may be `gone`."""
+    `from_url`: brought from there; nothing has come from `silent_nodes` for long."""
 
     at_ns: int
     ago_s: float

@@ -56,7 +56,7 @@ class ProbedStage:
     steps: int
     dosed_steps: int
     dose_s: float
-    given: float
+    given_share: float
     on_path_s: Interval
     stage_exposed_share: Interval
     share: Interval
@@ -68,7 +68,7 @@ class ProbedStage:
     def tells(self) -> bool:
         """Whether it can be held against what was computed: not where doses were given in part."""
         known = self.share.known and not math.isnan(self.computed_share)
-        return known and self.given >= IN_FULL
+        return known and self.given_share >= IN_FULL
 
     @property
     def contradicts(self) -> bool:
@@ -93,20 +93,21 @@ class ProbedStage:
 
 @dataclass(frozen=True)
 class Probe:
-    """The probe of a run. Doses of `dose` (seconds slept for one of work) were to take `budget` of
-    the job's time at most, and took `spent`. `step_s` is a step without doses; `steps` were used.
-    Left out were `outliers`, and steps in which a dose was `refused` for want of budget. Effects
-    were looked for in `lags` later steps. `not_seen` are stages of which there was no work."""
+    """The probe of a run. Doses of `dose_share` (seconds slept for one of work) were to take
+    `budget_share` of the job's time at most, and took `spent_share`. `step_s` is a step without
+    doses; `steps` were used. Left out were `outlier_steps`, and `refused_steps` in which the budget
+    allowed no dose. Effects were looked for in `lag_steps` later steps. `not_seen` are stages of
+    which there was no work."""
 
     stages: tuple[ProbedStage, ...]
-    dose: float
-    budget: float
-    spent: Interval
+    dose_share: float
+    budget_share: float
+    spent_share: Interval
     seed: int
     steps: int
-    outliers: int
-    refused: int
-    lags: int
+    outlier_steps: int
+    refused_steps: int
+    lag_steps: int
     step_s: float
     not_seen: tuple[str, ...]
     computed_by: str = EXPOSED
@@ -142,14 +143,14 @@ def find_probe(analysis: RunAnalysis) -> Probe | None:
     found = regress(breakdown.steps_s, dilations, work, used, lags)
     return Probe(
         stages=tuple(_stage(analysis, row, doses, given[row.name], found, used) for row in probed),
-        dose=float(design.get("dose", math.nan)),
-        budget=float(design.get("budget", math.nan)),
-        spent=found.spent,
+        dose_share=float(design.get("dose", math.nan)),
+        budget_share=float(design.get("budget", math.nan)),
+        spent_share=found.spent,
         seed=int(design.get("seed", -1)),
         steps=len(used),
-        outliers=outliers,
-        refused=int(doses.refused[steady].sum()),
-        lags=lags,
+        outlier_steps=outliers,
+        refused_steps=int(doses.refused[steady].sum()),
+        lag_steps=lags,
         step_s=found.step_s,
         not_seen=tuple(name for name in asked if name not in given),
         computed_by=EXPOSED if analysis.followed is None else PATH,
@@ -218,7 +219,7 @@ def _stage(
         steps=len(used),
         dosed_steps=int(dosed.sum()),
         dose_s=float(doses.of(row.name, SLEPT)[used][dosed].mean()) if dosed.any() else math.nan,
-        given=given,
+        given_share=given,
         on_path_s=on_path_s,
         stage_exposed_share=on_path_s.over(float(plain_s)),
         share=on_path_s.over(of.step_s),

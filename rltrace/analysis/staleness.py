@@ -20,6 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rltrace.analysis.samples import TRAINED_USES
+from rltrace.analysis.stats.interval import Interval
 from rltrace.analysis.steps import Steps
 from rltrace.trace.query_columns import columns
 from rltrace.trace.run import Run
@@ -48,16 +49,14 @@ class TokenSpan:
 @dataclass(frozen=True)
 class TokenLags:
     """All tokens that were trained on, once for each version that did. The means are over those
-    whose lag is known within a range (`known_tokens`): `mean` spreads each range evenly, `mean_low`
-    and `mean_high` are what it can be. `mixed_tokens` are in ranges of more than one lag."""
+    whose lag is known within a range (`known_tokens`): `mean_lag` spreads each range evenly, and
+    its bounds are what it can be. `mixed_tokens` are in ranges of more than one lag."""
 
     spans: tuple[TokenSpan, ...]
     tokens: int
     known_tokens: int
     mixed_tokens: int
-    mean: float
-    mean_low: float
-    mean_high: float
+    mean_lag: Interval
 
     def share(self, first: int, last: int) -> tuple[float, float, float]:
         """`(low, even, high)`: the share of all tokens with a lag from `first` to `last`: those
@@ -176,9 +175,7 @@ def _by_token(rows: list[_Row]) -> tuple[TokenLags, tuple[UnknownTokens, ...]]:
         tokens=known.total() + unknown.total(),
         known_tokens=known.total(),
         mixed_tokens=sum(n for (least, most), n in known.items() if least < most),
-        mean=(low + high) / 2,
-        mean_low=low,
-        mean_high=high,
+        mean_lag=Interval((low + high) / 2, low, high),
     )
     return lags, tuple(UnknownTokens(why, n) for why, n in unknown.most_common() if n)
 

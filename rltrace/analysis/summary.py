@@ -43,15 +43,16 @@ from rltrace.trace.given import AGENT
 
 @dataclass(frozen=True)
 class RunFacts:
-    """What the run is. It began at `start_ns`, and what is shown of it at `shown_ns` (Unix ns):
+    """What the run is. It began at `start_ns`, and what is shown of it at `shown_since_ns` (Unix
+    ns):
     later where older details were dropped, or only some steps were asked for. `recorded_s` is from
     then to the last event, `lasted_s` (None: its end was not seen) from its start to the end of the
     command, which `command_s` is, or of what outlived it, of which `shown_s` are shown (None: all,
     or not known); `ended` is whether `wrap` saw it end; `exit_code` None: it did not. `processes`
     are those of the job, `roles` has the agents too. `imported` names the log that an imported run
-    was made of (empty for a traced one): its processes are not the job's. `laid_out` is whether
-    that log told durations only, and not when they began, `means` whether these are means over
-    several steps; `part` whether only some steps were asked for. `token_ids` is whether the run
+    was made of (empty for a traced one): its processes are not the job's. `durations_only` is
+    whether that log told no begins, `steps_are_means` whether its durations are means over several
+    steps; `some_steps_only` whether only some steps were asked for. `token_ids` is whether the run
     holds those of samples, None: nobody asked. `as_of`: until when one is known that goes on."""
 
     id: str

@@ -17,7 +17,6 @@ from rltrace.trace.tables import Tables
 from rltrace.trace.updates import PHASE_UNIONS
 from rltrace.trace.vocabulary import Phase, SyncRole, Transport, named
 
-_GB = 1e9
 _BYTES = f"""coalesce(sum(bytes) filter (role = {int(SyncRole.SOURCE)} and bytes >= 0),
                      max(bytes) filter (bytes >= 0))"""
 

@@ -19,12 +19,12 @@ from rltrace.analysis.whatif.trust import OffTheRun, is_off, replay_error
 class Verdict(Ranking):
     """The walls as they are ranked, and what follows from it. `alarms` forbid advice: then `fixes`
     is empty. Fixes are in order of predicted gain for their effort; where none gains, "do nothing"
-    is the advice (`do_nothing`). `idle` are moves that are predicted to change nothing and
-    `slower` those that gain nothing for what they cost: they are no fixes.
-    `bytes_take_time`: whether what a weight update sends may be why it takes so long; where it
-    cannot, what would send it faster is no fix. `replay_error` is that of the replay which predicts
-    the gains: replayed over measured step before any fit, minus 1 (NaN: there is none), and
-    `unpredicted` says why none is."""
+    is the advice (`do_nothing`). `no_gain` are moves that are predicted to change nothing and
+    `not_worth_it` those that gain nothing for what they cost: they are no fixes. `bytes_take_time`:
+    whether what a weight update sends may be why it takes so long; where it cannot, what would send
+    it faster is no fix. `replay_error_share` is that of the replay which predicts the gains:
+    replayed over measured step before any fit, minus 1 (NaN: there is none), and `unpredicted` says
+    why none is."""
 
     alarms: tuple[str, ...]
     fixes: tuple[Fix, ...]

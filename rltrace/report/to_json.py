@@ -1,6 +1,6 @@
 """Results as JSON: units in the keys, unknown as null.
 
-Keys are stable within a `schema`: they may be added, but keep their names and meaning.
+Within a `schema_version` keys may be added; they keep their names and meaning.
 """
 
 from __future__ import annotations
@@ -10,22 +10,27 @@ from dataclasses import fields, is_dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
-from rltrace.analysis.probe import HALF_WIDTH
-from rltrace.analysis.summary import Summary
-from rltrace.report import run_lines, verdict
 from rltrace.trace.vocabulary import word
 
 if TYPE_CHECKING:
     from rltrace.analysis.live.snapshot import Snapshot
     from rltrace.analysis.plan.advice import Advice
     from rltrace.analysis.plan.plan import Plan
+    from rltrace.analysis.summary import Summary
 
-SCHEMA = "rltrace-report/2"
-PLAN_SCHEMA = "rltrace-plan/1"
+SCHEMA_VERSION = 2
+
+
+def document_of(what: str, values: dict[str, Any]) -> dict[str, Any]:
+    """What a command answers with `--json`; `what` is its name."""
+    return {"schema": f"rltrace-{what}", "schema_version": SCHEMA_VERSION, **values}
 
 
 def render(summary: Summary) -> dict[str, Any]:
-    document: dict[str, Any] = {"schema": SCHEMA, **plain(summary)}
+    from rltrace.analysis.probe import HALF_WIDTH
+    from rltrace.report import run_lines, verdict
+
+    document = document_of("report", plain(summary))
     goodput = summary.goodput
     found = summary.verdict
     document["verdict"] |= {
@@ -72,8 +77,7 @@ def plain(value: Any) -> Any:
 def of_plan(found: Plan, advice: Advice) -> dict[str, Any]:
     spec, choice, first = found.spec, advice.choice, advice.first
     lengths = found.parts.rollout.lengths
-    return {
-        "schema": PLAN_SCHEMA,
+    values = {
         "workload": {
             **of(spec, "name", "model", "gpu", "gpus", "prompts", "group", "lag_bound"),
             "tokens": spec.response_tokens,
@@ -98,11 +102,11 @@ def of_plan(found: Plan, advice: Advice) -> dict[str, Any]:
         **of(advice, "risks", "launch"),
         "framework": {"name": choice.framework.name, **of(choice, "reasons")},
     }  # fmt: skip
+    return document_of("plan", values)
 
 
 # --- a run at one moment
 
-LIVE_SCHEMA = "rltrace-live/1"
 _OF_SAMPLES = {
     *("generated_samples", "generated_tokens", "generated_tokens_per_s", "trained_samples"),
     *("trained_tokens", "lost", "in_flight"),
@@ -112,7 +116,7 @@ _OF_SAMPLES = {
 
 def of_snapshot(shown: Snapshot) -> dict[str, Any]:
     """The snapshot as JSON values, and the figures that follow from it."""
-    document: dict[str, Any] = {"schema": LIVE_SCHEMA, **plain(shown)}
+    document = document_of("live", plain(shown))
     document["useful_tokens_per_device_s"] = plain(shown.goodput)
     document["job"] |= of(shown.job, "elapsed_s", "is_over")
     if shown.window is not None:

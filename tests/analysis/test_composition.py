@@ -170,7 +170,7 @@ def test_bytes_of_an_update_are_its_sources_and_never_added_up_over_sinks(tmp_pa
     assert found.bytes_per_update.mean == 10_000_000_000
     assert found.bytes_per_s == pytest.approx(5)
     by_role = {row.role: row for row in found.participants}
-    assert by_role["source"].gb_per_s == by_role["sink"].gb_per_s == pytest.approx(5)
+    assert by_role["source"].bytes_per_s == by_role["sink"].bytes_per_s == pytest.approx(5e9)
     assert by_role["sink"].processes == 4
     assert by_role["source"].stall_s.mean == pytest.approx(0.1)
 

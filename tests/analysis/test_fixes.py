@@ -150,7 +150,7 @@ def test_where_no_fix_is_known_it_is_said_against_what(slow_verdicts: Summary) -
     told = evidence(replace(slow_verdicts, verdict=none))
     assert f"{line[0].lower()}{line[1:-1]}" in list(told)
     assert "No fix is known" in str(fixes_part(none).body)
-    idle = replace(none, idle=("score beside other work",))
+    idle = replace(none, no_gain=("score beside other work",))
     (line,) = not_none(fixes_section(idle)).lines
     assert "none of the known moves against env/reward" in line
     told = evidence(replace(slow_verdicts, verdict=idle))

@@ -15,7 +15,7 @@ from rltrace.analysis.freshness import Freshness, LagPoint, RatioSums, freshness
 from rltrace.analysis.freshness import point as point_of
 from rltrace.analysis.staleness import LagBar, Staleness, UnknownTokens, staleness
 from rltrace.testing import process, run_of
-from rltrace.testing.inside.analysis import LiveState, goodput, lag_history, summarize
+from rltrace.testing.inside.analysis import Interval, LiveState, goodput, lag_history, summarize
 from rltrace.testing.inside.report import staleness_section
 from rltrace.testing.inside.trace import Fate, Run, Stage
 from tests.analysis.asking import told
@@ -41,7 +41,12 @@ def test_each_version_that_trains_on_a_sample_is_a_use_with_its_lag(reused: Run)
     found = staleness(reused)
     bars = (LagBar(0, 2, 30), LagBar(1, 2, 30), LagBar(2, 2, 30), LagBar(None, 1, 40))
     assert found.by_first_token == found.by_last_token == bars
-    assert (found.trajectories, found.known, found.uses, found.known_uses) == (3, 2, 7, 6)
+    assert (found.trajectories, found.known_trajectories, found.uses, found.known_uses) == (
+        3,
+        2,
+        7,
+        6,
+    )
     assert (found.mean_lag, found.p95_lag, found.largest_lag) == (1.0, 2.0, 2)
     assert (found.by_token.tokens, found.by_token.mean_lag.value) == (130, 1.0)
     worth = not_none(goodput(reused, steps_of(reused), None)).trained
@@ -80,7 +85,7 @@ def test_tokens_between_two_versions_are_a_range_and_spread_evenly(tmp_path: Pat
     stale = staleness_of(tmp_path, (5, 5, 5, 100), (5, 3, 5, 300))  # lags 0, and 0 to 2
     found = stale.by_token
     assert found.mixed_tokens == 300
-    assert (found.mean_low, found.mean, found.mean_high) == (0, 0.75, 1.5)
+    assert found.mean_lag == Interval(0.75, 0, 1.5)
     assert found.share(0, 0) == (0.25, 0.5, 1)
     assert found.share(1, 1) == found.share(2, 2) == (0, 0.25, 0.75)
     assert found.share(0, 2) == (1, 1, 1)  # wherever they are, they are in there
@@ -103,7 +108,7 @@ def test_what_nobody_recorded_is_neither_old_nor_new_and_why_is_said(
 ) -> None:
     stale = staleness_of(tmp_path, (*unknown, 60), (5, 4, 4, 40))
     found = stale.by_token
-    assert (found.tokens, found.known_tokens, found.mean) == (100, 40, 1)
+    assert (found.tokens, found.known_tokens, found.mean_lag.value) == (100, 40, 1)
     assert found.share(0, 9)[1] == pytest.approx(0.4)
     assert stale.unknown_by_token == (UnknownTokens(why, 60),)
 
@@ -121,7 +126,7 @@ def test_the_last_token_before_the_first_update_is_of_the_version_of_the_first(
     rows(learner, "syncs", start_s=1.5, end_s=2, version=1)
     found = staleness(run_of(tmp_path, learner)).by_token
     assert (found.tokens, found.known_tokens) == (100, known)
-    assert math.isnan(found.mean) == (not known)
+    assert math.isnan(found.mean_lag.value) == (not known)
 
 
 def test_the_truth_of_a_made_run_lies_within(synthetic: Any) -> None:
@@ -130,8 +135,8 @@ def test_the_truth_of_a_made_run_lies_within(synthetic: Any) -> None:
     assert found.tokens == sum(truth.lag_tokens.values())
     assert found.known_tokens == found.tokens - truth.lag_tokens["unknown"]
     by_first = sum(int(k) * n for k, n in truth.lag_tokens.items() if k != "unknown")
-    assert found.mean_high == pytest.approx(by_first / found.known_tokens)
-    assert found.mean_low < found.mean < found.mean_high
+    assert found.mean_lag.high == pytest.approx(by_first / found.known_tokens)
+    assert found.mean_lag.low < found.mean_lag.value < found.mean_lag.high
 
 
 def fresh(run: Run) -> Freshness:
@@ -263,10 +268,10 @@ def test_without_ratios_a_prior_is_stated_and_gives_a_range(tmp_path: Path) -> N
     assert held.effective_share.low == pytest.approx(0.75)
 
 
-SURE = LagPoint(0, 100, 1000, 10, 0.9, 0.85, 0.95, 0.05, 0.04, 0.06, 0.01, True)
-UNSURE = replace(SURE, ess_low=0.4, ess_share=0.5, ess_high=0.6)
-BAD = replace(SURE, ess_low=0.1, ess_share=0.2, ess_high=0.3)
-CLIPPED = replace(SURE, clip_share=0.3, clip_low=0.25, clip_high=0.35)
+SURE = LagPoint(0, 100, 1000, 10, Interval(0.9, 0.85, 0.95), Interval(0.05, 0.04, 0.06), 0.01, True)
+UNSURE = replace(SURE, ess_share=Interval(0.5, 0.4, 0.6))
+BAD = replace(SURE, ess_share=Interval(0.2, 0.1, 0.3))
+CLIPPED = replace(SURE, clip_share=Interval(0.3, 0.25, 0.35))
 FEW = replace(BAD, enough=False)
 
 

@@ -220,8 +220,8 @@ def test_medians_of_the_same_steps(tmp_path: Path) -> None:
     driver = logging(("time/gen", 9.9, 9.0), ("time/gen", 20.0, 12.0))  # before, and at, its end
     (found,) = compared(tmp_path, driver)
     assert found == ComparedFigure(
-        name="time/gen", unit="s", stages=("rollout",), is_logged=True, own=10.5, true=6.0, steps=2,
-        ratio=1.75, misleads=True, reason="a poll ends it",
+        name="time/gen", unit="s", stages=("rollout",), is_logged=True, own_value=10.5,
+        traced_value=6.0, steps=2, ratio=1.75, misleads=True, reason="a poll ends it",
     )  # fmt: skip
 
 

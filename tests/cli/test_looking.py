@@ -149,7 +149,7 @@ def test_one_frame_is_printed_where_there_is_no_terminal(tmp_path: Path) -> None
     assert "4 steps done" in plain
     assert "\x1b" not in plain
     shown = json.loads(invoke("top", run, "--json").output)
-    assert shown["schema"] == "rltrace-live/1"
+    assert (shown["schema"], shown["schema_version"]) == ("rltrace-live", 2)
     assert shown["job"]["state"] == "ended"
     assert shown["totals"]["steps"] == 4
     assert {row["stage"] for row in shown["window"]["stages"]} >= {"rollout", "train", "sync"}

@@ -17,7 +17,7 @@ SHAPE = ("--model", "Qwen/Qwen2.5-7B", "--gpus", "16xH100", "--prompts", 64, "--
 def test_json_holds_the_answer_with_units_in_its_keys() -> None:
     result = invoke("plan", *SHAPE, "--staleness", "strict", "--json")
     answer = json.loads(result.output)
-    assert answer["schema"] == "rltrace-plan/1"
+    assert (answer["schema"], answer["schema_version"]) == ("rltrace-plan", 2)
     assert answer["best"] in ("colocated", "disaggregated")
     assert answer["step_s"]["low"] < answer["step_s"]["value"] < answer["step_s"]["high"]
     assert {stage["symbol"] for stage in answer["stages"]} >= {"τ_R", "τ_T", "τ_old"}

@@ -122,7 +122,7 @@ def test_annotations_are_one_line_each_and_escaped() -> None:
 
 def test_json_has_every_figure_and_null_for_what_is_unknown() -> None:
     told = json.loads(json.dumps(gate_forms.as_json(ALL), allow_nan=False))
-    assert told["schema"] == "rltrace-gate/1"
+    assert (told["schema"], told["schema_version"]) == ("rltrace-gate", 2)
     assert (told["outcome"], told["exit_code"]) == ("regression", 1)
     lag, goodput, p95 = told["findings"]
     condition = {"kind": "max", "subject": "lag.p99", "limit": 4.0, "text": "max lag.p99=4"}

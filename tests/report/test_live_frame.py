@@ -125,7 +125,7 @@ def test_that_a_job_was_killed_is_read_at_80_columns(running: live.Snapshot) -> 
 
 def test_json_has_no_nan(running: live.Snapshot) -> None:
     document = json.loads(json.dumps(to_json.of_snapshot(running), allow_nan=False))
-    assert document["schema"] == "rltrace-live/1"
+    assert (document["schema"], document["schema_version"]) == ("rltrace-live", 2)
     assert document["useful_tokens_per_device_s"] == running.goodput
     assert document["window"]["trained_tokens_per_s"] > 0
     step = {"step": 8, "start_ns": running.time_ns, "elapsed_s": 12.0, "usual_s": 4.0}

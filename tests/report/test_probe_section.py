@@ -68,7 +68,7 @@ def test_what_is_unknown_has_a_reason_and_no_figure() -> None:
         dose_s=math.nan,
         because="its work is too short to be delayed",
     )
-    rows, said = shown(unknown, spent=UNKNOWN, not_seen=("env", "value"))
+    rows, said = shown(unknown, spent_share=UNKNOWN, not_seen=("env", "value"))
     assert rows[0][2:4] == ("–", "–")
     assert "train: unknown, its work is too short to be delayed." in said
     assert "never seen: env and value." in said

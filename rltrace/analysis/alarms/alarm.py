@@ -38,7 +38,7 @@ HALF = 0.5
 @dataclass(frozen=True)
 class Said:
     """What is wrong: how grave it is (`ALARM` or `NOTE`), in a sentence, and whether the run is
-    judged `beside` it, by what else it did."""
+    judged all the same (`judged_anyway`), by what else it did."""
 
     severity: str
     says: str

@@ -34,7 +34,7 @@ class Job:
         return self.state not in (STARTING, RUNNING, SILENT)
 
     @property
-    def seconds(self) -> float:
+    def elapsed_s(self) -> float:
         """How long it runs, or ran."""
         return (self.until_ns - self.since_ns) / 1e9
 
@@ -46,7 +46,7 @@ class StepNow:
 
     step: int
     start_ns: int
-    seconds: float
+    elapsed_s: float
     usual_s: float
 
 
@@ -69,7 +69,7 @@ class StepDone:
 
     step: int
     end_ns: int
-    seconds: float
+    step_s: float
     tau_s: dict[str, float]
     generated_tokens: int
     trained_tokens: int
@@ -96,7 +96,7 @@ class Updates:
 
     updates: int
     per_minute: float
-    seconds: float
+    update_s: float
     bytes: float
     bytes_per_s: float
     latest_version: int
@@ -127,7 +127,7 @@ class Window:
     recent: tuple[StepDone, ...]
 
     @property
-    def seconds(self) -> float:
+    def window_s(self) -> float:
         """Its length, gaps between steps included."""
         return (self.until_ns - self.since_ns) / 1e9
 
@@ -163,7 +163,7 @@ class InFlight:
     trajectory: int
     role: str
     rank: int | None
-    seconds: float
+    elapsed_s: float
     has_first_token: bool
     first_version: int
 

@@ -58,8 +58,8 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Baseline:
-    """The job as it is: its step, and what a replay of it gives (seconds). `unfitted_error` is
-    `trust.replay_error`."""
+    """The job as it is: its step, and what a replay of it gives (seconds). `replay_error_share`
+    is `trust.replay_error`."""
 
     step_s: float
     replayed_s: float

@@ -101,9 +101,8 @@ def curve_section(fresh: Freshness) -> Section:
         rows.append(_cells("all", overall))
     titles = ("lag", "ESS", ("95 %", 68), "clipped", ("KL, nats", 76), "n")
     line = (
-        f"{units.share(fresh.effective_share.value)} of the trained tokens count (effective sample "
-        f"size of a step, in the mean); {units.share(overall.clip_share.value)} were cut off by "
-        "the objective."
+        f"{units.share(fresh.effective_share.value)} of the trained tokens count (ESS of a step, "
+        f"in the mean); {units.share(overall.clip_share.value)} were cut off by the objective."
     )
     notes = tuple(_notes(fresh, points))
     return Section(_CURVE, (line, _bound(fresh.bound)), table(rows, *numbers(*titles)), notes)

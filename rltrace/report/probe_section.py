@@ -43,21 +43,17 @@ def _interval(estimate: Interval) -> str:
 
 
 def _lines(probe: Probe) -> Iterator[str]:
-    left_out = (
-        f" ({units.plural(probe.outlier_steps, 'outlier')} left out)" if probe.outlier_steps else ""
-    )
+    odd, spent = probe.outlier_steps, probe.spent_share
+    left_out = f" ({units.plural(odd, 'outlier')} left out)" if odd else ""
     yield (
         f"Each stage was slowed down by {units.share(probe.dose_share)} of its own work in a "
-        f"quarter of {units.plural(probe.steps, 'step')}{left_out}, drawn at random "
-        f"(seed {probe.seed})."
+        f"quarter of {units.plural(probe.steps, 'step')}{left_out}, at random (seed {probe.seed})."
     )
-    if probe.spent_share.known:
+    if spent.known:
         yield (
             f"A step without doses takes {units.seconds(probe.step_s)}; doses lengthened steps "
-            f"by {units.share(probe.spent_share.value)} ± "
-            f"{units.share(probe.spent_share.half_width)} in the mean, budget "
-            f"{units.share(probe.budget_share)}. All other figures of this report have them in "
-            "them."
+            f"by {units.share(spent.value)} ± {units.share(spent.half_width)} in the mean, budget "
+            f"{units.share(probe.budget_share)}. All other figures of this report include them."
         )
 
 

@@ -99,8 +99,7 @@ def _step_lines(summary: Summary) -> Iterator[str]:
     step_s = steps.step_s
     interval = (
         f", 95 % interval {units.seconds(max(0.0, step_s.low))} to {units.seconds(step_s.high)}"
-        if step_s.n > 1
-        and not summary.run.steps_are_means  # of which each is many steps: too narrow
+        if step_s.n > 1 and not summary.run.steps_are_means  # which would be too narrow
         else ""
     )
     yield f"{units.seconds(step_s.mean)} a step{interval} (n = {step_s.n})."
@@ -186,8 +185,7 @@ def syncs_section(summary: Summary) -> Section:
 
 def _update_lines(syncs: Syncs) -> Iterator[str]:
     if not syncs.updates:
-        recorded = units.plural(syncs.recorded_updates, "update")
-        yield f"{recorded} recorded, none within the steady steps."
+        yield f"{syncs.recorded_updates} updates recorded, none within the steady steps."
         return
     size, seconds = syncs.bytes_per_update, syncs.update_s.mean
     line = f"{units.plural(syncs.updates, 'update')}: {units.seconds(seconds)} each in the mean"

@@ -22,6 +22,7 @@ from rltrace.analysis.walls.wall import (
     Figure,
     Wall,
     cannot_tell,
+    cost_of,
 )
 
 SYMPTOM = "samples lag, and fewer of their tokens count (ESS)"
@@ -41,9 +42,10 @@ def freshness(analysis: RunAnalysis) -> Wall:
 
     if not lags.trajectories:
         return unknown("nobody recorded which samples were trained on", _VERSIONS, _RATIOS)
-    if not lags.known_trajectories:
+    known = lags.known_trajectories
+    if not known:
         return unknown("no sample's version is known: its lag is unknown, not zero", _VERSIONS)
-    if lags.known_trajectories == lags.trajectories and lags.largest_lag <= 0:
+    if known == lags.trajectories and lags.largest_lag <= 0:
         because = "every sample was trained on by the version that generated it"
         return Wall(FRESHNESS, LIKELY, NONE, SYMPTOM, because, evidence, ())
     if fresh.overall is None:
@@ -60,7 +62,7 @@ def freshness(analysis: RunAnalysis) -> Wall:
     share, low, high = (within(1 - weight / base) for weight in weights)
     cost = Cost(share, low, high, fresh.ess_share_of_steps.n)
     sure = fresh.overall.enough and cost.half_width <= max(0.1, cost.share / 2)
-    missing = () if lags.known_trajectories == lags.trajectories else (_VERSIONS,)
+    missing = () if known == lags.trajectories else (_VERSIONS,)
     because = "what lag takes from the effective sample size of the tokens that are trained on"
     return Wall(FRESHNESS, LIKELY if sure else WEAK, cost, SYMPTOM, because, evidence, missing)
 
@@ -74,13 +76,8 @@ def _evidence(analysis: RunAnalysis) -> tuple[Figure, ...]:
     overall = fresh.overall
     if overall is not None:
         n, tokens = fresh.ess_share_of_steps.n, overall.tokens
-        ess = Cost(
-            fresh.effective_share.value, fresh.effective_share.low, fresh.effective_share.high, n
-        )
-        clipped = Cost(
-            overall.clip_share.value, overall.clip_share.low, overall.clip_share.high, tokens
-        )
-        found += [ess.as_figure("tokens that count (ESS)"), clipped.as_figure("tokens clipped")]
+        found.append(cost_of(fresh.effective_share, n).as_figure("tokens that count (ESS)"))
+        found.append(cost_of(overall.clip_share, tokens).as_figure("tokens clipped"))
     if fresh.bound.known:
         what = f"lag that keeps ESS over {ESS_LIMIT:g} and clipping under {CLIP_LIMIT:g}, surely"
         found.append(Figure(what, fresh.bound.safe_lag, "policy versions", len(fresh.curve)))

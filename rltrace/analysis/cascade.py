@@ -238,9 +238,9 @@ def _wall_clock(analysis: RunAnalysis) -> _WallClock | None:
         for stage in Stage:
             if stage not in _APART and stage is not Stage.STEP:
                 in_steps[word(stage)] += (breakdown.exposed_s[:, stage] * part).sum()
-        in_steps["no span"] += (breakdown.untraced_s * part).sum()
+        in_steps["untraced"] += (breakdown.untraced_s * part).sum()
     wall_s = (until_ns - since_ns) / 1e9
-    idle = {word(stage) for stage in _NO_WORK} | {"no span"}
+    idle = {word(stage) for stage in _NO_WORK} | {"untraced"}
     parts = [
         SecondsOf(name, float(s), float(s) / wall_s, not inside or name in idle, inside)
         for inside, known in ((False, seconds), (True, in_steps))

@@ -131,24 +131,25 @@ def reward_section(reward: RewardCurve, signal: GroupSignal | None) -> Section:
     hours = f", after {units.number(reward.device_hours)} {reward.device}-hours"
     spent = "" if math.isnan(reward.device_hours) else hours
     line = (
-        f"Mean verdict {units.number(reward.first_reward)} at first, "
+        f"Mean reward {units.number(reward.first_reward)} at first, "
         f"{units.number(reward.last_reward)} at last, in "
-        f"{units.plural(len(reward.points), 'step')} with verdicts{spent}; "
+        f"{units.plural(len(reward.points), 'step')} with rewards{spent}; "
         f"{units.count(reward.steps_per_hour)} steps an hour."
     )
     lines = [line, *_trend(reward)]
     if reward.components > 1:
         lines.append(
-            f"The verdicts are of {reward.components} components, each counted as it is: the "
+            f"Rewards are of {reward.components} components, each counted as it is: the "
             "trainer's own reward, a sum of them, is another number (`@reward_by_step`)."
         )
     return Section("Reward", (*lines, *_signal(signal)))
 
 
 def _trend(reward: RewardCurve) -> Iterator[str]:
-    low, high = reward.gain_per_device_hour.low, reward.gain_per_device_hour.high
+    gain = reward.gain_per_device_hour
+    low, high = gain.low, gain.high
     interval = (
-        f"{units.number(reward.gain_per_device_hour)} a {reward.device}-hour "
+        f"{units.number(gain.value)} a {reward.device}-hour "
         f"(95 % {units.number(low)} to {units.number(high)})"
     )
     if low == high == 0:

@@ -61,7 +61,7 @@ def _notes(probe: Probe) -> Iterator[str]:
     if probe.stages:
         yield (
             "exposed part: by how much the step grew for each second by which the stage did "
-            "(1: it binds, 0: hidden), ± half of the 95 % interval; computed: by the stage's "
+            "(1: it binds, 0: overlapped), ± half of the 95 % interval; computed: by the stage's "
             f"{probe.computed_by}, which has a rule for overlaps, where this has none."
         )
     for stage in probe.stages:

@@ -62,7 +62,7 @@ def stages_section(summary: Summary, more_notes: Iterable[str] = ()) -> Section:
         cells = map(scale.show, (tau.mean, tau.p50, tau.p95, exposed, hidden))
         rows.append((row.name, row.symbol, *cells, units.share(row.share)))
     for name, symbol, spread, share in (
-        ("unattributed", "", steps.untraced_s, units.share(steps.untraced_share)),
+        ("untraced", "", steps.untraced_s, units.share(steps.untraced_share)),
         (window, "τ_step", steps.step_s, "100 %"),
     ):
         if steps.step_s.n and spread.n:
@@ -75,14 +75,15 @@ def stages_section(summary: Summary, more_notes: Iterable[str] = ()) -> Section:
     placed = [f"{composed.placement} ({composed.placement_source})."] if composed else []
     if composed is not None and composed.beside:
         of_both = ", or for it and others, where both sides are always at work"
-    figures = numbers("mean", ("p50", 76), "p95", "exposed", ("hidden", 68), "share")
+    figures = numbers("mean", ("p50", 76), "p95", "exposed", ("overlapped", 68), "share")
     return Section(
         title,
         tuple(_step_lines(summary)),
         table(rows, f"stage, {scale.unit}", "τ", *figures),
         (
-            f"Means over {what}. exposed: the {held} waited for this stage alone{of_both}; hidden: "
-            f"it ran under a longer chain. Exposed and unattributed add up to the {window}.",
+            f"Means over {what}. exposed: the {held} waited for this stage alone{of_both}; "
+            "overlapped: it ran under a longer chain. "
+            f"Exposed and untraced add up to the {window}.",
             *placed,
             *path_lines(summary.critical_path),
             *_waits(summary),

@@ -13,8 +13,8 @@ _FULL = 0.95
 
 def has_tail(tail: Tail) -> bool:
     """Whether there is anything to say."""
-    verdicts = tail.reward_latency_s.n or tail.untimed_rewards
-    return bool(tail.latency_s.n or tail.unended or verdicts)
+    rewards = tail.reward_latency_s.n or tail.untimed_rewards
+    return bool(tail.latency_s.n or tail.unended or rewards)
 
 
 def tail_section(tail: Tail) -> Section:
@@ -23,7 +23,7 @@ def tail_section(tail: Tail) -> Section:
         ("response tokens", tail.response_tokens, units.count),
         ("latency", tail.latency_s, units.seconds),
         ("to first token", tail.first_token_s, units.seconds),
-        ("verdict latency", tail.reward_latency_s, units.seconds),
+        ("reward latency", tail.reward_latency_s, units.seconds),
     ):
         if spread.n:
             times = map(show, (spread.p50, spread.p95, spread.p99, spread.largest))
@@ -50,7 +50,7 @@ def _notes(tail: Tail) -> Iterator[str]:
     if tail.unended:
         yield f"{units.count(tail.unended)} more began and never ended."
     if tail.untimed_rewards:
-        verdicts = units.plural(tail.untimed_rewards, "verdict")
-        yield f"{verdicts} recorded without a duration."
+        rewards = units.plural(tail.untimed_rewards, "reward")
+        yield f"{rewards} recorded without a duration."
     if tail.failed_rewards:
-        yield f"{units.plural(tail.failed_rewards, 'verdict')} timed out or failed."
+        yield f"{units.plural(tail.failed_rewards, 'reward')} timed out or failed."

@@ -87,7 +87,7 @@ def test_each_second_of_a_run_has_its_reason(tmp_path: Path) -> None:
     learner = process("learner", *spans, devices=(1,))
     trained(learner, 19, 1)
     found = cascade_of(tmp_path, actor, learner, start_real_ns=at(0), end_real_ns=at(40))
-    in_steps = {"rollout": 8, "train": 10, "checkpoint": 1, "no span": 2}
+    in_steps = {"rollout": 8, "train": 10, "checkpoint": 1, "untraced": 2}
     outside = {"start-up": 10, "after the last step": 7, "eval": 1, "between steps": 1}
     assert seconds(found) == pytest.approx(in_steps | outside)
     assert factor(found, "availability") == pytest.approx(20 / 40)

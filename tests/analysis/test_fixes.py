@@ -216,7 +216,7 @@ def test_a_fix_says_how_far_its_lever_was_moved(tmp_path: Path) -> None:
          outcome=0)  # fmt: skip
     found = summary_of(tmp_path, uses(driver, 4), predict=True)
     sized = [fix.sized for fix in found.verdict.fixes]
-    assert "cache verdicts (half of them)" in sized
+    assert "cache rewards (half of them)" in sized
     # What is there or is not has no size.
     assert "do not wait for the slowest samples" in sized
     assert sized[0] == "more reward workers (x4)"

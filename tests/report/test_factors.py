@@ -87,7 +87,7 @@ def test_verdicts_of_components_are_not_the_trainers_reward(
     rows(driver, "rewards", start_s=[3.0, 13.0], end_s=[4.0, 14.0], trajectory=[1, 1],
          component=components, value=[0.0, 1.0])  # fmt: skip
     text = words(tmp_path, driver)
-    assert "Mean verdict 0 at first, 1.00 at last, in 2 steps with verdicts" in text
+    assert "Mean reward 0 at first, 1.00 at last, in 2 steps with rewards" in text
     assert ("2 components, each counted as it is" in text) == told
 
 
@@ -98,5 +98,5 @@ def test_a_reward_that_is_always_the_same_does_not_change(tmp_path: Path) -> Non
     rows(driver, "rewards", start_s=starts_s, end_s=[start_s + 1 for start_s in starts_s],
          trajectory=list(range(12)), value=[0.1, 0.2, 0.3, 0.3, 0.2, 0.1] * 2)  # fmt: skip
     text = words(tmp_path, driver)
-    assert "in 4 steps with verdicts" in text
+    assert "in 4 steps with rewards" in text
     assert "It does not change." in text

@@ -12,10 +12,10 @@ from rltrace.trace.vocabulary import Fate, Finish, Outcome, named
 
 # Where most come to nothing, what is trained on is not what the task asks for.
 counted(
-    "verdicts", "most verdicts fail",
+    "rewards", "most rewards fail",
     f"select count(*) filter (outcome > {int(Outcome.OK)}), count(*) from raw_rewards "
     "where start_ns > 0 and outcome >= 0",
-    "{n} of {of} verdicts failed or timed out", above=HALF,
+    "{n} of {of} rewards failed or timed out", above=HALF,
 )  # fmt: skip
 
 _FINISHED = "from sample_lives where is_generated and finish is not null"

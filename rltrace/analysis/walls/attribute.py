@@ -160,7 +160,7 @@ def unseen_of(analysis: RunAnalysis, stages: tuple[Stage, ...]) -> str:
         return f"{1 - tracks.linked_share:.0%} of the samples that were trained on have no row"
     judged = tracks.verdict[tracks.used_sample] >= 0
     if Stage.REWARD in stages and judged.any() and judged.mean() < _NEARLY_ALL:
-        return f"{1 - judged.mean():.0%} of the samples that were trained on have no verdict"
+        return f"{1 - judged.mean():.0%} of the samples that were trained on have no reward"
     return ""
 
 

@@ -1,4 +1,4 @@
-"""Env/reward: samples wait for their tools or their verdicts, and the step for them."""
+"""Env/reward: samples wait for their tools or their rewards, and the step for them."""
 
 from __future__ import annotations
 
@@ -43,5 +43,5 @@ def _of_tools(analysis: RunAnalysis) -> list[Figure]:
     judged = latency_s.n + tail.untimed_rewards
     if judged:
         failed = proportion(tail.failed_rewards / judged, judged)
-        found.append(failed.as_figure("verdicts that failed"))
+        found.append(failed.as_figure("rewards that failed"))
     return [one for one in found if not math.isnan(one.value)]

@@ -49,7 +49,7 @@ _GROUPS_OF = f"""        {GENERATED_SAMPLES},
                    min(reward) as lowest, max(reward) as highest
             from marked left join signals using ("group") group by "group"
             having count(*) > 1 and bool_or(signal) is not null)"""
-_GROUPS = "the group of each sample and its verdict: hooks on generation and on the reward function"
+_GROUPS = "the group of each sample and its reward: hooks on generation and on the reward function"
 
 _NAMED_APART = "an id for each prompt's samples of one step; or a row of what the learner used"
 
@@ -112,7 +112,7 @@ def sparse_reward(analysis: RunAnalysis) -> Wall:
         )
         return cannot_tell(SPARSE_REWARD, SYMPTOM, why, _NAMED_APART)
     if not found.groups:
-        why = "no group with two verdicts was recorded"
+        why = "no group with two rewards was recorded"
         return cannot_tell(SPARSE_REWARD, SYMPTOM, why, _GROUPS)
     evidence = _evidence(found)
     if any(row.stage is Stage.VALUE for row in analysis.stages):

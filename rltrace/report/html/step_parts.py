@@ -79,7 +79,7 @@ def _each_step(times: Sequence[StepTimes]) -> Html:
     stages = [
         name
         for name in parts.COLOURED
-        if name == parts.UNATTRIBUTED or any(time.exposed_s.get(name) for time in times)
+        if name == parts.UNTRACED or any(time.exposed_s.get(name) for time in times)
     ]
     bars = draw.groups(times)
     means = {name: [_mean(bar, name) for bar in bars] for name in stages}
@@ -111,13 +111,13 @@ def _each_step(times: Sequence[StepTimes]) -> Html:
 
 
 def _mean(times: Sequence[StepTimes], stage: str) -> float:
-    unattributed = stage == parts.UNATTRIBUTED
-    spent = (t.untraced_s if unattributed else t.exposed_s.get(stage, 0.0) for t in times)
+    untraced = stage == parts.UNTRACED
+    spent = (t.untraced_s if untraced else t.exposed_s.get(stage, 0.0) for t in times)
     return sum(spent) / len(times)
 
 
 def _cells(summary: Summary) -> parts.Cell:
-    """Draws into the table of stages how much of each was exposed, and how much hidden."""
+    """Draws into the table of stages how much of each was exposed, and how much overlapped."""
     step_s = summary.steps.step_s.mean
     longest = (row.tau_s.mean for row in summary.stages if row.tau_s.n)
     axis = draw.Axis(0, max([step_s, *longest]), 0, 160)

@@ -73,7 +73,7 @@ class Ended(Generic[JobT]):
         return [problem for problem in self.run.problems if problem["what"] != "no-gpu"]
 
     @property
-    def unattributed(self) -> float:
+    def untraced(self) -> float:
         """The share of the steps after the first in which nobody says what is done."""
         activity = read_activity(self.run)
         found = break_down(activity, find_steps(self.run, (activity.first_ns, activity.last_ns)))

@@ -240,7 +240,7 @@ def _wall_clock(analysis: RunAnalysis) -> _WallClock | None:
                 in_steps[word(stage)] += (breakdown.exposed_s[:, stage] * part).sum()
         in_steps["untraced"] += (breakdown.untraced_s * part).sum()
     wall_s = (until_ns - since_ns) / 1e9
-    idle = {word(stage) for stage in _NO_WORK} | {"no span"}
+    idle = {word(stage) for stage in _NO_WORK} | {"untraced"}
     parts = [
         SecondsOf(name, float(s), float(s) / wall_s, not inside or name in idle, inside)
         for inside, known in ((False, seconds), (True, in_steps))

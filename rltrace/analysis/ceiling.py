@@ -51,7 +51,7 @@ def held(found: Prediction, walls: Sequence[Wall], tools_hold: bool) -> Predicti
     was = found.goodput_gain.value
     return replace(
         found,
-        verdict=verdict_of(goodput),
+        outcome=verdict_of(goodput),
         step_s=step_s,
         gain=gain,
         goodput_gain=goodput,

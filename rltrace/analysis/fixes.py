@@ -281,14 +281,13 @@ def _of_freshness(analysis: RunAnalysis, bound: float) -> Estimate | None:
     fresh = analysis.freshness
     base = next((p.ess_share.value for p in fresh.curve if p.lag == 0 and p.enough), 1.0)
     lag = analysis.staleness.token_weighted_lag
-    found = freshness_gain(fresh.effective_share.value, base, lag, bound)
+    share = fresh.effective_share
+    found = freshness_gain(share.value, base, lag, bound)
     if found is None:
         return None
     # What counts now is known within an interval, and the gain is over that.
-    least, most = (
-        freshness_gain(w, base, lag, bound) or found
-        for w in (fresh.effective_share.high, fresh.effective_share.low)
-    )
+    ends = (freshness_gain(one, base, lag, bound) for one in (share.high, share.low))
+    least, most = (end or found for end in ends)
     return Estimate(min(least.low, found.low), found.value, max(most.high, found.high))
 
 

@@ -30,9 +30,7 @@ class ComparedFigure:
     """A figure of the framework's own and the traced one, medians over `steps` steady steps for
     which both are known, else over those for which one is; NaN: unknown. `stages` are what the
     traced one is the time of, `unit` "s" or "B"; `is_logged`: the framework has such a figure.
-    `ratio` is own over traced. `misleads`: they differ by more than half and by more than a
-    hundredth of the step.
-    """
+    `ratio` is own over traced. `misleads`: they differ by over half and over 1 % of the step."""
 
     name: str
     unit: str

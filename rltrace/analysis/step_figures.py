@@ -18,7 +18,7 @@ from rltrace.analysis.steps import Steps
 from rltrace.trace.run import Run
 from rltrace.trace.vocabulary import Stage, word
 
-BETWEEN, UNATTRIBUTED = "between steps", "unattributed"
+BETWEEN, UNATTRIBUTED = "between steps", "unattributed"  # as baselines have them
 
 
 @dataclass(frozen=True, eq=False)

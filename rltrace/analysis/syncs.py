@@ -106,7 +106,7 @@ def syncs(run: Run, steps: Steps) -> Syncs | None:
             named(Transport, int(codes[i])) for i in np.argsort(-times, kind="stable")
         ),
         participants=tuple(_participants(rows[:, rows[0] == r]) for r in np.unique(rows[0])),
-        phases=spent,
+        phases_s=spent,
     )
 
 

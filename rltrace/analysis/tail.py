@@ -107,7 +107,7 @@ def _asked(steps: Steps) -> Iterator[tuple[str, str, tuple[str, str]]]:
     yield "response tokens", "tokens", ("response_tokens", f"{ended} and response_tokens >= 0")
     yield "latency", "s", (latency, ended)
     judged = f"raw_rewards where {within} and end_ns > start_ns"
-    yield "verdict latency", "s", (latency, judged)
+    yield "reward latency", "s", (latency, judged)
 
 
 def _ended_within(steps: Steps) -> str:
@@ -219,7 +219,7 @@ class Distribution:
 
 
 def distributions(run: Run, steps: Steps) -> tuple[Distribution, ...]:
-    """Response tokens, latency and verdict latency, as far as they were recorded."""
+    """Response tokens, latency and reward latency, as far as they were recorded."""
     found = []
     for name, unit, (expression, source) in _asked(steps):
         n, values = run.ask(

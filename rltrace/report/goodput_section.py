@@ -142,9 +142,10 @@ def reward_section(reward: RewardCurve, signal: GroupSignal | None) -> Section:
 
 
 def _trend(reward: RewardCurve) -> Iterator[str]:
-    low, high = reward.gain_per_device_hour.low, reward.gain_per_device_hour.high
+    gain = reward.gain_per_device_hour
+    low, high = gain.low, gain.high
     interval = (
-        f"{units.number(reward.gain_per_device_hour)} a {reward.device}-hour "
+        f"{units.number(gain.value)} a {reward.device}-hour "
         f"(95 % {units.number(low)} to {units.number(high)})"
     )
     if low == high == 0:

@@ -47,9 +47,8 @@ def _staleness(summary: Summary) -> str:
     text = "on policy (lag 0)"
     if lags.largest_lag:
         text = f"lag {units.number(lags.mean_lag)} versions in the mean, largest {lags.largest_lag}"
-    return (
-        text if fresh.overall is None else f"{text}, ESS {units.share(fresh.effective_share.value)}"
-    )
+    share = units.share(fresh.effective_share.value)
+    return text if fresh.overall is None else f"{text}, ESS {share}"
 
 
 def _tokens(summary: Summary) -> str:
@@ -94,19 +93,11 @@ def _reward(summary: Summary) -> str:
     reward, signal = summary.reward, summary.signal
     parts = []
     if reward is not None:
-        up, down = reward.gain_per_device_hour.low > 0, reward.gain_per_device_hour.high < 0
-        trend = (
-            " (no clear trend)"
-            if reward.gain_per_device_hour.low <= 0 <= reward.gain_per_device_hour.high
-            else ""
-        )
-        if (up and reward.last_reward > reward.first_reward) or (
-            down and reward.last_reward < reward.first_reward
-        ):
-            trend = " (rises)" if up else " (falls)"
-        parts.append(
-            f"{units.number(reward.first_reward)} → {units.number(reward.last_reward)}{trend}"
-        )
+        gain, first, last = reward.gain_per_device_hour, reward.first_reward, reward.last_reward
+        trend = " (no clear trend)" if gain.contains(0) else ""
+        if (gain.low > 0 and last > first) or (gain.high < 0 and last < first):
+            trend = " (rises)" if gain.low > 0 else " (falls)"
+        parts.append(f"{units.number(first)} → {units.number(last)}{trend}")
     if signal is not None and signal.known:
         parts.append(f"{units.share(signal.share)} of the groups carry a signal")
     return ", ".join(parts)

@@ -89,7 +89,7 @@ def _stopped_sentence(one: Stopped, since: str) -> str:
 
 
 def stages(shown: Snapshot, width: int) -> list[Text]:
-    """Where the steps went: exposed time full, hidden time pale, the whole bar a step."""
+    """Where the steps went: exposed time full, overlapped time pale, the whole bar a step."""
     window = shown.window
     if window is None or not window.stages:
         return []
@@ -106,9 +106,8 @@ def stages(shown: Snapshot, width: int) -> list[Text]:
         line = Text(f"  {name:<18}", style=style)
         figures = f"{scale.show(tau_s):>10}{units.share(exposed_s / whole_s):>9}  "
         line.append(figures, style="default")
-        lines.append(
-            line.append_text(bar(exposed_s / whole_s, overlapped_s / whole_s, cells, style))
-        )
+        drawn = bar(exposed_s / whole_s, overlapped_s / whole_s, cells, style)
+        lines.append(line.append_text(drawn))
 
     for row in sorted(window.stages, key=lambda row: row.stage in NO_WORK):
         if row.tau_s >= _BRIEF * whole_s:
@@ -116,7 +115,7 @@ def stages(shown: Snapshot, width: int) -> list[Text]:
             name, style = f"{row.stage:<12}{row.symbol}", COLOURS.get(row.stage, "")
             add(name, style, row.tau_s, row.exposed_s, overlapped_s)
     if (rest_s := window.untraced_s) > _QUIET * whole_s:
-        add("no span", "dim", rest_s, rest_s, 0.0)
+        add("untraced", "dim", rest_s, rest_s, 0.0)
     return lines
 
 

@@ -42,14 +42,13 @@ def _interval(estimate: Interval) -> str:
 
 
 def _lines(probe: Probe) -> Iterator[str]:
-    left_out = (
-        f" ({units.plural(probe.outlier_steps, 'outlier')} left out)" if probe.outlier_steps else ""
-    )
+    odd, spent = probe.outlier_steps, probe.spent_share
+    left_out = f" ({units.plural(odd, 'outlier')} left out)" if odd else ""
     yield (
         f"Each stage was delayed by {units.share(probe.dose_share)} of its own time in a quarter of "
         f"{units.plural(probe.steps, 'step')}{left_out}, at random (seed {probe.seed})."
     )
-    if probe.spent_share.known:
+    if spent.known:
         yield (
             f"A step without delays takes {units.seconds(probe.step_s)}. Delays made steps "
             f"{units.share(probe.spent_share.value)} ± {units.share(probe.spent_share.half_width)} longer "

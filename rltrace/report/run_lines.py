@@ -106,11 +106,8 @@ def warnings(summary: Summary) -> Iterator[str]:
 def _stopped(summary: Summary) -> Iterator[str]:
     stopped = summary.coverage.stopped
     for one in stopped[:_MOST]:
-        when = (
-            ""
-            if math.isnan(one.after_start_s)
-            else f" {units.seconds(one.after_start_s)} after the start"
-        )
+        at_s = one.after_start_s
+        when = "" if math.isnan(at_s) else f" {units.seconds(at_s)} after the start"
         why = f" ({one.detail})" if one.detail else ""
         who = (one.role or "a process") + pid_on(one.pid, one.host)
         yield f"recording stopped in {who}{when}{why}"

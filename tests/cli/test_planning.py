@@ -23,7 +23,7 @@ def test_json_holds_the_answer_with_units_in_its_keys() -> None:
     assert {stage["symbol"] for stage in answer["stages"]} >= {"τ_R", "τ_T", "τ_old"}
     assert answer["framework"]["name"]
     for use in answer["memory"]:
-        assert 0 < sum(use["parts"].values()) <= use["usable_bytes"]
+        assert 0 < sum(use["used_bytes"].values()) <= use["usable_bytes"]
 
 
 def test_flags_override_a_workload_file(tmp_path: Path) -> None:

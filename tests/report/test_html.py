@@ -129,7 +129,7 @@ def test_the_numbers_are_those_of_the_summary(pages: Pages) -> None:
         assert told["step"] == str(time.step)
         assert told["seconds"] == units.seconds(time.step_s)
         assert told["train"] == units.seconds(time.exposed_s["train"])
-        assert told["unattributed"] == units.seconds(time.untraced_s)
+        assert told["untraced"] == units.seconds(time.untraced_s)
     typical = not_none(summary.typical_step)
     body = rows_of(one(root, "figure[@id='waterfall']"))[1:]
     assert [row[0] for row in body] == [word(s) for s in Stage if word(s) in typical.busy_shares]

@@ -302,8 +302,8 @@ def test_a_worker_works_while_the_driver_waits_for_it(job: Finished) -> None:
         assert lie_within([{"start_ns": start, "end_ns": end} for start, end in works], waits)
 
 
-def test_next_to_nothing_of_the_steps_after_the_first_is_unattributed(job: Finished) -> None:
-    assert job.unattributed <= 0.03
+def test_next_to_nothing_of_the_steps_after_the_first_is_untraced(job: Finished) -> None:
+    assert job.untraced <= 0.03
 
 
 def test_the_stages_of_the_run(job: Finished) -> None:

@@ -91,11 +91,8 @@ def counted(
     def count(analysis: RunAnalysis) -> Iterator[Said]:
         n, of = analysis.run.ask(query)[0]
         if n and of and n > above * of:
-            yield Said(
-                severity,
-                says.format(n=f"{n:,}", of=f"{of:,}", share=f"{n / of:.0%}"),
-                judged_anyway,
-            )
+            text = says.format(n=f"{n:,}", of=f"{of:,}", share=f"{n / of:.0%}")
+            yield Said(severity, text, judged_anyway)
 
 
 @dataclass(frozen=True)

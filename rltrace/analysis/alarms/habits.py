@@ -18,11 +18,9 @@ _CUT = tuple(int(one) for one in (Finish.ABORT, Finish.TIMEOUT, Finish.LENGTH))
 @alarm("no versions", "policy versions are unknown")
 def no_versions(analysis: RunAnalysis) -> Iterator[Said]:
     lags = analysis.staleness
-    if lags.trajectories > lags.known_trajectories and analysis.placement in (
-        "one-step-off",
-        "async",
-    ):
-        unknown = 1 - lags.known_trajectories / lags.trajectories
+    known = lags.known_trajectories
+    if lags.trajectories > known and analysis.placement in ("one-step-off", "async"):
+        unknown = 1 - known / lags.trajectories
         yield note(
             f"the policy version of {unknown:.0%} of the trained samples is unknown in a job that "
             f"is {analysis.placement}: nobody can say how stale they are. Record the version of "

@@ -16,7 +16,7 @@ _EXIT = {PASS: OK, REGRESSION: ANSWER_IS_NO, UNSURE: CANNOT_TELL}
 
 @dataclass(frozen=True)
 class StageChange:
-    """What a stage (or "wait", "unattributed", "between steps") did to the step. `before_s` and
+    """What a stage (or "wait", "untraced", "between steps") did to the step. `before_s` and
     `after_s` are exposed seconds a step in the baseline and the run, `difference_s` between them;
     `difference_share` is that as a share of the baseline's step (0.04: the step is 4 % longer by it), both
     with 95 % intervals."""

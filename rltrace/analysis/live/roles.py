@@ -51,7 +51,7 @@ def roles_now(run: Watched, activity: Activity, since_ns: int, now_ns: int) -> t
                 living=sum(alive.get(n) is True for n in numbers),
                 unknown=sum(alive.get(n) is None for n in numbers),
                 doing=dict(Counter(doing.get(n, IDLE) for n in living)),
-                busy={stage: min(1.0, ns / length_ns) for stage, ns in busy_ns[role].items()},
+                busy_shares={s: min(1.0, ns / length_ns) for s, ns in busy_ns[role].items()},
             )
         )
     return tuple(found)

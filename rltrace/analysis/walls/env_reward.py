@@ -24,12 +24,8 @@ def env_reward(analysis: RunAnalysis) -> Wall:
     names = {Stage.ENV: "tools", Stage.REWARD: "rewards"}
     rows = that_count([row for row in analysis.stages if row.stage in names])
     slow = " and ".join(names[stage] for stage in names if stage in {row.stage for row in rows})
-    reward_latency_s = analysis.tail.reward_latency_s
-    in_tail = (
-        slow == "rewards"
-        and reward_latency_s.n
-        and reward_latency_s.p95 > _TAIL * reward_latency_s.p50
-    )
+    latency_s = analysis.tail.reward_latency_s
+    in_tail = slow == "rewards" and latency_s.n and latency_s.p95 > _TAIL * latency_s.p50
     how = "are slow in their tail" if in_tail else "take long"
     symptom = f"{slow or 'tools and rewards'} {how}, and the rest of the step waits for them"
     return stage_wall(analysis, ENV_REWARD, symptom, _STAGES, evidence)
@@ -46,7 +42,7 @@ def _of_tools(analysis: RunAnalysis) -> list[Figure]:
     tools_s = spread_of(analysis.run, "env_ns / 1e9", timed)
     if tools_s.n:
         found.append(Figure(TOOLS, tools_s.p95, "s", tools_s.n))
-    judged = tail.reward_latency_s.n + tail.untimed_rewards
+    judged = latency_s.n + tail.untimed_rewards
     if judged:
         failed = proportion(tail.failed_rewards / judged, judged)
         found.append(failed.as_figure("rewards that failed"))

@@ -22,6 +22,7 @@ from rltrace.analysis.walls.wall import (
     Figure,
     Wall,
     cannot_tell,
+    cost_of,
 )
 
 SYMPTOM = "samples lag, and fewer of their tokens count (ESS)"
@@ -43,7 +44,7 @@ def freshness(analysis: RunAnalysis) -> Wall:
         return unknown("which samples were trained on was not recorded", _VERSIONS, _RATIOS)
     if not lags.known_trajectories:
         return unknown("no sample's version is known: its lag is unknown, not zero", _VERSIONS)
-    if lags.known_trajectories == lags.trajectories and lags.largest_lag <= 0:
+    if known == lags.trajectories and lags.largest_lag <= 0:
         because = "every sample was trained on by the version that generated it"
         return Wall(FRESHNESS, LIKELY, NONE, SYMPTOM, because, evidence, ())
     if fresh.overall is None:
@@ -74,13 +75,8 @@ def _evidence(analysis: RunAnalysis) -> tuple[Figure, ...]:
     overall = fresh.overall
     if overall is not None:
         n, tokens = fresh.ess_share_of_steps.n, overall.tokens
-        ess = Cost(
-            fresh.effective_share.value, fresh.effective_share.low, fresh.effective_share.high, n
-        )
-        clipped = Cost(
-            overall.clip_share.value, overall.clip_share.low, overall.clip_share.high, tokens
-        )
-        found += [ess.as_figure("tokens that count (ESS)"), clipped.as_figure("tokens clipped")]
+        found.append(cost_of(fresh.effective_share, n).as_figure("tokens that count (ESS)"))
+        found.append(cost_of(overall.clip_share, tokens).as_figure("tokens clipped"))
     if fresh.bound.known:
         what = f"lag that keeps ESS over {ESS_LIMIT:g} and clipping under {CLIP_LIMIT:g}"
         found.append(Figure(what, fresh.bound.safe_lag, "policy versions", len(fresh.curve)))

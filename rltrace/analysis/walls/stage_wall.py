@@ -74,7 +74,7 @@ def stage_wall(
         return wall
     return replace(
         wall, confidence=WEAK, because=f"{because}; {unseen}", missing=(*missing, _ROWS),
-        at_most=found.cost.high + idle_share(analysis),
+        cost_at_most=found.cost.high + idle_share(analysis),
     )  # fmt: skip
 
 

@@ -134,4 +134,9 @@ def figure(name: str, of: Spread, unit: str) -> Figure:
 def proportion(part: float, n: int) -> Cost:
     """A share that was found in `n` independent cases, with its interval."""
     found = interval.proportion(part, n)
-    return Cost(found.value, found.low, found.high, n if found.known else 0)
+    return cost_of(found, n if found.known else 0)
+
+
+def cost_of(share: interval.Interval, n: int) -> Cost:
+    """A share whose interval is known."""
+    return Cost(share.value, share.low, share.high, n)

@@ -152,9 +152,8 @@ def _strip(loads: Sequence[DeviceLoad], length: float) -> Html:
 
 def _cells(load: DeviceLoad) -> tuple[str, ...]:
     slow = [f"{why} {units.share(of)}" for why, of in load.throttled_shares.items() if of >= 0.005]
-    held = [
-        f"{role} {units.size(most)}" for role, most in sorted(load.memory_bytes_by_role.items())
-    ]
+    by_role = sorted(load.memory_bytes_by_role.items())
+    held = [f"{role} {units.size(most)}" for role, most in by_role]
     return (
         units.share(load.busy_share),
         units.size(load.most_memory_bytes),

@@ -28,8 +28,8 @@ _SEAM = 0.5  # by which neighbours overlap, or the ground would shine through
 def step_part(summary: Summary) -> parts.Part:
     section = stages_section(summary, pointer(summary))
     pictures: list[Child] = []
-    if summary.typical_step is not None and summary.typical_step.busy_shares:
-        pictures.append(_waterfall(summary.typical_step, summary))
+    if (typical := summary.typical_step) is not None and typical.busy_shares:
+        pictures.append(_waterfall(typical, summary))
     if not summary.steps.whole_run and summary.steps.times:
         pictures.append(_each_step(summary.steps.times))
     if section.grid is None:
@@ -57,9 +57,7 @@ def _waterfall(typical: TypicalStep, summary: Summary) -> Html:
         drawn.append(tag("g", name, *shades, data_row=n))
     whole_run, length = summary.steps.whole_run, units.seconds(typical.step_s)
     of = "the whole run" if whole_run else f"step {typical.step}, of median length"
-    tenths = {
-        stage: np.reshape(typical.busy_shares[stage], (10, -1)).mean(axis=1) for stage in stages
-    }
+    tenths = {s: np.reshape(typical.busy_shares[s], (10, -1)).mean(axis=1) for s in stages}
     return parts.picture(
         key="waterfall",
         title="When each stage runs" if whole_run else "When each stage runs in a step",
@@ -119,7 +117,7 @@ def _mean(times: Sequence[StepTimes], stage: str) -> float:
 
 
 def _cells(summary: Summary) -> parts.Cell:
-    """Draws into the table of stages how much of each was exposed, and how much hidden."""
+    """Draws into the table of stages how much of each was exposed, and how much overlapped."""
     step_s = summary.steps.step_s.mean
     longest = (row.tau_s.mean for row in summary.stages if row.tau_s.n)
     axis = draw.Axis(0, max([step_s, *longest]), 0, 160)
@@ -164,17 +162,16 @@ def goodput_part(summary: Summary) -> parts.Part:
 
 
 def _wall_clock(cascade: Cascade) -> Html | None:
-    if not cascade.wall_clock or not cascade.wall_s:
+    clock = cascade.wall_clock
+    if not clock or not cascade.wall_s:
         return None
     return parts.picture(
         key="wall-clock",
         title=f"Where {units.seconds(cascade.wall_s)} of wall-clock went",
         says="Every second of the run has one reason; grey: no work of a stage held it up then.",
-        drawing=_stacked(cascade.wall_clock),
+        drawing=_stacked(clock),
         columns=("reason", "time", "share"),
-        rows=[
-            (p.reason, units.seconds(p.wall_s), units.share(p.share)) for p in cascade.wall_clock
-        ],
+        rows=[(p.reason, units.seconds(p.wall_s), units.share(p.share)) for p in clock],
     )
 
 

@@ -263,7 +263,7 @@ def test_the_ranked_table_has_the_best_first_and_only_what_applies() -> None:
         ("tail_cap", "-4", "tail_cap must be"),
         ("train_speed", "-1", "above 0"),
         ("slots", "2", "no limit of sequences at once was seen"),
-        ("reward_cache", "0.5", "verdicts take no time"),
+        ("reward_cache", "0.5", "rewards take no time"),
         ("lag_bound", "2", "has no bound"),
         ("rollout_workers", "x2", "share their devices"),
         ("sync", "bird", "sync must be one of"),

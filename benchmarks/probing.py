@@ -66,8 +66,9 @@ class Probed:
         part, share = self.stage.stage_exposed_share, self.stage.share
         return (
             f"{self.stage.name}: exposed part {part.value:.2f} ± {part.half_width:.2f}, computed "
-            f"{self.stage.computed_stage_exposed_share:.2f}; share {share.value:.2f} ± {share.half_width:.2f}, "
-            f"computed {self.stage.computed_share:.2f} ({self.probe.steps} steps)"
+            f"{self.stage.computed_stage_exposed_share:.2f}; "
+            f"share {share.value:.2f} ± {share.half_width:.2f}, computed "
+            f"{self.stage.computed_share:.2f} ({self.probe.steps} steps)"
         )
 
 

@@ -78,8 +78,8 @@ class Problem:
 
 @dataclass(frozen=True)
 class Stopped:
-    """A process that recorded nothing more from a moment on (`after_start_s` since the run's start, NaN:
-    unknown), and why; `pid` is -1 where nobody said."""
+    """A process that recorded nothing more from a moment on (`after_start_s` since the run's start,
+    NaN: unknown), and why; `pid` is -1 where nobody said."""
 
     role: str
     pid: int

@@ -44,8 +44,8 @@ class Fix:
     was moved to predict it, as on `rltrace whatif --lever`, and `size` how far, in words.
 
     `gain` is the step now over the step then, `goodput_gain` the same in useful tokens for each
-    device-second; None where nothing predicts it, then `unpredicted` says why. `outcome` is "faster",
-    "slower", "no gain", "may be either" or "" without a prediction; `rests_on` is its basis.
+    device-second; None where nothing predicts it, then `unpredicted` says why. `outcome` is
+    "faster", "slower", "no gain", "may be either" or "" without a prediction, `rests_on` its basis.
     """
 
     wall: str

@@ -29,7 +29,7 @@ MASKED = "masked out of the loss"
 class Trained:
     """The response tokens that were trained on in a window, and how many of them meet which
     condition. `useful_tokens` meet all as far as is known, `useful_known_tokens` for sure. A sample
-    of unknown length (`uncounted_samples`) is taken to be as long as the mean of those trained on."""
+    of unknown length (`uncounted_samples`) is taken to be as long as the others in the mean."""
 
     samples: int
     tokens: int

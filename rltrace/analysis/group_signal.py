@@ -21,8 +21,8 @@ _MOST_UNCLEAR = 0.1  # part of the samples
 class GroupSignal:
     """Groups of which the verdicts of two samples or more tell it, whole run; `share` of them carry
     a signal, with its 95 % interval (Wilson; groups as independent). `reward` is the mean verdict
-    of all, and `reward_without_signal` of those without signal (NaN: none): low where prompts are too
-    hard, high where they are too easy. `with_nan` have none because a reward is NaN. Of all
+    of all, and `reward_without_signal` of those without signal (NaN: none): low where prompts are
+    too hard, high where they are too easy. `with_nan` have none because a reward is NaN. Of all
     `samples` with a group `unclear` have an id that comes again in later steps, so that nothing is
     known of their groups (`rltrace.trace.regrouped`)."""
 

@@ -45,10 +45,10 @@ FEWEST_DOSED = 3
 
 @dataclass(frozen=True)
 class ProbedStage:
-    """A stage that was delayed. `stage_exposed_share` and `share` are measured (of `on_path_s`, seconds a
-    step), the others computed (`rltrace.analysis.chains`). `dosed_steps` of the `steps` used got a
-    dose, of `dose_s` seconds in the mean over all processes together; `given` is by how much its
-    time grew over by how much it was to. `because` says why nothing is known."""
+    """A stage that was delayed. `stage_exposed_share` and `share` are measured (of `on_path_s`,
+    seconds a step), the others computed (`rltrace.analysis.chains`). `dosed_steps` of the `steps`
+    used got a dose, of `dose_s` seconds in the mean over all processes together; `given_share` is
+    by how much its time grew over by how much it was to. `because` says why nothing is known."""
 
     stage: Stage
     name: str

@@ -45,11 +45,11 @@ class Collapse:
 
 @dataclass(frozen=True)
 class RewardCurve:
-    """The reward by step. `first_reward` and `last_reward` are means over the first and the last tenth of the
-    steps (at least 3, at most half of them); the rates hold from the first step's begin to the last
-    one's end. `gain_per_device_hour` is the slope of a straight line, with a 95 % interval that
-    takes steps as independent: a description, not a forecast. `device` is "GPU", "core" or empty.
-    Verdicts are of so many `components`, all counted alike."""
+    """The reward by step. `first_reward` and `last_reward` are means over the first and the last
+    tenth of the steps (at least 3, at most half of them); the rates hold from the first step's
+    begin to the last one's end. `gain_per_device_hour` is the slope of a straight line, with a 95 %
+    interval that takes steps as independent: a description, not a forecast. `device` is "GPU",
+    "core" or empty. Verdicts are of so many `components`, all counted alike."""
 
     device: str
     points: tuple[RewardPoint, ...]

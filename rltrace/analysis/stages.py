@@ -176,9 +176,8 @@ TYPICAL_PARTS = 240
 
 @dataclass(frozen=True)
 class TypicalStep:
-    """The steady step nearest to the median length. `busy_shares` has, for each stage seen in it, the part
-    (0 to 1) of each of `TYPICAL_PARTS` equal parts of the step during which any process was in it.
-    """
+    """The steady step nearest to the median length. `busy_shares` has, by stage, the part (0 to 1)
+    of each of `TYPICAL_PARTS` equal parts of the step during which any process was in it."""
 
     step: int
     step_s: float

@@ -84,12 +84,12 @@ class UnknownTokens:
 
 @dataclass(frozen=True)
 class Staleness:
-    """The lags of all trajectories that were trained on, whole run: `trajectories`, of `known_trajectories` of
-    which the lag is known in every use. Lags and their means are of `uses`, `known_uses` of which
-    tell theirs. `mixed_share` is the part whose generation saw a new version arrive, of
-    `version_known_uses` uses; the means in flight (from first to last token) and in queue (from the
-    last token on) are of these too. `token_weighted_lag` takes every token for as old as the first
-    of its trajectory; `by_token` does not."""
+    """The lags of all trajectories that were trained on, whole run: `trajectories`, of
+    `known_trajectories` of which the lag is known in every use. Lags and their means are of `uses`,
+    `known_uses` of which tell theirs. `mixed_share` is the part whose generation saw a new version
+    arrive, of `version_known_uses` uses; the means in flight (from first to last token) and in
+    queue (from the last token on) are of these too. `token_weighted_lag` takes every token for as
+    old as the first of its trajectory; `by_token` does not."""
 
     trajectories: int
     known_trajectories: int

@@ -100,8 +100,8 @@ class StepTimes:
 class StepsSummary:
     """The steps of the run. Everything about stages is over the `steady` ones of `complete`; where
     some `stalled` (their numbers), these are the longest stretch without one. Where one generation
-    serves `steps_per_generation` steps in turns (else 0), they are those of `generations` whole ones, and
-    `parts` are left out; 0 generations: no whole one is left, and parts of them count."""
+    serves `steps_per_generation` steps in turns (else 0), they are those of `generations` whole
+    ones, and others are `left_out`; 0 generations: none is whole, and parts of them count."""
 
     complete: int
     steady: int

@@ -37,12 +37,12 @@ class Participants:
 
 @dataclass(frozen=True)
 class Syncs:
-    """The weight updates that began within the steady steps, `updates` of the `recorded_updates` in the
-    whole run. `update_s` is how long any participant was at work in one (the union of their
+    """The weight updates that began within the steady steps, `updates` of the `recorded_updates` in
+    the whole run. `update_s` is how long any participant was at work in one (the union of their
     intervals). Its bytes are those that the sources sent, where they are known, else the most that
-    one sink took; they are never added up over sinks. `bytes_per_s` is mean bytes over mean seconds.
-    Each instant of an update is in at most one of its `phases_s`, so that they add up to the update
-    at most."""
+    one sink took; they are never added up over sinks. `bytes_per_s` is mean bytes over mean
+    seconds. Each instant of an update is in at most one of its `phases_s`, so that they add up to
+    the update at most."""
 
     updates: int
     recorded_updates: int

@@ -36,11 +36,11 @@ class Slots:
     span), `draining_s` (from the last begin on) and what is used in it, and `last_tenth_s`: how
     long the last 10 % of the trajectories, at least one, took after the others had ended
     (`last_tenth_share` of the span). `draining_at_s` is the mean drain cut up by how many of the
-    slots are used then, in equal parts from none to all, and `draining_used_shares` the share that is used
-    in the mean of each part.
+    slots are used then, in equal parts from none to all, and `draining_used_shares` the share that
+    is used in the mean of each part.
 
-    `no_idle_span_s` is the span if the slots were never idle. Where generation never stops there are no
-    batches (`batches` is 0), and only `slots` and `used_share` are known, of the whole time.
+    `no_idle_span_s` is the span if the slots were never idle. Where generation never stops there
+    are no batches (`batches` is 0), and only `slots` and `used_share` are known, of the whole time.
     """
 
     batches: int
@@ -61,8 +61,8 @@ class Slots:
 @dataclass(frozen=True)
 class Tail:
     """The trajectories that ended after warm-up; tokens and seconds. `finishes` counts how they
-    ended; `unended` began, in the whole run, and did not end. `reward_latency_s` is the latency of the
-    verdicts whose duration was recorded, `untimed_rewards` are the others; `failed_rewards` of
+    ended; `unended` began, in the whole run, and did not end. `reward_latency_s` is the latency of
+    the verdicts whose duration was recorded, `untimed_rewards` are the others; `failed_rewards` of
     both failed."""
 
     response_tokens: Spread

@@ -69,8 +69,8 @@ def staleness_section(lags: Staleness, fresh: Freshness, handed_only: bool = Fal
         notes.append(f"The version changed within {units.share(lags.mixed_share)} of trajectories.")
     if lags.mean_lag and not math.isnan(lags.mean_lag_in_queue):
         notes.append(
-            f"Mean lag from first to last token {units.number(lags.mean_lag_in_flight)}, from there to "
-            f"training {units.number(lags.mean_lag_in_queue)}."
+            f"Mean lag from first to last token {units.number(lags.mean_lag_in_flight)}, from "
+            f"there to training {units.number(lags.mean_lag_in_queue)}."
         )
     if lags.largest_lag == 0:
         notes += _mismatch(fresh)
@@ -97,8 +97,8 @@ def curve_section(fresh: Freshness) -> Section:
         rows.append(_cells("all", overall))
     titles = ("lag", "ESS", ("95 %", 68), "clipped", ("KL, nats", 76), "n")
     line = (
-        f"ESS {units.share(fresh.effective_share.value)}: so many of the trained tokens count. The objective "
-        f"clipped {units.share(overall.clip_share.value)}."
+        f"ESS {units.share(fresh.effective_share.value)}: so many of the trained tokens "
+        f"count. The objective clipped {units.share(overall.clip_share.value)}."
     )
     notes = tuple(_notes(fresh, points))
     return Section(_CURVE, (line, _bound(fresh.bound)), table(rows, *numbers(*titles)), notes)

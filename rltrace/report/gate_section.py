@@ -74,8 +74,9 @@ def _made(one: findings.Finding) -> Iterator[str]:
     if (stage := one.stage) is not None:
         yield (
             f"Most of it is {stage.name}: {units.seconds(stage.before_s)} a step in the baseline, "
-            f"{units.seconds(stage.after_s)} here, {ratios.signed_share(stage.difference_share.value)} of "
-            f"the step{ratios.beside(stage.difference_share, ratios.signed_share)}."
+            f"{units.seconds(stage.after_s)} here, "
+            f"{ratios.signed_share(stage.difference_share.value)} of the step"
+            f"{ratios.beside(stage.difference_share, ratios.signed_share)}."
         )
     if (factor := one.factor) is not None:
         yield f"Of goodput's factors, {factor.name} changed most: {ratios.percent(factor.ratio)}."

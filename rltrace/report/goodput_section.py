@@ -128,8 +128,8 @@ def reward_section(reward: RewardCurve, signal: GroupSignal | None) -> Section:
     hours = f", after {units.number(reward.device_hours)} {reward.device}-hours"
     spent = "" if math.isnan(reward.device_hours) else hours
     line = (
-        f"Mean reward {units.number(reward.first_reward)} → {units.number(reward.last_reward)} over "
-        f"{units.plural(len(reward.points), 'step')}{spent}; "
+        f"Mean reward {units.number(reward.first_reward)} → {units.number(reward.last_reward)} "
+        f"over {units.plural(len(reward.points), 'step')}{spent}; "
         f"{units.count(reward.steps_per_hour)} steps an hour."
     )
     lines = [line, *_trend(reward)]
@@ -175,7 +175,8 @@ def _signal(signal: GroupSignal | None) -> Iterator[str]:
         of_nan = f"; {units.count(signal.with_nan)} have a NaN" if signal.with_nan else ""
         line += (
             f"{of_nan}; {units.count(equal)} have equal rewards, their mean is "
-            f"{units.number(signal.reward_without_signal)} (all groups: {units.number(signal.reward)})"
+            f"{units.number(signal.reward_without_signal)} (all groups: "
+            f"{units.number(signal.reward)})"
         )
     yield f"{line}."
 

@@ -45,27 +45,27 @@ def _lines(probe: Probe) -> Iterator[str]:
     odd, spent = probe.outlier_steps, probe.spent_share
     left_out = f" ({units.plural(odd, 'outlier')} left out)" if odd else ""
     yield (
-        f"Each stage was delayed by {units.share(probe.dose_share)} of its own time in a quarter of "
-        f"{units.plural(probe.steps, 'step')}{left_out}, at random (seed {probe.seed})."
+        f"Each stage was delayed by {units.share(probe.dose_share)} of its own time in a quarter "
+        f"of {units.plural(probe.steps, 'step')}{left_out}, at random (seed {probe.seed})."
     )
     if spent.known:
         yield (
             f"A step without delays takes {units.seconds(probe.step_s)}. Delays made steps "
-            f"{units.share(probe.spent_share.value)} ± {units.share(probe.spent_share.half_width)} longer "
-            f"(budget {units.share(probe.budget_share)}); the other figures of this report include them."
+            f"{units.share(spent.value)} ± {units.share(spent.half_width)} longer (budget "
+            f"{units.share(probe.budget_share)}); the other figures of this report include them."
         )
 
 
 def _notes(probe: Probe) -> Iterator[str]:
     if probe.stages:
-        yield (f"Computed: from the stage's {probe.computed_by}. Measured: from the delays alone.")
+        yield f"Computed: from the stage's {probe.computed_by}. Measured: from the delays alone."
     for stage in probe.stages:
         if stage.because:
             yield f"{stage.name}: unknown, {stage.because}."
         elif stage.given_share < IN_FULL:
             yield (
-                f"{stage.name}: only {units.share(stage.given_share)} of its delays took effect; its "
-                "figures are rough."
+                f"{stage.name}: only {units.share(stage.given_share)} of its delays took effect; "
+                "its figures are rough."
             )
         if stage.contradicts:
             yield (

@@ -36,21 +36,21 @@ def sections(summary: Summary, own_figures: bool = False) -> Iterator[tuple[str,
     asked: dict[str, list[Section | None]] = {
         "What binds?": [
             walls_section(summary.verdict),
-            summary.probe and probe_section(summary.probe),
+            probe_section(summary.probe) if summary.probe else None,
         ],
         "Where do time and tokens go?": [
             stages_section(summary, () if own_figures else pointer(summary)),
             own_figures_section(summary) if own_figures else None,
-            summary.syncs and syncs_section(summary),
+            syncs_section(summary) if summary.syncs else None,
             goodput_section(summary),
-            summary.cascade and cascade_section(summary.cascade),
+            cascade_section(summary.cascade) if summary.cascade else None,
         ],
         "What to change?": [fixes_section(summary.verdict)],
         "Is the data good?": [
             tail_section(tail) if has_tail(tail) else None,
             staleness_section(lags, summary.freshness, handed_only) if lags.trajectories else None,
             curve_section(summary.freshness) if lags.trajectories and lags.largest_lag else None,
-            summary.reward and reward_section(summary.reward, summary.signal),
+            reward_section(summary.reward, summary.signal) if summary.reward else None,
         ],
         "Can I believe it?": [coverage_section(summary)],
     }
@@ -216,7 +216,8 @@ def syncs_section(summary: Summary) -> Section:
 
 def _update_lines(syncs: Syncs) -> Iterator[str]:
     if not syncs.updates:
-        yield f"{units.plural(syncs.recorded_updates, 'update')} recorded, none in the measured steps."
+        recorded = units.plural(syncs.recorded_updates, "update")
+        yield f"{recorded} recorded, none in the measured steps."
         return
     size, seconds = syncs.bytes_per_update, syncs.update_s.mean
     line = f"{units.plural(syncs.updates, 'update')}, {units.seconds(seconds)} each"

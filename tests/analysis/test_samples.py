@@ -45,7 +45,7 @@ def test_lags_are_the_truth(synthetic: Any, knobs: dict[str, Any]) -> None:
     assert {key: bar.trajectories for key, bar in bars.items()} == truth.lag_trajectories
     assert {key: bar.tokens for key, bar in bars.items()} == truth.lag_tokens
     known = sum(n for key, n in truth.lag_trajectories.items() if key != "unknown")
-    assert found.known == found.version_known_uses == known
+    assert found.known_trajectories == found.version_known_uses == known
     assert found.mixed_share * known == pytest.approx(truth.mixed_trajectories)
     total = sum(int(k) * n for k, n in truth.lag_trajectories.items() if k != "unknown")
     assert found.mean_lag == pytest.approx(total / known)

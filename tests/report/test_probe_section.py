@@ -17,8 +17,9 @@ def estimate(value: float, half_width: float) -> Interval:
 
 
 KNOWN = ProbedStage(
-    stage=Stage.TRAIN, name="train", symbol="τ_T", steps=40, dosed_steps=9, dose_s=0.2, given=1.0,
-    on_path_s=estimate(0.5, 0.05), stage_exposed_share=estimate(0.9, 0.1), share=estimate(0.5, 0.05),
+    stage=Stage.TRAIN, name="train", symbol="τ_T", steps=40, dosed_steps=9, dose_s=0.2,
+    given_share=1.0, on_path_s=estimate(0.5, 0.05), stage_exposed_share=estimate(0.9, 0.1),
+    share=estimate(0.5, 0.05),
     computed_stage_exposed_share=0.95, computed_share=0.53, because="",
 )  # fmt: skip
 

@@ -21,9 +21,9 @@ KEYS = {
         generated_tokens trained_share losses uncounted_samples handed_only
         useful_tokens_per_device_s useful_known_tokens_per_device_s useful_tokens_per_usd
         joules joules_per_useful_token""",
-    "staleness": """trajectories known uses known_uses by_first_token by_last_token mean_lag
-        token_weighted_lag p95_lag largest_lag mixed_share version_known_uses unit mean_lag_in_flight
-        mean_lag_in_queue by_token unknown_by_token""",
+    "staleness": """trajectories known_trajectories uses known_uses by_first_token by_last_token
+        mean_lag token_weighted_lag p95_lag largest_lag mixed_share version_known_uses unit
+        mean_lag_in_flight mean_lag_in_queue by_token unknown_by_token""",
     "own_cost": """events processes event_cost_ns calibrated share worst_share tokens
         token_cost_ns""",
 }

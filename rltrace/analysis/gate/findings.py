@@ -18,8 +18,8 @@ _EXIT = {PASS: OK, REGRESSION: ANSWER_IS_NO, UNSURE: CANNOT_TELL}
 class StageChange:
     """What a stage (or "wait", "untraced", "between steps") did to the step. `before_s` and
     `after_s` are exposed seconds a step in the baseline and the run, `difference_s` between them;
-    `difference_share` is that as a share of the baseline's step (0.04: the step is 4 % longer by it), both
-    with 95 % intervals."""
+    `difference_share` is that as a share of the baseline's step (0.04: the step is 4 % longer by
+    it), both with 95 % intervals."""
 
     name: str
     before_s: float
@@ -59,13 +59,13 @@ class Finding:
     `because` says why in one sentence.
 
     `value` and `baseline` are in `unit`, per step or run as `rltrace.analysis.gate.metrics` says
-    (NaN: unknown, or of no baseline). `ratio` is run over baseline with its 95 % interval; `worse_share`
-    is the same change as a share for the worse, 0.05 for 5 % longer steps or 5 % less goodput, as
-    `limit` is (negative: better). `p_value` is that of "not worse than the baseline at all", as it
-    was measured, `p_adjusted` after Holm's correction for all conditions; NaN where none is tested.
-    `normalised` says what the work of the two was made equal by (empty: nothing). Where it cannot
-    be told, `more_steps` and `more_runs` would tell if the noise stays as it is (None: no
-    number of them, or not known); baseline runs are `more_baselines`.
+    (NaN: unknown, or of no baseline). `ratio` is run over baseline with its 95 % interval;
+    `worse_share` is the same change as a share for the worse, 0.05 for 5 % longer steps or 5 % less
+    goodput, as `limit` is (negative: better). `p_value` is that of "not worse than the baseline at
+    all", as it was measured, `p_adjusted` after Holm's correction for all conditions; NaN where
+    none is tested. `normalised` says what the work of the two was made equal by (empty: nothing).
+    Where it cannot be told, `more_steps` and `more_runs` would tell if the noise stays as it is
+    (None: no number of them, or not known); baseline runs are `more_baselines`.
     """
 
     condition: Condition

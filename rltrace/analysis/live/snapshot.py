@@ -145,8 +145,8 @@ class Window:
 @dataclass(frozen=True)
 class RoleNow:
     """The processes of one role. `living` is how many are known to live, `unknown` of how many
-    nobody here can tell. `doing` is how many are in which stage at this moment, `busy_shares` the share of
-    the processes' time in the last seconds (`LiveState.BUSY_OVER_S`) that went to each stage."""
+    nobody here can tell. `doing` is how many are in which stage now, `busy_shares` the share of the
+    processes' time in the last seconds (`LiveState.BUSY_OVER_S`) that went to each stage."""
 
     role: str
     processes: int
@@ -181,8 +181,8 @@ class Dead:
 
 @dataclass(frozen=True)
 class Stopped:
-    """A process that stopped recording: `at_ns` (Unix; None: not known), `silent_s` until the snapshot
-    or the end of the job (NaN: not known), and why. What it has done since is in no figure."""
+    """A process that stopped recording: `at_ns` (Unix; None: not known), `silent_s` until the
+    snapshot or the job's end (NaN: not known), and why. What it did since is in no figure."""
 
     role: str
     rank: int | None

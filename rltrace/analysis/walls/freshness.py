@@ -44,7 +44,7 @@ def freshness(analysis: RunAnalysis) -> Wall:
         return unknown("which samples were trained on was not recorded", _VERSIONS, _RATIOS)
     if not lags.known_trajectories:
         return unknown("no sample's version is known: its lag is unknown, not zero", _VERSIONS)
-    if known == lags.trajectories and lags.largest_lag <= 0:
+    if lags.known_trajectories == lags.trajectories and lags.largest_lag <= 0:
         because = "every sample was trained on by the version that generated it"
         return Wall(FRESHNESS, LIKELY, NONE, SYMPTOM, because, evidence, ())
     if fresh.overall is None:

@@ -147,7 +147,7 @@ def _scrolling(content: Html) -> Html:
     return tag("div", content, class_="scroll", tabindex="0", role="group", aria_label="table")
 
 
-UNTRACED = "unattributed"
+UNTRACED = "untraced"
 COLOURED = (
     "rollout", "env", "reward", "reference", "logprob", "value", "train", "sync", "switch",
     "wait", "data", "checkpoint", "eval", "other", UNTRACED,

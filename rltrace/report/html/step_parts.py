@@ -111,8 +111,8 @@ def _each_step(times: Sequence[StepTimes]) -> Html:
 
 
 def _mean(times: Sequence[StepTimes], stage: str) -> float:
-    unattributed = stage == parts.UNTRACED
-    spent = (t.untraced_s if unattributed else t.exposed_s.get(stage, 0.0) for t in times)
+    untraced = stage == parts.UNTRACED
+    spent = (t.untraced_s if untraced else t.exposed_s.get(stage, 0.0) for t in times)
     return sum(spent) / len(times)
 
 

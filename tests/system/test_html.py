@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.sync_api import Page
 
 import rltrace
 from benchmarks.make_trace import Workload, make
+from rltrace.testing import known_job
 from rltrace.testing.inside.analysis import RunAnalysis, summarize
 from rltrace.testing.inside.report import html
 from tests.report.hostile import MARKUP, hostile_run
@@ -20,6 +22,18 @@ from tests.system.web import PATIENCE_MS, Seen
 MOST_BYTES = 500_000
 LARGE = Workload(steps=200, prompts=8, group=4, spans=50_000)
 READY = "() => document.documentElement.dataset.ready"
+MEASURE = (Path(__file__).parent / "measure.js").read_text("utf-8")
+"""What is wrong with how the page is laid out, a sentence each."""
+
+KNOWN = {
+    "slow rollout": {"placement": "async", "steps": 12},
+    "slow reward": {"placement": "colocated", "steps": 12},
+}
+SCREENS = {
+    "phone": {"width": 390, "height": 844},
+    "screen": {"width": 1440, "height": 900},
+    "paper": {"width": 703, "height": 1000},  # A4 between its margins
+}
 
 Open = Callable[[str | Path], Path]
 Pages = Callable[[str], Path]
@@ -35,6 +49,8 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Pages:
         if kind == "large":
             make(folder / "run", LARGE)
             run = rltrace.open_run(folder / "run")
+        elif kind in KNOWN:
+            run = known_job(folder / "run", **KNOWN[kind])[0]
         else:
             run = run_of_kind(kind, folder)
         html.write(RunAnalysis(run), summarize(run), folder / "report.html")
@@ -82,15 +98,36 @@ def test_what_is_pointed_at_is_told_by_the_table(page: Page, opened: Open) -> No
     assert f"trajectories\n{expected}" in page.locator("#tip").inner_text()
 
 
-@pytest.mark.parametrize("width", [390, 1440])
-def test_it_fits_a_phone_and_a_screen(page: Page, opened: Open, width: int) -> None:
-    page.set_viewport_size({"width": width, "height": 800})
-    opened("colocated")
-    assert page.evaluate("document.documentElement.scrollWidth") == width
-    names = page.locator("#fixes tbody th, #walls tbody th").all()
-    lines = [name.evaluate("e => e.clientHeight / parseFloat(getComputedStyle(e).lineHeight)")
-             for name in names]  # fmt: skip
-    assert 0 < max(lines) < 10, "no name stands a letter a line"
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("where", SCREENS)
+@pytest.mark.parametrize("kind", [*KNOWN, "async", "crashed", "hung", "large", "many lags", "no steps"])
+def test_no_word_is_cut_broken_or_below_another(
+    page: Page, opened: Open, kind: str, where: str, theme: Any
+) -> None:
+    media: Any = "print" if where == "paper" else "screen"
+    page.set_viewport_size(SCREENS[where])  # type: ignore[arg-type]
+    page.emulate_media(color_scheme=theme, media=media)
+    opened(kind)
+    assert page.evaluate(MEASURE) == []
+
+
+def test_the_first_screen_has_the_answer(page: Page, opened: Open) -> None:
+    opened("slow reward")
+    shown = [page.locator(f"#answer {part}").last for part in ("h1", ".copied", ".shape", ".shares")]
+    boxes = [one.bounding_box() for one in shown]
+    assert all(box is not None and box["y"] + box["height"] <= 900 for box in boxes)
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+def test_a_setting_is_copied_or_at_least_selected(page: Page, opened: Open, allowed: bool) -> None:
+    opened("slow reward")
+    if not allowed:
+        page.evaluate("navigator.clipboard.writeText = () => Promise.reject(new Error('no'))")
+    copied = page.locator("#answer .copied").first
+    copied.locator("button").click()
+    said = copied.locator("code").text_content()
+    assert said
+    assert page.evaluate("getSelection().toString()") == said
 
 
 def test_both_themes_follow_the_system_and_the_button(page: Page, opened: Open) -> None:
@@ -115,7 +152,8 @@ def test_it_says_everything_without_scripts(pages: Pages, page: Page) -> None:
     without = context.new_page()
     without.goto(pages("colocated").as_uri())
     assert without.locator("h1").is_visible()
-    assert without.locator("#waterfall svg").is_visible()
+    assert without.locator("#waterfall svg").first.is_visible()
+    assert without.locator(".copied button").first.is_hidden()
     context.close()
 
 

@@ -25,10 +25,11 @@ READY = "() => document.documentElement.dataset.ready"
 MEASURE = (Path(__file__).parent / "measure.js").read_text("utf-8")
 """What is wrong with how the page is laid out, a sentence each."""
 
-KNOWN = {
+KNOWN: dict[str, dict[str, Any]] = {
     "slow rollout": {"placement": "async", "steps": 12},
     "slow reward": {"placement": "colocated", "steps": 12},
 }
+MEASURED = [*KNOWN, "async", "crashed", "hung", "large", "many lags", "no steps"]
 SCREENS = {
     "phone": {"width": 390, "height": 844},
     "screen": {"width": 1440, "height": 900},
@@ -100,7 +101,7 @@ def test_what_is_pointed_at_is_told_by_the_table(page: Page, opened: Open) -> No
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("where", SCREENS)
-@pytest.mark.parametrize("kind", [*KNOWN, "async", "crashed", "hung", "large", "many lags", "no steps"])
+@pytest.mark.parametrize("kind", MEASURED)
 def test_no_word_is_cut_broken_or_below_another(
     page: Page, opened: Open, kind: str, where: str, theme: Any
 ) -> None:
@@ -113,8 +114,8 @@ def test_no_word_is_cut_broken_or_below_another(
 
 def test_the_first_screen_has_the_answer(page: Page, opened: Open) -> None:
     opened("slow reward")
-    shown = [page.locator(f"#answer {part}").last for part in ("h1", ".copied", ".shape", ".shares")]
-    boxes = [one.bounding_box() for one in shown]
+    parts = ("h1", ".copied", ".shape", ".shares")
+    boxes = [page.locator(f"#answer {part}").last.bounding_box() for part in parts]
     assert all(box is not None and box["y"] + box["height"] <= 900 for box in boxes)
 
 

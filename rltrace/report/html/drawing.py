@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from rltrace.analysis.intervals import Floats
 from rltrace.report import units
 from rltrace.report.html.markup import NOTHING, Child, Html, join, short, tag
 
@@ -93,8 +93,8 @@ def hits(places: Iterable[Box]) -> Html:
 
 def shape(high: float, *children: Child, title: str) -> Html:
     """The drawing itself. `title` is what a screen reader says of it."""
-    return tag("svg", *children, viewBox=f"0 0 {WIDE:g} {high:g}", style=f"height:{high:g}px",
-               preserveAspectRatio="none", role="img", class_="shape", aria_label=title)  # fmt: skip
+    return tag("svg", *children, viewBox=f"0 0 {WIDE:g} {high:g}", preserveAspectRatio="none",
+               style=f"height:{high:g}px", role="img", class_="shape", aria_label=title)  # fmt: skip
 
 
 def in_cell(wide: float, *children: Child) -> Html:
@@ -203,11 +203,11 @@ HEAT = 10
 HEAT_LEGEND = [(f"heat d{degree}", f"{10 * degree} %") for degree in (1, 4, 7, 10)]
 
 
-def heat(rows: Iterable[NDArray[np.float64]], high: float, wide: float, css: str = "heat") -> Html:
+def heat(rows: Iterable[Floats], high: float, wide: float, css: str = "heat") -> Html:
     """Rows of cells so high and wide: each a part of 1, NaN is unknown. Equal neighbours are one."""
     drawn: dict[int, list[Box]] = {}
     for n, row in enumerate(rows):
-        degrees = np.where(row > 0, np.clip(np.rint(HEAT * row), 1, HEAT), np.where(row == 0, 0, -1))
+        degrees = np.where(row > 0, np.clip(np.rint(HEAT * row), 1, HEAT), np.isnan(row) * -1)
         cuts = [0, *(np.flatnonzero(np.diff(degrees)) + 1).tolist(), len(degrees)]
         for first, end in itertools.pairwise(cuts):
             if (degree := int(degrees[first])) != 0:

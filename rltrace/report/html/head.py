@@ -24,6 +24,7 @@ from rltrace.report.walls_section import (
     why_no_fix,
 )
 
+
 def asset(name: str) -> str:
     """A file of `dashboards/report/`."""
     return Path(dashboards.folder("report"), name).read_text(encoding="utf-8")

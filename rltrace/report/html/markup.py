@@ -41,7 +41,7 @@ def prose(value: str) -> Html:
     has to be wider than a phone."""
     if isinstance(value, Html):
         return value
-    coded = _CODE.sub(r"<code>\1</code>", text(_LONG.sub(r"\g<0>\u200b", value)))
+    coded = _CODE.sub(r"<code>\1</code>", text(_LONG.sub("\\g<0>\u200b", value)))
     return Html(_SYMBOL.sub(r"τ<sub>\1</sub>", coded).replace("\u200b", "<wbr>"))
 
 

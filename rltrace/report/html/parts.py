@@ -128,9 +128,7 @@ def legend(entries: Sequence[tuple[str, str]]) -> Html:
     return tag("ul", *keys, class_="legend")
 
 
-def shares(
-    pieces: Sequence[tuple[Piece, tuple[str, ...]]], title: str, least: float = 0.0
-) -> Html:
+def shares(pieces: Sequence[tuple[Piece, tuple[str, ...]]], title: str, least: float = 0.0) -> Html:
     """One bar that is the whole, and below it what its pieces are: a name and figures each, of
     those that are more than `least` of it."""
     named = (

@@ -77,7 +77,8 @@ def _history(history: LagHistory) -> Html:
     steps = [draw.numbered([s.first, s.last]) if s.first >= 0 else "" for s in history.steps]
     row, columns = 20.0, draw.Columns(steps, "step", high=20.0 * len(names))
     counts = [[*step.counts, *[step.unknown] * has_unknown] for step in history.steps]
-    shares = np.array(counts, dtype=float) / [[step.trajectories] for step in history.steps]
+    whole = np.array([[max(1, step.trajectories)] for step in history.steps])
+    shares = np.array(counts) / whole
     if has_unknown:
         shares[:, -1] = np.where(shares[:, -1] > 0, np.nan, 0)
     names_at = [(columns.high - row * (m + 0.5), name) for m, name in enumerate(names)]

@@ -48,14 +48,14 @@ def _waterfall(typical: TypicalStep, summary: Summary) -> Html:
     }
     lanes: list[dict[str, Floats]] = []
     for stage, part in busy.items():
-        at = (part > 0) & np.array([sum(lane.values()) > 0 for lane in lanes]).reshape(-1, len(part))
-        free = np.flatnonzero(at.mean(axis=1) <= _SEAMS)
-        if not len(free):
-            lanes.append({})
-        lanes[free[0] if len(free) else -1][stage] = part
+        at = (lane for lane in lanes if ((sum(lane.values()) > 0) & (part > 0)).mean() <= _SEAMS)
+        if (lane := next(at, None)) is None:
+            lanes.append(lane := {})
+        lane[stage] = part
     whole_run, length = summary.steps.whole_run, units.seconds(typical.seconds)
     of = "the whole run" if whole_run else f"step {typical.step}, of median length"
-    axis, rows = draw.Axis(0, 1), {stage: n for n, stage in enumerate(busy)}
+    axis, show = draw.Axis(0, 1), draw.seconds_of([typical.seconds])
+    rows = {stage: n for n, stage in enumerate(busy)}
     tenths = {stage: np.reshape(part, (10, -1)).mean(axis=1) for stage, part in busy.items()}
     return parts.picture(
         key="waterfall",
@@ -69,7 +69,7 @@ def _waterfall(typical: TypicalStep, summary: Summary) -> Html:
                 draw.line(0, 0, draw.WIDE, 0, "base"),
                 *(draw.line(axis(v), 0, axis(v), 5, "base") for v in _FIFTHS),
                 title="The length of the step",
-                below=[(axis(v), units.seconds(v * typical.seconds)) for v in _FIFTHS],
+                below=[(axis(v), show(v * typical.seconds)) for v in _FIFTHS],
                 of=f"{of}: {length}",
             ),
         ),
@@ -79,7 +79,7 @@ def _waterfall(typical: TypicalStep, summary: Summary) -> Html:
 
 
 def _lane(busy: dict[str, Floats], rows: dict[str, int]) -> Html:
-    """The shorter a stage, the later it is drawn: what shares a moment with a longer one is seen."""
+    """The shorter a stage, the later it is drawn, or a longer one would cover it."""
     total = np.sum([*busy.values()], axis=0)
     drawn, wide = [], draw.WIDE / len(total)
     for stage in sorted(busy, key=lambda stage: -busy[stage].sum()):

@@ -349,8 +349,8 @@ def _change(summary: Summary, width: int, room: _Room) -> Iterator[Text | str]:
         option = f"{how(fix)}   " if fix.setting else no_option
         yield from wrapped(f"{option}risk: {first_sentence(fix.risk)}", width, " " * 6, " " * 6)[:2]
     said = [*tried(found)]
-    if more := len(found.fixes) - len(shown):
-        said.append(f"More fixes: {more}, with --full.")
+    if others := len(found.fixes) - len(shown):
+        said.append(f"More fixes: {others}, with --full.")
     if said:
         yield from wrapped(" ".join(said), width, "  ", "  ")[:_MOST_NOTE_LINES]
     if basis := model_check(summary):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -54,7 +55,12 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Pages:
             run = known_job(folder / "run", **KNOWN[kind])[0]
         else:
             run = run_of_kind(kind, folder)
-        html.write(RunAnalysis(run), summarize(run), folder / "report.html")
+        found = summarize(run)
+        if kind == "slow reward":  # in a framework that has an option for the first fix
+            first, *others = found.verdict.fixes
+            first = replace(first, setting="trainer.reward_workers", value=4, now=1)
+            found = replace(found, verdict=replace(found.verdict, fixes=(first, *others)))
+        html.write(RunAnalysis(run), found, folder / "report.html")
         return folder / "report.html"
 
     return of
@@ -112,6 +118,18 @@ def test_no_word_is_cut_broken_or_below_another(
     assert page.evaluate(MEASURE) == []
 
 
+def test_what_is_laid_out_badly_is_seen(page: Page) -> None:
+    page.set_content(
+        "<div style='position:relative;height:40px;width:2000px'><p>one</p>"
+        "<p style='position:absolute;top:0;margin:16px 0 0'>two</p></div>"
+        "<p style='width:40px;overflow:hidden;white-space:nowrap'>three and more</p>"
+        "<table><td style='width:20px;max-width:20px;overflow-wrap:anywhere'>letters</table>"
+    )
+    wrong = page.evaluate(MEASURE)
+    for one in ("2,008", "one | overlaps | two", "cut: three", "too narrow for: letters"):
+        assert any(one.replace(",", "") in said for said in wrong), wrong
+
+
 def test_the_first_screen_has_the_answer(page: Page, opened: Open) -> None:
     opened("slow reward")
     parts = ("h1", ".copied", ".shape", ".shares")
@@ -123,7 +141,7 @@ def test_the_first_screen_has_the_answer(page: Page, opened: Open) -> None:
 def test_a_setting_is_copied_or_at_least_selected(page: Page, opened: Open, allowed: bool) -> None:
     opened("slow reward")
     if not allowed:
-        page.evaluate("navigator.clipboard.writeText = () => Promise.reject(new Error('no'))")
+        page.evaluate("() => { navigator.clipboard.writeText = () => Promise.reject(Error()) }")
     copied = page.locator("#answer .copied").first
     copied.locator("button").click()
     said = copied.locator("code").text_content()

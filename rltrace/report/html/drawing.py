@@ -112,6 +112,7 @@ def interval(ends: tuple[float, float], low: float, middle: float, high: float, 
     return in_cell(
         _CELL,
         line(axis(0), 2, axis(0), 18, "zero"),
+        box(min(axis(0), axis(middle)), 9, abs(axis(middle) - axis(0)), 2, css),
         box(axis(low), 7, axis(high) - axis(low), 6, f"range {css}"),
         tag("circle", cx=axis(middle), cy=10, r=4, class_=css),
     )

@@ -80,7 +80,8 @@ def table(grid: Grid) -> Html:
     for name, *row in grid.rows:
         cells = (
             tag("td", copied(said) if column.copied and said != UNKNOWN else _shown(said),
-                class_=side, data_of=column.title if said else None)
+                class_=f"{side} extra" if column.least_width else side,
+                data_of=None if not said or isinstance(said, Bar) else column.title)
             for said, column, side in zip(row, grid.columns[1:], sides[1:], strict=True)
         )  # fmt: skip
         body.append(tag("tr", tag("th", _shown(name), scope="row"), *cells))

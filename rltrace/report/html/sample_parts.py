@@ -32,12 +32,12 @@ def tail_part(analysis: RunAnalysis, summary: Summary) -> Html:
 
 def _distribution(of: Distribution) -> Html:
     """The longer the bars on the right, the longer the tail."""
-    columns = draw.Columns([f"p{100 * share:g}" for share in SHARES], "percentile", 100, fewest=1)
+    columns = draw.Columns([f"p{100 * share:g}" for share in SHARES], "", 100, fewest=1)
     show = None if of.unit == "s" else units.count
     return parts.picture(
         key=f"distribution-of-{of.name.replace(' ', '-')}",
         title=f"{of.name[:1].upper()}{of.name[1:]}",
-        says=f"n = {units.count(of.n)}. p50: half of them are at most so long.",
+        says=f"Of {units.count(of.n)}, by percentile.",
         drawing=columns.bars(
             {"bar": of.values}, 1.04 * of.values[-1] or 1.0, title=of.name, show=show
         ),

@@ -24,7 +24,6 @@ from rltrace.trace.vocabulary import Stage, word
 
 _LANE = 22.0
 _SEAMS = 0.06  # of the step: in so many moments one stage may end and the next begin
-_FIFTHS = (0, 0.2, 0.4, 0.6, 0.8, 1)
 
 
 def step_part(summary: Summary) -> Html:
@@ -54,7 +53,8 @@ def _waterfall(typical: TypicalStep, summary: Summary) -> Html:
         lane[stage] = part
     whole_run, length = summary.steps.whole_run, units.seconds(typical.seconds)
     of = "the whole run" if whole_run else f"step {typical.step}, of median length"
-    axis, show = draw.Axis(0, 1), draw.seconds_of([typical.seconds])
+    axis, times = draw.Axis(0, typical.seconds), draw.ticks(0, typical.seconds)
+    show = draw.seconds_of(times)
     rows = {stage: n for n, stage in enumerate(busy)}
     tenths = {stage: np.reshape(part, (10, -1)).mean(axis=1) for stage, part in busy.items()}
     return parts.picture(
@@ -67,9 +67,9 @@ def _waterfall(typical: TypicalStep, summary: Summary) -> Html:
             draw.plot(
                 5,
                 draw.line(0, 0, draw.WIDE, 0, "base"),
-                *(draw.line(axis(v), 0, axis(v), 5, "base") for v in _FIFTHS),
+                *(draw.line(axis(v), 0, axis(v), 5, "base") for v in times),
                 title="The length of the step",
-                below=[(axis(v), show(v * typical.seconds)) for v in _FIFTHS],
+                below=[(axis(v), show(v)) for v in times],
                 of=f"{of}: {length}",
             ),
         ),

@@ -93,8 +93,9 @@ def hits(places: Iterable[Box]) -> Html:
 
 def shape(high: float, *children: Child, title: str) -> Html:
     """The drawing itself. `title` is what a screen reader says of it."""
-    return tag("svg", *children, viewBox=f"0 0 {WIDE:g} {high:g}", preserveAspectRatio="none",
-               style=f"height:{high:g}px", role="img", class_="shape", aria_label=title)  # fmt: skip
+    size, shown = f"0 0 {WIDE:g} {high:g}", f"height:{high:g}px"
+    return tag("svg", *children, viewBox=size, preserveAspectRatio="none", style=shown,
+               role="img", class_="shape", aria_label=title)  # fmt: skip
 
 
 def in_cell(wide: float, *children: Child) -> Html:
@@ -179,14 +180,11 @@ def levels(marks: Iterable[Mark]) -> Html:
     return join(*(line(0, y, WIDE, y, "grid") for y, _ in marks))
 
 
-# --- one bar, and strips
-
-Piece = tuple[str, float]
-"""Of a bar: its class and its share of the whole."""
+# --- one bar
 
 
-def stacked(pieces: Sequence[Piece], title: str) -> Html:
-    """One bar that is the whole; each piece can be pointed at."""
+def stacked(pieces: Sequence[tuple[str, float]], title: str) -> Html:
+    """One bar of `(class, share)` each, which can be pointed at."""
     ends = [*itertools.accumulate((WIDE * share for _, share in pieces), initial=0.0)]
     high, seam = 30.0, 1.5
     drawn = [
@@ -205,7 +203,7 @@ HEAT_LEGEND = [(f"heat d{degree}", f"{10 * degree} %") for degree in (1, 4, 7, 1
 
 
 def heat(rows: Iterable[Floats], high: float, wide: float, css: str = "heat") -> Html:
-    """Rows of cells so high and wide: each a part of 1, NaN is unknown. Equal neighbours are one."""
+    """Rows of cells so high and wide: each a part of 1; NaN is unknown."""
     drawn: dict[int, list[Box]] = {}
     for n, row in enumerate(rows):
         degrees = np.where(row > 0, np.clip(np.rint(HEAT * row), 1, HEAT), np.isnan(row) * -1)
@@ -218,9 +216,6 @@ def heat(rows: Iterable[Floats], high: float, wide: float, css: str = "heat") ->
 
 
 # --- columns: of steps, or of updates, or of several that stand beside each other
-
-_FEWEST = 12
-"""Fewer columns than this are no wider than of this many."""
 
 _MOST_COLUMNS = 240
 _FAR = 1.6
@@ -255,16 +250,13 @@ def scale_end(totals: Sequence[float], usual: Sequence[float] = ()) -> float:
 
 @dataclass(frozen=True)
 class Columns:
-    """Columns side by side, told by their names and by `of` what they are."""
+    """Columns side by side, told by their names and by `of` what they are; they are no wider than
+    of `fewest`."""
 
     names: Sequence[str]
     of: str
     high: float
-    fewest: int = _FEWEST
-
-    def x(self, column: float) -> float:
-        """Where a column begins."""
-        return column * self.wide
+    fewest: int = 12
 
     @property
     def wide(self) -> float:
@@ -274,25 +266,22 @@ class Columns:
              show: Callable[[float], str] | None = None) -> Html:  # fmt: skip
         """A picture with a bar in each column: its parts by class, one on the other, on a scale
         that ends at `end`. They are seconds, unless `show` says how they are written."""
-        y, gap, feet = self.scale(0, end), 0.15 * self.wide, [0.0] * len(self.names)
+        y, gap, feet = Axis(0, end, self.high, 0), 0.15 * self.wide, [0.0] * len(self.names)
         drawn = []
         for css, lengths in parts.items():
             placed = []
             for n, length in enumerate(lengths):
                 foot, feet[n] = feet[n], feet[n] + length
                 if foot < (head := min(feet[n], end)):
-                    place = self.x(n) + gap / 2, y(head), self.wide - gap, y(foot) - y(head)
+                    place = n * self.wide + gap / 2, y(head), self.wide - gap, y(foot) - y(head)
                     placed.append(place)
             drawn.append(boxes(placed, css))
         cut = (n for n, head in enumerate(feet) if head > _LONGER * end)
-        drawn.append(boxes(((self.x(n), 0, self.wide, 2.5) for n in cut), "cut"))
+        drawn.append(boxes(((n * self.wide, 0, self.wide, 2.5) for n in cut), "cut"))
         values = ticks(0, end, 4)
         show = show or seconds_of(values)
         left = [(y(value), show(value)) for value in values]
         return self.plot(levels(left), *drawn, *over, title=title, left=left)
-
-    def scale(self, low: float, high: float) -> Axis:
-        return Axis(low, high, self.high, 0)
 
     def plot(self, *children: Child, title: str, left: Sequence[Mark]) -> Html:
         """The picture: below its columns the first names of some; each can be pointed at."""
@@ -301,9 +290,9 @@ class Columns:
             self.high,
             *children,
             line(0, self.high, WIDE, self.high, "base"),
-            hits((self.x(n), 0, self.wide, self.high) for n in range(len(self.names))),
+            hits((n * self.wide, 0, self.wide, self.high) for n in range(len(self.names))),
             title=title,
-            below=[(self.x(n + 0.5), name) for n, name in firsts if name],
+            below=[((n + 0.5) * self.wide, name) for n, name in firsts if name],
             of=self.of,
             left=left,
         )

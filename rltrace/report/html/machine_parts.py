@@ -72,12 +72,12 @@ def device_part(analysis: RunAnalysis, summary: Summary) -> Html:
     since_ns, until_ns = analysis.drawn_ns
     loads = device_load(analysis.run, since_ns, until_ns, _TIME_PARTS)
     if not loads:
-        return parts.unknown("gpus", "GPUs", " ".join([_why(summary), *_pools(summary)]))
+        return parts.unknown("gpus", "GPUs", _why(summary))
     shown = _strip(loads[:_MOST], (until_ns - since_ns) / 1e9)
     more = len(loads) - _MOST
     said = [f"{units.plural(more, 'more GPU')} not drawn."] if more > 0 else []
     said.append("NVML counts a GPU as busy while any kernel runs on it, however small.")
-    return parts.part("gpus", "GPUs", shown, parts.notes([*_pools(summary), *said]))
+    return parts.part("gpus", "GPUs", shown, parts.notes(said))
 
 
 def _why(summary: Summary) -> str:
@@ -86,12 +86,6 @@ def _why(summary: Summary) -> str:
         return "An imported log has no samples of GPUs."
     because = f": {told[0]}" if told else ""
     return f"No GPU was sampled{because.rstrip('.')}."
-
-
-def _pools(summary: Summary) -> list[str]:
-    pools = summary.cascade.pools if summary.cascade is not None else ()
-    told = [f"{' + '.join(pool.roles)} {units.share(pool.busy_share)}" for pool in pools]
-    return [f"At work in the steps, as the spans tell: {', '.join(told)}."] if told else []
 
 
 def _strip(loads: Sequence[DeviceLoad], length: float) -> Html:

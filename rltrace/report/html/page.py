@@ -22,21 +22,18 @@ from rltrace.report.own_figures_section import own_figures_section
 from rltrace.report.probe_section import probe_section
 from rltrace.report.whole_file import write_file
 
-_SCRIPTS = ("pictures.js", "page.js")
-_STYLES = ("screen.css", "page.css")
-
 
 def render(analysis: RunAnalysis, summary: Summary, own_figures: bool = False) -> str:
     """The page; `own_figures` as in `sections`."""
     asked = list(_questions(analysis, summary, own_figures))
-    script = "".join(map(asset, _SCRIPTS))
+    script = asset("pictures.js") + asset("page.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     title = f"rltrace report · {summary.run.id}"
     return Template(asset("page.html")).substitute(
         policy=f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; "
         "img-src data:; base-uri 'none'; form-action 'none'",
         title=text(title),
-        style="".join(map(asset, _STYLES)),
+        style=asset("screen.css") + asset("page.css"),
         run=prose(summary.run.id),
         contents=join(*(tag("a", said, href=f"#{key}") for key, said, _ in asked)),
         parts=join(answer(summary), *(_question(*one) for one in asked)),

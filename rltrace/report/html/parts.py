@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
-from rltrace.report.html.drawing import Piece, box, in_cell, stacked
+from rltrace.report.html.drawing import box, in_cell, stacked
 from rltrace.report.html.markup import NOTHING, Child, Html, join, prose, sentence, tag
 from rltrace.report.layout import Bar, Grid, Section
 from rltrace.report.screen import UNTRACED
@@ -14,9 +14,6 @@ from rltrace.report.units import UNKNOWN
 _BLOCK = 8.0  # pixels of a character in a bar
 _CARDS = 3
 """A table of more columns is a card for each row on a phone."""
-
-LAID_OUT = " Laid out from a log of durations: what ran when within a step is not known."
-"""Said of pictures of an imported run."""
 
 
 def part(key: str, title: str, *children: Child) -> Html:
@@ -129,9 +126,11 @@ def legend(entries: Sequence[tuple[str, str]]) -> Html:
     return tag("ul", *keys, class_="legend")
 
 
-def shares(pieces: Sequence[tuple[Piece, tuple[str, ...]]], title: str, least: float = 0.0) -> Html:
-    """One bar that is the whole, and below it what its pieces are: a name and figures each, of
-    those that are more than `least` of it."""
+def shares(
+    pieces: Sequence[tuple[tuple[str, float], tuple[str, ...]]], title: str, least: float = 0.0
+) -> Html:
+    """One bar of `(class, share)`, and below it a name and figures of the pieces that are more than
+    `least` of it."""
     named = (
         tag("li", tag("i", class_=f"key {css}"), tag("span", prose(name)), *(
             tag("b", sentence(one)) for one in figures

@@ -17,14 +17,11 @@ from rltrace.report.html import parts
 from rltrace.report.html.markup import Html, tag
 from rltrace.report.tail_section import has_tail, tail_section
 
-_MOST_DOTS = 60
-
 
 def tail_part(analysis: RunAnalysis, summary: Summary) -> Html:
     tail = summary.tail
     if not has_tail(tail):
-        why = "No trajectory and no reward was recorded."
-        return parts.unknown("tail", "Tail", why)
+        return parts.unknown("tail", "Tail", "No trajectory and no reward was recorded.")
     found = distributions(analysis.run, analysis.steps)
     shown = tag("div", *map(_distribution, found), class_="panels") if found else None
     return parts.of_section("tail", tail_section(tail), shown)
@@ -107,8 +104,7 @@ def _history(history: LagHistory) -> Html:
 def reward_part(summary: Summary) -> Html:
     reward = summary.reward
     if reward is None:
-        why = "No reward was recorded in a step."
-        return parts.unknown("reward", "Reward", why)
+        return parts.unknown("reward", "Reward", "No reward was recorded in a step.")
     shown = _reward(reward) if len(reward.points) > 1 else None
     return parts.of_section("reward", reward_section(reward, summary.signal), shown)
 
@@ -122,9 +118,9 @@ def _reward(reward: RewardCurve) -> Html:
     steps = [draw.numbered([p.step for p in of]) for of in points]
     columns = draw.Columns(steps, "step", high=140, fewest=1)
     end = high + 0.05 * (high - low) if high > low else low + 1
-    y = columns.scale(low, end)
+    y = draw.Axis(low, end, columns.high, 0)
     left = [(y(v), f"{v:.3g}") for v in draw.ticks(low, end, 4)]
-    placed = [(columns.x(n + 0.5), y(value)) for n, value in enumerate(values)]
+    placed = [((n + 0.5) * columns.wide, y(value)) for n, value in enumerate(values)]
     return parts.picture(
         key="reward-curve",
         title="Reward by step",
@@ -132,7 +128,7 @@ def _reward(reward: RewardCurve) -> Html:
         drawing=columns.plot(
             draw.levels(left),
             draw.polyline(placed),
-            draw.dots(placed) if len(placed) <= _MOST_DOTS else None,
+            draw.dots(placed),
             title="Mean reward of each step",
             left=left,
         ),

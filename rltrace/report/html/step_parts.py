@@ -61,14 +61,14 @@ def _waterfall(typical: TypicalStep, summary: Summary) -> Html:
         key="waterfall",
         title="When each stage runs" if whole_run else "When each stage runs in a step",
         says="The stronger, the more of that moment any process is in the stage."
-        + (parts.LAID_OUT if summary.run.laid_out else ""),
+        + " From a log of durations: what ran when in a step is not known." * summary.run.laid_out,
         drawing=join(
             *(_lane(lane, rows) for lane in lanes),
             draw.plot(
                 5,
                 draw.line(0, 0, draw.WIDE, 0, "base"),
                 *(draw.line(axis(v), 0, axis(v), 5, "base") for v in times),
-                title="The length of the step",
+                title="Time axis",
                 below=[(axis(v), show(v)) for v in times],
                 of=f"{of}: {length}",
             ),
@@ -106,7 +106,7 @@ def _each_step(times: Sequence[StepTimes]) -> Html:
     columns = draw.Columns(names, "step", high=180)
     slow = sum(time.warmup for time in times)
     warm = f" The first {slow} (left of the line) are warm-up." if slow else ""
-    edge = columns.x(slow / len(bars[0]))
+    edge = columns.wide * slow / len(bars[0])
     return parts.picture(
         key="each-step",
         title="What each step waited for",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 from rltrace import dashboards
@@ -14,15 +15,9 @@ from rltrace.report import run_lines, screen, units
 from rltrace.report.html import parts
 from rltrace.report.html.drawing import interval
 from rltrace.report.html.markup import NOTHING, Child, Html, join, prose, sentence, tag
-from rltrace.report.layout import Section, numbers, table
-from rltrace.report.walls_section import (
-    figure_words,
-    gain_words,
-    nothing_to_do,
-    setting_words,
-    walls_section,
-    why_no_fix,
-)
+from rltrace.report.layout import numbers, table
+from rltrace.report.verdict import best_fix, sentences
+from rltrace.report.walls_section import fixes_section, gain_words, setting_words, walls_section
 
 
 def asset(name: str) -> str:
@@ -41,7 +36,7 @@ def answer(summary: Summary) -> Html:
     goes: in the words of the terminal's screen."""
     run, command = summary.run, summary.run.command
     warnings = [tag("li", sentence(one)) for one in run_lines.warnings(summary)]
-    first, *others = screen.sentences(summary)
+    first, *others = sentences(summary)
     return tag(
         "section",
         tag("p", tag("b", "rltrace"), " · ", prose(run.id), class_="run-id"),
@@ -59,7 +54,7 @@ def answer(summary: Summary) -> Html:
 
 
 def _try_first(summary: Summary) -> Html:
-    best = screen.best_fix(summary.verdict)
+    best = best_fix(summary.verdict)
     if summary.verdict.alarms or best is None:
         return NOTHING
     check: Child = None
@@ -118,13 +113,7 @@ def walls_part(verdict: Verdict) -> Html:
         sure = tag("span", wall.confidence, class_=f"chip {mood}")
         return cells[0], _drawn(drawn, cells[1]), cells[2], sure
 
-    told = [
-        f"{wall.name}: {'; '.join(map(figure_words, wall.evidence))}."
-        for wall in verdict.binding
-        if wall.evidence
-    ]
-    section = parts.with_rows(walls_section(verdict), row)
-    return parts.of_section("walls", section, parts.lines(told))
+    return parts.of_section("walls", parts.with_rows(walls_section(verdict), row))
 
 
 def _drawn(drawing: Html, said: str) -> Html:
@@ -132,33 +121,23 @@ def _drawn(drawing: Html, said: str) -> Html:
 
 
 def fixes_part(summary: Summary) -> Html:
-    """All fixes, best first, as the terminal's screen has the first of them."""
-    found = summary.verdict
-    title, key = "Fixes, best first", "fixes"
-    if found.alarms or not found.fixes:
-        why = why_no_fix(found) or next(screen.sentences(summary))
-        if found.first is None and not found.balanced and not found.alarms:
-            return parts.unknown(key, "Fixes", why)
-        if found.do_nothing and not why_no_fix(found):
-            why = f"{nothing_to_do(found)}: no known move is predicted to gain."
-        said = [f"{why[:1].upper()}{why[1:]}".rstrip(".") + ".", *screen.tried(found)]
-        return parts.part(key, title, parts.lines(said))
+    """All fixes, best first: the section on them with the step before and after."""
+    found, section = summary.verdict, fixes_section(summary.verdict)
+    if section is None:
+        return parts.unknown("fixes", "Fixes", next(sentences(summary)))
     gains = [fix.goodput_gain for fix in found.fixes if fix.goodput_gain is not None]
     ends = min([0.0, *(gain.low - 1 for gain in gains)]), max([1e-9, *(g.high - 1 for g in gains)])
     rows = []
     for number, fix in enumerate(found.fixes, 1):
-        how = _setting(fix) if fix.setting else prose(f"no option in {summary.run.framework}")
-        name = join(
-            tag("b", prose(f"{number}. {fix.sized}")),
-            tag("p", how, class_="setting") if fix.setting or summary.run.framework else None,
-            tag("small", sentence(f"risk: {screen.first_sentence(fix.risk)}")),
-        )
+        setting = tag("p", _setting(fix), class_="setting") if fix.setting else None
+        name = join(tag("b", prose(f"{number}. {fix.sized}")), setting)
         drawn = NOTHING
         if (gain := fix.goodput_gain) is not None:
-            low, middle, high = (x - 1 for x in (gain.low, gain.middle, gain.high))
+            low, middle, high = (x - 1 for x in (gain.low, gain.value, gain.high))
             drawn = interval(ends, low, middle, high, "gain" if middle >= 0 else "loss")
         step = screen.step_change(summary, fix) or units.UNKNOWN
         rows.append((name, step, _drawn(drawn, gain_words(gain)), screen.EFFORT[fix.effort]))
-    grid = table(rows, "fix", *numbers("step", "goodput per device"), "effort")
-    notes = tuple(one for one in (*screen.tried(found), screen.model_check(summary)) if one)
-    return parts.of_section(key, Section(title, (), grid, notes))
+    if section.grid is not None:
+        grid = table(rows, "fix", *numbers("step", "goodput per device"), "effort")
+        section = replace(section, grid=grid)
+    return parts.of_section("fixes", section)

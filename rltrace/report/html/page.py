@@ -15,11 +15,12 @@ from rltrace.report.health_cells import cells
 from rltrace.report.html.head import answer, asset, fixes_part, walls_part
 from rltrace.report.html.machine_parts import device_part, sync_part
 from rltrace.report.html.markup import Html, join, prose, sentence, tag, text
-from rltrace.report.html.parts import of_section, part
+from rltrace.report.html.parts import listed, of_section, part
 from rltrace.report.html.sample_parts import lag_part, reward_part, tail_part
 from rltrace.report.html.step_parts import goodput_part, step_part
 from rltrace.report.own_figures_section import own_figures_section
 from rltrace.report.probe_section import probe_section
+from rltrace.report.sections import sections
 from rltrace.report.whole_file import write_file
 
 
@@ -53,26 +54,31 @@ def _questions(
     analysis: RunAnalysis, summary: Summary, own_figures: bool
 ) -> Iterator[tuple[str, str, list[Html]]]:
     """What a reader asks, in that order: a key, the question, and the parts that answer it."""
-    yield "wall", "What is the wall?", [walls_part(summary.verdict)]
-    spent = [step_part(summary), goodput_part(summary), tail_part(analysis, summary)]
-    spent += [sync_part(analysis, summary), device_part(analysis, summary)]
-    yield "time", "Where does the time go?", spent
-    yield "change", "What to change?", [fixes_part(summary)]
-    data = [_health(summary), lag_part(analysis, summary), reward_part(summary)]
-    yield "data", "Is the data good?", data
-    checks = [of_section("unseen", coverage_section(summary))]
-    if summary.probe is not None:
-        checks.append(of_section("probe", probe_section(summary.probe)))
+    probe = summary.probe
+    walls = [walls_part(summary.verdict)]
+    yield (
+        "wall",
+        "What binds?",
+        walls + ([of_section("probe", probe_section(probe))] if probe else []),
+    )
+    spent = [step_part(summary)]
     if own_figures and summary.own_figures:
-        checks.append(of_section("own-figures", own_figures_section(summary)))
-    yield "belief", "Can I believe it?", checks
+        spent.append(of_section("own-figures", own_figures_section(summary)))
+    spent += [sync_part(analysis, summary), goodput_part(summary), device_part(analysis, summary)]
+    yield "time", "Where do time and tokens go?", spent
+    yield "change", "What to change?", [fixes_part(summary)]
+    data = [_health(summary), tail_part(analysis, summary), lag_part(analysis, summary)]
+    yield "data", "Is the data good?", [*data, reward_part(summary)]
+    yield "belief", "Can I believe it?", [of_section("unseen", coverage_section(summary))]
+    *_, (title, [meant]) = sections(summary, own_figures)
+    words = (line.partition(": ") for line in meant.lines)
+    yield "words", title, [listed((name, sentence(meaning)) for name, _, meaning in words)]
 
 
 def _health(summary: Summary) -> Html:
     told = [(name, sentence(said)) for name, said in cells(summary) if said]
     told.append(("command", tag("code", prose(summary.run.command or summary.run.id))))
-    shown = (tag("div", tag("dt", name), tag("dd", said)) for name, said in told)
-    return part("health", "Health", tag("dl", *shown))
+    return part("health", "Health", listed(told))
 
 
 def _question(key: str, question: str, answers: list[Html]) -> Html:

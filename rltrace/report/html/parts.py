@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 
 from rltrace.report.html.drawing import box, in_cell, stacked
@@ -58,6 +58,11 @@ def notes(sentences: Sequence[str]) -> Html:
 def unknown(key: str, short: str, why: str) -> Html:
     """What cannot be told, in one line."""
     return tag("p", tag("b", short), ": cannot tell. ", prose(why), class_="missing", id=key)
+
+
+def listed(said: Iterable[tuple[str, Html]]) -> Html:
+    """Names, and what is said of each."""
+    return tag("dl", *(tag("div", tag("dt", name), tag("dd", one)) for name, one in said))
 
 
 def copied(said: str) -> Html:

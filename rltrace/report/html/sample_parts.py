@@ -112,7 +112,7 @@ def reward_part(summary: Summary) -> Html:
 def _reward(reward: RewardCurve) -> Html:
     points = draw.groups(reward.points)
     values = [
-        float(np.average([p.reward for p in of], weights=[p.verdicts for p in of])) for of in points
+        float(np.average([p.reward for p in of], weights=[p.rewards for p in of])) for of in points
     ]
     low, high = min([0.0, *values]), max(values)
     steps = [draw.numbered([p.step for p in of]) for of in points]
@@ -137,7 +137,7 @@ def _reward(reward: RewardCurve) -> Html:
             (
                 step,
                 units.number(value),
-                units.count(sum(p.verdicts for p in of)),
+                units.count(sum(p.rewards for p in of)),
                 units.number(of[-1].device_hours),
             )
             for step, value, of in zip(steps, values, points, strict=True)

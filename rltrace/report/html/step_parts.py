@@ -29,8 +29,8 @@ _SEAMS = 0.06  # of the step: in so many moments one stage may end and the next 
 def step_part(summary: Summary) -> Html:
     section = stages_section(summary, pointer(summary))
     pictures: list[Child] = []
-    if summary.typical is not None and summary.typical.busy:
-        pictures.append(_waterfall(summary.typical, summary))
+    if summary.typical_step is not None and summary.typical_step.busy_shares:
+        pictures.append(_waterfall(summary.typical_step, summary))
     if not summary.steps.whole_run and summary.steps.times:
         pictures.append(_each_step(summary.steps.times))
     if section.grid is None:
@@ -41,9 +41,9 @@ def step_part(summary: Summary) -> Html:
 def _waterfall(typical: TypicalStep, summary: Summary) -> Html:
     """A lane for each stage, or for several that are never at work at once."""
     busy = {
-        word(stage): np.asarray(typical.busy[word(stage)])
+        word(stage): np.asarray(typical.busy_shares[word(stage)])
         for stage in Stage
-        if word(stage) in typical.busy
+        if word(stage) in typical.busy_shares
     }
     lanes: list[dict[str, Floats]] = []
     for stage, part in busy.items():
@@ -51,9 +51,9 @@ def _waterfall(typical: TypicalStep, summary: Summary) -> Html:
         if (lane := next(at, None)) is None:
             lanes.append(lane := {})
         lane[stage] = part
-    whole_run, length = summary.steps.whole_run, units.seconds(typical.seconds)
+    whole_run, length = summary.steps.whole_run, units.seconds(typical.step_s)
     of = "the whole run" if whole_run else f"step {typical.step}, of median length"
-    axis, times = draw.Axis(0, typical.seconds), draw.ticks(0, typical.seconds)
+    axis, times = draw.Axis(0, typical.step_s), draw.ticks(0, typical.step_s)
     show = draw.seconds_of(times)
     rows = {stage: n for n, stage in enumerate(busy)}
     tenths = {stage: np.reshape(part, (10, -1)).mean(axis=1) for stage, part in busy.items()}
@@ -61,7 +61,8 @@ def _waterfall(typical: TypicalStep, summary: Summary) -> Html:
         key="waterfall",
         title="When each stage runs" if whole_run else "When each stage runs in a step",
         says="The stronger, the more of that moment any process is in the stage."
-        + " From a log of durations: what ran when in a step is not known." * summary.run.laid_out,
+        + " From a log of durations: what ran when in a step is not known."
+        * summary.run.durations_only,
         drawing=join(
             *(_lane(lane, rows) for lane in lanes),
             draw.plot(
@@ -129,14 +130,13 @@ def _each_step(times: Sequence[StepTimes]) -> Html:
 
 def _mean(times: Sequence[StepTimes], stage: str) -> float:
     untraced = stage == UNTRACED
-    spent = (t.unattributed_s if untraced else t.exposed_s.get(stage, 0.0) for t in times)
+    spent = (t.untraced_s if untraced else t.exposed_s.get(stage, 0.0) for t in times)
     return sum(spent) / len(times)
 
 
 def _keyed(row: tuple[str, ...]) -> tuple[str, ...]:
     """A row of the table of stages with the stage's colour."""
-    name = UNTRACED if row[0].startswith("un") else row[0]
-    key = tag("i", class_=f"key {parts.css(name)}") if name in parts.COLOURED else NOTHING
+    key = tag("i", class_=f"key {parts.css(row[0])}") if row[0] in parts.COLOURED else NOTHING
     return join(key, prose(row[0])), *row[1:]
 
 
@@ -155,14 +155,14 @@ _GREYS = ("d9", "d7", "d5", "d3")
 
 
 def _wall_clock(cascade: Cascade) -> Html | None:
-    spent = [one for one in cascade.seconds if one.share > 0]
+    spent = [one for one in cascade.wall_clock if one.share > 0]
     if not spent or not cascade.wall_s:
         return None
     greys, pieces = itertools.cycle(_GREYS), []
     for one in spent:
         is_lost = one.lost or one.reason not in parts.COLOURED
         pieces.append((f"lost {next(greys)}" if is_lost else parts.css(one.reason), one.share))
-    rows = [(one.reason, units.seconds(one.seconds), units.share(one.share)) for one in spent]
+    rows = [(one.reason, units.seconds(one.wall_s), units.share(one.share)) for one in spent]
     told = [*zip(pieces, rows, strict=True)]
     return parts.picture(
         key="wall-clock",

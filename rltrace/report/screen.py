@@ -187,7 +187,7 @@ def _verdict(summary: Summary, width: int, room: _Room) -> Iterator[Text | str]:
     if cell_len(f"{first}   {gain}") > inner:
         yield from (Text(f"  {line}", style="bold") for line in wrapped(first, inner))
         first = " " * 9
-    for line in wrapped(f"{first}   {effect}", inner, later=" " * 12):
+    for line in wrapped(f"{first}   {gain}", inner, later=" " * 12):
         yield Text(f"  {line}", style="bold")
     if best.setting:
         check = f"  check it:   {'   '.join(check_of(summary, best))}"

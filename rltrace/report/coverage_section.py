@@ -22,10 +22,12 @@ def coverage_section(summary: Summary) -> Section:
         reasons.setdefault(stage.reason, []).append(labelled(stage.name, stage.symbol))
     lines = [f"not seen: {', '.join(names)}: {why}." for why, names in reasons.items()]
     if seen.never_hooked:
-        lines.append(f"asked for, never put in place: --hook {listed(seen.never_hooked)}.")
+        lines.append(f"never called or not found: --hook {listed(seen.never_hooked)}.")
     lines += _problem_lines(seen)
     if seen.clock_bound_ns < 0:
-        lines.append("clocks: a node could not be aligned with the others; its times may be off.")
+        lines.append(
+            "clocks: a node could not be aligned with the others, so its times may be off."
+        )
     elif seen.clock_bound_ns:
         bound = units.seconds(seen.clock_bound_ns / 1e9)
         lines.append(f"clocks: nodes are aligned within {bound}.")
@@ -60,6 +62,6 @@ def _own_cost(cost: OwnCost) -> str:
         text += f" and {cost.tokens:,} captured tokens × {cost.token_cost_ns:,.0f} ns"
     text += f" ({source})"
     if math.isnan(cost.share):
-        return f"{text}; which part of the processes' wall time that is, is not known."
+        return f"{text}; its share of the wall time is not known."
     share, worst = units.share(cost.share), units.share(cost.worst_share)
     return f"{text} = {share} of the processes' wall time, {worst} in the busiest."

@@ -86,6 +86,12 @@ def listed(names: Sequence[str]) -> str:
     return " and ".join(part for part in (", ".join(names[:-1]), names[-1]) if part)
 
 
-def binds(walls: Sequence[str]) -> str:
-    """`a binds`, `a and b bind`."""
-    return f"{listed(walls)} bind{'s' * (len(walls) == 1)}"
+def brief(lines: Sequence[str], most: int) -> list[str]:
+    """The first lines, and how many more there are."""
+    more = [f"{len(lines) - most} more: --json"] if lines[most:] else []
+    return [*lines[:most], *more]
+
+
+def stage_word(name: str) -> str:
+    """How a stage of a baseline or of a step's figures is called in every output."""
+    return "untraced" if name == "unattributed" else name

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 OK = 0
 ANSWER_IS_NO = 1
 WRONG_USAGE = 2
@@ -13,6 +17,18 @@ INTERRUPTED = 128 + 2
 """What a shell says of a program that Ctrl-C ended."""
 
 NO_MEMORY = "this takes more memory than there is: ask of fewer steps"
+
+
+def did_you_mean(said: str, known: Iterable[str]) -> str:
+    """` (did you mean rollout or reward?)`, to stand behind a name that is not known; empty where
+    none of the known ones begins so or is alike."""
+    from difflib import get_close_matches
+
+    plain = {name.lower().replace("-", "_"): name for name in known}
+    asked = said.lower().replace("-", "_")
+    begun = [name for name in plain if asked and name.startswith(asked)]
+    near = begun[:3] or get_close_matches(asked, plain)
+    return f" (did you mean {' or '.join(plain[one] for one in near)}?)" if near else ""
 
 
 class RltraceError(Exception):

@@ -88,7 +88,7 @@ def test_a_slower_stage_is_named_with_how_much_it_made(runs: Path) -> None:
     found = json.loads(gate(runs, "slow", "--json").output)
     (finding,) = found["findings"]
     assert (found["outcome"], finding["stage"]["name"]) == ("regression", "rollout")
-    assert finding["worse"]["low"] > 0
+    assert finding["worse_share"]["low"] > 0
 
 
 FAILED = "the job failed (exit code 1) after 30 complete steps"
@@ -102,7 +102,7 @@ def test_a_run_that_failed_is_a_regression_in_every_form(runs: Path, tmp_path: P
     told = gate(runs, "crashed", "--json", "--github", "--junit", xml)
     answer = json.loads(told.stdout)
     assert (answer["outcome"], answer["exit_code"]) == ("regression", 1)
-    assert answer["unwell"] == [FAILED]
+    assert answer["alarms"] == [FAILED]
     assert answer["headline"].startswith(f"regression: {FAILED}")
     assert FAILED[1:] in told.stderr.splitlines()[0]
     case = ElementTree.parse(xml).getroot()[0][0]

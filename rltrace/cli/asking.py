@@ -51,7 +51,7 @@ def whatif(
     with working("replaying the job"):
         found_wrong, walls, source = _whatif_source(run, stages, steps, last)
     alarms = [alarm.says for alarm in found_wrong if alarm.forbids]
-    beside = [alarm.says for alarm in found_wrong if alarm.beside and alarm.kind == "stall"]
+    beside = [alarm.says for alarm in found_wrong if alarm.judged_anyway and alarm.kind == "stall"]
     if alarms and not pairs and not as_json:
         raise RltraceError(whatif_section.alarmed(alarms), CANNOT_TELL)
     base = predict.baseline(source)
@@ -66,7 +66,7 @@ def whatif(
         section = whatif_section.one(base, found[0], alarms, beside)
     document = {
         "alarms": alarms,
-        "beside": beside,
+        "warnings": beside,
         "before": to_json.plain(base),
         "predictions": to_json.plain(found),
         "cannot_tell": untold,

@@ -29,7 +29,8 @@ def sections(found: Comparison, names: tuple[str, str] = ("before", "after")) ->
     title = f"rltrace compare · {names[0]} → {names[1]}"
     yield Section(title, (*_alarms(found, names), *_answer(found)))
     if found.stages:
-        step = found.before_s, found.after_s, found.step_s, found.step_s.over(found.before_s)
+        whole = found.difference_s
+        step = found.before_s, found.after_s, whole, whole.over(found.before_s)
         stages = ratios.of_stages([StageChange("step", *step), *found.stages], _RUNS)
         one, other = found.steps
         notes = (
@@ -44,7 +45,7 @@ def sections(found: Comparison, names: tuple[str, str] = ("before", "after")) ->
 
 
 def _alarms(found: Comparison, names: Sequence[str]) -> Iterator[str]:
-    for name, alarms in zip(names, found.unwell, strict=True):
+    for name, alarms in zip(names, found.alarms, strict=True):
         yield from (f"! {name}: {says}." for says in alarms[:_MOST_ALARMS])
 
 
@@ -57,7 +58,7 @@ def _answer(found: Comparison) -> Iterator[str]:
         word = "slower" if found.step_ratio.value > 1 else "faster"
         yield f"{word.capitalize()}: {step}, {ratios.percent(found.step_ratio)}."
         if (stage := found.stage) is not None:
-            part = stage.difference_s.value / found.step_s.value
+            part = stage.difference_s.value / found.difference_s.value
             ends = ratios.beside(stage.difference_s, _signed)
             yield (
                 f"{stage_word(stage.name)} made most of it: {_signed(stage.difference_s.value)} a "

@@ -22,16 +22,16 @@ def headline(found: findings.Judgement) -> str:
     if found.outcome == findings.PASS:
         n = len(found.findings)
         return "pass: " + ("the condition holds" if n == 1 else f"all {n} conditions hold")
-    return f"{found.outcome}: {'; '.join([*found.unwell, *map(_brief, decisive)])}"
+    return f"{found.outcome}: {'; '.join([*found.alarms, *map(_brief, decisive)])}"
 
 
 def _brief(one: findings.Finding) -> str:
     if one.outcome == findings.UNSURE:
         return one.condition.text
-    if math.isnan(one.worse.value):
+    if math.isnan(one.worse_share.value):
         return one.because
     stage = f", mostly {stage_word(one.stage.name)}" if one.stage is not None else ""
-    return f"{one.condition.subject} {units.share(one.worse.value)} worse{stage}"
+    return f"{one.condition.subject} {units.share(one.worse_share.value)} worse{stage}"
 
 
 def sections(found: findings.Judgement) -> Iterator[Section]:
@@ -68,7 +68,7 @@ def _lines(found: findings.Judgement) -> Iterator[str]:
 
 def alarmed(found: findings.Judgement) -> tuple[str, ...]:
     """A sentence for each run that crashed, got stuck or has another alarm."""
-    return tuple(map(_begun, found.unwell))
+    return tuple(map(_begun, found.alarms))
 
 
 def sentence(one: findings.Finding) -> str:
@@ -78,10 +78,10 @@ def sentence(one: findings.Finding) -> str:
 
 def _why(one: findings.Finding) -> str:
     """What became of it, with by how much where it is a regression."""
-    if one.outcome != findings.REGRESSION or math.isnan(one.worse.value):
+    if one.outcome != findings.REGRESSION or math.isnan(one.worse_share.value):
         return one.because
-    ends = ratios.beside(one.worse, units.share, "95 % ")
-    return f"{units.share(one.worse.value)} worse{ends}; {one.because}"
+    ends = ratios.beside(one.worse_share, units.share, "95 % ")
+    return f"{units.share(one.worse_share.value)} worse{ends}; {one.because}"
 
 
 def _made(one: findings.Finding) -> Iterator[str]:
@@ -94,8 +94,8 @@ def _made(one: findings.Finding) -> Iterator[str]:
         yield (
             f"{stage_word(stage.name)} made most of it: "
             f"{units.before_after(stage.before_s, stage.after_s)} a step, "
-            f"{ratios.signed_share(stage.of_step.value)} of the step"
-            f"{ratios.beside(stage.of_step, ratios.signed_share)}."
+            f"{ratios.signed_share(stage.difference_share.value)} of the step"
+            f"{ratios.beside(stage.difference_share, ratios.signed_share)}."
         )
     if (factor := one.factor) is not None:
         yield f"Of goodput's factors, {factor.name} changed most: {ratios.percent(factor.ratio)}."
@@ -125,8 +125,8 @@ def _grid(found: findings.Judgement) -> Grid | None:
             "" if one.unit == "s" else one.unit,
             _value(one, one.baseline),
             _value(one, one.value),
-            ratios.signed_share(one.worse.value),
-            ratios.ends(one.worse, ratios.signed_share),
+            ratios.signed_share(one.worse_share.value),
+            ratios.ends(one.worse_share, ratios.signed_share),
         )
         for one in found.findings
         if one.condition.kind != WALL

@@ -38,9 +38,9 @@ def sections(found: Plan, advice: Advice, full: bool = False) -> Iterator[Sectio
 def _answer(found: Plan, advice: Advice) -> Section:
     spec, best = found.spec, found.best
     model, of = spec.model, found.parts.rollout.lengths
-    rate = f"{units.number(best.tokens_per_gpu_s)} tokens/s per GPU"
-    if not math.isnan(best.tokens_per_usd):
-        rate += f", {units.count(best.tokens_per_usd)} tokens per US$"
+    rate = f"{units.number(best.useful_tokens_per_device_s)} tokens/s per GPU"
+    if not math.isnan(best.useful_tokens_per_usd):
+        rate += f", {units.count(best.useful_tokens_per_usd)} tokens per US$"
     ends = units.between(units.seconds(found.step_s.low), units.seconds(found.step_s.high))
     mixture = f", {model.active / 1e9:.4g}B active" if model.is_mixture else ""
     lines = [
@@ -71,19 +71,20 @@ def _wall_line(walls: Sequence[CostedWall], binding: Sequence[str]) -> str:
 def _first(one: First | None) -> Iterator[str]:
     if one is not None:
         lever = f" ({one.lever})" if one.lever else ""
-        gain = "" if one.found is None else f": goodput {gain_words(one.found.goodput_gain)}"
+        found = one.prediction
+        gain = "" if found is None else f": goodput {gain_words(found.goodput_gain)}"
         yield f"Try first: {one.move}{lever}{gain}. {one.risk}"
 
 
 def _stages(found: Plan, full: bool) -> Section:
     step_s = found.best.step_s
-    shown = [cost for cost in found.stages if full or cost.seconds >= _SLIGHT * step_s]
-    longest = max(cost.seconds for cost in shown)
+    shown = [cost for cost in found.stages if full or cost.tau_s >= _SLIGHT * step_s]
+    longest = max(cost.tau_s for cost in shown)
     rows = (
         (
             f"{cost.stage}, each trajectory" if cost.stage == word(Stage.ENV) else cost.stage,
-            bar(cost.seconds / longest, _BAR),
-            units.seconds(cost.seconds),
+            bar(cost.tau_s / longest, _BAR),
+            units.seconds(cost.tau_s),
             f"{cost.devices:g}" if cost.devices else "",
         )
         for cost in shown
@@ -101,7 +102,7 @@ def _stages(found: Plan, full: bool) -> Section:
 def _memory(found: Plan, full: bool) -> Section:
     lines = []
     for use in found.memory:
-        parts = " + ".join(f"{name} {units.size(size)}" for name, size in use.parts.items())
+        parts = " + ".join(f"{name} {units.size(size)}" for name, size in use.used_bytes.items())
         note = f"; {use.note}" * full
         lines.append(f"{use.where}: {parts} of {units.size(use.usable_bytes)}{note}.")
     return Section("Memory of each GPU", tuple(lines))
@@ -127,7 +128,7 @@ def _placement(row: Row, best: bool) -> tuple[str, ...]:
 
 
 def _placed(row: Row) -> tuple[str, ...]:
-    rates = units.number(row.tokens_per_gpu_s), units.count(row.tokens_per_usd)
+    rates = units.number(row.useful_tokens_per_device_s), units.count(row.useful_tokens_per_usd)
     counts = " + ".join(map(str, row.devices.values()))
     return (row.name, counts, units.seconds(row.step_s), *rates)
 
@@ -143,7 +144,7 @@ def _framework(advice: Advice) -> Section:
     options = []
     for option in advice.launch:
         value = str(option.value).lower() if isinstance(option.value, bool) else option.value
-        why = f"{'an example: ' * option.example}{option.why}"
+        why = f"{'an example: ' * option.example}{option.reason}"
         options.append(f"{option.option}={value}    # {why}")
     notes = (
         f"{one.name}: {one.says}; {'; '.join(choice.reasons)} ({one.source}).",
@@ -161,12 +162,12 @@ def _devices(row: Row) -> str:
 def swept(points: Sequence[Point], what: str) -> Section:
     """A sweep as a table: value, best placement and its wall; below it why a value has none."""
     placed = [(point, point.row) for point in points if point.row is not None]
-    most = max((row.tokens_per_gpu_s for _, row in placed), default=0.0)
+    rates = [row.useful_tokens_per_device_s for _, row in placed]
     rows = ((f"{point.value:g}", *_placed(row), point.wall) for point, row in placed)
-    best = [f"{p.value:g} ({row.name})" for p, row in placed if row.tokens_per_gpu_s == most]
     title = f"{what} from {points[0].value:g} to {points[-1].value:g}"
-    if best:
-        title += f": most tokens per GPU at {best[0]}"
+    if rates:
+        best, row = placed[rates.index(max(rates))]
+        title += f": most tokens per GPU at {best.value:g} ({row.name})"
     columns = ("best placement", Column("GPUs", least_width=90))
     figures = numbers("step", "tokens/s/GPU", "tokens/$")
     grid = table(rows, *numbers(what), *columns, *figures, "wall")
@@ -178,7 +179,7 @@ def triaged(found: Triage, fix: First | None) -> Section:
     rows = (
         (
             f"> {step.placement}" if step.placement == found.stated.placement else step.placement,
-            *map(units.seconds, (step.actors_s, step.learner_s, step.weights_s, step.step_s)),
+            *map(units.seconds, (step.actors_s, step.learner_s, step.sync_s, step.step_s)),
         )
         for step in found.steps
     )

@@ -81,8 +81,8 @@ def of_stages(stages: Iterable[StageChange], runs: tuple[str, str]) -> Grid | No
             stage_word(one.name),
             scale.show(one.before_s),
             scale.show(one.after_s),
-            signed_share(one.of_step.value),
-            ends(one.of_step, signed_share),
+            signed_share(one.difference_share.value),
+            ends(one.difference_share, signed_share),
         )
         for one in by_change
         if max(one.before_s, one.after_s) > _LEAST_SEEN * longest

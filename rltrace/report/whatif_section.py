@@ -9,7 +9,7 @@ from rltrace.analysis.stats.estimate import Estimate
 from rltrace.analysis.whatif.predict import NO_GAIN, UNSURE, Baseline, Prediction
 from rltrace.report import units
 from rltrace.report.layout import Section, brief, listed, numbers, table
-from rltrace.report.walls_section import gain_words
+from rltrace.report.walls_section import gain_words, replay_check
 
 _MOST_ROWS = 20
 _MOST_NOTES = 8
@@ -31,7 +31,7 @@ def one(
     warned = [f"! {alarm}: the prediction is only as good as these steps." for alarm in alarms]
     rests_on = brief(found.rests_on, _MOST_NOTES)
     return Section(
-        f"What if {', '.join(found.levers)}: {found.verdict}",
+        f"What if {', '.join(found.levers)}: {found.outcome}",
         (*warned, *_left_out(beside), *_answer(base, found)),
         notes=("This rests on:", *rests_on) if rests_on else (),
     )
@@ -48,27 +48,21 @@ def ranked(
     rows, idle, slower = [], [], []
     for one in found:
         levers, gain = ", ".join(one.levers), one.goodput_gain
-        if one.verdict == NO_GAIN:
+        if one.outcome == NO_GAIN:
             idle.append(levers)
         elif gain.is_no_gain:
-            slower.append(f"{levers} ({_change(gain.middle)})")
+            slower.append(f"{levers} ({_change(gain.value)})")
         else:
-            step = units.before_after(one.before_s, one.step_s.middle)
-            maybe = "maybe" if one.verdict == UNSURE else ""
+            step = units.before_after(one.before_s, one.step_s.value)
+            maybe = "maybe" if one.outcome == UNSURE else ""
             rows.append((levers, step, gain_words(gain), maybe))
     title = f"What if: {rows[0][0]} gains most" if rows else "What if: no change gains"
     below = [f"{len(rows) - _MOST_ROWS} more that gain less: --json."] if rows[_MOST_ROWS:] else []
     below += [f"No gain: {', '.join(idle)}."] if idle else []
     below += [f"Costs more than it gains: {', '.join(slower)}."] if slower else []
     below += [f"Cannot tell: {'; '.join(_untold(untold))}."] if untold else []
-    if not math.isnan(base.unfitted_error):
-        played = units.seconds(base.step_s * (1 + base.unfitted_error))
-        below.append(
-            f"Model check, of the run as it was: a step takes {played}; measured "
-            f"{units.seconds(base.step_s)}."
-        )
-    else:
-        below += [f"{note}." for note in base.rests_on[:2]]
+    check = replay_check(base.replay_error_share, base.step_s)
+    below += [check] if check else [f"{note}." for note in base.rests_on[:2]]
     below.append("Gains do not add up: give several --lever to see them together.")
     grid = table(rows[:_MOST_ROWS], "lever", *numbers("step", "goodput per device"), "")
     return Section(title, (*_left_out(beside), _now(base)), grid, tuple(below))
@@ -90,23 +84,23 @@ def _now(base: Baseline) -> str:
 
 
 def _answer(base: Baseline, found: Prediction) -> Iterator[str]:
-    step = units.before_after(base.step_s, found.step_s.middle)
+    step = units.before_after(base.step_s, found.step_s.value)
     yield f"{step} a step{_beside(found.step_s, units.seconds)}."
     rate, per_usd = found.useful_tokens_per_device_s, found.useful_tokens_per_usd
     line = f"Goodput per device: {gain_words(found.goodput_gain)}"
-    if not math.isnan(rate.middle):
-        line += f", then {units.count(rate.middle)} useful tokens/s{_beside(rate, units.count)}"
-    if not math.isnan(per_usd.middle):
-        line += f", {units.count(per_usd.middle)} per US${_beside(per_usd, units.count)}"
+    if not math.isnan(rate.value):
+        line += f", then {units.count(rate.value)} useful tokens/s{_beside(rate, units.count)}"
+    if not math.isnan(per_usd.value):
+        line += f", {units.count(per_usd.value)} per US${_beside(per_usd, units.count)}"
     yield f"{line}."
     before, after = _devices(base.devices), _devices(found.devices)
     if after and after != before:
         yield f"Then{after}; now{before or ' on other devices'}."
     if found.learner_waits_share > 0:
         yield f"The learner waits {units.share(found.learner_waits_share)} of the step for samples."
-    if found.lags:
+    if found.lag_shares:
         stale = f"; {units.share(found.stale_share)} come too late" if found.stale_share > 0 else ""
-        most = max(lag for lag, part in found.lags.items() if part)
+        most = max(lag for lag, part in found.lag_shares.items() if part)
         yield f"Samples lag by {found.mean_lag:.1f} versions on average, at most {most}{stale}."
 
 
@@ -121,4 +115,4 @@ def _change(factor: float) -> str:
 
 
 def _beside(found: Estimate, show: Callable[[float], str]) -> str:
-    return units.beside(show(found.middle), show(found.low), show(found.high))
+    return units.beside(show(found.value), show(found.low), show(found.high))

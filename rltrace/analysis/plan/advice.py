@@ -41,7 +41,7 @@ def _risks(found: Plan) -> Iterator[str]:
     best, of, prior = found.best, found.parts.rollout.lengths, prior_for("")
     if best.mean_lag > 0:
         yield (
-            f"samples lag by {best.mean_lag:.1f} versions on average, up to {max(best.lags)}; "
+            f"samples lag by {best.mean_lag:.1f} versions on average, {max(best.lag_shares)} at most; "
             f"plain PPO is used at {prior.held} and in doubt from {prior.doubtful} on: compare the "
             "reward at equal GPU-hours"
         )
@@ -50,5 +50,5 @@ def _risks(found: Plan) -> Iterator[str]:
             f"{100 * of.cut_share:.0f} % of the responses are cut at {of.cap:,.0f} tokens, so the "
             "policy learns to be short"
         )
-    if found.step_s.high > 1.5 * found.step_s.middle:
+    if found.step_s.high > 1.5 * found.step_s.value:
         yield "the range is wide: trace a short run of this job, then plan with --from-run"

@@ -30,7 +30,7 @@ class StageCost:
 
     stage: str
     symbol: str
-    seconds: float
+    tau_s: float
     devices: float
     lines: tuple[str, ...]
 
@@ -101,7 +101,7 @@ class MemoryUse:
     """Bytes of a GPU by what they are for, and of how much they may be."""
 
     where: str
-    parts: dict[str, float]
+    used_bytes: dict[str, float]
     usable_bytes: float
     note: str
 

@@ -95,7 +95,7 @@ def refuse_unknown(
     for option in settings:
         if option not in known:
             said = shorter.get(option, option.replace("-", "_"))
-            near = did_you_mean(said, sorted(known))
+            near = did_you_mean(said, *sorted(known))
             raise WrongUsage(f"the job has no setting {option!r}{near}")
 
 

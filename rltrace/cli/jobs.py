@@ -110,11 +110,7 @@ def ship(run: Path | None, url: str | None, yes: bool, as_json: bool) -> None:
             raise WrongUsage(f"{found} says that it is shipped to {known}: give that URL, or --yes")
         click.confirm(visible(f"{found} says that it is shipped to {known}: go on?"), abort=True)
     with working("shipping") as tell:
-        done = ship_(
-            found,
-            url,
-            lambda sent, left: tell(f"{megabytes(sent)} shipped, {megabytes(left)} to check"),
-        )
+        done = ship_(found, url, lambda sent, left: tell(f"{megabytes(left)} left"))
     amount = f"{megabytes(done.shipped_bytes)} in {done.packs} packs"
     what = f"shipped {amount}" if done.packs else "everything was there already"
     answer(as_json, asdict(done), f"{what}; next: rltrace report {shlex.quote(done.url)}")

@@ -14,13 +14,14 @@ from rltrace.analysis.stats.estimate import Estimate
 from rltrace.analysis.stats.interval import Interval
 from rltrace.analysis.trial import Trial
 from rltrace.report import ratios, units
-from rltrace.report.layout import Section, listed, numbers, stage_word, table
+from rltrace.report.layout import Section, brief, listed, numbers, stage_word, table
 from rltrace.trace.errors import ANSWER_IS_NO, CANNOT_TELL, OK
+from rltrace.trace.printable import visible
 
 _RUNS = "before", "after"
 _MOST_ALARMS = 3
 _MOST_SETTINGS = 6
-_LONGEST_VALUE = 24
+_LONGEST = 24  # characters of a setting
 
 
 def sections(found: Comparison, names: tuple[str, str] = ("before", "after")) -> Iterator[Section]:
@@ -110,16 +111,11 @@ def _listed(title: str, differences: tuple[Difference, ...]) -> Iterator[str]:
     if not differences:
         yield f"{title}: the same."
         return
-    shown = [
-        f"{d.name} {_brief(d.before)} → {_brief(d.after)}" for d in differences[:_MOST_SETTINGS]
-    ]
-    more = len(differences) - len(shown)
-    yield f"{title}: {'; '.join(shown)}{f'; {more} more: --json' if more else ''}."
-
-
-def _brief(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}…"
+    shown = []
+    for one in differences:
+        before, after = (visible(repr(value), _LONGEST) for value in (one.before, one.after))
+        shown.append(f"{one.name} {before} → {after}")
+    yield f"{title}: {'; '.join(brief(shown, _MOST_SETTINGS))}."
 
 
 def _signed(seconds: float) -> str:

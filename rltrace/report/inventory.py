@@ -23,6 +23,8 @@ from rltrace.trace.run_dir import PARQUET
 from rltrace.trace.sampled import only_some
 from rltrace.trace.schema import TABLES
 
+HARMLESS = {"no-gpu", "version-untested"}
+"""Problems that nothing has to be done about."""
 _LONGEST = 30  # characters of a name that is shown
 _LONGEST_ARGUMENTS = 40
 _LONGEST_COMMAND = 300
@@ -109,7 +111,7 @@ def section(found: Inventory) -> Section:
     counts = ", ".join(f"{table} {rows:,}" for table, rows in found.rows.items() if rows)
     lines = (
         visible(found.command, _LONGEST_COMMAND),
-        *brief([f"! {text}" for text in _problems(found)], _MOST_PROBLEMS),
+        *brief([*_problems(found)], _MOST_PROBLEMS),
         f"{_state(found)}; {_size(found)}",
         f"{units.plural(len(found.processes), 'process')} on {nodes}",
         f"rows: {counts}" if counts else "no rows: nothing that rltrace knows ran",
@@ -124,15 +126,16 @@ def section(found: Inventory) -> Section:
 
 def _problems(found: Inventory) -> Iterator[str]:
     if found.unreadable is not None:
-        yield found.unreadable
-    yield from outlived_lines(found.lasted_s, found.command_s)
-    yield from dropped_lines(found.dropped)
+        yield f"! {found.unreadable}"
+    lines = *outlived_lines(found.lasted_s, found.command_s), *dropped_lines(found.dropped)
+    yield from (f"! {line}" for line in lines)
     if found.only_some:
-        yield f"{found.only_some}: their rows are left out"
+        yield f"! {found.only_some}: their rows are left out"
     kinds = Counter((str(p.get("what")), str(p.get("target", ""))) for p in found.problems)
     for (what, target), times in kinds.items():
         often = f" ({times} times)" if times > 1 else ""
-        yield f"{visible(what, 2 * _LONGEST)} {visible(target, 2 * _LONGEST)}".rstrip() + often
+        mark = "·" if what in HARMLESS else "!"
+        yield f"{mark} {visible(what, 60)} {visible(target, 60)}".rstrip() + often
 
 
 def _state(found: Inventory) -> str:

@@ -35,7 +35,7 @@ def named_query(name: str) -> NamedQuery:
     known = [query.name for query in named_queries()]
     if wanted in known:
         return _read(folder("sql") / f"{wanted}.sql")
-    near = did_you_mean(f"@{wanted}", [f"@{one}" for one in known])
+    near = did_you_mean(f"@{wanted}", *(f"@{one}" for one in known))
     raise WrongUsage(f"there is no query @{wanted}{near}: `rltrace query --list` shows all")
 
 

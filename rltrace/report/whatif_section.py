@@ -29,12 +29,9 @@ def one(
     """The answer to one question: these levers moved together, below what is wrong with the run and
     what of it is left out (`beside`)."""
     warned = [f"! {alarm}: the prediction is only as good as these steps." for alarm in alarms]
-    rests_on = brief(found.rests_on, _MOST_NOTES)
-    return Section(
-        f"What if {', '.join(found.levers)}: {found.outcome}",
-        (*warned, *_left_out(beside), *_answer(base, found)),
-        notes=("This rests on:", *rests_on) if rests_on else (),
-    )
+    lines = (*warned, *_left_out(beside), *_answer(base, found))
+    title = f"What if {', '.join(found.levers)}: {found.outcome}"
+    return Section(title, lines, notes=("This rests on:", *brief(found.rests_on, _MOST_NOTES)))
 
 
 def ranked(
@@ -51,7 +48,7 @@ def ranked(
         if one.outcome == NO_GAIN:
             idle.append(levers)
         elif gain.is_no_gain:
-            slower.append(f"{levers} ({_change(gain.value)})")
+            slower.append(f"{levers} ({gain_words(gain)})")
         else:
             step = units.before_after(one.before_s, one.step_s.value)
             maybe = "maybe" if one.outcome == UNSURE else ""
@@ -107,11 +104,6 @@ def _answer(base: Baseline, found: Prediction) -> Iterator[str]:
 def _devices(devices: Mapping[str, float]) -> str:
     pools = " + ".join(f"{count:g} {pool}" for pool, count in devices.items())
     return f" on {pools} devices" if pools else ""
-
-
-def _change(factor: float) -> str:
-    """`1.25` -> `+25 %`."""
-    return units.UNKNOWN if math.isnan(factor) else f"{100 * (factor - 1):+.0f} %"
 
 
 def _beside(found: Estimate, show: Callable[[float], str]) -> str:

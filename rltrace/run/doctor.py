@@ -21,6 +21,7 @@ from rltrace.hooks.hook import Adapter, Hook
 from rltrace.hooks.install import spec_of
 from rltrace.hooks.versions import satisfies
 from rltrace.report import units
+from rltrace.report.inventory import HARMLESS
 from rltrace.report.layout import Section, brief, table
 from rltrace.run.location import ONLY_ON, WHY_ONLY
 from rltrace.run.nvml import Devices, NoGpu
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from rltrace.trace.run import Run
 
 _TOLD = ("target", "name", "stage", "detail")
-_HARMLESS = {"no-gpu", "version-untested"}
 _LITTLE_SPACE_BYTES = 1 << 30
 _LONGEST = 300  # characters of a problem that are shown
 _MOST = 8  # problems that are shown
@@ -222,7 +222,7 @@ def _of_recording(run: Run) -> Iterator[str]:
         if imported and "who" in problem:
             continue  # what the importer says of the log is no fault of the run
         what = str(problem.get("what", "unreadable"))
-        if what not in _HARMLESS:
+        if what not in HARMLESS:
             rest = [str(v) for k, v in problem.items() if k in _TOLD]
             yield " ".join([what.replace("-", " ") + ":", *rest])
 
@@ -238,30 +238,24 @@ def sections(findings: Findings) -> Iterator[Section]:
     notes = [f"· {visible(note, _LONGEST)}" for note in findings.notes]
     title = units.plural(len(wrong), "problem") if wrong else "nothing is wrong"
     yield Section(f"rltrace doctor · {title}", (*brief(wrong, _MOST), *brief(notes, _MOST)))
-    here = [adapter for adapter in findings.adapters if adapter.installed is not None]
-    away = [adapter.framework for adapter in findings.adapters if adapter.installed is None]
-    rows = [
-        (check.name, visible(check.detail)) for check in findings.checks if check.ok is not False
-    ]
-    rows += [(adapter.framework, _about(adapter)) for adapter in here if not adapter.detail]
+    rows = [(one.name, visible(one.detail)) for one in findings.checks if one.ok is not False]
+    here = [one for one in findings.adapters if one.installed is not None and not one.detail]
+    rows += [(one.framework, _about(one)) for one in here]
+    away = [one.framework for one in findings.adapters if one.installed is None]
     rows += [("not installed", ", ".join(away))] if away else []
     yield Section("What can be seen here", (), table(rows, "", ""))
 
 
 def _wrong(findings: Findings) -> Iterator[str]:
     """Each problem, and what to do about it."""
-    for check in findings.checks:
-        if check.ok is False:
-            yield f"{check.name}: {check.detail}"
-    for adapter in findings.adapters:
+    yield from (f"{one.name}: {one.detail}" for one in findings.checks if one.ok is False)
+    for adapter in (one for one in findings.adapters if one.installed is not None):
         name = f"{adapter.framework} {adapter.installed}"
-        if adapter.installed is not None and adapter.detail:
-            yield f"{name}: {adapter.detail}"
+        yield from [f"{name}: {adapter.detail}"] if adapter.detail else []
         for hook in adapter.lacking:
-            what = hook.stage or "readings"
             yield (
-                f"{name}: {what} cannot be seen, as {hook.target} is not in this version; name the "
-                f"function that does it: rltrace wrap --hook MODULE:NAME={hook.stage or 'STAGE'}"
+                f"{name}: {hook.stage or 'readings'} cannot be seen, {hook.target} is not there; "
+                f"hook your own: rltrace wrap --hook MODULE:NAME={hook.stage or 'STAGE'}"
             )
     yield from (f"run: {problem}" for problem in findings.problems)
 

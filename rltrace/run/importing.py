@@ -49,7 +49,7 @@ def import_log(
     target = IMPORTERS.get(framework)
     if target is None:
         known = ", ".join(IMPORTERS)
-        near = did_you_mean(framework, IMPORTERS)
+        near = did_you_mean(framework, *IMPORTERS)
         raise WrongUsage(f"there is no importer for {framework!r}{near}: known are {known}")
     module, _, name = target.partition(":")
     own = getattr(import_module(module), name) if target else None

@@ -153,7 +153,7 @@ def named_run(name: str) -> Path:
     if len(found) > 1:
         some = ", ".join(run.name for run in found[:4]) + ", ..." * (len(found) > 4)
         raise WrongUsage(f"{len(found)} runs have names that begin with {name}: {some}")
-    if not found and os.sep not in name and (near := did_you_mean(name, [r.name for r in runs])):
+    if not found and os.sep not in name and (near := did_you_mean(name, *(r.name for r in runs))):
         raise RltraceError(f"there is no run {name} here{near}: `rltrace ls` lists them")
     return found[0] if found else path
 

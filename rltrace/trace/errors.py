@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
 OK = 0
 ANSWER_IS_NO = 1
 WRONG_USAGE = 2
@@ -19,16 +15,16 @@ INTERRUPTED = 128 + 2
 NO_MEMORY = "this takes more memory than there is: ask of fewer steps"
 
 
-def did_you_mean(said: str, known: Iterable[str]) -> str:
+def did_you_mean(said: str, *known: str) -> str:
     """` (did you mean rollout or reward?)`, to stand behind a name that is not known; empty where
     none of the known ones begins so or is alike."""
     from difflib import get_close_matches
 
     plain = {name.lower().replace("-", "_"): name for name in known}
     asked = said.lower().replace("-", "_")
-    begun = [name for name in plain if asked and name.startswith(asked)]
-    near = begun[:3] or get_close_matches(asked, plain)
-    return f" (did you mean {' or '.join(plain[one] for one in near)}?)" if near else ""
+    begun = [one for one in plain if asked and one.startswith(asked)]
+    near = begun or get_close_matches(asked, plain)
+    return f" (did you mean {' or '.join(plain[one] for one in near[:3])}?)" if near else ""
 
 
 class RltraceError(Exception):

@@ -79,12 +79,12 @@ def refused(error: duckdb.Error, query: str, database: duckdb.DuckDBPyConnection
     if isinstance(error, duckdb.BinderException) and missing and columns:
         name = missing[1] or missing[2]
         quoted = "; text stands in single quotes" if f'"{name}"' in query else ""
-        near = did_you_mean(name, sorted({one for names in columns.values() for one in names}))
+        near = did_you_mean(name, *(one for names in columns.values() for one in names))
         there = "; ".join(f"{table} has {', '.join(names)}" for table, names in columns.items())
         said = f"it finds no column {name!r}{near} ({there}{quoted})"
     else:
         asked = (word for word in _ASKED.findall(query) if word.lower() not in NAMED)
-        near = next(filter(None, (did_you_mean(word, _TABLES) for word in asked)), "")
+        near = next(filter(None, (did_you_mean(word, *_TABLES) for word in asked)), "")
         said = f"{said}{near} (tables: {', '.join(_TABLES)})"
     return WrongUsage(f"the query does not run: {said}")
 

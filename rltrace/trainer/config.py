@@ -170,7 +170,7 @@ class TrainerConfig:
         for key, value in settings.items():
             name = key.replace("-", "_")
             if name not in known:
-                raise TrainerError(f"there is no setting {key!r}{did_you_mean(name, known)}")
+                raise TrainerError(f"there is no setting {key!r}{did_you_mean(name, *known)}")
             kind: type = type(known[name].default)
             given = float if kind is float and type(value) is int else type(value)
             if given is not kind:

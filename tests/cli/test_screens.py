@@ -11,7 +11,6 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from rltrace.cli.manual import exit_codes, pages
-from rltrace.cli.output import working
 from rltrace.testing.inside.report import listing
 from tests.cli.conftest import invoke, typed
 from tests.conftest import MadeOnce
@@ -95,11 +94,6 @@ def test_a_list_of_runs_fits_its_terminal(kinds: Path, columns: int) -> None:
     assert max(map(cell_len, lines)) <= columns
 
 
-def test_full_has_what_the_screen_leaves_out() -> None:
-    brief, full = (typed(f"{OF_NO_RUN[0]} {more}").output for more in ("", "--full"))
-    assert len(full.splitlines()) > 2 * len(brief.splitlines())
-
-
 @pytest.mark.parametrize(
     ("line", "meant"),
     [
@@ -125,9 +119,3 @@ def test_a_name_that_is_nearly_right_gets_the_right_one(
     assert done.exit_code in (2, 4)
     (said,) = done.output.splitlines()
     assert re.search(rf"did you mean .*{re.escape(meant)}\b", said), said
-
-
-def test_work_is_not_announced_where_nobody_watches(capfd: pytest.CaptureFixture[str]) -> None:
-    with working("analysing") as tell:
-        tell("half of it")
-    assert capfd.readouterr() == ("", "")

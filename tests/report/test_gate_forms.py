@@ -66,19 +66,6 @@ def test_a_terminal_shows_what_failed_first_and_what_made_it() -> None:
         assert said in text
 
 
-@pytest.mark.parametrize(
-    ("findings", "says"),
-    [
-        ([HOLDS], "pass: the condition holds"),
-        ([HOLDS, HOLDS], "pass: all 2 conditions hold"),
-        ([HOLDS, UNCLEAR], "cannot tell: max-regression step.p95=10%"),
-        ([UNCLEAR, WORSE], "regression: goodput 8.0 % worse, mostly rollout"),
-    ],
-)
-def test_the_headline_is_the_worst_of_all(findings: list[gate.Finding], says: str) -> None:
-    assert gate_section.headline(replace(ALL, findings=tuple(findings))) == says
-
-
 def test_markdown_has_whole_tables_and_no_markup_of_the_job() -> None:
     text = gate_forms.to_markdown(ALL)
     cells = 0

@@ -110,6 +110,6 @@ def _wall(text: str) -> str:
     begun = {name for words, name in names.items() if plain and words.startswith(plain)}
     found = [names[plain]] if plain in names else [*begun]
     if len(found) != 1:
-        near = did_you_mean(plain, wall_names())
+        near = did_you_mean(plain, *wall_names())
         raise WrongUsage(f"{text!r} is no wall{near}: known are {', '.join(wall_names())}")
     return found[0]

@@ -80,7 +80,7 @@ def find_metric(name: str) -> Metric:
         return replace(families[family], name=name, of=of, quantile=quantile)
     patterns = packaged_toml(_FILE)["patterns"]
     every = [f"{one}.{stage}" for one in families for stage in STAGES]
-    near = did_you_mean(name, (*fixed, *every))
+    near = did_you_mean(name, *fixed, *every)
     names = ", ".join((*fixed, *patterns))
     raise WrongUsage(f"{name!r} is no metric{near}: {names} (X: {', '.join(STAGES)})")
 

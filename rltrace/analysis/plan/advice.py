@@ -41,8 +41,8 @@ def _risks(found: Plan) -> Iterator[str]:
     best, of, prior = found.best, found.parts.rollout.lengths, prior_for("")
     if best.mean_lag > 0:
         yield (
-            f"samples lag by {best.mean_lag:.1f} versions on average, {max(best.lag_shares)} at most; "
-            f"plain PPO is used at {prior.held} and in doubt from {prior.doubtful} on: compare the "
+            f"samples lag by {best.mean_lag:.1f} versions, {max(best.lag_shares)} at most: "
+            f"plain PPO is used at {prior.held} and in doubt from {prior.doubtful} on; compare the "
             "reward at equal GPU-hours"
         )
     if of.cut_share > 0.05:

@@ -82,7 +82,7 @@ def by_name(name: str) -> Shape:
     known = _known()
     found = known.get(_key(name))
     if found is None:
-        near = did_you_mean(name.rpartition("/")[2], (shape.name for shape in known.values()))
+        near = did_you_mean(name.rpartition("/")[2], *(shape.name for shape in known.values()))
         raise WrongUsage(
             f"the model {name!r} is not in the table{near}: give --params, or what its config.json "
             "says in a workload file, [model]"

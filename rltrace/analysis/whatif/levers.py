@@ -81,7 +81,7 @@ class Lever:
 def lever(name: str) -> Lever:
     """The lever of that name. Errors: `RltraceError` with the names there are."""
     if name not in LEVERS:
-        near = did_you_mean(name, LEVERS)
+        near = did_you_mean(name, *LEVERS)
         raise WrongUsage(f"there is no lever {name!r}{near}: known are {', '.join(LEVERS)}")
     return LEVERS[name]
 

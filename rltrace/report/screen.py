@@ -221,9 +221,7 @@ def step_change(summary: Summary, fix: Fix) -> str:
     if fix.gain is None or not summary.steps.step_s.mean > 0:
         return ""
     now_s = summary.steps.step_s.mean
-    now, then = units.seconds(now_s), units.seconds(now_s / fix.gain.value)
-    unit = then.rpartition(" ")[2]
-    return f"{now.removesuffix(f' {unit}')} → {then}"
+    return units.before_after(now_s, now_s / fix.gain.value)
 
 
 # --- where the time goes

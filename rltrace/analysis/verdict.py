@@ -35,6 +35,12 @@ class Verdict(Ranking):
     unpredicted: str
 
     @property
+    def try_first(self) -> Fix | None:
+        """The best fix, of those that can be set here if any can; None where none gains."""
+        gain = [fix for fix in self.fixes if fix.gains and fix.worth > 0]
+        return next(iter([*(fix for fix in gain if fix.setting), *gain]), None)
+
+    @property
     def do_nothing(self) -> bool:
         """Whether no fix with a predicted gain is known, though some were tried."""
         tried = [fix for fix in self.fixes if fix.goodput_gain is not None]

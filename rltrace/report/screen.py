@@ -84,7 +84,7 @@ def in_short(summary: Summary) -> str:
         maybe = "" if found.confidence == LIKELY else "maybe "
         walls = (f"{wall.name} ({units.share(wall.cost.share)})" for wall in found.binding)
         parts.append(f"wall: {maybe}{listed([*walls])}")
-        if (best := _best(found)) is not None and best.goodput_gain is not None:
+        if (best := found.try_first) is not None and best.goodput_gain is not None:
             gain = f"{100 * (best.goodput_gain.middle - 1):+.0f} %"
             parts.append(f"try: {setting_words(best) if best.setting else best.sized} ({gain})")
     else:
@@ -94,12 +94,6 @@ def in_short(summary: Summary) -> str:
 
 def _what_is_wrong(summary: Summary) -> str:
     return listed(list(dict.fromkeys(a.short for a in summary.health.alarms if a.forbids)))
-
-
-def _best(found: Verdict) -> Fix | None:
-    """The best fix, of those that can be set here if any can."""
-    gain = [fix for fix in found.fixes if fix.gains and fix.worth > 0]
-    return next(iter([*(fix for fix in gain if fix.setting), *gain]), None)
 
 
 # --- what ran, and how it ended
@@ -164,7 +158,7 @@ def _verdict(summary: Summary, width: int, room: _Room) -> Iterator[Text | str]:
     said = [line for sentence in _sentences(summary) for line in wrapped(sentence, inner)]
     for number, line in enumerate(said[: room.verdict_lines]):
         yield Text(f"  {line}", style="bold" if number == 0 else "")
-    if found.alarms or (best := _best(found)) is None:
+    if found.alarms or (best := found.try_first) is None:
         return
     first = f"Try first:  {visible(_how(best))}"
     effect = f"predicted: {_effect(summary, best)}"

@@ -5,8 +5,11 @@ The job is asked nothing: its files are read, by a process of low priority.
 
 from __future__ import annotations
 
+import json
 import math
+import os
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -14,10 +17,12 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
+from rltrace.analysis.live.kept_tables import SPARING
 from rltrace.analysis.live.run_meters import RunMeters
+from rltrace.report import prometheus
 from rltrace.report.loopback import BoundedServer, is_loopback, names_loopback
 from rltrace.report.prometheus import CONTENT_TYPE, Families, exposition, families
-from rltrace.run.reading import check_followed
+from rltrace.run.reading import check_followed, open_readable
 from rltrace.run.signals import ended_by_signal
 from rltrace.trace.errors import UNREADABLE, RltraceError, WrongUsage
 
@@ -25,6 +30,10 @@ PATH = "/metrics"
 _FRESH_S = 1.0
 _LOOKS_EVERY_S = 5.0
 _LAST_SCRAPES_S = 60.0
+_JUDGED_STEPS = 50
+_FEW_STEPS = 10  # so early the verdict may change with each
+_LONGEST_S = 120.0
+_JUDGE = "import sys; from rltrace.run.exporter import judge; judge(sys.argv[1])"
 
 
 class Exporter:
@@ -37,19 +46,21 @@ class Exporter:
         self._lock = threading.Lock()
         self._text = ""
         self._read_at = -math.inf
+        self._judged: list[prometheus.Value] = []
+        self._judged_at, self._not_before_s = (0, False), 0.0
 
     @property
     def run(self) -> str:
         return self._meters.job.id
 
     def values(self) -> Families:
-        return families(self._meters)
+        return families(self._meters, self._judged)
 
     def text(self) -> str:
         with self._lock:
             if time.monotonic() - self._read_at >= _FRESH_S:
                 self._meters.look()
-                self._text = exposition(families(self._meters))
+                self._text = exposition(self.values())
                 self._read_at = time.monotonic()
             return self._text
 
@@ -61,6 +72,42 @@ class Exporter:
                 message = f"{self._meters.follower.path} was deleted: nothing is left to export"
                 raise RltraceError(message, UNREADABLE)
             return self._meters.job.is_over
+
+    def judge(self) -> None:
+        """Looks what the report says of the last steps, where there are more of them and it is
+        time: as seldom as all that is asked beside a job."""
+        now = len(self._meters.steps.windows), self._meters.job.is_over
+        is_time = now[1] or time.monotonic() >= self._not_before_s
+        if now == self._judged_at or not is_time:
+            return
+        before = os.times()
+        self._judged_at, self._judged = now, _judged(self._meters.job.path)
+        took = (b - a for a, b in zip(before[2:4], os.times()[2:4], strict=True))  # of children
+        spared = SPARING if now[0] > _FEW_STEPS else SPARING / 10
+        self._not_before_s = time.monotonic() + spared * sum(took)
+
+
+def _judged(path: str) -> list[prometheus.Value]:
+    """The judgement on the last steps, by a child: it takes time and memory. Nothing where there is
+    none."""
+    command = [sys.executable, "-c", _JUDGE, path]
+    nothing = subprocess.DEVNULL
+    try:
+        said = subprocess.check_output(command, stdin=nothing, stderr=nothing, timeout=_LONGEST_S)
+        return [(metric, tuple(labels), value) for metric, labels, value in json.loads(said)]
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return []
+
+
+def judge(path: str) -> None:
+    """Prints it, in that child. Errors: `RltraceError`."""
+    from rltrace.analysis.run_analysis import RunAnalysis
+    from rltrace.analysis.step_range import Asked, narrow
+    from rltrace.analysis.summary import summary_of
+
+    run = open_readable(Path(path))
+    narrow(run, Asked(newest=_JUDGED_STEPS))
+    print(json.dumps(prometheus.judgement(summary_of(RunAnalysis(run)))))
 
 
 def serve(
@@ -83,6 +130,7 @@ def serve(
             serving(f"http://{in_url}:{server.server_address[1]}{PATH}")
             over_at: float | None = None
             while not ended.wait(_LOOKS_EVERY_S):
+                exporter.judge()
                 if exporter.is_over() and until_end:
                     over_at = over_at or time.monotonic()
                     if time.monotonic() - over_at >= _LAST_SCRAPES_S:

@@ -13,7 +13,15 @@ from numpy.typing import NDArray
 
 from rltrace.report.perfetto.tracks import OPEN, Ints, factor, number, pack
 from rltrace.trace.run import Run
-from rltrace.trace.vocabulary import word
+from rltrace.trace.texts import packaged_toml
+from rltrace.trace.vocabulary import Stage, word
+
+RUN = 1 << 40
+"""Uuid of the track that holds what is of the whole run."""
+
+_COLOURS: dict[str, str] = {
+    one.partition(".")[0]: one for one in packaged_toml("report/perfetto/colours.toml")["ids"]
+}
 
 
 class Interned:
@@ -46,17 +54,17 @@ class Track:
     name: str
     pid: int = 0  # 0 for a track that is neither a process nor a thread
     tid: int = 0  # 0 for a track that is no thread
-    labels: tuple[str, ...] = ()
     unit: str | None = None  # a counter's unit, "" where unknown; None for other tracks
     order: int = 0  # place among the tracks of one parent; viewers may know better
 
 
 @dataclass(frozen=True)
 class Note:
-    """What is known about each slice under one title: an integer, a double or an interned word."""
+    """What is known about each slice under one title: an integer, a double or an interned word; or
+    its colour, which has no title."""
 
     title: int
-    kind: str  # "integer", "double" or "word"
+    kind: str  # "integer", "double", "word" or "colour"
     values: NDArray[Any]
     known: NDArray[np.bool_]
 
@@ -115,10 +123,10 @@ class Scene:
     names: Interned = field(default_factory=Interned)
     titles: Interned = field(default_factory=Interned)
     words: Interned = field(default_factory=Interned)
+    colours: Interned = field(default_factory=Interned)
 
-    def process(self, process: int, name: str, labels: tuple[str, ...]) -> None:
-        pid = len(self.processes) + 1
-        self.processes[process] = self._add(0, name, pid=pid, labels=labels)
+    def process(self, process: int, name: str) -> None:
+        self.processes[process] = self._add(0, name, pid=len(self.processes) + 1)
 
     def thread(self, process: int, name: str) -> int:
         """Adds a thread's track to a process; its uuid."""
@@ -126,9 +134,9 @@ class Scene:
         return self._add(owner.uuid, name, pid=owner.pid, tid=len(self.tracks) + 1).uuid
 
     def row(self, process: int | None, name: str, order: int = 0, unit: str | None = None) -> int:
-        """Adds a plain track, or a counter's, to a process, or on top (None); its uuid. Viewers
+        """Adds a plain track, or a counter's, to a process, or to the run (None); its uuid. Viewers
         stack those of one name."""
-        parent = 0 if process is None else self.processes[process].uuid
+        parent = RUN if process is None else self.processes[process].uuid
         return self._add(parent, name, unit=unit, order=order).uuid
 
     def each(self, make: Callable[..., int], *keys: NDArray[Any]) -> NDArray[np.int32]:
@@ -149,6 +157,14 @@ class Scene:
         """A note of words, where there are any."""
         ids = self.words.all(texts)
         return Note(self.titles.id(title), "word", ids, ids > 0)
+
+    def colour(self, stages: NDArray[Any]) -> Note:
+        """The colour that each of the stages has in the report (-1: of no stage)."""
+
+        def told(code: int) -> str:
+            return _COLOURS.get(word_of(Stage, code), _COLOURS["other"])
+
+        return Note(0, "colour", self.colours.column(stages, told), stages >= 0)
 
     def _add(self, parent: int, name: str, **known: Any) -> Track:
         track = Track(uuid=len(self.tracks) + 1, parent=parent, name=name, **known)
@@ -212,6 +228,10 @@ class Rows:
         """Notes of what codes or names stand for, where they are known (not -1)."""
         ids = self._scene.words.column(self[column], text)
         return Note(self._scene.titles.id(column), "word", ids, self[column] != -1)
+
+    def coloured(self, stage: Stage) -> Note:
+        """The colour of one stage for all of them."""
+        return self._scene.colour(np.full(len(self.start), stage))
 
     def code(self, column: str, codes: type[IntEnum]) -> Note:
         """Notes of the vocabulary's words."""

@@ -110,7 +110,8 @@ def judgement(summary: Summary) -> list[tuple[str, Labels, float]]:
 
     found, spent = summary.verdict, [(row.name, row.exposed_s.mean) for row in summary.stages]
     spent.append(("untraced", summary.steps.unattributed_s.mean))
-    values = [("rltrace_step_exposed_seconds", (stage,), s) for stage, s in spent]
+    values: list[tuple[str, Labels, float]] = []
+    values += [("rltrace_step_exposed_seconds", (stage,), s) for stage, s in spent]
     grave = [alarm.short for alarm in summary.health.alarms if alarm.forbids]
     values += [("rltrace_alarm", (short,), 1) for short in grave]
     if found.binding and not grave:
@@ -121,7 +122,7 @@ def judgement(summary: Summary) -> list[tuple[str, Labels, float]]:
         values.append(("rltrace_first_fix_gain_ratio", labels, gain))
     elif found.balanced and not grave:
         values.append(("rltrace_wall_cost_ratio", ("no wall",), 0))
-    return [(metric, labels, value) for metric, labels, value in values if math.isfinite(value)]
+    return [one for one in values if math.isfinite(one[2])]
 
 
 def _values(meters: RunMeters) -> list[Value]:

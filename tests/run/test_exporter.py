@@ -171,10 +171,11 @@ def test_a_port_that_is_taken_is_said(run: Path) -> None:
 
 
 def test_once_prints_and_ends(run: Path) -> None:
-    said = invoke("export", "prometheus", run, "--once").stdout
+    words = ("export", "prometheus", run, "--once")
+    said = invoke(*words).stdout
     assert 'rltrace_steps_total{run="run"} 3\n' in said
     assert 'rltrace_step_exposed_seconds{run="run",stage="train"}' in said, "as the report says"
-    assert '"name": "rltrace_steps_total"' in invoke("export", "prometheus", run, "--once", "--json").stdout
+    assert '"name": "rltrace_steps_total"' in invoke(*words, "--json").stdout
 
 
 def test_what_is_no_text_is_escaped_and_answered(run: Path) -> None:

@@ -57,6 +57,7 @@ def loaded(
         processor = TraceProcessor(trace=str(path), addr=f"127.0.0.1:{port}")
         found = Loaded(run, counts, processor)
         wrong = "FROM stats WHERE value > 0 AND severity IN ('error', 'data_loss')"
+        wrong += " AND name <> 'unknown_extension_fields'"  # colours, which v47 does not know
         assert found.drawn(f"SELECT name, value {wrong}") == []
         yield found
         processor.close()
@@ -108,12 +109,12 @@ def test_slices_stand_on_the_tracks_of_their_process(small: Loaded) -> None:
     lanes = small.drawn(
         "SELECT p.name AS process, t.name AS lane, count(*), max(s.depth) FROM slice s "
         "JOIN thread_track k ON s.track_id = k.id JOIN thread t USING (utid) "
-        "JOIN process p USING (upid) GROUP BY 1, 2 ORDER BY 1, 2"
+        "JOIN process p USING (upid) GROUP BY 1, t.tid ORDER BY 1, t.tid"
     )
     assert lanes == [
-        (f"learner ({host}:{pid})", "thread 1", 1, 0),
-        (f"rollout 0 ({host}:{pid})", "thread 1", 7, 1),
-        (f"rollout 0 ({host}:{pid})", "thread 2", 1, 0),
+        (f"learner ({host}:{pid})", "thread", 1, 0),
+        (f"rollout 0 ({host}:{pid})", "thread", 7, 1),
+        (f"rollout 0 ({host}:{pid})", "thread", 1, 0),
     ]
     others = small.drawn(
         "SELECT t.name, count(*) FROM slice s JOIN track t ON s.track_id = t.id "
@@ -122,14 +123,14 @@ def test_slices_stand_on_the_tracks_of_their_process(small: Loaded) -> None:
     assert dict(others) == {
         "steps": 2,
         "policy versions": 1,
-        "thread 1, overlapping": 1,
+        "overlapping spans": 1,
         "trajectories": 5,
         "rewards": 1,
         "weight updates": 2,
         "phases of weight updates": 1,
         "samples used": 5,
     }
-    assert small.drawn("SELECT name FROM process WHERE name NOT NULL ORDER BY pid") == [
+    assert small.drawn("SELECT name FROM process WHERE name NOT NULL ORDER BY upid") == [
         (f"learner ({host}:{pid})",),
         (f"rollout 0 ({host}:{pid})",),
     ], "first the one whose steps they are"

@@ -123,27 +123,28 @@ def _write(
 
 
 def _add_processes(scene: Scene, run: Run) -> None:
-    for process, host, pid, role, rank in run.ask(_IN_LOOP):
+    for process, host, pid, role, rank, stage in run.ask(_IN_LOOP):
         title = " ".join(str(x) for x in (role, rank) if x not in (None, -1))
-        scene.process(process, f"{title} ({host}:{pid})")
+        scene.process(process, f"{title} ({host}:{pid})", Stage.OTHER if stage is None else stage)
 
 
 def roles(run: Run) -> tuple[str, ...]:
     """How the names of its processes begin, in the order of the loop."""
-    return tuple(dict.fromkeys(role for _, _, _, role, _ in run.ask(_IN_LOOP)))
+    return tuple(dict.fromkeys(row[3] for row in run.ask(_IN_LOOP)))
 
 
 _IN_LOOP = f"""
     WITH work AS (
         SELECT process, stage, sum(greatest(end_ns - start_ns, 0)) AS ns
         FROM raw_spans WHERE stage <= {Stage.SYNC:d} GROUP BY ALL
-        UNION ALL SELECT process, -1, 1e30 FROM raw_spans WHERE stage = {Stage.STEP:d}
+        UNION ALL SELECT process, {Stage.STEP:d}, 1e30 FROM raw_spans WHERE stage = {Stage.STEP:d}
         UNION ALL SELECT process, {Stage.ROLLOUT:d}, end_ns - start_ns FROM raw_trajectories
         UNION ALL SELECT process, {Stage.REWARD:d}, end_ns - start_ns FROM raw_rewards)
-    SELECT process, host, pid, coalesce(role, 'child of ' || child_of, 'process') AS role, rank
+    SELECT process, host, pid, coalesce(role, 'child of ' || child_of, 'process') AS role, rank,
+           stage
     FROM processes LEFT JOIN (
         SELECT process, arg_max(stage, ns) AS stage FROM work GROUP BY process) USING (process)
-    ORDER BY stage NULLS LAST, role, rank, process
+    ORDER BY stage = {Stage.STEP:d} DESC NULLS LAST, stage, role, rank, process
 """
 """The processes in the order of the loop: whose steps they are, and then by what each does most."""
 
@@ -215,7 +216,7 @@ def _describe(packet: TracePacket, track: Track) -> None:
     elif track.pid:
         described.process.pid = track.pid
         described.process.process_name = track.name
-        described.sibling_order_rank = track.pid
+        described.sibling_order_rank = track.order
     else:
         described.name = track.name
         described.sibling_order_rank = track.order

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cached_property, partial
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -19,9 +20,10 @@ from rltrace.trace.vocabulary import Stage, word
 RUN = 1 << 40
 """Uuid of the track that holds what is of the whole run."""
 
-_COLOURS: dict[str, str] = {
-    one.partition(".")[0]: one for one in packaged_toml("report/perfetto/colours.toml")["ids"]
+_COLOURS: dict[str, tuple[str, int]] = {
+    one[0].partition(".")[0]: one for one in packaged_toml("report/perfetto/colours.toml")["stages"]
 }
+_OF_PROCESSES = 18  # colours
 
 
 class Interned:
@@ -124,14 +126,18 @@ class Scene:
     titles: Interned = field(default_factory=Interned)
     words: Interned = field(default_factory=Interned)
     colours: Interned = field(default_factory=Interned)
+    _numbers: dict[int, Iterator[int]] = field(default_factory=dict)
+    _taken: set[int] = field(default_factory=set)
 
-    def process(self, process: int, name: str) -> None:
-        self.processes[process] = self._add(0, name, pid=len(self.processes) + 1)
+    def process(self, process: int, name: str, stage: int = Stage.OTHER) -> None:
+        """Adds a process, with a pid that viewers give the colour of the stage."""
+        pid = self._number(_COLOURS[word_of(Stage, stage)][1])
+        self.processes[process] = self._add(0, name, pid=pid, order=len(self.processes))
 
-    def thread(self, process: int, name: str) -> int:
+    def thread(self, process: int) -> int:
         """Adds a thread's track to a process; its uuid."""
-        owner = self.processes[process]
-        return self._add(owner.uuid, name, pid=owner.pid, tid=len(self.tracks) + 1).uuid
+        owner, tid = self.processes[process], self._number(-1)
+        return self._add(owner.uuid, "thread", pid=owner.pid, tid=tid).uuid
 
     def row(self, process: int | None, name: str, order: int = 0, unit: str | None = None) -> int:
         """Adds a plain track, or a counter's, to a process, or to the run (None); its uuid. Viewers
@@ -162,14 +168,31 @@ class Scene:
         """The colour that each of the stages has in the report (-1: of no stage)."""
 
         def told(code: int) -> str:
-            return _COLOURS.get(word_of(Stage, code), _COLOURS["other"])
+            return _COLOURS.get(word_of(Stage, code), _COLOURS["other"])[0]
 
         return Note(0, "colour", self.colours.column(stages, told), stages >= 0)
+
+    def _number(self, colour: int) -> int:
+        """A pid or tid that is not taken, which viewers show in that colour (-1: in any)."""
+        alike = (n for n in count(1) if colour in (-1, _hash(str(n)) % _OF_PROCESSES))
+        numbers = self._numbers.setdefault(colour, alike)
+        number = next(n for n in numbers if n not in self._taken)
+        self._taken.add(number)
+        return number
 
     def _add(self, parent: int, name: str, **known: Any) -> Track:
         track = Track(uuid=len(self.tracks) + 1, parent=parent, name=name, **known)
         self.tracks.append(track)
         return track
+
+
+def _hash(text: str) -> int:
+    """The viewer's, in JavaScript's numbers."""
+    found = 0x11C9DC5
+    for character in text.encode():
+        found = int(float(found ^ character) * 16777619) & 0xFFFFFFFF
+        found -= found >> 31 << 32
+    return abs(found)
 
 
 class Rows:

@@ -75,14 +75,13 @@ def spans(scene: Scene, run: Run, texts: dict[int, str]) -> Slices:
     order = outer_first(rows.start, rows.end, lane)
     process = rows["process"][first]
     place = _pack_lanes(process, lane, rows, order)
-    of_lane = scene.each(lambda p, k: scene.thread(p, f"thread {k + 1}"), process, place)
+    of_lane = scene.each(lambda p, _: scene.thread(p), process, place)
     track = of_lane[lane]
     extra = nest(lane, rows.start, rows.end, order)
     crossing = np.flatnonzero(extra)
     of_crossing = lane[crossing]
     keys = process[of_crossing], place[of_crossing], extra[crossing]
-    beside = "thread {}, overlapping"
-    track[crossing] = scene.each(lambda p, k, _: scene.row(p, beside.format(k + 1)), *keys)
+    track[crossing] = scene.each(lambda p, *_: scene.row(p, "overlapping spans"), *keys)
     return Slices(
         track=track,
         start=rows.start,

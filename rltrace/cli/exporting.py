@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING
@@ -67,16 +66,16 @@ def timeline(
     said = f"{path}: {counts.slices:,} slices, {counts.arrows:,} arrows{where}"
     answer(as_json, {"path": str(path), "slices": counts.slices, **asdict(counts)}, said)
     if folder is not None:
-        _show(path, folder, perfetto.roles(run), not no_browser)
+        _show(path, folder, not no_browser)
 
 
-def _show(path: Path, folder: Path, roles: Sequence[str], browser: bool) -> None:
+def _show(path: Path, folder: Path, browser: bool) -> None:
     """Serves the timeline until Ctrl-C."""
     import webbrowser
 
     from rltrace.report.perfetto.serving import serving
 
-    with serving(path, folder, roles) as address:
+    with serving(path, folder) as address:
         say(address, err=True)  # a line of its own, to be copied whole
         say("Ctrl-C ends it", err=True)
         if browser:
@@ -119,7 +118,7 @@ def prometheus(
 
     exporter = Exporter(find_run(run), math.inf if lag_budget is None else lag_budget)
     if once:
-        exporter.judge()
+        exporter.judge(waits=True)
         if as_json:
             print_json(to_json(exporter.values()))
         else:

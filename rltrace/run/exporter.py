@@ -14,8 +14,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
+from subprocess import PIPE
 
 from rltrace.analysis.live.kept_tables import SPARING
 from rltrace.analysis.live.run_meters import RunMeters
@@ -32,7 +34,6 @@ _LOOKS_EVERY_S = 5.0
 _LAST_SCRAPES_S = 60.0
 _JUDGED_STEPS = 50
 _FEW_STEPS = 10  # so early the verdict may change with each
-_LONGEST_S = 120.0
 _JUDGE = "import sys; from rltrace.run.exporter import judge; judge(sys.argv[1])"
 
 
@@ -47,7 +48,9 @@ class Exporter:
         self._text = ""
         self._read_at = -math.inf
         self._judged: list[prometheus.Value] = []
-        self._judged_at, self._not_before_s = (0, False), 0.0
+        self._judged_at = (0, False)
+        self._spent_s = self._not_before_s = 0.0
+        self._child: subprocess.Popen[bytes] | None = None
 
     @property
     def run(self) -> str:
@@ -73,34 +76,40 @@ class Exporter:
                 raise RltraceError(message, UNREADABLE)
             return self._meters.job.is_over
 
-    def judge(self) -> None:
-        """Looks what the report says of the last steps, where there are more of them and it is
-        time: as seldom as all that is asked beside a job."""
-        now = len(self._meters.steps.windows), self._meters.job.is_over
-        is_time = now[1] or time.monotonic() >= self._not_before_s
-        if now == self._judged_at or not is_time:
-            return
-        before = os.times()
-        self._judged_at, self._judged = now, _judged(self._meters.job.path)
-        took = (b - a for a, b in zip(before[2:4], os.times()[2:4], strict=True))  # of children
-        spared = SPARING if now[0] > _FEW_STEPS else SPARING / 10
-        self._not_before_s = time.monotonic() + spared * sum(took)
+    def judge(self, waits: bool = False) -> None:
+        """Asks what the report says of the last steps, where there are more of them and it is time:
+        as seldom as all that is asked beside a job. A child looks, since that takes memory; what it
+        found is taken at the next call."""
+        if self._child is None:
+            now = len(self._meters.steps.windows), self._meters.job.is_over
+            is_time = now[1] or time.monotonic() >= self._not_before_s
+            if now == self._judged_at or not is_time:
+                return
+            self._judged_at, self._spent_s = now, _children_s()
+            command = [sys.executable, "-c", _JUDGE, self._meters.job.path]
+            quiet = subprocess.DEVNULL
+            self._child = subprocess.Popen(command, stdin=quiet, stdout=PIPE, stderr=quiet)
+        if waits or self._child.poll() is not None:
+            said, _ = self._child.communicate()
+            found = json.loads(said) if self._child.returncode == 0 else ()
+            self._judged = [(metric, tuple(labels), value) for metric, labels, value in found]
+            spared = SPARING if self._judged_at[0] > _FEW_STEPS else SPARING / 10
+            self._not_before_s = time.monotonic() + spared * (_children_s() - self._spent_s)
+            self._child = None
+
+    def close(self) -> None:
+        """Ends what it has started."""
+        if self._child is not None:
+            with self._child:
+                self._child.kill()
 
 
-def _judged(path: str) -> list[prometheus.Value]:
-    """The judgement on the last steps, by a child: it takes time and memory. Nothing where there is
-    none."""
-    command = [sys.executable, "-c", _JUDGE, path]
-    nothing = subprocess.DEVNULL
-    try:
-        said = subprocess.check_output(command, stdin=nothing, stderr=nothing, timeout=_LONGEST_S)
-        return [(metric, tuple(labels), value) for metric, labels, value in json.loads(said)]
-    except (OSError, ValueError, subprocess.SubprocessError):
-        return []
+def _children_s() -> float:
+    return sum(os.times()[2:4])
 
 
 def judge(path: str) -> None:
-    """Prints it, in that child. Errors: `RltraceError`."""
+    """Prints the judgement on the last steps, in that child. Errors: `RltraceError`."""
     from rltrace.analysis.run_analysis import RunAnalysis
     from rltrace.analysis.step_range import Asked, narrow
     from rltrace.analysis.summary import summary_of
@@ -122,7 +131,7 @@ def serve(
         said = error.strerror if isinstance(error, OSError) else str(error)
         message = f"cannot serve on {host} port {port}: {said}; give another --port"
         raise WrongUsage(message) from None
-    with server, ended_by_signal() as ended:
+    with server, closing(exporter), ended_by_signal() as ended:
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()
         try:

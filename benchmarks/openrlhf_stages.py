@@ -47,7 +47,7 @@ TIMERS = {
 
 def steady_s(job: Finished) -> list[float]:
     """Seconds of the traced steps after the first."""
-    return [step.seconds for step in summarize(job.run).steps.times[1:]]
+    return [step.step_s for step in summarize(job.run).steps.times[1:]]
 
 
 def verdicts_cost_s(job: Finished) -> float:

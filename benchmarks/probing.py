@@ -58,16 +58,17 @@ class Probed:
     @property
     def holds(self) -> bool:
         """Whether the interval is sharp enough, and that of the share holds the computed one."""
-        sharp = self.stage.exposed_part.half_width <= HALF_WIDTH
-        return sharp and not self.stage.contradicts and self.stage.exposed_part.known
+        sharp = self.stage.stage_exposed_share.half_width <= HALF_WIDTH
+        return sharp and not self.stage.contradicts and self.stage.stage_exposed_share.known
 
     def sentence(self) -> str:
         """The figures for people."""
-        part, share = self.stage.exposed_part, self.stage.share
+        part, share = self.stage.stage_exposed_share, self.stage.share
         return (
             f"{self.stage.name}: exposed part {part.value:.2f} ± {part.half_width:.2f}, computed "
-            f"{self.stage.computed_part:.2f}; share {share.value:.2f} ± {share.half_width:.2f}, "
-            f"computed {self.stage.computed_share:.2f} ({self.probe.steps} steps)"
+            f"{self.stage.computed_stage_exposed_share:.2f}; "
+            f"share {share.value:.2f} ± {share.half_width:.2f}, computed "
+            f"{self.stage.computed_share:.2f} ({self.probe.steps} steps)"
         )
 
 
@@ -128,7 +129,7 @@ def main(names: tuple[str, ...], steps: int | None, seed: int, as_json: bool) ->
     result = Result("Walls under a probe", "exposed part")
     for name in names or STAGE_OF:
         found = probe_wall(name, steps, seed)
-        part, share = found.stage.exposed_part, found.stage.share
+        part, share = found.stage.stage_exposed_share, found.stage.share
         result.notes[name] = found.sentence()
         result.checks += [
             Check(f"{name}: half-width of the interval", part.half_width, HALF_WIDTH, ""),

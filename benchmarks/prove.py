@@ -158,7 +158,7 @@ def _wrap(run: Path, *job: str) -> None:
 def _evidence(name: str, summary: Summary, books: Mapping[str, Any], folder: Path) -> Evidence:
     if name in STAGE_OF:
         found = probe_wall(name, out=folder / "probed")
-        part, share = found.stage.exposed_part, found.stage.share
+        part, share = found.stage.stage_exposed_share, found.stage.share
         says = (
             f"feels {part.value:.2f} ± {part.half_width:.2f} of a delay; share {share.value:.2f} ± "
             f"{share.half_width:.2f}, computed {found.stage.computed_share:.2f}"
@@ -180,7 +180,7 @@ def _ess_at_lag(summary: Summary, books: Mapping[str, Any]) -> Evidence:
             for place, field in enumerate(("tokens", "sum_w", "sum_w_squared")):
                 row[place] += sums[field]
     shares = {lag: w * w / (n * square) for lag, (n, w, square) in true.items() if square}
-    told = {point.lag: point.ess_share for point in summary.freshness.curve}
+    told = {point.lag: point.ess_share.value for point in summary.freshness.curve}
     exact = shares.keys() == told.keys() and all(
         math.isclose(told[lag], share, rel_tol=EXACT) for lag, share in shares.items()
     )

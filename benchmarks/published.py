@@ -80,7 +80,7 @@ def _step(about: Any, tables: Mapping[str, Any], path: str, published: Mapping[s
     if "speedup" in published:
         measured = found.before_s / published["speedup"]
     step = found.step_s
-    return Row(*about, found.before_s, measured, step.low, step.middle, step.high)
+    return Row(*about, found.before_s, measured, step.low, step.value, step.high)
 
 
 def _transition(about: Any, given: Mapping[str, Any], published: Mapping[str, Any]) -> Row:

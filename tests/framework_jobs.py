@@ -73,11 +73,11 @@ class Ended(Generic[JobT]):
         return [problem for problem in self.run.problems if problem["what"] != "no-gpu"]
 
     @property
-    def unattributed(self) -> float:
+    def untraced(self) -> float:
         """The share of the steps after the first in which nobody says what is done."""
         activity = read_activity(self.run)
         found = break_down(activity, find_steps(self.run, (activity.first_ns, activity.last_ns)))
-        return sum(found.unattributed_s[1:]) / sum(found.steps_s[1:])
+        return sum(found.untraced_s[1:]) / sum(found.steps_s[1:])
 
     def stamps(self, what: str) -> list[dict[str, Any]]:
         """What the job's own code wrote down (tests/plugin/job_stamps.py), in order of its

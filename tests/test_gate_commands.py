@@ -88,7 +88,7 @@ def test_a_slower_stage_is_named_with_how_much_it_made(runs: Path) -> None:
     found = json.loads(gate(runs, "slow", "--json").output)
     (finding,) = found["findings"]
     assert (found["outcome"], finding["stage"]["name"]) == ("regression", "rollout")
-    assert finding["worse"]["low"] > 0
+    assert finding["worse_share"]["low"] > 0
 
 
 NOT_WELL = "the run is not well: the job failed (exit code 1) after 30 complete steps"
@@ -102,7 +102,7 @@ def test_a_run_that_is_not_well_is_a_regression_in_every_form(runs: Path, tmp_pa
     told = gate(runs, "crashed", "--json", "--github", "--junit", xml)
     answer = json.loads(told.stdout)
     assert (answer["outcome"], answer["exit_code"]) == ("regression", 1)
-    assert answer["unwell"] == [NOT_WELL]
+    assert answer["alarms"] == [NOT_WELL]
     assert answer["headline"].startswith(f"regression: {NOT_WELL}")
     assert NOT_WELL[1:] in told.stderr.splitlines()[0]
     case = ElementTree.parse(xml).getroot()[0][0]

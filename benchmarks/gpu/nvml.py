@@ -160,7 +160,8 @@ def _report(findings: Findings, run: Run, told: dict[str, Any]) -> None:
     loads = _loads(run)
     findings.figures["loads"] = [{**vars(load), "busy": load.busy.tolist()} for load in loads]
     in_page = "GPU 0" in page.read_text() and "held by" in page.read_text()
-    said = f"busy {loads[0].busy_share:.2f}, held {loads[0].holders}, {told['tflops']:.0f} TFLOP/s"
+    held = loads[0].memory_bytes_by_role
+    said = f"busy {loads[0].busy_share:.2f}, held {held}, {told['tflops']:.0f} TFLOP/s"
     findings.check("the report's page", len(loads) == 1 and in_page, said)
 
 

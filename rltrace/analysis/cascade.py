@@ -62,7 +62,7 @@ class SecondsOf:
     held the run up then. `in_steps`: within the time that counts as available."""
 
     reason: str
-    seconds: float
+    wall_s: float
     share: float
     lost: bool
     in_steps: bool
@@ -70,7 +70,7 @@ class SecondsOf:
 
 @dataclass(frozen=True)
 class Cascade:
-    """Goodput of a whole run and its factors. `seconds` add up to `wall_s`, `tokens` to
+    """Goodput of a whole run and its factors. `wall_clock` adds up to `wall_s`, `tokens` to
     `generated_tokens`. Rates are per device-second (`device`: "GPU" or "core"; the placement
     efficiency is of `efficiency_of`), NaN where a part is unknown; `effective` is weighted by
     freshness. Dollars are NaN where the price is unknown."""
@@ -86,7 +86,7 @@ class Cascade:
     effective_tokens_per_usd: float
     generated_tokens: int
     tokens: tuple[TokensOf, ...]
-    seconds: tuple[SecondsOf, ...]
+    wall_clock: tuple[SecondsOf, ...]
     pools: tuple[Pool, ...]
 
 
@@ -109,10 +109,10 @@ def cascade(analysis: RunAnalysis) -> Cascade | None:
     share = useful / generated if generated else math.nan
     done = clock.availability * efficiency
     peak = generated / (device_s * done) if generated and device_s and done else math.nan
-    effective = rate * fresh.weight
+    effective = rate * fresh.effective_share.value
     price = goodput.price.usd_per_hour if goodput and goodput.price else math.nan
     known = max(0, useful - unsure) / generated if generated else math.nan
-    weight = fresh.weight, fresh.weight_low, fresh.weight_high
+    weight = fresh.effective_share.value, fresh.effective_share.low, fresh.effective_share.high
     of_clock = "the steps' time over the run's wall-clock"
     of_tokens = "useful over generated tokens"
     if not generated:
@@ -130,7 +130,7 @@ def cascade(analysis: RunAnalysis) -> Cascade | None:
             _exactly("availability", clock.availability, of_clock),
             _exactly("placement efficiency", efficiency, basis),
             Factor("useful share", share, known, share, of_tokens),
-            Factor("freshness weight", *weight, fresh.weight_source),
+            Factor("freshness weight", *weight, fresh.effective_share_source),
             _exactly("peak rate", peak, peak_basis),
         ),
         useful_tokens_per_device_s=rate,
@@ -138,7 +138,7 @@ def cascade(analysis: RunAnalysis) -> Cascade | None:
         effective_tokens_per_usd=effective * 3600 / price if price else math.nan,
         generated_tokens=generated,
         tokens=tokens,
-        seconds=clock.parts,
+        wall_clock=clock.parts,
         pools=work.pools if work else (),
     )
 
@@ -238,9 +238,9 @@ def _wall_clock(analysis: RunAnalysis) -> _WallClock | None:
         for stage in Stage:
             if stage not in _APART and stage is not Stage.STEP:
                 in_steps[word(stage)] += (breakdown.exposed_s[:, stage] * part).sum()
-        in_steps["no span"] += (breakdown.unattributed_s * part).sum()
+        in_steps["untraced"] += (breakdown.untraced_s * part).sum()
     wall_s = (until_ns - since_ns) / 1e9
-    idle = {word(stage) for stage in _NO_WORK} | {"no span"}
+    idle = {word(stage) for stage in _NO_WORK} | {"untraced"}
     parts = [
         SecondsOf(name, float(s), float(s) / wall_s, not inside or name in idle, inside)
         for inside, known in ((False, seconds), (True, in_steps))
@@ -250,7 +250,7 @@ def _wall_clock(analysis: RunAnalysis) -> _WallClock | None:
     return _WallClock(
         wall_s=wall_s,
         available_s=float(sum(in_steps.values())),
-        parts=tuple(sorted(parts, key=lambda one: -one.seconds)),
+        parts=tuple(sorted(parts, key=lambda one: -one.wall_s)),
         kept=kept,
         done_again=tuple(w for w, twice in zip(windows, again, strict=True) if twice),
     )

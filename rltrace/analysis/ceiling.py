@@ -48,15 +48,15 @@ def held(found: Prediction, walls: Sequence[Wall], tools_hold: bool) -> Predicti
         return found
     least_s = found.before_s / most
     step_s = found.step_s.longer(Estimate(least_s, least_s, least_s))
-    was = found.goodput_gain.middle
+    was = found.goodput_gain.value
     return replace(
         found,
-        verdict=verdict_of(goodput),
+        outcome=verdict_of(goodput),
         step_s=step_s,
         gain=gain,
         goodput_gain=goodput,
-        useful_tokens_per_device_s=goodput.times(found.useful_tokens_per_device_s.middle / was),
-        useful_tokens_per_usd=goodput.times(found.useful_tokens_per_usd.middle / was),
+        useful_tokens_per_device_s=goodput.times(found.useful_tokens_per_device_s.value / was),
+        useful_tokens_per_usd=goodput.times(found.useful_tokens_per_usd.value / was),
         rests_on=(*found.rests_on, NO_MORE),
     )
 
@@ -65,4 +65,4 @@ def ranked(source: Source, walls: Sequence[Wall], tools_hold: bool) -> list[Pred
     """All levers that apply, one at a time, each held, the largest gain in goodput first. Errors:
     `OffTheRun` where nothing can be predicted."""
     found = [held(one, walls, tools_hold) for one in predict.ranked(source)]
-    return sorted(found, key=lambda one: -one.goodput_gain.middle)
+    return sorted(found, key=lambda one: -one.goodput_gain.value)

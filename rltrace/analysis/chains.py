@@ -14,7 +14,7 @@ of stages runs; a piece with several is *exposed* time of one of them and *hidde
 4. Within the chain the piece goes to the stage that is alone (no other stage at all) the longest,
    on a tie to the first in the vocabulary.
 
-So exposed times, exposed wait and unattributed time (no span) add up to the step. The rule is that
+So exposed times, exposed wait and untraced time (no span) add up to the step. The rule is that
 of the longer of two chains, which composes the step of an overlapping placement, applied to what
 was measured. Only an experiment that delays a stage can prove what it says.
 """

@@ -37,16 +37,16 @@ _ALIKE = 0.02  # a factor that changes by less than this is as it was
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two runs, `steps` steady ones of each. `step_s` is the second's step minus the first's,
+    """Two runs, `steps` steady ones of each. `difference_s` is the second's step minus the first's,
     `step_ratio` over it: the product of `work_ratio` (tokens a step) and `pace_ratio` (seconds a
     token), NaN where no tokens were recorded. `rate_ratio` is that of useful tokens a second.
-    Stages are in the order of their difference. `unwell` says of each run what forbids advice on it
+    Stages are in the order of their difference. `alarms` say of each run what forbids advice on it
     or ended it."""
 
     steps: tuple[int, ...]
     before_s: float
     after_s: float
-    step_s: Interval
+    difference_s: Interval
     step_ratio: Interval
     work_ratio: Interval
     pace_ratio: Interval
@@ -56,12 +56,12 @@ class Comparison:
     drift: tuple[Drift, ...]
     settings: tuple[Difference, ...]
     devices: tuple[Difference, ...]
-    unwell: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
+    alarms: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
 
     @property
     def stage(self) -> StageChange | None:
         """The stage that made most of the step's difference; None where none surely did."""
-        return guilty_stage(self.stages, faster=self.step_s.value < 0)
+        return guilty_stage(self.stages, faster=self.difference_s.value < 0)
 
     @property
     def factor(self) -> FactorChange | None:
@@ -92,7 +92,7 @@ def compare(first: Run, second: Run) -> Comparison:
         steps=panel.steps,
         before_s=before_s,
         after_s=after_s,
-        step_s=step_s.interval(),
+        difference_s=step_s.interval(),
         step_ratio=step_ratio,
         work_ratio=work,
         pace_ratio=step_ratio
@@ -104,7 +104,7 @@ def compare(first: Run, second: Run) -> Comparison:
         drift=drift_of(panel),
         settings=settings_that_differ(first, second),
         devices=differing(_facts(first), _facts(second)),
-        unwell=(_unwell(a), _unwell(b)),
+        alarms=(_unwell(a), _unwell(b)),
     )
 
 

@@ -52,15 +52,15 @@ class Unseen:
 @dataclass(frozen=True)
 class InProgress:
     """Open spans of one name: when the first began, how long that is known to have been open
-    (`for_s`), and how long after its beginning its process gave its last sign (`alive_s`)."""
+    (`open_s`), and how long after its beginning its process gave its last sign (`last_sign_s`)."""
 
     name: str
     stage: str
     processes: int
     spans: int
     since_ns: int
-    for_s: float
-    alive_s: float
+    open_s: float
+    last_sign_s: float
     role: str
 
 
@@ -78,13 +78,13 @@ class Problem:
 
 @dataclass(frozen=True)
 class Stopped:
-    """A process that recorded nothing more from a moment on (`after_s` since the run's start, NaN:
-    unknown), and why; `pid` is -1 where nobody said."""
+    """A process that recorded nothing more from a moment on (`after_start_s` since the run's start,
+    NaN: unknown), and why; `pid` is -1 where nobody said."""
 
     role: str
     pid: int
     host: str
-    after_s: float
+    after_start_s: float
     detail: str
 
 
@@ -158,10 +158,10 @@ def _in_progress(analysis: RunAnalysis) -> tuple[InProgress, ...]:
     for (name, stage, role), members in groups.items():
         first = min(members, key=lambda span: span.start_ns)
         since_ns, processes = first.start_ns, len({span.process for span in members})
-        for_s = (known_until(run, first, analysis.until_ns) - since_ns) / 1e9
-        alive_s = (first.last_sign_ns - since_ns) / 1e9
+        open_s = (known_until(run, first, analysis.until_ns) - since_ns) / 1e9
+        last_sign_s = (first.last_sign_ns - since_ns) / 1e9
         found.append(
-            InProgress(name, stage, processes, len(members), since_ns, for_s, alive_s, role)
+            InProgress(name, stage, processes, len(members), since_ns, open_s, last_sign_s, role)
         )
     return tuple(sorted(found, key=lambda group: group.since_ns))
 
@@ -211,11 +211,11 @@ def _stopped(run: Run) -> tuple[Stopped, ...]:
             continue
         process = processes.get(str(problem.get("who")))
         at, detail = problem.get("real_ns"), str(problem.get("detail") or "")
-        after_s = math.nan
+        after_start_s = math.nan
         if isinstance(start, int) and isinstance(at, int) and at >= start:
-            after_s = (at - start) / 1e9
+            after_start_s = (at - start) / 1e9
         whose = (process.role or "", process.pid, process.host) if process else ("", -1, "")
-        found.append(Stopped(*whose, after_s, detail))
+        found.append(Stopped(*whose, after_start_s, detail))
     return tuple(found)
 
 
@@ -241,12 +241,12 @@ class Gone:
 @dataclass(frozen=True)
 class AsOf:
     """A run that goes on: it is known until `at_ns` (Unix ns), `ago_s` before it was opened.
-    `brought`: from a URL, of nodes of which some may be `gone`."""
+    `from_url`: brought from there; nothing has come from `silent_nodes` for long."""
 
     at_ns: int
     ago_s: float
-    brought: bool
-    gone: tuple[Gone, ...]
+    from_url: bool
+    silent_nodes: tuple[Gone, ...]
 
 
 def as_of(run: Run, recorded_until_ns: int) -> AsOf | None:

@@ -53,7 +53,7 @@ class PathShare:
     all; `exposed_share` is what the rule of the longer chain charges it with."""
 
     stage: str
-    seconds: Spread
+    on_path_s: Spread
     segments: int
     share: float
     exposed_share: float
@@ -100,7 +100,7 @@ def critical_path(analysis: RunAnalysis) -> CriticalPath | None:
     names = [*(word(stage) for stage in Stage), UNKNOWN]
     steady = list(steps.steady)
     total_s = float(breakdown.steps_s[steady].sum())
-    exposed = np.concatenate([breakdown.exposed_s, breakdown.unattributed_s[:, None]], axis=1)
+    exposed = np.concatenate([breakdown.exposed_s, breakdown.untraced_s[:, None]], axis=1)
 
     def share(values: Seconds) -> float:
         return float(values[steady].sum()) / total_s if total_s else math.nan
@@ -108,7 +108,7 @@ def critical_path(analysis: RunAnalysis) -> CriticalPath | None:
     shares = [
         PathShare(
             stage=name,
-            seconds=spread(seconds[steady, column]),
+            on_path_s=spread(seconds[steady, column]),
             segments=int(counts[steady, column].sum()),
             share=share(seconds[:, column]),
             exposed_share=share(exposed[:, column]),

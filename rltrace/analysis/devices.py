@@ -77,8 +77,8 @@ def count_devices(run: Described) -> Devices:
 class DeviceLoad:
     """One GPU. `busy` is the share of each of the equal parts of the time in which a kernel ran
     (NaN: no sample; NVML counts a device as busy while any kernel runs, however small). Figures are
-    NaN where nobody recorded them. `joules` are of all of the time; `throttled` are shares of the
-    samples, by reason; `holders` the most bytes that processes had, by role."""
+    NaN where nobody recorded them. `joules` are of all of the time; `throttled_shares` are
+    of the samples, by reason; `memory_bytes_by_role` the most that processes had."""
 
     host: str
     device: int
@@ -90,8 +90,8 @@ class DeviceLoad:
     mean_power_w: float
     joules: float
     sm_clock_hz: float
-    throttled: dict[str, float]
-    holders: dict[str, float]
+    throttled_shares: dict[str, float]
+    memory_bytes_by_role: dict[str, float]
 
 
 def device_load(

@@ -44,8 +44,8 @@ class Fix:
     was moved to predict it, as on `rltrace whatif --lever`, and `size` how far, in words.
 
     `gain` is the step now over the step then, `goodput_gain` the same in useful tokens for each
-    device-second; None where nothing predicts it, then `no_number` says why. `verdict` is "faster",
-    "slower", "no gain", "may be either" or "" without a prediction; `rests_on` is its basis.
+    device-second; None where nothing predicts it, then `unpredicted` says why. `outcome` is
+    "faster", "slower", "no gain", "may be either" or "" without a prediction, `rests_on` its basis.
     """
 
     wall: str
@@ -59,8 +59,8 @@ class Fix:
     lever: str
     gain: Estimate | None
     goodput_gain: Estimate | None
-    verdict: str
-    no_number: str
+    outcome: str
+    unpredicted: str
     rests_on: tuple[str, ...]
     effort: int
     risk: str
@@ -80,18 +80,18 @@ class Fix:
         """Predicted gain in goodput for the effort, by which fixes are ranked; 0: unknown."""
         if self.goodput_gain is None:
             return 0.0
-        return (self.goodput_gain.middle - 1) / self.effort
+        return (self.goodput_gain.value - 1) / self.effort
 
     @property
     def gains(self) -> bool:
         """Whether it is predicted to gain more than next to nothing."""
-        return self.goodput_gain is not None and self.goodput_gain.middle > _GOOD
+        return self.goodput_gain is not None and self.goodput_gain.value > _GOOD
 
     @property
     def idle(self) -> bool:
         """Whether it is predicted to change nothing, to the percent."""
         gains = [one for one in (self.goodput_gain, self.gain) if one is not None]
-        return bool(gains) and all(round(100 * (one.middle - 1)) == 0 for one in gains)
+        return bool(gains) and all(round(100 * (one.value - 1)) == 0 for one in gains)
 
     @property
     def loses(self) -> bool:
@@ -176,7 +176,7 @@ def _fix(
     """A move as the settings `known` make it; None where it does not apply to the run."""
     stated, value = stated_settings(analysis.run), move.value
     if move.lever == "lag_bound":  # below 1 actors wait for every update
-        value = str(max(1, analysis.freshness.bound.sure))
+        value = str(max(1, analysis.freshness.bound.safe_lag))
     settings = not_yet(tuple(one for one in known if one.is_of(stated)), value, current)
     by_hand = move.lever or not made_by_settings(move)
     if not settings and (not by_hand or any(not _is_amount(one.value) for one in known)):
@@ -215,8 +215,8 @@ def _fix(
         lever=lever,
         gain=found.gain if found else None,
         goodput_gain=gain if gain is not None else found.goodput_gain if found else None,
-        verdict="faster" if gain is not None else found.verdict if found else "",
-        no_number=why if found is None and gain is None else "",
+        outcome="faster" if gain is not None else found.outcome if found else "",
+        unpredicted=why if found is None and gain is None else "",
         rests_on=rests if gain is not None or found is not None else (),
         effort=move.effort,
         risk=move.risk,
@@ -279,16 +279,16 @@ def _is_amount(value: Any) -> bool:
 
 def _of_freshness(analysis: RunAnalysis, bound: float) -> Estimate | None:
     fresh = analysis.freshness
-    base = next((p.ess_share for p in fresh.curve if p.lag == 0 and p.enough), 1.0)
+    base = next((p.ess_share.value for p in fresh.curve if p.lag == 0 and p.enough), 1.0)
     lag = analysis.staleness.token_weighted_lag
-    found = freshness_gain(fresh.weight, base, lag, bound)
+    share = fresh.effective_share
+    found = freshness_gain(share.value, base, lag, bound)
     if found is None:
         return None
     # What counts now is known within an interval, and the gain is over that.
-    least, most = (
-        freshness_gain(w, base, lag, bound) or found for w in (fresh.weight_high, fresh.weight_low)
-    )
-    return Estimate(min(least.low, found.low), found.middle, max(most.high, found.high))
+    ends = (freshness_gain(one, base, lag, bound) for one in (share.high, share.low))
+    least, most = (end or found for end in ends)
+    return Estimate(min(least.low, found.low), found.value, max(most.high, found.high))
 
 
 def _value(setting: Setting, value: str, current: Mapping[str, Any]) -> Any:

@@ -17,6 +17,7 @@ import numpy as np
 from rltrace.analysis.intervals import Columns, Floats
 from rltrace.analysis.samples import GENERATED_SAMPLES
 from rltrace.analysis.staleness import LAG_UNIT, Staleness
+from rltrace.analysis.stats.interval import Interval
 from rltrace.analysis.stats.spread import Spread, spread
 from rltrace.analysis.stats.student import t95
 from rltrace.trace.run import Run
@@ -51,24 +52,24 @@ class Mismatch:
 
 @dataclass(frozen=True)
 class LagBound:
-    """The largest lag at which ESS and clip share keep within the limits: at least `sure` (-1: none
-    does surely), at most `most` (at the next one an interval lies beyond; None: no lag seen is
-    surely too old). `told`: there were enough samples; `because` says what it rests on or what
+    """The largest lag at which ESS and clip share keep within the limits: at least `safe_lag` (-1:
+    none does surely), at most `max_lag` (at the next one an interval lies beyond; None: no lag seen
+    is surely too old). `known`: there were enough samples; `because` says what it rests on or what
     lacks."""
 
-    told: bool
-    sure: int
-    most: int | None
-    ess_limit: float
-    clip_limit: float
+    known: bool
+    safe_lag: int
+    max_lag: int | None
+    ess_share_limit: float
+    clip_share_limit: float
     because: str
 
 
 @dataclass(frozen=True)
 class Freshness:
     """How much of what was trained on counts, and at which lag. `overall` is None where no learner
-    gave ratio statistics. `weight` is the part of the trained tokens that counts: the effective
-    sample size of each step, weighted by its tokens, from `weight_low` to `weight_high`."""
+    gave ratio statistics. `effective_share` is the part of the trained tokens that counts: the
+    effective sample size of each step, weighted by its tokens."""
 
     unit: VersionUnit
     objective: str
@@ -78,10 +79,8 @@ class Freshness:
     curve: tuple[LagPoint, ...]
     mismatch: Mismatch | None
     bound: LagBound
-    weight: float
-    weight_low: float
-    weight_high: float
-    weight_source: str
+    effective_share: Interval
+    effective_share_source: str
     infinite_ratios: int
 
 
@@ -110,28 +109,26 @@ def freshness(run: Run, lags: Staleness) -> Freshness:
         curve=points,
         mismatch=_mismatch(finite, unit),
         bound=lag_bound(points),
-        weight=weight,
-        weight_low=low,
-        weight_high=high,
-        weight_source=source,
+        effective_share=Interval(weight, low, high),
+        effective_share_source=source,
         infinite_ratios=int(sums.infinite.sum()),
     )
 
 
 def lag_bound(points: tuple[LagPoint, ...]) -> LagBound:
     lags = [(p.lag, p) for p in points if p.lag is not None]
-    told = [(lag, p) for lag, p in lags if p.enough and not math.isnan(p.ess_low)]
+    told = [(lag, p) for lag, p in lags if p.enough and not math.isnan(p.ess_share.low)]
     most: int | None = None
     sure, holds = -1, True
     because = "no learner gave ratio statistics of samples of known lag"
     if lags:
         because = "each lag has too few samples or steps"
     for lag, p in told:
-        if p.ess_high < ESS_LIMIT or p.clip_low > CLIP_LIMIT:
+        if p.ess_share.high < ESS_LIMIT or p.clip_share.low > CLIP_LIMIT:
             most, because = lag - 1, f"lag {lag} is beyond the limits"
             break
-        clip_keeps = math.isnan(p.clip_share) or p.clip_high <= CLIP_LIMIT
-        holds = holds and p.ess_low >= ESS_LIMIT and clip_keeps
+        clip_keeps = math.isnan(p.clip_share.value) or p.clip_share.high <= CLIP_LIMIT
+        holds = holds and p.ess_share.low >= ESS_LIMIT and clip_keeps
         sure = lag if holds else sure
         because = f"lag {lag} is not surely beyond"
         if holds:
@@ -205,12 +202,8 @@ class LagPoint:
     trajectories: int
     tokens: int
     steps: int
-    ess_share: float
-    ess_low: float
-    ess_high: float
-    clip_share: float
-    clip_low: float
-    clip_high: float
+    ess_share: Interval
+    clip_share: Interval
     kl_nats: float
     enough: bool
 
@@ -279,7 +272,7 @@ def point(sums: RatioSums, lag: int | None) -> LagPoint:
     trajectories, tokens = int(sums.trajectories.sum()), int(sums.tokens.sum())
     steps = len(np.unique(sums.step))
     enough = steps >= FEWEST_STEPS and trajectories >= FEWEST_TRAJECTORIES
-    return LagPoint(lag, trajectories, tokens, steps, *ess, *clip, kl, enough)
+    return LagPoint(lag, trajectories, tokens, steps, Interval(*ess), Interval(*clip), kl, enough)
 
 
 def ess_by_step(sums: RatioSums) -> tuple[Floats, Floats]:

@@ -29,7 +29,7 @@ MASKED = "masked out of the loss"
 class Trained:
     """The response tokens that were trained on in a window, and how many of them meet which
     condition. `useful_tokens` meet all as far as is known, `useful_known_tokens` for sure. A sample
-    of unknown length (`uncounted` ones) is taken to be as long as the mean of those trained on."""
+    of unknown length (`uncounted_samples`) is taken to be as long as the others in the mean."""
 
     samples: int
     tokens: int
@@ -39,12 +39,12 @@ class Trained:
     unknown_lag_tokens: int
     useful_tokens: int
     useful_known_tokens: int
-    uncounted: int = 0
+    uncounted_samples: int = 0
 
     @property
     def is_counted(self) -> bool:
         """Whether the length of any sample is known."""
-        return bool(self.tokens) or self.uncounted < self.samples or not self.samples
+        return bool(self.tokens) or self.uncounted_samples < self.samples or not self.samples
 
 
 @dataclass(frozen=True)

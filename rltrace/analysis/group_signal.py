@@ -21,8 +21,8 @@ _MOST_UNCLEAR = 0.1  # part of the samples
 class GroupSignal:
     """Groups of which the verdicts of two samples or more tell it, whole run; `share` of them carry
     a signal, with its 95 % interval (Wilson; groups as independent). `reward` is the mean verdict
-    of all, and `reward_without` of those without signal (NaN: none): low where prompts are too
-    hard, high where they are too easy. `with_nan` have none because a reward is NaN. Of all
+    of all, and `reward_without_signal` of those without signal (NaN: none): low where prompts are
+    too hard, high where they are too easy. `with_nan` have none because a reward is NaN. Of all
     `samples` with a group `unclear` have an id that comes again in later steps, so that nothing is
     known of their groups (`rltrace.trace.regrouped`)."""
 
@@ -32,7 +32,7 @@ class GroupSignal:
     low: float
     high: float
     reward: float
-    reward_without: float
+    reward_without_signal: float
     with_nan: int
     samples: int
     unclear: int
@@ -84,7 +84,7 @@ def group_signal(run: Run) -> GroupSignal | None:
         low=share.low,
         high=share.high,
         reward=math.nan if reward is None else reward,
-        reward_without=math.nan if without is None else without,
+        reward_without_signal=math.nan if without is None else without,
         with_nan=with_nan,
         samples=samples,
         unclear=unclear,

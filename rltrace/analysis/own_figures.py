@@ -27,18 +27,17 @@ _SHARE_OF_STEP = 0.01
 
 @dataclass(frozen=True)
 class ComparedFigure:
-    """A figure of the framework's own and the `true` one, medians over `steps` steady steps for
-    which both are known, else over those for which one is; NaN: unknown. `stages` are what the true
-    one is the time of, `unit` "s" or "B"; `is_logged`: the framework has such a figure. `ratio` is
-    own / true. `misleads`: they differ by more than half and by more than a hundredth of the step.
-    """
+    """A figure of the framework's own and the traced one, medians over `steps` steady steps for
+    which both are known, else over those for which one is; NaN: unknown. `stages` are what the
+    traced one is the time of, `unit` "s" or "B"; `is_logged`: the framework has such a figure.
+    `ratio` is own over traced. `misleads`: they differ by over half and over 1 % of the step."""
 
     name: str
     unit: str
     stages: tuple[str, ...]
     is_logged: bool
-    own: float
-    true: float
+    own_value: float
+    traced_value: float
     steps: int
     ratio: float
     misleads: bool
@@ -89,8 +88,8 @@ def _compared(
         unit=figure.unit,
         stages=figure.stages,
         is_logged=bool(names),
-        own=one,
-        true=other,
+        own_value=one,
+        traced_value=other,
         steps=int(max((~np.isnan(own)).sum(), (~np.isnan(true)).sum())),
         ratio=ratio,
         misleads=apart and abs(one - other) > _SHARE_OF_STEP * step_s,

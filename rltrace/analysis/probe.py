@@ -45,10 +45,10 @@ FEWEST_DOSED = 3
 
 @dataclass(frozen=True)
 class ProbedStage:
-    """A stage that was delayed. `exposed_part` and `share` are measured (of `on_path_s`, seconds a
-    step), the others computed (`rltrace.analysis.chains`). `dosed_steps` of the `steps` used got a
-    dose, of `dose_s` seconds in the mean over all processes together; `given` is by how much its
-    time grew over by how much it was to. `because` says why nothing is known."""
+    """A stage that was delayed. `stage_exposed_share` and `share` are measured (of `on_path_s`,
+    seconds a step), the others computed (`rltrace.analysis.chains`). `dosed_steps` of the `steps`
+    used got a dose, of `dose_s` seconds in the mean over all processes together; `given_share` is
+    by how much its time grew over by how much it was to. `because` says why nothing is known."""
 
     stage: Stage
     name: str
@@ -56,11 +56,11 @@ class ProbedStage:
     steps: int
     dosed_steps: int
     dose_s: float
-    given: float
+    given_share: float
     on_path_s: Interval
-    exposed_part: Interval
+    stage_exposed_share: Interval
     share: Interval
-    computed_part: float
+    computed_stage_exposed_share: float
     computed_share: float
     because: str
 
@@ -68,7 +68,7 @@ class ProbedStage:
     def tells(self) -> bool:
         """Whether it can be held against what was computed: not where doses were given in part."""
         known = self.share.known and not math.isnan(self.computed_share)
-        return known and self.given >= IN_FULL
+        return known and self.given_share >= IN_FULL
 
     @property
     def contradicts(self) -> bool:
@@ -85,28 +85,29 @@ class ProbedStage:
     def more_steps_for(self, half_width: float) -> int | None:
         """How many more steps an interval of this half-width for the exposed part takes: its width
         goes with the root of the steps. None: nobody knows."""
-        if not self.exposed_part.known:
+        if not self.stage_exposed_share.known:
             return None
-        ratio = self.exposed_part.half_width / half_width
+        ratio = self.stage_exposed_share.half_width / half_width
         return max(0, math.ceil(self.steps * (ratio * ratio - 1) - 1e-6))
 
 
 @dataclass(frozen=True)
 class Probe:
-    """The probe of a run. Doses of `dose` (seconds slept for one of work) were to take `budget` of
-    the job's time at most, and took `spent`. `step_s` is a step without doses; `steps` were used.
-    Left out were `outliers`, and steps in which a dose was `refused` for want of budget. Effects
-    were looked for in `lags` later steps. `not_seen` are stages of which there was no work."""
+    """The probe of a run. Doses of `dose_share` (seconds slept for one of work) were to take
+    `budget_share` of the job's time at most, and took `spent_share`. `step_s` is a step without
+    doses; `steps` were used. Left out were `outlier_steps`, and `refused_steps` in which the budget
+    allowed no dose. Effects were looked for in `lag_steps` later steps. `not_seen` are stages of
+    which there was no work."""
 
     stages: tuple[ProbedStage, ...]
-    dose: float
-    budget: float
-    spent: Interval
+    dose_share: float
+    budget_share: float
+    spent_share: Interval
     seed: int
     steps: int
-    outliers: int
-    refused: int
-    lags: int
+    outlier_steps: int
+    refused_steps: int
+    lag_steps: int
     step_s: float
     not_seen: tuple[str, ...]
     computed_by: str = EXPOSED
@@ -142,14 +143,14 @@ def find_probe(analysis: RunAnalysis) -> Probe | None:
     found = regress(breakdown.steps_s, dilations, work, used, lags)
     return Probe(
         stages=tuple(_stage(analysis, row, doses, given[row.name], found, used) for row in probed),
-        dose=float(design.get("dose", math.nan)),
-        budget=float(design.get("budget", math.nan)),
-        spent=found.spent,
+        dose_share=float(design.get("dose", math.nan)),
+        budget_share=float(design.get("budget", math.nan)),
+        spent_share=found.spent,
         seed=int(design.get("seed", -1)),
         steps=len(used),
-        outliers=outliers,
-        refused=int(doses.refused[steady].sum()),
-        lags=lags,
+        outlier_steps=outliers,
+        refused_steps=int(doses.refused[steady].sum()),
+        lag_steps=lags,
         step_s=found.step_s,
         not_seen=tuple(name for name in asked if name not in given),
         computed_by=EXPOSED if analysis.followed is None else PATH,
@@ -218,11 +219,11 @@ def _stage(
         steps=len(used),
         dosed_steps=int(dosed.sum()),
         dose_s=float(doses.of(row.name, SLEPT)[used][dosed].mean()) if dosed.any() else math.nan,
-        given=given,
+        given_share=given,
         on_path_s=on_path_s,
-        exposed_part=on_path_s.over(float(plain_s)),
+        stage_exposed_share=on_path_s.over(float(plain_s)),
         share=on_path_s.over(of.step_s),
-        computed_part=_ratio(computed_s, breakdown.tau_s[steady, row.stage]),
+        computed_stage_exposed_share=_ratio(computed_s, breakdown.tau_s[steady, row.stage]),
         computed_share=_ratio(computed_s, breakdown.steps_s[steady]),
         because=because,
     )

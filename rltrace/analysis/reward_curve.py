@@ -11,6 +11,7 @@ import numpy as np
 
 from rltrace.analysis.intervals import Floats
 from rltrace.analysis.run_analysis import RunAnalysis
+from rltrace.analysis.stats.interval import UNKNOWN, Interval, around
 from rltrace.analysis.stats.student import t95
 
 _FEWEST_STEPS = 10
@@ -27,7 +28,7 @@ class RewardPoint:
 
     step: int
     reward: float
-    verdicts: int
+    rewards: int
     device_hours: float
 
 
@@ -39,26 +40,24 @@ class Collapse:
     step: int
     before: float
     after: float
-    errors: float
+    standard_errors: float
 
 
 @dataclass(frozen=True)
 class RewardCurve:
-    """The reward by step. `first` and `last` are means over the first and the last tenth of the
-    steps (at least 3, at most half of them); the rates hold from the first step's begin to the last
-    one's end. `gain_per_device_hour` is the slope of a straight line, with a 95 % interval that
-    takes steps as independent: a description, not a forecast. `device` is "GPU", "core" or empty.
-    Verdicts are of so many `components`, all counted alike."""
+    """The reward by step. `first_reward` and `last_reward` are means over the first and the last
+    tenth of the steps (at least 3, at most half of them); the rates hold from the first step's
+    begin to the last one's end. `gain_per_device_hour` is the slope of a straight line, with a 95 %
+    interval that takes steps as independent: a description, not a forecast. `device` is "GPU",
+    "core" or empty. Verdicts are of so many `components`, all counted alike."""
 
     device: str
     points: tuple[RewardPoint, ...]
-    first: float
-    last: float
+    first_reward: float
+    last_reward: float
     steps_per_hour: float
     device_hours: float
-    gain_per_device_hour: float
-    gain_low: float
-    gain_high: float
+    gain_per_device_hour: Interval
     collapse: Collapse | None
     components: int = 1
 
@@ -85,38 +84,35 @@ def reward_curve(analysis: RunAnalysis) -> RewardCurve | None:
     hours = (ends - steps.starts_ns[0]) / 3.6e12
     spent = hours * devices.count if devices.count else np.full(len(ends), math.nan)
     tenth = min(max(3, len(reward) // 10), max(1, len(reward) // 2))
-    slope, low, high = _line(spent[judged], reward)
     return RewardCurve(
         device=devices.kind if devices.count else "",
         points=tuple(
             RewardPoint(steps.windows[i].step, float(r), int(count[i]), float(spent[i]))
             for i, r in zip(judged, reward, strict=True)
         ),
-        first=float(reward[:tenth].mean()),
-        last=float(reward[-tenth:].mean()),
+        first_reward=float(reward[:tenth].mean()),
+        last_reward=float(reward[-tenth:].mean()),
         steps_per_hour=len(ends) / float(hours[-1]) if hours[-1] > 0 else math.nan,
         device_hours=float(spent[-1]),
-        gain_per_device_hour=slope,
-        gain_low=low,
-        gain_high=high,
+        gain_per_device_hour=_line(spent[judged], reward),
         collapse=_collapse(reward, [steps.windows[i].step for i in judged]),
         components=run.ask(f"select count(distinct component) {counted}")[0][0],
     )
 
 
-def _line(x: Floats, y: Floats) -> tuple[float, float, float]:
+def _line(x: Floats, y: Floats) -> Interval:
     """Slope of a straight line and its 95 % interval; all 0 where nothing changes but digits."""
     n = len(x)
     centred = x - x.mean()
     squares = float((centred**2).sum())
     if n < 3 or not squares > 0:
-        return math.nan, math.nan, math.nan
+        return UNKNOWN
     if float(np.ptp(y)) <= _ROUNDING * float(np.abs(y).max()):
-        return 0.0, 0.0, 0.0
+        return Interval(0.0, 0.0, 0.0)
     slope = float((centred * y).sum()) / squares
     left = y - y.mean() - slope * centred
     half = t95(n - 2) * math.sqrt(float((left**2).sum()) / (n - 2) / squares)
-    return slope, slope - half, slope + half
+    return around(slope, half)
 
 
 def _collapse(reward: Floats, numbers: list[int]) -> Collapse | None:

@@ -21,7 +21,7 @@ class StageRow:
 
     `tau_s` is the length of the union of its intervals in the step, over all processes, where an
     instant of a lane belongs to its innermost span. `exposed_s` is the part charged to it and
-    `hidden_s` the rest (`rltrace.analysis.chains` has the rule). `share` is exposed / step.
+    `overlapped_s` the rest (`rltrace.analysis.chains` has the rule). `share` is exposed / step.
     """
 
     stage: Stage
@@ -31,7 +31,7 @@ class StageRow:
     processes: int
     tau_s: Spread
     exposed_s: Spread
-    hidden_s: Spread
+    overlapped_s: Spread
     share: float
 
 
@@ -39,7 +39,7 @@ class StageRow:
 class Breakdown:
     """Seconds by step (first axis: place in `Steps.windows`) and stage code (second axis).
 
-    `exposed_s` with its `wait` column, and `unattributed_s`, add up to `steps_s`. `chain_of` is the
+    `exposed_s` with its `wait` column, and `untraced_s`, add up to `steps_s`. `chain_of` is the
     chain that each stage was found to be on. `sets` has the seconds of each set of stages that ran
     at once: `(step, bits, seconds)`.
     """
@@ -47,7 +47,7 @@ class Breakdown:
     steps_s: Seconds
     tau_s: Seconds
     exposed_s: Seconds
-    unattributed_s: Seconds
+    untraced_s: Seconds
     chain_of: dict[Stage, Chain]
     sets: tuple[Ints, Ints, Seconds]
 
@@ -97,7 +97,7 @@ def break_down(activity: Activity, steps: Steps) -> Breakdown:
         steps_s=steps_s,
         tau_s=tau_s,
         exposed_s=charged[:, 1:],
-        unattributed_s=charged[:, 0],
+        untraced_s=charged[:, 0],
         chain_of=chain_of,
         sets=(step, mask, seconds),
     )
@@ -107,7 +107,7 @@ def stage_rows(
     activity: Activity, steps: Steps, breakdown: Breakdown, overlap_known: bool = True
 ) -> tuple[StageRow, ...]:
     """Rows of all stages that were seen, in the order of the vocabulary, `wait` among them. Without
-    `overlap_known` nobody knows what ran at once, and `hidden_s` is of no step."""
+    `overlap_known` nobody knows what ran at once, and `overlapped_s` is of no step."""
     steady = list(steps.steady)
     step_s = float(breakdown.steps_s[steady].sum())
     rows = []
@@ -126,7 +126,7 @@ def stage_rows(
                 processes=activity.processes_of_stage.get(stage, 0),
                 tau_s=spread(tau_s),
                 exposed_s=spread(exposed_s),
-                hidden_s=spread(tau_s - exposed_s if overlap_known else []),
+                overlapped_s=spread(tau_s - exposed_s if overlap_known else []),
                 share=float(exposed_s.sum()) / step_s if step_s else float("nan"),
             )
         )
@@ -176,13 +176,12 @@ TYPICAL_PARTS = 240
 
 @dataclass(frozen=True)
 class TypicalStep:
-    """The steady step nearest to the median length. `busy` has, for each stage seen in it, the part
-    (0 to 1) of each of `TYPICAL_PARTS` equal parts of the step during which any process was in it.
-    """
+    """The steady step nearest to the median length. `busy_shares` has, by stage, the part (0 to 1)
+    of each of `TYPICAL_PARTS` equal parts of the step during which any process was in it."""
 
     step: int
-    seconds: float
-    busy: dict[str, tuple[float, ...]]
+    step_s: float
+    busy_shares: dict[str, tuple[float, ...]]
 
 
 def typical_step(activity: Activity, steps: Steps) -> TypicalStep | None:

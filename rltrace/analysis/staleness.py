@@ -20,6 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rltrace.analysis.samples import TRAINED_USES
+from rltrace.analysis.stats.interval import Interval
 from rltrace.analysis.steps import Steps
 from rltrace.trace.query_columns import columns
 from rltrace.trace.run import Run
@@ -48,16 +49,14 @@ class TokenSpan:
 @dataclass(frozen=True)
 class TokenLags:
     """All tokens that were trained on, once for each version that did. The means are over those
-    whose lag is known within a range (`known_tokens`): `mean` spreads each range evenly, `mean_low`
-    and `mean_high` are what it can be. `mixed_tokens` are in ranges of more than one lag."""
+    whose lag is known within a range (`known_tokens`): `mean_lag` spreads each range evenly, and
+    its bounds are what it can be. `mixed_tokens` are in ranges of more than one lag."""
 
     spans: tuple[TokenSpan, ...]
     tokens: int
     known_tokens: int
     mixed_tokens: int
-    mean: float
-    mean_low: float
-    mean_high: float
+    mean_lag: Interval
 
     def share(self, first: int, last: int) -> tuple[float, float, float]:
         """`(low, even, high)`: the share of all tokens with a lag from `first` to `last`: those
@@ -79,21 +78,21 @@ class TokenLags:
 
 @dataclass(frozen=True)
 class UnknownTokens:
-    why: str
+    reason: str
     tokens: int
 
 
 @dataclass(frozen=True)
 class Staleness:
-    """The lags of all trajectories that were trained on, whole run: `trajectories`, of `known` of
-    which the lag is known in every use. Lags and their means are of `uses`, `known_uses` of which
-    tell theirs. `mixed_share` is the part whose generation saw a new version arrive, of
-    `versions_known` uses; the means in flight (from first to last token) and in queue (from the
-    last token on) are of these too. `token_weighted_lag` takes every token for as old as the first
-    of its trajectory; `by_token` does not."""
+    """The lags of all trajectories that were trained on, whole run: `trajectories`, of
+    `known_trajectories` of which the lag is known in every use. Lags and their means are of `uses`,
+    `known_uses` of which tell theirs. `mixed_share` is the part whose generation saw a new version
+    arrive, of `version_known_uses` uses; the means in flight (from first to last token) and in
+    queue (from the last token on) are of these too. `token_weighted_lag` takes every token for as
+    old as the first of its trajectory; `by_token` does not."""
 
     trajectories: int
-    known: int
+    known_trajectories: int
     uses: int
     known_uses: int
     by_first_token: tuple[LagBar, ...]
@@ -103,9 +102,9 @@ class Staleness:
     p95_lag: float
     largest_lag: int
     mixed_share: float
-    versions_known: int
-    mean_in_flight: float
-    mean_in_queue: float
+    version_known_uses: int
+    mean_lag_in_flight: float
+    mean_lag_in_queue: float
     by_token: TokenLags
     unknown_by_token: tuple[UnknownTokens, ...]
     unit: str = LAG_UNIT
@@ -138,7 +137,7 @@ def staleness(run: Run) -> Staleness:
     by_token, unknown = _by_token(rows)
     return Staleness(
         trajectories=trajectories,
-        known=known,
+        known_trajectories=known,
         uses=sum(n for _, n in uses),
         known_uses=sum(n for lag, n in uses if lag is not None),
         by_first_token=first,
@@ -148,9 +147,9 @@ def staleness(run: Run) -> Staleness:
         p95_lag=_quantile(uses, 0.95),
         largest_lag=max((lag for lag, _ in uses if lag is not None), default=-1),
         mixed_share=_mean([(int(versions != 0), n) for versions, n in flown]),
-        versions_known=sum(n for _, n in flown),
-        mean_in_flight=_mean(flown),
-        mean_in_queue=_mean(queued),
+        version_known_uses=sum(n for _, n in flown),
+        mean_lag_in_flight=_mean(flown),
+        mean_lag_in_queue=_mean(queued),
         by_token=by_token,
         unknown_by_token=unknown,
     )
@@ -176,9 +175,7 @@ def _by_token(rows: list[_Row]) -> tuple[TokenLags, tuple[UnknownTokens, ...]]:
         tokens=known.total() + unknown.total(),
         known_tokens=known.total(),
         mixed_tokens=sum(n for (least, most), n in known.items() if least < most),
-        mean=(low + high) / 2,
-        mean_low=low,
-        mean_high=high,
+        mean_lag=Interval((low + high) / 2, low, high),
     )
     return lags, tuple(UnknownTokens(why, n) for why, n in unknown.most_common() if n)
 

@@ -101,7 +101,7 @@ def _where(
     stalled: list[int], generates: list[bool], alike: dict[bool, list[int]], breakdown: Breakdown
 ) -> Stage | None:
     """The stage that has most of what the stalled steps took more than usual ones."""
-    spent_s = np.column_stack([breakdown.exposed_s, breakdown.unattributed_s])
+    spent_s = np.column_stack([breakdown.exposed_s, breakdown.untraced_s])
     more_s = np.zeros(spent_s.shape[1])
     for kind, peers in alike.items():
         mine = [i for i in stalled if generates[i] == kind]

@@ -18,7 +18,7 @@ from rltrace.analysis.steps import Steps
 from rltrace.trace.run import Run
 from rltrace.trace.vocabulary import Stage, word
 
-BETWEEN, UNATTRIBUTED = "between steps", "unattributed"
+BETWEEN, UNATTRIBUTED = "between steps", "unattributed"  # as baselines have them
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +86,7 @@ def _parts(breakdown: Breakdown, steady: list[int], length_s: Seconds) -> dict[s
         for stage in Stage
         if stage is not Stage.STEP and breakdown.exposed_s[steady, stage].any()
     }
-    parts[UNATTRIBUTED] = breakdown.unattributed_s[steady]
+    parts[UNATTRIBUTED] = breakdown.untraced_s[steady]
     parts[BETWEEN] = length_s - breakdown.steps_s[steady]
     return parts
 

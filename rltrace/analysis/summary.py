@@ -43,15 +43,16 @@ from rltrace.trace.given import AGENT
 
 @dataclass(frozen=True)
 class RunFacts:
-    """What the run is. It began at `start_ns`, and what is shown of it at `shown_ns` (Unix ns):
+    """What the run is. It began at `start_ns`, and what is shown of it at `shown_since_ns` (Unix
+    ns):
     later where older details were dropped, or only some steps were asked for. `recorded_s` is from
     then to the last event, `lasted_s` (None: its end was not seen) from its start to the end of the
     command, which `command_s` is, or of what outlived it, of which `shown_s` are shown (None: all,
     or not known); `ended` is whether `wrap` saw it end; `exit_code` None: it did not. `processes`
     are those of the job, `roles` has the agents too. `imported` names the log that an imported run
-    was made of (empty for a traced one): its processes are not the job's. `laid_out` is whether
-    that log told durations only, and not when they began, `means` whether these are means over
-    several steps; `part` whether only some steps were asked for. `token_ids` is whether the run
+    was made of (empty for a traced one): its processes are not the job's. `durations_only` is
+    whether that log told no begins, `steps_are_means` whether its durations are means over several
+    steps; `some_steps_only` whether only some steps were asked for. `token_ids` is whether the run
     holds those of samples, None: nobody asked. `as_of`: until when one is known that goes on."""
 
     id: str
@@ -60,7 +61,7 @@ class RunFacts:
     framework: str
     rltrace_version: str
     start_ns: int
-    shown_ns: int
+    shown_since_ns: int
     recorded_s: float
     lasted_s: float | None
     command_s: float | None
@@ -72,9 +73,9 @@ class RunFacts:
     roles: tuple[tuple[str, int], ...]
     spans: int
     imported: str
-    laid_out: bool
-    means: bool
-    part: bool
+    durations_only: bool
+    steps_are_means: bool
+    some_steps_only: bool
     token_ids: bool | None
     as_of: AsOf | None = None
 
@@ -86,36 +87,36 @@ class StepTimes:
 
     step: int
     start_ns: int
-    seconds: float
+    step_s: float
     warmup: bool
     steady: bool
     generates: bool
     exposed_s: dict[str, float]
     tau_s: dict[str, float]
-    unattributed_s: float
+    untraced_s: float
 
 
 @dataclass(frozen=True)
 class StepsSummary:
     """The steps of the run. Everything about stages is over the `steady` ones of `complete`; where
     some `stalled` (their numbers), these are the longest stretch without one. Where one generation
-    serves `per_generation` steps in turns (else 0), they are those of `generations` whole ones, and
-    `parts` are left out; 0 generations: no whole one is left, and parts of them count."""
+    serves `steps_per_generation` steps in turns (else 0), they are those of `generations` whole
+    ones, and others are `left_out`; 0 generations: none is whole, and parts of them count."""
 
     complete: int
     steady: int
     warmup: tuple[int, ...]
     stalled: tuple[int, ...]
-    per_generation: int
+    steps_per_generation: int
     generations: int
-    parts: tuple[int, ...]
+    left_out: tuple[int, ...]
     whole_run: bool
     in_progress: tuple[tuple[int, float], ...]  # number, seconds since it began
     repeated: int
     step_s: Spread
-    unattributed_s: Spread
-    unattributed_share: float
-    between_s: float
+    untraced_s: Spread
+    untraced_share: float
+    between_steps_s: float
     times: tuple[StepTimes, ...]
 
 
@@ -126,7 +127,7 @@ class Summary:
 
     run: RunFacts
     steps: StepsSummary
-    typical: TypicalStep | None
+    typical_step: TypicalStep | None
     stages: tuple[StageRow, ...]
     waits: tuple[Wait, ...]
     verdict: Verdict
@@ -156,8 +157,8 @@ def summary_of(
     run, steps = analysis.run, analysis.steps
     own: dict[str, Any] = {
         "run": _facts(analysis),
-        "steps": _steps(analysis),
-        "typical": typical_step(analysis.activity, steps),
+        "steps": steps_of(analysis),
+        "typical_step": typical_step(analysis.activity, steps),
         "waits": waits(run, steps),
         "verdict": verdict(analysis, predict),
         "signal": group_signal(run),
@@ -168,23 +169,24 @@ def summary_of(
     return Summary(**own, **{name: getattr(analysis, name) for name in rest})
 
 
-def _steps(analysis: RunAnalysis) -> StepsSummary:
+def steps_of(analysis: RunAnalysis) -> StepsSummary:
+    """The steps, and which of them all figures are of."""
     run, activity, until = analysis.run, analysis.activity, analysis.until_ns
     steps, breakdown, rows = analysis.steps, analysis.breakdown, analysis.stages
     tau_s, exposed_s = breakdown.tau_s, breakdown.exposed_s
-    unattributed_s = breakdown.unattributed_s
+    untraced_s = breakdown.untraced_s
     steady = list(steps.steady)
     counted = set(steady)
-    idle_s = unattributed_s[steady]
+    idle_s = untraced_s[steady]
     steady_s = float(breakdown.steps_s[steady].sum())
     return StepsSummary(
         complete=0 if steps.whole_run else len(steps.windows),
         steady=len(analysis.steady),
         warmup=tuple(window.step for window in steps.windows if window.warmup),
         stalled=tuple(steps.windows[i].step for i in steps.stalled),
-        per_generation=steps.per_generation,
+        steps_per_generation=steps.per_generation,
         generations=sum(steps.windows[i].generates for i in steps.whole_generations),
-        parts=tuple(steps.windows[i].step for i in steps.unbroken if i not in counted),
+        left_out=tuple(steps.windows[i].step for i in steps.unbroken if i not in counted),
         whole_run=steps.whole_run,
         in_progress=tuple(
             (n, (step_known_until(run, activity, start, until) - start) / 1e9)
@@ -192,20 +194,20 @@ def _steps(analysis: RunAnalysis) -> StepsSummary:
         ),
         repeated=steps.repeated,
         step_s=spread(breakdown.steps_s[steady]),
-        unattributed_s=spread(idle_s),
-        unattributed_share=float(idle_s.sum()) / steady_s if steady_s else math.nan,
-        between_s=steps.between_s,
+        untraced_s=spread(idle_s),
+        untraced_share=float(idle_s.sum()) / steady_s if steady_s else math.nan,
+        between_steps_s=steps.between_s,
         times=tuple(
             StepTimes(
                 step=window.step,
                 start_ns=window.start_ns,
-                seconds=window.length_s,
+                step_s=window.length_s,
                 warmup=window.warmup,
                 steady=i in counted,
                 generates=window.generates,
                 exposed_s={r.name: float(exposed_s[i, r.stage]) for r in rows},
                 tau_s={r.name: float(tau_s[i, r.stage]) for r in rows},
-                unattributed_s=float(unattributed_s[i]),
+                untraced_s=float(untraced_s[i]),
             )
             for i, window in enumerate(steps.windows)
         ),
@@ -233,7 +235,7 @@ def _facts(analysis: RunAnalysis) -> RunFacts:
         framework=framework or ", ".join(adapters),
         rltrace_version=str(meta.get("rltrace_version") or ""),
         start_ns=began,
-        shown_ns=shown,
+        shown_since_ns=shown,
         recorded_s=max(0, until - shown) / 1e9 if shown else 0.0,
         lasted_s=run.lasted_s,
         command_s=run.command_s,
@@ -245,9 +247,10 @@ def _facts(analysis: RunAnalysis) -> RunFacts:
         roles=tuple(sorted(roles.items(), key=lambda item: (-item[1], item[0]))),
         spans=sum(activity.spans_of_stage.values()),
         imported=_imported(meta.get("imported")),
-        laid_out=is_laid_out(run),
-        means=isinstance(meta.get("imported"), dict) and "steps_a_mean" in meta["imported"],
-        part=run.since_ns > 0,
+        durations_only=is_laid_out(run),
+        steps_are_means=isinstance(meta.get("imported"), dict)
+        and "steps_a_mean" in meta["imported"],
+        some_steps_only=run.since_ns > 0,
         token_ids=holds_token_ids(run),
         as_of=as_of(run, until),
     )

@@ -17,7 +17,6 @@ from rltrace.trace.tables import Tables
 from rltrace.trace.updates import PHASE_UNIONS
 from rltrace.trace.vocabulary import Phase, SyncRole, Transport, named
 
-_GB = 1e9
 _BYTES = f"""coalesce(sum(bytes) filter (role = {int(SyncRole.SOURCE)} and bytes >= 0),
                      max(bytes) filter (bytes >= 0))"""
 
@@ -31,28 +30,28 @@ class Participants:
     processes: int
     rows: int
     bytes: Spread
-    seconds: Spread
+    update_s: Spread
     stall_s: Spread
-    gb_per_s: float
+    bytes_per_s: float
 
 
 @dataclass(frozen=True)
 class Syncs:
-    """The weight updates that began within the steady steps, `updates` of the `recorded` in the
-    whole run. `update_s` is how long any participant was at work in one (the union of their
+    """The weight updates that began within the steady steps, `updates` of the `recorded_updates` in
+    the whole run. `update_s` is how long any participant was at work in one (the union of their
     intervals). Its bytes are those that the sources sent, where they are known, else the most that
-    one sink took; they are never added up over sinks. `gb_per_s` is mean bytes over mean seconds.
-    Each instant of an update is in at most one of its `phases`, so that they add up to the update
-    at most."""
+    one sink took; they are never added up over sinks. `bytes_per_s` is mean bytes over mean
+    seconds. Each instant of an update is in at most one of its `phases_s`, so that they add up to
+    the update at most."""
 
     updates: int
-    recorded: int
+    recorded_updates: int
     update_s: Spread
     bytes_per_update: Spread
-    gb_per_s: float
+    bytes_per_s: float
     transports: tuple[str, ...]
     participants: tuple[Participants, ...]
-    phases: tuple[tuple[str, Spread], ...]
+    phases_s: tuple[tuple[str, Spread], ...]
 
 
 @dataclass(frozen=True)
@@ -99,15 +98,15 @@ def syncs(run: Run, steps: Steps) -> Syncs | None:
     codes, times = np.unique(rows[2][rows[2] >= 0], return_counts=True)
     return Syncs(
         updates=len(seconds),
-        recorded=recorded,
+        recorded_updates=recorded,
         update_s=spread(seconds),
         bytes_per_update=spread(moved[known]),
-        gb_per_s=float(moved[known].sum()) / spent_s / _GB if spent_s else math.nan,
+        bytes_per_s=float(moved[known].sum()) / spent_s if spent_s else math.nan,
         transports=tuple(
             named(Transport, int(codes[i])) for i in np.argsort(-times, kind="stable")
         ),
         participants=tuple(_participants(rows[:, rows[0] == r]) for r in np.unique(rows[0])),
-        phases=spent,
+        phases_s=spent,
     )
 
 
@@ -132,9 +131,9 @@ def _participants(rows: Floats) -> Participants:
         processes=len(np.unique(process)),
         rows=len(process),
         bytes=spread(moved[known]),
-        seconds=spread(lasts_ns / 1e9),
+        update_s=spread(lasts_ns / 1e9),
         stall_s=spread(stall_ns[stall_ns >= 0] / 1e9),
-        gb_per_s=float(moved[known].sum()) / spent_s / _GB if spent_s else math.nan,
+        bytes_per_s=float(moved[known].sum()) / spent_s if spent_s else math.nan,
     )
 
 

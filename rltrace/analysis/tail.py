@@ -36,11 +36,11 @@ class Slots:
     span), `draining_s` (from the last begin on) and what is used in it, and `last_tenth_s`: how
     long the last 10 % of the trajectories, at least one, took after the others had ended
     (`last_tenth_share` of the span). `draining_at_s` is the mean drain cut up by how many of the
-    slots are used then, in equal parts from none to all, and `draining_used` the share that is used
-    in the mean of each part.
+    slots are used then, in equal parts from none to all, and `draining_used_shares` the share that
+    is used in the mean of each part.
 
-    `perfect_s` is the span if the slots were never idle. Where generation never stops there are no
-    batches (`batches` is 0), and only `slots` and `used_share` are known, of the whole time.
+    `no_idle_span_s` is the span if the slots were never idle. Where generation never stops there
+    are no batches (`batches` is 0), and only `slots` and `used_share` are known, of the whole time.
     """
 
     batches: int
@@ -50,19 +50,19 @@ class Slots:
     span_s: Spread = _NOTHING
     used_share: Spread = _NOTHING
     draining_s: Spread = _NOTHING
-    used_while_draining: Spread = _NOTHING
+    draining_used_share: Spread = _NOTHING
     draining_at_s: tuple[float, ...] = ()
-    draining_used: tuple[float, ...] = ()
+    draining_used_shares: tuple[float, ...] = ()
     last_tenth_s: Spread = _NOTHING
     last_tenth_share: Spread = _NOTHING
-    perfect_s: float = math.nan
+    no_idle_span_s: float = math.nan
 
 
 @dataclass(frozen=True)
 class Tail:
     """The trajectories that ended after warm-up; tokens and seconds. `finishes` counts how they
-    ended; `unended` began, in the whole run, and did not end. `verdict_s` is the latency of the
-    verdicts whose duration was recorded, `verdicts_untimed` are the others; `verdict_failures` of
+    ended; `unended` began, in the whole run, and did not end. `reward_latency_s` is the latency of
+    the verdicts whose duration was recorded, `untimed_rewards` are the others; `failed_rewards` of
     both failed."""
 
     response_tokens: Spread
@@ -70,9 +70,9 @@ class Tail:
     first_token_s: Spread
     finishes: tuple[tuple[str, int], ...]
     unended: int
-    verdict_s: Spread
-    verdicts_untimed: int
-    verdict_failures: int
+    reward_latency_s: Spread
+    untimed_rewards: int
+    failed_rewards: int
     slots: Slots | None
 
 
@@ -93,9 +93,9 @@ def tail(run: Run, steps: Steps) -> Tail:
         ),
         finishes=tuple((named(Finish, code), n) for code, n in rows),
         unended=run.ask(unended)[0][0],
-        verdict_s=verdicts,
-        verdicts_untimed=untimed,
-        verdict_failures=failed,
+        reward_latency_s=verdicts,
+        untimed_rewards=untimed,
+        failed_rewards=failed,
         slots=_slots(run, steps),
     )
 
@@ -107,7 +107,7 @@ def _asked(steps: Steps) -> Iterator[tuple[str, str, tuple[str, str]]]:
     yield "response tokens", "tokens", ("response_tokens", f"{ended} and response_tokens >= 0")
     yield "latency", "s", (latency, ended)
     judged = f"raw_rewards where {within} and end_ns > start_ns"
-    yield "verdict latency", "s", (latency, judged)
+    yield "reward latency", "s", (latency, judged)
 
 
 def _ended_within(steps: Steps) -> str:
@@ -146,12 +146,12 @@ def _slots(run: Run, steps: Steps) -> Slots | None:
         span_s=spread(span_s),
         used_share=spread(used),
         draining_s=spread(draining_s),
-        used_while_draining=spread(in_drain),
+        draining_used_share=spread(in_drain),
         draining_at_s=tuple((at_s / len(batches)).tolist()),
-        draining_used=tuple((used_s / np.where(at_s > 0, at_s, 1)).tolist()),
+        draining_used_shares=tuple((used_s / np.where(at_s > 0, at_s, 1)).tolist()),
         last_tenth_s=spread(last_s),
         last_tenth_share=spread(last_share),
-        perfect_s=float((work_s / most).mean()),
+        no_idle_span_s=float((work_s / most).mean()),
     )
 
 
@@ -219,7 +219,7 @@ class Distribution:
 
 
 def distributions(run: Run, steps: Steps) -> tuple[Distribution, ...]:
-    """Response tokens, latency and verdict latency, as far as they were recorded."""
+    """Response tokens, latency and reward latency, as far as they were recorded."""
     found = []
     for name, unit, (expression, source) in _asked(steps):
         n, values = run.ask(

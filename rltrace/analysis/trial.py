@@ -45,7 +45,7 @@ def pace(run: Run) -> Pace:
     effective = length = weight = math.nan
     useful: tuple[int, ...] = ()
     if tokens is not None and tokens.window_s and tokens.trained.samples:
-        weight = analysis.freshness.weight
+        weight = analysis.freshness.effective_share.value
         effective = tokens.trained.useful_tokens / tokens.window_s * weight
         length = tokens.trained.tokens / tokens.trained.samples
         useful = tuple(analysis.goodput_of_steps[i].useful_tokens for i in analysis.steady)
@@ -79,7 +79,7 @@ class Trial:
     def predicted_saved(self) -> Interval | None:
         """The same of the prediction: `low` and `high` are the ends of its range."""
         found = self.predicted
-        return _saved(found.middle, found.low, found.high) if found else None
+        return _saved(found.value, found.low, found.high) if found else None
 
 
 def _saved(*gains: float) -> Interval:

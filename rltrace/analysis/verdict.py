@@ -19,32 +19,28 @@ from rltrace.analysis.whatif.trust import OffTheRun, is_off, replay_error
 class Verdict(Ranking):
     """The walls as they are ranked, and what follows from it. `alarms` forbid advice: then `fixes`
     is empty. Fixes are in order of predicted gain for their effort; where none gains, "do nothing"
-    is the advice (`do_nothing`). `idle` are moves that are predicted to change nothing and
-    `slower` those that gain nothing for what they cost: they are no fixes.
-    `bytes_take_time`: whether what a weight update sends may be why it takes so long; where it
-    cannot, what would send it faster is no fix. `replay_error` is that of the replay which predicts
-    the gains: replayed over measured step before any fit, minus 1 (NaN: there is none), and
-    `unpredicted` says why none is."""
+    is the advice (`do_nothing`). `no_gain` are moves that are predicted to change nothing and
+    `not_worth_it` those that gain nothing for what they cost: they are no fixes. `bytes_take_time`:
+    whether what a weight update sends may be why it takes so long; where it cannot, what would send
+    it faster is no fix. `replay_error_share` is that of the replay which predicts the gains:
+    replayed over measured step before any fit, minus 1 (NaN: there is none), and `unpredicted` says
+    why none is."""
 
     alarms: tuple[str, ...]
     fixes: tuple[Fix, ...]
-    idle: tuple[str, ...]
-    slower: tuple[str, ...]
+    no_gain: tuple[str, ...]
+    not_worth_it: tuple[str, ...]
     bytes_take_time: bool
-    replay_error: float
+    replay_error_share: float
     unpredicted: str
-
-    @property
-    def try_first(self) -> Fix | None:
-        """The best fix, of those that can be set here if any can; None where none gains."""
-        gain = [fix for fix in self.fixes if fix.gains and fix.worth > 0]
-        return next(iter([*(fix for fix in gain if fix.setting), *gain]), None)
 
     @property
     def do_nothing(self) -> bool:
         """Whether no fix with a predicted gain is known, though some were tried."""
         tried = [fix for fix in self.fixes if fix.goodput_gain is not None]
-        return bool(tried or self.idle or self.slower) and not any(fix.gains for fix in tried)
+        return bool(tried or self.no_gain or self.not_worth_it) and not any(
+            fix.gains for fix in tried
+        )
 
 
 def verdict(analysis: RunAnalysis, predict: bool = True) -> Verdict:
@@ -58,9 +54,9 @@ def verdict(analysis: RunAnalysis, predict: bool = True) -> Verdict:
         **vars(ranking),
         alarms=alarms,
         fixes=tuple(fix for fix in fixes if not fix.idle and not fix.loses),
-        idle=tuple(fix.move for fix in fixes if fix.idle),
-        slower=tuple(fix.move for fix in fixes if fix.loses),
+        no_gain=tuple(fix.move for fix in fixes if fix.idle),
+        not_worth_it=tuple(fix.move for fix in fixes if fix.loses),
         bytes_take_time=bytes_take_time(analysis),
-        replay_error=replay_error(load) if load else math.nan,
+        replay_error_share=replay_error(load) if load else math.nan,
         unpredicted=str(OffTheRun(load)) if load and is_off(load) else "",
     )

@@ -49,7 +49,7 @@ def whatif(
     pairs = levers.moves(moves)
     found_wrong, walls, source = _whatif_source(run, stages, steps, last)
     alarms = [alarm.says for alarm in found_wrong if alarm.forbids]
-    beside = [alarm.says for alarm in found_wrong if alarm.beside and alarm.kind == "stall"]
+    beside = [alarm.says for alarm in found_wrong if alarm.judged_anyway and alarm.kind == "stall"]
     if alarms and not pairs and not as_json:
         raise RltraceError(whatif_section.unwell(alarms), CANNOT_TELL)
     base = predict.baseline(source)
@@ -62,7 +62,7 @@ def whatif(
         section = whatif_section.one(base, found[0], alarms, beside)
     document = {
         "alarms": alarms,
-        "beside": beside,
+        "warnings": beside,
         "before": to_json.plain(base),
         "predictions": to_json.plain(found),
     }

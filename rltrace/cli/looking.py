@@ -59,6 +59,11 @@ def report(
         raise WrongUsage(f"--price must be US$ for an hour of a device, {limits}, not {price:g}")
     budget = math.inf if lag_budget is None else lag_budget
     analysis = RunAnalysis(run, price, budget)
+    if short:
+        from rltrace.report.screen import in_short
+
+        options.say(in_short(analysis))
+        return
     summary = summary_of(analysis, figures_of(run))
     if as_json:
         from rltrace.report import to_json
@@ -85,8 +90,6 @@ def report(
         if svg is not None:
             terminal.write_svg(draw, svg)
             options.say(str(svg))
-        elif short:
-            options.say(screen.in_short(summary))
         else:
             draw(console())
 

@@ -168,6 +168,11 @@ def answer(as_json: bool, document: object, shown: str | Iterable[Section]) -> N
 def print_json(value: object) -> None:
     """Prints a value as JSON; what JSON does not know, as its text. It is exact and harmless on a
     terminal: what cannot be printed is written as JSON's own escapes."""
+    if isinstance(value, dict) and "schema" not in value:
+        from rltrace.report.to_json import document_of
+
+        command = click.get_current_context().command_path.split()[1:]
+        value = document_of("-".join(command), value)
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     only_ascii = not encoding.lower().startswith("utf")
     written = json.dumps(value, indent=2, ensure_ascii=only_ascii, default=str)

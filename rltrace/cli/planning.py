@@ -157,7 +157,7 @@ def triage(
         _refuse_impossible(tables, params, tokens, learner_gpus)
     found = triage_(tables)
     fix = first_fix(found)
-    document = {**to_json.plain(found), "fix": to_json.plain(fix), "binding": found.binding}
+    document = {**to_json.plain(found), "first_fix": to_json.plain(fix), "binding": found.binding}
     answer(as_json, document, [plan_section.triaged(found, fix)])
 
 

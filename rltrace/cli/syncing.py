@@ -91,7 +91,7 @@ def serve(
             "version": str(received.manifest.version),
             "step": received.manifest.step,
             "parent": received.parent,
-            "seconds": round(received.seconds, 6),
+            "transfer_s": round(received.seconds, 6),
             "bytes": received.manifest.bytes,
             "wire_bytes": progress.wire_bytes,
             "damaged_blocks": len(progress.damaged),

@@ -28,7 +28,7 @@ def sections(found: Comparison) -> Iterator[Section]:
 
 def _answer(found: Comparison) -> Iterator[str]:
     """Whether the runs are well, the step, and what it is due to."""
-    for which, alarms in zip(("before", "after"), found.unwell, strict=True):
+    for which, alarms in zip(("before", "after"), found.alarms, strict=True):
         for says in alarms:
             yield f"The run {which} is not well: {says}."
     change = f"{units.seconds(found.before_s)} a step before, {units.seconds(found.after_s)} after"
@@ -39,7 +39,7 @@ def _answer(found: Comparison) -> Iterator[str]:
         word = "slower" if found.step_ratio.value > 1 else "faster"
         yield f"{change}: {word}, {ratios.percent(found.step_ratio)}."
         if (stage := found.stage) is not None:
-            part = stage.difference_s.value / found.step_s.value
+            part = stage.difference_s.value / found.difference_s.value
             ends = ratios.beside(stage.difference_s, _signed)
             yield (
                 f"Most of it is {stage.name}: {_signed(stage.difference_s.value)} a step{ends}, "
@@ -80,8 +80,8 @@ def _stages(found: Comparison) -> Section:
     if rest := found.stages[_MOST_STAGES:]:
         before, after = sum(s.before_s for s in rest), sum(s.after_s for s in rest)
         rows.append(("others", *map(scale.show, (before, after, after - before)), ""))
-    whole = (found.before_s, found.after_s, found.step_s.value)
-    rows.append(("step", *map(scale.show, whole), ratios.ends(found.step_s, scale.show)))
+    whole = (found.before_s, found.after_s, found.difference_s.value)
+    rows.append(("step", *map(scale.show, whole), ratios.ends(found.difference_s, scale.show)))
     columns = numbers("before", "after", "difference", ("95 %", 60))
     one, other = found.steps
     notes = (

@@ -13,7 +13,6 @@ from rltrace.report import gate_section, markdown, to_json
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.written_files import open_to_append, written
 
-SCHEMA = "rltrace-gate/1"
 SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
 
 _COMMANDS = {REGRESSION: "error", UNSURE: "warning"}
@@ -33,14 +32,14 @@ def to_text(found: Judgement) -> str:
 
 
 def as_json(found: Judgement) -> dict[str, Any]:
-    """Every figure, unknown as null. Keys are stable within a `schema`: they may be added, but keep
-    their names and meaning."""
+    """Every figure, unknown as null."""
     values = to_json.plain(found)
     for one, told in zip(found.findings, values["findings"], strict=True):
         told["condition"]["text"] = one.condition.text
         told["says"] = gate_section.sentence(one)
     answer = to_json.of(found, "outcome", "exit_code")
-    return {"schema": SCHEMA, **answer, "headline": gate_section.headline(found), **values}
+    headline = gate_section.headline(found)
+    return to_json.document_of("gate", {**answer, "headline": headline, **values})
 
 
 def to_junit(found: Judgement) -> str:

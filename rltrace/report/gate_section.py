@@ -22,7 +22,7 @@ def headline(found: findings.Judgement) -> str:
         n = len(found.findings)
         return "pass: " + ("the condition holds" if n == 1 else f"all {n} conditions hold")
     named = [listed([one.condition.text for one in decisive])] if decisive else []
-    return f"{found.outcome}: {'; '.join([*found.unwell, *named])}"
+    return f"{found.outcome}: {'; '.join([*found.alarms, *named])}"
 
 
 def sections(found: findings.Judgement) -> Iterator[Section]:
@@ -49,7 +49,7 @@ def sections(found: findings.Judgement) -> Iterator[Section]:
 
 def unwell(found: findings.Judgement) -> tuple[str, ...]:
     """A sentence for each run that is not well."""
-    return tuple(map(_begun, found.unwell))
+    return tuple(map(_begun, found.alarms))
 
 
 def sentence(one: findings.Finding) -> str:
@@ -59,10 +59,10 @@ def sentence(one: findings.Finding) -> str:
 
 def _why(one: findings.Finding) -> str:
     """What became of it, with by how much where it is a regression."""
-    if one.outcome != findings.REGRESSION or math.isnan(one.worse.value):
+    if one.outcome != findings.REGRESSION or math.isnan(one.worse_share.value):
         return one.because
-    ends = ratios.beside(one.worse, units.share, "95 % ")
-    return f"{units.share(one.worse.value)} worse{ends}; {one.because}"
+    ends = ratios.beside(one.worse_share, units.share, "95 % ")
+    return f"{units.share(one.worse_share.value)} worse{ends}; {one.because}"
 
 
 def _made(one: findings.Finding) -> Iterator[str]:
@@ -74,8 +74,9 @@ def _made(one: findings.Finding) -> Iterator[str]:
     if (stage := one.stage) is not None:
         yield (
             f"Most of it is {stage.name}: {units.seconds(stage.before_s)} a step in the baseline, "
-            f"{units.seconds(stage.after_s)} here, {ratios.signed_share(stage.of_step.value)} of "
-            f"the step{ratios.beside(stage.of_step, ratios.signed_share)}."
+            f"{units.seconds(stage.after_s)} here, "
+            f"{ratios.signed_share(stage.difference_share.value)} of the step"
+            f"{ratios.beside(stage.difference_share, ratios.signed_share)}."
         )
     if (factor := one.factor) is not None:
         yield f"Of goodput's factors, {factor.name} changed most: {ratios.percent(factor.ratio)}."
@@ -105,8 +106,8 @@ def _grid(found: findings.Judgement) -> Grid | None:
             "" if one.unit == "s" else one.unit,
             _value(one, one.baseline),
             _value(one, one.value),
-            ratios.signed_share(one.worse.value),
-            ratios.ends(one.worse, ratios.signed_share),
+            ratios.signed_share(one.worse_share.value),
+            ratios.ends(one.worse_share, ratios.signed_share),
         )
         for one in found.findings
         if one.condition.kind != WALL
@@ -149,8 +150,8 @@ def _stages(found: findings.Judgement) -> Section:
             one.name,
             scale.show(one.before_s),
             scale.show(one.after_s),
-            ratios.signed_share(one.of_step.value),
-            ratios.ends(one.of_step, ratios.signed_share),
+            ratios.signed_share(one.difference_share.value),
+            ratios.ends(one.difference_share, ratios.signed_share),
         )
         for one in shown
     )

@@ -47,7 +47,8 @@ def _staleness(summary: Summary) -> str:
     text = "on policy (lag 0)"
     if lags.largest_lag:
         text = f"lag {units.number(lags.mean_lag)} versions in the mean, largest {lags.largest_lag}"
-    return text if fresh.overall is None else f"{text}, ESS {units.share(fresh.weight)}"
+    share = units.share(fresh.effective_share.value)
+    return text if fresh.overall is None else f"{text}, ESS {share}"
 
 
 def _tokens(summary: Summary) -> str:
@@ -80,7 +81,7 @@ def _decode(summary: Summary) -> str:
 
 
 def _latency(summary: Summary) -> str:
-    times = ("a sample", summary.tail.latency_s), ("its reward", summary.tail.verdict_s)
+    times = ("a sample", summary.tail.latency_s), ("its reward", summary.tail.reward_latency_s)
     return ", ".join(
         f"{name} {units.seconds(one.p50)} (p95 {units.seconds(one.p95)})"
         for name, one in times
@@ -92,11 +93,11 @@ def _reward(summary: Summary) -> str:
     reward, signal = summary.reward, summary.signal
     parts = []
     if reward is not None:
-        up, down = reward.gain_low > 0, reward.gain_high < 0
-        trend = " (no clear trend)" if reward.gain_low <= 0 <= reward.gain_high else ""
-        if (up and reward.last > reward.first) or (down and reward.last < reward.first):
-            trend = " (rises)" if up else " (falls)"
-        parts.append(f"{units.number(reward.first)} → {units.number(reward.last)}{trend}")
+        gain, first, last = reward.gain_per_device_hour, reward.first_reward, reward.last_reward
+        trend = " (no clear trend)" if gain.contains(0) else ""
+        if (gain.low > 0 and last > first) or (gain.high < 0 and last < first):
+            trend = " (rises)" if gain.low > 0 else " (falls)"
+        parts.append(f"{units.number(first)} → {units.number(last)}{trend}")
     if signal is not None and signal.known:
         parts.append(f"{units.share(signal.share)} of the groups carry a signal")
     return ", ".join(parts)

@@ -32,7 +32,7 @@ _LONGEST_ARGUMENTS = 80
 
 @dataclass(frozen=True)
 class Inventory:
-    """Everything that `rltrace info` shows. `seconds` are from the run's start to the end of its
+    """Everything that `rltrace info` shows. `lasted_s` is from the run's start to the end of its
     command, which `command_s` are, or of what outlived it, of which `shown_s` are shown (None: all,
     or not known); `bytes_on_disk` are those of its rows, of which `segment_bytes` in segments and
     `parquet_bytes` compacted; `running` is None where it has ended, or where nobody here can tell;
@@ -42,7 +42,7 @@ class Inventory:
     path: str
     command: str
     exit_code: int | None
-    seconds: float | None
+    lasted_s: float | None
     shown_s: float | None
     is_compacted: bool
     rows: dict[str, int]
@@ -72,7 +72,7 @@ def inventory(run: Run) -> Inventory:
         path=str(run.path),
         command=shlex.join(map(str, run.meta.get("command") or ())),
         exit_code=run.meta.get("exit_code"),
-        seconds=run.lasted_s,
+        lasted_s=run.lasted_s,
         shown_s=run.shown_s,
         is_compacted=run.is_compacted,
         rows=rows,
@@ -116,7 +116,7 @@ def render(found: Inventory, console: Console) -> None:
         console.print(counts or "no rows: nothing that rltrace knows ran", highlight=False)
     if found.only_some:
         console.print(f"{found.only_some}: their rows are not shown", highlight=False)
-    outlived = outlived_lines(found.seconds, found.command_s)
+    outlived = outlived_lines(found.lasted_s, found.command_s)
     for line in (*outlived, *dropped_lines(found.dropped)):
         console.print(Text(line, style="yellow"), soft_wrap=True)
     columns = ("process", "host", "role", "rank", "argv")
@@ -131,7 +131,7 @@ def render(found: Inventory, console: Console) -> None:
 
 def _state(found: Inventory) -> str:
     """How the run ended and what it lasted, or that it goes on."""
-    lasted = "" if found.seconds is None else units.lasted(found.seconds, found.shown_s)
+    lasted = "" if found.lasted_s is None else units.lasted(found.lasted_s, found.shown_s)
     if found.imported:
         return f"imported, lasted {lasted}" if lasted else "imported"
     if found.exit_code is not None:

@@ -27,14 +27,14 @@ _NUMBERS = ("lasted", "exit", "processes")
 
 @dataclass(frozen=True)
 class Entry:
-    """One run. `start_real_ns` is None where it cannot be read, `seconds` (from there to the end of
+    """One run. `start_ns` is None where it cannot be read, `lasted_s` (from there to the end of
     its command) while it runs or when it ended without saying so; `running` where nobody here can
     tell."""
 
     path: str
     command: str
-    start_real_ns: int | None
-    seconds: float | None
+    start_ns: int | None
+    lasted_s: float | None
     exit_code: int | None
     processes: int | None
     running: bool | None
@@ -63,7 +63,7 @@ def entries_at(url: str) -> list[Entry]:
             raise RltraceError(f"{url} is no folder: give one that holds runs")
     except OSError as error:
         raise unreached(url, error) from None
-    return sorted(listed, key=lambda entry: (entry.start_real_ns or 0, entry.path))
+    return sorted(listed, key=lambda entry: (entry.start_ns or 0, entry.path))
 
 
 def render(listed: list[Entry], console: Console) -> None:
@@ -86,12 +86,12 @@ def _cells(entry: Entry, longest_name: int | None) -> dict[str, str]:
     if entry.problem is not None:
         unknown = dict.fromkeys(("started", "lasted", "exit", "processes"), "-")
         return {"run": name, **unknown, "command": visible(entry.problem)}
-    began = time.localtime((entry.start_real_ns or 0) / 1e9)
+    began = time.localtime((entry.start_ns or 0) / 1e9)
     code = "-" if entry.exit_code is None else str(entry.exit_code)
     return {
         "run": name,
-        "started": "-" if entry.start_real_ns is None else time.strftime("%Y-%m-%d %H:%M", began),
-        "lasted": "-" if entry.seconds is None else units.seconds(entry.seconds),
+        "started": "-" if entry.start_ns is None else time.strftime("%Y-%m-%d %H:%M", began),
+        "lasted": "-" if entry.lasted_s is None else units.seconds(entry.lasted_s),
         "exit": "running" if entry.running else code,
         "processes": "-" if entry.processes is None else str(entry.processes),
         "command": visible(_brief(entry.command)),
@@ -118,19 +118,19 @@ def _entry(path: Path, alive: Liveness) -> Entry:
 def _described(path: str, meta: dict[str, Any], processes: int | None, alive: Liveness) -> Entry:
     try:
         meta, _ = fitting(meta, RUN)
-        seconds = command_s(meta)
+        lasted_s = command_s(meta)
         if meta.get(OUTLIVED) and processes is not None:  # it is here
             from rltrace.trace.run import open_run
 
-            seconds = open_run(path).lasted_s
+            lasted_s = open_run(path).lasted_s
         return Entry(
             path=path,
             command=shlex.join(map(str, meta.get("command") or ())),
-            start_real_ns=int(meta["start_real_ns"]),
-            seconds=seconds,
+            start_ns=int(meta["start_real_ns"]),
+            lasted_s=lasted_s,
             exit_code=meta.get("exit_code"),
             processes=processes,
-            running=alive.of_command(meta) if seconds is None else False,
+            running=alive.of_command(meta) if lasted_s is None else False,
             problem=None,
         )
     except (KeyError, TypeError, ValueError) as error:

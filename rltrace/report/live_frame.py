@@ -56,7 +56,7 @@ def _title(shown: Snapshot, width: int) -> Text:
     style = "bold green" if job.state in (RUNNING, ENDED) else "bold red"
     if job.state == STARTING:
         style = "bold yellow"
-    state = f"{job.sentence}{' after' if job.is_over else ','} {units.seconds(job.seconds)}"
+    state = f"{job.sentence}{' after' if job.is_over else ','} {units.seconds(job.elapsed_s)}"
     about = ", ".join(word for word in (job.framework, shown.placement) if word)
     name = Text(f"rltrace top · {job.id}", style="bold")
     if about and len(name) + len(about) + len(state) + 5 <= width:
@@ -80,7 +80,7 @@ def losses(shown: Snapshot) -> list[Text]:
 
 def _stopped_sentence(one: Stopped, since: str) -> str:
     who = of_rank(one.role, one.rank) + pid_on(one.pid, one.host)
-    when = "" if math.isnan(one.for_s) else f" {units.seconds(one.for_s)} {since}"
+    when = "" if math.isnan(one.silent_s) else f" {units.seconds(one.silent_s)} {since}"
     why = f": {one.detail}" if one.detail else ""
     return f"recording stopped in {who}{when}, figures lack what it did since{why}"
 
@@ -89,7 +89,7 @@ def _stopped_sentence(one: Stopped, since: str) -> str:
 
 
 def stages(shown: Snapshot, width: int) -> list[Text]:
-    """Where the steps went: exposed time full, hidden time pale, the whole bar a step."""
+    """Where the steps went: exposed time full, overlapped time pale, the whole bar a step."""
     window = shown.window
     if window is None or not window.stages:
         return []
@@ -102,19 +102,20 @@ def stages(shown: Snapshot, width: int) -> list[Text]:
     title.append("  exposed", "not bold dim")
     lines = [title]
 
-    def add(name: str, style: str, tau_s: float, exposed_s: float, hidden_s: float) -> None:
+    def add(name: str, style: str, tau_s: float, exposed_s: float, overlapped_s: float) -> None:
         line = Text(f"  {name:<18}", style=style)
         figures = f"{scale.show(tau_s):>10}{units.share(exposed_s / whole_s):>9}  "
         line.append(figures, style="default")
-        lines.append(line.append_text(bar(exposed_s / whole_s, hidden_s / whole_s, cells, style)))
+        drawn = bar(exposed_s / whole_s, overlapped_s / whole_s, cells, style)
+        lines.append(line.append_text(drawn))
 
     for row in sorted(window.stages, key=lambda row: row.stage in NO_WORK):
         if row.tau_s >= _BRIEF * whole_s:
-            hidden_s = 0.0 if row.stage in NO_WORK else row.tau_s - row.exposed_s
+            overlapped_s = 0.0 if row.stage in NO_WORK else row.tau_s - row.exposed_s
             name, style = f"{row.stage:<12}{row.symbol}", COLOURS.get(row.stage, "")
-            add(name, style, row.tau_s, row.exposed_s, hidden_s)
-    if (rest_s := window.unattributed_s) > _QUIET * whole_s:
-        add("no span", "dim", rest_s, rest_s, 0.0)
+            add(name, style, row.tau_s, row.exposed_s, overlapped_s)
+    if (rest_s := window.untraced_s) > _QUIET * whole_s:
+        add("untraced", "dim", rest_s, rest_s, 0.0)
     return lines
 
 
@@ -140,7 +141,7 @@ def _role(role: RoleNow, now_width: int, cells: int) -> Text:
         doing.append(f"{stage} " if alone else f"{stage} {n} ", style=style)
     doing.truncate(now_width, overflow="ellipsis", pad=True)
     line.append_text(doing)
-    shares = sorted(role.busy.items(), key=lambda item: (item[0] in NO_WORK, -item[1]))
+    shares = sorted(role.busy_shares.items(), key=lambda item: (item[0] in NO_WORK, -item[1]))
     shares = [(stage, share) for stage, share in shares if share >= _QUIET]
     drawn = 0.0
     for stage, share in shares:
@@ -162,8 +163,8 @@ def slowest(shown: Snapshot, width: int) -> list[Text]:
     for one in shown.slowest:
         where = of_rank(one.role, one.rank)
         name = f"{one.trajectory & (1 << 64) - 1:016x}" if one.trajectory != -1 else units.UNKNOWN
-        line = Text(f"  {name:<18}{where:<14}{units.seconds(one.seconds):>10}")
-        times = one.seconds / usual if usual else math.nan
+        line = Text(f"  {name:<18}{where:<14}{units.seconds(one.elapsed_s):>10}")
+        times = one.elapsed_s / usual if usual else math.nan
         said = "" if math.isnan(times) else f"{times:.1f}× p50"
         line.append(f"{said:>12}", "yellow" if times > _LATE else "")
         if not one.has_first_token:

@@ -26,7 +26,7 @@ def line(step: StepDone) -> str:
     )
     stages = ", ".join(f"{s} {units.seconds(seconds)}" for s, seconds in worked[:_MOST_STAGES])
     parts = [
-        f"{step_name(step)}: {units.seconds(step.seconds)}" + (f" ({stages})" if stages else "")
+        f"{step_name(step)}: {units.seconds(step.step_s)}" + (f" ({stages})" if stages else "")
     ]
     if step.trained_tokens:
         parts.append(f"{units.count(step.trained_tokens)} tokens trained on")
@@ -39,14 +39,14 @@ def line(step: StepDone) -> str:
 
 def scalars(step: StepDone) -> dict[str, float]:
     """By name; what is not known is left out."""
-    values: dict[str, float] = {"rltrace/step_seconds": step.seconds}
+    values: dict[str, float] = {"rltrace/step_seconds": step.step_s}
     for stage, seconds in step.tau_s.items():
         values[f"rltrace/tau_seconds/{stage}"] = seconds
-    if step.generated_tokens and step.seconds > 0:
-        values["rltrace/generated_tokens_per_second"] = step.generated_tokens / step.seconds
+    if step.generated_tokens and step.step_s > 0:
+        values["rltrace/generated_tokens_per_second"] = step.generated_tokens / step.step_s
     if step.trained_samples:
-        if step.seconds > 0:
-            values["rltrace/trained_tokens_per_second"] = step.trained_tokens / step.seconds
+        if step.step_s > 0:
+            values["rltrace/trained_tokens_per_second"] = step.trained_tokens / step.step_s
         values["rltrace/trained_samples"] = step.trained_samples
         values["rltrace/mean_lag_versions"] = step.mean_lag
     return {name: value for name, value in values.items() if math.isfinite(value)}

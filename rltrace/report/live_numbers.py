@@ -26,22 +26,22 @@ def step_line(shown: Snapshot, width: int) -> Text:
     if step is None:
         line = Text(done, style="bold")
     elif shown.job.is_over:
-        line = Text(f"{step_name(step)} was cut off after {units.seconds(step.seconds)}", "bold")
+        line = Text(f"{step_name(step)} was cut off after {units.seconds(step.elapsed_s)}", "bold")
         line.append(f"   {done}", style="not bold")
     else:
         line = Text(f"{step_name(step)}  ", style="bold")
-        part = step.seconds / step.usual_s if step.usual_s else math.nan
+        part = step.elapsed_s / step.usual_s if step.usual_s else math.nan
         if math.isnan(part):
-            line.append(f"{units.seconds(step.seconds)} so far", style="not bold")
+            line.append(f"{units.seconds(step.elapsed_s)} so far", style="not bold")
         else:
             cells = max(8, min(24, width - 56))
             line.append_text(bar(min(1.0, part), 0.0, cells, "green" if part < _LATE else "yellow"))
-            line.append(f" {units.seconds(step.seconds)}", style="not bold")
+            line.append(f" {units.seconds(step.elapsed_s)}", style="not bold")
             if part >= _LATE:
                 line.append(f", {part:.1f}× the usual", style="bold yellow")
         line.append(f"   {done}", style="not bold")
     if window is not None:
-        line.append(sparks([one.seconds for one in window.recent]), style="not bold cyan")
+        line.append(sparks([one.step_s for one in window.recent]), style="not bold cyan")
     return line
 
 
@@ -108,11 +108,11 @@ def _weights(window: Window) -> list[str]:
     if updates is None:
         return []
     parts = [f"version {updates.latest_version}"] if updates.latest_version >= 0 else []
-    parts += [f"{units.number(updates.per_minute)} a minute", units.seconds(updates.seconds)]
+    parts += [f"{units.number(updates.per_minute)} a minute", units.seconds(updates.update_s)]
     if not math.isnan(updates.bytes):
         parts.append(units.size(updates.bytes))
-    if not math.isnan(updates.gb_per_s):
-        parts.append(f"{units.number(updates.gb_per_s)} GB/s")
+    if not math.isnan(updates.bytes_per_s):
+        parts.append(f"{units.size(updates.bytes_per_s)}/s")
     return parts
 
 

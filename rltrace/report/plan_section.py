@@ -48,7 +48,7 @@ def _stages(found: Plan) -> Section:
     lines = []
     for cost in found.stages:
         on = f" on {cost.devices:g} GPUs" if cost.devices else ""
-        lines.append(f"{labelled(cost.stage, cost.symbol)}: {units.seconds(cost.seconds)}{on}")
+        lines.append(f"{labelled(cost.stage, cost.symbol)}: {units.seconds(cost.tau_s)}{on}")
         lines += [f"    {line}" for line in cost.lines]
     best = found.best
     lines.append(
@@ -61,7 +61,7 @@ def _stages(found: Plan) -> Section:
 def _memory(found: Plan) -> Section:
     lines = []
     for use in found.memory:
-        parts = " + ".join(f"{name} {units.size(size)}" for name, size in use.parts.items())
+        parts = " + ".join(f"{name} {units.size(size)}" for name, size in use.used_bytes.items())
         lines.append(f"{use.where}: {parts} of {units.size(use.usable_bytes)} a GPU")
         lines.append(f"    {use.note}")
     return Section("Memory of a GPU", tuple(lines))
@@ -88,7 +88,7 @@ def _placement(row: Row, best: bool) -> tuple[str, ...]:
 
 
 def _placed(row: Row) -> tuple[str, ...]:
-    rates = units.number(row.tokens_per_gpu_s), units.count(row.tokens_per_usd)
+    rates = units.number(row.useful_tokens_per_device_s), units.count(row.useful_tokens_per_usd)
     return (row.name, _devices(row), units.seconds(row.step_s), *rates)
 
 
@@ -101,9 +101,9 @@ def _walls(found: Plan) -> Section:
 
 def _lags(found: Plan) -> Iterator[Section]:
     best, bound = found.best, found.parts.lag_bound
-    if not best.lags or set(best.lags) == {0}:
+    if not best.lag_shares or set(best.lag_shares) == {0}:
         return
-    rows = ((str(lag), units.share(part), bar(part, _BAR)) for lag, part in best.lags.items())
+    rows = ((str(lag), units.share(part), bar(part, _BAR)) for lag, part in best.lag_shares.items())
     lines = [
         f"mean {best.mean_lag:.1f} policy versions, from the first token to the update; planned "
         f"with a bound of {bound:g} on what is begun, of the {found.spec.lag_bound:g} allowed"
@@ -118,8 +118,8 @@ def _first(one: First | None) -> Iterator[str]:
     if one is None:
         return
     gain = ""
-    if one.found is not None:
-        gain = f": {gain_words(one.found.goodput_gain)} tokens a device-second"
+    if one.prediction is not None:
+        gain = f": {gain_words(one.prediction.goodput_gain)} tokens a device-second"
     lever = f" ({one.lever})" if one.lever else ""
     yield f"first, against {one.wall}: {one.move}{lever}{gain}"
     yield f"    {one.risk}"
@@ -136,7 +136,7 @@ def _framework(advice: Advice) -> Iterator[Section]:
     options = []
     for option in advice.launch:
         value = str(option.value).lower() if isinstance(option.value, bool) else option.value
-        why = f"{'an example: ' * option.example}{option.why}"
+        why = f"{'an example: ' * option.example}{option.reason}"
         options.append(f"{option.option}={value}    # {why}")
     notes = ("an example is that of rltrace's settings, which no plan can tell: look at it first",)
     yield Section(f"Launch {one.name} with", tuple(options), notes=notes)
@@ -150,14 +150,14 @@ def _devices(row: Row) -> str:
 
 def swept(points: Sequence[Point], what: str) -> Section:
     """A sweep as a table: value, best placement, what binds, or why there is none."""
-    rates = [point.row.tokens_per_gpu_s for point in points if point.row is not None]
+    rates = [point.row.useful_tokens_per_device_s for point in points if point.row is not None]
     rows: list[tuple[str, ...]] = []
     for point in points:
         row = point.row
         if row is None:
             rows.append((f"{point.value:g}", point.refused, "", "", "", "", "", ""))
             continue
-        drawn = bar(row.tokens_per_gpu_s / max(rates), _BAR)
+        drawn = bar(row.useful_tokens_per_device_s / max(rates), _BAR)
         rows.append((f"{point.value:g}", *_placed(row), drawn, point.wall))
     title = f"{what} from {points[0].value:g} to {points[-1].value:g}"
     placed = ("best placement", Column("GPUs", least_width=90))
@@ -171,7 +171,7 @@ def triaged(found: Triage, fix: First | None) -> Section:
     rows = (
         (
             f"> {step.placement}" if step.placement == found.stated.placement else step.placement,
-            *map(units.seconds, (step.actors_s, step.learner_s, step.weights_s, step.step_s)),
+            *map(units.seconds, (step.actors_s, step.learner_s, step.sync_s, step.step_s)),
         )
         for step in found.steps
     )

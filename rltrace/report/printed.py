@@ -39,8 +39,9 @@ _NO_BREAK = "\N{NO-BREAK SPACE}"
 def show(section: Section, console: Console) -> None:
     """Prints a section, at most `WIDEST` columns wide."""
     width = min(console.width, WIDEST)
-    console.print()
-    say(console, section.title, width, "bold")
+    if section.title:
+        console.print()
+        say(console, section.title, width, "bold")
     for line in section.lines:
         say(console, line, width, indent="  ")
     if section.grid is not None:

@@ -106,19 +106,20 @@ def _as_json(value: float | Distribution) -> dict[str, Any]:
 
 def judgement(summary: Summary) -> list[tuple[str, Labels, float]]:
     """What the report says: where a step goes, the wall, the first fix, what is wrong."""
-    from rltrace.report.walls_section import setting_words  # an exporter does without
+    from rltrace.report.verdict import best_fix  # an exporter does without
+    from rltrace.report.walls_section import setting_words
 
     found, spent = summary.verdict, [(row.name, row.exposed_s.mean) for row in summary.stages]
-    spent.append(("untraced", summary.steps.unattributed_s.mean))
+    spent.append(("untraced", summary.steps.untraced_s.mean))
     values: list[tuple[str, Labels, float]] = []
     values += [("rltrace_step_exposed_seconds", (stage,), s) for stage, s in spent]
     grave = [alarm.short for alarm in summary.health.alarms if alarm.forbids]
     values += [("rltrace_alarm", (short,), 1) for short in grave]
     if found.binding and not grave:
         values += [("rltrace_wall_cost_ratio", (w.name,), w.cost.share) for w in found.binding]
-        fix = found.try_first
+        fix = best_fix(found)
         labels = (fix.sized, setting_words(fix) if fix.setting else "") if fix else ("none", "")
-        gain = fix.goodput_gain.middle - 1 if fix and fix.goodput_gain else 0.0
+        gain = fix.goodput_gain.value - 1 if fix and fix.goodput_gain else 0.0
         values.append(("rltrace_first_fix_gain_ratio", labels, gain))
     elif found.balanced and not grave:
         values.append(("rltrace_wall_cost_ratio", ("no wall",), 0))

@@ -53,14 +53,14 @@ def facts(summary: Summary) -> Iterator[str]:
         parts.append(f"lasted {units.lasted(run.lasted_s, run.shown_s)}")
     else:
         is_told = "told" if run.imported else "recorded"
-        how = is_told if run.shown_ns <= run.start_ns else "shown"
+        how = is_told if run.shown_since_ns <= run.start_ns else "shown"
         parts.append(f"{units.seconds(run.recorded_s)} {how}")
     yield " · ".join(parts)
 
 
 def which_steps(summary: Summary) -> str:
     """` (1 to 2, no others)`, where only some steps were asked for."""
-    if not summary.run.part:
+    if not summary.run.some_steps_only:
         return ""
     numbers = [one.step for one in summary.steps.times]
     return f" ({units.between(str(min(numbers)), str(max(numbers)))}, no others)"
@@ -92,11 +92,11 @@ def warnings(summary: Summary) -> Iterator[str]:
         if span.stage == "step":
             continue
         where = units.plural(span.processes, span.role or "process")
-        text = f"“{span.name}” ({span.stage}) {going} {units.seconds(span.for_s)}"
-        silent_s = span.for_s - span.alive_s
-        if silent_s > 1 and span.alive_s == 0:
+        text = f"“{span.name}” ({span.stage}) {going} {units.seconds(span.open_s)}"
+        silent_s = span.open_s - span.last_sign_s
+        if silent_s > 1 and span.last_sign_s == 0:
             text += " without a sign of life"
-        elif silent_s > max(1.0, 0.05 * span.for_s):
+        elif silent_s > max(1.0, 0.05 * span.open_s):
             text += f", the last sign of life {units.seconds(silent_s)} before {end}"
         yield f"{text} ({where})"
     if run.token_ids is not None:
@@ -106,7 +106,8 @@ def warnings(summary: Summary) -> Iterator[str]:
 def _stopped(summary: Summary) -> Iterator[str]:
     stopped = summary.coverage.stopped
     for one in stopped[:_MOST]:
-        when = "" if math.isnan(one.after_s) else f" {units.seconds(one.after_s)} after the start"
+        at_s = one.after_start_s
+        when = "" if math.isnan(at_s) else f" {units.seconds(at_s)} after the start"
         why = f" ({one.detail})" if one.detail else ""
         who = (one.role or "a process") + pid_on(one.pid, one.host)
         yield f"recording stopped in {who}{when}{why}"
@@ -166,11 +167,11 @@ def damage_lines(found: tuple[Damaged, ...]) -> Iterator[str]:
 def going_lines(as_of: AsOf) -> Iterator[str]:
     """As of when a run is told that goes on, and which of its nodes say no more."""
     ago = f", {units.seconds(as_of.ago_s)} ago" if as_of.ago_s >= _NOW_S else ""
-    if not as_of.gone:
-        what = "what its nodes have shipped reaches until" if as_of.brought else "it is told as of"
+    if not as_of.silent_nodes:
+        what = "what its nodes have shipped reaches until" if as_of.from_url else "it is told as of"
         yield f"the run has no end yet: {what} {clock_time(as_of.at_ns)}{ago}"
         return
-    hosts = [f"{one.host} since {clock_time(one.since_ns)}" for one in as_of.gone]
+    hosts = [f"{one.host} since {clock_time(one.since_ns)}" for one in as_of.silent_nodes]
     yield (
         f"nothing has come from {listed(hosts)}, and the run has no end (what is here reaches "
         f"until {clock_time(as_of.at_ns)}{ago}): the node, its agent or its network is gone"

@@ -13,8 +13,8 @@ _FULL = 0.95
 
 def has_tail(tail: Tail) -> bool:
     """Whether there is anything to say."""
-    verdicts = tail.verdict_s.n or tail.verdicts_untimed
-    return bool(tail.latency_s.n or tail.unended or verdicts)
+    rewards = tail.reward_latency_s.n or tail.untimed_rewards
+    return bool(tail.latency_s.n or tail.unended or rewards)
 
 
 def tail_section(tail: Tail) -> Section:
@@ -23,7 +23,7 @@ def tail_section(tail: Tail) -> Section:
         ("response tokens", tail.response_tokens, units.count),
         ("latency", tail.latency_s, units.seconds),
         ("to first token", tail.first_token_s, units.seconds),
-        ("verdict latency", tail.verdict_s, units.seconds),
+        ("reward latency", tail.reward_latency_s, units.seconds),
     ):
         if spread.n:
             times = map(show, (spread.p50, spread.p95, spread.p99, spread.largest))
@@ -37,20 +37,20 @@ def _draining(slots: Slots | None) -> Iterator[str]:
     if slots is None or not slots.batches or slots.used_share.mean >= _FULL:
         return
     yield (
-        f"Slots are used to {units.share(slots.used_share.mean)}: the last 10 % of a batch take "
-        f"{units.seconds(slots.last_tenth_s.mean)} of its {units.seconds(slots.span_s.mean)} "
-        f"({units.share(slots.last_tenth_share.mean)}); never idle, it would take "
-        f"{units.seconds(slots.perfect_s)}."
+        f"{units.share(slots.used_share.mean)} of the engines' slots are in use. A batch takes "
+        f"{units.seconds(slots.span_s.mean)}, its last 10 % "
+        f"{units.seconds(slots.last_tenth_s.mean)} ({units.share(slots.last_tenth_share.mean)}). "
+        f"With all slots in use it would take "
+        f"{units.seconds(slots.no_idle_span_s)}."
     )
 
 
 def _notes(tail: Tail) -> Iterator[str]:
     if known := [f"{word} {units.count(n)}" for word, n in tail.finishes if word != "unknown"]:
-        yield f"ended by {', '.join(known)}."
+        yield f"Samples ended by {', '.join(known)}."
     if tail.unended:
-        yield f"{units.count(tail.unended)} more began and never ended."
-    if tail.verdicts_untimed:
-        verdicts = units.plural(tail.verdicts_untimed, "verdict")
-        yield f"{verdicts} recorded without a duration."
-    if tail.verdict_failures:
-        yield f"{units.plural(tail.verdict_failures, 'verdict')} timed out or failed."
+        yield f"{units.plural(tail.unended, 'more sample')} began and never ended."
+    if tail.untimed_rewards:
+        yield f"{units.plural(tail.untimed_rewards, 'reward')} recorded without a duration."
+    if tail.failed_rewards:
+        yield f"{units.plural(tail.failed_rewards, 'reward')} timed out or failed."

@@ -1,6 +1,6 @@
 """Results as JSON: units in the keys, unknown as null.
 
-Keys are stable within a `schema`: they may be added, but keep their names and meaning.
+Within a `schema_version` keys may be added; they keep their names and meaning.
 """
 
 from __future__ import annotations
@@ -10,22 +10,27 @@ from dataclasses import fields, is_dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
-from rltrace.analysis.probe import HALF_WIDTH
-from rltrace.analysis.summary import Summary
-from rltrace.report import run_lines, verdict
 from rltrace.trace.vocabulary import word
 
 if TYPE_CHECKING:
     from rltrace.analysis.live.snapshot import Snapshot
     from rltrace.analysis.plan.advice import Advice
     from rltrace.analysis.plan.plan import Plan
+    from rltrace.analysis.summary import Summary
 
-SCHEMA = "rltrace-report/2"
-PLAN_SCHEMA = "rltrace-plan/1"
+SCHEMA_VERSION = 2
+
+
+def document_of(what: str, values: dict[str, Any]) -> dict[str, Any]:
+    """What a command answers with `--json`; `what` is its name."""
+    return {"schema": f"rltrace-{what}", "schema_version": SCHEMA_VERSION, **values}
 
 
 def render(summary: Summary) -> dict[str, Any]:
-    document: dict[str, Any] = {"schema": SCHEMA, **plain(summary)}
+    from rltrace.analysis.probe import HALF_WIDTH
+    from rltrace.report import run_lines, verdict
+
+    document = document_of("report", plain(summary))
     goodput = summary.goodput
     found = summary.verdict
     document["verdict"] |= {
@@ -39,7 +44,7 @@ def render(summary: Summary) -> dict[str, Any]:
         for stage, values in zip(summary.probe.stages, document["probe"]["stages"], strict=True):
             values |= {"contradicts_computed": stage.contradicts, "agrees": stage.agrees}
             values["more_steps"] = stage.more_steps_for(HALF_WIDTH)
-    document["health"]["well"] = summary.health.well
+    document["health"]["ok"] = summary.health.ok
     document["warnings"] = list(run_lines.warnings(summary))
     if goodput is not None:
         rates = ("useful_tokens_per_device_s", "useful_known_tokens_per_device_s")
@@ -72,8 +77,7 @@ def plain(value: Any) -> Any:
 def of_plan(found: Plan, advice: Advice) -> dict[str, Any]:
     spec, choice, first = found.spec, advice.choice, advice.first
     lengths = found.parts.rollout.lengths
-    return {
-        "schema": PLAN_SCHEMA,
+    values = {
         "workload": {
             **of(spec, "name", "model", "gpu", "gpus", "prompts", "group", "lag_bound"),
             "tokens": spec.response_tokens,
@@ -91,18 +95,18 @@ def of_plan(found: Plan, advice: Advice) -> dict[str, Any]:
         **of(found, "stages", "memory", "step_s", "walls", "binding", "rests_on"),
         "placements": plain(found.rows),
         "best": found.best.name,
-        "first": first and {
+        "first_fix": first and {
             **of(first, "wall", "move", "lever", "risk"),
-            "goodput_gain": first.found and plain(first.found.goodput_gain),
+            "goodput_gain": first.prediction and plain(first.prediction.goodput_gain),
         },
         **of(advice, "risks", "launch"),
         "framework": {"name": choice.framework.name, **of(choice, "reasons")},
     }  # fmt: skip
+    return document_of("plan", values)
 
 
 # --- a run at one moment
 
-LIVE_SCHEMA = "rltrace-live/1"
 _OF_SAMPLES = {
     *("generated_samples", "generated_tokens", "generated_tokens_per_s", "trained_samples"),
     *("trained_tokens", "lost", "in_flight"),
@@ -112,12 +116,12 @@ _OF_SAMPLES = {
 
 def of_snapshot(shown: Snapshot) -> dict[str, Any]:
     """The snapshot as JSON values, and the figures that follow from it."""
-    document: dict[str, Any] = {"schema": LIVE_SCHEMA, **plain(shown)}
+    document = document_of("live", plain(shown))
     document["useful_tokens_per_device_s"] = plain(shown.goodput)
-    document["job"] |= of(shown.job, "seconds", "is_over")
+    document["job"] |= of(shown.job, "elapsed_s", "is_over")
     if shown.window is not None:
         rates = ("generated_tokens_per_s", "trained_tokens_per_s")
-        document["window"] |= of(shown.window, "seconds", *rates)
+        document["window"] |= of(shown.window, "window_s", *rates)
     if shown.only_some:
         window = document["window"] or {}
         for part in (document, document["totals"], window, *window.get("recent", ())):

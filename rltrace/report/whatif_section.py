@@ -41,13 +41,13 @@ def ranked(base: Baseline, found: Sequence[Prediction], beside: Sequence[str] = 
     rows, idle, slower = [], [], []
     for one in found:
         levers, gain = ", ".join(one.levers), one.goodput_gain
-        low, middle, high = map(_change, (gain.low, gain.middle, gain.high))
-        if one.verdict == NO_GAIN:
+        low, middle, high = map(_change, (gain.low, gain.value, gain.high))
+        if one.outcome == NO_GAIN:
             idle.append(levers)
         elif gain.is_no_gain:
             slower.append(f"{levers} ({middle})")
         else:
-            step, between = units.seconds(one.step_s.middle), units.between(low, high)
+            step, between = units.seconds(one.step_s.value), units.between(low, high)
             rows.append((levers, step, middle, between))
     return Section(
         "What if",
@@ -76,25 +76,25 @@ def _now(base: Baseline) -> str:
 def _answer(base: Baseline, found: Prediction) -> Iterator[str]:
     yield _now(base)
     yield (
-        f"Then: {units.seconds(found.step_s.middle)} a step"
-        f"{_beside(found.step_s, units.seconds)}{_devices(found.devices)}: {found.verdict}, "
-        f"{_change(found.goodput_gain.middle)} useful tokens for each device-second"
+        f"Then: {units.seconds(found.step_s.value)} a step"
+        f"{_beside(found.step_s, units.seconds)}{_devices(found.devices)}: {found.outcome}, "
+        f"{_change(found.goodput_gain.value)} useful tokens for each device-second"
         f"{_beside(found.goodput_gain, _change)}."
     )
     rate, per_usd = found.useful_tokens_per_device_s, found.useful_tokens_per_usd
-    if not math.isnan(rate.middle):
+    if not math.isnan(rate.value):
         line = (
-            f"Goodput: {units.count(rate.middle)} useful tokens per device-second"
+            f"Goodput: {units.count(rate.value)} useful tokens per device-second"
             f"{_beside(rate, units.count)}"
         )
-        if not math.isnan(per_usd.middle):
-            line += f", {units.count(per_usd.middle)} per US${_beside(per_usd, units.count)}"
+        if not math.isnan(per_usd.value):
+            line += f", {units.count(per_usd.value)} per US${_beside(per_usd, units.count)}"
         yield f"{line}."
     if found.learner_waits_share > 0:
         share = units.share(found.learner_waits_share)
         yield f"The learner waits for samples {share} of the step."
-    if found.lags:
-        lags = list(found.lags.items())
+    if found.lag_shares:
+        lags = list(found.lag_shares.items())
         bars = [f"{lag}: {units.share(part)}" for lag, part in lags[:_MOST_LAGS]]
         if lags[_MOST_LAGS:]:
             rest = sum(part for _, part in lags[_MOST_LAGS:])
@@ -114,4 +114,4 @@ def _change(factor: float) -> str:
 
 
 def _beside(found: Estimate, show: Callable[[float], str]) -> str:
-    return units.beside(show(found.middle), show(found.low), show(found.high))
+    return units.beside(show(found.value), show(found.low), show(found.high))

@@ -99,7 +99,7 @@ def _pays_by_longer_steps(fix: Fix) -> bool:
     """Whether its steps take longer and are worth it (more samples, more of which teach): then only
     goodput, which is noisier, shows what it gains."""
     step, goodput = fix.gain, fix.goodput_gain
-    return step is not None and goodput is not None and step.middle < 1 < goodput.middle
+    return step is not None and goodput is not None and step.value < 1 < goodput.value
 
 
 def _is_rule(value: object) -> bool:

@@ -29,7 +29,7 @@ WEIGHTS = {Stage.SYNC, Stage.SWITCH}
 
 @dataclass(frozen=True)
 class StepTruth:
-    """One step: seconds by stage name. Exposed seconds (with "wait") and `unattributed_s`, which no
+    """One step: seconds by stage name. Exposed seconds (with "wait") and `untraced_s`, which no
     span covers, add up to the step."""
 
     step: int
@@ -39,7 +39,7 @@ class StepTruth:
     step_s: float
     tau_s: dict[str, float]
     exposed_s: dict[str, float]
-    unattributed_s: float
+    untraced_s: float
 
 
 @dataclass(frozen=True)
@@ -176,7 +176,7 @@ def _step(plan: StepPlan) -> StepTruth:
         step_s=(b - a) / SECOND,
         tau_s={word(s): v / SECOND for s, v in tau.items()},
         exposed_s={word(s): v / SECOND for s, v in exposed.items()},
-        unattributed_s=idle / SECOND,
+        untraced_s=idle / SECOND,
     )
 
 

@@ -74,7 +74,7 @@ def test_effective_sample_size_and_clip_share_of_each_step_and_at_each_lag(job: 
     assert tokens.tolist() == [record["tokens_trained"] for record in trained]
     found = freshness(job.run, staleness(job.run))
     assert found.objective == job.ledger["config"]["objective"]
-    assert found.weight == pytest.approx(np.average(shares, weights=tokens))
+    assert found.effective_share.value == pytest.approx(np.average(shares, weights=tokens))
     lags = sorted({int(lag) for record in trained for lag in record["ratios"]})
     assert [point.lag for point in found.curve] == lags
     for point in found.curve:
@@ -84,8 +84,8 @@ def test_effective_sample_size_and_clip_share_of_each_step_and_at_each_lag(job: 
             for name in ("tokens", "clipped", "sum_w", "sum_w_squared")
         )
         assert (point.tokens, point.steps) == (n, len(mine))
-        assert point.ess_share == pytest.approx(w**2 / (n * w_squared))
-        assert point.clip_share == pytest.approx(clipped / n, abs=1e-12)
+        assert point.ess_share.value == pytest.approx(w**2 / (n * w_squared))
+        assert point.clip_share.value == pytest.approx(clipped / n, abs=1e-12)
 
 
 def test_groups_with_a_signal(job: Traced) -> None:

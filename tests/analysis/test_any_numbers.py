@@ -57,8 +57,8 @@ def test_there_is_a_summary_and_a_report(tmp_path: Path, seed: int) -> None:
     run = random_run(tmp_path, seed)
     found = summarize(run)
     for step in found.steps.times:
-        charged = sum(step.exposed_s.values()) + step.unattributed_s
-        assert charged == pytest.approx(step.seconds, rel=1e-6, abs=1e-6)
+        charged = sum(step.exposed_s.values()) + step.untraced_s
+        assert charged == pytest.approx(step.step_s, rel=1e-6, abs=1e-6)
     terminal.render(found, Console(file=io.StringIO(), width=80))
     assert markdown.render(found)
     assert json.dumps(to_json.render(found), allow_nan=False)

@@ -45,7 +45,7 @@ def factor(found: Cascade, name: str) -> float:
 
 
 def seconds(found: Cascade) -> dict[str, float]:
-    return {part.reason: part.seconds for part in found.seconds}
+    return {part.reason: part.wall_s for part in found.wall_clock}
 
 
 @pytest.mark.parametrize("knobs", WORKLOADS, ids=str)
@@ -58,9 +58,9 @@ def test_the_product_is_the_goodput_and_nothing_is_lost_twice(
     assert product == pytest.approx(found.effective_tokens_per_device_s, rel=1e-12)
     per_usd = of(run, price_usd_per_hour=2.0).effective_tokens_per_usd
     assert per_usd == pytest.approx(found.effective_tokens_per_device_s * 3600 / 2)
-    assert sum(part.seconds for part in found.seconds) == pytest.approx(found.wall_s)
-    assert sum(part.share for part in found.seconds) == pytest.approx(1)
-    available = sum(part.seconds for part in found.seconds if part.in_steps)
+    assert sum(part.wall_s for part in found.wall_clock) == pytest.approx(found.wall_s)
+    assert sum(part.share for part in found.wall_clock) == pytest.approx(1)
+    available = sum(part.wall_s for part in found.wall_clock if part.in_steps)
     assert found.available_s == pytest.approx(available)
     tokens = {one.reason: one.tokens for one in found.tokens}
     assert sum(tokens.values()) == found.generated_tokens == truth.generated_tokens
@@ -87,7 +87,7 @@ def test_each_second_of_a_run_has_its_reason(tmp_path: Path) -> None:
     learner = process("learner", *spans, devices=(1,))
     trained(learner, 19, 1)
     found = cascade_of(tmp_path, actor, learner, start_real_ns=at(0), end_real_ns=at(40))
-    in_steps = {"rollout": 8, "train": 10, "checkpoint": 1, "no span": 2}
+    in_steps = {"rollout": 8, "train": 10, "checkpoint": 1, "untraced": 2}
     outside = {"start-up": 10, "after the last step": 7, "eval": 1, "between steps": 1}
     assert seconds(found) == pytest.approx(in_steps | outside)
     assert factor(found, "availability") == pytest.approx(20 / 40)
@@ -224,8 +224,8 @@ def test_a_run_against_itself_and_against_one_that_was_killed(tmp_path: Path) ->
     assert "no difference" in told(found)
     update_run_json(str(tmp_path / "b"), exit_code=137)
     found = compare(rltrace.open_run(tmp_path / "a"), rltrace.open_run(tmp_path / "b"))
-    assert found.unwell[0] == ()
-    (says,) = found.unwell[1]
+    assert found.alarms[0] == ()
+    (says,) = found.alarms[1]
     assert "exit code 137, SIGKILL" in says
     assert told(found).startswith(f"The run after is not well: {says}.")
 

@@ -52,7 +52,7 @@ def test_versions_that_are_counted_in_two_ways_are_said(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("fate", [lambda _, i: int(Fate.STALE if i else Fate.TRAINED), -1])
 def test_one_that_trains_on_some_or_on_unknown_is_well(tmp_path: Path, fate: Any) -> None:
-    assert summary_of(tmp_path, made(fate=fate)).health.well
+    assert summary_of(tmp_path, made(fate=fate)).health.ok
 
 
 def test_steps_without_length_tell_no_wall(tmp_path: Path) -> None:

@@ -60,14 +60,14 @@ def test_what_a_device_took(tmp_path: Path) -> None:
     assert load.mean_power_w == pytest.approx(300 + 100 * 21 / 41)
     assert load.joules == pytest.approx(350 * 40)
     assert load.sm_clock_hz == 1.5e9
-    assert load.throttled == pytest.approx({"power": 11 / 41, "heat": 0, "hardware": 0})
-    assert load.holders == {}
+    assert load.throttled_shares == pytest.approx({"power": 11 / 41, "heat": 0, "hardware": 0})
+    assert load.memory_bytes_by_role == {}
 
 
 def test_a_device_of_which_little_is_told(tmp_path: Path) -> None:
     load = load_of(run_on_gpus(tmp_path, memory_total_bytes=80e9))
     unknown = (load.busy_share, load.most_memory_bytes, load.mean_power_w, load.joules)
-    assert all(map(math.isnan, (*unknown, *load.throttled.values(), *load.busy)))
+    assert all(map(math.isnan, (*unknown, *load.throttled_shares.values(), *load.busy)))
     assert load.samples == 0
 
 
@@ -86,7 +86,11 @@ def test_memory_is_told_by_role(tmp_path: Path) -> None:
     }
     run = run_on_gpus(tmp_path / "again", **counters)
     assert pids_of(run) == pids
-    assert load_of(run).holders == {"learner": 1e9 + 40, "rollout": 20e9, "unknown": 3e9}
+    assert load_of(run).memory_bytes_by_role == {
+        "learner": 1e9 + 40,
+        "rollout": 20e9,
+        "unknown": 3e9,
+    }
 
 
 def test_what_a_useful_token_took(tmp_path: Path) -> None:

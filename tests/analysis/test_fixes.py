@@ -102,18 +102,18 @@ def test_what_changes_nothing_or_gains_nothing_for_what_it_costs_is_no_fix(
     for fix in slow_verdicts.verdict.fixes:
         assert fix.setting or fix.goodput_gain is not None
         assert gain_words(fix.goodput_gain).split()[0] not in ("+0", "-0")
-    assert not set(found) & set(slow_verdicts.verdict.idle)
+    assert not set(found) & set(slow_verdicts.verdict.no_gain)
     # Twice the learners cost more than they gain, as do twice the generators.
     alone = summarize(run_of(tmp_path, *taking_turns(4))).verdict
     assert not_none(alone.first).name == LEARNER
-    assert alone.slower
-    assert not set(alone.slower) & {fix.move for fix in alone.fixes}
-    gains = {fix.lever: fix.goodput_gain.middle for fix in alone.fixes if fix.goodput_gain}
+    assert alone.not_worth_it
+    assert not set(alone.not_worth_it) & {fix.move for fix in alone.fixes}
+    gains = {fix.lever: fix.goodput_gain.value for fix in alone.fixes if fix.goodput_gain}
     assert all(gain > 1 for gain in gains.values())
     assert gains["placement=one-step-off"] > 1.1
     assert gains["train_speed=1.5"] > 1.1
     assert not alone.do_nothing
-    assert f"slower for what it costs: {alone.slower[0]}" in str(
+    assert f"slower for what it costs: {alone.not_worth_it[0]}" in str(
         not_none(fixes_section(alone)).notes
     )
     # A move against two walls is one fix.
@@ -129,7 +129,7 @@ def test_what_shortens_all_of_generation_gains_more_than_its_tail_costs(tmp_path
     best = found.verdict.fixes[0]
     assert (best.wall, best.lever) == (TAIL, "speculative=1")
     gain = not_none(best.goodput_gain)
-    assert gain.middle > 1 / (1 - cost[TAIL]) + 0.1
+    assert gain.value > 1 / (1 - cost[TAIL]) + 0.1
     assert gain.high < 1 / (1 - cost[TAIL] - cost[ROLLOUT])
 
 
@@ -137,20 +137,20 @@ def test_nothing_gains_more_than_the_stage_costs_that_it_shortens(tmp_path: Path
     driver = samples(job(rollout=3, train=2, switch=5), [3.0] * 4)
     found = summary_of(tmp_path, driver, predict=True).verdict
     gain = next(not_none(fix.goodput_gain) for fix in found.fixes if fix.lever == "no_switch=1")
-    assert (gain.middle, gain.high) == (pytest.approx(2.0), pytest.approx(2.0))
+    assert (gain.value, gain.high) == (pytest.approx(2.0), pytest.approx(2.0))
     assert gain.low < 1.9
 
 
 def test_where_no_fix_is_known_it_is_said_against_what(slow_verdicts: Summary) -> None:
     """What takes most of a step is not to be left so."""
     assert not [one for one in evidence(slow_verdicts) if "no fix is known" in one]
-    none = replace(slow_verdicts.verdict, fixes=(), idle=())
+    none = replace(slow_verdicts.verdict, fixes=(), no_gain=())
     (line,) = not_none(fixes_section(none)).lines
     assert line.startswith("No fix is known: no move against env/reward has a setting")
     told = evidence(replace(slow_verdicts, verdict=none))
     assert f"{line[0].lower()}{line[1:-1]}" in list(told)
     assert "No fix is known" in str(fixes_part(none).body)
-    idle = replace(none, idle=("score beside other work",))
+    idle = replace(none, no_gain=("score beside other work",))
     (line,) = not_none(fixes_section(idle)).lines
     assert "none of the known moves against env/reward" in line
     told = evidence(replace(slow_verdicts, verdict=idle))
@@ -167,7 +167,7 @@ def test_where_no_fix_is_known_it_is_said_what_to_look_at(
     found = summary_of(tmp_path, slow_updates(10**6)).verdict
     figures = tuple(Figure(f"in phase {name}", took_s, "s an update", 6) for name, took_s in phases)
     walls = tuple(replace(w, evidence=(*w.evidence, *figures)) for w in found.walls)
-    none = replace(found, first=walls[0], fixes=(), idle=(), slower=())
+    none = replace(found, first=walls[0], fixes=(), no_gain=(), slower=())
     [line] = not_none(fixes_section(none)).lines
     assert line.startswith("No fix is known: 1.00 MB are little for a link")
     assert "most of the 6.00 s of an update" in line
@@ -216,7 +216,7 @@ def test_a_fix_says_how_far_its_lever_was_moved(tmp_path: Path) -> None:
          outcome=0)  # fmt: skip
     found = summary_of(tmp_path, uses(driver, 4), predict=True)
     sized = [fix.sized for fix in found.verdict.fixes]
-    assert "cache verdicts (half of them)" in sized
+    assert "cache rewards (half of them)" in sized
     # What is there or is not has no size.
     assert "do not wait for the slowest samples" in sized
     assert sized[0] == "more reward workers (x4)"

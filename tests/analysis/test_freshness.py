@@ -15,7 +15,7 @@ from rltrace.analysis.freshness import Freshness, LagPoint, RatioSums, freshness
 from rltrace.analysis.freshness import point as point_of
 from rltrace.analysis.staleness import LagBar, Staleness, UnknownTokens, staleness
 from rltrace.testing import process, run_of
-from rltrace.testing.inside.analysis import LiveState, goodput, lag_history, summarize
+from rltrace.testing.inside.analysis import Interval, LiveState, goodput, lag_history, summarize
 from rltrace.testing.inside.report import staleness_section
 from rltrace.testing.inside.trace import Fate, Run, Stage
 from tests.analysis.asking import told
@@ -41,9 +41,14 @@ def test_each_version_that_trains_on_a_sample_is_a_use_with_its_lag(reused: Run)
     found = staleness(reused)
     bars = (LagBar(0, 2, 30), LagBar(1, 2, 30), LagBar(2, 2, 30), LagBar(None, 1, 40))
     assert found.by_first_token == found.by_last_token == bars
-    assert (found.trajectories, found.known, found.uses, found.known_uses) == (3, 2, 7, 6)
+    assert (found.trajectories, found.known_trajectories, found.uses, found.known_uses) == (
+        3,
+        2,
+        7,
+        6,
+    )
     assert (found.mean_lag, found.p95_lag, found.largest_lag) == (1.0, 2.0, 2)
-    assert (found.by_token.tokens, found.by_token.mean) == (130, 1.0)
+    assert (found.by_token.tokens, found.by_token.mean_lag.value) == (130, 1.0)
     worth = not_none(goodput(reused, steps_of(reused), None)).trained
     assert (worth.samples, worth.tokens) == (3, 70)  # its tokens once
 
@@ -80,7 +85,7 @@ def test_tokens_between_two_versions_are_a_range_and_spread_evenly(tmp_path: Pat
     stale = staleness_of(tmp_path, (5, 5, 5, 100), (5, 3, 5, 300))  # lags 0, and 0 to 2
     found = stale.by_token
     assert found.mixed_tokens == 300
-    assert (found.mean_low, found.mean, found.mean_high) == (0, 0.75, 1.5)
+    assert found.mean_lag == Interval(0.75, 0, 1.5)
     assert found.share(0, 0) == (0.25, 0.5, 1)
     assert found.share(1, 1) == found.share(2, 2) == (0, 0.25, 0.75)
     assert found.share(0, 2) == (1, 1, 1)  # wherever they are, they are in there
@@ -103,7 +108,7 @@ def test_what_nobody_recorded_is_neither_old_nor_new_and_why_is_said(
 ) -> None:
     stale = staleness_of(tmp_path, (*unknown, 60), (5, 4, 4, 40))
     found = stale.by_token
-    assert (found.tokens, found.known_tokens, found.mean) == (100, 40, 1)
+    assert (found.tokens, found.known_tokens, found.mean_lag.value) == (100, 40, 1)
     assert found.share(0, 9)[1] == pytest.approx(0.4)
     assert stale.unknown_by_token == (UnknownTokens(why, 60),)
 
@@ -121,7 +126,7 @@ def test_the_last_token_before_the_first_update_is_of_the_version_of_the_first(
     rows(learner, "syncs", start_s=1.5, end_s=2, version=1)
     found = staleness(run_of(tmp_path, learner)).by_token
     assert (found.tokens, found.known_tokens) == (100, known)
-    assert math.isnan(found.mean) == (not known)
+    assert math.isnan(found.mean_lag.value) == (not known)
 
 
 def test_the_truth_of_a_made_run_lies_within(synthetic: Any) -> None:
@@ -130,8 +135,8 @@ def test_the_truth_of_a_made_run_lies_within(synthetic: Any) -> None:
     assert found.tokens == sum(truth.lag_tokens.values())
     assert found.known_tokens == found.tokens - truth.lag_tokens["unknown"]
     by_first = sum(int(k) * n for k, n in truth.lag_tokens.items() if k != "unknown")
-    assert found.mean_high == pytest.approx(by_first / found.known_tokens)
-    assert found.mean_low < found.mean < found.mean_high
+    assert found.mean_lag.high == pytest.approx(by_first / found.known_tokens)
+    assert found.mean_lag.low < found.mean_lag.value < found.mean_lag.high
 
 
 def fresh(run: Run) -> Freshness:
@@ -179,24 +184,26 @@ def test_the_curve_is_that_of_the_tokens_and_the_weight_of_the_steps(tmp_path: P
     assert [point.lag for point in found.curve] == [0, 2]
     for lag, point in zip((0, 2), found.curve, strict=True):
         tokens = np.concatenate([w for _, w in drawn[lag]])
-        assert point.ess_share == pytest.approx(ess(drawn[lag]))
-        assert point.ess_low < point.ess_share < point.ess_high
+        assert point.ess_share.value == pytest.approx(ess(drawn[lag]))
+        assert point.ess_share.low < point.ess_share.value < point.ess_share.high
         assert point.kl_nats == pytest.approx(-np.log(tokens).mean())
-        assert point.clip_share == pytest.approx(lag * len(drawn[lag]) / len(tokens))
+        assert point.clip_share.value == pytest.approx(lag * len(drawn[lag]) / len(tokens))
         assert (point.trajectories, point.tokens) == (len(drawn[lag]), len(tokens))
         assert (point.steps, point.enough) == (6, True)
-    assert not_none(found.overall).ess_share == pytest.approx(ess(every))
+    assert not_none(found.overall).ess_share.value == pytest.approx(ess(every))
     by_step = [[one for one in every if one[0] == step] for step in range(2, 8)]
     sizes = [sum(len(w) for _, w in of_step) for of_step in by_step]
-    assert found.weight == pytest.approx(np.average(list(map(ess, by_step)), weights=sizes))
-    assert found.weight_low < found.weight < found.weight_high
+    assert found.effective_share.value == pytest.approx(
+        np.average(list(map(ess, by_step)), weights=sizes)
+    )
+    assert found.effective_share.low < found.effective_share.value < found.effective_share.high
     # At lag 0 the mismatch stands alone, where a version is one update.
     for updates, alone in ((None, None), (1, True), (4, False)):
         run.processes[0].facts.update({"updates_per_version": updates} if updates else {})
         found = fresh(run)
         mismatch = not_none(found.mismatch)
         assert mismatch.alone is alone
-        assert mismatch.point.ess_share == pytest.approx(ess(drawn[0]))
+        assert mismatch.point.ess_share.value == pytest.approx(ess(drawn[0]))
         assert found.unit.learner_steps == 1
         assert math.isnan(found.unit.optimizer_updates) == (updates is None)
 
@@ -235,11 +242,11 @@ def test_ratios_that_are_infinite_are_counted_and_spoil_no_figure(tmp_path: Path
     columns["sum_w"][1] = columns["sum_w_squared"][1] = math.inf
     found = fresh(used(tmp_path, [3, 3], [3, 3], **columns))
     assert found.infinite_ratios == 1
-    assert found.weight == pytest.approx(1.0)
+    assert found.effective_share.value == pytest.approx(1.0)
     assert not_none(found.overall).tokens == 10
     one_step = fresh(made(tmp_path / "one", steps=1, samples=60)[0])
-    assert all(math.isnan(point.ess_low) for point in one_step.curve)
-    assert not one_step.bound.told
+    assert all(math.isnan(point.ess_share.low) for point in one_step.curve)
+    assert not one_step.bound.known
     assert "too few" in one_step.bound.because
 
 
@@ -247,24 +254,24 @@ def test_without_ratios_a_prior_is_stated_and_gives_a_range(tmp_path: Path) -> N
     run = used(tmp_path, [3, 2, 0, -1], [3, 2, 0, -1])
     found = fresh(run)
     assert found.overall is None
-    assert not found.bound.told
+    assert not found.bound.known
     assert (found.prior.objective, found.prior.assumed) == ("plain PPO", True)
-    assert found.weight == 1.0
+    assert found.effective_share.value == 1.0
     # Lag 3 is doubtful for plain PPO and one lag is unknown: two of four samples are for sure.
-    assert found.weight_low == pytest.approx(0.5)
-    assert "prior for plain PPO" in found.weight_source
-    assert math.isnan(fresh(used(tmp_path / "no lag", [-1], [-1])).weight)
-    assert math.isnan(fresh(run_of(tmp_path / "none")).weight)
+    assert found.effective_share.low == pytest.approx(0.5)
+    assert "prior for plain PPO" in found.effective_share_source
+    assert math.isnan(fresh(used(tmp_path / "no lag", [-1], [-1])).effective_share.value)
+    assert math.isnan(fresh(run_of(tmp_path / "none")).effective_share.value)
     run.processes[0].facts["objective"] = "decoupled"
     held = fresh(run)
     assert (held.prior.objective, held.prior.assumed) == ("decoupled PPO", False)
-    assert held.weight_low == pytest.approx(0.75)
+    assert held.effective_share.low == pytest.approx(0.75)
 
 
-SURE = LagPoint(0, 100, 1000, 10, 0.9, 0.85, 0.95, 0.05, 0.04, 0.06, 0.01, True)
-UNSURE = replace(SURE, ess_low=0.4, ess_share=0.5, ess_high=0.6)
-BAD = replace(SURE, ess_low=0.1, ess_share=0.2, ess_high=0.3)
-CLIPPED = replace(SURE, clip_share=0.3, clip_low=0.25, clip_high=0.35)
+SURE = LagPoint(0, 100, 1000, 10, Interval(0.9, 0.85, 0.95), Interval(0.05, 0.04, 0.06), 0.01, True)
+UNSURE = replace(SURE, ess_share=Interval(0.5, 0.4, 0.6))
+BAD = replace(SURE, ess_share=Interval(0.2, 0.1, 0.3))
+CLIPPED = replace(SURE, clip_share=Interval(0.3, 0.25, 0.35))
 FEW = replace(BAD, enough=False)
 
 
@@ -286,9 +293,9 @@ def test_the_bound_lies_between_what_surely_keeps_and_what_surely_breaks_the_lim
     points: list[LagPoint], told: bool, sure: int, most: int | None
 ) -> None:
     found = lag_bound(tuple(replace(p, lag=lag) for lag, p in enumerate(points)))
-    assert (found.told, found.sure, found.most) == (told, sure, most)
+    assert (found.known, found.safe_lag, found.max_lag) == (told, sure, most)
     far = lag_bound((replace(FEW, lag=1), replace(BAD, lag=12)))  # the lags between are open
-    assert (far.sure, far.most) == (-1, 11)
+    assert (far.safe_lag, far.max_lag) == (-1, 11)
 
 
 @pytest.mark.filterwarnings("error")
@@ -297,4 +304,4 @@ def test_clip_shares_of_any_size_warn_of_nothing() -> None:
     steps = np.arange(4.0)
     sums = RatioSums(*[np.ones(4)] * 12)
     sums = replace(sums, step=steps, clipped_tokens=np.array([1e200, -1e200, 3.0, 1.0]))
-    assert point_of(sums, 0).clip_share == pytest.approx(1.0)
+    assert point_of(sums, 0).clip_share.value == pytest.approx(1.0)

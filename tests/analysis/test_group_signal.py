@@ -42,7 +42,7 @@ def test_a_group_needs_two_verdicts_and_a_difference(tmp_path: Path) -> None:
     assert (found.groups, found.with_signal) == (3, 1)
     assert found.share == pytest.approx(1 / 3)
     assert 0 < found.low < found.share < found.high < 1
-    assert found.reward_without == pytest.approx(0.5)
+    assert found.reward_without_signal == pytest.approx(0.5)
     assert group_signal(run_of(tmp_path / "empty")) is None
 
 
@@ -51,7 +51,7 @@ def test_the_interval_holds_what_few_groups_can_tell(tmp_path: Path) -> None:
     # Wilson's interval of 5 out of 5.
     assert (found.share, found.high) == (1.0, pytest.approx(1.0))
     assert found.low == pytest.approx(5 / (5 + 1.959964**2))
-    assert math.isnan(found.reward_without)
+    assert math.isnan(found.reward_without_signal)
 
 
 def test_a_group_with_a_reward_that_is_no_number_carries_no_signal(tmp_path: Path) -> None:

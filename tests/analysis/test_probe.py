@@ -116,7 +116,7 @@ def test_steps_that_are_none_of_the_usual_ones_are_left_out_and_too_few_say_noth
     made = Made(1, "colocated")
     found = regress(made.steps_s, made.doses, [], range(3, 9), 0)
     assert found.on_path_s == {}
-    assert not found.spent.known
+    assert not found.spent_share.known
 
 
 def test_a_fit_knows_what_it_cannot_tell() -> None:
@@ -142,7 +142,7 @@ def test_a_probed_run_in_which_nothing_was_delayed_says_so(tmp_path: Path) -> No
     assert [stage.name for stage in probe.stages] == ["rollout"]
     assert probe.stages[0].because.startswith("0 steps with a dose")
     assert probe.not_seen == ("env",)
-    assert not probe.spent.known
+    assert not probe.spent_share.known
 
 
 @pytest.mark.parametrize("slept", [1.0, 2.2, 0.5])
@@ -167,9 +167,9 @@ def test_doses_count_as_what_they_came_to(tmp_path: Path, slept: float) -> None:
     names = [f"probe/train/{what}" for what in whats]
     driver = rows(process("driver", *spans), "samples", time_s=times, counter=names, value=values)
     stages = named(summary_of(tmp_path, driver, settings={"probe": design.settings()}).probe)
-    assert stages["train"].given == pytest.approx(slept, rel=0.05)
-    assert stages["train"].exposed_part.value == pytest.approx(1, abs=0.1)
-    assert stages["train"].exposed_part.contains(1)
+    assert stages["train"].given_share == pytest.approx(slept, rel=0.05)
+    assert stages["train"].stage_exposed_share.value == pytest.approx(1, abs=0.1)
+    assert stages["train"].stage_exposed_share.contains(1)
 
 
 def named(probe: Probe | None) -> dict[str, ProbedStage]:
@@ -180,8 +180,8 @@ def test_every_second_of_a_stage_counts_unless_it_holds_nothing_up(tmp_path: Pat
     stages = named(probed(tmp_path / "turns", "both", beside=False).probe)
     for name, share in (("rollout", 0.6), ("train", 0.4)):
         found = stages[name]
-        assert found.exposed_part.contains(1)
-        assert found.exposed_part.half_width < 0.15
+        assert found.stage_exposed_share.contains(1)
+        assert found.stage_exposed_share.half_width < 0.15
         assert found.share.value == pytest.approx(share, abs=0.01)
         assert found.computed_share == pytest.approx(share, abs=0.02)
     stages = named(probed(tmp_path / "beside", "train", beside=True).probe)
@@ -233,14 +233,14 @@ def test_a_probe_changes_no_result(tmp_path: Path) -> None:
     probe = not_none(summary.probe)
     for name in ("rollout", "train"):
         stage = named(probe)[name]
-        part = stage.exposed_part
+        part = stage.stage_exposed_share
         assert part.known
-        assert abs(part.value - stage.computed_part) <= 2 * part.half_width
-        assert stage.computed_part == pytest.approx(1, abs=0.05)
+        assert abs(part.value - stage.computed_stage_exposed_share) <= 2 * part.half_width
+        assert stage.computed_stage_exposed_share == pytest.approx(1, abs=0.05)
         assert stage.dosed_steps >= 5
-        assert stage.given > 0.5
-    assert probe.lags == 0
-    assert probe.spent.low <= probe.budget
+        assert stage.given_share > 0.5
+    assert probe.lag_steps == 0
+    assert probe.spent_share.low <= probe.budget_share
 
 
 def written(recorder: Recorder, *readings: dict[str, float]) -> Doses:

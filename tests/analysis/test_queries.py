@@ -323,7 +323,7 @@ def test_what_never_ended_is_as_old_as_the_report_says(
     if meta is None:
         run.narrow(Range(at(0), at(8)))
     assert told(run, "open_spans", "seconds") == [(seconds,)]
-    assert [one.for_s for one in summarize(run, predict=False).coverage.in_progress] == [seconds]
+    assert [one.open_s for one in summarize(run, predict=False).coverage.in_progress] == [seconds]
 
 
 def test_tokens_of_a_step_are_counted_once(tmp_path: Path) -> None:

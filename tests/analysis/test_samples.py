@@ -45,12 +45,12 @@ def test_lags_are_the_truth(synthetic: Any, knobs: dict[str, Any]) -> None:
     assert {key: bar.trajectories for key, bar in bars.items()} == truth.lag_trajectories
     assert {key: bar.tokens for key, bar in bars.items()} == truth.lag_tokens
     known = sum(n for key, n in truth.lag_trajectories.items() if key != "unknown")
-    assert found.known == found.versions_known == known
+    assert found.known_trajectories == found.version_known_uses == known
     assert found.mixed_share * known == pytest.approx(truth.mixed_trajectories)
     total = sum(int(k) * n for k, n in truth.lag_trajectories.items() if k != "unknown")
     assert found.mean_lag == pytest.approx(total / known)
-    assert found.mean_in_flight + found.mean_in_queue == pytest.approx(found.mean_lag)
-    assert (found.mean_in_flight > 0) == (truth.mixed_trajectories > 0)
+    assert found.mean_lag_in_flight + found.mean_lag_in_queue == pytest.approx(found.mean_lag)
+    assert (found.mean_lag_in_flight > 0) == (truth.mixed_trajectories > 0)
 
 
 @pytest.mark.parametrize("knobs", WORKLOADS, ids=str)
@@ -347,5 +347,5 @@ def test_what_nobody_counted_is_as_long_as_the_others_or_unknown(
     assert rates.get("tokens while generating", 0) == pytest.approx(tokens / 4 / 3)
     found = not_none(of.goodput)
     assert (found.trained.samples, found.trained.tokens) == (8, tokens)
-    assert found.trained.uncounted == (8 if not named else 4 * lengths.count(-1))
+    assert found.trained.uncounted_samples == (8 if not named else 4 * lengths.count(-1))
     assert math.isnan(found.useful_tokens_per_device_s) == (not tokens)

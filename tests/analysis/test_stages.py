@@ -46,8 +46,8 @@ def test_every_second_of_every_step_is_where_the_truth_has_it(
         assert tau_s == pytest.approx(step.tau_s, abs=1e-6)
         expected = {name: seconds for name, seconds in step.exposed_s.items() if seconds}
         assert exposed_s == pytest.approx(expected, abs=1e-6)
-        assert found.unattributed_s[i] == pytest.approx(step.unattributed_s, abs=1e-6)
-        assert sum(exposed_s.values()) + found.unattributed_s[i] == pytest.approx(step.step_s)
+        assert found.untraced_s[i] == pytest.approx(step.untraced_s, abs=1e-6)
+        assert sum(exposed_s.values()) + found.untraced_s[i] == pytest.approx(step.step_s)
 
 
 @pytest.mark.parametrize(
@@ -99,14 +99,14 @@ def test_a_moment_is_charged_to_one_stage(
     for seconds, expected in ((found.tau_s, tau_s), (found.exposed_s, exposed_s)):
         by_name = {word(s): seconds[0, s] for s in Stage if seconds[0, s]}
         assert by_name == pytest.approx(expected, abs=1e-6)
-    assert found.unattributed_s[0] == pytest.approx(idle_s, abs=1e-6)
+    assert found.untraced_s[0] == pytest.approx(idle_s, abs=1e-6)
 
 
 def test_spans_are_cut_at_the_edges_of_a_step(tmp_path: Path) -> None:
     driver = process("driver", (("step", 0), 1, 3), (("step", 1), 3, 7))
     found = breakdown_of(run_of(tmp_path, driver, process("worker", (ROLLOUT, 0, 5))))
     assert found.tau_s[:, ROLLOUT].tolist() == pytest.approx([2, 2])
-    assert found.unattributed_s.tolist() == pytest.approx([0, 2])
+    assert found.untraced_s.tolist() == pytest.approx([0, 2])
     # Structure beside work is no overlap of chains.
     driver = process("driver", (("step", 0), 0, 10), (OTHER, 0, 6))
     found = breakdown_of(run_of(tmp_path / "other", driver, process("rollout", (ROLLOUT, 0, 8))))

@@ -78,7 +78,7 @@ def test_a_random_walk_and_a_straight_drift_are_the_ends(per_version: float) -> 
     found = not_none(freshness_gain(walk, 1.0, 12, 1))
     assert found.low == pytest.approx(math.exp(-per_version) / walk)
     assert found.high == pytest.approx(math.exp(-per_version / 12) / walk)
-    assert found.low < found.middle < found.high
+    assert found.low < found.value < found.high
     assert freshness_gain(0.9, 1.0, 1.0, 1.0) is None  # a lag within the bound
     assert freshness_gain(math.nan, 1.0, 12.0, 1.0) is None
 

@@ -220,8 +220,8 @@ def test_medians_of_the_same_steps(tmp_path: Path) -> None:
     driver = logging(("time/gen", 9.9, 9.0), ("time/gen", 20.0, 12.0))  # before, and at, its end
     (found,) = compared(tmp_path, driver)
     assert found == ComparedFigure(
-        name="time/gen", unit="s", stages=("rollout",), is_logged=True, own=10.5, true=6.0, steps=2,
-        ratio=1.75, misleads=True, reason="a poll ends it",
+        name="time/gen", unit="s", stages=("rollout",), is_logged=True, own_value=10.5,
+        traced_value=6.0, steps=2, ratio=1.75, misleads=True, reason="a poll ends it",
     )  # fmt: skip
 
 
@@ -236,7 +236,7 @@ def test_the_true_figure_is_a_union_over_processes_and_stages(tmp_path: Path) ->
     driver = logging(("a", 10, 3), ("b", 10, 4), ("a", 20, 3), spans=steps)
     (found,) = compared(tmp_path, driver, *workers, figures=(both,))
     # 1 to 6 and 8 to 10 in the first step, 10 to 13 in the second: medians of 7, 3 and of 7, 3
-    assert (found.name, found.own, found.true, found.steps) == ("a + b", 5.0, 5.0, 2)
+    assert (found.name, found.own_value, found.traced_value, found.steps) == ("a + b", 5.0, 5.0, 2)
     assert not found.misleads
 
 
@@ -271,8 +271,8 @@ def test_what_is_logged_is_held_against_what_ran(
 ) -> None:
     (found,) = compared(tmp_path, logging(*readings, spans=spans), figures=(figure,))
     assert found.name == readings[0][0]
-    assert (found.own, found.true) == pytest.approx(own_and_true, nan_ok=True)
-    if math.isnan(found.true):
+    assert (found.own_value, found.traced_value) == pytest.approx(own_and_true, nan_ok=True)
+    if math.isnan(found.traced_value):
         assert math.isnan(found.ratio)
         assert not found.misleads
     else:
@@ -285,12 +285,12 @@ def test_what_is_not_logged_is_left_out_unless_it_has_a_name(tmp_path: Path) -> 
     rows(mover, "syncs", version=[1, 2], start_s=[9, 19], end_s=[9.5, 19.5], bytes=[400, 400],
          role=int(SyncRole.SOURCE))  # fmt: skip
     (found,) = compared(tmp_path / "none", logging(), mover, figures=(GEN, size))
-    assert (found.name, found.is_logged, found.true) == ("bytes", False, 400.0)
-    assert math.isnan(found.own)
+    assert (found.name, found.is_logged, found.traced_value) == ("bytes", False, 400.0)
+    assert math.isnan(found.own_value)
     unlogged = OwnFigure((), ("sync",), "not told", name="bytes", unit="B")
     assert compared(tmp_path / "nobody", logging(), figures=(unlogged,)) == ()
     (found,) = compared(tmp_path / "some", logging(("sent_mb", 10, 2.0)), mover, figures=(size,))
-    assert (found.name, found.own, found.true) == ("sent_mb", 2e6, 400.0)
+    assert (found.name, found.own_value, found.traced_value) == ("sent_mb", 2e6, 400.0)
 
 
 @pytest.mark.parametrize(
@@ -318,5 +318,5 @@ def test_the_first_that_fits_counts(tmp_path: Path, condition: Any, fits: bool) 
 def test_an_imported_run_has_nothing_to_hold_its_figures_against(tmp_path: Path) -> None:
     """Its spans were laid out from them."""
     (found,) = compared(tmp_path, logging(("time/gen", 10, 9.0)), imported={"trainer": "one"})
-    told = (found.own, found.true, found.ratio)
+    told = (found.own_value, found.traced_value, found.ratio)
     assert told == pytest.approx((9.0, math.nan, math.nan), nan_ok=True)

@@ -36,7 +36,7 @@ def test_an_empty_run_and_spans_without_steps_are_summarized(tmp_path: Path) -> 
     found = summary_of(tmp_path / "empty")
     assert found.run.spans == found.run.processes == found.steps.complete == 0
     assert found.stages == ()
-    assert found.composition is found.syncs is found.goodput is found.typical is None
+    assert found.composition is found.syncs is found.goodput is found.typical_step is None
     unseen = "rollout env reward reference logprob value train sync switch"
     assert [one.name for one in found.coverage.unseen] == unseen.split()
     found = summary_of(tmp_path, process("driver", (Stage.ROLLOUT, 0, 6), (Stage.TRAIN, 6, 8)))
@@ -57,7 +57,7 @@ def test_a_hang_shows_what_it_hangs_in_and_since_when(tmp_path: Path) -> None:
     hung = {span.name: span for span in found.coverage.in_progress if span.stage != "step"}
     assert set(hung) == {"rollout", "wait"}
     rollout = hung["rollout"]
-    assert (rollout.for_s, rollout.alive_s, rollout.role) == (pytest.approx(98), 0, "rollout")
+    assert (rollout.open_s, rollout.last_sign_s, rollout.role) == (pytest.approx(98), 0, "rollout")
 
 
 def test_a_killed_worker_and_torn_files_are_said_and_cost_nothing_else(synthetic: Any) -> None:
@@ -109,7 +109,7 @@ def test_a_recording_that_stopped_is_told_with_its_process(tmp_path: Path) -> No
     run = stopped(run.path, (worker.who, at(7)), ("~nobody", -1))
     first, second = summarize(run, predict=False).coverage.stopped
     assert (first.role, first.pid, first.detail) == ("rollout", worker.pid, "disk full")
-    assert first.after_s == pytest.approx(7)
+    assert first.after_start_s == pytest.approx(7)
     assert (second.role, second.pid) == ("", -1)
 
 
@@ -127,7 +127,7 @@ def test_verdicts_without_a_duration_are_no_latency_and_no_stage_time(tmp_path: 
     judge = process("reward", (Stage.TRAIN, 0, 5))
     rows(judge, "rewards", start_s=[1.0, 2.0], end_s=[1.0, 2.0], trajectory=[1, 2])
     found = summary_of(tmp_path, judge)
-    assert (found.tail.verdict_s.n, found.tail.verdicts_untimed) == (0, 2)
+    assert (found.tail.reward_latency_s.n, found.tail.untimed_rewards) == (0, 2)
     assert "reward" not in [row.name for row in found.stages]
     (reason,) = (unseen.reason for unseen in found.coverage.unseen if unseen.name == "reward")
     assert reason == "rewards were recorded, but none with its duration"
@@ -156,11 +156,11 @@ def flat(value: Any, name: str = "summary") -> dict[str, Any]:
 
 
 def test_the_typical_step_shows_when_each_stage_ran(tmp_path: Path) -> None:
-    typical = not_none(summary_of(tmp_path, job(rollout=5, train=2.5)).typical)
-    assert typical.seconds == pytest.approx(10)
+    typical = not_none(summary_of(tmp_path, job(rollout=5, train=2.5)).typical_step)
+    assert typical.step_s == pytest.approx(10)
     quarters = {
         name: [sum(busy[i * 60 : (i + 1) * 60]) / 60 for i in range(4)]
-        for name, busy in typical.busy.items()
+        for name, busy in typical.busy_shares.items()
     }
     assert quarters["rollout"] == pytest.approx([1, 1, 0, 0])
     assert quarters["train"] == pytest.approx([0, 0, 1, 0])

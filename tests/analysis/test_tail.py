@@ -65,7 +65,7 @@ def test_the_tail_is_of_trajectories_that_ended(tmp_path: Path) -> None:
     assert (found.first_token_s.n, found.first_token_s.mean) == (2, 0.5)
     assert dict(found.finishes) == {"stop": 2, "length": 1}
     assert found.unended == 1
-    assert (found.verdict_s.n, found.verdict_failures) == (2, 1)
+    assert (found.reward_latency_s.n, found.failed_rewards) == (2, 1)
 
 
 def test_waits_are_by_name_and_role(synthetic: Any) -> None:
@@ -151,8 +151,8 @@ def test_slots_of_a_batch_that_drains(tmp_path: Path) -> None:
     assert found.used_share.mean == pytest.approx(14 / 20)
     # The last one begins after 2 s: 8 s of draining, in which another still runs for 2.
     assert found.draining_s.mean == pytest.approx(8)
-    assert found.used_while_draining.mean == pytest.approx(10 / 16)
-    assert found.perfect_s == pytest.approx(7)
+    assert found.draining_used_share.mean == pytest.approx(10 / 16)
+    assert found.no_idle_span_s == pytest.approx(7)
 
 
 @pytest.mark.parametrize(
@@ -198,7 +198,7 @@ def test_distributions_are_those_of_the_tail(seen: Seen) -> None:
     run, summary, _ = seen
     found = distributions(run, steps_of(run))
     tail = summary.tail
-    of_tail = (tail.response_tokens, tail.latency_s, tail.verdict_s)
+    of_tail = (tail.response_tokens, tail.latency_s, tail.reward_latency_s)
     assert [one.unit for one in found] == ["tokens", "s", "s"]
     for one, known in zip(found, of_tail, strict=True):
         values = dict(zip(SHARES, one.values, strict=True))
@@ -224,7 +224,7 @@ def test_lags_of_all_steps_are_those_of_the_run(seen: Seen, columns: int, most_r
 def test_updates_are_those_of_the_summary(seen: Seen) -> None:
     run, summary, truth = seen
     updates, told = updates_of(run), not_none(summary.syncs)
-    assert len(updates) == told.recorded
+    assert len(updates) == told.recorded_updates
     assert [one.version for one in updates] == sorted(one.version for one in updates)
     steady = [one.seconds for one in updates[-told.updates :]]
     assert np.mean(steady) == pytest.approx(told.update_s.mean, rel=1e-6)
@@ -251,4 +251,4 @@ def test_updates_outside_of_the_steps_are_in_no_figure(tmp_path: Path) -> None:
     late = process("learner", *((("step", n), 4 * n, 4 * n + 4) for n in range(4)))
     rows(late, "syncs", start_s=500.0, end_s=501.0, version=1, role=0, bytes=10)
     found = not_none(summarize(run_of(tmp_path, late)).syncs)
-    assert (found.recorded, found.updates, found.phases) == (1, 0, ())
+    assert (found.recorded_updates, found.updates, found.phases_s) == (1, 0, ())

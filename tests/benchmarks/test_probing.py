@@ -32,6 +32,8 @@ def test_a_probe_holds_that_is_sharp_and_agrees(
     tmp_path: Path, part: Interval, share: Interval, computed: float, holds: bool
 ) -> None:
     summary = summarize(run_of(tmp_path, process("driver", *turns(4, 5, 4, 5))))
-    stage = dataclasses.replace(STAGE, exposed_part=part, share=share, computed_share=computed)
+    stage = dataclasses.replace(
+        STAGE, stage_exposed_share=part, share=share, computed_share=computed
+    )
     probe = Probe((stage,), 0.2, 0.05, PART, 7, 40, 0, 0, 0, 1.0, ())
     assert Probed("learner", summary, probe, stage).holds is holds

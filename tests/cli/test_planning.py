@@ -17,13 +17,13 @@ SHAPE = ("--model", "Qwen/Qwen2.5-7B", "--gpus", "16xH100", "--prompts", 64, "--
 def test_json_holds_the_answer_with_units_in_its_keys() -> None:
     result = invoke("plan", *SHAPE, "--staleness", "strict", "--json")
     answer = json.loads(result.output)
-    assert answer["schema"] == "rltrace-plan/1"
+    assert (answer["schema"], answer["schema_version"]) == ("rltrace-plan", 2)
     assert answer["best"] in ("colocated", "disaggregated")
-    assert answer["step_s"]["low"] < answer["step_s"]["middle"] < answer["step_s"]["high"]
+    assert answer["step_s"]["low"] < answer["step_s"]["value"] < answer["step_s"]["high"]
     assert {stage["symbol"] for stage in answer["stages"]} >= {"τ_R", "τ_T", "τ_old"}
     assert answer["framework"]["name"]
     for use in answer["memory"]:
-        assert 0 < sum(use["parts"].values()) <= use["usable_bytes"]
+        assert 0 < sum(use["used_bytes"].values()) <= use["usable_bytes"]
 
 
 def test_flags_override_a_workload_file(tmp_path: Path) -> None:
@@ -114,4 +114,4 @@ def test_triage_of_the_published_defaults() -> None:
     answer = json.loads(result.output)
     assert {step["placement"]: step["step_s"] for step in answer["steps"]}["colocated"] == 595
     assert answer["binding"] == ["rollout"]
-    assert answer["fix"]["move"]
+    assert answer["first_fix"]["move"]

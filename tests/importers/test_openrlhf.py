@@ -94,10 +94,10 @@ def test_what_an_asynchronous_run_really_printed_is_read(tmp_path: Path) -> None
     done, _, summary = imported("openrlhf", log, tmp_path)
     assert (done.trainer, done.steps) == ("PPOTrainerAsync", 4)
     assert (done.readings, len(done.log_notes)) == (4 * 28, 1)
-    lengths = [step.seconds for step in summary.steps.times]
+    lengths = [step.step_s for step in summary.steps.times]
     assert lengths == pytest.approx([12.260235, 0.785384, 0.925141, 0.523261], abs=1e-6)
     # It waited for its first batch before that was being generated, which no timer shows.
-    assert summary.steps.times[0].unattributed_s == pytest.approx(12.260 - 5.918 - 1.192, abs=1e-3)
+    assert summary.steps.times[0].untraced_s == pytest.approx(12.260 - 5.918 - 1.192, abs=1e-3)
 
 
 def test_a_last_line_without_its_end_of_line_is_whole_if_its_dict_is(tmp_path: Path) -> None:

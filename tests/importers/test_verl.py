@@ -27,7 +27,7 @@ def test_the_legacy_trainer_s_console_log_gives_the_stage_table(tmp_path: Path) 
     assert any(note.startswith("timing_s/reward: at most 12 µs") for note in done.notes)
     # Nothing unknown is zero.
     assert "scores while it generates" in reasons(summary)["reward"]
-    assert all(math.isnan(row.hidden_s.mean) for row in summary.stages)
+    assert all(math.isnan(row.overlapped_s.mean) for row in summary.stages)
     assert (summary.tail.latency_s.n, summary.staleness.trajectories) == (0, 0)
     assert summary.syncs is None
     assert summary.goodput is None
@@ -98,7 +98,7 @@ def test_a_step_of_v1_s_is_laid_out_behind_the_one_before(tmp_path: Path) -> Non
     assert tau(summary)["wait"] == pytest.approx(2.015, abs=0.01)
     assert "2 s poll" in reasons(summary)["rollout"]
     assert summary.steps.warmup == (1,)  # which holds the start of the agent loops
-    assert summary.steps.times[0].unattributed_s == pytest.approx(9.9)
+    assert summary.steps.times[0].untraced_s == pytest.approx(9.9)
     rows = run.sql("select start_ns, end_ns from steps order by start_ns").fetchall()
     assert [a[1] for a in rows[:-1]] == [b[0] for b in rows[1:]]
     testing = run.sql("select start_ns, end_ns from spans where stage = 'eval'").fetchall()[0]
@@ -118,9 +118,9 @@ def test_an_async_trainer_s_event_files_tell_when_and_what_it_waited(tmp_path: P
     assert lag.fetchall() == [(2.0,)]
     assert (done.steps, done.first_step, done.last_step, summary.steps.repeated) == (10, 1, 8, 2)
     first = summary.steps.times[0]
-    end_s = first.start_ns / 1e9 + first.seconds
+    end_s = first.start_ns / 1e9 + first.step_s
     assert end_s == pytest.approx(1760000002.7804, abs=1e-3)
-    assert summary.steps.between_s == pytest.approx(60 + 8 * 0.25, abs=0.1)
+    assert summary.steps.between_steps_s == pytest.approx(60 + 8 * 0.25, abs=0.1)
 
 
 def test_timers_that_overlap_keep_their_length(tmp_path: Path) -> None:

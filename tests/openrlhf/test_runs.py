@@ -256,8 +256,8 @@ def test_the_stages_of_the_run(job: Finished) -> None:
     assert found >= expected
 
 
-def test_next_to_nothing_of_the_steps_after_the_first_is_unattributed(job: Finished) -> None:
-    assert job.unattributed <= 0.03
+def test_next_to_nothing_of_the_steps_after_the_first_is_untraced(job: Finished) -> None:
+    assert job.untraced <= 0.03
 
 
 def test_processes_say_what_they_are(job: Finished) -> None:

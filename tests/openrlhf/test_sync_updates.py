@@ -36,7 +36,7 @@ def test_the_time_of_updates_is_explained(job: Finished) -> None:
     activity = read_activity(job.run)
     found = syncs(job.run, find_steps(job.run, (activity.first_ns, activity.last_ns)))
     assert found is not None
-    assert sum(spread.mean for _, spread in found.phases) >= MOST * found.update_s.mean
+    assert sum(spread.mean for _, spread in found.phases_s) >= MOST * found.update_s.mean
     assert explained(job.run, "ActorPPOTrainer.broadcast_to_vllm") >= MOST
 
 

@@ -122,13 +122,13 @@ def test_annotations_are_one_line_each_and_escaped() -> None:
 
 def test_json_has_every_figure_and_null_for_what_is_unknown() -> None:
     told = json.loads(json.dumps(gate_forms.as_json(ALL), allow_nan=False))
-    assert told["schema"] == "rltrace-gate/1"
+    assert (told["schema"], told["schema_version"]) == ("rltrace-gate", 2)
     assert (told["outcome"], told["exit_code"]) == ("regression", 1)
     lag, goodput, p95 = told["findings"]
     condition = {"kind": "max", "subject": "lag.p99", "limit": 4.0, "text": "max lag.p99=4"}
     assert lag["condition"] == condition
     assert lag["baseline"] is None
-    assert goodput["worse"] == {"value": 0.08, "low": 0.06, "high": 0.1}
+    assert goodput["worse_share"] == {"value": 0.08, "low": 0.06, "high": 0.1}
     assert goodput["stage"]["name"] == "rollout"
     assert (p95["more_steps"], p95["more_runs"], p95["more_baselines"]) == (40, 2, 3)
 

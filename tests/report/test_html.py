@@ -127,14 +127,14 @@ def test_the_numbers_are_those_of_the_summary(pages: Pages) -> None:
     for row, time in zip(body, summary.steps.times, strict=True):
         told = dict(zip(head, row, strict=True))
         assert told["step"] == str(time.step)
-        assert told["seconds"] == units.seconds(time.seconds)
+        assert told["seconds"] == units.seconds(time.step_s)
         assert told["train"] == units.seconds(time.exposed_s["train"])
-        assert told["unattributed"] == units.seconds(time.unattributed_s)
-    typical = not_none(summary.typical)
+        assert told["untraced"] == units.seconds(time.untraced_s)
+    typical = not_none(summary.typical_step)
     body = rows_of(one(root, "figure[@id='waterfall']"))[1:]
-    assert [row[0] for row in body] == [word(s) for s in Stage if word(s) in typical.busy]
+    assert [row[0] for row in body] == [word(s) for s in Stage if word(s) in typical.busy_shares]
     clock = rows_of(one(root, "figure[@id='wall-clock']"))[1:]
-    assert [row[0] for row in clock] == [p.reason for p in not_none(summary.cascade).seconds]
+    assert [row[0] for row in clock] == [p.reason for p in not_none(summary.cascade).wall_clock]
 
 
 def test_nobodys_words_are_markup(tmp_path: Path, pages: Pages) -> None:

@@ -99,7 +99,7 @@ def test_a_killed_job_is_said_first_and_in_what_it_died(running: live.Snapshot) 
 
 def test_who_stopped_recording_is_said(running: live.Snapshot, ended: live.Snapshot) -> None:
     full = live.Stopped("learner", 0, 4711, "node1", 1, 12.0, "[Errno 28] No space left on device")
-    others = [replace(full, rank=n, pid=n, for_s=math.nan) for n in (1, 2, 3)]
+    others = [replace(full, rank=n, pid=n, silent_s=math.nan) for n in (1, 2, 3)]
     shown = replace(running, stopped=(full, *others))
     said = [line for line in text(shown).splitlines() if line.startswith("! ")]
     assert [line.partition(", figures")[0] for line in said] == [
@@ -111,7 +111,7 @@ def test_who_stopped_recording_is_said(running: live.Snapshot, ended: live.Snaps
     over = text(replace(ended, stopped=(full,)))
     assert "(pid 4711 on node1) 12.0 s before its end" in over
     (first, *_) = to_json.of_snapshot(shown)["stopped"]
-    assert (first["for_s"], first["detail"]) == (12.0, "[Errno 28] No space left on device")
+    assert (first["silent_s"], first["detail"]) == (12.0, "[Errno 28] No space left on device")
 
 
 def test_that_a_job_was_killed_is_read_at_80_columns(running: live.Snapshot) -> None:
@@ -125,10 +125,10 @@ def test_that_a_job_was_killed_is_read_at_80_columns(running: live.Snapshot) -> 
 
 def test_json_has_no_nan(running: live.Snapshot) -> None:
     document = json.loads(json.dumps(to_json.of_snapshot(running), allow_nan=False))
-    assert document["schema"] == "rltrace-live/1"
+    assert (document["schema"], document["schema_version"]) == ("rltrace-live", 2)
     assert document["useful_tokens_per_device_s"] == running.goodput
     assert document["window"]["trained_tokens_per_s"] > 0
-    step = {"step": 8, "start_ns": running.time_ns, "seconds": 12.0, "usual_s": 4.0}
+    step = {"step": 8, "start_ns": running.time_ns, "elapsed_s": 12.0, "usual_s": 4.0}
     assert document["step"] == step
 
 
@@ -149,6 +149,6 @@ def test_a_step_as_a_line_and_as_scalars_for_a_tracker() -> None:
     assert found["rltrace/trained_samples"] == 4
     rates = {name for name in found if name.endswith("per_second")}
     for seconds in (0.0, math.nan):
-        assert set(found) - set(live_line.scalars(replace(step, seconds=seconds))) >= rates
+        assert set(found) - set(live_line.scalars(replace(step, step_s=seconds))) >= rates
     unknown = live_line.scalars(replace(step, mean_lag=math.nan, trained_samples=0))
     assert not {"rltrace/mean_lag_versions", "rltrace/trained_samples"} & set(unknown)

@@ -19,7 +19,7 @@ NAN = float("nan")
 def figure(name: str, own: float, true: float, **more: object) -> ComparedFigure:
     facts = {"unit": "s", "stages": ("rollout",), "is_logged": True, "steps": 8}
     facts |= {"ratio": own / true, "misleads": True, "reason": "a poll ends it"}
-    return ComparedFigure(name=name, own=own, true=true, **{**facts, **more})  # type: ignore[arg-type]
+    return ComparedFigure(name=name, own_value=own, traced_value=true, **{**facts, **more})  # type: ignore[arg-type]
 
 
 FIGURES = (
@@ -56,8 +56,13 @@ def test_each_has_both_figures_their_ratio_and_the_reason(found: Summary) -> Non
 
 def test_json_has_them_always(found: Summary) -> None:
     gen, *_, size = to_json.render(found)["own_figures"]
-    assert (gen["name"], gen["own"], gen["true"], gen["unit"]) == ("timing_s/gen", 2.02, 0.61, "s")
-    assert (size["own"], size["true"], size["is_logged"]) == (None, 322_304.0, False)
+    assert (gen["name"], gen["own_value"], gen["traced_value"], gen["unit"]) == (
+        "timing_s/gen",
+        2.02,
+        0.61,
+        "s",
+    )
+    assert (size["own_value"], size["traced_value"], size["is_logged"]) == (None, 322_304.0, False)
 
 
 def test_the_adapter_of_the_runs_framework_is_asked(tmp_path: Path) -> None:

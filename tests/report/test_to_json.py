@@ -12,8 +12,8 @@ from tests.report.summaries import KINDS, Summaries
 
 SPREAD = {"n", "mean", "p50", "p95", "p99", "largest", "low", "high"}
 KEYS = {
-    "verdict": """walls first co_walls confidence balanced because would_tell untold
-        alarms fixes idle slower replay_error unpredicted headline
+    "verdict": """walls first co_walls confidence balanced because would_tell may_cost_more
+        alarms fixes no_gain not_worth_it replay_error_share unpredicted headline
         evidence do_nothing bytes_take_time""",
     "critical_path": "is_traced because steps shares unknown_share steps_s segments",
     "composition": "placement placement_source overlap_share",
@@ -21,15 +21,15 @@ KEYS = {
         generated_tokens trained_share losses uncounted_samples handed_only
         useful_tokens_per_device_s useful_known_tokens_per_device_s useful_tokens_per_usd
         joules joules_per_useful_token""",
-    "staleness": """trajectories known uses known_uses by_first_token by_last_token mean_lag
-        token_weighted_lag p95_lag largest_lag mixed_share versions_known unit mean_in_flight
-        mean_in_queue by_token unknown_by_token""",
+    "staleness": """trajectories known_trajectories uses known_uses by_first_token by_last_token
+        mean_lag token_weighted_lag p95_lag largest_lag mixed_share version_known_uses unit
+        mean_lag_in_flight mean_lag_in_queue by_token unknown_by_token""",
     "own_cost": """events processes event_cost_ns calibrated share worst_share tokens
         token_cost_ns""",
 }
-TOP = """schema run steps typical stages waits composition tail staleness syncs goodput
-    cascade freshness health reward signal coverage own_cost warnings own_figures probe verdict
-    critical_path gpus"""
+TOP = """schema schema_version run steps typical_step stages waits composition tail staleness
+    syncs goodput cascade freshness health reward signal coverage own_cost warnings
+    own_figures probe verdict critical_path gpus"""
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -37,7 +37,7 @@ def test_it_is_strict_json_with_the_same_keys_for_every_run(summary: Summaries, 
     document = to_json.render(summary(kind))
     assert json.loads(json.dumps(document, allow_nan=False)) == document
     assert set(document) == set(TOP.split())
-    assert document["schema"] == "rltrace-report/2"
+    assert (document["schema"], document["schema_version"]) == ("rltrace-report", 2)
     for part, keys in KEYS.items():
         assert document[part] is None or set(document[part]) == set(keys.split())
 

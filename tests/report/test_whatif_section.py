@@ -35,9 +35,9 @@ def test_what_reads_alike_is_told_once_and_many_lags_together(
 ) -> None:
     base = Baseline(10.0, 10.0, "async", {}, lags, (), 0.0)
     found = Prediction(
-        levers=("lag_bound=12",), verdict="no gain", before_s=10.0, step_s=SAME.times(10),
+        levers=("lag_bound=12",), outcome="no gain", before_s=10.0, step_s=SAME.times(10),
         gain=gain, goodput_gain=gain, useful_tokens_per_device_s=UNKNOWN,
-        useful_tokens_per_usd=UNKNOWN, devices={}, learner_waits_share=0.0, lags=lags,
+        useful_tokens_per_usd=UNKNOWN, devices={}, learner_waits_share=0.0, lag_shares=lags,
         mean_lag=1.0, stale_share=0.0, rests_on=(),
     )  # fmt: skip
     lines = tuple(whatif_section.one(base, found).lines)

@@ -377,7 +377,7 @@ def test_a_real_experiment(traced: Path, tmp_path: Path) -> None:
     changed = [(d.name, d.before, d.after) for d in compared.settings]
     assert changed == [("reward_latency", 0.2, 0.0)]
     of_stages = sum(stage.difference_s.value for stage in compared.stages)
-    assert of_stages == pytest.approx(compared.step_s.value)
+    assert of_stages == pytest.approx(compared.difference_s.value)
     assert compared.devices == ()
     assert books.read_bytes() == before  # what the job writes went elsewhere
     assert (out / "output/1-after/ledger.json").exists()

@@ -86,7 +86,7 @@ def test_what_is_not_shipped_yet_makes_nobody_late(shipping: Shipping) -> None:
     found = summarize(rltrace.open_run(fetch(shipping.url)))
     assert found.health.alarms == ()
     assert found.steps.in_progress == ((8, pytest.approx(0.5)),)
-    assert [one.for_s for one in found.coverage.in_progress] == [pytest.approx(0.5)] * 2
+    assert [one.open_s for one in found.coverage.in_progress] == [pytest.approx(0.5)] * 2
     assert found.run.as_of is not None
     assert found.run.as_of.ago_s == pytest.approx(91.5, abs=30)
     assert any("shipped" in line for line in warnings(found))

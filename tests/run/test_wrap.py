@@ -200,7 +200,7 @@ def test_a_job_that_outlives_its_command(tmp_path: Path) -> None:
     info = json.loads(invoke("info", tmp_path / "run", "--json").stdout)
     report = json.loads(invoke("report", tmp_path / "run", "--json").stdout)["run"]
     (listed,) = json.loads(invoke("ls", tmp_path, "--json").stdout)
-    for told in (info["seconds"], report["lasted_s"], listed["seconds"]):
+    for told in (info["lasted_s"], report["lasted_s"], listed["lasted_s"]):
         assert told == pytest.approx(lasted_s)
     assert info["command_s"] == report["command_s"] < lasted_s - 1
 

@@ -161,16 +161,16 @@ def test_the_report_of_a_part_is_that_of_its_steps(whole: Path, compacted: Path)
     run = rltrace.open_run(compacted)
     narrow(run, asked_steps("10..19"))
     part = summarize(run, predict=False)
-    assert part.run.part
+    assert part.run.some_steps_only
     assert not part.health.alarms
     chosen = [one for one in entire.steps.times if 10 <= one.step <= 19]
     assert [one.step for one in part.steps.times] == list(range(10, 20))
     for mine, other in zip(part.steps.times, chosen, strict=True):
-        assert mine.seconds == pytest.approx(other.seconds)
+        assert mine.step_s == pytest.approx(other.step_s)
         assert mine.tau_s == pytest.approx(other.tau_s)
     lags = {bar.lag: bar.trajectories for bar in part.staleness.by_first_token}
     assert set(lags) == {0, 1, 2}
-    assert part.run.shown_s == pytest.approx(sum(one.seconds for one in chosen), rel=0.05)
+    assert part.run.shown_s == pytest.approx(sum(one.step_s for one in chosen), rel=0.05)
     assert part.run.lasted_s == entire.run.lasted_s
 
 

@@ -364,5 +364,5 @@ def test_what_the_job_says_of_itself_lies_within_what_watches_it(
     assert lie_within([stamp for stamp in job.stamps(what) if stamp["start_ns"] < last], spans)
 
 
-def test_next_to_nothing_of_the_steps_after_the_first_is_unattributed(job: Finished) -> None:
-    assert job.unattributed <= 0.03
+def test_next_to_nothing_of_the_steps_after_the_first_is_untraced(job: Finished) -> None:
+    assert job.untraced <= 0.03

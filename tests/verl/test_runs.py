@@ -87,16 +87,16 @@ def test_verls_figures_are_held_against_what_ran(job: Finished) -> None:
     figures = {figure.name: figure for figure in found.own_figures}
     if is_separate(job):  # the plug-in's checkpoint engine logs what it sends
         size = figures["checkpoint_engine/payload_mbytes"]
-        assert (size.own, size.true) == (SYNC_BYTES, SYNC_BYTES)
+        assert (size.own_value, size.traced_value) == (SYNC_BYTES, SYNC_BYTES)
     else:
         size = figures["bytes of a weight update"]
-        assert (size.is_logged, size.true) == (False, SYNC_BYTES * job.job.learners)
+        assert (size.is_logged, size.traced_value) == (False, SYNC_BYTES * job.job.learners)
     gen, reward = figures["timing_s/gen"], figures["timing_s/reward"]
     assert gen.steps == reward.steps == found.steps.steady
-    assert reward.true > 0  # verl logs the collecting, if anything
+    assert reward.traced_value > 0  # verl logs the collecting, if anything
     if is_async(job):
         return
-    assert gen.own > gen.true > 0  # generation lies within the wait for it
+    assert gen.own_value > gen.traced_value > 0  # generation lies within the wait for it
     assert ("every 2 s" in gen.reason) == (not is_legacy(job))
 
 
@@ -302,8 +302,8 @@ def test_a_worker_works_while_the_driver_waits_for_it(job: Finished) -> None:
         assert lie_within([{"start_ns": start, "end_ns": end} for start, end in works], waits)
 
 
-def test_next_to_nothing_of_the_steps_after_the_first_is_unattributed(job: Finished) -> None:
-    assert job.unattributed <= 0.03
+def test_next_to_nothing_of_the_steps_after_the_first_is_untraced(job: Finished) -> None:
+    assert job.untraced <= 0.03
 
 
 def test_the_stages_of_the_run(job: Finished) -> None:

@@ -38,11 +38,11 @@ HALF = 0.5
 @dataclass(frozen=True)
 class Said:
     """What is wrong: how grave it is (`ALARM` or `NOTE`), in a sentence, and whether the run is
-    judged `beside` it, by what else it did."""
+    judged all the same (`judged_anyway`), by what else it did."""
 
     severity: str
     says: str
-    beside: bool = False
+    judged_anyway: bool = False
 
 
 @dataclass(frozen=True)
@@ -55,11 +55,11 @@ class Alarm(Said):
     @property
     def forbids(self) -> bool:
         """Whether it forbids advice on tuning."""
-        return self.severity == ALARM and not self.beside
+        return self.severity == ALARM and not self.judged_anyway
 
 
-def grave(says: str, beside: bool = False) -> Said:
-    return Said(ALARM, says, beside)
+def grave(says: str, judged_anyway: bool = False) -> Said:
+    return Said(ALARM, says, judged_anyway)
 
 
 def note(says: str) -> Said:
@@ -82,7 +82,7 @@ def alarm(kind: str, short: str) -> Callable[[Check], Check]:
 
 def counted(
     kind: str, short: str, query: str, says: str, *, above: float = 0.0,
-    severity: str = ALARM, beside: bool = False,
+    severity: str = ALARM, judged_anyway: bool = False,
 ) -> None:  # fmt: skip
     """An alarm where more than a share `above` of all is wrong. `query` answers `(wrong, all)`, for
     which `{n}`, `{of}` and `{share}` stand in the sentence."""
@@ -91,9 +91,8 @@ def counted(
     def count(analysis: RunAnalysis) -> Iterator[Said]:
         n, of = analysis.run.ask(query)[0]
         if n and of and n > above * of:
-            yield Said(
-                severity, says.format(n=f"{n:,}", of=f"{of:,}", share=f"{n / of:.0%}"), beside
-            )
+            text = says.format(n=f"{n:,}", of=f"{of:,}", share=f"{n / of:.0%}")
+            yield Said(severity, text, judged_anyway)
 
 
 @dataclass(frozen=True)
@@ -108,13 +107,13 @@ class Health:
         return tuple(alarm.says for alarm in self.alarms if alarm.forbids)
 
     @property
-    def well(self) -> bool:
+    def ok(self) -> bool:
         return not self.forbids
 
 
 def health_of(analysis: RunAnalysis) -> Health:
     found = [
-        Alarm(said.severity, said.says, said.beside, kind, short)
+        Alarm(said.severity, said.says, said.judged_anyway, kind, short)
         for kind, short, check in _checks()
         for said in check(analysis)
     ]

@@ -43,7 +43,7 @@ def lost(analysis: RunAnalysis) -> Iterator[Said]:
     for role, names in by_role.items():
         who = f"{len(names)} process{'es' * (len(names) != 1)}{f' of role {role}' * bool(role)}"
         yield grave(
-            f"{who} fell silent in “{names[0]}” and the job went on for more than "
+            f"{who} fell silent in “{names[0]}”, and the job went on for more than "
             f"{STALL_TIMES:g} usual steps"
         )
 
@@ -90,7 +90,7 @@ def failed_thread(analysis: RunAnalysis) -> Iterator[Said]:
         left_ns = analysis.activity.last_ns - problem.get("real_ns", analysis.activity.last_ns)
         goes_on = left_ns > STALL_TIMES * usual_ns
         went_on = f"{says}; the job went on without it"
-        yield grave(went_on, beside=True) if goes_on else note(says)
+        yield grave(went_on, judged_anyway=True) if goes_on else note(says)
 
 
 def _takes_over(other: Process, process: Process, since_ns: int) -> bool:

@@ -19,14 +19,14 @@ def stalled(analysis: RunAnalysis) -> Iterator[Said]:
     n = len(found.places)
     numbers = ", ".join(str(steps.windows[i].step) for i in found.places[:NAMED])
     dots = " …" if n > NAMED else ""
-    where = "no span" if found.stage is None else word(found.stage)
+    where = "untraced time" if found.stage is None else word(found.stage)
     took = _seconds(found.took_s / n) + " each on average" * (n > 1)
     says = (
         f"{n} step{'s' * (n > 1)} ({numbers}{dots}) stalled: {took} "
         f"where {_seconds(found.usual_s / n)} is usual, most of the difference in {where}; "
         f"that cost {100 * found.lost_share:.0f} % of the time of all steps after warm-up"
     )
-    yield grave(says, beside=found.left_out) if found.grave else note(says)
+    yield grave(says, judged_anyway=found.left_out) if found.grave else note(says)
 
 
 def _seconds(seconds: float) -> str:

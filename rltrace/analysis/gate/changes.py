@@ -15,6 +15,7 @@ from rltrace.analysis.gate.metrics import Metric
 from rltrace.analysis.gate.panel import Panel
 from rltrace.analysis.gate.regression import Change, change_of
 from rltrace.analysis.stats.resampling import Floats
+from rltrace.analysis.step_figures import UNATTRIBUTED
 
 _DRIFT_LEVEL = 0.99
 _ALIKE = 0.02  # work that differs by less is as it was
@@ -30,7 +31,7 @@ def stage_changes(panel: Panel, usual: bool = True) -> tuple[StageChange, ...]:
     whole, _ = means(panel, panel.figures(Metric("step", m.LENGTH, m.STEPS)))
     found = []
     for column in sorted(set().union(*exposed)):
-        name = column[len(m.EXPOSED) :]
+        name = column[len(m.EXPOSED) :].replace(UNATTRIBUTED, "untraced")
         known = panel.figures(Metric(name, column, m.STEPS), usual)
         seconds = np.where(np.isfinite(known), known, 0.0)  # a stage that a run does not have
         base, judged = means(panel, seconds)

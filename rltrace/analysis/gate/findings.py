@@ -16,16 +16,16 @@ _EXIT = {PASS: OK, REGRESSION: ANSWER_IS_NO, UNSURE: CANNOT_TELL}
 
 @dataclass(frozen=True)
 class StageChange:
-    """What a stage (or "wait", "unattributed", "between steps") did to the step. `before_s` and
+    """What a stage (or "wait", "untraced", "between steps") did to the step. `before_s` and
     `after_s` are exposed seconds a step in the baseline and the run, `difference_s` between them;
-    `of_step` is that as a share of the baseline's step (0.04: the step is 4 % longer by it), both
-    with 95 % intervals."""
+    `difference_share` is that as a share of the baseline's step (0.04: the step is 4 % longer by
+    it), both with 95 % intervals."""
 
     name: str
     before_s: float
     after_s: float
     difference_s: Interval
-    of_step: Interval
+    difference_share: Interval
 
 
 @dataclass(frozen=True)
@@ -59,13 +59,13 @@ class Finding:
     `because` says why in one sentence.
 
     `value` and `baseline` are in `unit`, per step or run as `rltrace.analysis.gate.metrics` says
-    (NaN: unknown, or of no baseline). `ratio` is run over baseline with its 95 % interval; `worse`
-    is the same change as a share for the worse, 0.05 for 5 % longer steps or 5 % less goodput, as
-    `limit` is (negative: better). `p_value` is that of "not worse than the baseline at all", as it
-    was measured, `p_adjusted` after Holm's correction for all conditions; NaN where none is tested.
-    `normalised` says what the work of the two was made equal by (empty: nothing). Where it cannot
-    be told, `more_steps` and `more_runs` would tell if the noise stays as it is (None: no
-    number of them, or not known); baseline runs are `more_baselines`.
+    (NaN: unknown, or of no baseline). `ratio` is run over baseline with its 95 % interval;
+    `worse_share` is the same change as a share for the worse, 0.05 for 5 % longer steps or 5 % less
+    goodput, as `limit` is (negative: better). `p_value` is that of "not worse than the baseline at
+    all", as it was measured, `p_adjusted` after Holm's correction for all conditions; NaN where
+    none is tested. `normalised` says what the work of the two was made equal by (empty: nothing).
+    Where it cannot be told, `more_steps` and `more_runs` would tell if the noise stays as it is
+    (None: no number of them, or not known); baseline runs are `more_baselines`.
     """
 
     condition: Condition
@@ -75,7 +75,7 @@ class Finding:
     value: float = math.nan
     baseline: float = math.nan
     ratio: Interval = UNKNOWN
-    worse: Interval = UNKNOWN
+    worse_share: Interval = UNKNOWN
     limit: float = math.nan
     p_value: float = math.nan
     p_adjusted: float = math.nan
@@ -93,7 +93,7 @@ class Judgement:
     run and `baseline_steps` those of each run of the baseline; `warmup` and `baseline_warmup` how
     many before them were left out. `paired`: the same step numbers were compared. `notes` are
     sentences that a reader should know. `alpha` is the false-alarm rate over all conditions.
-    `unwell` is a sentence for each judged run that is not well: whatever its figures, it does not
+    `alarms` has a sentence for each judged run that is not well: whatever its figures, it does not
     pass."""
 
     findings: tuple[Finding, ...]
@@ -107,13 +107,13 @@ class Judgement:
     drift: tuple[Drift, ...]
     notes: tuple[str, ...]
     alpha: float
-    unwell: tuple[str, ...] = ()
+    alarms: tuple[str, ...] = ()
 
     @property
     def outcome(self) -> str:
         """A regression of any, or a run that is not well, is one of all; else what cannot be told
         of any."""
-        if self.unwell:
+        if self.alarms:
             return REGRESSION
         outcomes = {finding.outcome for finding in self.findings}
         return next((one for one in (REGRESSION, UNSURE) if one in outcomes), PASS)

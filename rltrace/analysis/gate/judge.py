@@ -88,7 +88,7 @@ def judge(
           for one in versions),
         *judgement.notes,
     )  # fmt: skip
-    return replace(judgement, notes=notes, unwell=unwell(runs))
+    return replace(judgement, notes=notes, alarms=unwell(runs))
 
 
 def judge_series(
@@ -168,7 +168,7 @@ def _of_change(panel: Panel, condition: Condition, change: Change, p_adjusted: f
         value=value,
         baseline=base,
         ratio=shown.mapped(math.exp),
-        worse=shown.mapped(change.share),
+        worse_share=shown.mapped(change.share),
         limit=condition.limit,
         p_value=change.p_value,
         p_adjusted=p_adjusted,

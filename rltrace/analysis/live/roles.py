@@ -51,7 +51,7 @@ def roles_now(run: Watched, activity: Activity, since_ns: int, now_ns: int) -> t
                 living=sum(alive.get(n) is True for n in numbers),
                 unknown=sum(alive.get(n) is None for n in numbers),
                 doing=dict(Counter(doing.get(n, IDLE) for n in living)),
-                busy={stage: min(1.0, ns / length_ns) for stage, ns in busy_ns[role].items()},
+                busy_shares={s: min(1.0, ns / length_ns) for s, ns in busy_ns[role].items()},
             )
         )
     return tuple(found)
@@ -98,7 +98,7 @@ def slowest(run: Watched, generating: Rows, most: int) -> tuple[InFlight, ...]:
             trajectory=trajectory,
             role=role_of(run.follower.processes[process]),
             rank=run.follower.processes[process].rank,
-            seconds=(run.now_ns - start_ns) / 1e9,
+            elapsed_s=(run.now_ns - start_ns) / 1e9,
             has_first_token=first_token_ns > 0,
             first_version=version,
         )
@@ -113,7 +113,7 @@ def stopped_recording(run: Watched) -> tuple[Stopped, ...]:
         Stopped(
             *_who(processes.get(who)),
             at_ns=at_ns,
-            for_s=math.nan if at_ns is None else max(0, run.until_ns - at_ns) / 1e9,
+            silent_s=math.nan if at_ns is None else max(0, run.until_ns - at_ns) / 1e9,
             detail=detail,
         )
         for who, (at_ns, detail) in run.follower.stopped().items()

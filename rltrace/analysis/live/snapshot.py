@@ -34,7 +34,7 @@ class Job:
         return self.state not in (STARTING, RUNNING, SILENT)
 
     @property
-    def seconds(self) -> float:
+    def elapsed_s(self) -> float:
         """How long it runs, or ran."""
         return (self.until_ns - self.since_ns) / 1e9
 
@@ -46,7 +46,7 @@ class StepNow:
 
     step: int
     start_ns: int
-    seconds: float
+    elapsed_s: float
     usual_s: float
 
 
@@ -69,7 +69,7 @@ class StepDone:
 
     step: int
     end_ns: int
-    seconds: float
+    step_s: float
     tau_s: dict[str, float]
     generated_tokens: int
     trained_tokens: int
@@ -96,9 +96,9 @@ class Updates:
 
     updates: int
     per_minute: float
-    seconds: float
+    update_s: float
     bytes: float
-    gb_per_s: float
+    bytes_per_s: float
     latest_version: int
 
 
@@ -116,7 +116,7 @@ class Window:
     steps: int
     step_s: float
     stages: tuple[StageTime, ...]
-    unattributed_s: float
+    untraced_s: float
     generated_samples: int
     generated_tokens: int
     latency_p50_s: float
@@ -127,33 +127,33 @@ class Window:
     recent: tuple[StepDone, ...]
 
     @property
-    def seconds(self) -> float:
+    def window_s(self) -> float:
         """Its length, gaps between steps included."""
         return (self.until_ns - self.since_ns) / 1e9
 
     @property
     def generated_tokens_per_s(self) -> float:
         """Response tokens of the trajectories that ended in it."""
-        return self.generated_tokens / self.seconds if self.seconds else math.nan
+        return self.generated_tokens / self.window_s if self.window_s else math.nan
 
     @property
     def trained_tokens_per_s(self) -> float:
         """Response tokens that were trained on."""
-        return self.trained.tokens / self.seconds if self.trained and self.seconds else math.nan
+        return self.trained.tokens / self.window_s if self.trained and self.window_s else math.nan
 
 
 @dataclass(frozen=True)
 class RoleNow:
     """The processes of one role. `living` is how many are known to live, `unknown` of how many
-    nobody here can tell. `doing` is how many are in which stage at this moment, `busy` the share of
-    the processes' time in the last seconds (`LiveState.BUSY_OVER_S`) that went to each stage."""
+    nobody here can tell. `doing` is how many are in which stage now, `busy_shares` the share of the
+    processes' time in the last seconds (`LiveState.BUSY_OVER_S`) that went to each stage."""
 
     role: str
     processes: int
     living: int
     unknown: int
     doing: dict[str, int]
-    busy: dict[str, float]
+    busy_shares: dict[str, float]
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,7 @@ class InFlight:
     trajectory: int
     role: str
     rank: int | None
-    seconds: float
+    elapsed_s: float
     has_first_token: bool
     first_version: int
 
@@ -181,15 +181,15 @@ class Dead:
 
 @dataclass(frozen=True)
 class Stopped:
-    """A process that stopped recording: `at_ns` (Unix; None: not known), `for_s` until the snapshot
-    or the end of the job (NaN: not known), and why. What it has done since is in no figure."""
+    """A process that stopped recording: `at_ns` (Unix; None: not known), `silent_s` until the
+    snapshot or the job's end (NaN: not known), and why. What it did since is in no figure."""
 
     role: str
     rank: int | None
     pid: int
     host: str
     at_ns: int | None
-    for_s: float
+    silent_s: float
     detail: str
 
 
@@ -251,5 +251,5 @@ class Snapshot:
         """As in the report, over the window: tokens trained on in groups whose rewards differ, for
         each second of each device; NaN: not known."""
         trained = self.window.trained if self.window else None
-        device_s = self.devices.count * self.window.seconds if self.window else 0.0
+        device_s = self.devices.count * self.window.window_s if self.window else 0.0
         return trained.useful_tokens / device_s if trained and device_s else math.nan

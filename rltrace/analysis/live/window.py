@@ -69,7 +69,7 @@ def window_of(
         steps=len(steady),
         step_s=float(breakdown.steps_s[steady].mean()),
         stages=_stages(breakdown, steady),
-        unattributed_s=float(breakdown.unattributed_s[steady].mean()),
+        untraced_s=float(breakdown.untraced_s[steady].mean()),
         generated_samples=int(ended.sum()),
         generated_tokens=int(tokens[ended].sum()),
         latency_p50_s=float(p50),
@@ -125,7 +125,7 @@ def _recent(
         StepDone(
             step=window.step,
             end_ns=window.end_ns,
-            seconds=window.length_s,
+            step_s=window.length_s,
             tau_s={word(stage): float(tau_s[i, stage]) for stage in Stage if tau_s[i, stage] > 0},
             generated_tokens=int(made[i]),
             trained_tokens=int(taken[i]),
@@ -179,8 +179,8 @@ def updates_between(tables: KeptTables, since_ns: int, until_ns: int) -> Updates
     return Updates(
         updates=len(mine),
         per_minute=60 * len(mine) / length_s if length_s else math.nan,
-        seconds=sum(update.seconds for update in mine) / len(mine),
+        update_s=sum(update.seconds for update in mine) / len(mine),
         bytes=moved / len(told) if told else math.nan,
-        gb_per_s=moved / moving_s / 1e9 if moving_s else math.nan,
+        bytes_per_s=moved / moving_s if moving_s else math.nan,
         latest_version=max(update.version for update in known),
     )

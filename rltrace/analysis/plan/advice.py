@@ -41,14 +41,15 @@ def _risks(found: Plan) -> Iterator[str]:
     best, of, prior = found.best, found.parts.rollout.lengths, prior_for("")
     if best.mean_lag > 0:
         yield (
-            f"samples lag by {best.mean_lag:.1f} versions on average, up to {max(best.lags)}: "
-            f"plain PPO objectives are run at {prior.held} without remark and doubted from "
-            f"{prior.doubtful} on ({prior.source}); measure reward at equal GPU-hours"
+            f"samples lag by {best.mean_lag:.1f} versions on average, up to "
+            f"{max(best.lag_shares)}: plain PPO objectives are run at {prior.held} without remark "
+            f"and doubted from {prior.doubtful} on ({prior.source}); measure reward "
+            "at equal GPU-hours"
         )
     if of.cut_share > 0.05:
         yield (
             f"{100 * of.cut_share:.0f} % of the responses are cut at {of.cap:,.0f} tokens: what is "
             "learned is to be short"
         )
-    if found.step_s.high > 1.5 * found.step_s.middle:
+    if found.step_s.high > 1.5 * found.step_s.value:
         yield "the range is wide: trace a short run of this job and plan with --from-run"

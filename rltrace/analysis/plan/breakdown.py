@@ -30,7 +30,7 @@ class StageCost:
 
     stage: str
     symbol: str
-    seconds: float
+    tau_s: float
     devices: float
     lines: tuple[str, ...]
 
@@ -45,7 +45,7 @@ def stage_costs(spec: Spec, parts: Parts, constants: PlanConstants) -> tuple[Sta
         found.append(_cost(Stage.ENV, env.mean_s, 0, says, longest))
     if env.reward_s:
         at_once = min(env.judges, spec.samples)
-        says = f"{spec.samples:,} verdicts x {env.reward_s:g} s / {at_once} at once"
+        says = f"{spec.samples:,} rewards x {env.reward_s:g} s / {at_once} at once"
         found.append(_cost(Stage.REWARD, made.reward_s, 0, says))
     work = parts.learner
     for stage, seconds in work.serial_s.items():
@@ -101,7 +101,7 @@ class MemoryUse:
     """Bytes of a GPU by what they are for, and of how much they may be."""
 
     where: str
-    parts: dict[str, float]
+    used_bytes: dict[str, float]
     usable_bytes: float
     note: str
 
@@ -170,7 +170,7 @@ def costed(parts: Parts) -> tuple[CostedWall, ...]:
         (TAIL, share(rollout=no_tail),
          f"a barrier waits {tail_s:,.0f} s longer than the work of a batch takes"),
         (ENV_REWARD, share(rollout=no_tools),
-         f"verdicts {made.reward_s:,.1f} s a step, tools {made.env_s:,.1f} s a trajectory"),
+         f"rewards {made.reward_s:,.1f} s a step, tools {made.env_s:,.1f} s a trajectory"),
         (LEARNER, share(learner=replace(parts.learner, serial_s={})),
          f"{parts.learner.total_s:,.0f} s of training and its passes"),
         (WEIGHTS, share(moved=replace(parts.moved, seconds=0.0)),

@@ -97,7 +97,7 @@ class Launch:
 
     option: str
     value: Any
-    why: str
+    reason: str
     example: bool = False
 
 

@@ -40,11 +40,11 @@ class Row:
     name: str
     devices: dict[str, int] = field(default_factory=dict)
     step_s: float = math.nan
-    tokens_per_gpu_s: float = math.nan
-    tokens_per_usd: float = math.nan
+    useful_tokens_per_device_s: float = math.nan
+    useful_tokens_per_usd: float = math.nan
     learner_waits_share: float = math.nan
     mean_lag: float = math.nan
-    lags: dict[int, float] = field(default_factory=dict)
+    lag_shares: dict[int, float] = field(default_factory=dict)
     allowed: bool = True
     refused: str = ""
 
@@ -111,8 +111,8 @@ def _placements(spec: Spec, constants: PlanConstants) -> tuple[tuple[Row, ...], 
         raise RltraceError(rows[0].refused, ANSWER_IS_NO)
     possible = [row for row in rows if not row.refused]
     candidates = [row for row in possible if row.allowed] or possible
-    most = max(row.tokens_per_gpu_s for row in candidates)
-    best = next(row for row in candidates if WORTH * row.tokens_per_gpu_s >= most)
+    most = max(row.useful_tokens_per_device_s for row in candidates)
+    best = next(row for row in candidates if WORTH * row.useful_tokens_per_device_s >= most)
     return tuple(rows), best, placed[best.name]
 
 
@@ -123,11 +123,11 @@ def _row(spec: Spec, placed: Placed, allowed: bool) -> Row:
         name=placed.parts.placement,
         devices=placed.parts.devices,
         step_s=played.step_s,
-        tokens_per_gpu_s=rate,
-        tokens_per_usd=rate * 3600 / spec.usd_per_hour,
+        useful_tokens_per_device_s=rate,
+        useful_tokens_per_usd=rate * 3600 / spec.usd_per_hour,
         learner_waits_share=played.learner_waits_s / played.step_s,
         mean_lag=played.mean_lag,
-        lags=dict(played.lags),
+        lag_shares=dict(played.lags),
         allowed=allowed,
     )
 

@@ -33,7 +33,7 @@ class Step:
     placement: str
     actors_s: float
     learner_s: float
-    weights_s: float
+    sync_s: float
     step_s: float
 
 
@@ -45,7 +45,7 @@ class First:
     wall: str
     move: str
     lever: str
-    found: Prediction | None
+    prediction: Prediction | None
     risk: str = field(metadata={"json": False})
 
 
@@ -141,8 +141,8 @@ def first_of(
             found = ask([(move.lever, move.value)])
         except RltraceError:
             continue
-        gain = (found.goodput_gain.middle - 1) / move.effort
-        if found.verdict not in (SLOWER, NO_GAIN) and gain > most:
+        gain = (found.goodput_gain.value - 1) / move.effort
+        if found.outcome not in (SLOWER, NO_GAIN) and gain > most:
             lever = f"{move.lever}={move.value}"
             most, best = gain, First(move.wall, move.move, lever, found, move.risk)
     if best is not None:

@@ -160,7 +160,7 @@ def unseen_of(analysis: RunAnalysis, stages: tuple[Stage, ...]) -> str:
         return f"{1 - tracks.linked_share:.0%} of the samples that were trained on have no row"
     judged = tracks.verdict[tracks.used_sample] >= 0
     if Stage.REWARD in stages and judged.any() and judged.mean() < _NEARLY_ALL:
-        return f"{1 - judged.mean():.0%} of the samples that were trained on have no verdict"
+        return f"{1 - judged.mean():.0%} of the samples that were trained on have no reward"
     return ""
 
 
@@ -168,7 +168,7 @@ def idle_share(analysis: RunAnalysis) -> float:
     """The part of the steady steps in no stage but waiting; NaN where they have no length."""
     breakdown, steady = analysis.breakdown, analysis.steady
     total_s = float(breakdown.steps_s[steady].sum())
-    idle_s = breakdown.unattributed_s[steady] + breakdown.exposed_s[steady, Stage.WAIT]
+    idle_s = breakdown.untraced_s[steady] + breakdown.exposed_s[steady, Stage.WAIT]
     return float(idle_s.sum()) / total_s if total_s else math.nan
 
 

@@ -1,4 +1,4 @@
-"""Env/reward: samples wait for their tools or their verdicts, and the step for them."""
+"""Env/reward: samples wait for their tools or their rewards, and the step for them."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def env_reward(analysis: RunAnalysis) -> Wall:
     names = {Stage.ENV: "tools", Stage.REWARD: "rewards"}
     rows = that_count([row for row in analysis.stages if row.stage in names])
     slow = " and ".join(names[stage] for stage in names if stage in {row.stage for row in rows})
-    verdict_s = analysis.tail.verdict_s
-    in_tail = slow == "rewards" and verdict_s.n and verdict_s.p95 > _TAIL * verdict_s.p50
+    latency_s = analysis.tail.reward_latency_s
+    in_tail = slow == "rewards" and latency_s.n and latency_s.p95 > _TAIL * latency_s.p50
     how = "are slow in their tail" if in_tail else "take long"
     symptom = f"{slow or 'tools and rewards'} {how}, and the rest of the step waits for them"
     return stage_wall(analysis, ENV_REWARD, symptom, _STAGES, evidence)
@@ -33,15 +33,15 @@ def env_reward(analysis: RunAnalysis) -> Wall:
 
 def _of_tools(analysis: RunAnalysis) -> list[Figure]:
     found = []
-    tail = analysis.tail
-    if tail.verdict_s.n:
-        found.append(Figure("verdict latency, p95", tail.verdict_s.p95, "s", tail.verdict_s.n))
+    tail, latency_s = analysis.tail, analysis.tail.reward_latency_s
+    if latency_s.n:
+        found.append(Figure("reward latency, p95", latency_s.p95, "s", latency_s.n))
     timed = "raw_trajectories where start_ns > 0 and env_ns > 0"
     tools_s = spread_of(analysis.run, "env_ns / 1e9", timed)
     if tools_s.n:
         found.append(Figure(TOOLS, tools_s.p95, "s", tools_s.n))
-    judged = tail.verdict_s.n + tail.verdicts_untimed
+    judged = latency_s.n + tail.untimed_rewards
     if judged:
-        failed = proportion(tail.verdict_failures / judged, judged)
-        found.append(failed.as_figure("verdicts that failed"))
+        failed = proportion(tail.failed_rewards / judged, judged)
+        found.append(failed.as_figure("rewards that failed"))
     return [one for one in found if not math.isnan(one.value)]

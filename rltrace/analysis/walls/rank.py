@@ -45,7 +45,7 @@ class Ranking:
     """`walls` are all, the dearest first, those that cannot be told last. `first` binds, and
     `co_walls` cost as much within 5 points. `balanced`: all is known that matters, and nothing
     binds. Neither: `because` says what is missing, and `would_tell` what would help.
-    `untold` are the walls that cannot be told and may cost more than the first."""
+    `may_cost_more` are the walls that cannot be told and may cost more than the first."""
 
     walls: tuple[Wall, ...]
     first: Wall | None
@@ -54,7 +54,7 @@ class Ranking:
     balanced: bool
     because: str
     would_tell: tuple[str, ...]
-    untold: tuple[str, ...]
+    may_cost_more: tuple[str, ...]
 
     @property
     def binding(self) -> tuple[Wall, ...]:
@@ -85,7 +85,7 @@ def rank(analysis: RunAnalysis) -> Ranking:
     if steps.none_complete:
         number = [*steps.failed, *steps.in_progress][-1][0]
         because = f"no complete step was recorded: step {number} was begun and has no end"
-        return nothing(because, "a longer run, where that step still works; else why it does not")
+        return nothing(because, "a longer run, or why that step does not end")
     if steps.whole_run and run.cut_short and run.step_rows():
         return nothing("no step was whole when a process stopped recording", _ROOM)
     if steps.whole_run and any("spans" in one.tables for one in analysis.coverage.damaged):
@@ -145,13 +145,13 @@ def rank(analysis: RunAnalysis) -> Ranking:
         balanced=False,
         because=first.because,
         would_tell=(*first.missing, *tells, *(() if analysis.overlap_known else (_OVERLAP,))),
-        untold=tuple(wall.name for wall in hidden),
+        may_cost_more=tuple(wall.name for wall in hidden),
     )
 
 
 def _mostly(analysis: RunAnalysis) -> str:
     """The stage that takes the most time of the run beside the steps."""
-    parts = () if analysis.cascade is None else analysis.cascade.seconds
+    parts = () if analysis.cascade is None else analysis.cascade.wall_clock
     stages = {word(stage) for stage in Stage}
     names = [part.reason for part in parts if part.reason in stages and not part.in_steps]
     return f", mostly in {names[0]}" if names else ""
@@ -163,7 +163,7 @@ def _at_most(wall: Wall, found: list[Wall]) -> float:
         in_it = one.name == ROLLOUT and wall.name == TAIL and not wall.cost.known
         if in_it and one.confidence == LIKELY:
             return one.cost.high
-    return wall.at_most
+    return wall.cost_at_most
 
 
 def _order(analysis: RunAnalysis, wall: Wall) -> tuple[float, float]:
@@ -189,7 +189,7 @@ def _idle(analysis: RunAnalysis, uncovered: float, unknown: list[Wall]) -> tuple
         names = [wait.name for wait in waits(analysis.run, analysis.steps) if wait.in_step][:1]
         of = f" (“{names[0]}”)" if names else ""
         share = f"{100 * waited:.0f} % of the step is wait{of} while nothing else runs"
-        return share, "a look at what it waits for: untraced work, or a poll that looks too rarely"
+        return share, "what it waits for: untraced work, or a poll that is too slow"
     unseen = f" (cannot be told: {', '.join(w.name for w in unknown)})" if unknown else ""
     share = f"{100 * uncovered:.0f} % of the step is untraced"
     return share, f"spans for that time{unseen}"

@@ -59,9 +59,8 @@ def stage_wall(
     found = attribute(analysis, stages, part, part_within)
     how = "" if found.method not in (PATH, REPLAY) else f", by {_BY[found.method]}"
     because = because or (
-        "the part of the step that would fall away if "
-        f"{' and '.join(row.name for row in that_count(present))} took no time{how}"
-        f"{f', but {but}' if but else ''}"
+        f"what a step saves without {' and '.join(row.name for row in that_count(present))}"
+        f"{how}{f', apart from {but}' if but else ''}"
     )
     if found.measured:
         them = "it" if len(found.measured) == 1 else "them"
@@ -75,7 +74,7 @@ def stage_wall(
         return wall
     return replace(
         wall, confidence=WEAK, because=f"{because}; {unseen}", missing=(*missing, _ROWS),
-        at_most=found.cost.high + idle_share(analysis),
+        cost_at_most=found.cost.high + idle_share(analysis),
     )  # fmt: skip
 
 
@@ -85,7 +84,7 @@ def exposed_figures(analysis: RunAnalysis, stages: tuple[Stage, ...]) -> list[Fi
     shown = [row for row in analysis.stages if row.stage in stages and row.exposed_s.n]
     of = {f"exposed {row.name}": row.exposed_s for row in shown}
     if analysis.followed is not None:
-        on_path = {share.stage: share.seconds for share in analysis.followed.shares}
+        on_path = {share.stage: share.on_path_s for share in analysis.followed.shares}
         names = [row.name for row in shown if row.name in on_path]
         of = {f"{name} on the critical path": on_path[name] for name in names}
     return [figure(name, seconds, "s a step") for name, seconds in of.items()]

@@ -86,7 +86,7 @@ class Figure:
 class Wall:
     """The answer of a test. `confidence` is "likely", "weak" or "cannot tell"; then `missing` says
     which hook or setting would tell (it may also name what would sharpen an answer that stands).
-    Where not all was seen the cost is `at_most` so much (else NaN). `symptom` is what the job's
+    Where not all was seen the cost is `cost_at_most` (else NaN). `symptom` is what the job's
     owner sees where the wall binds, `because` how the cost came about; `method` tells it of stages
     (`attribute`).
     """
@@ -98,7 +98,7 @@ class Wall:
     because: str
     evidence: tuple[Figure, ...]
     missing: tuple[str, ...]
-    at_most: float = math.nan
+    cost_at_most: float = math.nan
     method: str = ""
 
 
@@ -134,4 +134,9 @@ def figure(name: str, of: Spread, unit: str) -> Figure:
 def proportion(part: float, n: int) -> Cost:
     """A share that was found in `n` independent cases, with its interval."""
     found = interval.proportion(part, n)
-    return Cost(found.value, found.low, found.high, n if found.known else 0)
+    return cost_of(found, n if found.known else 0)
+
+
+def cost_of(share: interval.Interval, n: int) -> Cost:
+    """A share whose interval is known."""
+    return Cost(share.value, share.low, share.high, n)

@@ -38,8 +38,8 @@ def _of_updates(analysis: RunAnalysis) -> list[Figure]:
     found = [figure(UPDATE, moved.update_s, "s")]
     if moved.bytes_per_update.n:
         found.append(figure(UPDATE_BYTES, moved.bytes_per_update, "bytes"))
-        found.append(Figure("moved at", moved.gb_per_s, "GB/s", moved.bytes_per_update.n))
-    found += [figure(f"{IN_PHASE}{name}", spent, "s an update") for name, spent in moved.phases]
+        found.append(Figure("moved at", moved.bytes_per_s, "bytes/s", moved.bytes_per_update.n))
+    found += [figure(f"{IN_PHASE}{name}", spent, "s an update") for name, spent in moved.phases_s]
     pieces = spread_of(
         analysis.run,
         "n",

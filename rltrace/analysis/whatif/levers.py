@@ -315,7 +315,7 @@ def reward_cache(load: Workload, share: float, constants: Constants) -> Workload
 
 
 def reward_async(load: Workload, value: str, constants: Constants) -> Workload:
-    _needs(load.scoring != "sample", "verdicts begin as each sample ends already")
+    _needs(load.scoring != "sample", "scoring begins as each sample ends already")
     return replace(load, scoring="sample")
 
 

@@ -117,7 +117,7 @@ def _from_stages(analysis: RunAnalysis, placement: str) -> Source:
         "devices": more["devices"],
     }
     source = stated(tables, "the run").workload
-    idle_s = float(analysis.breakdown.unattributed_s[steady].mean())
+    idle_s = float(analysis.breakdown.untraced_s[steady].mean())
 
     def made(constants: Constants) -> Workload:
         load = replace(source(constants), **more)
@@ -253,7 +253,7 @@ def _paced(made: Workload, analysis: RunAnalysis) -> Workload:
     then is left stays as it is."""
     steady, breakdown, runs_ahead = analysis.steady, analysis.breakdown, made.placement == "async"
     played, measured_s = replay(made), made.measured_step_s
-    idle_s = float(breakdown.unattributed_s[steady].mean())
+    idle_s = float(breakdown.untraced_s[steady].mean())
     error = math.log((played.step_s + (not runs_ahead) * idle_s) / measured_s)
     rollout_s = float(breakdown.tau_s[steady, Stage.ROLLOUT].mean())
     replayed_s = played.stages_s.get(Stage.ROLLOUT, 0.0)
@@ -299,7 +299,7 @@ def _sync(analysis: RunAnalysis, placement: str) -> Sync:
     exposed_s = float(analysis.breakdown.exposed_s[steady, Stage.SYNC].mean())
     found = analysis.syncs
     bytes = found.bytes_per_update.mean if found else math.nan
-    transfer = dict(found.phases).get(word(Phase.TRANSFER)) if found else None
+    transfer = dict(found.phases_s).get(word(Phase.TRANSFER)) if found else None
     fixed_s = max(0.0, found.update_s.mean - transfer.mean) if found and transfer else math.inf
     if placement == "async":
         # What the learner does not work through it stands still for, or nobody asks for it then.
@@ -307,7 +307,7 @@ def _sync(analysis: RunAnalysis, placement: str) -> Sync:
         hidden_s = float(both_s[steady].mean())
         overlap = min(1.0, hidden_s / tau_s) if tau_s else 0.0
     else:
-        by_role = {p.role: p.seconds.mean for p in found.participants} if found else {}
+        by_role = {p.role: p.update_s.mean for p in found.participants} if found else {}
         sent, taken = by_role.get("source", 0.0), by_role.get("sink", 0.0)
         overlap = taken / (sent + taken) if sent + taken > 0 else 0.0
     return Sync(exposed_s if placement == "one-step-off" else tau_s, overlap, bytes, fixed_s)
@@ -324,7 +324,7 @@ def _lag_bound(
     bounds = [1.0, float(analysis.staleness.largest_lag)]
     if placement == "async":
         bounds += stated
-        if not analysis.staleness.known:
+        if not analysis.staleness.known_trajectories:
             bounds.append(float(samples.steps_until_used(analysis.begins_s).max(initial=0)))
     return max(bounds)
 

@@ -41,7 +41,7 @@ class Prediction:
     price are unknown. `lags` are shares of trained groups by lag in policy versions."""
 
     levers: tuple[str, ...]
-    verdict: str
+    outcome: str
     before_s: float
     step_s: Estimate
     gain: Estimate
@@ -50,7 +50,7 @@ class Prediction:
     useful_tokens_per_usd: Estimate
     devices: Mapping[str, float]
     learner_waits_share: float
-    lags: Mapping[int, float]
+    lag_shares: Mapping[int, float]
     mean_lag: float
     stale_share: float
     rests_on: tuple[str, ...]
@@ -58,16 +58,16 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Baseline:
-    """The job as it is: its step, and what a replay of it gives (seconds). `unfitted_error` is
-    `trust.replay_error`."""
+    """The job as it is: its step, and what a replay of it gives (seconds). `replay_error_share`
+    is `trust.replay_error`."""
 
     step_s: float
     replayed_s: float
     placement: str
     devices: Mapping[str, float]
-    lags: Mapping[int, float]
+    lag_shares: Mapping[int, float]
     rests_on: tuple[str, ...]
-    unfitted_error: float
+    replay_error_share: float
 
 
 def baseline(source: Source) -> Baseline:
@@ -112,7 +112,7 @@ def ranked(source: Source) -> tuple[Prediction, ...]:
         with suppress(NotApplicable):
             found.append(_predicted(known, [(name, value)]))
     # What differs by rounding only stays in the order of the levers.
-    return tuple(sorted(found, key=lambda p: -round(p.goodput_gain.middle, 9)))
+    return tuple(sorted(found, key=lambda p: -round(p.goodput_gain.value, 9)))
 
 
 def _once(source: Source) -> Source:
@@ -158,16 +158,16 @@ def _predicted(source: Source, moves: Sequence[tuple[str, str]]) -> Prediction:
         _ranged(own[i], [g[i] for g in at_ends], [g[i] for g in instead], before, noise, remains)
         for i in range(2)
     )
-    slower = math.exp(math.hypot(math.log(gain.middle / gain.low), noise))
-    faster = math.exp(math.hypot(math.log(gain.high / gain.middle), noise))
+    slower = math.exp(math.hypot(math.log(gain.value / gain.low), noise))
+    faster = math.exp(math.hypot(math.log(gain.high / gain.value), noise))
     step_s = _step_s(before, base)
-    new_s = step_s / gain.middle
+    new_s = step_s / gain.value
     rate = before.useful_tokens / (step_s * before.total_devices)
     price = before.usd_per_device_hour
     per_usd = 3600 / price if price > 0 else math.nan
     return Prediction(
         levers=tuple(f"{one.name}={value}" for one, value in chosen),
-        verdict=verdict_of(goodput_gain),
+        outcome=verdict_of(goodput_gain),
         before_s=step_s,
         step_s=Estimate(new_s / faster, new_s, new_s * slower),
         gain=gain,
@@ -176,7 +176,7 @@ def _predicted(source: Source, moves: Sequence[tuple[str, str]]) -> Prediction:
         useful_tokens_per_usd=goodput_gain.times(rate * per_usd),
         devices=after.devices,
         learner_waits_share=played.learner_waits_s / played.step_s,
-        lags=played.lags,
+        lag_shares=played.lags,
         mean_lag=played.mean_lag,
         stale_share=played.stale_share,
         rests_on=rests_on(before, after, constants, [says for says, _ in others]),
@@ -276,6 +276,6 @@ def verdict_of(gain: Estimate) -> str:
         return FASTER
     if gain.high < 1 - _ALIKE:
         return SLOWER
-    if abs(gain.middle - 1) <= _ALIKE:
+    if abs(gain.value - 1) <= _ALIKE:
         return NO_GAIN
-    return UNSURE if gain.low < 1 < gain.high else FASTER if gain.middle > 1 else SLOWER
+    return UNSURE if gain.low < 1 < gain.high else FASTER if gain.value > 1 else SLOWER

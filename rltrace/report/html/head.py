@@ -94,8 +94,8 @@ def fixes_part(verdict: Verdict) -> Part:
 
 def _range(gain: Estimate, axis: Axis) -> Html:
     """The predicted gain and its range; the line is no gain."""
-    low, middle, high = (axis(x - 1) for x in (gain.low, gain.middle, gain.high))
-    kind = "gain" if gain.middle >= 1 else "loss"
+    low, middle, high = (axis(x - 1) for x in (gain.low, gain.value, gain.high))
+    kind = "gain" if gain.value >= 1 else "loss"
     return in_cell(
         _WIDE,
         _HIGH,

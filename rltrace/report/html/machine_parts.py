@@ -151,8 +151,9 @@ def _strip(loads: Sequence[DeviceLoad], length: float) -> Html:
 
 
 def _cells(load: DeviceLoad) -> tuple[str, ...]:
-    slow = [f"{why} {units.share(of)}" for why, of in load.throttled.items() if of >= 0.005]
-    held = [f"{role} {units.size(most)}" for role, most in sorted(load.holders.items())]
+    slow = [f"{why} {units.share(of)}" for why, of in load.throttled_shares.items() if of >= 0.005]
+    by_role = sorted(load.memory_bytes_by_role.items())
+    held = [f"{role} {units.size(most)}" for role, most in by_role]
     return (
         units.share(load.busy_share),
         units.size(load.most_memory_bytes),
@@ -160,6 +161,6 @@ def _cells(load: DeviceLoad) -> tuple[str, ...]:
         ", ".join(held) or units.UNKNOWN,
         f"{units.number(load.mean_power_w)} W" if load.mean_power_w > 0 else units.UNKNOWN,
         f"{units.number(load.joules / 1e3)} kJ" if load.joules >= 0 else units.UNKNOWN,
-        ", ".join(slow) or ("no" if load.throttled["power"] >= 0 else units.UNKNOWN),
+        ", ".join(slow) or ("no" if load.throttled_shares["power"] >= 0 else units.UNKNOWN),
         units.count(load.samples),
     )

@@ -147,10 +147,10 @@ def _scrolling(content: Html) -> Html:
     return tag("div", content, class_="scroll", tabindex="0", role="group", aria_label="table")
 
 
-UNATTRIBUTED = "unattributed"
+UNTRACED = "untraced"
 COLOURED = (
     "rollout", "env", "reward", "reference", "logprob", "value", "train", "sync", "switch",
-    "wait", "data", "checkpoint", "eval", "other", UNATTRIBUTED,
+    "wait", "data", "checkpoint", "eval", "other", UNTRACED,
 )  # fmt: skip
 """All that have a colour, in the order in which they are stacked. The style sheet knows them by
 these names."""

@@ -28,7 +28,7 @@ _MARKED = (0.5, 0.95, 0.99)
 def tail_part(analysis: RunAnalysis, summary: Summary) -> parts.Part:
     tail = summary.tail
     if not has_tail(tail):
-        why = "No trajectory and no verdict was recorded, hence no lengths and no latencies."
+        why = "No trajectory and no reward was recorded, hence no lengths and no latencies."
         return parts.unknown("tail", "Tail", why)
     found = distributions(analysis.run, analysis.steps)
     shown = _distributions(found) if found else None
@@ -160,7 +160,7 @@ def _history(history: LagHistory) -> Html:
 def reward_part(summary: Summary) -> parts.Part:
     reward = summary.reward
     if reward is None:
-        why = "No verdict was recorded in a step, hence nothing of the reward is known."
+        why = "No reward was recorded in a step, hence nothing of the reward is known."
         return parts.unknown("reward", "Reward", why)
     shown = _reward(reward) if len(reward.points) > 1 else None
     return parts.of_section(reward_section(reward, summary.signal), "reward", "Reward", shown)
@@ -169,7 +169,7 @@ def reward_part(summary: Summary) -> parts.Part:
 def _reward(reward: RewardCurve) -> Html:
     points = draw.groups(reward.points)
     values = [
-        float(np.average([p.reward for p in of], weights=[p.verdicts for p in of])) for of in points
+        float(np.average([p.reward for p in of], weights=[p.rewards for p in of])) for of in points
     ]
     low, high = min([0.0, *values]), max(values)
     steps = [draw.numbered([p.step for p in of]) for of in points]
@@ -182,19 +182,19 @@ def _reward(reward: RewardCurve) -> Html:
     return parts.picture(
         key="reward-curve",
         title="Reward by step",
-        says="The mean of the verdicts that were reached in it.",
+        says="The mean of its rewards.",
         drawing=columns.drawing(
             draw.y_axis(y, columns.left, draw.RIGHT, ticks, lambda v: f"{v:.3g}"),
             draw.polyline(placed, "curve"),
             *(dots if len(dots) <= _MOST_DOTS else ()),
             title="Mean reward of each step",
         ),
-        columns=("step", "reward", "verdicts", f"{reward.device or 'device'}-hours until then"),
+        columns=("step", "mean", "rewards", f"{reward.device or 'device'}-hours until then"),
         rows=[
             (
                 step,
                 units.number(value),
-                units.count(sum(p.verdicts for p in of)),
+                units.count(sum(p.rewards for p in of)),
                 units.number(of[-1].device_hours),
             )
             for step, value, of in zip(steps, values, points, strict=True)

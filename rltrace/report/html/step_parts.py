@@ -28,8 +28,8 @@ _SEAM = 0.5  # by which neighbours overlap, or the ground would shine through
 def step_part(summary: Summary) -> parts.Part:
     section = stages_section(summary, pointer(summary))
     pictures: list[Child] = []
-    if summary.typical is not None and summary.typical.busy:
-        pictures.append(_waterfall(summary.typical, summary))
+    if (typical := summary.typical_step) is not None and typical.busy_shares:
+        pictures.append(_waterfall(typical, summary))
     if not summary.steps.whole_run and summary.steps.times:
         pictures.append(_each_step(summary.steps.times))
     if section.grid is None:
@@ -40,12 +40,12 @@ def step_part(summary: Summary) -> parts.Part:
 
 def _waterfall(typical: TypicalStep, summary: Summary) -> Html:
     """A row for each stage: stretches of equal degree as one rectangle."""
-    stages = [word(stage) for stage in Stage if word(stage) in typical.busy]
+    stages = [word(stage) for stage in Stage if word(stage) in typical.busy_shares]
     bottom = _TOP + _ROW * len(stages) + 4
     axis = draw.Axis(0, 1, _LEFT, draw.RIGHT)
     drawn: list[Html] = []
     for n, stage in enumerate(stages):
-        y, busy = _TOP + n * _ROW, np.asarray(typical.busy[stage])
+        y, busy = _TOP + n * _ROW, np.asarray(typical.busy_shares[stage])
         wide, css = axis.length(1 / len(busy)), parts.css(stage)
         degrees = np.where(busy > 0, np.maximum(1, np.rint(busy * _LEVELS)), 0).astype(np.int64)
         shades = (
@@ -55,14 +55,14 @@ def _waterfall(typical: TypicalStep, summary: Summary) -> Html:
         )
         name = draw.label(_LEFT - 8, y + _ROW / 2 + 4, stage, "end", "name")
         drawn.append(tag("g", name, *shades, data_row=n))
-    whole_run, length = summary.steps.whole_run, units.seconds(typical.seconds)
+    whole_run, length = summary.steps.whole_run, units.seconds(typical.step_s)
     of = "the whole run" if whole_run else f"step {typical.step}, of median length"
-    tenths = {stage: np.reshape(typical.busy[stage], (10, -1)).mean(axis=1) for stage in stages}
+    tenths = {s: np.reshape(typical.busy_shares[s], (10, -1)).mean(axis=1) for s in stages}
     return parts.picture(
         key="waterfall",
         title="When each stage runs" if whole_run else "When each stage runs in a step",
         says="The stronger, the more of that moment any process is in the stage."
-        + (parts.LAID_OUT if summary.run.laid_out else ""),
+        + (parts.LAID_OUT if summary.run.durations_only else ""),
         drawing=draw.drawing(
             bottom + 40,
             draw.x_axis(axis, bottom, (0, 0.2, 0.4, 0.6, 0.8, 1), draw.percent, _TOP),
@@ -79,7 +79,7 @@ def _each_step(times: Sequence[StepTimes]) -> Html:
     stages = [
         name
         for name in parts.COLOURED
-        if name == parts.UNATTRIBUTED or any(time.exposed_s.get(name) for time in times)
+        if name == parts.UNTRACED or any(time.exposed_s.get(name) for time in times)
     ]
     bars = draw.groups(times)
     means = {name: [_mean(bar, name) for bar in bars] for name in stages}
@@ -111,13 +111,13 @@ def _each_step(times: Sequence[StepTimes]) -> Html:
 
 
 def _mean(times: Sequence[StepTimes], stage: str) -> float:
-    unattributed = stage == parts.UNATTRIBUTED
-    spent = (t.unattributed_s if unattributed else t.exposed_s.get(stage, 0.0) for t in times)
+    untraced = stage == parts.UNTRACED
+    spent = (t.untraced_s if untraced else t.exposed_s.get(stage, 0.0) for t in times)
     return sum(spent) / len(times)
 
 
 def _cells(summary: Summary) -> parts.Cell:
-    """Draws into the table of stages how much of each was exposed, and how much hidden."""
+    """Draws into the table of stages how much of each was exposed, and how much overlapped."""
     step_s = summary.steps.step_s.mean
     longest = (row.tau_s.mean for row in summary.stages if row.tau_s.n)
     axis = draw.Axis(0, max([step_s, *longest]), 0, 160)
@@ -162,15 +162,16 @@ def goodput_part(summary: Summary) -> parts.Part:
 
 
 def _wall_clock(cascade: Cascade) -> Html | None:
-    if not cascade.seconds or not cascade.wall_s:
+    clock = cascade.wall_clock
+    if not clock or not cascade.wall_s:
         return None
     return parts.picture(
         key="wall-clock",
         title=f"Where {units.seconds(cascade.wall_s)} of wall-clock went",
         says="Every second of the run has one reason; grey: no work of a stage held it up then.",
-        drawing=_stacked(cascade.seconds),
+        drawing=_stacked(clock),
         columns=("reason", "time", "share"),
-        rows=[(p.reason, units.seconds(p.seconds), units.share(p.share)) for p in cascade.seconds],
+        rows=[(p.reason, units.seconds(p.wall_s), units.share(p.share)) for p in clock],
     )
 
 

@@ -47,7 +47,7 @@ def find(run: Run) -> Findings:
     windows = () if steps.whole_run else steps.windows
     times = summary.steps.times if windows else ()
     exposed = [
-        {k: s / t.seconds for k, s in t.exposed_s.items() if t.seconds and not math.isnan(s)}
+        {k: s / t.step_s for k, s in t.exposed_s.items() if t.step_s and not math.isnan(s)}
         for t in times
     ]
     leaders = [max(shares, key=lambda name: shares[name], default=None) for shares in exposed]

@@ -84,13 +84,13 @@ def test_a_slowdown_is_found_with_its_size_stage_and_factor() -> None:
     finding = only(found)
     assert (found.outcome, found.exit_code) == (REGRESSION, ANSWER_IS_NO)
     true = 1 - 1 / 1.07
-    assert finding.worse.low < true < finding.worse.high
-    assert finding.worse.value == pytest.approx(true, abs=0.02)
+    assert finding.worse_share.low < true < finding.worse_share.high
+    assert finding.worse_share.value == pytest.approx(true, abs=0.02)
     assert finding.ratio.value == pytest.approx(1 / 1.07, abs=0.02)
     assert finding.p_value <= found.alpha
     assert finding.stage is not None
     assert finding.stage.name == "rollout"
-    assert finding.stage.of_step.low < 0.07 < finding.stage.of_step.high
+    assert finding.stage.difference_share.low < 0.07 < finding.stage.difference_share.high
 
 
 def test_a_hidden_slowdown_passes_the_gate_of_goodput_and_not_that_of_its_stage() -> None:
@@ -98,7 +98,7 @@ def test_a_hidden_slowdown_passes_the_gate_of_goodput_and_not_that_of_its_stage(
     goodput, stage = judged(QUIET, slower, "goodput=3%", "stage.reward=3%").findings
     assert goodput.outcome == PASS
     assert stage.outcome == REGRESSION
-    assert stage.worse.low < 0.08 < stage.worse.high
+    assert stage.worse_share.low < 0.08 < stage.worse_share.high
 
 
 def test_of_a_made_trace_the_hidden_stage_is_named(synthetic: Synthetic, tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_of_a_made_trace_the_hidden_stage_is_named(synthetic: Synthetic, tmp_pat
     assert train.outcome == REGRESSION
     assert train.stage is not None
     assert train.stage.name == "train"
-    assert train.worse.low < 0.12 < train.worse.high
+    assert train.worse_share.low < 0.12 < train.worse_share.high
     assert reference.outcome == PASS
     assert set(found.warmup) == {2}
 
@@ -138,7 +138,7 @@ def test_longer_answers_are_no_slowdown_and_hide_none(
     assert finding.outcome == found.outcome == outcome
     assert found.exit_code == {PASS: OK, REGRESSION: ANSWER_IS_NO, UNSURE: CANNOT_TELL}[outcome]
     if outcome != UNSURE:
-        assert finding.worse.value == pytest.approx(worse, abs=0.02)
+        assert finding.worse_share.value == pytest.approx(worse, abs=0.02)
         assert finding.normalised.startswith("by token")
         assert finding.value > 1.25 * finding.baseline
         assert any("tokens" in note for note in found.notes)
@@ -159,7 +159,7 @@ def test_what_samples_were_drawn_is_kept_out_where_that_is_sharper() -> None:
     step, train = found.findings
     assert step.normalised == "by token, which is sharper"
     assert train.normalised == ""
-    assert train.worse.low < 0.1 < train.worse.high
+    assert train.worse_share.low < 0.1 < train.worse_share.high
 
 
 def test_noise_cannot_be_told_and_what_would_tell_is_said() -> None:
@@ -185,13 +185,13 @@ def test_a_figure_that_no_start_changes_is_judged_exactly() -> None:
         ]
         found = judge_series(*runs, limits("sync.gbytes=3%"))
         assert only(found).outcome == outcome
-        assert only(found).worse.value == pytest.approx(factor - 1)
+        assert only(found).worse_share.value == pytest.approx(factor - 1)
 
 
 def test_several_runs_are_sharper_than_one() -> None:
     one = only(judged(Job(), Job(), "goodput=3%", runs=1))
     four = only(judged(Job(), Job(), "goodput=3%", runs=4))
-    assert four.worse.high - four.worse.low < one.worse.high - one.worse.low
+    assert four.worse_share.high - four.worse_share.low < one.worse_share.high - one.worse_share.low
 
 
 def test_stalls_that_are_new_are_found_though_usual_steps_are_as_they_were() -> None:

@@ -33,7 +33,7 @@ def test_a_job_that_failed_is_no_job_that_somebody_ended(
 ) -> None:
     found = health_of(run_of(tmp_path, process("driver", *steps(*[10] * 6)), **meta))
     assert kinds(found) == expected
-    assert found.well == (("crash", ALARM) not in expected)
+    assert found.ok == (("crash", ALARM) not in expected)
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_how_a_job_ended_is_named(tmp_path: Path, code: int, words: str) -> None
     driver = process("driver", (("step", 0), 0, -1), (Stage.ROLLOUT, 0, 3))
     found = health_of(run_of(tmp_path, driver, exit_code=code))
     assert found.alarms[0].says.startswith(words)
-    assert not found.well
+    assert not found.ok
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_steps_that_an_exception_left_are_failed_ones(
     assert found.steps.complete == 20 - len(failed)
     assert found.steps.step_s.mean == pytest.approx(10)
     assert found.cascade is not None
-    lost = {part.reason: part.seconds for part in found.cascade.seconds}
+    lost = {part.reason: part.wall_s for part in found.cascade.wall_clock}
     assert lost["steps that failed"] == pytest.approx(10 * len(failed) - 5 * (19 in failed))
 
 
@@ -152,11 +152,11 @@ def test_a_step_that_never_ends_is_a_hang_by_the_measure_of_the_usual_ones(tmp_p
     driver = process("driver", *steps(*[10] * 6), (("step", 6), 60, -1), (Stage.WAIT, 60, -1))
     hung = health_of(run_of(tmp_path, driver, end_real_ns=at(160)))
     assert kinds(hung) == [("hang", ALARM)]
-    assert health_of(run_of(tmp_path / "on", driver, end_real_ns=at(75))).well
+    assert health_of(run_of(tmp_path / "on", driver, end_real_ns=at(75))).ok
     few = process("driver", *steps(30, 10), (("step", 2), 40, -1))  # they tell it by the longest
     found = health_of(run_of(tmp_path / "few", few, end_real_ns=at(131)))
     assert kinds(found) == [("hang", ALARM)]
-    assert health_of(run_of(tmp_path / "few on", few, end_real_ns=at(129))).well
+    assert health_of(run_of(tmp_path / "few on", few, end_real_ns=at(129))).ok
 
 
 SIGNALLED: dict[str, Any] = {"exit_code": 130, "signals": [2]}

@@ -49,7 +49,7 @@ def test_a_collapse_is_a_large_fall_that_stays(
     found = summarize(rewarded(tmp_path, by_step, noise=0.05), predict=False)
     assert found.reward is not None
     collapse = found.reward.collapse
-    assert found.health.well == (fell_at is None)
+    assert found.health.ok == (fell_at is None)
     assert kinds(found.health) == [("reward", ALARM)] * (fell_at is not None)
     assert (collapse is None) == (fell_at is None)
     assert collapse is None or fell_at is None or abs(collapse.step - fell_at) <= 1
@@ -60,7 +60,7 @@ def test_noise_alone_never_alarms(tmp_path: Path) -> None:
     found = summarize(run, predict=False).reward
     assert found is not None
     assert found.collapse is None
-    assert found.gain_low < 0 < found.gain_high
+    assert found.gain_per_device_hour.low < 0 < found.gain_per_device_hour.high
 
 
 def test_the_reward_is_set_against_what_it_cost(tmp_path: Path) -> None:
@@ -73,7 +73,7 @@ def test_the_reward_is_set_against_what_it_cost(tmp_path: Path) -> None:
     assert found.device_hours == pytest.approx(1)  # 100 s of 36 cores
     assert found.gain_per_device_hour == pytest.approx(1)
     assert found.steps_per_hour == pytest.approx(360)
-    assert (found.first, found.last) == (pytest.approx(0.1), pytest.approx(0.8))
+    assert (found.first_reward, found.last_reward) == (pytest.approx(0.1), pytest.approx(0.8))
 
 
 @pytest.mark.parametrize(("failed", "well"), [(0, True), (5, True), (6, False)])
@@ -82,7 +82,7 @@ def test_most_verdicts_fail(tmp_path: Path, failed: int, well: bool) -> None:
     outcomes = [Outcome.ERROR] * failed + [Outcome.OK] * (10 - failed)
     rows(driver, "rewards", start_s=[1] * 10, end_s=[2] * 10, trajectory=list(range(10)),
          value=[np.nan if o else 1.0 for o in outcomes], outcome=outcomes)  # fmt: skip
-    assert health_of(run_of(tmp_path, driver)).well == well
+    assert health_of(run_of(tmp_path, driver)).ok == well
 
 
 @pytest.mark.filterwarnings("error")
@@ -94,7 +94,7 @@ def test_rewards_whose_sum_no_number_holds_are_shown(tmp_path: Path, of_step: li
     assert summary.reward is not None
     assert summary.reward.collapse is None
     first, *_ = reward_section(summary.reward, summary.signal).lines
-    told = first.removeprefix("Mean verdict ").split(" at first")[0]
+    told = first.removeprefix("Mean reward ").split(" at first")[0]
     assert told in ("not finite", "–", "0.500")
 
 
@@ -162,7 +162,7 @@ def test_a_loss_that_stays_no_number_forbids_advice_and_one_that_came_back_does_
 ) -> None:
     found = health_of(logged(tmp_path, **{"actor/pg_loss": values}))
     assert kinds(found) == expected
-    assert found.well == (("not finite", ALARM) not in expected)
+    assert found.ok == (("not finite", ALARM) not in expected)
 
 
 LEARNED_FROM = ("reward", "critic/rewards/mean", "policy_loss", "actor/grad_norm", "critic/score")

@@ -143,7 +143,7 @@ def test_a_step_that_goes_on_may_be_one_that_generates(
 
 def advice(found: Summary) -> list[tuple[str, float]]:
     return [
-        (fix.sized, round(fix.goodput_gain.middle, 3))
+        (fix.sized, round(fix.goodput_gain.value, 3))
         for fix in found.verdict.fixes
         if fix.goodput_gain
     ]
@@ -165,7 +165,7 @@ def test_a_step_that_stalled_changes_neither_the_verdict_nor_the_advice(
     run = in_turns(tmp_path / "stalled", *lengths)
     found = summarize(run)
     assert kinds(found.health) == [("stall", ALARM)]
-    assert found.health.well
+    assert found.health.ok
     assert found.steps.stalled == (place,)
     assert (first(found), found.verdict.confidence) == (ROLLOUT, well.verdict.confidence)
     assert found.verdict.walls[0].cost.share == pytest.approx(0.6)
@@ -193,17 +193,17 @@ def test_the_report_and_every_command_say_the_stall_and_answer_all_the_same(
     says = "1 step (5) stalled: 110 s where 10 s is usual"
     assert any(one.startswith(says) and "in reward" in one for one in warnings(found))
     assert found.cascade is not None
-    lost = {one.reason: one.seconds for one in found.cascade.seconds}
+    lost = {one.reason: one.wall_s for one in found.cascade.wall_clock}
     assert lost["stalls, beyond a usual step"] == pytest.approx(100)
     told = json.loads(asked("report", run.path, "--json"))
-    assert (told["health"]["well"], told["health"]["alarms"][0]["beside"]) == (True, True)
+    assert (told["health"]["ok"], told["health"]["alarms"][0]["judged_anyway"]) == (True, True)
     assert told["verdict"]["alarms"] == []
     assert told["verdict"]["fixes"]
     assert (told["steps"]["stalled"], told["steps"]["steady"]) == ([5], 8)
     assert [time["steady"] for time in told["steps"]["times"]] == [False] * 6 + [True] * 8
     answer = json.loads(asked("whatif", run.path, "--json"))
     assert answer["alarms"] == []
-    assert answer["beside"][0].startswith(says)
+    assert answer["warnings"][0].startswith(says)
     assert answer["predictions"]
     assert answer["before"]["step_s"] == pytest.approx(10)
     for command in ("whatif", "doctor"):

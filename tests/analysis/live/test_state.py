@@ -73,7 +73,7 @@ def test_who_stopped_recording_is_told(folder: Path, learner: Recorder) -> None:
         ("rollout", None, os.getpid(), "full"),
     }
     assert all(one.at_ns is not None and one.at_ns > SECOND for one in told)
-    assert all(0 <= one.for_s < 60 for one in told)
+    assert all(0 <= one.silent_s < 60 for one in told)
     state.poll()
     assert state.snapshot().stopped[0].at_ns == told[0].at_ns
 
@@ -115,7 +115,7 @@ def test_a_role_that_does_nothing_is_idle_and_what_it_did_is_known(
     begin(learner, Stage.TRAIN).set(start_ns=now - 5 * SECOND, end_ns=now + 3600 * SECOND)
     [role] = seen(folder).roles
     assert role.doing == {"idle": 1}
-    assert 0.5 <= role.busy["train"] <= 1  # five of the last ten seconds, or more by now
+    assert 0.5 <= role.busy_shares["train"] <= 1  # five of the last ten seconds, or more by now
 
 
 def test_trajectories_in_flight_and_the_slowest_first(folder: Path, learner: Recorder) -> None:
@@ -130,7 +130,7 @@ def test_trajectories_in_flight_and_the_slowest_first(folder: Path, learner: Rec
     shown = seen(folder)
     assert (shown.in_flight, shown.waiting_for_first_token) == (3, 1)
     assert [one.trajectory for one in shown.slowest] == [1, 2, 0]
-    assert shown.slowest[0].seconds >= 30
+    assert shown.slowest[0].elapsed_s >= 30
     assert [one.has_first_token for one in shown.slowest] == [False, True, True]
     assert shown.roles[0].doing == {"rollout": 1}
 
@@ -291,7 +291,7 @@ def test_what_was_shipped_is_shown_as_of_when_it_was_looked_at(
     assert shown.job.state == "running"
     assert "the last that has come" in shown.job.sentence
     assert shown.step is not None
-    assert shown.step.seconds == pytest.approx(1, abs=0.1)
+    assert shown.step.elapsed_s == pytest.approx(1, abs=0.1)
     told[LOOKED] = now - 1000 * SECOND
     write_json(str(folder / NODES / f"{UP_FOR_DAYS}.json"), told)
     assert seen(folder).job.state == "silent"

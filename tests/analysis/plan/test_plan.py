@@ -44,8 +44,12 @@ def test_all_placements_are_compared_at_equal_gpus(bounded: Plan) -> None:
     assert [row.name for row in bounded.rows] == list(PLACEMENTS)
     for row in bounded.rows:
         assert sum(row.devices.values()) == 16
-        assert row.tokens_per_gpu_s == pytest.approx(64 * 16 * 1000 / (row.step_s * 16), rel=1e-6)
-        assert row.tokens_per_usd == pytest.approx(row.tokens_per_gpu_s * 3600 / 2.5)
+        assert row.useful_tokens_per_device_s == pytest.approx(
+            64 * 16 * 1000 / (row.step_s * 16), rel=1e-6
+        )
+        assert row.useful_tokens_per_usd == pytest.approx(
+            row.useful_tokens_per_device_s * 3600 / 2.5
+        )
     assert bounded.step_s.low < bounded.best.step_s < bounded.step_s.high
     assert any("train_mfu" in line for line in bounded.rests_on)
 
@@ -67,9 +71,9 @@ def test_strict_staleness_allows_only_what_is_on_policy() -> None:
 def test_most_lags_keep_within_the_bound(bounded: Plan) -> None:
     """It counts what is begun: a group of long samples may come later than that."""
     for row in bounded.rows:
-        assert sum(row.lags.values()) == pytest.approx(1)
+        assert sum(row.lag_shares.values()) == pytest.approx(1)
         assert row.mean_lag <= 2
-        assert sum(share for lag, share in row.lags.items() if lag <= 2) > 0.7
+        assert sum(share for lag, share in row.lag_shares.items() if lag <= 2) > 0.7
 
 
 TOOLS: dict[str, dict[str, Any]] = {
@@ -86,7 +90,7 @@ def test_no_more_lag_is_planned_with_than_keeps_the_engines_full() -> None:
     rows = {row.name: row for row in any_.rows}
     for row in some.rows:
         assert rows[row.name].step_s == row.step_s
-        assert rows[row.name].lags == row.lags
+        assert rows[row.name].lag_shares == row.lag_shares
     assert any_.placed.load.lag_bound <= 4
     few = plan(spec(top={"staleness": 8}, batch={"prompts": 4, "group": 8}))
     assert few.placed.load.lag_bound == 8  # an engine that holds many batches has a use for it
@@ -247,7 +251,7 @@ def test_what_is_extreme_has_an_answer_in_finite_figures(changes: dict[str, Any]
     found = plan(spec(**changes))
     assert 0 < found.step_s.low <= found.best.step_s <= found.step_s.high < math.inf
     assert 0 <= found.best.mean_lag < math.inf
-    assert found.best.tokens_per_gpu_s > 0
+    assert found.best.useful_tokens_per_device_s > 0
 
 
 def test_defaults_are_said() -> None:

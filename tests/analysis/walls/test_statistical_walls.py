@@ -166,9 +166,9 @@ def test_groups_in_which_all_fail_are_sparse_reward(tmp_path: Path) -> None:
     assert found.signal.share == pytest.approx(told["groups with a signal"])
     more = next(fix for fix in found.verdict.fixes if fix.lever == "samples=x2")
     assert more.gain is not None
-    assert more.gain.middle < 1  # a step takes longer, and pays nonetheless
+    assert more.gain.value < 1  # a step takes longer, and pays nonetheless
     assert more.goodput_gain is not None
-    assert 1 < more.goodput_gain.low < more.goodput_gain.middle < more.goodput_gain.high
+    assert 1 < more.goodput_gain.low < more.goodput_gain.value < more.goodput_gain.high
 
 
 def test_groups_in_which_all_succeed_are_solved_and_not_sparse(tmp_path: Path) -> None:

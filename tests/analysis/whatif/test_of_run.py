@@ -82,7 +82,7 @@ def test_what_one_trace_predicts_another_shows(
     one, other = (synthetic(**{"placement": "colocated", **knobs})[0] for knobs in (before, after))
     found = predict(workload_of(one), [move])
     step_s = baseline(workload_of(other)).step_s
-    assert found.step_s.middle == pytest.approx(step_s, rel=rel)
+    assert found.step_s.value == pytest.approx(step_s, rel=rel)
     assert rel < 0.1 or found.step_s.low < step_s < found.step_s.high
 
 
@@ -90,8 +90,8 @@ def test_all_levers_that_apply_are_ranked(synthetic: Made) -> None:
     run, _ = synthetic(placement="disaggregated")
     found = ranked(workload_of(run))
     assert len(found) > 10
-    assert all(one.step_s.low <= one.step_s.middle <= one.step_s.high for one in found)
-    verdicts = {one.levers[0]: one.verdict for one in found}
+    assert all(one.step_s.low <= one.step_s.value <= one.step_s.high for one in found)
+    verdicts = {one.levers[0]: one.outcome for one in found}
     assert verdicts["rollout_workers=x2"] == "slower"  # for each device
 
 
@@ -121,7 +121,7 @@ def test_a_run_that_was_killed_or_has_no_versions_has_an_answer(synthetic: Made)
     ):
         run, _ = synthetic(placement="async", **knobs)
         found = predict(workload_of(run), [("train_speed", "1.5")])
-        assert found.step_s.low < found.step_s.middle < found.step_s.high
+        assert found.step_s.low < found.step_s.value < found.step_s.high
         assert any("replayed as they were" in sentence for sentence in found.rests_on)
 
 
@@ -133,7 +133,7 @@ def test_batches_that_wait_for_each_other_are_replayed_so_with_versions_or_witho
         load = of(run)
         assert (load.placement, load.in_batches) == ("async", True)
         assert load.model_error == pytest.approx(0, abs=0.05)
-        assert predict(workload_of(run), [("no_barrier", "1")]).gain.middle > 1.1
+        assert predict(workload_of(run), [("no_barrier", "1")]).gain.value > 1.1
 
 
 @pytest.mark.parametrize("steps", [1, 4])
@@ -143,7 +143,7 @@ def test_without_trajectories_the_stages_are_taken_as_stated(tmp_path: Path, ste
     assert load.steps == steps
     assert replay(load).step_s == pytest.approx(10)
     found = predict(workload_of(run), [("train_speed", "2")])
-    assert found.step_s.middle == pytest.approx(8)
+    assert found.step_s.value == pytest.approx(8)
     assert (found.step_s.high / found.step_s.low > 1.1) == (steps == 1)
     assert any(note.startswith(f"{steps} measured step") for note in found.rests_on)
     tails = predict(workload_of(run), [("placement", "async")])
@@ -167,8 +167,8 @@ def test_stages_that_run_beside_each_other_are_replayed_so(tmp_path: Path) -> No
     assert found.placement == "one-step-off"
     assert found.replayed_s == pytest.approx(7)
     # 4 s of training, 1 s of weights: the learner's speed counts in full.
-    assert predict(source, [("train_speed", "1.5")]).step_s.middle == pytest.approx(5)
-    levers = {one.levers[0]: one for one in ranked(source) if one.goodput_gain.middle > 1.02}
+    assert predict(source, [("train_speed", "1.5")]).step_s.value == pytest.approx(5)
+    levers = {one.levers[0]: one for one in ranked(source) if one.goodput_gain.value > 1.02}
     assert list(levers) == ["train_speed=1.5"]
     with pytest.raises(RltraceError, match="goes on beside training already") as error:
         predict(source, [("placement", "async")])
@@ -177,7 +177,7 @@ def test_stages_that_run_beside_each_other_are_replayed_so(tmp_path: Path) -> No
 
 def test_training_that_is_hidden_gains_nothing(tmp_path: Path) -> None:
     source = workload_of(ahead(tmp_path, rollout_s=6, train_s=3))
-    assert predict(source, [("train_speed", "1.5")]).gain.middle == pytest.approx(1)
+    assert predict(source, [("train_speed", "1.5")]).gain.value == pytest.approx(1)
 
 
 def test_stages_that_overlap_in_part_or_do_not_add_up_predict_nothing(tmp_path: Path) -> None:
@@ -223,10 +223,10 @@ def test_time_in_no_span_does_not_go_away(tmp_path: Path, move: tuple[str, str])
     assert found.step_s.high > 5
     same = predict(workload_of(one_process(tmp_path / "without")), [move])
     assert move[0] == "devices" or sum(same.devices.values()) == pytest.approx(1)  # one pool
-    assert found.step_s.middle >= same.step_s.middle + (0 if "placement" in move else 4.9)
+    assert found.step_s.value >= same.step_s.value + (0 if "placement" in move else 4.9)
     assert "33 % of the step is not explained by the replay, and stays" in " ".join(found.rests_on)
     if move[1] in ("one-step-off", "async"):  # held up by it, or not: the range has both
-        assert found.step_s.high >= same.step_s.middle + 5
+        assert found.step_s.high >= same.step_s.value + 5
 
 
 @pytest.mark.parametrize(

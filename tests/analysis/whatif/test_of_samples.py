@@ -69,9 +69,9 @@ def test_slots_and_judges_are_found(tmp_path: Path) -> None:
     assert load.reward_workers == 1
     assert replay(load).step_s == pytest.approx(10, rel=0.02)
     faster = predict(lambda constants: load, [("reward_parallel", "x2")])
-    assert faster.gain.middle == pytest.approx(10 / 9, rel=0.01)
+    assert faster.gain.value == pytest.approx(10 / 9, rel=0.01)
     more = predict(lambda constants: load, [("slots", "x2")])
-    assert more.gain.middle == pytest.approx(10 / 8, rel=0.02)
+    assert more.gain.value == pytest.approx(10 / 8, rel=0.02)
 
 
 def of_queue(path: Path, steps: int = 16) -> Run:
@@ -126,7 +126,7 @@ def test_a_queue_of_samples_is_replayed_as_it_was(tmp_path: Path) -> None:
 )
 def test_what_binds_a_queue_next_is_found(tmp_path: Path, moves: Any, step_s: float) -> None:
     found = predict(workload_of(of_queue(tmp_path)), moves)
-    assert found.step_s.middle == pytest.approx(step_s, rel=0.03)
+    assert found.step_s.value == pytest.approx(step_s, rel=0.03)
 
 
 JUDGED_LATE = Queued(
@@ -172,7 +172,7 @@ def test_verdicts_without_a_length_take_the_time_of_their_stage(tmp_path: Path) 
     run = run_of(tmp_path, judged(made, [10.0 * n + 8 for n in places], 0), settings=COLOCATED)
     assert of(run).model_error == pytest.approx(0, abs=0.01)
     found = predict(workload_of(run), [("reward_latency", "0.5")])
-    assert found.step_s.middle == pytest.approx(8, rel=0.01)
+    assert found.step_s.value == pytest.approx(8, rel=0.01)
 
 
 def test_samples_of_one_process_that_took_turns_take_turns_with_their_tools(tmp_path: Path) -> None:
@@ -190,7 +190,7 @@ def test_samples_of_one_process_that_took_turns_take_turns_with_their_tools(tmp_
     run = run_of(tmp_path, made, settings=COLOCATED)
     assert of(run).model_error == pytest.approx(0, abs=0.01)
     found = predict(workload_of(run), [("env_latency", "0.5")])
-    assert found.step_s.middle == pytest.approx(14, rel=0.01)
+    assert found.step_s.value == pytest.approx(14, rel=0.01)
 
 
 @pytest.mark.parametrize(("placement", "bound"), [("async", 5), ("disaggregated", 1)])
@@ -267,9 +267,9 @@ def test_samples_that_keep_their_places_are_replayed_so(tmp_path: Path, name: st
     true = gain(job, tool_s=job.tool_s / 2)
     found = predict(source, [("env_latency", "0.5")])
     holds(found, true)
-    assert found.gain.middle == pytest.approx(true, rel=0.05)
+    assert found.gain.value == pytest.approx(true, rel=0.05)
     fastest = gain(job, generate_s=1e-6)
-    assert predict(source, [("speculative", "1")]).gain.middle <= fastest + 0.02
+    assert predict(source, [("speculative", "1")]).gain.value <= fastest + 0.02
 
 
 @pytest.mark.parametrize("name", GIVING)

@@ -58,10 +58,10 @@ def test_splitting_what_scales_perfectly_gains_nothing(
 def test_what_does_not_scale_is_what_a_split_gains() -> None:
     file = told(stages={"rollout": 60, "train": 30}, devices={"shared": 16}, step_s=90)
     found = predict(file.workload, [("placement", "async")])
-    assert found.verdict == "faster"
-    assert found.gain.low < found.gain.middle < found.gain.high
+    assert found.outcome == "faster"
+    assert found.gain.low < found.gain.value < found.gain.high
     assert sum(found.devices.values()) == 16  # equal devices, so both gains are the same
-    assert found.goodput_gain.middle == pytest.approx(found.gain.middle)
+    assert found.goodput_gain.value == pytest.approx(found.gain.value)
     assert says(found, "own_devices")
 
 
@@ -69,7 +69,7 @@ def test_a_split_can_be_slower_and_says_so() -> None:
     file = told(stages={"rollout": 90, "train": 30}, rollout={"throughput_s": 85},
                 devices={"shared": 16}, step_s=120)  # fmt: skip
     found = predict(file.workload, [("placement", "one-step-off"), ("split", "2:14")])
-    assert found.verdict == "slower"
+    assert found.outcome == "slower"
     assert found.gain.high < 1
 
 
@@ -77,9 +77,9 @@ def test_more_devices_must_pay_for_themselves() -> None:
     tables: dict[str, Any] = {"stages": {"rollout": 60, "train": 55},
                               "devices": {"rollout": 8, "train": 8}}  # fmt: skip
     found = predict(told("one-step-off", **tables).workload, [("rollout_workers", "x2")])
-    assert found.gain.middle > 1.0
-    assert found.goodput_gain.middle < 1
-    assert found.verdict == "slower"
+    assert found.gain.value > 1.0
+    assert found.goodput_gain.value < 1
+    assert found.outcome == "slower"
     assert found.devices == {"rollout": 16, "train": 8}
 
 
@@ -100,7 +100,7 @@ def test_a_job_that_says_what_it_does_with_late_samples_is_predicted_more_sharpl
         for drops in (None, True, False)
     )
     assert dropped.stale_share > 0 == kept.stale_share
-    assert dropped.goodput_gain.middle < unsaid.goodput_gain.middle < kept.goodput_gain.middle
+    assert dropped.goodput_gain.value < unsaid.goodput_gain.value < kept.goodput_gain.value
     widths = [math.log(p.goodput_gain.high / p.goodput_gain.low) for p in (unsaid, dropped, kept)]
     assert widths[0] > max(widths[1:])
     assert says(unsaid, "too late")
@@ -113,9 +113,9 @@ def test_without_gpus_what_runs_at_once_shares_the_cores() -> None:
         predict(sole(replace(load, shares_cores=few)), [("placement", "one-step-off")])
         for few in (True, False)
     )
-    assert apart.gain.middle == pytest.approx(2)
-    assert shared.gain.low < shared.gain.middle < shared.gain.high <= apart.gain.high
-    assert shared.gain.middle == pytest.approx(2 / 1.25)  # all of the time in company
+    assert apart.gain.value == pytest.approx(2)
+    assert shared.gain.low < shared.gain.value < shared.gain.high <= apart.gain.high
+    assert shared.gain.value == pytest.approx(2 / 1.25)  # all of the time in company
     assert says(shared, "shared_cores")
     assert not says(apart, "shared_cores")
 
@@ -128,8 +128,8 @@ def test_without_gpus_a_pass_that_is_gone_leaves_others_more_company() -> None:
         predict(sole(replace(load, shares_cores=few)), [("drop_logprob", "1")])
         for few in (False, True)
     )
-    assert apart.step_s.middle == pytest.approx(4)
-    assert own.step_s.middle == pytest.approx(4 * (1 + 0.25 * 2 / 4.5), rel=0.01)
+    assert apart.step_s.value == pytest.approx(4)
+    assert own.step_s.value == pytest.approx(4 * (1 + 0.25 * 2 / 4.5), rel=0.01)
 
 
 def test_more_at_once_than_was_seen_may_wait_for_a_place() -> None:
@@ -149,13 +149,13 @@ def test_what_scatters_and_stays_is_more_of_a_shorter_step() -> None:
                      step_deviation=0.5)  # fmt: skip
     stays = predict(sole(learner), [("sync_speed", "100")]).gain
     goes = predict(sole(tools), [("env_latency", "0.01")]).gain
-    assert stays.middle == pytest.approx(goes.middle, rel=0.01)
+    assert stays.value == pytest.approx(goes.value, rel=0.01)
     assert math.log(stays.high / stays.low) > 1.5 * math.log(goes.high / goes.low)
 
 
 def test_gains_that_know_nothing_of_each_other_multiply() -> None:
     both = Estimate(1.0, 2.0, 4.0).and_then(Estimate(1.5, 3.0, 3.0))
-    assert both.middle == 6
+    assert both.value == 6
     assert both.low == pytest.approx(3.0 / 2**0.4142, rel=1e-3)
     assert both.high == pytest.approx(12.0)
 
@@ -164,8 +164,8 @@ def test_processes_that_are_no_gpus_do_not_take_over_each_others_work() -> None:
     load = workload(batch([6, 6]), train_s=3, placement="one-step-off", device_kind="worker",
                     devices={"rollout": 1.0, "train": 1.0})  # fmt: skip
     found = predict(sole(load), [("placement", "colocated")])
-    assert found.step_s.middle == pytest.approx(9)
-    assert found.verdict == "slower"
+    assert found.step_s.value == pytest.approx(9)
+    assert found.outcome == "slower"
     on_gpus = predict(sole(replace(load, device_kind="GPU")), [("placement", "colocated")])
     assert on_gpus.devices == {"shared": 2.0}
 
@@ -199,19 +199,19 @@ def test_a_lever_moves_its_own_part(
     load: Workload, moves: list[tuple[str, str]], gain: float, goodput: float
 ) -> None:
     found = predict(sole(load), moves)
-    assert found.gain.middle == pytest.approx(gain)
-    assert found.goodput_gain.middle == pytest.approx(goodput)
-    assert found.verdict == ("no gain" if goodput == 1 else "faster")
+    assert found.gain.value == pytest.approx(gain)
+    assert found.goodput_gain.value == pytest.approx(goodput)
+    assert found.outcome == ("no gain" if goodput == 1 else "faster")
 
 
 def test_rates_are_for_a_device_second_and_a_dollar() -> None:
     file = told(stages={"rollout": 6, "train": 2}, useful_tokens=8000,
                 devices={"rollout": 2, "train": 2, "usd_per_hour": 3.6})  # fmt: skip
     found = predict(file.workload, [("train_speed", "2")])
-    assert found.useful_tokens_per_device_s.middle == pytest.approx(8000 / 7 / 4)
-    assert found.useful_tokens_per_usd.middle == pytest.approx(8000 / 7 / 4 * 1000)
+    assert found.useful_tokens_per_device_s.value == pytest.approx(8000 / 7 / 4)
+    assert found.useful_tokens_per_usd.value == pytest.approx(8000 / 7 / 4 * 1000)
     unknown = predict(told(stages={"rollout": 6, "train": 2}).workload, [("train_speed", "2")])
-    assert math.isnan(unknown.useful_tokens_per_device_s.middle)
+    assert math.isnan(unknown.useful_tokens_per_device_s.value)
 
 
 def test_another_mechanism_adds_no_more_to_its_transfer_than_the_jobs_own() -> None:
@@ -228,7 +228,7 @@ def test_mechanisms_of_sync_are_as_fast_as_they_were_published() -> None:
     file = told("disaggregated", stages={"rollout": 10, "train": 10, "sync": 60},
                 model={"parameters": 70e9})  # fmt: skip
     by_name = {
-        name: predict(file.workload, [("sync", name)]).gain.middle
+        name: predict(file.workload, [("sync", name)]).gain.value
         for name in ("naive", "delta", "bucketed", "relay", "direct")
     }
     assert list(by_name.values()) == sorted(by_name.values())
@@ -239,13 +239,13 @@ def test_mechanisms_of_sync_are_as_fast_as_they_were_published() -> None:
 def test_a_faster_way_than_the_one_in_use_is_never_slower() -> None:
     file = told("disaggregated", stages={"rollout": 10, "train": 10, "sync": 1},
                 model={"parameters": 70e9})  # fmt: skip
-    assert predict(file.workload, [("sync", "naive")]).verdict == "no gain"
+    assert predict(file.workload, [("sync", "naive")]).outcome == "no gain"
 
 
 def test_the_ranked_table_has_the_best_first_and_only_what_applies() -> None:
     file = told(stages={"rollout": 60, "train": 30, "logprob": 10}, devices={"shared": 16})
     found = ranked(file.workload)
-    gains = [one.goodput_gain.middle for one in found]
+    gains = [one.goodput_gain.value for one in found]
     assert gains == sorted(gains, reverse=True)
     moved = {one.levers[0].partition("=")[0] for one in found}
     assert "drop_logprob" in moved
@@ -263,7 +263,7 @@ def test_the_ranked_table_has_the_best_first_and_only_what_applies() -> None:
         ("tail_cap", "-4", "tail_cap must be"),
         ("train_speed", "-1", "above 0"),
         ("slots", "2", "no limit of sequences at once was seen"),
-        ("reward_cache", "0.5", "verdicts take no time"),
+        ("reward_cache", "0.5", "rewards take no time"),
         ("lag_bound", "2", "has no bound"),
         ("rollout_workers", "x2", "share their devices"),
         ("sync", "bird", "sync must be one of"),

@@ -65,7 +65,7 @@ def test_nothing_is_predicted_by_a_replay_that_is_off_the_run(tmp_path: Path) ->
     assert found["fixes"]
     assert all(fix["goodput_gain"] is None for fix in found["fixes"])
     assert "off by a factor of 3" in found["unpredicted"]
-    assert found["replay_error"] < -MOST_ERROR
+    assert found["replay_error_share"] < -MOST_ERROR
 
 
 def test_the_error_of_the_replay_stands_beside_what_it_predicts(synthetic: Made) -> None:
@@ -74,9 +74,9 @@ def test_the_error_of_the_replay_stands_beside_what_it_predicts(synthetic: Made)
     section = fixes_section(verdict)
     assert section is not None
     assert any(fix.goodput_gain for fix in verdict.fixes)
-    said = f"misses the run by {100 * verdict.replay_error:+.1f} %"
+    said = f"misses the run by {100 * verdict.replay_error_share:+.1f} %"
     assert any(said in note for note in section.notes)
-    assert not math.isnan(verdict.replay_error)
+    assert not math.isnan(verdict.replay_error_share)
 
 
 def test_a_replay_that_is_made_of_stage_seconds_is_held_against_nothing(tmp_path: Path) -> None:
@@ -86,12 +86,12 @@ def test_a_replay_that_is_made_of_stage_seconds_is_held_against_nothing(tmp_path
     section = fixes_section(verdict)
     assert section is not None
     assert any(fix.goodput_gain for fix in verdict.fixes)
-    assert math.isnan(verdict.replay_error)
+    assert math.isnan(verdict.replay_error_share)
     assert not any("misses the run" in note for note in section.notes)
     found = predict(workload_of(job), [("train_speed", "2")])
     assert not any("before any fit" in says for says in found.rests_on)
     assert any(says.startswith("8 measured steps, of which the stage") for says in found.rests_on)
-    assert found.goodput_gain.low < found.goodput_gain.middle < found.goodput_gain.high
+    assert found.goodput_gain.low < found.goodput_gain.value < found.goodput_gain.high
 
 
 def test_no_lever_of_the_list_gains_more_than_its_walls_cost(synthetic: Made) -> None:
@@ -100,10 +100,10 @@ def test_no_lever_of_the_list_gains_more_than_its_walls_cost(synthetic: Made) ->
     run, _ = synthetic(placement="colocated", reward_s=8.0)
     walls = summarize(run, predict=False).verdict.walls
     found = predict(workload_of(run), [("reward_latency", "0.1")])
-    assert found.goodput_gain.middle > 1.2
+    assert found.goodput_gain.value > 1.2
     few = tuple(replace(w, cost=replace(w.cost, share=0.1, low=0.05, high=0.1)) for w in walls)
     cut = held(found, few, tools_hold=False)
-    assert cut.gain.high == cut.goodput_gain.middle == pytest.approx(1 / 0.9)
+    assert cut.gain.high == cut.goodput_gain.value == pytest.approx(1 / 0.9)
     assert cut.step_s.low == pytest.approx(0.9 * found.before_s)
     assert NO_MORE in cut.rests_on
     both = predict(workload_of(run), [("placement", "one-step-off")])

@@ -15,13 +15,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from rltrace import dashboards
 from rltrace.analysis.devices import count_devices
 from rltrace.analysis.framework import framework_of
 from rltrace.analysis.live.distribution import Distribution
 from rltrace.analysis.live.roles import role_of
 from rltrace.analysis.live.run_meters import RunMeters
 from rltrace.trace.stated import whole_text
-from rltrace.trace.texts import packaged_toml
+from rltrace.trace.texts import parsed_toml
 from rltrace.trace.vocabulary import word
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Metric:
-    """One of prometheus.toml."""
+    """One of dashboards/prometheus/metrics.toml."""
 
     name: str
     kind: str
@@ -43,7 +44,7 @@ def _declared(kind: str, key: str, meaning: str) -> Metric:
     return Metric(name, kind, meaning, ("run", *labels))
 
 
-_TOLD = packaged_toml("report/prometheus.toml")
+_TOLD = parsed_toml((dashboards.folder("prometheus") / "metrics.toml").read_text("utf-8"))
 _READINGS: dict[str, tuple[str, float]] = _TOLD.pop("reading")
 _DECLARED = (_declared(kind, *one) for kind, of in _TOLD.items() for one in of.items())
 

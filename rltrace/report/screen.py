@@ -177,9 +177,13 @@ def _alarms(summary: Summary, width: int, room: _Room) -> Iterator[Text | str]:
 
 def _verdict(summary: Summary, width: int, room: _Room) -> Iterator[Text | str]:
     found, inner = summary.verdict, width - 2
-    said = [line for sentence in sentences(summary) for line in wrapped(sentence, inner)]
-    for number, line in enumerate(said[: room.verdict_lines]):
-        yield Text(f"  {line}", style="bold" if number == 0 else "")
+    left, style = room.verdict_lines, "bold"
+    for sentence in sentences(summary):
+        said = wrapped(sentence, inner)
+        if (left := left - len(said)) < 0 and not style:
+            break
+        yield from (Text(f"  {line}", style=style) for line in said)
+        style = ""
     if found.alarms or (best := best_fix(found)) is None:
         return
     first = f"Try first:  {visible(how(best))}"

@@ -20,7 +20,7 @@ from playwright.sync_api import Page
 import rltrace
 from benchmarks.make_trace import make
 from rltrace import dashboards
-from rltrace.testing.inside.trace import Run, Stage, word
+from rltrace.testing.inside.trace import Run
 from rltrace.testing.workload import Workload
 from tests.system.web import Seen
 
@@ -66,55 +66,35 @@ def asked(page: Page, query: str) -> list[Any]:
     return found
 
 
-def opened(page: Page, address: str) -> None:
+OWN = re.compile(r"--(rollout|reward|train|sync): light-dark\(#(\w{6}),")
+"""The colours that stages have in the report's page."""
+
+
+def test_it_is_laid_out_as_the_report_and_one_click_says_how_stale_a_sample_was(
+    served: Served, page: Page, seen: Seen
+) -> None:
+    run, address = served
     page.goto(address, wait_until="commit")
     page.wait_for_function("() => window.app?.trace?.engine", polling=500)
-    page.get_by_text("critical path", exact=True).first.wait_for()  # it is pinned last of all
-
-
-def test_the_steps_stand_on_top_and_all_has_the_reports_colours(served: Served, page: Page) -> None:
-    run, address = served
-    opened(page, address)
-    page.get_by_text("lag of what is trained on: largest").first.wait_for()
+    page.get_by_text("lag of what is trained on: largest").first.wait_for()  # pinned last of all
     pinned, groups, begins = page.evaluate(
         """() => {
             const {workspace, timeline} = window.app.trace;
+            const names = (tracks) => tracks.map((track) => track.name.split(" (")[0]);
             const begins = timeline.visibleWindow.toTimeSpan().start.toString();
-            const names = (tracks) => tracks.map((track) => track.name);
             return [names(workspace.pinnedTracks), names(workspace.children), begins];
         }"""
     )
     assert pinned[:3] == ["steps", "critical path", "policy versions"]
-    roles = [name.split()[0] for name in groups if "(" in name]
-    assert list(dict.fromkeys(roles)) == ["driver", "rollout", "reward", "learner", "agent"]
+    assert groups.index("driver 0") < groups.index("rollout 0") < groups.index("learner 0")
     ((first,),) = run.sql("SELECT min(start_ns) FROM steps").fetchall()
-    assert int(begins) == pytest.approx(first, abs=10**9)
+    assert int(begins) == pytest.approx(first, abs=10**9), "the view begins at the first step"
+    css = (dashboards.folder("report") / "page.css").read_text("utf-8")
+    missing = {stage: bytes.fromhex(own) for stage, own in OWN.findall(css)}
     deadline = time.monotonic() + 60  # tracks are drawn one by one
-    while not {"rollout", "reward", "train", "sync"} <= stages_in(picture := page.screenshot()):
-        assert time.monotonic() < deadline, stages_in(picture)
+    while missing := {s: own for s, own in missing.items() if not has(page.screenshot(), own)}:
+        assert time.monotonic() < deadline, missing
 
-
-CSS = (dashboards.folder("report") / "page.css").read_text("utf-8")
-OF_STAGES = {
-    name: tuple(bytes.fromhex(light))
-    for name, light in re.findall(r"--(\w+): light-dark\(#(\w{6}),", CSS)
-    if name in {word(stage) for stage in Stage}
-}
-
-
-def stages_in(picture: bytes) -> set[str]:
-    """The stages whose colour of the page, or nearly, is in a picture."""
-    with Image.open(BytesIO(picture)) as image:
-        found = image.convert("RGB").getcolors(maxcolors=1 << 24) or []
-    much = [colour for pixels, colour in found if pixels > 100]
-    return {s for s, own in OF_STAGES.items() if any(math.dist(own, one) < 80 for one in much)}
-
-
-def test_one_click_says_how_stale_it_was(
-    served: Served, page: Page, seen: Seen, tmp_path: Path
-) -> None:
-    run, address = served
-    opened(page, address)
     counted = asked(page, "SELECT count(*) AS a, 0 AS b FROM slice WHERE category = 'trajectory'")
     assert counted[0] == run.rows("trajectories")
 
@@ -135,3 +115,10 @@ def test_one_click_says_how_stale_it_was(
     assert not [e for e in seen.errors if not any(known in e for known in REFUSED)]
     elsewhere = {url for url in seen.requests if not url.startswith(address.split("#")[0])}
     assert elsewhere <= {e.removeprefix("failed: ") for e in seen.errors}, "nothing is loaded"
+
+
+def has(picture: bytes, colour: bytes) -> bool:
+    """Whether much of a picture is of nearly that colour."""
+    with Image.open(BytesIO(picture)) as image:
+        found = image.convert("RGB").getcolors(maxcolors=1 << 24) or []
+    return any(math.dist(one, colour) < 80 for pixels, one in found if pixels > 100)

@@ -200,7 +200,7 @@ def header(scene: Scene, start: int, first_step: int | None) -> bytes:
 def _place(track: Track) -> tuple[int, int, int]:
     """The engine puts a thread into the last process of its id, so that has to stand before it."""
     owner = 0 if track.parent == RUN else track.parent or track.uuid
-    return (owner, track.order, track.uuid)
+    return (owner, track.order if track.parent else -1, track.uuid)
 
 
 def _describe(packet: TracePacket, track: Track) -> None:

@@ -137,8 +137,12 @@ def _fix_notes(verdict: Verdict) -> Iterator[str]:
 
 def model_check(verdict: Verdict, step_s: float) -> str:
     """How far the replay of the run as it was misses it; empty where there was none."""
-    error = verdict.replay_error_share
-    if verdict.unpredicted or math.isnan(error) or not step_s > 0:
+    return "" if verdict.unpredicted else replay_check(verdict.replay_error_share, step_s)
+
+
+def replay_check(error: float, step_s: float) -> str:
+    """How far a replay misses a step, by its share; empty where that is not known."""
+    if math.isnan(error) or not step_s > 0:
         return ""
     played, measured = units.seconds(step_s * (1 + error)), units.seconds(step_s)
     return f"Model check, of the run as it was: a step takes {played}; measured {measured}."

@@ -1,6 +1,6 @@
 """The verdict on a run: which wall binds, what it rests on, and what to do about it.
 
-A job that is not well gets its alarm first and no advice on tuning: figures of a run that crashes,
+A job with an alarm gets that first and no advice on tuning: figures of a run that crashes,
 hangs or forgets describe that, and not the job. Of one in which few steps stalled the others tell.
 """
 

@@ -143,7 +143,7 @@ def gate(runs: Sequence[Path], settings: GateSettings) -> Judgement:
 
 
 def keep_baseline(runs: Sequence[Path], path: Path, *, anyway: bool = False) -> Baseline:
-    """Makes a baseline of runs and writes it; `anyway`: of runs that are not well, too. Errors:
+    """Makes a baseline of runs and writes it; `anyway`: of runs with an alarm, too. Errors:
     `RltraceError`, as `make_baseline`, and where it cannot be written."""
     from rltrace.analysis.gate.baseline import make_baseline, write_baseline
 

@@ -93,7 +93,7 @@ class Judgement:
     run and `baseline_steps` those of each run of the baseline; `warmup` and `baseline_warmup` how
     many before them were left out. `paired`: the same step numbers were compared. `notes` are
     sentences that a reader should know. `alpha` is the false-alarm rate over all conditions.
-    `alarms` has a sentence for each judged run that is not well: whatever its figures, it does not
+    `alarms` has a sentence for each judged run with an alarm: whatever its figures, it does not
     pass."""
 
     findings: tuple[Finding, ...]
@@ -111,7 +111,7 @@ class Judgement:
 
     @property
     def outcome(self) -> str:
-        """A regression of any, or a run that is not well, is one of all; else what cannot be told
+        """A regression of any, or a run with an alarm, is one of all; else what cannot be told
         of any."""
         if self.alarms:
             return REGRESSION

@@ -64,7 +64,7 @@ def judge(
     maximal regression needs. Errors: `RltraceError` (wrong usage) without a condition or without a
     baseline that one needs; (cannot tell) for a run without a complete step; (unreadable) where
     hardware, framework or settings are not the baseline's. Another version of a framework may be
-    what is judged: it is said, and not refused. A run that is not well is a regression."""
+    what is judged: it is said, and not refused. A run with an alarm is a regression."""
     if not runs or not conditions:
         raise WrongUsage("a gate needs a run and a condition to hold it to")
     compared = [one for one in conditions if one.kind == MAX_REGRESSION]

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from rltrace.testing.inside.analysis import RunAnalysis, Summary, summarize
 from rltrace.testing.inside.report import screen
-from rltrace.testing.inside.run import in_short
+from rltrace.testing.inside.run import in_short, wrap
 from rltrace.testing.made import process, run_of, turns
 from tests.cli.conftest import invoke
 from tests.report.summaries import KINDS, Summaries
@@ -69,6 +69,15 @@ def test_wrap_ends_with_it_where_a_part_of_the_jobs_time_is_enough(tmp_path: Pat
     assert in_short(run.path, 60.0) == f"{screen.in_short(RunAnalysis(run))} · "
     assert in_short(run.path, 0.1) == ""
     assert in_short(tmp_path / "nothing", 60.0) == ""
+
+
+def test_wrap_waits_for_no_more_than_it_has_time_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of a run with so many rows that a look at it takes long: what is known by then is said."""
+    endless = "print('3 steps', flush=True); print('half', end='', flush=True); import time; "
+    monkeypatch.setattr(wrap, "_LOOK_AT", f"{endless}time.sleep(10_000)")
+    assert in_short(tmp_path, 5.0) == "3 steps · "
 
 
 def test_a_job_that_was_not_recognised_is_told_what_to_type(tmp_path: Path) -> None:

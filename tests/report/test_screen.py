@@ -11,12 +11,16 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
+from rltrace import open_run
 from rltrace.testing.inside.analysis import RunAnalysis, Summary, summarize
 from rltrace.testing.inside.report import screen
 from rltrace.testing.inside.run import in_short, wrap
 from rltrace.testing.made import process, run_of, turns
 from tests.cli.conftest import invoke
 from tests.report.summaries import KINDS, Summaries
+
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
 
 
 def shown(found: Summary, width: int) -> list[str]:
@@ -26,10 +30,14 @@ def shown(found: Summary, width: int) -> list[str]:
     return out.getvalue().splitlines()
 
 
-@pytest.mark.parametrize("kind", KINDS)
+STORED = [path.name for path in FIXTURES.iterdir() if path.is_dir()]
+
+
+@pytest.mark.parametrize("kind", [*KINDS, *STORED])
 @pytest.mark.parametrize("width", [80, 100, 200])
 def test_it_is_one_screen(summary: Summaries, kind: str, width: int) -> None:
-    found = shown(summary(kind), width)
+    stored = kind in STORED
+    found = shown(summarize(open_run(FIXTURES / kind)) if stored else summary(kind), width)
     assert len(found) <= screen.MOST_LINES
     assert not [line for line in found if cell_len(line) > min(width, 100)]
     assert "nan" not in " ".join(found).lower().split()

@@ -19,7 +19,6 @@ from rltrace.testing.made import process, run_of, turns
 from tests.cli.conftest import invoke
 from tests.report.summaries import KINDS, Summaries
 
-
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 
 

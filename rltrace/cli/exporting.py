@@ -120,6 +120,7 @@ def prometheus(
 
     exporter = Exporter(find_run(run), math.inf if lag_budget is None else lag_budget)
     if once:
+        exporter.judge(waits=True)
         if as_json:
             print_json(to_json(exporter.values()))
         else:

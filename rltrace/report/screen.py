@@ -31,8 +31,8 @@ _MOST_NOTE_LINES = 2
 _PAIRS = 3  # of runs, by which `rltrace experiment` tries a fix
 _SLIGHT = 0.005  # of the step: what is exposed for less has no line of its own
 _BAR = 24
-_EFFORT = {1: "low", 2: "medium", 3: "high"}
-_UNTRACED = "untraced"
+EFFORT = {1: "low", 2: "medium", 3: "high"}
+UNTRACED = "untraced"
 _FOLDERS = re.compile(r"(?<![^\s=])/?(?:[^\s/=]+/){2,}(?=[^\s/])")
 """Folders of a path, which say less than its end."""
 _MORE = "More: rltrace report --full · --html out.html · rltrace timeline --open"
@@ -116,9 +116,15 @@ def look(path: str) -> None:
 
 
 def _head(summary: Summary, width: int, room: _Room) -> Iterator[Text | str]:
-    run, steps = summary.run, summary.steps
-    command = "" if run.command in ("", run.id) else f" · {_brief(run.command)}"
+    run = summary.run
+    command = "" if run.command in ("", run.id) else f" · {brief(run.command)}"
     yield Text(_cut(f"rltrace · {run.id}{command}", width), style="bold")
+    yield from wrapped(what_ran(summary), width)
+
+
+def what_ran(summary: Summary) -> str:
+    """How the run ended, its steps and its devices."""
+    run, steps = summary.run, summary.steps
     parts = [_ended(summary)]
     if run.framework:
         parts.append(run.framework)
@@ -132,10 +138,10 @@ def _head(summary: Summary, width: int, room: _Room) -> Iterator[Text | str]:
         name = f" ({devices.name})" if devices.name else ""
         no_gpu = ", no GPU" if devices.kind == "core" else ""
         parts.append(f"{units.plural(devices.count, devices.kind)}{name}{no_gpu}")
-    yield from wrapped(" · ".join(parts), width)
+    return " · ".join(parts)
 
 
-def _brief(command: str) -> str:
+def brief(command: str) -> str:
     """Without the folders of the program, and with the ends of other paths."""
     program, space, words = command.partition(" ")
     return program.rpartition("/")[2] + space + _FOLDERS.sub("…/", words)
@@ -171,28 +177,36 @@ def _alarms(summary: Summary, width: int, room: _Room) -> Iterator[Text | str]:
 
 def _verdict(summary: Summary, width: int, room: _Room) -> Iterator[Text | str]:
     found, inner = summary.verdict, width - 2
-    said = [line for sentence in sentences(summary) for line in wrapped(sentence, inner)]
-    for number, line in enumerate(said[: room.verdict_lines]):
-        yield Text(f"  {line}", style="bold" if number == 0 else "")
+    left, style = room.verdict_lines, "bold"
+    for sentence in sentences(summary):
+        said = wrapped(sentence, inner)
+        if (left := left - len(said)) < 0 and not style:
+            break
+        yield from (Text(f"  {line}", style=style) for line in said)
+        style = ""
     if found.alarms or (best := best_fix(found)) is None:
         return
-    first = f"Try first:  {visible(_how(best))}"
-    effect = f"predicted: {_effect(summary, best)}"
-    if cell_len(f"{first}   {effect}") > inner:
+    first = f"Try first:  {visible(how(best))}"
+    gain = f"predicted: {effect(summary, best)}"
+    if cell_len(f"{first}   {gain}") > inner:
         yield from (Text(f"  {line}", style="bold") for line in wrapped(first, inner))
         first = " " * 9
-    for line in wrapped(f"{first}   {effect}", inner, later=" " * 12):
+    for line in wrapped(f"{first}   {gain}", inner, later=" " * 12):
         yield Text(f"  {line}", style="bold")
     if best.setting:
-        number = found.fixes.index(best) + 1
-        runs_s = 2 * _PAIRS * (summary.run.lasted_s or math.nan)
-        took = "" if math.isnan(runs_s) else f", {units.seconds(runs_s)} in all"
-        runs = f"({_PAIRS} runs with it, {_PAIRS} without{took})"
-        check = f"  check it:   rltrace experiment --fix {number}   {runs}"
+        check = f"  check it:   {'   '.join(check_of(summary, best))}"
         yield from wrapped(check, width, later=" " * 14)
 
 
-def _how(fix: Fix) -> str:
+def check_of(summary: Summary, fix: Fix) -> tuple[str, str]:
+    """The command that tries a fix, and what that takes."""
+    runs_s = 2 * _PAIRS * (summary.run.lasted_s or math.nan)
+    took = "" if math.isnan(runs_s) else f", {units.seconds(runs_s)} in all"
+    number = summary.verdict.fixes.index(fix) + 1
+    return f"rltrace experiment --fix {number}", f"({_PAIRS} runs with it, {_PAIRS} without{took})"
+
+
+def how(fix: Fix) -> str:
     """`max_running=16 (now 8)`, or the move where no option makes it."""
     if not fix.setting:
         return fix.sized
@@ -200,13 +214,13 @@ def _how(fix: Fix) -> str:
     return setting_words(fix) + (f" (now {now})" if fix.now is not None else "")
 
 
-def _effect(summary: Summary, fix: Fix) -> str:
+def effect(summary: Summary, fix: Fix) -> str:
     """`678 → 513 ms a step, goodput +32 % (+9 to +55)`."""
     gain = f"goodput {gain_words(fix.goodput_gain)}"
-    return f"{step} a step, {gain}" if (step := _step(summary, fix)) else gain
+    return f"{step} a step, {gain}" if (step := step_change(summary, fix)) else gain
 
 
-def _step(summary: Summary, fix: Fix) -> str:
+def step_change(summary: Summary, fix: Fix) -> str:
     """The step before and after; empty where nothing predicts it."""
     if fix.gain is None or not summary.steps.step_s.mean > 0:
         return ""
@@ -218,39 +232,60 @@ def _step(summary: Summary, fix: Fix) -> str:
 
 
 @dataclass(frozen=True)
-class _Row:
+class StageShare:
     name: str
     exposed_s: float
     share: float
 
 
-def _where(summary: Summary, width: int, room: _Room) -> Iterator[Text | str]:
+@dataclass(frozen=True)
+class TimeShares:
+    """What a step waits for, the longest first, and in words what ran beside that."""
+
+    title: str
+    length: str
+    sure: str
+    rows: tuple[StageShare, ...]
+    beside: str
+
+
+def where(summary: Summary) -> TimeShares | None:
+    """Where the time goes; None where no stage was recorded."""
     steps = summary.steps
     step_s = steps.step_s
-    rows = [_Row(row.name, row.exposed_s.mean, row.share) for row in summary.stages]
+    rows = [StageShare(row.name, row.exposed_s.mean, row.share) for row in summary.stages]
     if not step_s.n or not rows:
-        return
-    rows.append(_Row(_UNTRACED, steps.untraced_s.mean, steps.untraced_share))
-    title = "WHERE THE TIME GOES" if steps.whole_run else "WHERE A STEP GOES"
+        return None
+    rows.append(StageShare(UNTRACED, steps.untraced_s.mean, steps.untraced_share))
+    title = "Where the time goes" if steps.whole_run else "Where a step goes"
     sure = ""
     if step_s.n > 1 and not summary.run.steps_are_means:
         low, high = units.seconds(max(0.0, step_s.low)), units.seconds(step_s.high)
-        sure = f"  (95 % CI {units.between(low, high)}, {units.count(step_s.n)} steps)"
-    heading = f"{title:<{_BAR + 18}}{units.seconds(step_s.mean):>9}"
-    if len(heading + sure) > width:
-        heading = f"{title}  {units.seconds(step_s.mean)}"
-    yield Text(heading, style="bold").append(sure, style="not bold")
+        sure = f"(95 % CI {units.between(low, high)}, {units.count(step_s.n)} steps)"
     shown = sorted((row for row in rows if row.share >= _SLIGHT), key=lambda row: -row.share)
-    for row in shown[: room.stages]:
-        line = Text(f"  {row.name:<14}")
-        drawn = bar(row.share / shown[0].share, _BAR)
-        line.append(f"{drawn:<{_BAR + 2}}", COLOURS.get(row.name, ""))
-        yield line.append(f"{units.seconds(row.exposed_s):>9} {units.share(row.share):>8}")
     named = {row.name for row in shown}
     beside = [row for row in summary.stages if row.name not in named and row.overlapped_s.mean > 0]
-    if beside:
-        said = ", ".join(f"{row.name} {units.seconds(row.tau_s.mean)}" for row in beside)
-        yield from wrapped(f"overlapped, no step waits for it: {said}", width, "  ", "  ")
+    said = ", ".join(f"{row.name} {units.seconds(row.tau_s.mean)}" for row in beside)
+    also = f"overlapped, no step waits for it: {said}" if said else ""
+    return TimeShares(title, units.seconds(step_s.mean), sure, tuple(shown), also)
+
+
+def _where(summary: Summary, width: int, room: _Room) -> Iterator[Text | str]:
+    found = where(summary)
+    if found is None:
+        return
+    title, sure = found.title.upper(), f"  {found.sure}" if found.sure else ""
+    heading = f"{title:<{_BAR + 18}}{found.length:>9}"
+    if len(heading + sure) > width:
+        heading = f"{title}  {found.length}"
+    yield Text(heading, style="bold").append(sure, style="not bold")
+    for row in found.rows[: room.stages]:
+        line = Text(f"  {row.name:<14}")
+        drawn = bar(row.share / found.rows[0].share, _BAR)
+        line.append(f"{drawn:<{_BAR + 2}}", COLOURS.get(row.name, ""))
+        yield line.append(f"{units.seconds(row.exposed_s):>9} {units.share(row.share):>8}")
+    if found.beside:
+        yield from wrapped(found.beside, width, "  ", "  ")
 
 
 # --- what to change
@@ -268,11 +303,12 @@ def _change(summary: Summary, width: int, room: _Room) -> Iterator[Text | str]:
     yield Text(title, style="bold")
     for number, fix in enumerate(shown, 1):
         name, *more = wrapped(fix.sized, name_width - 2)
-        figures = f"{_step(summary, fix) or units.UNKNOWN:<18}{gain_words(fix.goodput_gain):<22}"
-        yield f"  {number} {name:<{name_width}}{figures}{_EFFORT[fix.effort]}"
+        change = step_change(summary, fix) or units.UNKNOWN
+        figures = f"{change:<18}{gain_words(fix.goodput_gain):<22}"
+        yield f"  {number} {name:<{name_width}}{figures}{EFFORT[fix.effort]}"
         yield from (f"    {line}" for line in more)
-        how = f"{_how(fix)}   " if fix.setting else no_option
-        yield from wrapped(f"{how}risk: {_sentence(fix.risk)}", width, " " * 6, " " * 6)[:2]
+        option = f"{how(fix)}   " if fix.setting else no_option
+        yield from wrapped(f"{option}risk: {first_sentence(fix.risk)}", width, " " * 6, " " * 6)[:2]
     yield from _notes(found, len(found.fixes) - len(shown), summary.steps.step_s.mean, width)
 
 
@@ -293,7 +329,7 @@ def _notes(found: Verdict, more: int, step_s: float, width: int) -> Iterator[str
         yield from wrapped(check, width, "  ", "  ")
 
 
-def _sentence(text: str) -> str:
+def first_sentence(text: str) -> str:
     """The first sentence, which says what matters most."""
     return lowered(text.partition(". ")[0].rstrip("."))
 

@@ -192,7 +192,9 @@ def test_a_slower_stage_is_found_and_differences_add_up(tmp_path: Path) -> None:
     true_s = exposed(other, "train") - exposed(one, "train")
     assert stage.difference_s.value == pytest.approx(true_s, rel=1e-6)
     assert stage.difference_s.low < true_s < stage.difference_s.high
-    assert sum(s.difference_s.value for s in found.stages) == pytest.approx(found.step_s.value)
+    assert sum(s.difference_s.value for s in found.stages) == pytest.approx(
+        found.difference_s.value
+    )
     assert found.step_ratio.low > 1
     assert found.work_ratio.value == 1.0  # the same tokens, step by step
     assert not any(one.changed for one in found.drift)
@@ -216,7 +218,7 @@ def test_longer_answers_are_other_work_and_no_slower_pace(tmp_path: Path) -> Non
 
 def test_a_run_against_itself_and_against_one_that_was_killed(tmp_path: Path) -> None:
     found, _, _ = compared(tmp_path, LOAD, LOAD)
-    assert found.step_s.value == 0
+    assert found.difference_s.value == 0
     assert (found.stage, found.factor) == (None, None)
     assert found.settings == found.devices == ()
     update_run_json(str(tmp_path / "b"), exit_code=137)
@@ -277,7 +279,7 @@ def test_without_tokens_work_and_pace_are_not_told_apart(tmp_path: Path) -> None
     runs = [run_of(tmp_path / n, process("c", *turns(*s))) for n, s in lengths.items()]
     found = compare(*runs)
     assert np.isnan([found.work_ratio.value, found.pace_ratio.value]).all()
-    assert found.step_s.value == 0
+    assert found.difference_s.value == 0
     differences = {s.name: s.difference_s.value for s in found.stages}
     assert differences == pytest.approx({"rollout": 2.0, "train": -2.0})
     empty = run_of(tmp_path, process("c"))

@@ -112,7 +112,7 @@ def test_two_versions_on_the_way_to_one_worker_at_once(tmp_path: Path) -> None:
     works(worker, Phase.TRANSFER, 0, 9, lane=2)
     works(worker, Phase.TRANSFER, 4, 6, lane=3)
     works(worker, Phase.LOAD, 9, 10)
-    (transfer, transfer_s), (load, load_s) = syncs_of(tmp_path, worker).phases
+    (transfer, transfer_s), (load, load_s) = syncs_of(tmp_path, worker).phases_s
     assert (transfer, load) == ("transfer", "load")
     assert transfer_s.largest == pytest.approx(9)
     assert (transfer_s.mean, load_s.mean) == (pytest.approx(5.5), pytest.approx(0.5))
@@ -121,7 +121,7 @@ def test_two_versions_on_the_way_to_one_worker_at_once(tmp_path: Path) -> None:
     takes_part(learner, SyncRole.SOURCE, (1, 0, 4), (2, 10, 14))
     works(relay, Phase.CONVERT, 11, 12)
     works(relay, Phase.CONVERT, 6, 8)  # nobody works on an update
-    ((name, spent),) = syncs_of(tmp_path / "relay", learner, relay).phases
+    ((name, spent),) = syncs_of(tmp_path / "relay", learner, relay).phases_s
     assert (name, spent.largest, spent.mean) == ("convert", pytest.approx(1), pytest.approx(0.5))
 
 

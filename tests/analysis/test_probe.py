@@ -116,7 +116,7 @@ def test_steps_that_are_none_of_the_usual_ones_are_left_out_and_too_few_say_noth
     made = Made(1, "colocated")
     found = regress(made.steps_s, made.doses, [], range(3, 9), 0)
     assert found.on_path_s == {}
-    assert not found.spent_share.known
+    assert not found.spent.known
 
 
 def test_a_fit_knows_what_it_cannot_tell() -> None:

@@ -63,7 +63,7 @@ def test_what_a_job_is_called_commands_nothing_in_the_log_of_a_build(
         assert not [x for x in lines if "##[" in x], words
     assert "::d" in invoke("query", run, text).output
     monkeypatch.delenv("GITHUB_ACTIONS")
-    assert "\n::stop-commands::a" in invoke("report", "--full", run).output
+    assert "::stop-commands::a" in invoke("report", "--full", run).output
 
 
 @pytest.mark.parametrize("sink", ["| true", "> /dev/full", ">&-"])

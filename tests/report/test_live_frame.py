@@ -93,7 +93,7 @@ def test_a_killed_job_is_said_first_and_in_what_it_died(running: live.Snapshot) 
     shown = text(replace(running, job=replace(running.job, **KILLED), dead=dead))
     assert "killed by SIGKILL (kill -9) after" in shown.splitlines()[0]
     assert "step 8 was cut off after 12.0 s" in shown.splitlines()[1]
-    assert "rollout 2 (pid 4711 on node1) ended in Engine.generate" in shown
+    assert "rollout 2 (pid 4711 on node1) died in Engine.generate" in shown
     assert "last 10 s" not in shown  # nobody does anything any more
 
 

@@ -46,8 +46,8 @@ def test_measured_and_computed_stand_side_by_side() -> None:
 
 
 def test_what_is_odd_is_said() -> None:
-    odd = stage(computed_share=0.4, stage_exposed_share=estimate(0.9, 0.3), given=0.5)
-    _, said = shown(odd, refused=3)
+    odd = stage(computed_share=0.4, stage_exposed_share=estimate(0.9, 0.3), given_share=0.5)
+    _, said = shown(odd, refused_steps=3)
     for says in (
         "of the exposed part: train 120.", "only 50 % of its delays", "No delay in 3 steps",
     ):  # fmt: skip

@@ -178,5 +178,5 @@ def test_of_a_run_that_ended_it_notes_how(
     ended: dict[str, Any] = {"end_real_ns": at(50), "exit_code": exit_code, "command_pid": 1}
     findings = doctor.examine(run_of(tmp_path, driver, **ended).path)
     assert findings.problems == ()
-    said = "nothing is wrong" if healthy else "nobody saw how"
+    said = "nothing is wrong" if healthy else "how was not recorded"
     assert any(said in note for note in findings.notes)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from io import BytesIO
 from pathlib import Path
@@ -17,6 +19,7 @@ from playwright.sync_api import Page
 
 import rltrace
 from benchmarks.make_trace import make
+from rltrace import dashboards
 from rltrace.testing.inside.trace import Run
 from rltrace.testing.workload import Workload
 from tests.system.web import Seen
@@ -63,14 +66,35 @@ def asked(page: Page, query: str) -> list[Any]:
     return found
 
 
-def test_one_click_says_how_stale_it_was(
-    served: Served, page: Page, seen: Seen, tmp_path: Path
+OWN = re.compile(r"--(rollout|reward|train|sync): light-dark\(#(\w{6}),")
+"""The colours that stages have in the report's page."""
+
+
+def test_it_is_laid_out_as_the_report_and_one_click_says_how_stale_a_sample_was(
+    served: Served, page: Page, seen: Seen
 ) -> None:
     run, address = served
     page.goto(address, wait_until="commit")
     page.wait_for_function("() => window.app?.trace?.engine", polling=500)
-    pinned = page.get_by_text("critical path", exact=True).first
-    pinned.wait_for()  # what is of the whole run stands on top
+    page.get_by_text("lag of what is trained on: largest").first.wait_for()  # pinned last of all
+    pinned, groups, begins = page.evaluate(
+        """() => {
+            const {workspace, timeline} = window.app.trace;
+            const names = (tracks) => tracks.map((track) => track.name.split(" (")[0]);
+            const begins = timeline.visibleWindow.toTimeSpan().start.toString();
+            return [names(workspace.pinnedTracks), names(workspace.children), begins];
+        }"""
+    )
+    assert pinned[:3] == ["steps", "critical path", "policy versions"]
+    assert groups.index("driver 0") < groups.index("rollout 0") < groups.index("learner 0")
+    ((first,),) = run.sql("SELECT min(start_ns) FROM steps").fetchall()
+    assert int(begins) == pytest.approx(first, abs=10**9), "the view begins at the first step"
+    css = (dashboards.folder("report") / "page.css").read_text("utf-8")
+    missing = {stage: bytes.fromhex(own) for stage, own in OWN.findall(css)}
+    deadline = time.monotonic() + 60  # tracks are drawn one by one
+    while missing := {s: own for s, own in missing.items() if not has(page.screenshot(), own)}:
+        assert time.monotonic() < deadline, missing
+
     counted = asked(page, "SELECT count(*) AS a, 0 AS b FROM slice WHERE category = 'trajectory'")
     assert counted[0] == run.rows("trajectories")
 
@@ -88,14 +112,13 @@ def test_one_click_says_how_stale_it_was(
     panel = page.locator("body").inner_text()
     assert re.search(rf"lag_versions\D*{lag}\b", panel), "one click says how stale it was"
 
-    picture = page.screenshot(path=tmp_path / "timeline.png")
-    assert colours(picture) > 50, "something is drawn"
     assert not [e for e in seen.errors if not any(known in e for known in REFUSED)]
     elsewhere = {url for url in seen.requests if not url.startswith(address.split("#")[0])}
     assert elsewhere <= {e.removeprefix("failed: ") for e in seen.errors}, "nothing is loaded"
 
 
-def colours(picture: bytes) -> int:
+def has(picture: bytes, colour: bytes) -> bool:
+    """Whether much of a picture is of nearly that colour."""
     with Image.open(BytesIO(picture)) as image:
-        found = image.convert("RGB").getcolors(maxcolors=1 << 24)
-    return len(found or ())
+        found = image.convert("RGB").getcolors(maxcolors=1 << 24) or []
+    return any(math.dist(one, colour) < 80 for pixels, one in found if pixels > 100)

@@ -71,7 +71,7 @@ def test_the_reward_is_set_against_what_it_cost(tmp_path: Path) -> None:
     assert [point.reward for point in found.points] == pytest.approx([0.1 * n for n in range(10)])
     assert found.device == "core"
     assert found.device_hours == pytest.approx(1)  # 100 s of 36 cores
-    assert found.gain_per_device_hour == pytest.approx(1)
+    assert found.gain_per_device_hour.value == pytest.approx(1)
     assert found.steps_per_hour == pytest.approx(360)
     assert (found.first_reward, found.last_reward) == (pytest.approx(0.1), pytest.approx(0.8))
 
@@ -94,7 +94,7 @@ def test_rewards_whose_sum_no_number_holds_are_shown(tmp_path: Path, of_step: li
     assert summary.reward is not None
     assert summary.reward.collapse is None
     first, *_ = reward_section(summary.reward, summary.signal).lines
-    told = first.removeprefix("Mean reward ").split(" at first")[0]
+    told = first.removeprefix("Mean reward ").split(" → ")[0]
     assert told in ("not finite", "–", "0.500")
 
 

@@ -78,8 +78,9 @@ def _cut(found: re.Match[str]) -> str:
 def wrapped(text: str, width: int, first: str = "", later: str = "") -> list[str]:
     """Lines of at most `width` characters. A number and its unit stay on one line."""
     together = re.sub(r"(?<=\d) (?=[%$a-zµA-Z])", _NO_BREAK, _shown(text))
-    fixed = {"break_on_hyphens": False, "initial_indent": first, "subsequent_indent": later}
-    lines = wrap(together, width, **fixed)
+    lines = wrap(
+        together, width, break_on_hyphens=False, initial_indent=first, subsequent_indent=later
+    )
     return [line.replace(_NO_BREAK, " ") for line in lines]
 
 

@@ -78,9 +78,8 @@ def _cut(found: re.Match[str]) -> str:
 def wrapped(text: str, width: int, first: str = "", later: str = "") -> list[str]:
     """Lines of at most `width` characters. A number and its unit stay on one line."""
     together = re.sub(r"(?<=\d) (?=[%$a-zµA-Z])", _NO_BREAK, _shown(text))
-    lines = wrap(
-        together, width, break_on_hyphens=False, initial_indent=first, subsequent_indent=later
-    )
+    lines = wrap(together, width, initial_indent=first, subsequent_indent=later,
+                 break_on_hyphens=False)  # fmt: skip
     return [line.replace(_NO_BREAK, " ") for line in lines]
 
 

@@ -144,10 +144,7 @@ def _answer(gain: Interval, predicted: Estimate | None) -> tuple[str, str]:
     if gain.low > high:
         return REFUTED, "the whole interval lies above the predicted range"
     if not low <= gain.value <= high:
-        return (
-            CANNOT_TELL,
-            "the gain lies outside the predicted range, but its interval reaches into it",
-        )
+        return CANNOT_TELL, "outside the predicted range, but the interval reaches into it"
     if (low > 1 or high < 1) and gain.low <= 1 <= gain.high:
         return CANNOT_TELL, "the gain is as predicted, but may be chance: run more pairs"
     return CONFIRMED, "the gain lies in the predicted range"

@@ -78,7 +78,7 @@ def test_a_run_of_which_only_its_description_is_left_is_missing_data(
     [(code, said)] = {(done.exit_code, done.output) for done in refusals(run)}
     assert (code, len(said.splitlines())) == (4, 1)
     assert "no process and no row" in said
-    assert "no process and no row" in invoke("info", run).output
+    assert "no process and no row" in " ".join(invoke("info", run).output.split())
 
 
 def refusals(run: Path) -> list[Result]:

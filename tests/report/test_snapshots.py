@@ -12,15 +12,24 @@ import pytest
 from rich.console import Console
 
 from rltrace.testing.inside.report import printed, screen, sections
-from tests.report.summaries import Summaries
+from tests.cli.conftest import typed
+from tests.report.summaries import Summaries, run_of_kind
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"
 KINDS = ("colocated", "one-step-off", "async", "crashed", "no steps", "hung", "empty")
+ASKED = {
+    "plan": "plan --model Qwen/Qwen2.5-32B --gpus 32xH100 --mean-tokens 6000 --cap 32768",
+    "triage": "triage --rollout 360 --reward 80 --train 120 --sync 35",
+    "whatif": "whatif RUN",
+    "compare": "compare RUN OTHER",
+    "gate": "gate RUN --max lag.p99=4 --max step=0.001 --wall rollout",
+}
+"""Commands with a snapshot of what they print."""
 WRITE = "RLTRACE_WRITE_SNAPSHOTS" in os.environ
 
 
 @pytest.fixture(scope="module")
-def texts(summary: Summaries) -> dict[str, str]:
+def texts(summary: Summaries, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """What each section says of each kind of run, by the name of its snapshot."""
     said: dict[str, list[str]] = defaultdict(list)
 
@@ -38,6 +47,14 @@ def texts(summary: Summaries) -> dict[str, str]:
                 console = Console(file=io.StringIO(), width=100)
                 printed.show(section, console)
                 say(section.title or question, kind, console)
+    with pytest.MonkeyPatch.context() as here:
+        here.chdir(tmp_path_factory.mktemp("asked"))
+        here.setenv("COLUMNS", "80")
+        for name, kind in zip(("a", "b"), KINDS, strict=False):
+            Path(name).mkdir()
+            run_of_kind(kind, Path(name))
+        for name, line in ASKED.items():
+            said[name].append(typed(line, RUN="a/run", OTHER="b/run").output)
     names = {re.sub(r"\W+", "-", one.lower()).strip("-"): "\n".join(of) for one, of in said.items()}
     if WRITE:
         SNAPSHOTS.mkdir(exist_ok=True)

@@ -121,7 +121,7 @@ def test_a_trainer_is_shown_until_kill_9(terminal: Terminal, start: Start, tmp_p
     os.kill(told["command_pid"], signal.SIGKILL)
     killed = terminal.until(lambda s: "running" not in s.splitlines()[0], 60)
     assert "killed by SIGKILL (kill -9) after" in killed.splitlines()[0]
-    assert re.search(r"controller \(pid \d+ on .*\) ended in ", killed)
+    assert re.search(r"controller \(pid \d+ on .*\) died in ", killed)
 
     terminal.tmux("send-keys", "-t", ":0", "q")
     left = terminal.until(lambda _: terminal.exit_code() is not None, 300)

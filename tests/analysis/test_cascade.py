@@ -192,7 +192,9 @@ def test_a_slower_stage_is_found_and_differences_add_up(tmp_path: Path) -> None:
     true_s = exposed(other, "train") - exposed(one, "train")
     assert stage.difference_s.value == pytest.approx(true_s, rel=1e-6)
     assert stage.difference_s.low < true_s < stage.difference_s.high
-    assert sum(s.difference_s.value for s in found.stages) == pytest.approx(found.difference_s.value)
+    assert sum(s.difference_s.value for s in found.stages) == pytest.approx(
+        found.difference_s.value
+    )
     assert found.step_ratio.low > 1
     assert found.work_ratio.value == 1.0  # the same tokens, step by step
     assert not any(one.changed for one in found.drift)

@@ -71,7 +71,7 @@ def test_the_reward_is_set_against_what_it_cost(tmp_path: Path) -> None:
     assert [point.reward for point in found.points] == pytest.approx([0.1 * n for n in range(10)])
     assert found.device == "core"
     assert found.device_hours == pytest.approx(1)  # 100 s of 36 cores
-    assert found.gain_per_device_hour == pytest.approx(1)
+    assert found.gain_per_device_hour.value == pytest.approx(1)
     assert found.steps_per_hour == pytest.approx(360)
     assert (found.first_reward, found.last_reward) == (pytest.approx(0.1), pytest.approx(0.8))
 

@@ -40,7 +40,7 @@ SYSTEM := .venvs/system-$(shell cat pins/system.* tests/system/install.sh | sha2
 FUZZ_PINS := pins/fuzz.txt
 FUZZ := .venvs/fuzz-$(shell sha256sum < $(FUZZ_PINS) | cut -c1-12)
 
-.PHONY: demo test test-all test-fresh-boot test-verl test-openrlhf test-trl test-parts test-s3 frameworks test-system test-packaging fuzz lint types check bench bench-scale bench-sync prove gate-study gate-self clean
+.PHONY: demo test test-all snapshots test-fresh-boot test-verl test-openrlhf test-trl test-parts test-s3 frameworks test-system test-packaging fuzz lint types check bench bench-scale bench-sync prove gate-study gate-self clean
 
 demo: $(READY)
 	$(BIN)/rltrace wrap -- $(BIN)/python examples/train.py
@@ -57,6 +57,10 @@ SUITE := RAY_DEFAULT_PACKAGES=$(RAY_DEFAULT) $(BIN)/python -m pytest --dist load
 # A worker more than cores: some test always waits, and few of these have a cluster.
 test: $(READY) $(RAY_DEFAULT)/.ready
 	$(SUITE) -m "not slow" -n $(shell n=$(WORKERS); echo $$((n == 1 || n == 4 ? n : n + 1)))
+
+# The wording of the report's sections, written anew: read the diff.
+snapshots: $(READY)
+	RLTRACE_WRITE_SNAPSHOTS=1 $(BIN)/python -m pytest tests/report/test_snapshots.py
 
 # The rest: what is marked `slow`.
 test-all: $(READY) $(RAY_DEFAULT)/.ready

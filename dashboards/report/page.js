@@ -1,3 +1,17 @@
+// What is there to be copied: selected too, so that it can be copied where a script may not.
+for (const button of document.querySelectorAll(".copied button")) {
+  const code = button.previousElementSibling;
+  button.hidden = false;
+  button.addEventListener("click", async () => {
+    getSelection().selectAllChildren(code);
+    const done = await Promise.resolve()
+      .then(() => navigator.clipboard.writeText(code.textContent))
+      .then(() => true, () => document.execCommand("copy"));
+    button.textContent = done ? "Copied" : "Selected";
+    setTimeout(() => { button.textContent = "Copy"; }, 2000);
+  });
+}
+
 // The page's theme, and where the reader is in its contents.
 
 (() => {

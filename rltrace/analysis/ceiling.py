@@ -61,8 +61,10 @@ def held(found: Prediction, walls: Sequence[Wall], tools_hold: bool) -> Predicti
     )
 
 
-def ranked(source: Source, walls: Sequence[Wall], tools_hold: bool) -> list[Prediction]:
-    """All levers that apply, one at a time, each held, the largest gain in goodput first. Errors:
-    `OffTheRun` where nothing can be predicted."""
-    found = [held(one, walls, tools_hold) for one in predict.ranked(source)]
-    return sorted(found, key=lambda one: -one.goodput_gain.value)
+def ranked(
+    source: Source, walls: Sequence[Wall], tools_hold: bool
+) -> tuple[list[Prediction], dict[str, str]]:
+    """As `predict.ranked`, each held. Errors: `OffTheRun` where nothing can be predicted."""
+    predicted, untold = predict.ranked(source)
+    found = [held(one, walls, tools_hold) for one in predicted]
+    return sorted(found, key=lambda one: -one.goodput_gain.value), untold

@@ -6,12 +6,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from functools import cache
 from pathlib import PurePosixPath
 from typing import Any
 
-from rltrace.trace.errors import CANNOT_TELL, RltraceError, WrongUsage
+from rltrace.trace.errors import CANNOT_TELL, RltraceError, WrongUsage, did_you_mean
 from rltrace.trace.texts import packaged_tables
 
 PAIRS = "option=value"
@@ -96,9 +95,8 @@ def refuse_unknown(
     for option in settings:
         if option not in known:
             said = shorter.get(option, option.replace("-", "_"))
-            alike = get_close_matches(said, sorted(known), cutoff=0.5)
-            hint = f": did you mean {' or '.join(alike)}?" if alike else ""
-            raise WrongUsage(f"the job has no setting {option!r}{hint}")
+            near = did_you_mean(said, *sorted(known))
+            raise WrongUsage(f"the job has no setting {option!r}{near}")
 
 
 def elsewhere(form: CommandForm, command: Sequence[str], folder: str) -> dict[str, str]:

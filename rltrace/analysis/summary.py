@@ -101,7 +101,7 @@ class StepsSummary:
     """The steps of the run. Everything about stages is over the `steady` ones of `complete`; where
     some `stalled` (their numbers), these are the longest stretch without one. Where one generation
     serves `steps_per_generation` steps in turns (else 0), they are those of `generations` whole
-    ones, and `left_out` are not; 0 generations: no whole one is left, and parts of them count."""
+    ones, and others are `left_out`; 0 generations: none is whole, and parts of them count."""
 
     complete: int
     steady: int
@@ -157,7 +157,7 @@ def summary_of(
     run, steps = analysis.run, analysis.steps
     own: dict[str, Any] = {
         "run": _facts(analysis),
-        "steps": _steps(analysis),
+        "steps": steps_of(analysis),
         "typical_step": typical_step(analysis.activity, steps),
         "waits": waits(run, steps),
         "verdict": verdict(analysis, predict),
@@ -169,7 +169,8 @@ def summary_of(
     return Summary(**own, **{name: getattr(analysis, name) for name in rest})
 
 
-def _steps(analysis: RunAnalysis) -> StepsSummary:
+def steps_of(analysis: RunAnalysis) -> StepsSummary:
+    """The steps, and which of them all figures are of."""
     run, activity, until = analysis.run, analysis.activity, analysis.until_ns
     steps, breakdown, rows = analysis.steps, analysis.breakdown, analysis.stages
     tau_s, exposed_s = breakdown.tau_s, breakdown.exposed_s

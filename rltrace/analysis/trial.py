@@ -135,7 +135,7 @@ def _answer(gain: Interval, predicted: Estimate | None) -> tuple[str, str]:
     if math.isnan(gain.value):
         return CANNOT_TELL, "no pair of runs gave a figure before and after"
     if math.isnan(gain.low):
-        return CANNOT_TELL, "one pair says nothing of chance: more pairs"
+        return CANNOT_TELL, "one pair does not show what is chance: run more pairs"
     if predicted is None:
         return _plainly(gain)
     low, high = predicted.low, predicted.high
@@ -144,9 +144,12 @@ def _answer(gain: Interval, predicted: Estimate | None) -> tuple[str, str]:
     if gain.low > high:
         return REFUTED, "the whole interval lies above the predicted range"
     if not low <= gain.value <= high:
-        return CANNOT_TELL, "the gain is outside of the predicted range, its interval is not"
+        return (
+            CANNOT_TELL,
+            "the gain lies outside the predicted range, but its interval reaches into it",
+        )
     if (low > 1 or high < 1) and gain.low <= 1 <= gain.high:
-        return CANNOT_TELL, "the gain is as predicted, but may be chance: more pairs"
+        return CANNOT_TELL, "the gain is as predicted, but may be chance: run more pairs"
     return CONFIRMED, "the gain lies in the predicted range"
 
 
@@ -157,4 +160,4 @@ def _plainly(gain: Interval) -> tuple[str, str]:
         return LOSES, "the whole interval is a loss"
     if gain.low > 1 - _NONE and gain.high < 1 + _NONE:
         return NO_GAIN, f"any gain is below {100 * _NONE:.0f} %"
-    return CANNOT_TELL, "the interval holds gains and losses: more pairs"
+    return CANNOT_TELL, "the interval reaches from a loss to a gain: run more pairs"

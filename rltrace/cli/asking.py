@@ -10,6 +10,7 @@ import click
 
 from rltrace.cli import options
 from rltrace.cli.manual import command
+from rltrace.cli.output import working
 from rltrace.trace.errors import CANNOT_TELL, OK, RltraceError, WrongUsage
 
 if TYPE_CHECKING:
@@ -34,8 +35,8 @@ def whatif(
 ) -> None:
     """What a change would gain: `rltrace whatif --lever placement=one-step-off`.
 
-    Of a run that is not well (its report has an alarm) no list of gains is given (exit 3), and what
-    one change would gain stands below the alarm.
+    If the run crashed or has another alarm, there is no list of gains (exit 3). Ask for one change
+    with --lever: its gain stands below the alarm.
     """
     from rltrace.analysis import ceiling
     from rltrace.analysis.whatif import levers, predict
@@ -47,17 +48,20 @@ def whatif(
     if stages is not None and (steps is not None or last is not None):
         raise WrongUsage("--stages has no steps to choose from")
     pairs = levers.moves(moves)
-    found_wrong, walls, source = _whatif_source(run, stages, steps, last)
+    with working("replaying the job"):
+        found_wrong, walls, source = _whatif_source(run, stages, steps, last)
     alarms = [alarm.says for alarm in found_wrong if alarm.forbids]
     beside = [alarm.says for alarm in found_wrong if alarm.judged_anyway and alarm.kind == "stall"]
     if alarms and not pairs and not as_json:
-        raise RltraceError(whatif_section.unwell(alarms), CANNOT_TELL)
+        raise RltraceError(whatif_section.alarmed(alarms), CANNOT_TELL)
     base = predict.baseline(source)
     tools_hold = source(Constants()).engine.tools_hold
     found = [ceiling.held(predict.predict(source, pairs), walls, tools_hold)] if pairs else []
+    untold: dict[str, str] = {}
     if not pairs and not alarms:
-        found = ceiling.ranked(source, walls, tools_hold)
-    section = whatif_section.ranked(base, found, beside)
+        with working("replaying the job with each change"):
+            found, untold = ceiling.ranked(source, walls, tools_hold)
+    section = whatif_section.ranked(base, found, untold, beside)
     if pairs:
         section = whatif_section.one(base, found[0], alarms, beside)
     document = {
@@ -65,6 +69,7 @@ def whatif(
         "warnings": beside,
         "before": to_json.plain(base),
         "predictions": to_json.plain(found),
+        "cannot_tell": untold,
     }
     options.answer(as_json, document, [section])
     sys.exit(CANNOT_TELL if alarms and not pairs else OK)
@@ -104,8 +109,9 @@ def compare(before: Path, after: Path, as_json: bool) -> None:
     from rltrace.report import compare_section, to_json
     from rltrace.run.reading import open_readable
 
-    found = compare_(open_readable(before), open_readable(after))
+    with working("comparing the runs"):
+        found = compare_(open_readable(before), open_readable(after))
     stage, factor = found.stage, found.factor
     named = {"stage": stage and stage.name, "factor": factor and factor.name}
     document = {**to_json.plain(found), **named}
-    options.answer(as_json, document, compare_section.sections(found))
+    options.answer(as_json, document, compare_section.sections(found, (str(before), str(after))))

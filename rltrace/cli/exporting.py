@@ -21,6 +21,7 @@ from rltrace.cli.options import (
     reads_steps_of_a_run,
     say,
 )
+from rltrace.cli.output import working
 from rltrace.trace.errors import WrongUsage
 from rltrace.trace.printable import visible_lines
 
@@ -61,7 +62,8 @@ def timeline(
     folder = serving.interface() if opens else None
     profiles = [torch_profile.read(f) for p in profiled for f in torch_profile.files_of(p)]
     path = output if output is not None else beside_rows(run, "timeline.pftrace.gz")
-    counts = perfetto.write(run, path, findings.find(run), profiles)
+    with working("writing the timeline"):
+        counts = perfetto.write(run, path, findings.find(run), profiles)
     where = "" if opens else "; open it at https://ui.perfetto.dev"
     said = f"{path}: {counts.slices:,} slices, {counts.arrows:,} arrows{where}"
     answer(as_json, {"path": str(path), "slices": counts.slices, **asdict(counts)}, said)
@@ -118,6 +120,7 @@ def prometheus(
 
     exporter = Exporter(find_run(run), math.inf if lag_budget is None else lag_budget)
     if once:
+        exporter.judge(waits=True)
         if as_json:
             print_json(to_json(exporter.values()))
         else:
@@ -146,7 +149,8 @@ def otlp(run: Run, output: Path | None, as_json: bool) -> None:
     from rltrace.report.otlp import write
 
     path = output if output is not None else beside_rows(run, "spans.otlp.jsonl")
-    exported = write(run, path)
+    with working("writing the spans"):
+        exported = write(run, path)
     document = {"to": str(path), "spans": dict(exported.spans), "unended": exported.unended}
     unended = f"; {exported.unended:,} that never ended are left out" * (exported.unended > 0)
     answer(as_json, document, f"{path}: {exported.total:,} spans{unended}")

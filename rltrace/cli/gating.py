@@ -10,7 +10,7 @@ import click
 
 from rltrace.cli.manual import command
 from rltrace.cli.options import JSON, RUN_FOLDER, answer, one_form, say
-from rltrace.cli.output import discard
+from rltrace.cli.output import discard, working
 
 _FILE = click.Path(path_type=Path)
 
@@ -40,10 +40,8 @@ def gate(
 ) -> None:
     """Did goodput regress? `rltrace gate --baseline baseline.json --max-regression goodput=3%`
 
-    Several runs of the same code are judged together. What is not given is as in rltrace.toml or
-    pyproject.toml. Exits with 0 where the run passes, 1 where it regressed or is not well (it
-    crashed, say), 3 where the steps there are cannot tell, 2 where it was asked wrongly, 4 where
-    data are missing or unreadable.
+    Several runs of the same code are judged together. Options that are not given are read from
+    rltrace.toml or pyproject.toml.
     """
     from rltrace.analysis.gate.conditions import MAX_REGRESSION, MAXIMUM, MINIMUM, WALL
     from rltrace.report import gate_forms, gate_section
@@ -59,7 +57,9 @@ def gate(
     }
     project = gate_settings.read_settings(Path.cwd())
     asked = gate_settings.stated(words, baseline).over(project)
-    found = gate_settings.gate(runs or [find_run(None)], asked)
+    judged = runs or [find_run(None)]
+    with working("judging"):
+        found = gate_settings.gate(judged, asked)
     if junit is not None:
         gate_forms.write(junit, gate_forms.to_junit(found))
     try:
@@ -87,14 +87,16 @@ def gate(
 def baseline(runs: tuple[Path, ...], output: Path, anyway: bool, as_json: bool) -> None:
     """Keep what runs did, for `rltrace gate` to hold others to: small JSON, to commit.
 
-    Give several runs of the same job: what differs from one to the next is what a gate has to see
-    through. Without any, the newest here.
+    Give several runs of the same job, so that the gate knows how much runs differ by chance.
+    Without any, the newest here.
     """
     from rltrace.report import units
     from rltrace.run.gate_settings import keep_baseline
     from rltrace.run.location import find_run
 
-    made = keep_baseline(runs or [find_run(None)], output, anyway=anyway)
+    kept = runs or [find_run(None)]
+    with working("reading the runs"):
+        made = keep_baseline(kept, output, anyway=anyway)
     steps = [run.size for run in made.runs]
     document = {"path": str(output), "runs": [run.run for run in made.runs], "steps": steps}
     size = units.size(output.stat().st_size)

@@ -12,6 +12,7 @@ import click
 from rltrace.cli import completing
 from rltrace.cli.manual import Command, command
 from rltrace.cli.options import JSON, NEW_FOLDER, RUN, answer, print_json, reads_a_run, say
+from rltrace.cli.output import working
 from rltrace.trace.errors import WrongUsage
 from rltrace.trace.printable import visible
 
@@ -85,16 +86,16 @@ def _share(text: str) -> float:
         raise ValueError(f"a budget is a share such as 5% or 0.05, not {text!r}") from None
 
 
-@command(short_help="Ship what is not yet of a run to its URL.")
+@command(short_help="Ship to a run's URL what is not there yet.")
 @RUN
 @click.argument("url", required=False)
 @click.option("--yes", is_flag=True)
 @JSON
 def ship(run: Path | None, url: str | None, yes: bool, as_json: bool) -> None:
-    """Ship what is not yet of RUN to its URL, or into the folder at URL (docs/nodes.md).
+    """Ship to RUN's URL, or into the folder at URL, what is not there yet (docs/nodes.md).
 
-    `rltrace wrap --ship` does it while the job runs; this is for what was left when the network was
-    away, and for runs that nobody shipped: `rltrace ship RUN s3://bucket/runs`.
+    `rltrace wrap --ship` ships a run while it goes on. Use this for what is left after a network
+    failure, and for a run that was never shipped: `rltrace ship RUN s3://bucket/runs`.
     """
     from dataclasses import asdict
 
@@ -103,19 +104,15 @@ def ship(run: Path | None, url: str | None, yes: bool, as_json: bool) -> None:
     from rltrace.run.shipping.places import shipped_to
     from rltrace.run.shipping.waiting import megabytes
 
-    def tell(shipped_bytes: int, left_bytes: int) -> None:
-        if sys.stderr.isatty():
-            said = f"  {megabytes(shipped_bytes)} shipped, {megabytes(left_bytes)} to look at"
-            say(said, err=True)
-
     found = find_run(run)
     if url is None and not yes and (known := shipped_to(found)):  # which anybody may have written
         if not sys.stdin.isatty():
             raise WrongUsage(f"{found} says that it is shipped to {known}: give that URL, or --yes")
         click.confirm(visible(f"{found} says that it is shipped to {known}: go on?"), abort=True)
-    done = ship_(found, url, tell)
+    with working("shipping") as tell:
+        done = ship_(found, url, lambda sent, left: tell(f"{megabytes(left)} left"))
     amount = f"{megabytes(done.shipped_bytes)} in {done.packs} packs"
-    what = f"{amount} were shipped" if done.packs else "all of it was there"
+    what = f"shipped {amount}" if done.packs else "everything was there already"
     answer(as_json, asdict(done), f"{what}; next: rltrace report {shlex.quote(done.url)}")
 
 
@@ -138,7 +135,8 @@ def import_log(
 
     from rltrace.run.importing import import_log as import_log_
 
-    done = import_log_(framework, log, out, mapping)
+    with working(f"reading {log.name}"):
+        done = import_log_(framework, log, out, mapping)
     if as_json:
         print_json(asdict(done))
         return
@@ -186,11 +184,10 @@ def experiment(
 ) -> None:
     """Run a job again with a change and without, in turns: did it gain what was predicted?
 
-    Without --fix and --set it tries the verdict's first fix that has a setting. A run that was made
-    elsewhere has no whole command: give it behind `--`. Exits with 0 where the gain is as predicted
-    (or, without a prediction, there is one), 1 where it is not, 3 where nobody can tell.
+    Without --fix and --set it tries the report's first fix that has a setting. A run from another
+    machine lacks parts of its command: give the command behind `--`.
     """
-    from rltrace.report import experiment_section, to_json
+    from rltrace.report import compare_section, to_json
     from rltrace.run import change as change_
     from rltrace.run import experiment as experiment_
 
@@ -207,16 +204,17 @@ def experiment(
     else:
         from rltrace.analysis.verdict import verdict
 
-        found_by = verdict(RunAnalysis(run))
+        with working("analysing the run"):
+            found_by = verdict(RunAnalysis(run))
         change_.refuse_unwell(found_by.alarms)
         change = change_.change_of_fix(found_by.fixes, number)
     asked = click.get_current_context().meta[_GIVEN]
     plan = experiment_.plan(run, change, pairs, out, most_pairs, resume=resume, asked=asked)
-    warned = (f"the run is not well: {alarm}" for alarm in unwell)
+    warned = (f"alarm: {alarm}" for alarm in unwell)
     for line in (
         *warned,
         *plan.sentences(),
-        *experiment_section.expected(change.predicted, change.metric),
+        *compare_section.expected(change.predicted, change.metric),
     ):
         say(line, err=as_json or not dry_run)
     if dry_run:
@@ -225,5 +223,5 @@ def experiment(
         return
     found = experiment_.carry_out(plan, lambda line: say(line, err=True))
     document = {"change": change.name, **to_json.plain(found)}
-    answer(as_json, document, [experiment_section.section(change.name, found)])
-    sys.exit(experiment_section.EXIT_CODES[found.answer])
+    answer(as_json, document, [compare_section.experiment(change.name, found)])
+    sys.exit(compare_section.EXIT_CODES[found.answer])

@@ -12,7 +12,7 @@ import click
 
 from rltrace.cli import options
 from rltrace.cli.manual import command
-from rltrace.cli.output import console
+from rltrace.cli.output import console, working
 from rltrace.trace.errors import WrongUsage
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ _CHEAPEST, _DEAREST = 1e-4, 1e6  # US$ per device-hour; what is beyond is a slip
 
 @command(short_help="The wall, where a step goes, what to change: on one screen.")
 @options.RUN
-@click.option("--full", is_flag=True)
+@options.FULL
 @click.option("--short", is_flag=True)
 @options.JSON
 @click.option("--markdown", is_flag=True)
@@ -59,7 +59,13 @@ def report(
         raise WrongUsage(f"--price must be US$ for an hour of a device, {limits}, not {price:g}")
     budget = math.inf if lag_budget is None else lag_budget
     analysis = RunAnalysis(run, price, budget)
-    summary = summary_of(analysis, figures_of(run))
+    if short:
+        from rltrace.report.screen import in_short
+
+        options.say(in_short(analysis))
+        return
+    with working("analysing the run"):
+        summary = summary_of(analysis, figures_of(run))
     if as_json:
         from rltrace.report import to_json
 
@@ -85,8 +91,6 @@ def report(
         if svg is not None:
             terminal.write_svg(draw, svg)
             options.say(str(svg))
-        elif short:
-            options.say(screen.in_short(summary))
         else:
             draw(console())
 
@@ -100,10 +104,7 @@ def info(run: Run, as_json: bool) -> None:
     from rltrace.report import inventory
 
     found = inventory.inventory(run)
-    if as_json:
-        options.print_json(asdict(found))
-    else:
-        inventory.render(found, console())
+    options.answer(as_json, asdict(found), [inventory.section(found)])
 
 
 @command("ls", short_help="The runs here, or in a folder.")
@@ -131,11 +132,9 @@ def doctor(run: Path | None, as_json: bool) -> None:
     """What rltrace can see here: frameworks, hooks, GPUs, disk; and what is wrong with RUN."""
     from rltrace.run import doctor as doctor_
 
-    findings = doctor_.examine(run)
-    if as_json:
-        options.print_json(doctor_.to_json(findings))
-    else:
-        doctor_.render(findings, console())
+    with working("looking"):
+        findings = doctor_.examine(run)
+    options.answer(as_json, doctor_.to_json(findings), doctor_.sections(findings))
     sys.exit(0 if findings.healthy else 1)
 
 
@@ -145,22 +144,18 @@ def doctor(run: Path | None, as_json: bool) -> None:
 @options.JSON
 @options.reads_a_run
 def compact(run: Run, delete_segments: bool, as_json: bool) -> None:
-    """Turn a run into Parquet, for keeping: about a fifth of the size, and faster to read. Of a job
-    that goes on what has ended is turned, and its files are left alone; of a run at a URL the copy
-    here."""
-    from rich import filesize
-
+    """Turn a run into Parquet, for keeping: about a fifth of the size, and faster to read. While
+    the job runs, only finished files are turned. A run at a URL stays as it is: its copy here is
+    turned."""
+    from rltrace.report import units
     from rltrace.trace import parquet
     from rltrace.trace.fetched import brought_from
 
     if delete_segments:
         parquet.check_deletable(run)
 
-    def progress(table: str) -> None:
-        if not as_json and sys.stderr.isatty():
-            options.say(f"  {table}", err=True)
-
-    done = parquet.compact(run, progress)
+    with working("compacting") as tell:
+        done = parquet.compact(run, tell)
     if delete_segments:
         parquet.delete_segments(run.path)
     if as_json:
@@ -168,7 +163,7 @@ def compact(run: Run, delete_segments: bool, as_json: bool) -> None:
     else:
         before, after = sum(done.segment_bytes.values()), sum(done.parquet_bytes.values())
         rows = sum(done.rows.values())
-        sizes = f"{filesize.decimal(before)} of segments -> {filesize.decimal(after)}"
+        sizes = f"{units.size(before)} of segments → {units.size(after)}"
         there = before and not delete_segments
         kept = "; the segments are kept (--delete-segments)" if there else ""
         if not done.settled:

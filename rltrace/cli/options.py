@@ -14,7 +14,7 @@ import click
 
 import rltrace
 from rltrace.cli import completing
-from rltrace.cli.output import show
+from rltrace.cli.output import show, working
 from rltrace.trace.errors import UNREADABLE, RltraceError, WrongUsage
 from rltrace.trace.printable import visible
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from rltrace.report.layout import Section
     from rltrace.trace.run import Run
 
-_LEAST_BYTES = 4_000_000  # what is less is there at once
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
@@ -59,20 +58,8 @@ def run_path(given: str) -> Path:
 
     if not is_url(given):
         return Path(given)
-    shown = False
-
-    def tell(done_bytes: int, of_bytes: int) -> None:
-        nonlocal shown
-        if of_bytes >= _LEAST_BYTES and sys.stderr.isatty():
-            line = f"\r{done_bytes / 1e6:,.1f} of {of_bytes / 1e6:,.1f} MB"
-            click.echo(line, err=True, nl=False)
-            shown = True
-
-    try:
-        return fetch(given, tell)
-    finally:
-        if shown:
-            click.echo("\r\x1b[K", err=True, nl=False)
+    with working(f"fetching {given}") as tell:
+        return fetch(given, lambda done, of: tell(f"{done / 1e6:,.1f} of {of / 1e6:,.1f} MB"))
 
 
 STEPS = click.option("--steps", metavar="A..B", help="Of these steps only: 7, 5..9, 5.., ..9.")
@@ -82,6 +69,7 @@ LAST = click.option(
     metavar="N",
     help="Of the last N complete steps only, and what came after them.",
 )
+FULL = click.option("--full", is_flag=True, help="All that is known, in sections.")
 RUN = click.argument("run", required=False, type=RUN_FOLDER, shell_complete=completing.runs)
 
 
@@ -127,7 +115,7 @@ def narrow_to(run: Run, steps: str | None, last: int | None) -> None:
     from rltrace.analysis.step_range import Asked, asked_steps, narrow
 
     if steps is not None and last is not None:
-        raise WrongUsage("give one of --steps and --last")
+        raise WrongUsage("give only one of --steps and --last")
     narrow(run, Asked(newest=last) if steps is None else asked_steps(steps))
 
 
@@ -147,7 +135,7 @@ def one_form(asked: dict[str, bool]) -> None:
     """Errors: `RltraceError` where an answer is asked for in two forms."""
     forms = [option for option, given in asked.items() if given]
     if len(forms) > 1:
-        raise WrongUsage(f"give one of {' and '.join(forms)}")
+        raise WrongUsage(f"give only one of {' and '.join(forms)}")
 
 
 def say(text: str, err: bool = False) -> None:

@@ -8,7 +8,11 @@ import io
 import os
 import re
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any, TextIO, cast
+
+from rltrace.trace.printable import visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -25,6 +29,7 @@ _PLAIN = str.maketrans(
 
 _COMMAND = re.compile(r"(?m)^(\s*):(?=:)|#(?=#\[)")
 _HANDLER = "rltrace-plain"
+_SOON_S = 1.0  # what is done by then needs no word
 
 
 def prepare() -> None:
@@ -65,6 +70,29 @@ def show(sections: Iterable[Section]) -> None:
     page = console()
     for section in sections:
         printed.show(section, page)
+
+
+@contextmanager
+def working(what: str) -> Iterator[Callable[[str], None]]:
+    """Shows on a terminal's stderr what takes longer than a second, and leaves nothing there. The
+    function that it gives is told how far that is."""
+    if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
+        yield lambda far: None
+        return
+    from threading import Timer
+
+    from rich.console import Console
+    from rich.text import Text
+
+    shown = Console(stderr=True).status(Text(visible(what)))
+    soon = Timer(_SOON_S, shown.start)
+    soon.start()
+    try:
+        yield lambda far: shown.update(Text(visible(f"{what}: {far}")))
+    finally:
+        soon.cancel()
+        soon.join()
+        shown.stop()
 
 
 class _Uncommanding:

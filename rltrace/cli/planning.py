@@ -8,7 +8,8 @@ from typing import Any
 import click
 
 from rltrace.cli.manual import command
-from rltrace.cli.options import JSON, RUN_FOLDER, answer
+from rltrace.cli.options import FULL, JSON, RUN_FOLDER, answer
+from rltrace.cli.output import working
 from rltrace.trace.errors import WrongUsage
 
 
@@ -52,21 +53,18 @@ def _seconds(context: click.Context, option: click.Parameter, value: str | None)
 @click.option("--stack", "prefers__stack", metavar="hf|fsdp|megatron|nvidia")
 @click.option("--from-run", type=RUN_FOLDER, metavar="RUN")
 @click.option("--sweep", metavar="gpus=16..256")
+@FULL
 @JSON
 def plan(
     workload: Path | None,
     from_run: Path | None,
     sweep: str | None,
+    full: bool,
     as_json: bool,
     **flags: Any,
 ) -> None:
-    """A design for a workload, before any GPU is rented: what each stage takes and why, what fits,
-    placements side by side, what binds, lags, and last a framework with settings to launch it.
-
-    \b
-    rltrace plan --model Qwen/Qwen2.5-32B --gpus 32xH100 --mean-tokens 6000 --cap 32768
-    rltrace plan examples/workloads/long-cot.toml --sweep gpus=16..256
-    """
+    """A design for a workload, before any GPU is rented: the placement, its step and tokens per
+    dollar, the wall, what fits; with --full the arithmetic and settings to launch it."""
     from rltrace.analysis.plan import plan as planner
     from rltrace.analysis.plan.advice import advise
     from rltrace.analysis.plan.of_run import calibrated, measure
@@ -81,7 +79,8 @@ def plan(
         from rltrace.run.location import find_run
         from rltrace.run.reading import open_readable
 
-        measured = measure(RunAnalysis(open_readable(find_run(from_run))))
+        with working("analysing the run"):
+            measured = measure(RunAnalysis(open_readable(find_run(from_run))))
         tables = merged(measured.tables, tables)
 
     def made(tables: dict[str, dict[str, Any]]) -> Any:
@@ -90,13 +89,14 @@ def plan(
 
     if sweep is not None:
         what, values = planner.asked(sweep)
-        points = planner.sweep(tables, what, values, made)
+        with working(f"planning {len(values)} values of {what}"):
+            points = planner.sweep(tables, what, values, made)
         document = {"swept": what, "points": to_json.plain(points)}
         answer(as_json, document, [plan_section.swept(points, what)])
         return
     found = planner.plan(made(tables))
     advice = advise(found)
-    answer(as_json, to_json.of_plan(found, advice), plan_section.sections(found, advice))
+    answer(as_json, to_json.of_plan(found, advice), plan_section.sections(found, advice, full))
 
 
 def _tables(flags: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -114,7 +114,7 @@ def _tables(flags: dict[str, Any]) -> dict[str, dict[str, Any]]:
 _STAGE_SECONDS = click.FloatRange(0, 1e8)
 
 
-@command(short_help="What binds, from rough seconds of the stages.")
+@command(short_help="The wall and the first fix, from rough stage seconds.")
 @click.option("--rollout", "stages__rollout", type=_STAGE_SECONDS)
 @click.option("--throughput", "rollout__throughput_s", type=_STAGE_SECONDS)
 @click.option("--reward", "stages__reward", type=_STAGE_SECONDS)
@@ -140,11 +140,7 @@ def triage(
     as_json: bool,
     **flags: Any,
 ) -> None:
-    """What binds, from rough seconds of the stages of a step.
-
-    \b
-    rltrace triage --rollout 360 --reward 80 --train 120 --sync 35
-    """
+    """The wall and the first fix, from rough seconds of a step's stages."""
     from rltrace.analysis.plan.triage import first_fix
     from rltrace.analysis.plan.triage import triage as triage_
     from rltrace.report import plan_section, to_json
@@ -170,9 +166,7 @@ def _refuse_impossible(
     from rltrace.analysis.whatif.stated import stated
 
     if params is None or tokens is None or gpus is None:
-        raise WrongUsage(
-            "give --params, --tokens and --learner-gpus: they say what can be together"
-        )
+        raise WrongUsage("--params, --tokens and --learner-gpus go together: give all three")
     count, kind = counted(gpus)
     figures = {
         "model": {"parameters": parameters(params)},

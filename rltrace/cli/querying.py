@@ -15,7 +15,7 @@ import click
 from rltrace.cli import completing
 from rltrace.cli.manual import command
 from rltrace.cli.options import JSON, LAST, STEPS, narrow_to, one_form, print_json, run_path, say
-from rltrace.cli.output import console
+from rltrace.cli.output import console, working
 from rltrace.trace.errors import WrongUsage
 from rltrace.trace.sampled import only_some
 
@@ -74,7 +74,7 @@ def query(
         asked = named_query(sql).sql if sql.startswith("@") else sql
         opened = _opened(run_path(run) if run is not None else None)
         if some := only_some(opened.meta):
-            say(f"{some}: their rows are not shown", err=True)
+            say(f"{some}: their rows are left out", err=True)
         narrow_to(opened, steps, last)
         _answer(asked, opened, as_json, as_csv)
 
@@ -126,7 +126,9 @@ def _opened(run: Path | None) -> Run:
     from rltrace.run.location import find_run
     from rltrace.run.reading import open_readable
 
-    opened = open_readable(find_run(run))
+    found = find_run(run)
+    with working("reading the run"):
+        opened = open_readable(found)
     opened.add_function("id_of", identify)
     opened.lock()
     return opened

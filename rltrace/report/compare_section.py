@@ -1,115 +1,178 @@
-"""Two runs beside each other, in words and tables."""
+"""Two runs, or pairs of runs, beside each other: the difference first, then what made it."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from rltrace.analysis import trial
 from rltrace.analysis.compare import Comparison
 from rltrace.analysis.differing import Difference
 from rltrace.analysis.gate.contrast import TAU
+from rltrace.analysis.gate.findings import FactorChange, StageChange
+from rltrace.analysis.stats.estimate import Estimate
+from rltrace.analysis.stats.interval import Interval
+from rltrace.analysis.trial import Trial
 from rltrace.report import ratios, units
-from rltrace.report.layout import Section, listed, numbers, table
+from rltrace.report.layout import Section, brief, listed, numbers, stage_word, table
+from rltrace.trace.errors import ANSWER_IS_NO, CANNOT_TELL, OK
+from rltrace.trace.printable import visible
 
-_MOST_STAGES = 8
-_MOST_SETTINGS = 12
+_RUNS = "before", "after"
+_MOST_ALARMS = 3
+_MOST_SETTINGS = 6
+_LONGEST = 24  # characters of a setting
 
 
-def sections(found: Comparison) -> Iterator[Section]:
-    """The answer, then stages, factors of goodput, and what differs in work, settings, devices."""
-    yield Section("What made the difference", tuple(_answer(found)))
+def sections(found: Comparison, names: tuple[str, str] = ("before", "after")) -> Iterator[Section]:
+    """The answer, then stages, goodput and its factors, and what differs in work, settings,
+    devices; `names` are those of the runs."""
+    title = f"rltrace compare · {names[0]} → {names[1]}"
+    yield Section(title, (*_alarms(found, names), *_answer(found)))
     if found.stages:
-        yield _stages(found)
+        whole = found.difference_s
+        step = found.before_s, found.after_s, whole, whole.over(found.before_s)
+        stages = ratios.of_stages([StageChange("step", *step), *found.stages], _RUNS)
+        one, other = found.steps
+        notes = (
+            f"Means of {one} and {other} steady steps. The intervals assume that two starts of a "
+            f"job differ by {100 * TAU:g} %.",
+        )
+        yield Section("Stages", (), stages, notes)
     if found.factors:
-        factors = ratios.of_factors(found.factors, ("factor", "before", "after"))
-        yield Section("Goodput, whole runs", (), factors)
+        factors = [_goodput(found), *found.factors]
+        yield Section("Goodput", (), ratios.of_factors(factors, ("whole runs", *_RUNS)))
     yield Section("What else differs", tuple(_others(found)))
 
 
+def _alarms(found: Comparison, names: Sequence[str]) -> Iterator[str]:
+    for name, alarms in zip(names, found.alarms, strict=True):
+        yield from (f"! {name}: {says}." for says in alarms[:_MOST_ALARMS])
+
+
 def _answer(found: Comparison) -> Iterator[str]:
-    """Whether the runs are well, the step, and what it is due to."""
-    for which, alarms in zip(("before", "after"), found.alarms, strict=True):
-        for says in alarms:
-            yield f"The run {which} is not well: {says}."
-    change = f"{units.seconds(found.before_s)} a step before, {units.seconds(found.after_s)} after"
+    """How the step and goodput changed, and what made it."""
+    step = f"{units.before_after(found.before_s, found.after_s)} a step"
     if not found.step_ratio.excludes(1.0):
-        chance = ratios.percent(found.step_ratio)
-        yield f"{change}: no difference that is more than chance ({chance})."
+        yield f"No difference beyond chance: {step}, {ratios.percent(found.step_ratio)}."
     else:
         word = "slower" if found.step_ratio.value > 1 else "faster"
-        yield f"{change}: {word}, {ratios.percent(found.step_ratio)}."
+        yield f"{word.capitalize()}: {step}, {ratios.percent(found.step_ratio)}."
         if (stage := found.stage) is not None:
             part = stage.difference_s.value / found.difference_s.value
             ends = ratios.beside(stage.difference_s, _signed)
             yield (
-                f"Most of it is {stage.name}: {_signed(stage.difference_s.value)} a step{ends}, "
-                f"{units.share(part)} of the difference."
+                f"{stage_word(stage.name)} made most of it: {_signed(stage.difference_s.value)} a "
+                f"step{ends}, {units.share(part)} of the difference."
             )
         elif found.stages:
-            yield "No single stage surely made it."
-    yield from _work_and_pace(found)
+            yield "No single stage clearly made most of it."
+    if found.rate_ratio.known:
+        yield f"Goodput, useful tokens a second: {ratios.percent(found.rate_ratio)}."
     if (factor := found.factor) is not None:
         once = f" ({ratios.ONCE})" if factor.once else ""
-        yield f"Of goodput, {factor.name} changed most: {ratios.percent(factor.ratio)}{once}."
+        yield f"Of its factors, {factor.name} changed most: {ratios.percent(factor.ratio)}{once}."
+    yield from _work_and_pace(found)
 
 
 def _work_and_pace(found: Comparison) -> Iterator[str]:
     if math.isnan(found.work_ratio.value):
-        yield "Tokens were not recorded: other work and another pace cannot be told apart."
+        yield "No tokens were recorded, so nothing tells more work from slower work."
         return
     drifted = [one.name for one in found.drift if one.changed]
     yield (
-        f"Work and pace: tokens a step {ratios.percent(found.work_ratio)}, seconds a token "
-        f"{ratios.percent(found.pace_ratio)}; the work "
-        f"{f'differs in {listed(drifted)}' if drifted else 'is alike'}."
+        f"Work: {ratios.percent(found.work_ratio)} tokens a step. Pace: "
+        f"{ratios.percent(found.pace_ratio)} seconds a token."
+        + (f" The work differs in {listed(drifted)}." if drifted else "")
     )
 
 
-def _stages(found: Comparison) -> Section:
-    scale = units.scale(max(found.before_s, found.after_s))
-    rows: list[tuple[str, ...]] = [
-        (
-            one.name,
-            scale.show(one.before_s),
-            scale.show(one.after_s),
-            scale.show(one.difference_s.value),
-            ratios.ends(one.difference_s, scale.show),
-        )
-        for one in found.stages[:_MOST_STAGES]
-    ]
-    if rest := found.stages[_MOST_STAGES:]:
-        before, after = sum(s.before_s for s in rest), sum(s.after_s for s in rest)
-        rows.append(("others", *map(scale.show, (before, after, after - before)), ""))
-    whole = (found.before_s, found.after_s, found.difference_s.value)
-    rows.append(("step", *map(scale.show, whole), ratios.ends(found.difference_s, scale.show)))
-    columns = numbers("before", "after", "difference", ("95 %", 60))
-    one, other = found.steps
-    notes = (
-        f"Means of {one} and {other} steady steps; the differences add up to the step's. Intervals "
-        f"take it that starts of a job differ by {100 * TAU:g} %.",
+def _goodput(found: Comparison) -> FactorChange:
+    """Goodput as a row above its factors, whose product it is."""
+    before, after = (
+        math.prod(getattr(one, side) for one in found.factors) for side in ("before", "after")
     )
-    return Section("Stages", (), table(rows, f"exposed, {scale.unit}", *columns), notes)
+    ratio = after / before if before else math.nan
+    return FactorChange(ratios.GOODPUT, before, after, Interval(ratio, math.nan, math.nan))
 
 
 def _others(found: Comparison) -> Iterator[str]:
-    for one in (one for one in found.drift if abs(one.ratio.value - 1) >= 1e-9):
-        sure = "" if one.changed else " (may be chance)"
-        yield (
-            f"{one.name}: {units.number(one.before)} before, {units.number(one.after)} after, "
-            f"{ratios.percent(one.ratio)}{sure}."
-        )
+    drifted = [one for one in found.drift if abs(one.ratio.value - 1) >= 1e-9]
+    for one in (one for one in drifted if one.changed):
+        before, after = units.number(one.before), units.number(one.after)
+        yield f"{one.name}: {before} → {after}, {ratios.percent(one.ratio)}."
+    if chance := [f"{o.name} {ratios.change(o.ratio.value)}" for o in drifted if not o.changed]:
+        yield f"May be chance: {', '.join(chance)}."
     yield from _listed("Settings", found.settings)
     yield from _listed("Devices and programs", found.devices)
 
 
 def _listed(title: str, differences: tuple[Difference, ...]) -> Iterator[str]:
     if not differences:
-        yield f"{title}: none."
+        yield f"{title}: the same."
         return
-    shown = [f"{d.name} {d.before!r} → {d.after!r}" for d in differences[:_MOST_SETTINGS]]
-    more = len(differences) - len(shown)
-    yield f"{title}: {'; '.join(shown)}{f'; and {more} more' if more else ''}."
+    shown = []
+    for one in differences:
+        before, after = (visible(repr(value), _LONGEST) for value in (one.before, one.after))
+        shown.append(f"{one.name} {before} → {after}")
+    yield f"{title}: {'; '.join(brief(shown, _MOST_SETTINGS))}."
 
 
 def _signed(seconds: float) -> str:
     return ("+" if seconds > 0 else "") + units.seconds(seconds)
+
+
+# --- an experiment: runs with a change and without, in pairs
+
+EXIT_CODES = {
+    trial.CONFIRMED: OK,
+    trial.GAINS: OK,
+    trial.REFUTED: ANSWER_IS_NO,
+    trial.LOSES: ANSWER_IS_NO,
+    trial.NO_GAIN: ANSWER_IS_NO,
+    trial.CANNOT_TELL: CANNOT_TELL,
+}
+
+_OF = {
+    trial.STEP: "of a step's time",
+    trial.FRESHNESS: "of the time for a step's worth of fresh samples",
+    trial.GOODPUT: "of the time for a useful, fresh token",
+}
+
+
+def expected(predicted: Estimate | None, metric: str) -> Iterator[str]:
+    """What was predicted, before anything is run."""
+    if predicted is None:
+        yield "no gain is predicted"
+    else:
+        ends = sorted((1 - 1 / predicted.low, 1 - 1 / predicted.high))
+        yield f"predicted: the change saves {_range(ends[0], ends[1])} {_OF[metric]}"
+
+
+def experiment(name: str, found: Trial) -> Section:
+    rows = [
+        (
+            str(n),
+            *(units.seconds(run.step_s) for run in pair),
+            *(units.count(run.effective_tokens_per_s) for run in pair),
+        )
+        for n, pair in enumerate(found.pairs, 1)
+    ]
+    rates = ("before, tokens/s", 76), ("after, tokens/s", 76)
+    grid = table(rows, "pair", *numbers("before", "after", *rates))
+    notes = ("Means of steady steps; tokens are useful ones, weighted by freshness.",)
+    title = f"Experiment: {name}: {found.answer}"
+    return Section(title, tuple(_gained(found)), grid, notes if rows else ())
+
+
+def _gained(found: Trial) -> Iterator[str]:
+    yield f"{found.because[:1].upper()}{found.because[1:]}."
+    saved = units.share(found.saved.value) + ratios.beside(found.saved, units.share, "95 % ")
+    pairs = units.plural(len(found.pairs), "pair")
+    yield f"Measured: the change saves {saved} {_OF[found.metric]} ({pairs})."
+    if (predicted := found.predicted_saved) is not None:
+        yield f"Predicted: {_range(predicted.low, predicted.high)}."
+
+
+def _range(low: float, high: float) -> str:
+    return units.between(units.share(low), units.share(high))

@@ -1,4 +1,4 @@
-"""What the trace does not show, in words, and what tracing cost the job."""
+"""What was recorded, what was not, and what tracing cost the job."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from rltrace.analysis.coverage import Coverage
 from rltrace.analysis.own_cost import OwnCost
 from rltrace.analysis.summary import Summary
-from rltrace.report import units
+from rltrace.report import run_lines, units
 from rltrace.report.layout import Section, labelled, listed
+from rltrace.report.walls_section import model_check
 from rltrace.trace.run_dir import RECORDING_STOPPED
 
 _MOST_PROBLEMS = 12
@@ -20,19 +21,22 @@ def coverage_section(summary: Summary) -> Section:
     reasons: dict[str, list[str]] = {}
     for stage in seen.unseen:
         reasons.setdefault(stage.reason, []).append(labelled(stage.name, stage.symbol))
-    lines = [f"not seen: {', '.join(names)}: {why}." for why, names in reasons.items()]
+    _, facts = run_lines.facts(summary)
+    lines = [f"{facts}."]
+    if check := model_check(summary.verdict, summary.steps.step_s.mean):
+        lines.append(check)
+    lines += [f"Not recorded: {', '.join(names)}: {why}." for why, names in reasons.items()]
     if seen.never_hooked:
-        lines.append(f"asked for, never put in place: --hook {listed(seen.never_hooked)}.")
+        lines.append(f"Asked for, never put in place: --hook {listed(seen.never_hooked)}.")
     lines += _problem_lines(seen)
     if seen.clock_bound_ns < 0:
-        lines.append("clocks: a node could not be aligned with the others; its times may be off.")
+        lines.append("Clocks: one node could not be aligned with the others; its times may be off.")
     elif seen.clock_bound_ns:
         bound = units.seconds(seen.clock_bound_ns / 1e9)
-        lines.append(f"clocks: nodes are aligned within {bound}.")
+        lines.append(f"Clocks: nodes are aligned within {bound}.")
     if not summary.run.imported:  # it was not traced
         lines.append(_own_cost(summary.own_cost))
-    title = "Not seen" if summary.run.imported else "Not seen, and what tracing cost"
-    return Section(title, tuple(lines))
+    return Section("What was recorded", tuple(lines))
 
 
 def _problem_lines(seen: Coverage) -> Iterator[str]:
@@ -52,14 +56,14 @@ def _problem_lines(seen: Coverage) -> Iterator[str]:
 
 def _own_cost(cost: OwnCost) -> str:
     if not cost.events:
-        return "rltrace's own cost: no event was recorded."
-    source = "calibrated here" if cost.calibrated else "default"
+        return "Tracing cost: no event was recorded."
+    source = "measured here" if cost.calibrated else "a usual value"
     events = units.plural(cost.events, "event")
-    text = f"rltrace's own cost: {events} × {cost.event_cost_ns:,.0f} ns"
+    text = f"Tracing cost: {events} × {cost.event_cost_ns:,.0f} ns"
     if cost.tokens:
         text += f" and {cost.tokens:,} captured tokens × {cost.token_cost_ns:,.0f} ns"
     text += f" ({source})"
     if math.isnan(cost.share):
-        return f"{text}; which part of the processes' wall time that is, is not known."
+        return f"{text}; its share of the processes' time is not known."
     share, worst = units.share(cost.share), units.share(cost.worst_share)
-    return f"{text} = {share} of the processes' wall time, {worst} in the busiest."
+    return f"{text} = {share} of the processes' time, {worst} in the busiest."

@@ -42,55 +42,51 @@ def staleness_section(lags: Staleness, fresh: Freshness, handed_only: bool = Fal
     columns = (*numbers("lag"), Column("", least_width=68), *numbers(counted, "share", "by token"))
     if lags.known_uses:
         line = (
-            f"mean lag {units.number(lags.mean_lag)} {lags.unit}{_by_token(lags.by_token)}, "
+            f"Mean lag {units.number(lags.mean_lag)} {lags.unit}{_by_token(lags.by_token)}, "
             f"p95 {lags.p95_lag:.0f}, largest {lags.largest_lag}."
         )
     else:
-        line = "Nobody recorded which policy version generated or trained on these samples."
-    notes = [
-        "lag: version that trained minus version of the first token; by token: minus the token's "
-        "own. Unknown is not zero."
-    ]
+        line = "Unknown: no policy version of these samples was recorded."
+    notes = []
     if lags.uses > lags.trajectories:
         notes.append(
             f"{units.count(lags.trajectories)} trajectories were trained on "
-            f"{units.count(lags.uses)} times: by several versions, each with a lag of its own."
+            f"{units.count(lags.uses)} times, each time with its own lag."
         )
     if lags.by_token.mixed_tokens:
         notes.append(
-            f"{units.share(lags.by_token.mixed_tokens / lags.by_token.tokens)} of the tokens are "
-            "of trajectories that saw versions change: theirs lie between first and last, and are "
-            "spread evenly over them; in brackets the least and the most that a share can be."
+            f"The version changed within the trajectories of "
+            f"{units.share(lags.by_token.mixed_tokens / lags.by_token.tokens)} of the tokens. "
+            "These count evenly over the versions; brackets have the least and the most."
         )
     if lags.known_uses and lags.unknown_by_token:
         tokens = lags.by_token.tokens
         why = (f"{units.share(one.tokens / tokens)}, {one.reason}" for one in lags.unknown_by_token)
         notes.append(f"By token unknown: {'; '.join(why)}.")
     if handed_only:
-        notes.append("No step was completed: nobody saw the learner train on it.")
+        notes.append("No step was completed, and no training on these samples was recorded.")
     if lags.mixed_share > 0:
-        notes.append(f"{units.share(lags.mixed_share)} of trajectories saw a version change.")
+        notes.append(f"The version changed within {units.share(lags.mixed_share)} of trajectories.")
     if lags.mean_lag and not math.isnan(lags.mean_lag_in_queue):
         notes.append(
-            f"Mean lag in flight (first to last token) {units.number(lags.mean_lag_in_flight)}, "
-            f"in the queue (last token to training) {units.number(lags.mean_lag_in_queue)}."
+            f"Mean lag from first to last token {units.number(lags.mean_lag_in_flight)}, from "
+            f"there to training {units.number(lags.mean_lag_in_queue)}."
         )
     if lags.largest_lag == 0:
         notes += _mismatch(fresh)
-    what = "handed to the learner" if handed_only else "trained on"
     grid = table(rows, *columns) if len(rows) > 1 or not lags.known_uses else None
-    return Section(f"Staleness of what was {what}", (line,), grid, tuple(notes))
+    return Section("Staleness", (line,), grid, tuple(notes))
 
 
 def curve_section(fresh: Freshness) -> Section:
     overall = fresh.overall
     if overall is None:
-        line = "Not measured: no learner gave statistics of its importance ratios."
+        line = "Not measured: the learner's importance ratios were not recorded."
         prior = fresh.prior
-        as_if = " (assumed: the run does not say its objective)" if prior.assumed else ""
+        as_if = " (assumed: the run does not name its objective)" if prior.assumed else ""
         note = (
-            f"Published for {prior.objective}{as_if}: lag {prior.held} is held, doubtful from "
-            f"{prior.doubtful} learner steps on ({prior.source}). A label, not a limit."
+            f"Published for {prior.objective}{as_if}: lag {prior.held} does no harm, from "
+            f"{prior.doubtful} learner steps on it may ({prior.source})."
         )
         return Section(_CURVE, (line,), notes=(note,))
     points = [point for point in fresh.curve if point.lag is not None]
@@ -101,8 +97,8 @@ def curve_section(fresh: Freshness) -> Section:
         rows.append(_cells("all", overall))
     titles = ("lag", "ESS", ("95 %", 68), "clipped", ("KL, nats", 76), "n")
     line = (
-        f"{units.share(fresh.effective_share.value)} of the trained tokens count (ESS of a step, "
-        f"in the mean); {units.share(overall.clip_share.value)} were cut off by the objective."
+        f"ESS {units.share(fresh.effective_share.value)}: so many of the trained tokens "
+        f"count. The objective clipped {units.share(overall.clip_share.value)}."
     )
     notes = tuple(_notes(fresh, points))
     return Section(_CURVE, (line, _bound(fresh.bound)), table(rows, *numbers(*titles)), notes)
@@ -126,29 +122,27 @@ def _bound(bound: LagBound) -> str:
         f"clipped at most {units.share(bound.clip_share_limit)}"
     )
     if not bound.known:
-        return f"Which lag bound keeps {limits}: cannot tell, {bound.because}."
+        return f"Which lag keeps {limits} cannot be told: {bound.because}."
     if bound.max_lag is None:
         if bound.safe_lag < 0:
-            return f"Which lag bound keeps {limits}: cannot tell, the intervals hold a limit."
-        return f"Lag {bound.safe_lag} keeps {limits} ({bound.because})."
+            return f"Which lag keeps {limits} cannot be told: the intervals reach over a limit."
+        return f"Lag {bound.safe_lag} keeps {limits}: {bound.because}."
     if bound.max_lag < 0:
         return f"No lag keeps {limits}: {bound.because}."
     if bound.safe_lag == bound.max_lag:
         return f"A lag bound of {bound.safe_lag} keeps {limits}: {bound.because}."
     least = f"at least {bound.safe_lag} and " if bound.safe_lag >= 0 else ""
-    return f"The lag bound that keeps {limits} is {least}at most {bound.max_lag}: {bound.because}."
+    return (
+        f"The largest lag that keeps {limits} is {least}at most {bound.max_lag}: {bound.because}."
+    )
 
 
 def _notes(fresh: Freshness, points: list[LagPoint]) -> Iterator[str]:
-    yield (
-        "ESS: part of the tokens that counts, (Σw)² / (N Σw²) with w the ratio of learner to "
-        "sampler probability; intervals over steps."
-    )
     few = [point for point in points if not point.enough]
     if few and len(few) < len(points):
         yield (
-            f"{units.plural(len(few), 'lag')} not shown: fewer than {FEWEST_TRAJECTORIES} "
-            f"trajectories or {FEWEST_STEPS} steps."
+            f"{units.plural(len(few), 'lag')} with fewer than {FEWEST_TRAJECTORIES} trajectories "
+            f"or {FEWEST_STEPS} steps not shown."
         )
     yield from _mismatch(fresh)
 
@@ -160,9 +154,9 @@ def _mismatch(fresh: Freshness) -> Iterator[str]:
     same = fresh.mismatch.point
     what = f"ESS {units.share(same.ess_share.value)}, KL {_nats(same.kl_nats)} nats"
     if fresh.mismatch.alone:
-        yield f"At lag 0 only engine and trainer differ: {what}."
+        yield f"Engine against trainer, at lag 0: {what}."
     else:
-        yield f"At lag 0: {what}; engine and trainer differ, and updates within a step are in it."
+        yield f"Engine against trainer, at lag 0, with the updates within a step: {what}."
 
 
 def _nats(value: float) -> str:

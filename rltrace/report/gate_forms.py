@@ -44,7 +44,7 @@ def as_json(found: Judgement) -> dict[str, Any]:
 
 def to_junit(found: Judgement) -> str:
     """A test suite with a case for each condition: a regression fails it, what cannot be told is an
-    error of it. A run that is not well is a case that failed, too."""
+    error of it. A run with an alarm (it crashed, say) is a case that failed, too."""
     cases = list(_cases(found))
     outcomes = [outcome for _, outcome, _ in cases]
     counts = {
@@ -64,8 +64,8 @@ def to_junit(found: Judgement) -> str:
 
 def _cases(found: Judgement) -> Iterator[tuple[str, str, str]]:
     """What was asked, what came of it, and the sentence that says so."""
-    for says in gate_section.unwell(found):
-        yield "the run is well", REGRESSION, says
+    for says in gate_section.alarmed(found):
+        yield "the run has no alarm", REGRESSION, says
     for one in found.findings:
         yield one.condition.text, one.outcome, gate_section.sentence(one)
 
@@ -88,8 +88,8 @@ def _xml(text: str) -> str:
 
 
 def annotation_lines(found: Judgement) -> Iterator[str]:
-    """A line for each run that is not well and each condition that does not hold, which GitHub
-    shows beside the change."""
+    """A line for each run with an alarm and each condition that does not hold, which GitHub shows
+    beside the change."""
     for _, outcome, says in _cases(found):
         if outcome in _COMMANDS:
             data = says.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")

@@ -1,4 +1,4 @@
-"""What a gate said, in words and tables: the answer, what made it, what it rests on."""
+"""What a gate said, in words and tables: pass or fail, by how much, and what made it."""
 
 from __future__ import annotations
 
@@ -8,47 +8,66 @@ from collections.abc import Iterator
 from rltrace.analysis.gate import findings
 from rltrace.analysis.gate.conditions import MAX_REGRESSION, WALL
 from rltrace.report import ratios, units
-from rltrace.report.layout import Column, Grid, Section, listed, numbers, table
+from rltrace.report.layout import Column, Grid, Section, brief, listed, numbers, stage_word, table
 
 MARKS = {findings.PASS: "✓", findings.REGRESSION: "✗", findings.UNSURE: "?"}
-_MOST_STAGES = 8
-_LEAST_SEEN = 1e-3  # of the longest stage; of what is shorter there is nothing to see
+_RUNS = "baseline", "this run"
+_MOST_TOLD = 4  # conditions with a paragraph of their own
+_MOST_NOTES = 5
 
 
 def headline(found: findings.Judgement) -> str:
-    """The answer in one line: `regression: goodput fell by 4.8 % (...)`."""
+    """The answer in one line: `regression: goodput 4.8 % worse, mostly rollout`."""
     decisive = [one for one in found.findings if one.outcome == found.outcome]
     if found.outcome == findings.PASS:
         n = len(found.findings)
         return "pass: " + ("the condition holds" if n == 1 else f"all {n} conditions hold")
-    named = [listed([one.condition.text for one in decisive])] if decisive else []
-    return f"{found.outcome}: {'; '.join([*found.alarms, *named])}"
+    return f"{found.outcome}: {'; '.join([*found.alarms, *map(_brief, decisive)])}"
+
+
+def _brief(one: findings.Finding) -> str:
+    if one.outcome == findings.UNSURE:
+        return one.condition.text
+    if math.isnan(one.worse_share.value):
+        return one.because
+    stage = f", mostly {stage_word(one.stage.name)}" if one.stage is not None else ""
+    return f"{one.condition.subject} {units.share(one.worse_share.value)} worse{stage}"
 
 
 def sections(found: findings.Judgement) -> Iterator[Section]:
     """The findings, what made it where a comparison failed, and what else a reader should know."""
     yield Section(
         f"Gate: {headline(found)}",
-        (
-            *(f"{MARKS[findings.REGRESSION]} {line}" for line in unwell(found)),
-            *(f"{MARKS[one.outcome]} {sentence(one)}" for one in found.findings),
-        ),
+        tuple(_lines(found)),
         _grid(found),
         tuple(_rests_on(found)),
     )
     compared = [one for one in found.findings if one.condition.kind == MAX_REGRESSION]
     if any(one.outcome != findings.PASS for one in compared):
         if found.stages:
-            yield _stages(found)
+            yield Section("Stages", (), ratios.of_stages(found.stages, _RUNS))
         if found.factors:
-            columns = ("factor of goodput", "baseline", "this run")
-            yield Section("Goodput", (), ratios.of_factors(found.factors, columns))
+            factors = ratios.of_factors(found.factors, ("factor of goodput", *_RUNS))
+            yield Section("Goodput", (), factors)
     if found.notes:
-        yield Section("What else differs", tuple(map(_begun, found.notes)))
+        notes = [*map(_begun, found.notes)]
+        yield Section("What else differs", tuple(brief(notes, _MOST_NOTES)))
 
 
-def unwell(found: findings.Judgement) -> tuple[str, ...]:
-    """A sentence for each run that is not well."""
+def _lines(found: findings.Judgement) -> Iterator[str]:
+    """What failed with its reasons, then what holds; where there is much, in brief."""
+    for line in alarmed(found):
+        yield f"{MARKS[findings.REGRESSION]} {line}"
+    order = (findings.REGRESSION, findings.UNSURE, findings.PASS)
+    worst = sorted(found.findings, key=lambda one: order.index(one.outcome))
+    for one in worst[:_MOST_TOLD]:
+        yield f"{MARKS[one.outcome]} {sentence(one)}"
+    if rest := [f"{MARKS[one.outcome]} {one.condition.text}" for one in worst[_MOST_TOLD:]]:
+        yield "   ".join(rest)
+
+
+def alarmed(found: findings.Judgement) -> tuple[str, ...]:
+    """A sentence for each run that crashed, got stuck or has another alarm."""
     return tuple(map(_begun, found.alarms))
 
 
@@ -73,8 +92,8 @@ def _made(one: findings.Finding) -> Iterator[str]:
         return
     if (stage := one.stage) is not None:
         yield (
-            f"Most of it is {stage.name}: {units.seconds(stage.before_s)} a step in the baseline, "
-            f"{units.seconds(stage.after_s)} here, "
+            f"{stage_word(stage.name)} made most of it: "
+            f"{units.before_after(stage.before_s, stage.after_s)} a step, "
             f"{ratios.signed_share(stage.difference_share.value)} of the step"
             f"{ratios.beside(stage.difference_share, ratios.signed_share)}."
         )
@@ -83,7 +102,7 @@ def _made(one: findings.Finding) -> Iterator[str]:
 
 
 def _more(one: findings.Finding) -> Iterator[str]:
-    """How it could be told."""
+    """What would tell."""
     if one.outcome != findings.UNSURE:
         return
     ways = [
@@ -112,7 +131,7 @@ def _grid(found: findings.Judgement) -> Grid | None:
         for one in found.findings
         if one.condition.kind != WALL
     )
-    shown = numbers("baseline", "this run", "worse by", ("95 %", 76))
+    shown = numbers(*_RUNS, "worse by", ("95 %", 76))
     return table(rows, "metric", Column("unit", least_width=90), *shown)
 
 
@@ -130,34 +149,14 @@ def _rests_on(found: findings.Judgement) -> Iterator[str]:
         rest = _steps(found.baseline_steps, found.baseline_warmup)
         pairs = ", step by step" if found.paired else ""
         yield f"{own} against {rest} of the baseline{pairs}."
-        yield f"False alarms: at most {units.share(found.alpha)} over all conditions."
+        yield f"At most {units.share(found.alpha)} false alarms, over all conditions."
     else:
         yield f"{own}."
 
 
 def _steps(steps: tuple[int, ...], warmup: tuple[int, ...]) -> str:
-    left = f" ({units.count(sum(warmup))} of warm-up left out)" if sum(warmup) else ""
+    left = f" ({units.count(sum(warmup))} warm-up steps left out)" if sum(warmup) else ""
     return f"{units.plural(sum(steps), 'step')} of {units.plural(len(steps), 'run')}{left}"
-
-
-def _stages(found: findings.Judgement) -> Section:
-    longest = max(max(one.before_s, one.after_s) for one in found.stages)
-    seen = [one for one in found.stages if max(one.before_s, one.after_s) > _LEAST_SEEN * longest]
-    shown = sorted(seen, key=lambda one: -abs(one.after_s - one.before_s))[:_MOST_STAGES]
-    scale = units.scale(longest)
-    rows = (
-        (
-            one.name,
-            scale.show(one.before_s),
-            scale.show(one.after_s),
-            ratios.signed_share(one.difference_share.value),
-            ratios.ends(one.difference_share, ratios.signed_share),
-        )
-        for one in shown
-    )
-    columns = numbers("baseline", "this run", "of the step", ("95 %", 60))
-    notes = ("Means of a step. of the step: what the stage adds to the baseline's.",)
-    return Section("Stages", (), table(rows, f"exposed, {scale.unit}", *columns), notes)
 
 
 def _begun(text: str) -> str:

@@ -20,7 +20,7 @@ _TITLE = "Goodput"
 def goodput_section(summary: Summary) -> Section:
     goodput = summary.goodput
     if goodput is None:
-        line = "Unknown: nobody recorded which samples the learner trained on."
+        line = "Unknown: no use of a sample by the learner was recorded."
         return Section(_TITLE, (line,))
     taken = "handed to the learner" if goodput.handed_only else "trained on"
     trained = goodput.generated_tokens - sum(loss.tokens for loss in goodput.losses)
@@ -40,23 +40,23 @@ def _headline(goodput: Goodput) -> Iterator[str]:
     if not goodput.window_s:
         yield "Unknown: no step was completed."
         if goodput.handed_only:
-            yield "Nobody saw the learner train on what it was handed."
+            yield "The learner was handed samples; no training on them was recorded."
         return
     useful = goodput.trained.useful_tokens
     window = units.seconds(goodput.window_s)
     if not goodput.trained.is_counted:
-        yield "Unknown: nobody recorded how many tokens the samples have."
+        yield "Unknown: the samples' token counts were not recorded."
     elif math.isnan(rate):
         yield f"{units.count(useful)} useful tokens in {window} ({devices.source})."
     else:
         low = goodput.useful_known_tokens_per_device_s
-        at_least = f" (at least {units.count(low)} for sure)" if low < rate else ""
+        at_least = f" (at least {units.count(low)})" if low < rate else ""
         yield (
             f"{units.count(rate)} useful tokens per {devices.kind}-second{at_least}: "
             f"{units.count(useful)} tokens / "
             f"({units.plural(devices.count, devices.kind)} × {window})."
         )
-        yield f"{devices.kind}s counted: {devices.source}."
+        yield f"Devices counted: {devices.source}."
     if not math.isnan(joules := goodput.joules_per_useful_token):
         yield (
             f"A useful token took {units.seconds(1 / rate)} of a {devices.kind} and "
@@ -69,7 +69,7 @@ def _dollars(goodput: Goodput) -> Iterator[str]:
     price, devices = goodput.price, goodput.devices
     if price is None:
         what = devices.name or f"a {devices.kind}-hour"
-        yield f"No dollar figure: the price of {what} is not known; give it with --price."
+        yield f"Tokens per US$ unknown: no price of {what}. Give it with --price."
         return
     if math.isnan(goodput.useful_tokens_per_usd()):  # the devices are not known, which is said
         return
@@ -84,25 +84,23 @@ def _conditions(goodput: Goodput) -> Iterator[str]:
     if goodput.uncounted_samples:
         of = units.count(goodput.uncounted_samples)
         of = f"{of} of {units.plural(goodput.generated_samples, 'sample')}"
-        taken = "they are taken to be as long as the others" if trained.tokens else "unknown"
-        yield f"Nobody recorded the tokens of {of}: {taken}."
+        taken = "they count as long as the others" if trained.tokens else "unknown"
+        yield f"No token count was recorded for {of}: {taken}."
     if not trained.tokens:
         return
 
     def part(tokens: int) -> str:
         return f"{units.count(tokens)} ({units.share(tokens / trained.tokens)})"
 
-    text = f"Of {units.count(trained.tokens)} tokens trained on in steady steps: "
-    text += f"{part(trained.zero_advantage_tokens)} in groups without a signal (zero advantage)"
+    text = f"Trained on in the measured steps: {units.count(trained.tokens)} tokens. "
+    text += f"Zero advantage: {part(trained.zero_advantage_tokens)}"
     if trained.unknown_advantage_tokens:
-        text += f", {part(trained.unknown_advantage_tokens)} of unknown advantage"
-    if math.isinf(goodput.lag_budget):
-        text += "; no lag budget is set"
-    else:
+        text += f", unknown: {part(trained.unknown_advantage_tokens)}"
+    if not math.isinf(goodput.lag_budget):
         over = part(trained.over_lag_budget_tokens)
-        text += f"; {over} over the lag budget of {goodput.lag_budget:g}"
+        text += f". Over the lag budget of {goodput.lag_budget:g}: {over}"
     if trained.unknown_lag_tokens:
-        text += f", {part(trained.unknown_lag_tokens)} of unknown lag"
+        text += f". Lag unknown: {part(trained.unknown_lag_tokens)}"
     yield f"{text}. Useful: {part(trained.useful_tokens)}."
 
 
@@ -122,8 +120,7 @@ def cascade_section(cascade: Cascade) -> Section:
     product = _rate(cascade.effective_tokens_per_device_s, device)
     rows.append(("goodput", "the product", product))
     grid = table(rows, "factor", Column("is", least_width=76), *numbers("value"))
-    title = "What goodput is made of, whole run"
-    return Section(title, tuple(_lost(cascade)), grid, tuple(_notes(cascade)))
+    return Section("What goodput is made of", tuple(_lost(cascade)), grid, tuple(_notes(cascade)))
 
 
 def reward_section(reward: RewardCurve, signal: GroupSignal | None) -> Section:
@@ -131,16 +128,15 @@ def reward_section(reward: RewardCurve, signal: GroupSignal | None) -> Section:
     hours = f", after {units.number(reward.device_hours)} {reward.device}-hours"
     spent = "" if math.isnan(reward.device_hours) else hours
     line = (
-        f"Mean reward {units.number(reward.first_reward)} at first, "
-        f"{units.number(reward.last_reward)} at last, in "
-        f"{units.plural(len(reward.points), 'step')} with rewards{spent}; "
+        f"Mean reward {units.number(reward.first_reward)} → {units.number(reward.last_reward)} "
+        f"over {units.plural(len(reward.points), 'step')}{spent}; "
         f"{units.count(reward.steps_per_hour)} steps an hour."
     )
     lines = [line, *_trend(reward)]
     if reward.components > 1:
         lines.append(
-            f"Rewards are of {reward.components} components, each counted as it is: the "
-            "trainer's own reward, a sum of them, is another number (`@reward_by_step`)."
+            f"This is the mean of {reward.components} reward components. The trainer's reward is "
+            "their sum: `rltrace query @reward_by_step`."
         )
     return Section("Reward", (*lines, *_signal(signal)))
 
@@ -155,7 +151,7 @@ def _trend(reward: RewardCurve) -> Iterator[str]:
     if low == high == 0:
         yield "It does not change."
     elif low <= 0 <= high:
-        yield f"No trend can be told: {interval}."
+        yield f"No clear trend: {interval}."
     elif not math.isnan(low):
         yield f"It {'rises' if low > 0 else 'falls'} by {interval.replace('-', '', low < 0)}."
 
@@ -166,8 +162,8 @@ def _signal(signal: GroupSignal | None) -> Iterator[str]:
     if not signal.known:
         yield (
             "Which groups carry a signal cannot be told: their ids come again in later steps, and "
-            f"of {signal.unclear:,} of {units.plural(signal.samples, 'sample')} nobody recorded "
-            "how they were used. Name a group by step and prompt."
+            f"the use of {signal.unclear:,} of {units.plural(signal.samples, 'sample')} was not "
+            "recorded. Name a group by step and prompt."
         )
         return
     line = (
@@ -176,11 +172,11 @@ def _signal(signal: GroupSignal | None) -> Iterator[str]:
     )
     if not math.isnan(signal.reward_without_signal):
         equal = signal.groups - signal.with_signal - signal.with_nan
-        of_nan = f"; in {units.count(signal.with_nan)} a reward is NaN" if signal.with_nan else ""
+        of_nan = f"; {units.count(signal.with_nan)} have a NaN" if signal.with_nan else ""
         line += (
-            f"{of_nan}; in {units.count(equal)} all rewards are equal. Mean reward: "
-            f"{units.number(signal.reward_without_signal)} without a signal, "
-            f"{units.number(signal.reward)} in all groups"
+            f"{of_nan}; {units.count(equal)} have equal rewards, their mean is "
+            f"{units.number(signal.reward_without_signal)} (all groups: "
+            f"{units.number(signal.reward)})"
         )
     yield f"{line}."
 
@@ -217,8 +213,8 @@ def _lost(cascade: Cascade) -> Iterator[str]:
     if rest_s > _SMALL * cascade.wall_s:
         parts.append(f"others {units.seconds(rest_s)}")
     yield (
-        f"Of {units.seconds(cascade.wall_s)}, {units.seconds(all_s)} went by without work on "
-        f"samples: {', '.join(parts) or 'many small reasons'}."
+        f"No work on samples in {units.seconds(all_s)} of {units.seconds(cascade.wall_s)}: "
+        f"{', '.join(parts) or 'many small reasons'}."
     )
 
 
@@ -229,5 +225,5 @@ def _notes(cascade: Cascade) -> Iterator[str]:
         for pool in cascade.pools:
             roles = " + ".join(role for role in pool.roles if role != UNKNOWN_ROLE)
             who = units.plural(pool.devices, counted) + (f" of {roles}" if roles else "")
-            pools.append(f"{who} for {units.share(pool.busy_share)} of the time")
-        yield f"Working in the steps: {', '.join(pools)}."
+            pools.append(f"{who} {units.share(pool.busy_share)}")
+        yield f"Busy in the steps: {', '.join(pools)}."

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich import filesize
-from rich.console import Console
-from rich.text import Text
-
 from rltrace.report import units
-from rltrace.report.plain_table import print_lines
+from rltrace.report.layout import Column, Section, brief, numbers, table
 from rltrace.report.run_lines import dropped_lines, outlived_lines
 from rltrace.trace.damage import unreadable
 from rltrace.trace.dropped import Dropped
@@ -26,8 +23,13 @@ from rltrace.trace.run_dir import PARQUET
 from rltrace.trace.sampled import only_some
 from rltrace.trace.schema import TABLES
 
-_LONGEST = 60  # characters of a name that is shown
-_LONGEST_ARGUMENTS = 80
+HARMLESS = {"no-gpu", "version-untested"}
+"""Problems that nothing has to be done about."""
+_LONGEST = 30  # characters of a name that is shown
+_LONGEST_ARGUMENTS = 40
+_LONGEST_COMMAND = 300
+_MOST_PROBLEMS = 8
+_MOST_PROCESSES = 16
 
 
 @dataclass(frozen=True)
@@ -35,9 +37,9 @@ class Inventory:
     """Everything that `rltrace info` shows. `lasted_s` is from the run's start to the end of its
     command, which `command_s` are, or of what outlived it, of which `shown_s` are shown (None: all,
     or not known); `bytes_on_disk` are those of its rows, of which `segment_bytes` in segments and
-    `parquet_bytes` compacted; `running` is None where it has ended, or where nobody here can tell;
-    `unreadable` says why nothing of the run can be read, or is None. `only_some` is why
-    nothing is told of samples."""
+    `parquet_bytes` compacted; `running` is None where it has ended, or cannot be told;
+    `unreadable` says why nothing of the run can be read, or is None. `only_some` says why there are
+    no figures of samples."""
 
     path: str
     command: str
@@ -101,32 +103,39 @@ def _bytes(folder: Path) -> int:
     return found
 
 
-def render(found: Inventory, console: Console) -> None:
-    console.print(Text(visible(found.path), style="bold"), soft_wrap=True)
-    console.print(Text(visible(found.command)), soft_wrap=True)
-    console.print(f"{_state(found)}; {_size(found)}", highlight=False, soft_wrap=True)
+def section(found: Inventory) -> Section:
+    """Problems first, then what the run is and holds."""
     bound = found.clock_bound_ns
-    clocks = "not aligned with each other" if bound is None else f"aligned within {bound:,} ns"
+    clocks = "not aligned" if bound is None else f"aligned within {units.seconds(bound / 1e9)}"
     nodes = "1 node" if found.nodes == 1 else f"{found.nodes} nodes, clocks {clocks}"
-    console.print(nodes, highlight=False)
     counts = ", ".join(f"{table} {rows:,}" for table, rows in found.rows.items() if rows)
+    lines = (
+        visible(found.command, _LONGEST_COMMAND),
+        *brief([*_problems(found)], _MOST_PROBLEMS),
+        f"{_state(found)}; {_size(found)}",
+        f"{units.plural(len(found.processes), 'process')} on {nodes}",
+        f"rows: {counts}" if counts else "no rows: nothing that rltrace knows ran",
+    )
+    shown = found.processes[:_MOST_PROCESSES]
+    pid, rank = numbers("process", "rank")
+    grid = table(map(_cells, shown), pid, "host", "role", rank, Column("argv", least_width=90))
+    more = len(found.processes) - len(shown)
+    notes = (f"{more} more: rltrace query 'SELECT * FROM processes'",) if more else ()
+    return Section(found.path, tuple(filter(None, lines)), grid, notes)
+
+
+def _problems(found: Inventory) -> Iterator[str]:
     if found.unreadable is not None:
-        console.print(Text(visible(found.unreadable), style="yellow"), soft_wrap=True)
-    else:
-        console.print(counts or "no rows: nothing that rltrace knows ran", highlight=False)
+        yield f"! {found.unreadable}"
+    lines = *outlived_lines(found.lasted_s, found.command_s), *dropped_lines(found.dropped)
+    yield from (f"! {line}" for line in lines)
     if found.only_some:
-        console.print(f"{found.only_some}: their rows are not shown", highlight=False)
-    outlived = outlived_lines(found.lasted_s, found.command_s)
-    for line in (*outlived, *dropped_lines(found.dropped)):
-        console.print(Text(line, style="yellow"), soft_wrap=True)
-    columns = ("process", "host", "role", "rank", "argv")
-    print_lines(console, columns, [_cells(process) for process in found.processes], right=(0, 3))
+        yield f"! {found.only_some}: their rows are left out"
     kinds = Counter((str(p.get("what")), str(p.get("target", ""))) for p in found.problems)
     for (what, target), times in kinds.items():
         often = f" ({times} times)" if times > 1 else ""
-        said = Text(visible(what, _LONGEST), style="yellow")
-        said.append(f" {visible(target, _LONGEST)}{often}", style="default")
-        console.print(said, soft_wrap=True)
+        mark = "·" if what in HARMLESS else "!"
+        yield f"{mark} {visible(what, 60)} {visible(target, 60)}".rstrip() + often
 
 
 def _state(found: Inventory) -> str:
@@ -137,7 +146,7 @@ def _state(found: Inventory) -> str:
     if found.exit_code is not None:
         return f"exit code {found.exit_code}, lasted {lasted or 'unknown'}"
     if lasted:
-        return f"ended, nobody saw how; lasted {lasted}"
+        return f"ended, exit code not seen; lasted {lasted}"
     if found.running is None:
         return "still running, or ended without saying so"
     return "running" if found.running else "ended without saying so"
@@ -146,14 +155,8 @@ def _state(found: Inventory) -> str:
 def _size(found: Inventory) -> str:
     """What the rows take on the disk, and as what."""
     kinds = {"segments": found.segment_bytes, "Parquet": found.parquet_bytes}
-    held = {kind: size for kind, size in kinds.items() if size}
-    whole = f"{filesize.decimal(found.bytes_on_disk)} on disk"
-    if "Parquet" not in held:
-        return whole
-    if len(held) == 1:
-        return f"{whole}, all of it Parquet"
-    parts = [f"{filesize.decimal(size)} of {kind}" for kind, size in held.items()]
-    return f"{whole} ({' and '.join(parts)})"
+    held = ", ".join(f"{kind} {units.size(size)}" for kind, size in kinds.items() if size)
+    return f"{units.size(found.bytes_on_disk)} on disk" + f" ({held})" * bool(held)
 
 
 def _cells(process: Process) -> tuple[str, ...]:

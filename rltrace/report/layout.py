@@ -86,6 +86,22 @@ def listed(names: Sequence[str]) -> str:
     return " and ".join(part for part in (", ".join(names[:-1]), names[-1]) if part)
 
 
-def binds(walls: Sequence[str]) -> str:
-    """`a binds`, `a and b bind`."""
-    return f"{listed(walls)} bind{'s' * (len(walls) == 1)}"
+def brief(lines: Sequence[str], most: int) -> list[str]:
+    """The first lines, and how many more there are."""
+    more = [f"{len(lines) - most} more: --json"] if lines[most:] else []
+    return [*lines[:most], *more]
+
+
+def stage_word(name: str) -> str:
+    """How a stage of a baseline or of a step's figures is called in every output."""
+    return "untraced" if name == "unattributed" else name
+
+
+def lowered(text: str) -> str:
+    """With a small first letter, to stand within a sentence; an abbreviation stays as it is."""
+    return text if text[1:2].isupper() else text[:1].lower() + text[1:]
+
+
+def raised(text: str) -> str:
+    """With a capital first letter, to begin a sentence."""
+    return text[:1].upper() + text[1:]

@@ -60,7 +60,7 @@ def entries_at(url: str) -> list[Entry]:
             if meta is not None:
                 listed.append(_described(child(store.url, name), meta, None, alive))
         if not listed and not store.is_folder():
-            raise RltraceError(f"{url} is no folder: give one that holds runs")
+            raise RltraceError(f"there is no folder {url}: give one that holds runs")
     except OSError as error:
         raise unreached(url, error) from None
     return sorted(listed, key=lambda entry: (entry.start_ns or 0, entry.path))
@@ -68,7 +68,7 @@ def entries_at(url: str) -> list[Entry]:
 
 def render(listed: list[Entry], console: Console) -> None:
     """Prints the runs, newest last: a line each, which a terminal cuts where it ends."""
-    from rltrace.report.plain_table import print_lines
+    from rltrace.report.printed import print_lines
 
     if not listed:
         console.print("no runs here: record one with `rltrace wrap -- python train.py`")

@@ -70,7 +70,7 @@ def _title(shown: Snapshot, width: int) -> Text:
 def losses(shown: Snapshot) -> list[Text]:
     """What the live view has no figures of: details that were dropped, or were not recorded."""
     said = [*dropped_lines(shown.dropped)]
-    said += [f"{shown.only_some}: nothing is told of samples"] if shown.only_some else []
+    said += [f"{shown.only_some}: there are no figures of samples"] if shown.only_some else []
     when = "before its end" if shown.job.is_over else "ago"
     said += [_stopped_sentence(one, when) for one in shown.stopped[:_MOST_STOPPED]]
     if (others := len(shown.stopped) - _MOST_STOPPED) > 0:
@@ -179,8 +179,8 @@ def dead(shown: Snapshot, width: int) -> list[Text]:
     """Processes that ended in the middle of something. At a job's own end that is usual."""
     if not shown.dead or (shown.job.is_over and shown.job.state != KILLED):
         return []
-    lines = [Text("processes that ended in the middle", style="bold red")]
+    lines = [Text("processes that died at work", style="bold red")]
     for one in shown.dead:
         where = of_rank(one.role, one.rank) + pid_on(one.pid, one.host)
-        lines.append(Text(f"  {where} ended in {one.doing}"))
+        lines.append(Text(f"  {where} died in {one.doing}"))
     return lines

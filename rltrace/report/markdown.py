@@ -28,24 +28,27 @@ def render(summary: Summary, own_figures: bool = False) -> str:
 
 def _lines(summary: Summary, own_figures: bool) -> Iterator[str]:
     yield f"# {_plain(verdict.headline(summary))}"
+    for line in run_lines.warnings(summary):
+        yield ""
+        yield f"**{_plain(line)}**"
     yield ""
     for line in verdict.evidence(summary):
         yield f"- {_line(line)}"
     yield ""
-    command, facts = run_lines.facts(summary)
-    yield f"{_code(command)}  "
-    yield _line(facts)
-    for line in run_lines.warnings(summary):
+    command, _ = run_lines.facts(summary)
+    yield _code(command)
+    for question, parts in sections(summary, own_figures):
         yield ""
-        yield f"**{_plain(line)}**"
-    for section in sections(summary, own_figures):
-        yield ""
-        yield from section_lines(section)
+        yield f"## {question}"
+        for section in parts:
+            yield ""
+            yield from section_lines(section, "###")
 
 
-def section_lines(section: Section) -> Iterator[str]:
-    """A section on its own."""
-    yield f"## {_plain(section.title)}"
+def section_lines(section: Section, level: str = "##") -> Iterator[str]:
+    """A section on its own, with a title of that `level`."""
+    if section.title:
+        yield f"{level} {_plain(section.title)}"
     for line in section.lines:
         yield ""
         yield _line(line)

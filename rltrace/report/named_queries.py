@@ -4,11 +4,10 @@ of a file is a comment that says what it answers, in which units."""
 from __future__ import annotations
 
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 
 from rltrace.dashboards import folder
-from rltrace.trace.errors import UNREADABLE, RltraceError, WrongUsage
+from rltrace.trace.errors import UNREADABLE, RltraceError, WrongUsage, did_you_mean
 from rltrace.trace.given_files import text_given
 
 _COMMENT = "-- "
@@ -36,12 +35,8 @@ def named_query(name: str) -> NamedQuery:
     known = [query.name for query in named_queries()]
     if wanted in known:
         return _read(folder("sql") / f"{wanted}.sql")
-    asked = wanted.lower().replace("-", "_")
-    begun = [one for one in known if asked and one.startswith(asked)]
-    near = begun[:3] or get_close_matches(asked, known, n=3)
-    hint = f"did you mean {' or '.join(f'@{n}' for n in near)}? " if near else ""
-    said = f"there is no query @{wanted}: {hint}`rltrace query --list` shows all"
-    raise WrongUsage(said)
+    near = did_you_mean(f"@{wanted}", *(f"@{one}" for one in known))
+    raise WrongUsage(f"there is no query @{wanted}{near}: `rltrace query --list` shows all")
 
 
 def _read(path: Path) -> NamedQuery:

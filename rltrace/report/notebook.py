@@ -41,13 +41,8 @@ class Run(trace.Run):
 
         return summary_of(RunAnalysis(self))
 
-    if not TYPE_CHECKING:
+    def _repr_html_(self) -> str:
+        """What a notebook shows of a run: the first screen of its page."""
+        from rltrace.report.html import in_notebook
 
-        def __getattr__(self, name: str) -> object:
-            """Figures of an earlier version are asked for in vain, and told where they are now."""
-            if name.startswith("plot_"):
-                raise AttributeError(
-                    f"run.{name} is gone: `rltrace report --html FILE` draws it, and run.summary "
-                    "has the figures"
-                )
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return in_notebook(self.summary)

@@ -48,7 +48,7 @@ def _of_settings(figure: dict[str, Any]) -> OwnFigure:
 def own_figures_section(summary: Summary) -> Section:
     figures, title = summary.own_figures, "The framework's own figures"
     if not figures:
-        return Section(title, ("None that rltrace knows to mislead was logged in this run.",))
+        return Section(title, ("This run logged none that is known to mislead.",))
     rows = (
         (
             figure.name,
@@ -61,12 +61,9 @@ def own_figures_section(summary: Summary) -> Section:
         )
         for figure in figures
     )
-    line = "Medians a step of what is logged, and of what ran in the same steps."
+    line = "Medians over the same steps: what is logged, and what ran."
     if summary.run.imported:
-        line = (
-            "Only the log is known: what really ran is not, so nothing is there to hold its "
-            "figures against."
-        )
+        line = "Only the log is known, not what ran: its figures cannot be checked."
     names: dict[str, list[str]] = {}
     for figure in figures:
         names.setdefault(figure.reason, []).append(figure.name)
@@ -93,4 +90,4 @@ def pointer(summary: Summary) -> Iterator[str]:
         more = [f"{len(names) - _MOST_NAMES} more"] if len(names) > _MOST_NAMES else []
         which = listed([*(f"“{name}”" for name in names[:_MOST_NAMES]), *more])
         differ = "differs" if len(names) == 1 else "differ"
-        yield f"What is logged as {which} {differ} from what ran: `rltrace report --own-figures`."
+        yield f"In the log {which} {differ} from what ran: `rltrace report --own-figures`."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Sequence
 from textwrap import wrap
 
 from rich import box
@@ -33,16 +34,19 @@ WIDEST = 100
 _WORD = re.compile(r"\S{40,}")
 _ENDLESS, _LONGEST_WORD = 100, 60  # cells: a word that takes more is cut to so many
 _GAP = 3  # between columns
+GAP = 2
+"""Spaces between two columns of `print_lines`."""
 _NO_BREAK = "\N{NO-BREAK SPACE}"
 
 
 def show(section: Section, console: Console) -> None:
     """Prints a section, at most `WIDEST` columns wide."""
     width = min(console.width, WIDEST)
-    console.print()
-    say(console, section.title, width, "bold")
+    if section.title:
+        console.print()
+        say(console, section.title, width, "bold")
     for line in section.lines:
-        say(console, line, width, indent="  ")
+        say(console, line, width, "bold red" * line.startswith(("!", "✗")), "  ")
     if section.grid is not None:
         grid, below = _fitted(section.grid, width)
         console.print(Padding(_table(grid), (0, 0, 0, 1), expand=False), width=width)
@@ -102,7 +106,10 @@ def _least_width(grid: Grid, place: int) -> int:
 
 
 def _table(grid: Grid) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
+    head = any(column.title for column in grid.columns)
+    table = Table(
+        box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, show_header=head, header_style="bold"
+    )
     for column in grid.columns:
         justify: JustifyMethod = "right" if column.right else "left"
         table.add_column(column.title, justify=justify, no_wrap=column.right or column.copied)
@@ -113,3 +120,32 @@ def _table(grid: Grid) -> Table:
         ]
         table.add_row(*cells, style=COLOURS.get(row[0], ""))
     return table
+
+
+# --- tables of which every row is one line: cut where a terminal ends, else whole
+
+
+def print_lines(
+    console: Console,
+    names: Sequence[str],
+    rows: Sequence[Sequence[Text | str]],
+    right: Collection[int] = (),
+) -> None:
+    """Prints rows below the names of their columns, if they have any; the columns in `right` (by
+    place) are aligned there."""
+    head = [Text(name, style="bold") for name in names]
+    lines = [head] if any(names) else []
+    lines += [[Text(cell) if isinstance(cell, str) else cell for cell in row] for row in rows]
+    widths = [max(cell.cell_len for cell in column) for column in zip(*lines, strict=True)]
+    for cells in lines:
+        line = Text()
+        for place, (cell, width) in enumerate(zip(cells, widths, strict=True)):
+            space = " " * (width - cell.cell_len)
+            line.append(" " * GAP if place else "")
+            line.append(space if place in right else "")
+            line.append_text(cell)
+            line.append("" if place in right else space)
+        line.rstrip()
+        if console.is_terminal:
+            line.truncate(console.width, overflow="ellipsis")
+        console.print(line, no_wrap=True, soft_wrap=True)

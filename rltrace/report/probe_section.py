@@ -19,8 +19,7 @@ _IMMATERIAL = 0.05
 def probe_section(probe: Probe) -> Section:
     columns = numbers(*(("steps", 76), ("by", 68), "exposed part", "computed", "share", "computed"))
     grid = table(map(_cells, probe.stages), "delayed", *columns)
-    title = "Probe: what delaying a stage did"
-    return Section(title, tuple(_lines(probe)), grid, tuple(_notes(probe)))
+    return Section("Probe", tuple(_lines(probe)), grid, tuple(_notes(probe)))
 
 
 def _cells(stage: ProbedStage) -> tuple[str, ...]:
@@ -46,31 +45,27 @@ def _lines(probe: Probe) -> Iterator[str]:
     odd, spent = probe.outlier_steps, probe.spent_share
     left_out = f" ({units.plural(odd, 'outlier')} left out)" if odd else ""
     yield (
-        f"Each stage was slowed down by {units.share(probe.dose_share)} of its own work in a "
-        f"quarter of {units.plural(probe.steps, 'step')}{left_out}, at random (seed {probe.seed})."
+        f"Each stage was delayed by {units.share(probe.dose_share)} of its own time in a quarter "
+        f"of {units.plural(probe.steps, 'step')}{left_out}, at random (seed {probe.seed})."
     )
     if spent.known:
         yield (
-            f"A step without doses takes {units.seconds(probe.step_s)}; doses lengthened steps "
-            f"by {units.share(spent.value)} ± {units.share(spent.half_width)} in the mean, budget "
-            f"{units.share(probe.budget_share)}. All other figures of this report include them."
+            f"A step without delays takes {units.seconds(probe.step_s)}. Delays made steps "
+            f"{units.share(spent.value)} ± {units.share(spent.half_width)} longer (budget "
+            f"{units.share(probe.budget_share)}); the other figures of this report include them."
         )
 
 
 def _notes(probe: Probe) -> Iterator[str]:
     if probe.stages:
-        yield (
-            "exposed part: by how much the step grew for each second by which the stage did "
-            "(1: it binds, 0: overlapped), ± half of the 95 % interval; computed: by the stage's "
-            f"{probe.computed_by}, which has a rule for overlaps, where this has none."
-        )
+        yield f"Computed: from the stage's {probe.computed_by}. Measured: from the delays alone."
     for stage in probe.stages:
         if stage.because:
             yield f"{stage.name}: unknown, {stage.because}."
         elif stage.given_share < IN_FULL:
             yield (
-                f"{stage.name}: it grew by {units.share(stage.given_share)} of its doses only (as "
-                "where work runs on a node that records no step); its figures are rough."
+                f"{stage.name}: only {units.share(stage.given_share)} of its delays took effect; "
+                "its figures are rough."
             )
         if stage.contradicts:
             yield (
@@ -84,12 +79,9 @@ def _notes(probe: Probe) -> Iterator[str]:
         if (more := stage.more_steps_for(HALF_WIDTH))
     ]
     if steps:
-        yield (
-            f"An interval of ± {HALF_WIDTH} for the exposed part takes more steps of this kind: "
-            f"{listed(steps)}."
-        )
+        yield (f"More steps for ± {HALF_WIDTH} of the exposed part: {listed(steps)}.")
     if probe.refused_steps:
         left_out = units.plural(probe.refused_steps, "step")
-        yield f"Left out: {left_out} in which the budget did not allow for a dose."
+        yield f"No delay in {left_out}: the budget was spent."
     if probe.not_seen:
-        yield f"To be delayed, but not seen at work: {listed(probe.not_seen)}."
+        yield f"Asked to be delayed, but never seen: {listed(probe.not_seen)}."

@@ -8,52 +8,64 @@ that library it would use the format alone.
 from __future__ import annotations
 
 import math
-import time
+import os
+import re
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from rltrace import dashboards
 from rltrace.analysis.devices import count_devices
 from rltrace.analysis.framework import framework_of
 from rltrace.analysis.live.distribution import Distribution
 from rltrace.analysis.live.roles import role_of
 from rltrace.analysis.live.run_meters import RunMeters
 from rltrace.trace.stated import whole_text
-from rltrace.trace.texts import packaged_toml
+from rltrace.trace.texts import parsed_toml
 from rltrace.trace.vocabulary import word
+
+if TYPE_CHECKING:
+    from rltrace.analysis.summary import Summary
 
 
 @dataclass(frozen=True)
 class Metric:
-    """One of prometheus.toml, which says what its fields mean."""
+    """One of dashboards/prometheus/metrics.toml."""
 
     name: str
     kind: str
     meaning: str
     labels: tuple[str, ...]
-    reading: str = ""
-    unit: float = 1.0
 
 
-METRICS = {
-    name: Metric(name, **{**of, "labels": ("run", *of.get("labels", ()))})
-    for name, of in packaged_toml("report/prometheus.toml").items()
-}
+def _declared(kind: str, key: str, meaning: str) -> Metric:
+    name, *labels = re.findall(r"\w+", key)
+    return Metric(name, kind, meaning, ("run", *labels))
+
+
+_TOLD = parsed_toml((dashboards.folder("prometheus") / "metrics.toml").read_text("utf-8"))
+_READINGS: dict[str, tuple[str, float]] = _TOLD.pop("reading")
+_DECLARED = (_declared(kind, *one) for kind, of in _TOLD.items() for one in of.items())
+
+METRICS = {metric.name: metric for metric in _DECLARED}
 """By name, in the order in which they are served."""
-
-_OF_READINGS = {metric.reading: metric for metric in METRICS.values() if metric.reading}
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 Labels = tuple[str, ...]
+Value = tuple[str, Labels, "float | Distribution | None"]
+"""A metric, its labels but the run, and what it stands at."""
+
 Families = dict[str, dict[Labels, "float | Distribution"]]
 """By metric, in the order of `METRICS`, the value for each tuple of labels."""
 
 
-def families(meters: RunMeters) -> Families:
-    """What the meters stand at. What was never seen has no value, and is left out."""
+def families(meters: RunMeters, judged: Iterable[Value] = ()) -> Families:
+    """What the meters stand at, and `judgement` said of the last steps. What was never seen has no
+    value, and is left out."""
     found: Families = {name: {} for name in METRICS}
-    for metric, labels, value in _values(meters):
+    for metric, labels, value in (*_values(meters), *judged):
         if value is None:
             continue
         if value.count if isinstance(value, Distribution) else math.isfinite(value):
@@ -93,7 +105,29 @@ def _as_json(value: float | Distribution) -> dict[str, Any]:
     return {"count": value.count, "sum": value.sum, "at_most": at_most}
 
 
-def _values(meters: RunMeters) -> list[tuple[str, Labels, float | Distribution | None]]:
+def judgement(summary: Summary) -> list[tuple[str, Labels, float]]:
+    """What the report says: where a step goes, the wall, the first fix, what is wrong."""
+    from rltrace.report.verdict import best_fix  # an exporter does without
+    from rltrace.report.walls_section import setting_words
+
+    found, spent = summary.verdict, [(row.name, row.exposed_s.mean) for row in summary.stages]
+    spent.append(("untraced", summary.steps.untraced_s.mean))
+    values: list[tuple[str, Labels, float]] = []
+    values += [("rltrace_step_exposed_seconds", (stage,), s) for stage, s in spent]
+    grave = [alarm.short for alarm in summary.health.alarms if alarm.forbids]
+    values += [("rltrace_alarm", (short,), 1) for short in grave]
+    if found.binding and not grave:
+        values += [("rltrace_wall_cost_ratio", (w.name,), w.cost.share) for w in found.binding]
+        fix = best_fix(found)
+        labels = (fix.sized, setting_words(fix) if fix.setting else "") if fix else ("none", "")
+        gain = fix.goodput_gain.value - 1 if fix and fix.goodput_gain else 0.0
+        values.append(("rltrace_first_fix_gain_ratio", labels, gain))
+    elif found.balanced and not grave:
+        values.append(("rltrace_wall_cost_ratio", ("no wall",), 0))
+    return [one for one in values if math.isfinite(one[2])]
+
+
+def _values(meters: RunMeters) -> list[Value]:
     job, samples, weights = meters.job, meters.samples, meters.weights
     now_ns, last_ns, step_s = meters.clock_ns, meters.last_event_ns, meters.step_s
     devices = count_devices(meters.follower)
@@ -103,7 +137,7 @@ def _values(meters: RunMeters) -> list[tuple[str, Labels, float | Distribution |
     trained, counted = bool(samples.fates), samples.trained_tokens
     started_ns = meters.follower.meta.get("start_real_ns")
     started_s = started_ns / 1e9 if isinstance(started_ns, int) else None
-    values: list[tuple[str, Labels, float | Distribution | None]] = [
+    values: list[Value] = [
         ("rltrace_run_info", framework_of(meters.follower), 1),
         ("rltrace_run_alive", (), 0 if job.is_over else 1),
         ("rltrace_run_start_time_seconds", (), started_s),
@@ -126,7 +160,7 @@ def _values(meters: RunMeters) -> list[tuple[str, Labels, float | Distribution |
         ("rltrace_lag_unknown_samples_total", (), samples.unknown_lags if trained else None),
         ("rltrace_lag_budget_versions", (), budget if math.isfinite(budget) else None),
         ("rltrace_policy_version", (), weights.version),
-        ("rltrace_exporter_cpu_seconds_total", (), time.process_time()),
+        ("rltrace_exporter_cpu_seconds_total", (), sum(os.times()[:4])),
     ]
     values += [("rltrace_trajectories_total", (f,), n) for f, n in samples.finishes.items()]
     values += [("rltrace_rewards_total", (o,), n) for o, n in samples.outcomes.items()]
@@ -167,9 +201,10 @@ def _of_processes(meters: RunMeters) -> list[tuple[str, Labels, float]]:
 def _of_devices(meters: RunMeters) -> list[tuple[str, Labels, float]]:
     found: list[tuple[str, Labels, float]] = []
     for one in meters.readings.now(meters.follower):
-        if (metric := _OF_READINGS.get(one.counter)) is not None:
-            device = (str(one.device),) if "device" in metric.labels else ()
-            found.append((metric.name, (one.host, *device), one.value * metric.unit))
+        if one.counter in _READINGS:
+            name, unit = _READINGS[one.counter]
+            device = (str(one.device),) if "device" in METRICS[name].labels else ()
+            found.append((name, (one.host, *device), one.value * unit))
     return found
 
 

@@ -5,16 +5,23 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 
-from rltrace.analysis.gate.findings import FactorChange
+from rltrace.analysis.gate.findings import FactorChange, StageChange
 from rltrace.analysis.stats.interval import Interval
 from rltrace.report import units
-from rltrace.report.layout import Grid, numbers, table
+from rltrace.report.layout import Grid, numbers, stage_word, table
 
 _A_FACTOR = 10
 _ALMOST_NOTHING = 1000
 """Times what it was before: that was almost none."""
+_MOST_STAGES = 7
+_LEAST_SEEN = 1e-3  # of the longest stage; of what is shorter there is nothing to see
 ONCE = "one value a run"
 """Stands for the interval of a factor that is measured once a run."""
+
+
+GOODPUT = "goodput"
+"""The row of the factors' product."""
+_RATES = (GOODPUT, "peak rate")  # tokens; all else is a share
 
 
 def percent(ratio: Interval) -> str:
@@ -31,11 +38,11 @@ def beside(interval: Interval, show: Callable[[float], str], what: str = "") -> 
 
 
 def change(ratio: float) -> str:
-    """`+4.2 %` of a ratio of 1.042. From ten times as much on it is the factor, `×38`: a percentage
+    """`+4.2 %` of a ratio of 1.042. From ten times as much on it is the factor, `38×`: a percentage
     of almost nothing tells nobody anything."""
     if ratio >= _ALMOST_NOTHING:
-        return f"×{_ALMOST_NOTHING:,} or more"
-    return f"×{ratio:.0f}" if ratio >= _A_FACTOR else signed_share(ratio - 1)
+        return f"{_ALMOST_NOTHING:,}× or more"
+    return f"{ratio:.0f}×" if ratio >= _A_FACTOR else signed_share(ratio - 1)
 
 
 def signed_share(share: float) -> str:
@@ -58,7 +65,27 @@ def of_factors(factors: Iterable[FactorChange], titles: tuple[str, str, str]) ->
     what, *runs = titles
     rows = []
     for one in factors:
-        show = units.count if one.name == "peak rate" else units.share
+        show = units.count if one.name in _RATES else units.share
         ends_ = ONCE if one.once else ends(one.ratio, change)
         rows.append((one.name, show(one.before), show(one.after), change(one.ratio.value), ends_))
     return table(rows, what, *numbers(*runs, "change", ("95 %", 60)))
+
+
+def of_stages(stages: Iterable[StageChange], runs: tuple[str, str]) -> Grid | None:
+    """How the exposed time of stages changed, what changed most first."""
+    by_change = sorted(stages, key=lambda one: -abs(one.after_s - one.before_s))
+    longest = max((max(one.before_s, one.after_s) for one in by_change), default=0.0)
+    scale = units.scale(longest)
+    rows = (
+        (
+            stage_word(one.name),
+            scale.show(one.before_s),
+            scale.show(one.after_s),
+            signed_share(one.difference_share.value),
+            ends(one.difference_share, signed_share),
+        )
+        for one in by_change
+        if max(one.before_s, one.after_s) > _LEAST_SEEN * longest
+    )
+    columns = numbers(*runs, "of the step", ("95 %", 60))
+    return table([*rows][:_MOST_STAGES], f"exposed, {scale.unit} a step", *columns)

@@ -14,7 +14,7 @@ from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
-from rltrace.report.plain_table import GAP, print_lines
+from rltrace.report.printed import GAP, print_lines
 from rltrace.trace.errors import WrongUsage
 from rltrace.trace.printable import visible
 from rltrace.trace.refused import failed, first_line

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from rich.cells import cell_len
@@ -13,26 +13,26 @@ from rich.console import Console
 from rich.text import Text
 
 from rltrace.analysis.fixes import Fix
-from rltrace.analysis.summary import Summary
-from rltrace.analysis.verdict import Verdict
-from rltrace.analysis.walls.registry import stages_of
-from rltrace.analysis.walls.wall import LIKELY, Wall
+from rltrace.analysis.run_analysis import RunAnalysis
+from rltrace.analysis.summary import Summary, steps_of
+from rltrace.analysis.verdict import Verdict, verdict
+from rltrace.analysis.walls.wall import LIKELY
 from rltrace.report import run_lines, units
 from rltrace.report.health_cells import cells
-from rltrace.report.layout import bar, listed
+from rltrace.report.layout import bar, listed, lowered
 from rltrace.report.printed import COLOURS, WIDEST, wrapped
-from rltrace.report.suggested_hooks import suggested
-from rltrace.report.walls_section import gain_words, nothing_to_do, setting_words, why_no_fix
+from rltrace.report.verdict import best_fix, sentences, what_is_wrong
+from rltrace.report.walls_section import gain_words, model_check, setting_words
 from rltrace.trace.printable import visible
+from rltrace.trace.run import open_run
 
 MOST_LINES = 45
 _MOST_NOTE_LINES = 2
 _PAIRS = 3  # of runs, by which `rltrace experiment` tries a fix
 _SLIGHT = 0.005  # of the step: what is exposed for less has no line of its own
-_MATTERS = 0.05  # of the goodput
 _BAR = 24
-_EFFORT = {1: "low", 2: "medium", 3: "high"}
-_UNTRACED = "untraced"
+EFFORT = {1: "low", 2: "medium", 3: "high"}
+UNTRACED = "untraced"
 _FOLDERS = re.compile(r"(?<![^\s=])/?(?:[^\s/=]+/){2,}(?=[^\s/])")
 """Folders of a path, which say less than its end."""
 _MORE = "More: rltrace report --full · --html out.html · rltrace timeline --open"
@@ -48,6 +48,8 @@ class _Room:
     verdict_lines: int
 
 
+_Part = Callable[[Summary, int, _Room], Iterator[Text | str]]
+_ALL = _Room(99, 99, 999, 99)
 _ROOMS = (_Room(3, 9, 6, 6), _Room(2, 8, 5, 5), _Room(1, 6, 4, 4), _Room(1, 4, 3, 3))
 
 
@@ -60,31 +62,42 @@ def render(summary: Summary, console: Console) -> None:
 def lines(summary: Summary, width: int) -> list[Text]:
     """The screen's lines. Where all of it is too much, each part gives a little."""
     for room in _ROOMS:
-        made = []
-        for part in (_head, _alarms, _verdict, _where, _change, _health):
-            if found := list(part(summary, width, room)):
-                made += [*(Text(one) if isinstance(one, str) else one for one in found), Text()]
+        made = _made((_head, _alarms, _verdict, _where, _change, _health), summary, width, room)
         made.append(Text(_MORE, style="dim"))
         if len(made) <= MOST_LINES:
             break
     return made
 
 
-def in_short(summary: Summary) -> str:
-    """`100 steps · 678 ms a step · wall: rollout (42 %) · try: lag_bound=1 (+32 %)`."""
-    steps, found = summary.steps, summary.verdict
+def top(summary: Summary, width: int) -> list[Text]:
+    """Its first lines with all that is wrong, as the head of a longer report."""
+    return _made((_head, _alarms, _verdict), summary, width, _ALL)[:-1]
+
+
+def _made(parts: Iterable[_Part], summary: Summary, width: int, room: _Room) -> list[Text]:
+    made = []
+    for part in parts:
+        if found := list(part(summary, width, room)):
+            made += [*(Text(one) if isinstance(one, str) else one for one in found), Text()]
+    return made
+
+
+def in_short(analysis: RunAnalysis, predict: bool = True) -> str:
+    """`100 steps · 678 ms a step · wall: rollout (42 %) · try: lag_bound=1 (+32 %)`; without
+    `predict`, which takes most of the time, nothing to try."""
+    steps, found = steps_of(analysis), verdict(analysis, predict)
     if steps.whole_run:
         return "no step was recorded"
     parts = [units.plural(steps.complete, "step")]
     if steps.step_s.n:
         parts.append(f"{units.seconds(steps.step_s.mean)} a step")
     if found.alarms:
-        parts.append(f"not well: {_what_is_wrong(summary)}")
+        parts.append(what_is_wrong(analysis.health))
     elif found.first is not None:
         maybe = "" if found.confidence == LIKELY else "maybe "
         walls = (f"{wall.name} ({units.share(wall.cost.share)})" for wall in found.binding)
         parts.append(f"wall: {maybe}{listed([*walls])}")
-        if (best := _best(found)) is not None and best.goodput_gain is not None:
+        if (best := best_fix(found)) is not None and best.goodput_gain is not None:
             gain = f"{100 * (best.goodput_gain.value - 1):+.0f} %"
             parts.append(f"try: {setting_words(best) if best.setting else best.sized} ({gain})")
     else:
@@ -92,23 +105,26 @@ def in_short(summary: Summary) -> str:
     return " · ".join(parts)
 
 
-def _what_is_wrong(summary: Summary) -> str:
-    return listed(list(dict.fromkeys(a.short for a in summary.health.alarms if a.forbids)))
-
-
-def _best(found: Verdict) -> Fix | None:
-    """The best fix, of those that can be set here if any can."""
-    gain = [fix for fix in found.fixes if fix.gains and fix.worth > 0]
-    return next(iter([*(fix for fix in gain if fix.setting), *gain]), None)
+def look(path: str) -> None:
+    """Prints the line of a run in `path`: what is known soon, and then all of it."""
+    analysis = RunAnalysis(open_run(path))
+    for predict in (False, True):
+        print(visible(in_short(analysis, predict)), flush=True)
 
 
 # --- what ran, and how it ended
 
 
 def _head(summary: Summary, width: int, room: _Room) -> Iterator[Text | str]:
-    run, steps = summary.run, summary.steps
-    command = "" if run.command in ("", run.id) else f" · {_brief(run.command)}"
+    run = summary.run
+    command = "" if run.command in ("", run.id) else f" · {brief(run.command)}"
     yield Text(_cut(f"rltrace · {run.id}{command}", width), style="bold")
+    yield from wrapped(what_ran(summary), width)
+
+
+def what_ran(summary: Summary) -> str:
+    """How the run ended, its steps and its devices."""
+    run, steps = summary.run, summary.steps
     parts = [_ended(summary)]
     if run.framework:
         parts.append(run.framework)
@@ -122,10 +138,10 @@ def _head(summary: Summary, width: int, room: _Room) -> Iterator[Text | str]:
         name = f" ({devices.name})" if devices.name else ""
         no_gpu = ", no GPU" if devices.kind == "core" else ""
         parts.append(f"{units.plural(devices.count, devices.kind)}{name}{no_gpu}")
-    yield from wrapped(" · ".join(parts), width)
+    return " · ".join(parts)
 
 
-def _brief(command: str) -> str:
+def brief(command: str) -> str:
     """Without the folders of the program, and with the ends of other paths."""
     program, space, words = command.partition(" ")
     return program.rpartition("/")[2] + space + _FOLDERS.sub("…/", words)
@@ -161,27 +177,32 @@ def _alarms(summary: Summary, width: int, room: _Room) -> Iterator[Text | str]:
 
 def _verdict(summary: Summary, width: int, room: _Room) -> Iterator[Text | str]:
     found, inner = summary.verdict, width - 2
-    said = [line for sentence in _sentences(summary) for line in wrapped(sentence, inner)]
+    said = [line for sentence in sentences(summary) for line in wrapped(sentence, inner)]
     for number, line in enumerate(said[: room.verdict_lines]):
         yield Text(f"  {line}", style="bold" if number == 0 else "")
-    if found.alarms or (best := _best(found)) is None:
+    if found.alarms or (best := best_fix(found)) is None:
         return
-    first = f"Try first:  {visible(_how(best))}"
-    effect = f"predicted: {_effect(summary, best)}"
-    if cell_len(f"{first}   {effect}") > inner:
+    first = f"Try first:  {visible(how(best))}"
+    gain = f"predicted: {effect(summary, best)}"
+    if cell_len(f"{first}   {gain}") > inner:
         yield from (Text(f"  {line}", style="bold") for line in wrapped(first, inner))
         first = " " * 9
-    yield Text(f"  {first}   {effect}", style="bold")
+    for line in wrapped(f"{first}   {gain}", inner, later=" " * 12):
+        yield Text(f"  {line}", style="bold")
     if best.setting:
-        number = found.fixes.index(best) + 1
-        runs_s = 2 * _PAIRS * (summary.run.lasted_s or math.nan)
-        took = "" if math.isnan(runs_s) else f", {units.seconds(runs_s)} in all"
-        runs = f"({_PAIRS} runs with it, {_PAIRS} without{took})"
-        check = f"  check it:   rltrace experiment --fix {number}   {runs}"
+        check = f"  check it:   {'   '.join(check_of(summary, best))}"
         yield from wrapped(check, width, later=" " * 14)
 
 
-def _how(fix: Fix) -> str:
+def check_of(summary: Summary, fix: Fix) -> tuple[str, str]:
+    """The command that tries a fix, and what that takes."""
+    runs_s = 2 * _PAIRS * (summary.run.lasted_s or math.nan)
+    took = "" if math.isnan(runs_s) else f", {units.seconds(runs_s)} in all"
+    number = summary.verdict.fixes.index(fix) + 1
+    return f"rltrace experiment --fix {number}", f"({_PAIRS} runs with it, {_PAIRS} without{took})"
+
+
+def how(fix: Fix) -> str:
     """`max_running=16 (now 8)`, or the move where no option makes it."""
     if not fix.setting:
         return fix.sized
@@ -189,111 +210,78 @@ def _how(fix: Fix) -> str:
     return setting_words(fix) + (f" (now {now})" if fix.now is not None else "")
 
 
-def _sentences(summary: Summary) -> Iterator[str]:
-    found = summary.verdict
-    if found.alarms:
-        yield f"No advice: {_what_is_wrong(summary)}. Mend that before anything is tuned."
-    elif found.balanced:
-        yield f"No wall: {found.because}."
-    elif found.first is None:
-        yield f"The wall cannot be told: {found.because}."
-        command = "" if summary.stages else suggested(summary.run.path)
-        if command:
-            yield f"Type this: {command}"
-        elif found.would_tell:
-            yield f"What would tell: {listed(found.would_tell)}."
-    else:
-        yield _walls(summary)
-        yield f"{found.first.symptom[:1].upper()}{found.first.symptom[1:]}."
-        others = [w for w in found.walls if w not in found.binding and w.cost.share >= _MATTERS]
-        if others:
-            behind = (f"{wall.name} ({_cost(wall)})" for wall in others[:2])
-            yield f"Behind it: {listed([*behind])}."
-        if found.may_cost_more:
-            yield f"Cannot be told, and may cost more: {listed(found.may_cost_more)}."
-        if why := why_no_fix(found):
-            yield f"{why[:1].upper()}{why[1:]}."
-        elif found.do_nothing:
-            yield f"{nothing_to_do(found).capitalize()}: no known move is predicted to gain."
-
-
-def _walls(summary: Summary) -> str:
-    found = summary.verdict
-    first, *others = found.binding
-    maybe = "" if found.confidence == LIKELY else "maybe "
-    costs = _cost(first)
-    low, high = f"{100 * first.cost.low:.0f}", f"{100 * first.cost.high:.0f}"
-    if maybe and first.cost.half_width and low != high:
-        costs = f"{costs}, {low} to {high}"
-    walls = [f"{first.name} (without it: {costs})"]
-    walls += [f"{wall.name} ({_cost(wall)})" for wall in others]
-    text = f"Wall{'s' * bool(others)}, the bottleneck{'s' * bool(others)}: {maybe}{listed(walls)}."
-    if others and summary.composition is not None and not summary.composition.beside:
-        text += " They take turns."
-    return text
-
-
-def _cost(wall: Wall) -> str:
-    """What a step, or goodput, would be without it."""
-    share = wall.cost.share
-    if stages_of(wall.name):
-        return f"a step {units.share(share)} shorter"
-    return f"goodput {units.ratio(1 / (1 - share))}" if share < 1 else "all of goodput"
-
-
-def _effect(summary: Summary, fix: Fix) -> str:
+def effect(summary: Summary, fix: Fix) -> str:
     """`678 → 513 ms a step, goodput +32 % (+9 to +55)`."""
     gain = f"goodput {gain_words(fix.goodput_gain)}"
-    return f"{step} a step, {gain}" if (step := _step(summary, fix)) else gain
+    return f"{step} a step, {gain}" if (step := step_change(summary, fix)) else gain
 
 
-def _step(summary: Summary, fix: Fix) -> str:
+def step_change(summary: Summary, fix: Fix) -> str:
     """The step before and after; empty where nothing predicts it."""
     if fix.gain is None or not summary.steps.step_s.mean > 0:
         return ""
     now_s = summary.steps.step_s.mean
-    now, then = units.seconds(now_s), units.seconds(now_s / fix.gain.value)
-    unit = then.rpartition(" ")[2]
-    return f"{now.removesuffix(f' {unit}')} → {then}"
+    return units.before_after(now_s, now_s / fix.gain.value)
 
 
 # --- where the time goes
 
 
 @dataclass(frozen=True)
-class _Row:
+class StageShare:
     name: str
     exposed_s: float
     share: float
 
 
-def _where(summary: Summary, width: int, room: _Room) -> Iterator[Text | str]:
+@dataclass(frozen=True)
+class TimeShares:
+    """What a step waits for, the longest first, and in words what ran beside that."""
+
+    title: str
+    length: str
+    sure: str
+    rows: tuple[StageShare, ...]
+    beside: str
+
+
+def where(summary: Summary) -> TimeShares | None:
+    """Where the time goes; None where no stage was recorded."""
     steps = summary.steps
     step_s = steps.step_s
-    rows = [_Row(row.name, row.exposed_s.mean, row.share) for row in summary.stages]
+    rows = [StageShare(row.name, row.exposed_s.mean, row.share) for row in summary.stages]
     if not step_s.n or not rows:
-        return
-    rows.append(_Row(_UNTRACED, steps.untraced_s.mean, steps.untraced_share))
-    title = "WHERE THE TIME GOES" if steps.whole_run else "WHERE A STEP GOES"
+        return None
+    rows.append(StageShare(UNTRACED, steps.untraced_s.mean, steps.untraced_share))
+    title = "Where the time goes" if steps.whole_run else "Where a step goes"
     sure = ""
     if step_s.n > 1 and not summary.run.steps_are_means:
         low, high = units.seconds(max(0.0, step_s.low)), units.seconds(step_s.high)
-        sure = f"  (95 % CI {units.between(low, high)}, {units.count(step_s.n)} steps)"
-    heading = f"{title:<{_BAR + 18}}{units.seconds(step_s.mean):>9}"
-    if len(heading + sure) > width:
-        heading = f"{title}  {units.seconds(step_s.mean)}"
-    yield Text(heading, style="bold").append(sure, style="not bold")
+        sure = f"(95 % CI {units.between(low, high)}, {units.count(step_s.n)} steps)"
     shown = sorted((row for row in rows if row.share >= _SLIGHT), key=lambda row: -row.share)
-    for row in shown[: room.stages]:
-        line = Text(f"  {row.name:<14}")
-        drawn = bar(row.share / shown[0].share, _BAR)
-        line.append(f"{drawn:<{_BAR + 2}}", COLOURS.get(row.name, ""))
-        yield line.append(f"{units.seconds(row.exposed_s):>9} {units.share(row.share):>8}")
     named = {row.name for row in shown}
     beside = [row for row in summary.stages if row.name not in named and row.overlapped_s.mean > 0]
-    if beside:
-        said = ", ".join(f"{row.name} {units.seconds(row.tau_s.mean)}" for row in beside)
-        yield from wrapped(f"overlapped, no step waits for it: {said}", width, "  ", "  ")
+    said = ", ".join(f"{row.name} {units.seconds(row.tau_s.mean)}" for row in beside)
+    also = f"overlapped, no step waits for it: {said}" if said else ""
+    return TimeShares(title, units.seconds(step_s.mean), sure, tuple(shown), also)
+
+
+def _where(summary: Summary, width: int, room: _Room) -> Iterator[Text | str]:
+    found = where(summary)
+    if found is None:
+        return
+    title, sure = found.title.upper(), f"  {found.sure}" if found.sure else ""
+    heading = f"{title:<{_BAR + 18}}{found.length:>9}"
+    if len(heading + sure) > width:
+        heading = f"{title}  {found.length}"
+    yield Text(heading, style="bold").append(sure, style="not bold")
+    for row in found.rows[: room.stages]:
+        line = Text(f"  {row.name:<14}")
+        drawn = bar(row.share / found.rows[0].share, _BAR)
+        line.append(f"{drawn:<{_BAR + 2}}", COLOURS.get(row.name, ""))
+        yield line.append(f"{units.seconds(row.exposed_s):>9} {units.share(row.share):>8}")
+    if found.beside:
+        yield from wrapped(found.beside, width, "  ", "  ")
 
 
 # --- what to change
@@ -311,11 +299,12 @@ def _change(summary: Summary, width: int, room: _Room) -> Iterator[Text | str]:
     yield Text(title, style="bold")
     for number, fix in enumerate(shown, 1):
         name, *more = wrapped(fix.sized, name_width - 2)
-        figures = f"{_step(summary, fix) or units.UNKNOWN:<18}{gain_words(fix.goodput_gain):<22}"
-        yield f"  {number} {name:<{name_width}}{figures}{_EFFORT[fix.effort]}"
+        change = step_change(summary, fix) or units.UNKNOWN
+        figures = f"{change:<18}{gain_words(fix.goodput_gain):<22}"
+        yield f"  {number} {name:<{name_width}}{figures}{EFFORT[fix.effort]}"
         yield from (f"    {line}" for line in more)
-        how = f"{_how(fix)}   " if fix.setting else no_option
-        yield from wrapped(f"{how}risk: {_sentence(fix.risk)}", width, " " * 6, " " * 6)[:2]
+        option = f"{how(fix)}   " if fix.setting else no_option
+        yield from wrapped(f"{option}risk: {first_sentence(fix.risk)}", width, " " * 6, " " * 6)[:2]
     yield from _notes(found, len(found.fixes) - len(shown), summary.steps.step_s.mean, width)
 
 
@@ -332,16 +321,13 @@ def _notes(found: Verdict, more: int, step_s: float, width: int) -> Iterator[str
         yield from made[:_MOST_NOTE_LINES]
     if found.unpredicted:
         yield from wrapped(f"No gain is predicted: {found.unpredicted}.", width, "  ", "  ")
-    elif not math.isnan(error := found.replay_error_share) and step_s > 0:
-        played, measured = units.seconds(step_s * (1 + error)), units.seconds(step_s)
-        check = f"Model check, of the run as it was: a step takes {played}; measured {measured}."
+    elif check := model_check(found, step_s):
         yield from wrapped(check, width, "  ", "  ")
 
 
-def _sentence(text: str) -> str:
+def first_sentence(text: str) -> str:
     """The first sentence, which says what matters most."""
-    first = text.partition(". ")[0].rstrip(".")
-    return first if first[1:2].isupper() else first[:1].lower() + first[1:]
+    return lowered(text.partition(". ")[0].rstrip("."))
 
 
 # --- how the data is, and whether the figures can be believed

@@ -37,20 +37,20 @@ def _draining(slots: Slots | None) -> Iterator[str]:
     if slots is None or not slots.batches or slots.used_share.mean >= _FULL:
         return
     yield (
-        f"Slots are used to {units.share(slots.used_share.mean)}: the last 10 % of a batch take "
-        f"{units.seconds(slots.last_tenth_s.mean)} of its {units.seconds(slots.span_s.mean)} "
-        f"({units.share(slots.last_tenth_share.mean)}); never idle, it would take "
+        f"{units.share(slots.used_share.mean)} of the engines' slots are in use. A batch takes "
+        f"{units.seconds(slots.span_s.mean)}, its last 10 % "
+        f"{units.seconds(slots.last_tenth_s.mean)} ({units.share(slots.last_tenth_share.mean)}). "
+        f"With all slots in use it would take "
         f"{units.seconds(slots.no_idle_span_s)}."
     )
 
 
 def _notes(tail: Tail) -> Iterator[str]:
     if known := [f"{word} {units.count(n)}" for word, n in tail.finishes if word != "unknown"]:
-        yield f"ended by {', '.join(known)}."
+        yield f"Samples ended by {', '.join(known)}."
     if tail.unended:
-        yield f"{units.count(tail.unended)} more began and never ended."
+        yield f"{units.plural(tail.unended, 'more sample')} began and never ended."
     if tail.untimed_rewards:
-        rewards = units.plural(tail.untimed_rewards, "reward")
-        yield f"{rewards} recorded without a duration."
+        yield f"{units.plural(tail.untimed_rewards, 'reward')} recorded without a duration."
     if tail.failed_rewards:
         yield f"{units.plural(tail.failed_rewards, 'reward')} timed out or failed."

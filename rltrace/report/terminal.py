@@ -1,4 +1,4 @@
-"""The report on a terminal (rich): the verdict first, then what it rests on."""
+"""The full report on a terminal (rich), and any of ours as a picture."""
 
 from __future__ import annotations
 
@@ -9,55 +9,32 @@ from itertools import pairwise
 from pathlib import Path
 
 from rich.console import Console
-from rich.panel import Panel
 from rich.terminal_theme import DIMMED_MONOKAI
 from rich.text import Text
 
 from rltrace.analysis.summary import Summary
-from rltrace.analysis.walls.wall import LIKELY, WEAK
-from rltrace.report import run_lines, units, verdict
-from rltrace.report.printed import COLOURS, WIDEST, say, show, wrapped
-from rltrace.report.sections import sections
+from rltrace.report import screen, units
+from rltrace.report.printed import COLOURS, WIDEST, say, show
+from rltrace.report.sections import STAGES, sections
 from rltrace.report.whole_file import write_file
-from rltrace.trace.printable import visible
 from rltrace.trace.vocabulary import Stage, word
 
-_VERDICT_COLOURS = {LIKELY: "bold green", WEAK: "bold yellow"}
 _SHADES = " ░▒▓█"
 _NAME_WIDTH = 13
-_LONGEST_ID = 50
 
 
 def render(summary: Summary, console: Console, own_figures: bool = False) -> None:
-    """Prints the report, at most 100 columns wide; `own_figures` as in `sections`."""
+    """Prints the full report, at most 100 columns wide; `own_figures` as in `sections`."""
     width = min(console.width, WIDEST)
-    console.print(_verdict(summary, width))
-    for line in run_lines.facts(summary):
-        say(console, line, width, "dim")
-    for line in run_lines.warnings(summary):
-        say(console, f"! {line}", width, "bold red", hanging="  ")
-    for section in sections(summary, own_figures):
-        show(section, console)
-        if section.title.startswith("Where"):
-            _print_waterfall(summary, console, width)
-
-
-def _verdict(summary: Summary, width: int) -> Panel:
-    found = summary.verdict
-    colour = _VERDICT_COLOURS.get(found.confidence, "bold")
-    style = "bold red" if found.alarms else colour
-    inner = width - 4
-    text = Text("\n".join(wrapped(verdict.headline(summary), inner)), style=style)
-    for sentence in verdict.evidence(summary):
-        for line in wrapped(sentence, inner):
-            text.append(f"\n{line}", style="not bold default")
-    return Panel(
-        text,
-        title=Text(f"rltrace report · {visible(summary.run.id, _LONGEST_ID)}"),
-        title_align="left",
-        width=width,
-        padding=(0, 1),
-    )
+    for line in screen.top(summary, width):
+        console.print(line, no_wrap=True, soft_wrap=True)
+    for question, parts in sections(summary, own_figures):
+        console.print()
+        say(console, question.upper(), width, "bold reverse")
+        for section in parts:
+            show(section, console)
+            if section.title == STAGES:
+                _print_waterfall(summary, console, width)
 
 
 def _print_waterfall(summary: Summary, console: Console, width: int) -> None:
@@ -69,7 +46,7 @@ def _print_waterfall(summary: Summary, console: Console, width: int) -> None:
     name = "the run" if summary.steps.whole_run else f"step {typical.step}, of median length"
     console.print()
     title = f"When each stage ran in {name} ({units.seconds(typical.step_s)})"
-    say(console, title, width, "bold")
+    say(console, title, width, indent="  ")
     for stage in (word(s) for s in Stage):
         if stage in typical.busy_shares:
             line = Text(f"  {stage:<{_NAME_WIDTH}}")

@@ -30,6 +30,12 @@ def seconds(value: float) -> str:
     return f"{_figures(value * 1e6)} µs"
 
 
+def before_after(before_s: float, after_s: float) -> str:
+    """`678 → 513 ms`, `950 ms → 1.20 s`."""
+    before, after = seconds(before_s), seconds(after_s)
+    return f"{before.removesuffix(' ' + after.rpartition(' ')[2])} → {after}"
+
+
 def lasted(value: float, shown_s: float | None) -> str:
     """What something lasted, and how much of that is shown: `19.5 s, 440 ms of it shown`."""
     whole = seconds(value)
@@ -81,7 +87,7 @@ def plural(number: int, word: str) -> str:
 
 
 def ratio(value: float) -> str:
-    """`3.664` -> `3.7x`."""
+    """`3.664` -> `3.7×`."""
     if not math.isfinite(value):
         return _no_figure(value)
     return f"{value:.1f}×" if abs(value) < _LONG else f"{_exponent(value)}×"

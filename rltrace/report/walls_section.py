@@ -12,15 +12,15 @@ from rltrace.analysis.verdict import Verdict
 from rltrace.analysis.walls.wall import WEIGHTS, Figure, Wall
 from rltrace.analysis.walls.weights import IN_PHASE, UPDATE, UPDATE_BYTES
 from rltrace.report import units
-from rltrace.report.layout import Column, Section, listed, numbers, table
+from rltrace.report.layout import Column, Section, listed, lowered, numbers, raised, table
 
-_MOST_FIXES = 5
-_MOST_FIGURES = 3
+_MOST_FIGURES = 4
+_WALLS, _FIXES = "Walls", "Fixes"
 _MATTERS = 0.05
 _MUCH = 0.2
 """Share of the goodput from which a wall that nothing is known against is no wall to live with."""
 _MANY_UNKNOWN = 5  # walls: then they are named and no more
-_WOULD_TELL = "`rltrace report --json` has what would tell each."
+_WOULD_TELL = "What would tell each: `rltrace report --json`."
 
 
 def walls_section(verdict: Verdict) -> Section:
@@ -28,17 +28,9 @@ def walls_section(verdict: Verdict) -> Section:
     left_out = unknown if len(unknown) >= _MANY_UNKNOWN else []
     shown = [wall for wall in verdict.walls if wall not in left_out]
     if not shown:
-        return Section("The walls", (f"None can be told: {verdict.because}. {_WOULD_TELL}",))
-    return Section(
-        "The walls",
-        (),
-        table(map(_wall, shown), "wall", *numbers("costs", "95 %"), "how sure"),
-        (
-            "costs: the share of goodput that the wall takes. Costs do not add up.",
-            *_others(verdict),
-            *_unknown(unknown),
-        ),
-    )
+        return Section(_WALLS, (f"None can be told: {verdict.because}. {_WOULD_TELL}",))
+    grid = table(map(_wall, shown), "wall", *numbers("costs", "95 % CI"), "how sure")
+    return Section(_WALLS, (), grid, (*_evidence(verdict), *_unknown(unknown)))
 
 
 def _wall(wall: Wall) -> tuple[str, ...]:
@@ -49,13 +41,13 @@ def _wall(wall: Wall) -> tuple[str, ...]:
     return wall.name, share, interval, wall.confidence
 
 
-def _others(verdict: Verdict) -> Iterator[str]:
-    """Evidence of walls that matter beside those that bind, whose evidence stands at the top."""
+def _evidence(verdict: Verdict) -> Iterator[str]:
+    """What the cost of each wall that matters is, and the figures that go with it."""
     for wall in verdict.walls:
-        if wall not in verdict.binding and wall.cost.known and wall.cost.share >= _MATTERS:
+        if wall in verdict.binding or (wall.cost.known and wall.cost.share >= _MATTERS):
             telling = sorted(wall.evidence, key=lambda one: not one.value)  # nothing comes last
             said = "; ".join(figure_words(one) for one in telling[:_MOST_FIGURES])
-            yield f"{wall.name}: {said}."
+            yield f"{wall.name}: {wall.because}." + f" {raised(said)}." * bool(said)
 
 
 def figure_words(one: Figure) -> str:
@@ -76,34 +68,30 @@ def _unknown(unknown: Sequence[Wall]) -> Iterator[str]:
         return
     for wall in unknown:
         if wall.missing:
-            yield f"{wall.name}: {wall.because}; would be told by {'; '.join(wall.missing)}."
+            yield f"{wall.name}: {wall.because}. What would tell: {'; '.join(wall.missing)}."
 
 
 def fixes_section(verdict: Verdict) -> Section | None:
-    """What to do, best first; None where nothing binds or nobody can tell."""
+    """What to change, best first; None where nothing binds or nobody can tell."""
     if verdict.alarms:
-        text = "The run is not well: no advice on tuning before that is repaired."
-        return Section("What to do", (text,))
+        return Section(_FIXES, ("No advice before what is wrong is mended.",))
     why_none = why_no_fix(verdict)
-    tried = verdict.fixes or verdict.no_gain or verdict.not_worth_it
-    if not tried and not why_none:
+    if not (verdict.fixes or verdict.no_gain or verdict.not_worth_it or why_none):
         return None
-    shown = verdict.fixes[:_MOST_FIXES]
     lines = []
     if verdict.do_nothing:
         lines.append(
-            f"{nothing_to_do(verdict).capitalize()}: none of the known moves against "
-            f"{against(verdict)} is predicted to gain anything. `rltrace whatif` tries every "
-            "lever, whatever it is against."
+            f"{nothing_to_do(verdict).capitalize()}: no known move against {against(verdict)} is "
+            "predicted to gain. `rltrace whatif` tries every lever."
         )
     if why_none:
-        lines.append(f"{why_none[:1].upper()}{why_none[1:]}.")
+        lines.append(f"{raised(why_none)}.")
     rows = [
         (f"{number}. {fix.sized}", setting_words(fix), gain_words(fix.goodput_gain))
-        for number, fix in enumerate(shown, 1)
+        for number, fix in enumerate(verdict.fixes, 1)
     ]
-    grid = table(rows, "fix", Column("setting", copied=True), *numbers("per device"))
-    return Section("What to do", tuple(lines), grid, tuple(_fix_notes(shown, verdict)))
+    grid = table(rows, "fix", Column("setting", copied=True), *numbers("goodput per device"))
+    return Section(_FIXES, tuple(lines), grid, tuple(_fix_notes(verdict)))
 
 
 def against(verdict: Verdict) -> str:
@@ -128,31 +116,36 @@ def gain_words(gain: Estimate | None) -> str:
     return f"{middle:+d} % ({low:+d} to {high:+d})" if low != high else f"{middle:+d} %"
 
 
-def _fix_notes(shown: Sequence[Fix], verdict: Verdict) -> Iterator[str]:
+def _fix_notes(verdict: Verdict) -> Iterator[str]:
     if verdict.no_gain:
-        yield f"Predicted to change nothing: {listed(verdict.no_gain)}."
+        yield f"No gain: {listed(verdict.no_gain)}."
     if verdict.not_worth_it:
-        yield f"Predicted to be slower for what it costs: {listed(verdict.not_worth_it)}."
-    if not shown:
+        yield f"Costs more than it gains: {listed(verdict.not_worth_it)}."
+    if not verdict.fixes:
         return
-    caution = f"{shown[0].move}: {shown[0].risk} Watch {shown[0].watch}."
     if verdict.unpredicted:
-        yield f"Gains: {verdict.unpredicted}."
-        yield caution
-        return
-    yield (
-        "Predicted gains in useful tokens for each device-second, one fix at a time, in order of "
-        "gain for their effort. `rltrace whatif` says what they rest on."
-    )
-    if not math.isnan(verdict.replay_error_share):
-        yield f"The replay behind them misses the run by {100 * verdict.replay_error_share:+.1f} %."
-    more = len(verdict.fixes) - len(shown)
-    also = f" {more} more: `rltrace report --json`." if more else ""
-    tries = any(fix.setting for fix in shown)
-    if said := ("`rltrace experiment --fix N` tries the Nth." * tries + also).strip():
-        yield said
-    if not verdict.do_nothing:
-        yield caution
+        yield f"No gain is predicted: {verdict.unpredicted}."
+    else:
+        tries = any(fix.setting for fix in verdict.fixes)
+        yield (
+            "Each gain is for that fix alone. The order is by gain and effort."
+            + " `rltrace experiment --fix N` tries the Nth." * tries
+        )
+    for number, fix in enumerate(verdict.fixes, 1):
+        yield f"{number}. Risk: {lowered(fix.risk)} Watch {fix.watch}."
+
+
+def model_check(verdict: Verdict, step_s: float) -> str:
+    """How far the replay of the run as it was misses it; empty where there was none."""
+    return "" if verdict.unpredicted else replay_check(verdict.replay_error_share, step_s)
+
+
+def replay_check(error: float, step_s: float) -> str:
+    """How far a replay misses a step, by its share; empty where that is not known."""
+    if math.isnan(error) or not step_s > 0:
+        return ""
+    played, measured = units.seconds(step_s * (1 + error)), units.seconds(step_s)
+    return f"Model check, of the run as it was: a step takes {played}; measured {measured}."
 
 
 def nothing_to_do(verdict: Verdict) -> str:
@@ -174,8 +167,8 @@ def why_no_fix(verdict: Verdict) -> str:
     if verdict.no_gain or verdict.not_worth_it:
         return ""
     return (
-        f"no fix is known: no move against {against(verdict)} has a setting in this job, or could "
-        "be predicted in a replay of it"
+        f"no fix is known: no move against {against(verdict)} has an option in this job or a "
+        "predicted gain"
     )
 
 
@@ -184,15 +177,14 @@ def _beside_bytes(wall: Wall) -> str:
     found = {one.name: one for one in wall.evidence}
     took, size = units.seconds(found[UPDATE].value), units.size(found[UPDATE_BYTES].value)
     says = (
-        f"{size} are little for a link, so most of the {took} of an update is likely spent on "
-        "something else"
+        f"{size} are little for a link: most of the {took} of an update is likely spent elsewhere"
     )
     phases = [one for one in wall.evidence if one.name.startswith(IN_PHASE)]
     if phases:
         most = max(phases, key=lambda one: one.value)
         name = most.name.removeprefix(IN_PHASE)
-        return f"{says}, the longest phase is “{name}” ({units.seconds(most.value)}): look at that"
+        return f"{says}. Look at its longest phase, “{name}” ({units.seconds(most.value)})"
     return (
-        f"{says}: look at what it does besides (gathering, converting, waiting for engines, "
-        "loading), which a span with a `phase` around each would tell"
+        f"{says}. Put a span with a `phase` around each part (gather, convert, wait for engines, "
+        "load) to see which"
     )

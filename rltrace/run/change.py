@@ -80,11 +80,11 @@ def refuse_what_takes_no_settings(run: Run) -> None:
 
 
 def refuse_unwell(alarms: Sequence[str]) -> None:
-    """Errors: `RltraceError` for a run that is not well: what it gained would mean nothing."""
+    """Errors: `RltraceError` for a run with an alarm: what it gained would mean nothing."""
     if alarms:
         raise RltraceError(
-            f"the run is not well, repair that before anything is tuned: {'; '.join(alarms)} "
-            "(--set tries a change of yours all the same)",
+            f"no fix is tried, because of the run's alarm: {'; '.join(alarms)}; repair that first, "
+            "or try a change of your own with --set",
             CANNOT_TELL,
         )
 

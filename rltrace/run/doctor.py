@@ -20,6 +20,9 @@ from rltrace.adapters import find_adapters
 from rltrace.hooks.hook import Adapter, Hook
 from rltrace.hooks.install import spec_of
 from rltrace.hooks.versions import satisfies
+from rltrace.report import units
+from rltrace.report.inventory import HARMLESS
+from rltrace.report.layout import Section, brief, table
 from rltrace.run.location import ONLY_ON, WHY_ONLY
 from rltrace.run.nvml import Devices, NoGpu
 from rltrace.run.source_check import NO, UNKNOWN, YES, resolves, source_version
@@ -28,14 +31,12 @@ from rltrace.trace.printable import visible
 from rltrace.trace.schema import TABLES
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from rltrace.trace.run import Run
 
 _TOLD = ("target", "name", "stage", "detail")
-_HARMLESS = {"no-gpu", "version-untested"}
 _LITTLE_SPACE_BYTES = 1 << 30
 _LONGEST = 300  # characters of a problem that are shown
+_MOST = 8  # problems that are shown
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ class Findings:
 
     @property
     def healthy(self) -> bool:
-        """Whether a job would be traced as it should be here, and the run, if named, is well."""
+        """Whether a job would be traced as it should be here, and nothing is wrong with the run."""
         adapters = (a for a in self.adapters if a.installed is not None)
         return (
             all(check.ok is not False for check in self.checks)
@@ -134,18 +135,24 @@ def _machine() -> Iterator[Check]:
     yield Check("rltrace", None, f"{rltrace.__version__}, Python {python}, node {node_id()}")
     yield _recording(Path.cwd())
     free = shutil.disk_usage(Path.cwd()).free
-    yield Check("disk", free > _LITTLE_SPACE_BYTES, f"{free / 1e9:.1f} GB free in {Path.cwd()}")
+    roomy = free > _LITTLE_SPACE_BYTES
+    advice = "" if roomy else ": free some, or record elsewhere with `rltrace wrap --out`"
+    yield Check("disk", roomy, f"{free / 1e9:.1f} GB free in {Path.cwd()}{advice}")
     carriers = [Path(folder, "rltrace.pth") for folder in site.getsitepackages()]
     if any(path.exists() for path in carriers):
-        yield Check("carriers", True, "PYTHONPATH, and the wheel's own: python -I and -E are seen")
+        yield Check(
+            "carriers",
+            True,
+            "PYTHONPATH and the wheel's .pth file: python -I and -E are traced, too",
+        )
     else:
-        said = "PYTHONPATH only: python -I and -E are not seen (install the wheel for that)"
+        said = "PYTHONPATH only: python -I and -E are not traced (install the wheel for that)"
         yield Check("carriers", None, said)
     try:
         names = Devices().names()
         yield Check("GPU", True, f"{len(names)} × {', '.join(sorted(set(names)))}")
     except NoGpu as error:
-        yield Check("GPU", None, f"none is read: {error}")
+        yield Check("GPU", None, f"cannot be read: {error}")
     try:
         yield Check("Ray", None, version("ray"))
     except PackageNotFoundError:
@@ -208,14 +215,14 @@ def _installed(framework: str, distributions: Any) -> str | None:
 
 
 def _of_recording(run: Run) -> Iterator[str]:
-    for table in TABLES:
-        run.rows(table)  # a file that is cut is found when it is read
+    for name in TABLES:
+        run.rows(name)  # a file that is cut is found when it is read
     imported = bool(run.meta.get("imported"))
     for problem in run.problems:
         if imported and "who" in problem:
             continue  # what the importer says of the log is no fault of the run
         what = str(problem.get("what", "unreadable"))
-        if what not in _HARMLESS:
+        if what not in HARMLESS:
             rest = [str(v) for k, v in problem.items() if k in _TOLD]
             yield " ".join([what.replace("-", " ") + ":", *rest])
 
@@ -225,34 +232,36 @@ def to_json(findings: Findings) -> dict[str, Any]:
     return {"healthy": findings.healthy, **asdict(findings), "adapters": adapters}
 
 
-def render(findings: Findings, console: Console) -> None:
-    from rich.table import Table
-    from rich.text import Text
+def sections(findings: Findings) -> Iterator[Section]:
+    """What is wrong and what to do about it, then what can be seen."""
+    wrong = [f"✗ {visible(text, _LONGEST)}" for text in _wrong(findings)]
+    notes = [f"· {visible(note, _LONGEST)}" for note in findings.notes]
+    title = units.plural(len(wrong), "problem") if wrong else "nothing is wrong"
+    yield Section(f"rltrace doctor · {title}", (*brief(wrong, _MOST), *brief(notes, _MOST)))
+    rows = [(one.name, visible(one.detail)) for one in findings.checks if one.ok is not False]
+    here = [one for one in findings.adapters if one.installed is not None and not one.detail]
+    rows += [(one.framework, _about(one)) for one in here]
+    away = [one.framework for one in findings.adapters if one.installed is None]
+    rows += [("not installed", ", ".join(away))] if away else []
+    yield Section("What can be seen here", (), table(rows, "", ""))
 
-    sign = {True: Text("✓", "green"), False: Text("✗", "red"), None: Text("·")}
-    table = Table.grid(padding=(0, 2))
-    for check in findings.checks:
-        table.add_row(sign[check.ok], check.name, Text(visible(check.detail)))
-    for adapter in findings.adapters:
-        ok = None if adapter.installed is None else not (adapter.lacking or adapter.detail)
-        table.add_row(sign[ok], adapter.framework, Text(visible(_about(adapter))))
+
+def _wrong(findings: Findings) -> Iterator[str]:
+    """Each problem, and what to do about it."""
+    yield from (f"{one.name}: {one.detail}" for one in findings.checks if one.ok is False)
+    for adapter in (one for one in findings.adapters if one.installed is not None):
+        name = f"{adapter.framework} {adapter.installed}"
+        yield from [f"{name}: {adapter.detail}"] if adapter.detail else []
         for hook in adapter.lacking:
-            table.add_row("", "", Text(f"not seen: {hook.stage or 'readings'} ({hook.target})"))
-    for problem in findings.problems:
-        table.add_row(sign[False], "run", Text(visible(problem, _LONGEST)))
-    for note in findings.notes:
-        table.add_row(sign[None], "run", Text(visible(note, _LONGEST)))
-    console.print(table)
+            yield (
+                f"{name}: {hook.stage or 'readings'} cannot be seen, {hook.target} is not there; "
+                f"hook your own: rltrace wrap --hook MODULE:NAME={hook.stage or 'STAGE'}"
+            )
+    yield from (f"run: {problem}" for problem in findings.problems)
 
 
 def _about(adapter: AdapterCheck) -> str:
-    if adapter.detail:
-        return adapter.detail
-    if adapter.installed is None:
-        return "not installed here"
     found = sum(hook.found != NO for hook in adapter.hooks)
-    version_ = adapter.installed + ("" if adapter.fits else " (not a version it was made for)")
-    return (
-        f"{version_}: {found} of {len(adapter.hooks)} hooks find their target;"
-        f" to be seen: {', '.join(adapter.stages) or 'nothing'}"
-    )
+    version_ = f"{adapter.installed}" + ("" if adapter.fits else " (an untested version)")
+    stages = ", ".join(adapter.stages) or "none"
+    return f"{version_}, {found} of {len(adapter.hooks)} hooks fit; stages: {stages}"

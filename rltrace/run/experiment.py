@@ -94,7 +94,7 @@ class Plan:
 
     def sentences(self) -> list[str]:
         goes_on = self.most_pairs > self.pairs
-        more = f", up to {2 * self.most_pairs} while nobody can tell," if goes_on else ""
+        more = f", up to {2 * self.most_pairs} while the answer is not clear," if goes_on else ""
         return [
             f"change: {self.change.name}",
             f"before: {shlex.join(self.command(0, BEFORE))}",

@@ -5,19 +5,26 @@ The job is asked nothing: its files are read, by a process of low priority.
 
 from __future__ import annotations
 
+import json
 import math
+import os
 import socket
+import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
+from subprocess import PIPE
 
+from rltrace.analysis.live.kept_tables import SPARING
 from rltrace.analysis.live.run_meters import RunMeters
+from rltrace.report import prometheus
 from rltrace.report.loopback import BoundedServer, is_loopback, names_loopback
 from rltrace.report.prometheus import CONTENT_TYPE, Families, exposition, families
-from rltrace.run.reading import check_followed
+from rltrace.run.reading import check_followed, open_readable
 from rltrace.run.signals import ended_by_signal
 from rltrace.trace.errors import UNREADABLE, RltraceError, WrongUsage
 
@@ -25,6 +32,9 @@ PATH = "/metrics"
 _FRESH_S = 1.0
 _LOOKS_EVERY_S = 5.0
 _LAST_SCRAPES_S = 60.0
+_JUDGED_STEPS = 50
+_FEW_STEPS = 10  # so early the verdict may change with each
+_JUDGE = "import sys; from rltrace.run.exporter import judge; judge(sys.argv[1])"
 
 
 class Exporter:
@@ -37,19 +47,23 @@ class Exporter:
         self._lock = threading.Lock()
         self._text = ""
         self._read_at = -math.inf
+        self._judged: list[prometheus.Value] = []
+        self._judged_at = (0, False)
+        self._spent_s = self._not_before_s = 0.0
+        self._child: subprocess.Popen[bytes] | None = None
 
     @property
     def run(self) -> str:
         return self._meters.job.id
 
     def values(self) -> Families:
-        return families(self._meters)
+        return families(self._meters, self._judged)
 
     def text(self) -> str:
         with self._lock:
             if time.monotonic() - self._read_at >= _FRESH_S:
                 self._meters.look()
-                self._text = exposition(families(self._meters))
+                self._text = exposition(self.values())
                 self._read_at = time.monotonic()
             return self._text
 
@@ -61,6 +75,48 @@ class Exporter:
                 message = f"{self._meters.follower.path} was deleted: nothing is left to export"
                 raise RltraceError(message, UNREADABLE)
             return self._meters.job.is_over
+
+    def judge(self, waits: bool = False) -> None:
+        """Asks what the report says of the last steps, where there are more of them and it is time:
+        as seldom as all that is asked beside a job. A child looks, since that takes memory; what it
+        found is taken at the next call."""
+        if self._child is None:
+            now = len(self._meters.steps.windows), self._meters.job.is_over
+            is_time = now[1] or time.monotonic() >= self._not_before_s
+            if now == self._judged_at or not is_time:
+                return
+            self._judged_at, self._spent_s = now, _children_s()
+            command = [sys.executable, "-c", _JUDGE, self._meters.job.path]
+            quiet = subprocess.DEVNULL
+            self._child = subprocess.Popen(command, stdin=quiet, stdout=PIPE, stderr=quiet)
+        if waits or self._child.poll() is not None:
+            said, _ = self._child.communicate()
+            found = json.loads(said) if self._child.returncode == 0 else ()
+            self._judged = [(metric, tuple(labels), value) for metric, labels, value in found]
+            spared = SPARING if self._judged_at[0] > _FEW_STEPS else SPARING / 10
+            self._not_before_s = time.monotonic() + spared * (_children_s() - self._spent_s)
+            self._child = None
+
+    def close(self) -> None:
+        """Ends what it has started."""
+        if self._child is not None:
+            with self._child:
+                self._child.kill()
+
+
+def _children_s() -> float:
+    return sum(os.times()[2:4])
+
+
+def judge(path: str) -> None:
+    """Prints the judgement on the last steps, in that child. Errors: `RltraceError`."""
+    from rltrace.analysis.run_analysis import RunAnalysis
+    from rltrace.analysis.step_range import Asked, narrow
+    from rltrace.analysis.summary import summary_of
+
+    run = open_readable(Path(path))
+    narrow(run, Asked(newest=_JUDGED_STEPS))
+    print(json.dumps(prometheus.judgement(summary_of(RunAnalysis(run)))))
 
 
 def serve(
@@ -75,7 +131,7 @@ def serve(
         said = error.strerror if isinstance(error, OSError) else str(error)
         message = f"cannot serve on {host} port {port}: {said}; give another --port"
         raise WrongUsage(message) from None
-    with server, ended_by_signal() as ended:
+    with server, closing(exporter), ended_by_signal() as ended:
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()
         try:
@@ -83,6 +139,7 @@ def serve(
             serving(f"http://{in_url}:{server.server_address[1]}{PATH}")
             over_at: float | None = None
             while not ended.wait(_LOOKS_EVERY_S):
+                exporter.judge()
                 if exporter.is_over() and until_end:
                     over_at = over_at or time.monotonic()
                     if time.monotonic() - over_at >= _LAST_SCRAPES_S:

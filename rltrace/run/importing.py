@@ -14,7 +14,7 @@ from rltrace.importers.frameworks import looks_like
 from rltrace.importers.run_writer import ImportedRun, write_run
 from rltrace.importers.scalars import Scheme
 from rltrace.run.location import new_run_path
-from rltrace.trace.errors import RltraceError, WrongUsage
+from rltrace.trace.errors import RltraceError, WrongUsage, did_you_mean
 from rltrace.trace.vocabulary import Stage, word
 
 
@@ -49,7 +49,8 @@ def import_log(
     target = IMPORTERS.get(framework)
     if target is None:
         known = ", ".join(IMPORTERS)
-        raise WrongUsage(f"there is no importer for {framework!r}; there is one for {known}")
+        near = did_you_mean(framework, *IMPORTERS)
+        raise WrongUsage(f"there is no importer for {framework!r}{near}: known are {known}")
     module, _, name = target.partition(":")
     own = getattr(import_module(module), name) if target else None
     read: Callable[..., ImportedRun] = own or Scheme.of(framework)

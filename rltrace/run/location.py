@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from rltrace.hooks.recorder import to_stderr
-from rltrace.trace.errors import RltraceError, WrongUsage
+from rltrace.trace.errors import RltraceError, WrongUsage, did_you_mean
 from rltrace.trace.opened import opened
 from rltrace.trace.redacted import LAUNCHERS, REDACTED, redacted
 from rltrace.trace.run_dir import PARQUET, RUN_FILE, holds_run, read_run_json
@@ -153,6 +153,8 @@ def named_run(name: str) -> Path:
     if len(found) > 1:
         some = ", ".join(run.name for run in found[:4]) + ", ..." * (len(found) > 4)
         raise WrongUsage(f"{len(found)} runs have names that begin with {name}: {some}")
+    if not found and os.sep not in name and (near := did_you_mean(name, *(r.name for r in runs))):
+        raise RltraceError(f"there is no run {name} here{near}: `rltrace ls` lists them")
     return found[0] if found else path
 
 

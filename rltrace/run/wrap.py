@@ -264,29 +264,29 @@ def _finish(
 _LONGEST_LOOK_S, _SHORTEST_LOOK_S = 0.9, 0.3  # to end it takes time, too
 _LOOK = 0.1  # of the time that the job took
 _PACKAGES = Path(__file__).parent.parent.parent
-_LOOK_AT = "import sys; sys.path.append(sys.argv.pop(1)); from rltrace.entry import main; main()"
+_LOOK_AT = (
+    "import sys; sys.path.append(sys.argv[1]); from rltrace.report.screen import look; "
+    "look(sys.argv[2])"
+)
 
 
 def in_short(run_dir: Path, within_s: float) -> str:
-    """What the run shows, in a line to stand before another; empty where that takes too long."""
+    """What the run shows, in a line to stand before another: as much as is known in that time."""
     if within_s < _SHORTEST_LOOK_S:
         return ""
     import subprocess  # here: the job is over, and waits for nothing
 
-    python = [sys.executable, "-I", "-c", _LOOK_AT, str(_PACKAGES)]
+    look = [sys.executable, "-I", "-c", _LOOK_AT, str(_PACKAGES), str(run_dir)]
     try:
-        done = subprocess.run(
-            [*python, "report", "--short", str(run_dir)],
-            check=False,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=within_s,
-        )
-    except (OSError, ValueError, subprocess.TimeoutExpired):
+        told = subprocess.run(
+            look, check=False, stdin=subprocess.DEVNULL, capture_output=True, timeout=within_s
+        ).stdout
+    except subprocess.TimeoutExpired as late:
+        told = late.stdout or b""
+    except (OSError, ValueError):
         return ""
-    told = done.stdout.strip()
-    return f"{told} · " if done.returncode == 0 and told and "\n" not in told else ""
+    *_, last = told.decode("utf-8", "replace").rpartition("\n")[0].splitlines() or [""]
+    return f"{last} · " if last else ""
 
 
 # --- telling of each step while the job runs: whatever goes wrong there is said once and ends the

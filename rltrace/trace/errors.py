@@ -15,6 +15,18 @@ INTERRUPTED = 128 + 2
 NO_MEMORY = "this takes more memory than there is: ask of fewer steps"
 
 
+def did_you_mean(said: str, *known: str) -> str:
+    """` (did you mean rollout or reward?)`, to stand behind a name that is not known; empty where
+    none of the known ones begins so or is alike."""
+    from difflib import get_close_matches
+
+    plain = {name.lower().replace("-", "_"): name for name in known}
+    asked = said.lower().replace("-", "_")
+    begun = [one for one in plain if asked and one.startswith(asked)]
+    near = begun or get_close_matches(asked, plain)
+    return f" (did you mean {' or '.join(plain[one] for one in near[:3])}?)" if near else ""
+
+
 class RltraceError(Exception):
     """Something that the user can act on. `str(error)` is one sentence that says what to do."""
 

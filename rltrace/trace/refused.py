@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from rltrace.trace.errors import INTERRUPTED, NO_MEMORY, RltraceError, WrongUsage
+from rltrace.trace.errors import INTERRUPTED, NO_MEMORY, RltraceError, WrongUsage, did_you_mean
 from rltrace.trace.schema import TABLES
 from rltrace.trace.views import NAMED
 
@@ -79,19 +79,21 @@ def refused(error: duckdb.Error, query: str, database: duckdb.DuckDBPyConnection
     if isinstance(error, duckdb.BinderException) and missing and columns:
         name = missing[1] or missing[2]
         quoted = "; text stands in single quotes" if f'"{name}"' in query else ""
-        said = f"it finds no column {name!r} ({'; '.join(columns)}{quoted})"
+        near = did_you_mean(name, *(one for names in columns.values() for one in names))
+        there = "; ".join(f"{table} has {', '.join(names)}" for table, names in columns.items())
+        said = f"it finds no column {name!r}{near} ({there}{quoted})"
     else:
-        said = f"{said} (tables: {', '.join(_TABLES)})"
+        asked = (word for word in _ASKED.findall(query) if word.lower() not in NAMED)
+        near = next(filter(None, (did_you_mean(word, *_TABLES) for word in asked)), "")
+        said = f"{said}{near} (tables: {', '.join(_TABLES)})"
     return WrongUsage(f"the query does not run: {said}")
 
 
-def _columns(query: str, database: duckdb.DuckDBPyConnection) -> list[str]:
-    """What each table has that a query names, in the order of the query."""
+def _columns(query: str, database: duckdb.DuckDBPyConnection) -> dict[str, list[str]]:
+    """The columns of each table that a query names, in the order of the query."""
     known = {*NAMED, *(f"raw_{name}" for name in TABLES)}
     named = dict.fromkeys(word.lower() for word in _ASKED.findall(query))
-    return [
-        f"{name} has {', '.join(database.table(name).columns)}" for name in named if name in known
-    ]
+    return {name: database.table(name).columns for name in named if name in known}
 
 
 # --- which statements only ask: a query of a run reads, and changes nothing

@@ -6,13 +6,13 @@ Every setting carries its own help and unit, so that a command line can be made 
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rltrace.trace.errors import did_you_mean
 from rltrace.trace.given_files import text_given
 from rltrace.trace.texts import parsed_toml
 
@@ -170,9 +170,7 @@ class TrainerConfig:
         for key, value in settings.items():
             name = key.replace("-", "_")
             if name not in known:
-                near = difflib.get_close_matches(name, known, n=1)
-                hint = f": did you mean {near[0]}?" if near else ""
-                raise TrainerError(f"there is no setting {key!r}{hint}")
+                raise TrainerError(f"there is no setting {key!r}{did_you_mean(name, *known)}")
             kind: type = type(known[name].default)
             given = float if kind is float and type(value) is int else type(value)
             if given is not kind:

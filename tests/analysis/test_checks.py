@@ -17,7 +17,7 @@ from rltrace.testing.inside.analysis import (
     summarize,
     wrong_with,
 )
-from rltrace.testing.inside.report import evidence, perfetto
+from rltrace.testing.inside.report import headline, perfetto, walls_section
 from rltrace.testing.inside.trace import Fate, Finish, Stage
 from tests.analysis.made import rows
 from tests.analysis.walls.walled import job, samples, summary_of, uses
@@ -35,7 +35,7 @@ def test_a_learner_that_trains_on_nothing_is_not_well(tmp_path: Path) -> None:
     none = made(fate=int(Fate.STALE))
     (alarm,) = summary_of(tmp_path, none).health.alarms
     assert (alarm.kind, alarm.severity) == ("unused", ALARM)
-    assert "trained on none (24 stale)" in alarm.says
+    assert "none of the 24 samples" in alarm.says
     assert "trained on none" in wrong_with(run_of(tmp_path / "again", none))
 
 
@@ -94,10 +94,9 @@ def test_where_most_of_the_time_is_between_the_steps_no_wall_binds(tmp_path: Pat
 
 def test_of_several_walls_each_is_told_by_its_name(tmp_path: Path) -> None:
     summary = summary_of(tmp_path / "walls", job(rollout=5, train=5))
-    said = list(evidence(summary))
     for wall in summary.verdict.binding:
-        (at,) = (i for i, line in enumerate(said) if f"you see of {wall.name} (50 %)" in line)
-        assert wall.because in said[at + 1]
+        assert f"{wall.name} (" in headline(summary)
+        assert [one for one in walls_section(summary.verdict).notes if wall.because in one]
     assert len(summary.verdict.binding) == 2
 
 

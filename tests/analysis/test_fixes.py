@@ -113,7 +113,7 @@ def test_what_changes_nothing_or_gains_nothing_for_what_it_costs_is_no_fix(
     assert gains["placement=one-step-off"] > 1.1
     assert gains["train_speed=1.5"] > 1.1
     assert not alone.do_nothing
-    assert f"slower for what it costs: {alone.not_worth_it[0]}" in str(
+    assert f"more than it gains: {alone.not_worth_it[0]}" in str(
         not_none(fixes_section(alone)).notes
     )
     # A move against two walls is one fix.
@@ -143,23 +143,23 @@ def test_nothing_gains_more_than_the_stage_costs_that_it_shortens(tmp_path: Path
 
 def test_where_no_fix_is_known_it_is_said_against_what(slow_verdicts: Summary) -> None:
     """What takes most of a step is not to be left so."""
-    assert not [one for one in evidence(slow_verdicts) if "no fix is known" in one]
+    assert not [one for one in evidence(slow_verdicts) if "No fix is known" in one]
     none = replace(slow_verdicts.verdict, fixes=(), no_gain=())
     (line,) = not_none(fixes_section(none)).lines
-    assert line.startswith("No fix is known: no move against env/reward has a setting")
+    assert line.startswith("No fix is known: no move against env/reward has an option")
     told = evidence(replace(slow_verdicts, verdict=none))
-    assert f"{line[0].lower()}{line[1:-1]}" in list(told)
-    assert "No fix is known" in str(fixes_part(none).body)
+    assert line in list(told)
+    assert "No fix is known" in fixes_part(replace(slow_verdicts, verdict=none))
     idle = replace(none, no_gain=("score beside other work",))
     (line,) = not_none(fixes_section(idle)).lines
-    assert "none of the known moves against env/reward" in line
+    assert "no known move against env/reward" in line
     told = evidence(replace(slow_verdicts, verdict=idle))
-    assert [one for one in told if one.startswith("no fix is known: no known move against env/rew")]
+    assert [one for one in told if one.startswith("No fix is known: no known move")]
 
 
 @pytest.mark.parametrize(
     ("phases", "wanted"),
-    [((), "gathering, converting"), ((("convert", 1.0), ("load", 5.0)), "“load” (5.00 s)")],
+    [((), "gather, convert"), ((("convert", 1.0), ("load", 5.0)), "“load” (5.00 s)")],
 )
 def test_where_no_fix_is_known_it_is_said_what_to_look_at(
     tmp_path: Path, phases: tuple[tuple[str, float], ...], wanted: str
@@ -187,7 +187,7 @@ def test_of_two_stages_the_one_that_takes_the_time_is_named(tmp_path: Path) -> N
     driver = job(rollout=2, env=5.99, reward=0.01, train=2)
     found = summary_of(tmp_path, samples(driver, [2.0] * 4))
     (wall,) = (one for one in found.verdict.walls if one.name == ENV_REWARD)
-    assert "if env took no time" in wall.because
+    assert wall.because.startswith("what a step saves without env")
     assert wall.symptom.startswith("tools take long")
 
 
@@ -220,14 +220,12 @@ def test_a_fix_says_how_far_its_lever_was_moved(tmp_path: Path) -> None:
     # What is there or is not has no size.
     assert "do not wait for the slowest samples" in sized
     assert sized[0] == "more reward workers (x4)"
-    # The box and the table have one figure, and the numbers of an experiment.
-    (first,) = (line for line in evidence(found) if line.startswith(f"first: {sized[0]}"))
+    # The table has the numbers of an experiment.
     table = not_none(not_none(fixes_section(found.verdict)).grid).rows
-    assert [row[0] for row in table] == [f"{n}. {one}" for n, one in enumerate(sized[:5], 1)]
-    assert f", {table[0][2]} " in first
+    assert [row[0] for row in table] == [f"{n}. {one}" for n, one in enumerate(sized, 1)]
     out = io.StringIO()
     terminal.render(found, Console(file=out, width=120))
-    for shown in (out.getvalue(), markdown.render(found), str(fixes_part(found.verdict).body)):
+    for shown in (out.getvalue(), markdown.render(found), fixes_part(found)):
         assert "1. more reward workers (x4)" in shown
 
 

@@ -120,7 +120,7 @@ def test_what_is_kept_is_not_run_again_and_a_failure_costs_its_run(
 
 @pytest.mark.parametrize(
     ("steps", "ended", "says"),
-    [(STEPS, {"exit_code": 1}, "not well"), (STEPS - 1, {}, "not kept"), (STEPS, {}, "")],
+    [(STEPS, {"exit_code": 1}, "no run to hold"), (STEPS - 1, {}, "not kept"), (STEPS, {}, "")],
 )
 def test_a_run_that_is_not_whole_is_not_kept(
     tmp_path: Path, steps: int, ended: dict[str, int], says: str

@@ -7,9 +7,9 @@ import shutil
 from pathlib import Path
 
 import pytest
-from rich import filesize
 
 from benchmarks.make_trace import Workload, make
+from rltrace.testing.inside.report import units
 from rltrace.testing.inside.trace import (
     CANNOT_TELL,
     WRONG_USAGE,
@@ -103,10 +103,10 @@ def test_info_tells_the_size_of_rows_whether_they_are_segments_or_compacted(run:
     parquet = on_disk("parquet") + (run / "parquet" / "manifest.json").stat().st_size
     assert sizes() == (segments + parquet, segments, parquet)
     said = invoke("info", run).output
-    assert all(filesize.decimal(n) in said for n in (segments, parquet, segments + parquet))
+    assert all(units.size(n) in said for n in (segments, parquet, segments + parquet))
     assert invoke("compact", run, "--delete-segments").exit_code == 0
     assert sizes() == (parquet, 0, parquet)
-    assert f"{filesize.decimal(parquet)} on disk" in invoke("info", run).output
+    assert f"{units.size(parquet)} on disk" in invoke("info", run).output
 
 
 def test_one_length_of_a_run_is_told_everywhere(run: Path) -> None:

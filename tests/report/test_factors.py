@@ -28,9 +28,9 @@ def test_each_factor_is_shown_and_their_product(summary: Summaries) -> None:
     assert found.cascade is not None
     for factor in found.cascade.factors:
         assert factor.name in text
-    assert re.search(r"Working in the steps: 4 devices of learner for \d+ % of the time", text)
+    assert re.search(r"Busy in the steps: 4 devices of learner \d+ %", text)
     stated = replace(found, freshness=replace(found.freshness, overall=None))
-    assert "Not measured: no learner" in words_of(stated)
+    assert "Not measured:" in words_of(stated)
 
 
 def test_what_is_unknown_is_not_zero_and_a_crash_is_said_once(tmp_path: Path) -> None:
@@ -56,7 +56,7 @@ def test_a_price_for_devices_that_nobody_counted_gives_no_dollars(summary: Summa
         ((True, -1, 4, "lag 5 is beyond the limits"), "is at most 4: lag 5"),
         ((True, -1, -1, "lag 0 is beyond the limits"), "No lag keeps"),
         ((True, 3, None, "the oldest samples"), "Lag 3 keeps"),
-        ((False, -1, None, "each lag has too few"), "cannot tell, each lag has too few"),
+        ((False, -1, None, "each lag has too few"), "cannot be told: each lag has too few"),
     ],
 )
 def test_a_bound_says_how_sure_it_is(
@@ -73,22 +73,22 @@ def test_alarms_stand_at_the_top(summary: Summaries) -> None:
     assert found.health.ok
     ill = replace(found, health=Health((Alarm(ALARM, "the reward fell at step 7", kind="reward"),)))
     text = words_of(ill)
-    assert text.index("! the reward fell at step 7") < text.index("Where the step goes")
+    assert text.index("! the reward fell at step 7") < text.index("Stages")
     assert "the reward fell at step 7" in to_json.render(ill)["warnings"]
 
 
 @pytest.mark.parametrize(
     ("components", "told"), [(["format", "math"], True), (["math"] * 2, False)]
 )
-def test_verdicts_of_components_are_not_the_trainers_reward(
+def test_rewards_of_components_are_not_the_trainers_reward(
     tmp_path: Path, components: list[str], told: bool
 ) -> None:
     driver = process("driver", *turns(5.0, 5.0, 5.0))
     rows(driver, "rewards", start_s=[3.0, 13.0], end_s=[4.0, 14.0], trajectory=[1, 1],
          component=components, value=[0.0, 1.0])  # fmt: skip
     text = words(tmp_path, driver)
-    assert "Mean reward 0 at first, 1.00 at last, in 2 steps with rewards" in text
-    assert ("2 components, each counted as it is" in text) == told
+    assert "Mean reward 0 → 1.00 over 2 steps" in text
+    assert ("2 reward components" in text) == told
 
 
 def test_a_reward_that_is_always_the_same_does_not_change(tmp_path: Path) -> None:
@@ -98,5 +98,5 @@ def test_a_reward_that_is_always_the_same_does_not_change(tmp_path: Path) -> Non
     rows(driver, "rewards", start_s=starts_s, end_s=[start_s + 1 for start_s in starts_s],
          trajectory=list(range(12)), value=[0.1, 0.2, 0.3, 0.3, 0.2, 0.1] * 2)  # fmt: skip
     text = words(tmp_path, driver)
-    assert "in 4 steps with rewards" in text
+    assert "over 4 steps" in text
     assert "It does not change." in text

@@ -69,7 +69,7 @@ def test_a_name_stays_in_its_cell() -> None:
 def test_a_command_stays_in_its_code(summary: Summaries, command: str, shown: str) -> None:
     found = summary("colocated")
     text = markdown.render(replace(found, run=replace(found.run, command=command)))
-    assert f"{shown}  " in text.splitlines()
+    assert shown in text.splitlines()
 
 
 def test_a_picture_is_whole_and_asks_nobody(summary: Summaries, tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_a_picture_is_whole_and_asks_nobody(summary: Summaries, tmp_path: Path) 
     drawn = (tmp_path / "report.svg").read_text("utf-8")
     texts = "".join(ElementTree.fromstring(drawn).itertext()).replace("\u00a0", " ")
     assert "rltrace report" in texts
-    assert "The walls" in texts
+    assert "Walls" in texts
     without_comments = re.sub(r"<!--.*?-->", "", drawn, flags=re.DOTALL)
     links = re.findall(r"https?://[^\"')]*", without_comments)
     assert set(links) == {"http://www.w3.org/2000/svg"}

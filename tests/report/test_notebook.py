@@ -10,6 +10,8 @@ import pytest
 import rltrace
 from benchmarks.make_trace import Workload, make
 from rltrace.report.notebook import Run
+from rltrace.testing.inside.analysis import RunAnalysis
+from rltrace.testing.inside.report import html
 
 
 @pytest.fixture(scope="module")
@@ -19,17 +21,19 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return rltrace.open_run(path)
 
 
-def test_a_figure_of_an_earlier_version_says_where_it_is_now(run: Run) -> None:
-    with pytest.raises(AttributeError, match=r"report --html.*run\.summary"):
-        run.plot_steps()
-    assert not hasattr(run, "plots")
-
-
 def test_a_run_answers_named_queries_and_is_summed_up_once(run: Run) -> None:
     assert run.query("@lag_histogram").columns[0] == "lag"
     assert run.query("lag_histogram").fetchall()
     assert run.summary is run.summary
     assert run.summary.steps.complete == 4
+
+
+def test_a_notebook_shows_the_first_screen_of_the_page(run: Run) -> None:
+    shown = run._repr_html_()
+    first_screen = shown[shown.index("<section") : shown.rindex("</div>")]
+    assert "<svg" in first_screen
+    assert first_screen in html.render(RunAnalysis(run), run.summary)
+    assert "<script" not in shown
 
 
 def test_opening_a_run_loads_neither_the_analysis_nor_matplotlib(run: Run) -> None:

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+import rltrace
 from rltrace import dashboards
-from rltrace.report.prometheus import exposition, families, to_json
-from rltrace.testing.inside.analysis import RunMeters
+from rltrace.report.prometheus import exposition, families, judgement, to_json
+from rltrace.testing.inside.analysis import RunMeters, summarize
 from rltrace.testing.inside.report import METRICS
 from rltrace.testing.inside.trace import Stage
 from rltrace.testing.made import at, process, run_of
@@ -19,7 +20,7 @@ from tests.report.everything import STEPS, everything
 DOCS = Path(__file__).parents[2] / "docs/dashboards.md"
 RULES = dashboards.folder("prometheus") / "rules.yml"
 ABSENT_WITHOUT_A_BUDGET = {"rltrace_lag_budget_versions"}
-ABSENT_WHERE_NOTHING_IS_LOST = {"rltrace_run_stopped_processes"}
+ABSENT_WHERE_ALL_IS_WELL = {"rltrace_run_stopped_processes", "rltrace_alarm"}
 
 
 def asked() -> str:
@@ -63,8 +64,22 @@ def meters(tmp_path_factory: pytest.TempPathFactory) -> RunMeters:
 
 
 def test_a_run_with_everything_has_every_metric(meters: RunMeters) -> None:
-    absent = ABSENT_WITHOUT_A_BUDGET | ABSENT_WHERE_NOTHING_IS_LOST
-    assert set(METRICS) - set(families(meters)) == absent
+    absent = ABSENT_WITHOUT_A_BUDGET | ABSENT_WHERE_ALL_IS_WELL
+    summary = summarize(rltrace.open_run(Path(meters.job.path)))
+    found = families(meters, judgement(summary))
+    assert set(METRICS) - set(found) == absent
+    spent = found["rltrace_step_exposed_seconds"].values()
+    assert sum(spent) == pytest.approx(summary.steps.step_s.mean), "together they are the step"
+    walls = {wall.name: wall.cost.share for wall in summary.verdict.binding}
+    assert {w: v for (_, w), v in found["rltrace_wall_cost_ratio"].items()} == walls
+
+
+def test_of_a_job_that_crashed_the_alarm_is_told_and_no_wall(tmp_path: Path) -> None:
+    steps = [(("step", n), n, n + 1) for n in range(9)]
+    trained = [(Stage.TRAIN, n, n + 1) for n in range(9)]
+    run = run_of(tmp_path, process("learner", *steps, *trained), end_real_ns=at(10), exit_code=3)
+    told = {metric for metric, _, _ in judgement(summarize(run))}
+    assert told == {"rltrace_alarm", "rltrace_step_exposed_seconds"}
 
 
 def test_a_histogram_counts_up_to_each_bound(meters: RunMeters) -> None:

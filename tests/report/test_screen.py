@@ -11,7 +11,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from rltrace.testing.inside.analysis import Summary, summarize
+from rltrace.testing.inside.analysis import RunAnalysis, Summary, summarize
 from rltrace.testing.inside.report import screen
 from rltrace.testing.inside.run import in_short
 from rltrace.testing.made import process, run_of, turns
@@ -44,13 +44,14 @@ def test_however_much_there_is_to_say_it_is_one_screen(summary: Summaries) -> No
 
 
 def test_it_has_the_wall_its_cost_and_the_time_of_each_stage(tmp_path: Path) -> None:
-    found = summarize(run_of(tmp_path, process("driver", *turns(*[8, 8.2] * 6))))
+    run = run_of(tmp_path, process("driver", *turns(*[8, 8.2] * 6)))
+    found = summarize(run)
     text = "\n".join(shown(found, 100))
     (first,) = found.verdict.binding
     assert f"{first.name} (without it: a step" in text
     rows = {line.split()[0]: line.split()[-2:] for line in text.splitlines() if "█" in line}
     assert rows == {"rollout": ["81", "%"], "train": ["19", "%"]}
-    assert screen.in_short(found).startswith("12 steps · 10.0 s a step · wall: ")
+    assert screen.in_short(RunAnalysis(run)).startswith("12 steps · 10.0 s a step · wall: ")
 
 
 def test_the_command_prints_the_screen_one_line_or_all(tmp_path: Path) -> None:
@@ -65,7 +66,7 @@ def test_the_command_prints_the_screen_one_line_or_all(tmp_path: Path) -> None:
 
 def test_wrap_ends_with_it_where_a_part_of_the_jobs_time_is_enough(tmp_path: Path) -> None:
     run = run_of(tmp_path, process("driver", *turns(*[8, 8.2] * 6)))
-    assert in_short(run.path, 60.0) == f"{screen.in_short(summarize(run))} · "
+    assert in_short(run.path, 60.0) == f"{screen.in_short(RunAnalysis(run))} · "
     assert in_short(run.path, 0.1) == ""
     assert in_short(tmp_path / "nothing", 60.0) == ""
 

@@ -1,4 +1,4 @@
-"""What the verdict's box takes for evidence."""
+"""What the first sentences say of a run."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from rltrace.report.sections import sections
-from rltrace.report.verdict import evidence, headline
+from rltrace.report.verdict import headline
 from rltrace.testing.inside.analysis import Summary, summarize
-from rltrace.testing.inside.report import warnings
+from rltrace.testing.inside.report import sections, stages_section, warnings
 from rltrace.testing.inside.trace import Fate, Stage
 from rltrace.testing.made import at, between, process, rows, run_of
 
@@ -31,19 +30,18 @@ def summary_of(path: Path, *others: tuple[str, float, float, int]) -> Summary:
 def test_back_pressure_is_evidence_where_the_steps_themselves_wait(tmp_path: Path) -> None:
     found = summary_of(tmp_path / "beside", ("the lag bound", 0, 10, 1))
     assert [(wait.name, wait.in_step) for wait in found.waits] == [("the lag bound", False)]
-    assert "the lag bound" not in " ".join(evidence(found))
     found = summary_of(tmp_path / "in", ("the lag bound", 0, 10, 1), ("samples", 0, 9, 0))
-    said = [sentence for sentence in evidence(found) if "blocked" in sentence]
-    assert said == ["controller is blocked on “samples” for 90 % of the time"]
+    waiting = "Waiting for “samples”: 1 controller, 90 % of the time (4 times)."
+    assert waiting in stages_section(found).notes
 
 
 def test_a_job_that_failed_in_its_first_step_trained_on_nothing(tmp_path: Path) -> None:
     learner = process("learner", (("step", 1), 0, -1), (Stage.LOGPROB, 5, 6))
     rows(learner, "uses", time_s=[5], trajectory=[1], fate=[Fate.TRAINED], tokens=[9])
     found = summarize(run_of(tmp_path, learner, end_real_ns=at(9), exit_code=1))
-    assert "The run is not well: it failed. Repair" in headline(found)
-    shown = {section.title: section for section in sections(found)}
-    assert "Staleness of what was handed to the learner" in shown
+    assert "No advice: it failed." in headline(found)
+    shown = {one.title: one for _, parts in sections(found) for one in parts}
+    assert "no training on these samples" in " ".join(shown["Staleness"].notes)
     assert shown["Goodput"].lines[0] == "Unknown: no step was completed."
     assert shown["Goodput"].grid is not None
     assert shown["Goodput"].grid.rows[0][0] == "handed to the learner"
@@ -64,4 +62,4 @@ def test_a_job_that_somebody_ended_did_not_fail(
     found = summarize(run_of(tmp_path, driver, end_real_ns=at(20), **how))
     warned = "\n".join(warnings(found))
     assert "step 1 was in progress, when the job ended, for 10.0 s" in warned
-    assert ("not well" in headline(found)) is ("failed" in warned) is failed
+    assert ("No advice" in headline(found)) is ("failed" in warned) is failed

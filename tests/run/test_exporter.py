@@ -172,7 +172,9 @@ def test_a_port_that_is_taken_is_said(run: Path) -> None:
 
 def test_once_prints_and_ends(run: Path) -> None:
     words = ("export", "prometheus", run, "--once")
-    assert 'rltrace_steps_total{run="run"} 3\n' in invoke(*words).stdout
+    said = invoke(*words).stdout
+    assert 'rltrace_steps_total{run="run"} 3\n' in said
+    assert 'rltrace_step_exposed_seconds{run="run",stage="train"}' in said, "as the report says"
     assert '"name": "rltrace_steps_total"' in invoke(*words, "--json").stdout
 
 

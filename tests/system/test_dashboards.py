@@ -28,7 +28,7 @@ from rltrace import dashboards
 from rltrace.testing.inside.report import METRICS
 from tests.framework_jobs import free_port
 from tests.report.everything import everything
-from tests.report.test_prometheus import ABSENT_WHERE_NOTHING_IS_LOST
+from tests.report.test_prometheus import ABSENT_WHERE_ALL_IS_WELL
 
 HERE = Path(__file__).parent
 BOARDS = sorted(dashboards.folder("grafana").glob("*.json"))
@@ -194,7 +194,7 @@ def test_an_expression_has_numbers(
 
 
 def test_every_metric_is_exported_and_reaches_prometheus(live: Watched) -> None:
-    missing = set(METRICS) - ABSENT_WHERE_NOTHING_IS_LOST
+    missing = set(METRICS) - ABSENT_WHERE_ALL_IS_WELL
     names: set[str] = set()
 
     def all_there() -> bool:

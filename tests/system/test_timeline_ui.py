@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from io import BytesIO
 from pathlib import Path
@@ -17,7 +19,8 @@ from playwright.sync_api import Page
 
 import rltrace
 from benchmarks.make_trace import make
-from rltrace.testing.inside.trace import Run
+from rltrace import dashboards
+from rltrace.testing.inside.trace import Run, Stage, word
 from rltrace.testing.workload import Workload
 from tests.system.web import Seen
 
@@ -63,14 +66,55 @@ def asked(page: Page, query: str) -> list[Any]:
     return found
 
 
+def opened(page: Page, address: str) -> None:
+    page.goto(address, wait_until="commit")
+    page.wait_for_function("() => window.app?.trace?.engine", polling=500)
+    page.get_by_text("critical path", exact=True).first.wait_for()  # it is pinned last of all
+
+
+def test_the_steps_stand_on_top_and_all_has_the_reports_colours(served: Served, page: Page) -> None:
+    run, address = served
+    opened(page, address)
+    page.get_by_text("lag of what is trained on: largest").first.wait_for()
+    pinned, groups, begins = page.evaluate(
+        """() => {
+            const {workspace, timeline} = window.app.trace;
+            const begins = timeline.visibleWindow.toTimeSpan().start.toString();
+            const names = (tracks) => tracks.map((track) => track.name);
+            return [names(workspace.pinnedTracks), names(workspace.children), begins];
+        }"""
+    )
+    assert pinned[:3] == ["steps", "critical path", "policy versions"]
+    roles = [name.split()[0] for name in groups if "(" in name]
+    assert list(dict.fromkeys(roles)) == ["driver", "rollout", "reward", "learner", "agent"]
+    ((first,),) = run.sql("SELECT min(start_ns) FROM steps").fetchall()
+    assert int(begins) == pytest.approx(first, abs=10**9)
+    deadline = time.monotonic() + 60  # tracks are drawn one by one
+    while not {"rollout", "reward", "train", "sync"} <= stages_in(picture := page.screenshot()):
+        assert time.monotonic() < deadline, stages_in(picture)
+
+
+CSS = (dashboards.folder("report") / "page.css").read_text("utf-8")
+OF_STAGES = {
+    name: tuple(bytes.fromhex(light))
+    for name, light in re.findall(r"--(\w+): light-dark\(#(\w{6}),", CSS)
+    if name in {word(stage) for stage in Stage}
+}
+
+
+def stages_in(picture: bytes) -> set[str]:
+    """The stages whose colour of the page, or nearly, is in a picture."""
+    with Image.open(BytesIO(picture)) as image:
+        found = image.convert("RGB").getcolors(maxcolors=1 << 24) or []
+    much = [colour for pixels, colour in found if pixels > 100]
+    return {s for s, own in OF_STAGES.items() if any(math.dist(own, one) < 80 for one in much)}
+
+
 def test_one_click_says_how_stale_it_was(
     served: Served, page: Page, seen: Seen, tmp_path: Path
 ) -> None:
     run, address = served
-    page.goto(address, wait_until="commit")
-    page.wait_for_function("() => window.app?.trace?.engine", polling=500)
-    pinned = page.get_by_text("critical path", exact=True).first
-    pinned.wait_for()  # what is of the whole run stands on top
+    opened(page, address)
     counted = asked(page, "SELECT count(*) AS a, 0 AS b FROM slice WHERE category = 'trajectory'")
     assert counted[0] == run.rows("trajectories")
 
@@ -88,14 +132,6 @@ def test_one_click_says_how_stale_it_was(
     panel = page.locator("body").inner_text()
     assert re.search(rf"lag_versions\D*{lag}\b", panel), "one click says how stale it was"
 
-    picture = page.screenshot(path=tmp_path / "timeline.png")
-    assert colours(picture) > 50, "something is drawn"
     assert not [e for e in seen.errors if not any(known in e for known in REFUSED)]
     elsewhere = {url for url in seen.requests if not url.startswith(address.split("#")[0])}
     assert elsewhere <= {e.removeprefix("failed: ") for e in seen.errors}, "nothing is loaded"
-
-
-def colours(picture: bytes) -> int:
-    with Image.open(BytesIO(picture)) as image:
-        found = image.convert("RGB").getcolors(maxcolors=1 << 24)
-    return len(found or ())

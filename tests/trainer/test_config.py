@@ -82,7 +82,7 @@ def test_settings_come_by_name_with_dashes_or_underscores_and_whole_numbers_may_
     ("name", "value", "why"),
     [
         ("velocity", 1, "there is no setting 'velocity'"),
-        ("step", 1, "there is no setting 'step': did you mean steps?"),
+        ("step", 1, "there is no setting 'step' (did you mean steps?)"),
         ("steps", True, "steps must be of type int, not True"),
         ("learning-rate", True, "learning-rate must be of type float, not True"),
         ("checkpoint", None, "checkpoint must be of type str, not None"),

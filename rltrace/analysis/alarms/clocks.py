@@ -22,7 +22,7 @@ def steps_again(analysis: RunAnalysis) -> Iterator[Said]:
         return
     what = "a step's number" if steps.repeated == 1 else f"the numbers of {steps.repeated} steps"
     says = f"{what} came again in one process, which counts as work done again"
-    number = "where it is not, as each epoch counts from 0, number steps through: rltrace.step(n)"
+    number = "if each epoch counts from 0, number the steps through: rltrace.step(n)"
     yield grave(f"{says}; {number}")
 
 
@@ -52,14 +52,14 @@ _ROWS = " union all ".join(
 counted(
     "clocks", "clocks are out of order",
     f"select sum(wrong)::bigint, sum(n)::bigint from ({_ROWS})",
-    "{n} of {of} rows end before they begin, and count nowhere: clocks out of order", severity=NOTE,
+    "{n} of {of} rows end before they begin and are left out: clocks out of order", severity=NOTE,
 )  # fmt: skip
 counted(
     "versions", "versions are out of order",
     f"""{TRAINED_SAMPLES}
         select count(*) filter (version < first_version), count(*)
         from trained where version >= 0 and first_version is not null""",
-    "{n} of {of} samples were trained on by an older version than generated them: the learner and "
-    "those who generate count versions differently, so that their lag says nothing",
+    "{n} of {of} samples were trained on by an older version than generated them: learner and "
+    "engines count versions differently, so their lag says nothing",
     severity=NOTE,
 )  # fmt: skip

@@ -27,7 +27,7 @@ def crash(analysis: RunAnalysis) -> Iterator[Said]:
         # Its agent wrote the end down, or nobody was left to do so and its processes are gone.
         seen = run.meta.get("end_real_ns") is not None
         why = "rltrace wrap was killed" if seen else "killed, or the machine went down"
-        says = f"the job ended {when}, and nobody saw how: {why}"
+        says = f"the job ended {when}; how was not recorded: {why}"
         by_wrap = not run.meta.get("imported") and isinstance(run.meta.get("command_pid"), int)
         if by_wrap and (seen or run.goes_on is False):
             yield note(says) if done else grave(says)
@@ -72,7 +72,5 @@ def failed(analysis: RunAnalysis) -> Iterator[Said]:
     why = f" ({known[0]})" if known else ""
     begun = len(numbers) + (0 if steps.whole_run else len(steps.windows))
     shown = ", ".join(map(str, numbers[:NAMED])) + " …" * (len(numbers) > NAMED)
-    says = (
-        f"{len(numbers)} of {begun} steps ({shown}) failed{why}: no figure of a step has them in it"
-    )
+    says = f"{len(numbers)} of {begun} steps ({shown}) failed{why} and are left out of all figures"
     yield grave(says) if len(numbers) >= LOST_SHARE * begun else note(says)

@@ -22,9 +22,9 @@ def no_versions(analysis: RunAnalysis) -> Iterator[Said]:
     if lags.trajectories > known and analysis.placement in ("one-step-off", "async"):
         unknown = 1 - known / lags.trajectories
         yield note(
-            f"the policy version of {unknown:.0%} of the samples that were trained on is unknown, "
-            f"in a job that is {analysis.placement}: learning cannot be told from the noise of "
-            "stale data. Record the version of each sample's first and last token"
+            f"the policy version of {unknown:.0%} of the trained samples is unknown in a job that "
+            f"is {analysis.placement}: nobody can say how stale they are. Record the version of "
+            "each sample's first and last token"
         )
 
 
@@ -47,7 +47,7 @@ def silent_drops(analysis: RunAnalysis) -> Iterator[Said]:
     if long - usual > _SURE * math.sqrt(of_gone / gone + of_used / used):
         yield note(
             f"{share:.0%} of the samples vanish without a reason ({cut:.0%} of them were cut "
-            f"off): {long:,.0f} tokens long in the mean, the others {usual:,.0f}, so that long "
+            f"off). They have {long:,.0f} tokens in the mean, the others {usual:,.0f}: long "
             "reasoning is trained away. Record each drop with its reason"
         )
 
@@ -58,6 +58,6 @@ def made_anew(analysis: RunAnalysis) -> Iterator[Said]:
     if kept.ids_known > kept.ids_kept:
         yield note(
             f"token ids of {1 - kept.ids_kept / kept.ids_known:.0%} of the trained samples were "
-            "made anew from text: they differ from what was sampled, and so does every ratio. Keep "
-            "those of the server that generates them"
+            "made again from text: they may differ from what was sampled, and then the ratios are "
+            "wrong. Keep the ids that the engine returns"
         )

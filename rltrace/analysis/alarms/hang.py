@@ -46,8 +46,8 @@ def hang(analysis: RunAnalysis) -> Iterator[Said]:
         if max(lasted_s - ends_s, stuck_s) > least_s:
             inside = f", {stuck_s:.{0 if stuck_s >= 10 else 1}f} s of it in “{name}”"
             says = (
-                f"step {number} had been in progress for {lasted_s / usual_s:.0f} times the usual "
-                f"step when the recording ended{inside if stuck_s else ''}"
+                f"step {number} had run for {lasted_s / usual_s:.0f} times a usual step when the "
+                f"recording ended{inside if stuck_s else ''}"
             )
             yield grave(says)
 
@@ -69,9 +69,9 @@ def stuck_in_the_first(analysis: RunAnalysis) -> Iterator[Said]:
         return
     inside = ", ".join(f"“{name}”" for name in [*dict.fromkeys(names)][-NAMED:])
     says = (
-        f"step {number}, the first, had not ended after {(until_ns - start) / 1e9:.0f} s, and "
-        f"for the last {silent_s:.0f} s nothing began or ended: it is stuck in "
-        f"{inside or 'no span'}" + (", unless that takes so long" if inside else "")
+        f"the first step, {number}, had not ended after {(until_ns - start) / 1e9:.0f} s, and "
+        f"nothing began or ended in the last {silent_s:.0f} s: it is stuck in "
+        f"{inside or 'untraced time'}" + (", or that takes so long" if inside else "")
     )
     yield grave(says)
 

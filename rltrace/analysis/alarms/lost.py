@@ -43,7 +43,7 @@ def lost(analysis: RunAnalysis) -> Iterator[Said]:
     for role, names in by_role.items():
         who = f"{len(names)} process{'es' * (len(names) != 1)}{f' of role {role}' * bool(role)}"
         yield grave(
-            f"{who} fell silent in “{names[0]}” and the job went on for more than "
+            f"{who} fell silent in “{names[0]}”, and the job went on for more than "
             f"{STALL_TIMES:g} usual steps"
         )
 

@@ -17,7 +17,7 @@ from rltrace.trace.sampled import only_some
 @alarm("part", "not all of it is here")
 def partial(analysis: RunAnalysis) -> Iterator[Said]:
     if says := only_some(analysis.run.meta):  # as somebody wanted it so
-        yield note(f"{says}: nothing is told of samples, their lags and groups; spans are whole")
+        yield note(f"{says}: samples, their lags and groups are unknown; spans are whole")
     lost = 0
     for problem in analysis.run.problems:
         what, target, detail = (problem.get(key) for key in ("what", "target", "detail"))

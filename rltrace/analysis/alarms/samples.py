@@ -12,7 +12,7 @@ from rltrace.trace.vocabulary import Fate, Finish, Outcome, named
 
 # Where most come to nothing, what is trained on is not what the task asks for.
 counted(
-    "rewards", "most rewards fail",
+    "failed rewards", "most rewards fail",
     f"select count(*) filter (outcome > {int(Outcome.OK)}), count(*) from raw_rewards "
     "where start_ns > 0 and outcome >= 0",
     "{n} of {of} rewards failed or timed out", above=HALF,
@@ -22,8 +22,8 @@ _FINISHED = "from sample_lives where is_generated and finish is not null"
 counted(
     "truncated", "most samples are cut off",
     f"select count(*) filter (finish = {int(Finish.LENGTH)}), count(*) {_FINISHED}",
-    "{n} of {of} samples ({share}) were cut off at the limit of their length: their rewards say "
-    "little of what they would have become", above=HALF, judged_anyway=True,
+    "{n} of {of} samples ({share}) were cut off at the length limit: their rewards say little "
+    "about whole answers", above=HALF, judged_anyway=True,
 )  # fmt: skip
 counted(
     "aborted", "most samples are aborted",
@@ -57,4 +57,4 @@ def unused(analysis: RunAnalysis) -> Iterator[Said]:
     if fates and not fates.keys() & {int(Fate.TRAINED), -1}:
         why = ", ".join(f"{count} {named(Fate, fate)}" for fate, count in sorted(fates.items()))
         met = sum(fates.values())
-        yield grave(f"of {met} samples that the learner met it trained on none ({why})")
+        yield grave(f"the learner trained on none of the {met} samples that it got ({why})")

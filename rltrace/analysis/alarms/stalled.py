@@ -19,7 +19,7 @@ def stalled(analysis: RunAnalysis) -> Iterator[Said]:
     n = len(found.places)
     numbers = ", ".join(str(steps.windows[i].step) for i in found.places[:NAMED])
     dots = " …" if n > NAMED else ""
-    where = "no span" if found.stage is None else word(found.stage)
+    where = "untraced time" if found.stage is None else word(found.stage)
     took = _seconds(found.took_s / n) + " each on average" * (n > 1)
     says = (
         f"{n} step{'s' * (n > 1)} ({numbers}{dots}) stalled: {took} "

@@ -65,7 +65,7 @@ class Baseline:
 def make_baseline(runs: Sequence[Run], *, anyway: bool = False) -> Baseline:
     """The baseline of these runs of one workload on one kind of hardware. Errors: `RltraceError`
     (wrong usage) where they differ in it, are the same run or are too many, (cannot tell) where one
-    has no complete step, (unreadable) where one is not well and `anyway` is not set."""
+    has no complete step, (unreadable) where one has an alarm and `anyway` is not set."""
     if not 1 <= len(runs) <= MOST_RUNS:
         raise WrongUsage(f"a baseline is made of 1 to {MOST_RUNS} runs")
     of_first = _facts(runs[0])
@@ -77,7 +77,7 @@ def make_baseline(runs: Sequence[Run], *, anyway: bool = False) -> Baseline:
     found = complete_series(runs, "keep")
     for run in runs:
         if not anyway and (why := wrong_with(run)):
-            raise RltraceError(f"{run.path} is not well, and no run to hold others to: {why}")
+            raise RltraceError(f"{run.path} is no run to hold others to (--anyway keeps it): {why}")
     if any(one.is_same(other) for one, other in combinations(found, 2)):
         raise WrongUsage("a run counts once in a baseline: the same was given twice")
     return Baseline(
@@ -207,24 +207,23 @@ def complete_series(runs: Sequence[Run], to: str) -> list[RunSeries]:
     return found
 
 
-# --- runs that are not well: neither do they pass a gate, nor are others held to them
+# --- runs with an alarm: neither do they pass a gate, nor are others held to them
 # How fast a job was that crashed or trained on no numbers is no answer. Stalls are left to the
-# tests: the gate judges the lengths of steps by statistics, and a busy machine stalls a job that
-# is well.
+# tests: the gate judges the lengths of steps by statistics, and a busy machine stalls any job.
 
 
 def unwell(runs: Sequence[Run]) -> tuple[str, ...]:
-    """A sentence for each of `runs` that is not well, without a full stop; the run is named where
+    """A sentence for each of `runs` that has an alarm, without a full stop; the run is named where
     there are several."""
     return tuple(
-        f"{'the run' if len(runs) == 1 else run.path.name} is not well: {says}"
+        f"{run.path.name}: {says}" if len(runs) > 1 else says
         for run in runs
         if (says := wrong_with(run))
     )
 
 
 def wrong_with(run: Run) -> str:
-    """What is wrong with `run`, in a text of one line; empty where it is well."""
+    """What is wrong with `run`, in a text of one line; empty where nothing is."""
     alarms = RunAnalysis(run).health.alarms
     return "; ".join(one.says for one in alarms if one.forbids and one.kind != "stall")
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from rltrace.analysis.gate.metrics import find_metric
 from rltrace.analysis.walls.registry import wall_names
-from rltrace.trace.errors import WrongUsage
+from rltrace.trace.errors import WrongUsage, did_you_mean
 
 MAX_REGRESSION, MINIMUM, MAXIMUM = "max-regression", "min", "max"
 WALL = "wall"
@@ -110,5 +110,6 @@ def _wall(text: str) -> str:
     begun = {name for words, name in names.items() if plain and words.startswith(plain)}
     found = [names[plain]] if plain in names else [*begun]
     if len(found) != 1:
-        raise WrongUsage(f"{text!r} names no wall (or several): {', '.join(wall_names())}")
+        near = did_you_mean(plain, *wall_names())
+        raise WrongUsage(f"{text!r} is no wall{near}: known are {', '.join(wall_names())}")
     return found[0]

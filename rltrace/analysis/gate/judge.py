@@ -159,8 +159,8 @@ def _of_change(panel: Panel, condition: Condition, change: Change, p_adjusted: f
         condition=condition,
         outcome=outcome,
         because=(
-            "each token takes longer, the steps do not: with other work in a step that may be "
-            "the part of it that tokens do not change"
+            "each token takes longer, but the steps do not: a step does other work now, and a part "
+            "of it may not depend on tokens"
             if by_token_only
             else _because(change, outcome, more, panel)
         ),
@@ -200,8 +200,8 @@ def _notes(panel: Panel, drift: tuple[Drift, ...]) -> tuple[str, ...]:
              for one in drift if one.changed]  # fmt: skip
     if panel.baseline == 1:
         notes.append(
-            f"one run in the baseline: that starts of the job differ by {100 * TAU:g} % (standard "
-            "deviation) is assumed, and not measured; more runs make it sharper"
+            f"the baseline has one run, so it is assumed that starts of the job differ by "
+            f"{100 * TAU:g} % (standard deviation); more runs measure it"
         )
     return tuple(notes)
 
@@ -219,7 +219,7 @@ def _because(change: Change, outcome: str, more: dict[str, int], panel: Panel) -
         return panel.too_few
     measured = change.share(change.usual.value)
     towards = "worse" if measured >= 0 else "better"
-    beyond_noise = "" if more else ", and no number of runs that one makes would tell"
+    beyond_noise = "" if more else ", and no practical number of runs would tell"
     return (
         f"measured {100 * abs(measured):.1f} % {towards}, and by chance it may be up to "
         f"{100 * most:.1f} % worse: the noise is too large for a limit of {100 * limit:g} %"
@@ -256,7 +256,7 @@ def _of_bound(condition: Condition, panel: Panel) -> Finding:
     value = float(panel.figures(metric)[0].mean())
     missing = None
     if math.isnan(value):
-        outcome, because = UNSURE, f"nobody recorded {metric.name} ({metric.says})"
+        outcome, because = UNSURE, f"{metric.name} was not recorded ({metric.says})"
     elif not panel.enough:
         outcome, missing = UNSURE, FEWEST - min(panel.steps)
         because = f"{metric.name} is {value:.4g} {metric.unit} in {panel.too_few}"
@@ -284,5 +284,5 @@ def _of_wall(wanted: str, verdicts: tuple[Verdict, ...]) -> tuple[str, str]:
         says = f"the wall is {' and '.join(w.name for w in one.binding)} ({one.confidence})"
         return REGRESSION if sure else UNSURE, says
     if one.balanced:
-        return REGRESSION, "nothing binds: the run is balanced"
-    return UNSURE, f"no wall is known to bind: {one.because}"
+        return REGRESSION, "there is no wall: the run is balanced"
+    return UNSURE, f"the wall cannot be told: {one.because}"

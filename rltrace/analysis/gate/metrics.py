@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 
-from rltrace.trace.errors import WrongUsage
+from rltrace.trace.errors import WrongUsage, did_you_mean
 from rltrace.trace.texts import packaged_toml
 from rltrace.trace.vocabulary import Stage, word
 
@@ -78,8 +78,11 @@ def find_metric(name: str) -> Metric:
     if family in families and stage in STAGES:
         of = families[family].of + stage
         return replace(families[family], name=name, of=of, quantile=quantile)
-    names = ", ".join((*fixed, *packaged_toml(_FILE)["patterns"]))
-    raise WrongUsage(f"{name!r} is no metric: {names} (X: {', '.join(STAGES)})")
+    patterns = packaged_toml(_FILE)["patterns"]
+    every = [f"{one}.{stage}" for one in families for stage in STAGES]
+    near = did_you_mean(name, *fixed, *every)
+    names = ", ".join((*fixed, *patterns))
+    raise WrongUsage(f"{name!r} is no metric{near}: {names} (X: {', '.join(STAGES)})")
 
 
 def _quantile(name: str) -> tuple[str, float | None]:

@@ -41,15 +41,14 @@ def _risks(found: Plan) -> Iterator[str]:
     best, of, prior = found.best, found.parts.rollout.lengths, prior_for("")
     if best.mean_lag > 0:
         yield (
-            f"samples lag by {best.mean_lag:.1f} versions on average, up to "
-            f"{max(best.lag_shares)}: plain PPO objectives are run at {prior.held} without remark "
-            f"and doubted from {prior.doubtful} on ({prior.source}); measure reward "
-            "at equal GPU-hours"
+            f"samples lag by {best.mean_lag:.1f} versions, {max(best.lag_shares)} at most: "
+            f"plain PPO is used at {prior.held} and in doubt from {prior.doubtful} on; compare the "
+            "reward at equal GPU-hours"
         )
     if of.cut_share > 0.05:
         yield (
-            f"{100 * of.cut_share:.0f} % of the responses are cut at {of.cap:,.0f} tokens: what is "
-            "learned is to be short"
+            f"{100 * of.cut_share:.0f} % of the responses are cut at {of.cap:,.0f} tokens, so the "
+            "policy learns to be short"
         )
     if found.step_s.high > 1.5 * found.step_s.value:
-        yield "the range is wide: trace a short run of this job and plan with --from-run"
+        yield "the range is wide: trace a short run of this job, then plan with --from-run"

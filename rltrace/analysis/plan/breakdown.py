@@ -40,12 +40,12 @@ def stage_costs(spec: Spec, parts: Parts, constants: PlanConstants) -> tuple[Sta
     env, made = spec.environment, parts.rollout
     found = [_cost(Stage.ROLLOUT, parts.decoding_s, made.devices, *_rollout(spec, parts))]
     if spec.agentic:
-        says = f"{env.calls:g} calls x {env.latency_s:g} s = {env.mean_s:,.1f} s a trajectory"
+        says = f"{env.calls:g} calls × {env.latency_s:g} s = {env.mean_s:,.1f} s a trajectory"
         longest = f"longest of {spec.samples:,} about {env.longest_s(spec.samples):,.0f} s"
         found.append(_cost(Stage.ENV, env.mean_s, 0, says, longest))
     if env.reward_s:
         at_once = min(env.judges, spec.samples)
-        says = f"{spec.samples:,} rewards x {env.reward_s:g} s / {at_once} at once"
+        says = f"{spec.samples:,} rewards × {env.reward_s:g} s / {at_once} at once"
         found.append(_cost(Stage.REWARD, made.reward_s, 0, says))
     work = parts.learner
     for stage, seconds in work.serial_s.items():
@@ -69,8 +69,8 @@ def _rollout(spec: Spec, parts: Parts) -> tuple[str, ...]:
         f"{spec.samples:,} responses of {of.mean:,.0f} tokens on {made.engines:g} engines of "
         f"{engine.ways} GPU{'s' * (engine.ways > 1)}: {made.running:,.0f} sequences at once in each"
         f" ({made.waves:.2g} waves), {engine.tokens_per_s(made.running):,.0f} tokens/s an engine",
-        f"longest chain {made.chain_tokens:,.0f} tokens x {1e3 * engine.token_s:.3g} ms + "
-        f"{tokens:,.0f} tokens x {1e6 * engine.shared_token_s:.3g} us = {made.decode_s:,.0f} s with"
+        f"longest chain {made.chain_tokens:,.0f} tokens × {1e3 * engine.token_s:.3g} ms + "
+        f"{tokens:,.0f} tokens × {1e6 * engine.shared_token_s:.3g} µs = {made.decode_s:,.0f} s with"
         f" a barrier; {made.throughput_s:,.0f} s without",
         f"{100 * of.cut_share:.2g} % of the responses reach the cap; longest of {spec.samples:,}: "
         f"{of.longest(spec.samples):,.0f} tokens, {of.longest(spec.samples) / of.mean:.1f} times "
@@ -81,10 +81,10 @@ def _rollout(spec: Spec, parts: Parts) -> tuple[str, ...]:
 def _training(spec: Spec, parts: Parts) -> tuple[str, ...]:
     work = parts.learner
     at_peak_s = work.flop / (work.devices * spec.gpu.peak)
-    shared = f", x {work.slower:.2f} beside an engine" if work.slower > 1 else ""
+    shared = f", × {work.slower:.2f} beside an engine" if work.slower > 1 else ""
     return (
-        f"{spec.trained_tokens:,.0f} tokens x 6 x {spec.model.active / 1e9:.4g}B + attention = "
-        f"{work.flop:.3g} FLOP; {work.devices:g} x {spec.gpu.tflops:g} TFLOP/s: "
+        f"{spec.trained_tokens:,.0f} tokens × 6 × {spec.model.active / 1e9:.4g}B + attention = "
+        f"{work.flop:.3g} FLOP; {work.devices:g} × {spec.gpu.tflops:g} TFLOP/s: "
         f"{at_peak_s:,.1f} s at 100 %, so {100 * work.mfu:.0f} % MFU",
         f"arithmetic {work.arithmetic_s:,.1f} s, collectives {work.collectives_s:,.1f} s, pipeline "
         f"bubble {work.bubble_s:,.1f} s{shared}{', twice with a critic' * spec.critic}; "

@@ -73,7 +73,7 @@ def decoding(spec: Spec, pool: int, constants: PlanConstants) -> Decoding:
     ways = next(enough, tried[-1])
     if ways > pool or fit(ways) < 1:
         raise RltraceError(
-            f"{shape.name} does not fit an engine of {ways} x {gpu.name} (a pool of {pool}): its "
+            f"{shape.name} does not fit an engine of {ways} × {gpu.name} (a pool of {pool}): its "
             f"weights are {shape.weight_bytes / 1e9:,.0f} GB, a sequence of {context:,.0f} tokens "
             f"takes {sequence / 1e9:.3g} GB of cache, and {usable * ways / 1e9:,.0f} GB can be used"
             f" (at least {math.ceil((shape.weight_bytes + sequence) / usable)} GPUs are needed)",

@@ -178,7 +178,7 @@ def training_memory(spec: Spec, devices: int, constants: PlanConstants) -> Train
         if held + frozen + acts <= usable:
             return TrainingMemory(devices, stage, held + frozen, acts, usable, ways, recompute)
     raise RltraceError(
-        f"training {model.name} does not fit on {devices} x {gpu.name}: its state is "
+        f"training {model.name} does not fit on {devices} × {gpu.name}: its state is "
         f"{_STATE_BYTES * model.parameters / 1e9:,.0f} GB (16 bytes a parameter), and activations "
         f"of one sequence of {sequence:,.0f} tokens take {acts / 1e9:,.0f} GB on each of {ways}, "
         f"which have {usable / 1e9:.0f} GB (at least "

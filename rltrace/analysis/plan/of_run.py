@@ -115,6 +115,6 @@ def calibrated(spec: Spec, found: Measured) -> Spec:
         for stage in (Stage.ROLLOUT, Stage.TRAIN, Stage.LOGPROB)
         if stage in said and found.stages_s.get(stage, 0.0) > 0
     }
-    says = ", ".join(f"{name} x {scale:.2f}" for name, scale in scales.items())
+    says = ", ".join(f"{name} × {scale:.2f}" for name, scale in scales.items())
     note = f"calibrated with {steps} on {found.gpu.name}: {says} of what the cost models say"
     return replace(spec, calibrated=scales, assumed=(*spec.assumed, note))

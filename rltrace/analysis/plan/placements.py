@@ -246,7 +246,7 @@ def movement(
     if of.get("from_each"):
         rate *= receivers
     seconds = fixed + each * shape.tensors + size / (1e9 * rate)
-    tensors = f" + {shape.tensors:,.0f} tensors x {1e3 * each:.2g} ms" if each else ""
+    tensors = f" + {shape.tensors:,.0f} tensors × {1e3 * each:.2g} ms" if each else ""
     says = f"{mechanism}: {fixed:.2g} s{tensors} + {size / 1e9:,.0f} GB / {rate:,.3g} GB/s"
     return Movement(mechanism, seconds, size, says)
 

@@ -6,11 +6,10 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from functools import cache
 
 from rltrace.analysis.plan.constants import named, packaged
-from rltrace.trace.errors import WrongUsage
+from rltrace.trace.errors import WrongUsage, did_you_mean
 
 _PARAMETERS = re.compile(r"([0-9]*\.?[0-9]+)\s*([KMBT]?)", re.IGNORECASE)
 _UNITS = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
@@ -83,10 +82,9 @@ def by_name(name: str) -> Shape:
     known = _known()
     found = known.get(_key(name))
     if found is None:
-        near = get_close_matches(_key(name), known, 3, 0.5)
-        like = f" (near it: {', '.join(known[key].name for key in near)})" if near else ""
+        near = did_you_mean(name.rpartition("/")[2], *(shape.name for shape in known.values()))
         raise WrongUsage(
-            f"the model {name!r} is not in the table{like}: give --params, or what its config.json "
+            f"the model {name!r} is not in the table{near}: give --params, or what its config.json "
             "says in a workload file, [model]"
         )
     return found

@@ -17,7 +17,7 @@ from rltrace.trace.vocabulary import Stage
 
 _FULL = 0.9  # of the slots in use
 _WORTH_A_WORD = 0.01  # of generation
-_OF_TAIL = "the time in which a batch drains, which is the long tail's"
+_OF_TAIL = "draining batches (the long tail)"
 _NO_TAIL = "the trajectories' begin and end, without which the tail of a batch counts as decoding"
 _STAGES = (Stage.ROLLOUT,)
 

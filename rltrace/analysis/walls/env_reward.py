@@ -33,8 +33,8 @@ def env_reward(analysis: RunAnalysis) -> Wall:
 
 def _of_tools(analysis: RunAnalysis) -> list[Figure]:
     found = []
-    tail = analysis.tail
-    if (latency_s := tail.reward_latency_s).n:
+    tail, latency_s = analysis.tail, analysis.tail.reward_latency_s
+    if latency_s.n:
         found.append(Figure("reward latency, p95", latency_s.p95, "s", latency_s.n))
     timed = "raw_trajectories where start_ns > 0 and env_ns > 0"
     tools_s = spread_of(analysis.run, "env_ns / 1e9", timed)

@@ -41,20 +41,19 @@ def freshness(analysis: RunAnalysis) -> Wall:
         return cannot_tell(FRESHNESS, SYMPTOM, why, *missing, evidence=evidence, at_most=most)
 
     if not lags.trajectories:
-        return unknown("nobody recorded which samples were trained on", _VERSIONS, _RATIOS)
-    known = lags.known_trajectories
-    if not known:
+        return unknown("which samples were trained on was not recorded", _VERSIONS, _RATIOS)
+    if not lags.known_trajectories:
         return unknown("no sample's version is known: its lag is unknown, not zero", _VERSIONS)
-    if known == lags.trajectories and lags.largest_lag <= 0:
+    if lags.known_trajectories == lags.trajectories and lags.largest_lag <= 0:
         because = "every sample was trained on by the version that generated it"
         return Wall(FRESHNESS, LIKELY, NONE, SYMPTOM, because, evidence, ())
     if fresh.overall is None:
-        return unknown("samples lag, and no learner gave ratio statistics", _RATIOS)
+        return unknown("samples lag, and no importance ratios were recorded", _RATIOS)
     kept = analysis.kept
     if kept.lost_tokens > kept.tokens / 2:
         return unknown(
-            "ratios rest on log-probs that were computed anew under later weights, and read 1",
-            "the sampler's own token ids and log-probs, kept where it generated them",
+            "log-probs were computed again under later weights, so every ratio reads 1",
+            "the engine's own token ids and log-probs, kept from generation",
         )
     same = next((p.ess_share.value for p in fresh.curve if p.lag == 0 and p.enough), 1.0)
     base = same if same > 0 else 1.0  # where there is too little of lag 0, too
@@ -62,8 +61,8 @@ def freshness(analysis: RunAnalysis) -> Wall:
     share, low, high = (within(1 - weight / base) for weight in weights)
     cost = Cost(share, low, high, fresh.ess_share_of_steps.n)
     sure = fresh.overall.enough and cost.half_width <= max(0.1, cost.share / 2)
-    missing = () if known == lags.trajectories else (_VERSIONS,)
-    because = "what lag takes from the effective sample size of the tokens that are trained on"
+    missing = () if lags.known_trajectories == lags.trajectories else (_VERSIONS,)
+    because = "what lag takes from the effective sample size (ESS)"
     return Wall(FRESHNESS, LIKELY if sure else WEAK, cost, SYMPTOM, because, evidence, missing)
 
 
@@ -79,6 +78,6 @@ def _evidence(analysis: RunAnalysis) -> tuple[Figure, ...]:
         found.append(cost_of(fresh.effective_share, n).as_figure("tokens that count (ESS)"))
         found.append(cost_of(overall.clip_share, tokens).as_figure("tokens clipped"))
     if fresh.bound.known:
-        what = f"lag that keeps ESS over {ESS_LIMIT:g} and clipping under {CLIP_LIMIT:g}, surely"
+        what = f"lag that keeps ESS over {ESS_LIMIT:g} and clipping under {CLIP_LIMIT:g}"
         found.append(Figure(what, fresh.bound.safe_lag, "policy versions", len(fresh.curve)))
     return tuple(one for one in found if not math.isnan(one.value))

@@ -29,7 +29,7 @@ from rltrace.analysis.walls.wall import (
 from rltrace.trace.vocabulary import Stage
 
 SYMPTOM = "few samples run for most of a batch, and everyone waits for its longest"
-_TRAJECTORIES = "the trajectories' begin and end: a hook on the engine's requests records them"
+_TRAJECTORIES = "each trajectory's begin and end: a hook on the engine's requests"
 
 
 def drain(analysis: RunAnalysis) -> tuple[float, str]:
@@ -70,7 +70,7 @@ def long_tail(analysis: RunAnalysis) -> Wall:
     evidence = _evidence(analysis)
     if not share:
         return Wall(TAIL, LIKELY, NONE, SYMPTOM, why or "no slot stood idle", evidence, ())
-    because = "the part of the step in which slots stand idle while a batch drains"
+    because = "the time of a step in which slots stand idle as a batch drains"
     unsure = beside_tools(analysis)  # a slot that is not idle, as its sample has gone to its tools
     wall = stage_wall(
         analysis, TAIL, SYMPTOM, (Stage.ROLLOUT,), evidence, because=because, part=share,
@@ -85,7 +85,7 @@ def _evidence(analysis: RunAnalysis) -> tuple[Figure, ...]:
     if slots is not None and slots.batches:
         found += [
             figure("a batch drains for", slots.draining_s, "s"),
-            figure("of generation", slots.span_s, "s"),
+            figure("the whole batch takes", slots.span_s, "s"),
             figure("slots used while it drains", slots.draining_used_share, "share"),
             figure("the last 10 % of a batch take", slots.last_tenth_share, "share"),
             Figure("generation if no slot were idle", slots.no_idle_span_s, "s", slots.batches),

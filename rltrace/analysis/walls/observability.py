@@ -30,9 +30,9 @@ from rltrace.analysis.walls.wall import (
 from rltrace.trace.run import Run
 from rltrace.trace.vocabulary import Stage
 
-SYMPTOM = "token ids or log-probs have to be made anew"
+SYMPTOM = "token ids or log-probs have to be computed again"
 _VERSIONS = "the policy version of each sample: a hook where samples are made and trained on"
-_FLAGS = "whether the server's token ids and log-probs are kept: a hook where an episode ends"
+_FLAGS = "whether the engine's token ids and log-probs are kept: a hook where an episode ends"
 
 
 def stands_in(analysis: RunAnalysis) -> bool:
@@ -56,17 +56,17 @@ def observability(analysis: RunAnalysis) -> Wall:
             most = float(held_s.sum() / analysis.steps_s.sum()) if len(held_s) else 1.0
         return cannot_tell(OBSERVABILITY, SYMPTOM, why, _FLAGS, evidence=evidence, at_most=most)
     if kept.unsure_tokens > kept.tokens / 2:
-        why = "log-probs are made anew, and whether that hides a lag is unknown"
+        why = "log-probs are computed again, and whether that hides a lag is unknown"
         return cannot_tell(OBSERVABILITY, SYMPTOM, why, _VERSIONS, evidence=evidence)
     cost = proportion(kept.lost_tokens / kept.tokens if kept.tokens else 0.0, kept.trajectories)
-    because = "tokens whose ratio nobody can trust: what was sampled, or how likely, was lost"
+    because = "tokens with a ratio that cannot be trusted: their ids or log-probs were lost"
     if not kept.lost_tokens:
-        because = "nothing was lost that is needed"
+        because = "no token ids or log-probs were lost"
         cost = Cost(0.0, 0.0, cost.high, kept.trajectories)
     if stands_in(analysis) and not kept.lost_tokens:
         passes = attribute(analysis, (Stage.LOGPROB,)).cost
         if passes.known:
-            because = "the pass that stands in for log-probs which generation did not keep"
+            because = "the pass that computes the log-probs which generation did not keep"
             cost = passes
     known = min(kept.ids_known, kept.logprobs_known) == kept.trajectories
     missing = () if known else (_FLAGS,)
@@ -78,12 +78,12 @@ def _evidence(analysis: RunAnalysis, kept: Captured) -> tuple[Figure, ...]:
     counts = (
         ("trajectories with the server's token ids", kept.ids_kept, kept.ids_known),
         ("trajectories with the server's log-probs", kept.logprobs_kept, kept.logprobs_known),
-        ("tokens whose ratio cannot be trusted", kept.lost_tokens, kept.tokens),
+        ("tokens with a ratio that cannot be trusted", kept.lost_tokens, kept.tokens),
     )
     found = [Figure(name, n / of, "share", of) for name, n, of in counts if of]
     exposed_s = analysis.breakdown.exposed_s[analysis.steady, Stage.LOGPROB]
     if stands_in(analysis) and len(exposed_s):
-        name, mean_s = "exposed pass that stands in", float(np.mean(exposed_s))
+        name, mean_s = "exposed pass that computes log-probs", float(np.mean(exposed_s))
         found.append(Figure(name, mean_s, "s a step", len(exposed_s)))
     return tuple(found)
 

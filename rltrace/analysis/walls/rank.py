@@ -85,7 +85,7 @@ def rank(analysis: RunAnalysis) -> Ranking:
     if steps.none_complete:
         number = [*steps.failed, *steps.in_progress][-1][0]
         because = f"no complete step was recorded: step {number} was begun and has no end"
-        return nothing(because, "a longer run, where that step still works; else why it does not")
+        return nothing(because, "a longer run, or why that step does not end")
     if steps.whole_run and run.cut_short and run.step_rows():
         return nothing("no step was whole when a process stopped recording", _ROOM)
     if steps.whole_run and any("spans" in one.tables for one in analysis.coverage.damaged):
@@ -189,7 +189,7 @@ def _idle(analysis: RunAnalysis, uncovered: float, unknown: list[Wall]) -> tuple
         names = [wait.name for wait in waits(analysis.run, analysis.steps) if wait.in_step][:1]
         of = f" (“{names[0]}”)" if names else ""
         share = f"{100 * waited:.0f} % of the step is wait{of} while nothing else runs"
-        return share, "a look at what it waits for: untraced work, or a poll that looks too rarely"
+        return share, "what it waits for: untraced work, or a poll that is too slow"
     unseen = f" (cannot be told: {', '.join(w.name for w in unknown)})" if unknown else ""
     share = f"{100 * uncovered:.0f} % of the step is untraced"
     return share, f"spans for that time{unseen}"

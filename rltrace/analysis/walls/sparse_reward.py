@@ -28,7 +28,7 @@ from rltrace.analysis.walls.wall import (
 )
 from rltrace.trace.vocabulary import Stage
 
-SYMPTOM = "all samples of many prompts fail alike"
+SYMPTOM = "for many prompts all samples fail"
 NOTHING_LEARNED = "the reward does not move, as no group has an advantage"
 _FEWEST_GROUPS = 30
 _GROUPS_OF = f"""        {GENERATED_SAMPLES},
@@ -116,19 +116,19 @@ def sparse_reward(analysis: RunAnalysis) -> Wall:
         return cannot_tell(SPARSE_REWARD, SYMPTOM, why, _GROUPS)
     evidence = _evidence(found)
     if any(row.stage is Stage.VALUE for row in analysis.stages):
-        why = "a critic gives advantages, so equal rewards of a group are no loss in themselves"
+        why = "a critic makes the advantages, so equal rewards in a group need be no loss"
         critic = "the advantages themselves, which no hook records"
         return cannot_tell(SPARSE_REWARD, SYMPTOM, why, critic, evidence=evidence, at_most=0.0)
     part = found.failed / found.groups
     if found.tokens:
         part = found.failed_tokens / found.tokens
-    symptom, because = SYMPTOM, "tokens of groups in which every sample fails alike"
+    symptom, because = SYMPTOM, "tokens of groups in which all samples fail"
     if not found.with_signal and found.failed < found.groups:
         part, symptom = 1.0, NOTHING_LEARNED
         because = "tokens of groups in which all rewards are equal, which is every one"
         if found.one_reward:
             same = f"all samples of all groups got the same reward ({found.highest:.3g})"
-            because = f"every token, as {same}: nothing to learn from"
+            because = f"all tokens: {same}, so there is nothing to learn"
     cost = proportion(part, found.groups)
     sure = found.groups >= _FEWEST_GROUPS
     unseen = unseen_of(analysis, (Stage.ROLLOUT, Stage.REWARD))

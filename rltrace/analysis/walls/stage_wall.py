@@ -59,9 +59,8 @@ def stage_wall(
     found = attribute(analysis, stages, part, part_within)
     how = "" if found.method not in (PATH, REPLAY) else f", by {_BY[found.method]}"
     because = because or (
-        "the part of the step that would fall away if "
-        f"{' and '.join(row.name for row in that_count(present))} took no time{how}"
-        f"{f', but {but}' if but else ''}"
+        f"what a step saves without {' and '.join(row.name for row in that_count(present))}"
+        f"{how}{f', apart from {but}' if but else ''}"
     )
     if found.measured:
         them = "it" if len(found.measured) == 1 else "them"

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ import numpy as np
 from rltrace.analysis.whatif.constants import MECHANISMS, Constants, transfer_s
 from rltrace.analysis.whatif.pools import grown, resplit, scaled_learner, scaled_rollout
 from rltrace.analysis.whatif.workload import OVERLAPPING, PLACEMENTS, Batch, Workload
-from rltrace.trace.errors import WrongUsage
+from rltrace.trace.errors import WrongUsage, did_you_mean
 from rltrace.trace.texts import packaged_toml
 from rltrace.trace.vocabulary import Stage
 
@@ -26,16 +27,20 @@ _ON = ["1"]
 _MOST_TIMES = 10_000
 """More of anything is a slip of the pen, and would be replayed for ever."""
 
-_UNTOLD = "which sequences run, and which wait after their tools, was not seen"
-_SHARE = "generation and training share their devices: use split or placement"
+_UNTOLD = "which sequences run, and which wait after their tools, was not recorded"
+_SHARE = "rollout and training share their devices: use split or placement"
 _NO_DEVICES = "the devices are not known"
-_NO_TAIL_SEEN = "no trajectory was recorded: how unequal lengths are was not seen"
-_NO_BARRIER_SEEN = "generation goes on beside training already, and no trajectory was recorded"
-_KEPT = "generation and training go on to take turns on the same devices (partial_rollout=1.5)"
+_NO_TAIL_SEEN = "no trajectory was recorded, so the lengths of samples are not known"
+_NO_BARRIER_SEEN = "rollout and training overlap already, and no trajectory was recorded"
+_KEPT = "rollout and training still take turns on the same devices (partial_rollout=1.5)"
 
 
 class NotApplicable(Exception):
     """The lever moves nothing that this workload has; the message says what is missing."""
+
+
+class Untold(NotApplicable):
+    """Nobody can tell what the lever moves: the message says what was not recorded."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +81,8 @@ class Lever:
 def lever(name: str) -> Lever:
     """The lever of that name. Errors: `RltraceError` with the names there are."""
     if name not in LEVERS:
-        raise WrongUsage(f"there is no lever {name!r}; there are {', '.join(LEVERS)}")
+        near = did_you_mean(name, *LEVERS)
+        raise WrongUsage(f"there is no lever {name!r}{near}: known are {', '.join(LEVERS)}")
     return LEVERS[name]
 
 
@@ -147,10 +153,13 @@ def _check(holds: bool, name: str, value: str, rule: str) -> None:
         raise WrongUsage(f"{name} must be {rule}, not {value!r}")
 
 
-def _needs(holds: bool, why: str) -> None:
+def _needs(holds: bool, why: str, kind: type[NotApplicable] = NotApplicable) -> None:
     """Errors: `NotApplicable` where the workload lacks what the lever moves."""
     if not holds:
-        raise NotApplicable(why)
+        raise kind(why)
+
+
+_knows = partial(_needs, kind=Untold)
 
 
 # --- who runs when, and on how many devices
@@ -158,7 +167,7 @@ def _needs(holds: bool, why: str) -> None:
 
 def rollout_workers(load: Workload, value: str, constants: Constants) -> Workload:
     _needs(not load.shared, _SHARE)
-    _needs(load.places_told, _UNTOLD)
+    _knows(load.places_told, _UNTOLD)
     factor = _factor("rollout_workers", value, load.engine.workers)
     if not load.engine.pooled:
         _check(round(factor * load.engine.workers) >= 1, "rollout_workers", value, "1 or more")
@@ -172,12 +181,12 @@ def learner_workers(load: Workload, value: str, constants: Constants) -> Workloa
 
 
 def devices(load: Workload, value: str, constants: Constants) -> Workload:
-    _needs(bool(load.devices), _NO_DEVICES)
+    _knows(bool(load.devices), _NO_DEVICES)
     return grown(load, _factor("devices", value, load.total_devices), constants)
 
 
 def split(load: Workload, value: str, constants: Constants) -> Workload:
-    _needs(bool(load.devices), _NO_DEVICES)
+    _knows(bool(load.devices), _NO_DEVICES)
     total = load.total_devices
     if ":" in value:
         left, _, right = value.partition(":")
@@ -197,9 +206,9 @@ def split(load: Workload, value: str, constants: Constants) -> Workload:
 
 def placement(load: Workload, value: str, constants: Constants) -> Workload:
     _check(value in PLACEMENTS, "placement", value, "one of " + ", ".join(PLACEMENTS))
-    _needs(value != load.placement, f"it is {value} already")
+    _needs(value != load.placement, f"the job is {value} already")
     beside = value in OVERLAPPING and load.placement in OVERLAPPING
-    _needs(not (beside and load.without_samples), _NO_BARRIER_SEEN)
+    _knows(not (beside and load.without_samples), _NO_BARRIER_SEEN)
     scoring = "group" if load.scoring == "batch" and value != "colocated" else load.scoring
     return replace(load, placement=value, scoring=scoring, keeps_unfinished=False, in_batches=False)
 
@@ -208,12 +217,12 @@ def no_barrier(load: Workload, value: str, constants: Constants) -> Workload:
     if load.in_batches:
         return replace(load, in_batches=False)
     _needs(load.placement != "async", "there is no barrier in async")
-    _needs(not load.without_samples, _NO_TAIL_SEEN)
+    _knows(not load.without_samples, _NO_TAIL_SEEN)
     if load.shared:
         return partial_rollout(load, 1.5, constants).noted(_KEPT)
     bound = max(1.0, load.lag_bound)
     note = (
-        "generation goes on beside training, each on its devices, with samples that lag by up to "
+        "rollout goes on beside training, each on its own devices; samples lag by up to "
         f"{bound:g} version{'s' * (bound != 1)} (placement=async)"
     )
     return replace(load.noted(note), placement="async", lag_bound=bound)
@@ -222,7 +231,7 @@ def no_barrier(load: Workload, value: str, constants: Constants) -> Workload:
 def partial_rollout(load: Workload, in_flight: float, constants: Constants) -> Workload:
     turns = load.placement in ("colocated", "disaggregated")
     _needs(turns, f"{load.placement} does not wait for a batch to end")
-    _needs(not load.without_samples, _NO_TAIL_SEEN)
+    _knows(not load.without_samples, _NO_TAIL_SEEN)
     return replace(load, keeps_unfinished=True, in_flight=in_flight)
 
 
@@ -243,21 +252,21 @@ def chunks(load: Workload, parts: float, constants: Constants) -> Workload:
 
 def slots(load: Workload, value: str, constants: Constants) -> Workload:
     _needs(math.isfinite(load.engine.slots), "no limit of sequences at once was seen")
-    _needs(load.places_told, _UNTOLD)
+    _knows(load.places_told, _UNTOLD)
     factor = _factor("slots", value, load.engine.slots)
     slots = max(1.0, load.engine.slots * factor)
     return replace(load, engine=replace(load.engine, slots=slots))
 
 
 def speculative(load: Workload, value: str, constants: Constants) -> Workload:
-    _needs(load.engine.stands_for > 0, "how many sequences run at once is not known")
-    note = "drafts are taken to be accepted as in the published case"
+    _knows(load.engine.stands_for > 0, "how many sequences run at once is not known")
+    note = "drafts are accepted as often as in the published case"
     engine = replace(load.engine, drafting=constants["draft_gain"])
     return replace(load.noted(note), engine=engine)
 
 
 def tail_cap(load: Workload, value: str, constants: Constants) -> Workload:
-    _needs(not load.without_samples, _NO_TAIL_SEEN)
+    _knows(not load.without_samples, _NO_TAIL_SEEN)
     tokens = np.concatenate([batch.tokens for batch in load.batches])
     rule = "tokens, or a quantile like p95"
     cap = _number("tail_cap", value.removeprefix("p"))
@@ -266,7 +275,7 @@ def tail_cap(load: Workload, value: str, constants: Constants) -> Workload:
         cap = float(np.quantile(tokens, cap / 100))
     else:
         _check(cap > 0, "tail_cap", value, rule)
-        _needs(float(tokens.max()) > 1.5, "token counts are not known: give a quantile, like p95")
+        _knows(float(tokens.max()) > 1.5, "token counts are not known: give a quantile, like p95")
     _needs(cap < float(tokens.max()), "no response is longer")
     kept = float(np.minimum(tokens, cap).sum() / tokens.sum())
     note = f"the cap cuts {100 * (1 - kept):.0f} % of the tokens: whether rewards suffer is unknown"
@@ -276,10 +285,10 @@ def tail_cap(load: Workload, value: str, constants: Constants) -> Workload:
 
 def samples(load: Workload, value: str, constants: Constants) -> Workload:
     sizes = [len(b.group) / len(set(b.group)) for b in load.batches if b.group]
-    _needs(bool(sizes), "the samples of a prompt are not known")
+    _knows(bool(sizes), "which samples belong to one prompt was not recorded")
     mean = sum(sizes) / len(sizes)
     factor = max(1, round(mean * _factor("samples", value, mean))) / mean
-    note = "more samples of a prompt are like those there are; the learner's time grows with them"
+    note = "more samples of a prompt are like the present ones; training takes longer by as much"
     return replace(
         load.with_batches(lambda batch: _resized(batch, factor)).paced(lambda stage: factor),
         reference_s=load.reference_s * factor,
@@ -315,7 +324,7 @@ def reward_cache(load: Workload, share: float, constants: Constants) -> Workload
 
 
 def reward_async(load: Workload, value: str, constants: Constants) -> Workload:
-    _needs(load.scoring != "sample", "scoring begins as each sample ends already")
+    _needs(load.scoring != "sample", "each sample is scored as it ends already")
     return replace(load, scoring="sample")
 
 
@@ -337,7 +346,7 @@ def sync(load: Workload, value: str, constants: Constants) -> Workload:
     _check(0 <= part <= 1, "sync", value, "a mechanism and the part that is hidden, 0 to 1")
     _needs(load.sync.seconds > 0, _UNSEEN[Stage.SYNC])
     bytes = load.sync.bytes
-    _needs(not math.isnan(bytes), "the size of the weights is not known")
+    _knows(not math.isnan(bytes), "the size of the weights was not recorded")
     seconds = min(transfer_s(mechanism, bytes, constants, load.sync.fixed_s), load.sync.seconds)
     return replace(load, sync=replace(load.sync, seconds=seconds, overlap=part))
 

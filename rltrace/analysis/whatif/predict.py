@@ -10,13 +10,12 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 
 from rltrace.analysis.stats.estimate import Estimate
 from rltrace.analysis.stats.student import Z95
 from rltrace.analysis.whatif.constants import Constants, table
-from rltrace.analysis.whatif.levers import LEVERS, Lever, NotApplicable, lever
+from rltrace.analysis.whatif.levers import LEVERS, Lever, NotApplicable, Untold, lever
 from rltrace.analysis.whatif.pools import crowded, merged
 from rltrace.analysis.whatif.replay import Replay, replay
 from rltrace.analysis.whatif.trust import OffTheRun, is_off, otherwise, replay_error, rests_on
@@ -104,15 +103,19 @@ def predictor(source: Source) -> Callable[[Sequence[tuple[str, str]]], Predictio
     return answer
 
 
-def ranked(source: Source) -> tuple[Prediction, ...]:
-    """All levers that apply, one at a time, the largest gain in goodput first. Errors: `OffTheRun`
-    as for `predict`."""
-    found, known = [], _once(source)
+def ranked(source: Source) -> tuple[tuple[Prediction, ...], dict[str, str]]:
+    """All levers that apply, one at a time, the largest gain in goodput first; and levers that lack
+    data, each with what is missing. Errors: `OffTheRun` as for `predict`."""
+    found, untold, known = [], {}, _once(source)
     for name, value in ((one.name, value) for one in LEVERS.values() for value in one.tries):
-        with suppress(NotApplicable):
+        try:
             found.append(_predicted(known, [(name, value)]))
+        except Untold as error:
+            untold[f"{name}={value}"] = str(error)
+        except NotApplicable:
+            pass
     # What differs by rounding only stays in the order of the levers.
-    return tuple(sorted(found, key=lambda p: -round(p.goodput_gain.value, 9)))
+    return tuple(sorted(found, key=lambda p: -round(p.goodput_gain.value, 9))), untold
 
 
 def _once(source: Source) -> Source:

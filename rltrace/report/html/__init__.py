@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rltrace.report.html.head import in_notebook
 from rltrace.report.html.page import render, write
 
-__all__ = ["render", "write"]
+__all__ = ["in_notebook", "render", "write"]

@@ -1,56 +1,41 @@
-"""Scales, axes and bars as SVG; the page's style sheet has the colours."""
+"""Pictures: shapes in SVG that stretch with the page, and beside them words that do not."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from rltrace.analysis.intervals import Floats
 from rltrace.report import units
 from rltrace.report.html.markup import NOTHING, Child, Html, join, short, tag
 
-WIDTH = 900.0
-"""Every picture is this wide; the page scales it."""
-
-RIGHT = WIDTH - 10
-"""Where what is drawn ends."""
+WIDE = 1000.0
+"""Units across a picture, however wide the page shows it. Down it is pixels."""
 
 Box = tuple[float, float, float, float]
 """Of a rectangle: x, y, width, height."""
 
+Mark = tuple[float, str]
+"""A word beside a picture, and at which unit across or pixel down it stands."""
+
 
 @dataclass(frozen=True)
 class Axis:
-    """A linear scale from `low..high` to the pixels `start..end`."""
+    """A linear scale from `low..high` to `start..end`."""
 
     low: float
     high: float
-    start: float
-    end: float
+    start: float = 0.0
+    end: float = WIDE
 
     def __call__(self, value: float) -> float:
         span = self.high - self.low
         share = (value - self.low) / span if span else 0.0
-        return self.start + share * (self.end - self.start)
-
-    def length(self, size: float) -> float:
-        """How many pixels a distance takes."""
-        return abs(self(self.low + size) - self.start)
-
-
-@dataclass(frozen=True)
-class LogAxis(Axis):
-    """The same on a logarithmic scale; values at or below 0 lie at the start."""
-
-    def __call__(self, value: float) -> float:
-        if value <= self.low or self.high <= self.low:
-            return self.start
-        share = math.log(value / self.low) / math.log(self.high / self.low)
         return self.start + share * (self.end - self.start)
 
 
@@ -65,16 +50,13 @@ def ticks(low: float, high: float, most: int = 6) -> list[float]:
     return [step * k for k in range(first, math.floor(high / step + 1e-9) + 1)]
 
 
-def log_ticks(low: float, high: float) -> list[float]:
-    """1, 2, 5, 10, 20, 50, ... between two ends; only powers of ten where these are many."""
-    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
-    digits = (1, 2, 5) if last - first <= 3 else (1,)
-    values = [digit * 10.0**power for power in range(first, last + 1) for digit in digits]
-    return [value for value in values if low <= value <= high * 1.0001]
+def seconds_of(values: Sequence[float]) -> Callable[[float], str]:
+    """How ticks of seconds are written: all in the unit of the largest."""
+    scale = units.scale(max(map(abs, values), default=0.0))
+    return lambda value: f"{value * scale.per_second:.4g} {scale.unit}"
 
 
-def label(x: float, y: float, said: str, anchor: str | None = None, css: str = "") -> Html:
-    return tag("text", said, x=x, y=y, text_anchor=anchor, class_=css or None)
+# --- shapes
 
 
 def line(x1: float, y1: float, x2: float, y2: float, css: str) -> Html:
@@ -82,7 +64,7 @@ def line(x1: float, y1: float, x2: float, y2: float, css: str) -> Html:
 
 
 def box(x: float, y: float, width: float, height: float, css: str, **more: object) -> Html:
-    """A rectangle; one that is too thin to be seen is half a pixel wide."""
+    """A rectangle; one that is too thin to be seen is half a unit wide."""
     return tag("rect", x=x, y=y, width=max(width, 0.5), height=max(height, 0.0), class_=css, **more)
 
 
@@ -94,57 +76,122 @@ def boxes(parts: Iterable[Box], css: str) -> Html:
     return tag("path", d=shape, class_=css) if shape else NOTHING
 
 
-def polyline(points: Iterable[tuple[float, float]], css: str) -> Html:
+def polyline(points: Iterable[tuple[float, float]]) -> Html:
     told = "L".join(f"{short(x)} {short(y)}" for x, y in points)
-    return tag("path", d=f"M{told}", class_=css) if told else NOTHING
+    return tag("path", d=f"M{told}", class_="curve") if told else NOTHING
 
 
-def x_axis(
-    axis: Axis, y: float, values: Sequence[float], show: Callable[[float], str], top: float
+def dots(points: Iterable[tuple[float, float]]) -> Html:
+    """Points that stay round: lines of no length with round ends."""
+    return tag("path", d="".join(f"M{short(x)} {short(y)}h0" for x, y in points), class_="dot")
+
+
+def hits(places: Iterable[Box]) -> Html:
+    """What can be pointed at: the nth is told by the nth row of the picture's table."""
+    return join(*(box(*place, "hit", data_row=n) for n, place in enumerate(places)))
+
+
+def shape(high: float, *children: Child, title: str) -> Html:
+    """The drawing itself. `title` is what a screen reader says of it."""
+    size, shown = f"0 0 {WIDE:g} {high:g}", f"height:{high:g}px"
+    return tag("svg", *children, viewBox=size, preserveAspectRatio="none", style=shown,
+               role="img", class_="shape", aria_label=title)  # fmt: skip
+
+
+def in_cell(wide: float, *children: Child) -> Html:
+    """A small drawing of a fixed size beside the text of a cell, which says the same."""
+    return tag("svg", *children, viewBox=f"0 0 {wide:g} 20", width=f"{wide:g}", height="20",
+               class_="in-cell", aria_hidden="true")  # fmt: skip
+
+
+_CELL = 150.0
+
+
+def interval(ends: tuple[float, float], low: float, middle: float, high: float, css: str) -> Html:
+    """An estimate on a scale that all cells of a column share; the dashed line is 0."""
+    axis = Axis(*ends, 6, _CELL - 6)
+    return in_cell(
+        _CELL,
+        line(axis(0), 2, axis(0), 18, "zero"),
+        box(min(axis(0), axis(middle)), 9, abs(axis(middle) - axis(0)), 2, css),
+        box(axis(low), 7, axis(high) - axis(low), 6, f"range {css}"),
+        tag("circle", cx=axis(middle), cy=10, r=4, class_=css),
+    )
+
+
+# --- words beside them
+
+_LETTER, _GAP = 6.4, 8.0  # pixels
+_LEAST = 230.0
+"""Pixels across a picture at least."""
+
+
+def plot(
+    high: float,
+    *shapes: Child,
+    title: str,
+    below: Sequence[Mark] = (),
+    of: str = "",
+    left: Sequence[Mark] = (),
+    right: Sequence[Mark] = (),
 ) -> Html:
-    """Grid lines from `top` down to `y` and their values below."""
-    return join(
-        *(line(axis(v), top, axis(v), y, "grid") for v in values),
-        *(label(axis(v), y + 16, show(v), "middle", "tick") for v in values),
+    """A drawing `high` pixels high with words on three sides, below that what they are `of`. Words
+    below it that would run into others where there is little room are left out."""
+    across = [
+        tag("span", said, style=f"left:{short(x / WIDE * 100)}%", class_=_side(x) or None)
+        for x, said in _clear(below)
+    ]
+    return tag(
+        "div",
+        _beside("left", left),
+        shape(high, *shapes, title=title),
+        _beside("right", right),
+        tag("div", *across, class_="below") if across else None,
+        tag("div", of, class_="of") if of else None,
+        class_="plot",
     )
 
 
-def y_axis(axis: Axis, left: float, right: float, values: Sequence[float],
-           show: Callable[[float], str]) -> Html:  # fmt: skip
-    """Grid lines from `left` to `right` and their values on the left."""
-    return join(
-        *(line(left, axis(v), right, axis(v), "grid") for v in values),
-        *(label(left - 8, axis(v) + 4, show(v), "end", "tick") for v in values),
-    )
+def _beside(css: str, marks: Sequence[Mark]) -> Html:
+    words = (tag("span", said, style=f"top:{short(y)}px") for y, said in marks)
+    return tag("div", *words, class_=css) if marks else NOTHING
 
 
-def percent(value: float) -> str:
-    return f"{100 * value:.3g} %"
+def _side(x: float) -> str:
+    """Words at an end stand inside of it."""
+    share = x / WIDE
+    return "first" if share < 0.04 else "last" if share > 0.96 else ""
 
 
-def stretches(degrees: NDArray[np.int64]) -> Iterator[tuple[int, int, int]]:
-    """`(first, end, degree)` of each stretch of one degree."""
-    cuts = [0, *(np.flatnonzero(np.diff(degrees)) + 1).tolist(), len(degrees)]
-    for first, end in itertools.pairwise(cuts):
-        yield first, end, int(degrees[first])
+def _clear(marks: Sequence[Mark]) -> list[Mark]:
+    """Those of the marks that stand clear of each other."""
+    kept, free = [], -math.inf
+    for x, said in sorted(marks):
+        wide = _LETTER * len(said)
+        begins = x / WIDE * _LEAST - wide * {"first": 0.0, "last": 1.0}.get(_side(x), 0.5)
+        if begins >= free:
+            kept.append((x, said))
+            free = begins + wide + _GAP
+    return kept
 
 
-def seconds_of(values: Sequence[float]) -> Callable[[float], str]:
-    """How ticks of seconds are written: all in the unit of the largest."""
-    scale = units.scale(max(map(abs, values), default=0.0))
-    return lambda value: f"{value * scale.per_second:.4g} {scale.unit}"
+def levels(marks: Iterable[Mark]) -> Html:
+    """Lines from side to side, at the words on the left."""
+    return join(*(line(0, y, WIDE, y, "grid") for y, _ in marks))
 
 
-def drawing(height: float, *children: Child, title: str) -> Html:
-    """The picture as a whole. `title` is what a screen reader says of it."""
-    return tag("svg", *children, viewBox=f"0 0 {WIDTH:g} {height:g}", role="img", class_="drawing",
-               aria_label=title, preserveAspectRatio="xMinYMin meet")  # fmt: skip
+# --- one bar
 
 
-def in_cell(width: float, height: float, *children: Child) -> Html:
-    """A small drawing beside the text of a cell, which says the same."""
-    return tag("svg", *children, viewBox=f"0 0 {width:g} {height:g}", width=f"{width:g}",
-               height=f"{height:g}", class_="in-cell", aria_hidden="true")  # fmt: skip
+def stacked(pieces: Sequence[tuple[str, float]], title: str) -> Html:
+    """One bar of `(class, share)` each, which can be pointed at."""
+    ends = [*itertools.accumulate((WIDE * share for _, share in pieces), initial=0.0)]
+    high, seam = 30.0, 1.5
+    drawn = [
+        box(x, 0, max(0.8, end - x - seam), high, css, data_row=n)
+        for n, ((css, _), x, end) in enumerate(zip(pieces, ends, ends[1:], strict=False))
+    ]
+    return shape(high, *drawn, title=title)
 
 
 # --- heat: the stronger, the more
@@ -155,21 +202,20 @@ HEAT = 10
 HEAT_LEGEND = [(f"heat d{degree}", f"{10 * degree} %") for degree in (1, 4, 7, 10)]
 
 
-def heat(cells: Mapping[tuple[str, int], list[Box]]) -> Html:
-    """Cells by kind (`heat` or `unknown`) and degree."""
-    of_degrees = sorted(cells.items())
-    return join(*(tag("g", boxes(at, kind), class_=f"d{n}") for (kind, n), at in of_degrees))
-
-
-def row_names(rows: Iterable[tuple[float, str]], x: float, high: float, css: str = "name") -> Html:
-    """What stands on the left of rows: `(top, name)` each."""
-    return join(*(label(x - 10, top + high / 2 + 4, name, "end", css) for top, name in rows))
+def heat(rows: Iterable[Floats], high: float, wide: float, css: str = "heat") -> Html:
+    """Rows of cells so high and wide: each a part of 1; NaN is unknown."""
+    drawn: dict[int, list[Box]] = {}
+    for n, row in enumerate(rows):
+        degrees = np.where(row > 0, np.clip(np.rint(HEAT * row), 1, HEAT), np.isnan(row) * -1)
+        cuts = [0, *(np.flatnonzero(np.diff(degrees)) + 1).tolist(), len(degrees)]
+        for first, end in itertools.pairwise(cuts):
+            if (degree := int(degrees[first])) != 0:
+                place = (first * wide, n * high + 1, (end - first) * wide, high - 2)
+                drawn.setdefault(degree, []).append(place)
+    return join(*(boxes(at, f"{css} d{n}" if n > 0 else "unknown") for n, at in drawn.items()))
 
 
 # --- columns: of steps, or of updates, or of several that stand beside each other
-
-_FEWEST = 12
-"""Fewer columns than this are no wider than of this many."""
 
 _MOST_COLUMNS = 240
 _FAR = 1.6
@@ -188,7 +234,7 @@ def said_of(bars: Sequence[Sequence[object]], of: str, is_cut: bool) -> str:
     """What is said of bars that are of several, and where any is longer than the scale."""
     most = len(bars[0])
     grouped = f" Each bar is the mean of up to {most} {of}s." if most > 1 else ""
-    return grouped + " ▲: longer than the scale." * is_cut
+    return grouped + " Bars with a mark on top are longer than the scale." * is_cut
 
 
 def numbered(numbers: Sequence[int]) -> str:
@@ -204,56 +250,49 @@ def scale_end(totals: Sequence[float], usual: Sequence[float] = ()) -> float:
 
 @dataclass(frozen=True)
 class Columns:
-    """Columns side by side, told by their names and by `of` what they are."""
+    """Columns side by side, told by their names and by `of` what they are; they are no wider than
+    of `fewest`."""
 
     names: Sequence[str]
     of: str
-    left: float
-    top: float
-    bottom: float
-    fewest: int = _FEWEST
-
-    def x(self, column: float) -> float:
-        """Where a column begins."""
-        return self.left + column * self.wide
+    high: float
+    fewest: int = 12
 
     @property
     def wide(self) -> float:
-        return (RIGHT - self.left) / max(self.fewest, len(self.names))
+        return WIDE / max(self.fewest, len(self.names))
 
-    def bars(self, parts: Mapping[str, Sequence[float]], end: float, most_ticks: int) -> Html:
-        """A bar of seconds in each column: its parts by class, one on the other, on a scale that
-        ends at `end`."""
-        y, gap = Axis(0, end, self.bottom, self.top), min(1.5, 0.15 * self.wide)
-        seconds, feet = ticks(0, end, most_ticks), [0.0] * len(self.names)
-        drawn = [y_axis(y, self.left, RIGHT, seconds, seconds_of(seconds))]
-        for css, values in parts.items():
+    def bars(self, parts: Mapping[str, Sequence[float]], end: float, *over: Child, title: str,
+             show: Callable[[float], str] | None = None) -> Html:  # fmt: skip
+        """A picture with a bar in each column: its parts by class, one on the other, on a scale
+        that ends at `end`. They are seconds, unless `show` says how they are written."""
+        y, gap, feet = Axis(0, end, self.high, 0), 0.15 * self.wide, [0.0] * len(self.names)
+        drawn = []
+        for css, lengths in parts.items():
             placed = []
-            for n, value in enumerate(values):
-                foot, feet[n] = feet[n], feet[n] + value
+            for n, length in enumerate(lengths):
+                foot, feet[n] = feet[n], feet[n] + length
                 if foot < (head := min(feet[n], end)):
-                    place = self.x(n) + gap / 2, y(head), self.wide - gap, y(foot) - y(head)
+                    place = n * self.wide + gap / 2, y(head), self.wide - gap, y(foot) - y(head)
                     placed.append(place)
             drawn.append(boxes(placed, css))
         cut = (n for n, head in enumerate(feet) if head > _LONGER * end)
-        return join(*drawn, *(label(self.x(n + 0.5), 10, "▲", "middle", "tick") for n in cut))
+        drawn.append(boxes(((n * self.wide, 0, self.wide, 2.5) for n in cut), "cut"))
+        values = ticks(0, end, 4)
+        show = show or seconds_of(values)
+        left = [(y(value), show(value)) for value in values]
+        return self.plot(levels(left), *drawn, *over, title=title, left=left)
 
-    def drawing(self, *children: Child, title: str) -> Html:
-        """The picture: below its columns the names of ten or so of them; each can be pointed at."""
-        every, deep = max(1, len(self.names) // 10), self.bottom - self.top
-        places = range(len(self.names))
-        hits = (box(self.x(n), self.top, self.wide, deep, "hit", data_row=n) for n in places)
-        named = (
-            label(self.x(n + 0.5), self.bottom + 16, self.names[n], "middle", "tick")
-            for n in places[::every]
-            if self.names[n]
-        )
-        return drawing(
-            self.bottom + 34,
+    def plot(self, *children: Child, title: str, left: Sequence[Mark]) -> Html:
+        """The picture: below its columns the first names of some; each can be pointed at."""
+        firsts = enumerate(name.partition(" ")[0] for name in self.names)
+        return plot(
+            self.high,
             *children,
-            line(self.left, self.bottom, RIGHT, self.bottom, "base"),
-            *named,
-            label((self.left + RIGHT) / 2, self.bottom + 32, self.of, "middle", "tick"),
-            tag("g", *hits, class_="hits"),
+            line(0, self.high, WIDE, self.high, "base"),
+            hits((n * self.wide, 0, self.wide, self.high) for n in range(len(self.names))),
             title=title,
+            below=[((n + 0.5) * self.wide, name) for n, name in firsts if name],
+            of=self.of,
+            left=left,
         )

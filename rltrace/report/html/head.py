@@ -1,136 +1,143 @@
-"""The top of a page: the verdict, what to do, the walls."""
+"""The first screen, which a notebook shows too; then the walls and the fixes."""
 
 from __future__ import annotations
 
 import math
-from datetime import datetime, timezone
+from dataclasses import replace
+from pathlib import Path
 
-from rltrace.analysis.stats.estimate import Estimate
+from rltrace import dashboards
+from rltrace.analysis.fixes import Fix
 from rltrace.analysis.summary import Summary
 from rltrace.analysis.verdict import Verdict
-from rltrace.analysis.walls.wall import CANNOT_TELL, LIKELY, WEAK, Wall
-from rltrace.report import run_lines, verdict
-from rltrace.report.html.drawing import Axis, box, in_cell, line
+from rltrace.analysis.walls.wall import CANNOT_TELL, LIKELY
+from rltrace.report import run_lines, screen, units
+from rltrace.report.html import parts
+from rltrace.report.html.drawing import interval
 from rltrace.report.html.markup import NOTHING, Child, Html, join, prose, sentence, tag
-from rltrace.report.html.parts import Part, of_section, unknown
-from rltrace.report.layout import labelled, listed
-from rltrace.report.walls_section import fixes_section, walls_section
-
-_ADVICE = ("first: ", "do nothing", "no fix is known")
-_MOODS = {LIKELY: "sure", WEAK: "unsure"}
+from rltrace.report.layout import numbers, table
+from rltrace.report.verdict import best_fix, sentences
+from rltrace.report.walls_section import fixes_section, gain_words, setting_words, walls_section
 
 
-def head_part(summary: Summary) -> Part:
-    found = summary.verdict
-    mood = "alarm" if found.alarms else _MOODS.get(found.confidence, "open")
-    said = "not well" if found.alarms else "balanced" if found.balanced else found.confidence
-    command, facts = run_lines.facts(summary)
-    sentences = list(verdict.evidence(summary))
-    # What to do before why: who has five seconds reads this.
-    advice = [tag("p", sentence(s), class_="advice") for s in sentences if s.startswith(_ADVICE)]
-    evidence = [tag("li", sentence(s)) for s in sentences if not s.startswith(_ADVICE)]
-    warnings = [tag("li", prose(one)) for one in run_lines.warnings(summary)]
-    body = tag(
+def asset(name: str) -> str:
+    """A file of `dashboards/report/`."""
+    return Path(dashboards.folder("report"), name).read_text(encoding="utf-8")
+
+
+def in_notebook(summary: Summary) -> str:
+    """The first screen with its style, to stand in a page of somebody else."""
+    style = tag("style", Html(asset("screen.css")))
+    return tag("div", style, answer(summary), class_="rltrace")
+
+
+def answer(summary: Summary) -> Html:
+    """How the run ended and what is wrong with it, the wall, what to try first, and where a step
+    goes: in the words of the terminal's screen."""
+    run, command = summary.run, summary.run.command
+    warnings = [tag("li", sentence(one)) for one in run_lines.warnings(summary)]
+    first, *others = sentences(summary)
+    return tag(
         "section",
-        tag("p", "Verdict ", tag("span", said, class_=f"chip {mood}"), class_="eyebrow"),
-        tag("h1", sentence(verdict.headline(summary)), id="verdict-heading"),
+        tag("p", tag("b", "rltrace"), " · ", prose(run.id), class_="run-id"),
+        tag("p", tag("code", prose(screen.brief(command))), class_="command") if command else None,
+        tag("p", sentence(screen.what_ran(summary)), class_="facts"),
         tag("ul", *warnings, class_="warnings", aria_label="warnings") if warnings else None,
-        *advice,
-        tag("ul", *evidence, class_="evidence") if evidence else None,
-        _unseen(summary),
-        tag("p", tag("code", command), class_="command"),
-        tag("p", prose(facts), _began(summary), class_="facts"),
-        id="verdict",
-        class_=mood,
-        aria_labelledby="verdict-heading",
+        tag("h1", sentence(first), id="answer-heading"),
+        *(tag("p", sentence(one)) for one in others),
+        _try_first(summary),
+        _step(summary),
+        id="answer",
+        class_="answer",
+        aria_labelledby="answer-heading",
     )
-    return Part("verdict", "Verdict", body)
 
 
-def _began(summary: Summary) -> Html:
-    run = summary.run
-    if not run.start_ns:
+def _try_first(summary: Summary) -> Html:
+    best = best_fix(summary.verdict)
+    if summary.verdict.alarms or best is None:
         return NOTHING
-    began = datetime.fromtimestamp(run.start_ns / 1e9, timezone.utc)
-    version = f" · rltrace {run.rltrace_version}" if run.rltrace_version else ""
-    return join(f" · began {began:%Y-%m-%d %H:%M} UTC{version}")
+    check: Child = None
+    if best.setting:
+        command, takes = screen.check_of(summary, best)
+        check = tag("p", "Check it: ", parts.copied(command), f" {takes}", class_="check")
+    return tag(
+        "div",
+        tag("p", tag("b", "Try first: "), prose(best.sized), class_="label"),
+        tag("p", _setting(best), class_="setting") if best.setting else None,
+        tag("p", sentence(f"predicted: {screen.effect(summary, best)}"), class_="effect"),
+        check,
+        class_="try",
+    )
 
 
-def _unseen(summary: Summary) -> Html:
-    """What the verdict was reached without."""
-    names = [labelled(stage.name, stage.symbol) for stage in summary.coverage.unseen]
-    if not names:
+def _setting(fix: Fix) -> Html:
+    """The option and its value, to be copied, and what it is now."""
+    setting = setting_words(fix)
+    return join(parts.copied(setting), prose(screen.how(fix).removeprefix(setting)))
+
+
+def _step(summary: Summary) -> Html:
+    found = screen.where(summary)
+    if found is None:
         return NOTHING
-    where = tag("a", "why", href="#unseen")
-    return tag("p", prose(f"Not seen: {listed(names)}"), " (", where, ").", class_="facts")
+    pieces = [
+        ((parts.css(row.name), row.share),
+         (row.name, units.seconds(row.exposed_s), units.share(row.share)))
+        for row in found.rows
+    ]  # fmt: skip
+    return tag(
+        "div",
+        tag("p", tag("b", found.title), " ", tag("b", found.length), f" {found.sure}".rstrip(),
+            class_="label"),
+        parts.shares(pieces, f"{found.title}, by stage"),
+        tag("p", sentence(found.beside), class_="facts") if found.beside else None,
+        class_="step",
+    )  # fmt: skip
 
 
-# --- what to do, and the walls: each prediction and cost is drawn into its row
-
-_WIDE, _HIGH = 190.0, 22.0
+# --- the walls, and the fixes: each cost and prediction is drawn into its row
 
 
-def fixes_part(verdict: Verdict) -> Part:
-    """The fixes, best first, with the range of each prediction."""
-    section = fixes_section(verdict)
+def walls_part(verdict: Verdict) -> Html:
+    walls = {wall.name: wall for wall in verdict.walls}
+    known = [wall.cost for wall in verdict.walls if wall.cost.known]
+    ends = 0.0, max([0.05, *(max(cost.share, cost.high) for cost in known)])
+
+    def row(cells: tuple[str, ...]) -> tuple[str, ...]:
+        wall = walls[cells[0]]
+        cost, css = wall.cost, "binds" if wall in verdict.binding else "bar"
+        low, high = (cost.share if math.isnan(x) else x for x in (cost.low, cost.high))
+        drawn = interval(ends, low, cost.share, high, css) if cost.known else NOTHING
+        mood = {LIKELY: "sure", CANNOT_TELL: "open"}.get(wall.confidence, "unsure")
+        sure = tag("span", wall.confidence, class_=f"chip {mood}")
+        return cells[0], _drawn(drawn, cells[1]), cells[2], sure
+
+    return parts.of_section("walls", parts.with_rows(walls_section(verdict), row))
+
+
+def _drawn(drawing: Html, said: str) -> Html:
+    return tag("span", drawing, sentence(said), class_="drawn")
+
+
+def fixes_part(summary: Summary) -> Html:
+    """All fixes, best first: the section on them with the step before and after."""
+    found, section = summary.verdict, fixes_section(summary.verdict)
     if section is None:
-        why = f"which wall binds is open ({verdict.because})" if not verdict.first else "none known"
-        return unknown("fixes", "What to do", f"No fix is advised: {why}.")
-    if section.grid is None:
-        return of_section(section, "fixes", "What to do")
-    shown = verdict.fixes[: len(section.grid.rows)]
-    ends = [x - 1 for fix in shown if (g := fix.goodput_gain) for x in (g.low, g.high)]
-    least, most = min([0.0, *ends]), max([0.0, *ends])
-    axis = Axis(least, most if most > least else least + 1, 6, _WIDE - 6)
-    last = len(section.grid.columns) - 1
-
-    def cell(row: int, column: int, said: str) -> Child:
-        if column == last and (gain := shown[row].goodput_gain) is not None:
-            return tag("span", _range(gain, axis), prose(said), class_="drawn")
-        return None
-
-    return of_section(section, "fixes", "What to do", cell=cell)
-
-
-def _range(gain: Estimate, axis: Axis) -> Html:
-    """The predicted gain and its range; the line is no gain."""
-    low, middle, high = (axis(x - 1) for x in (gain.low, gain.value, gain.high))
-    kind = "gain" if gain.value >= 1 else "loss"
-    return in_cell(
-        _WIDE,
-        _HIGH,
-        line(axis(0), 2, axis(0), _HIGH - 2, "zero"),
-        box(low, _HIGH / 2 - 4, high - low, 8, f"range {kind}"),
-        tag("circle", cx=middle, cy=_HIGH / 2, r=4, class_=f"dot {kind}"),
-    )
-
-
-def walls_part(verdict: Verdict) -> Part:
-    walls = verdict.walls
-    axis = Axis(0, max([0.05, *(w.cost.share for w in walls if w.cost.known)]), 1, _WIDE - 40)
-
-    def cell(row: int, column: int, said: str) -> Child:
-        wall = walls[row]
-        if column == 1 and wall.cost.known:
-            return tag("span", _cost(wall, axis, wall in verdict.binding), prose(said),
-                       class_="drawn")  # fmt: skip
-        if column == 3:
-            mood = {LIKELY: "sure", CANNOT_TELL: "open"}.get(said, "unsure")
-            return tag("span", said, class_=f"chip {mood}")
-        return None
-
-    return of_section(walls_section(verdict), "walls", "Walls", cell=cell)
-
-
-def _cost(wall: Wall, axis: Axis, binds: bool) -> Html:
-    cost = wall.cost
-    whisker = NOTHING
-    if not math.isnan(cost.low):
-        low, high = axis(cost.low), min(axis(cost.high), _WIDE - 2)
-        whisker = join(
-            line(low, _HIGH / 2, high, _HIGH / 2, "whisker"),
-            *(line(x, _HIGH / 2 - 4, x, _HIGH / 2 + 4, "whisker") for x in (low, high)),
-        )
-    height, top = _HIGH - 8, 4
-    bar = box(axis(0), top, axis.length(cost.share), height, "bar binds" if binds else "bar")
-    return in_cell(_WIDE, _HIGH, bar, whisker)
+        return parts.unknown("fixes", "Fixes", next(sentences(summary)))
+    gains = [fix.goodput_gain for fix in found.fixes if fix.goodput_gain is not None]
+    ends = min([0.0, *(gain.low - 1 for gain in gains)]), max([1e-9, *(g.high - 1 for g in gains)])
+    rows = []
+    for number, fix in enumerate(found.fixes, 1):
+        setting = tag("p", _setting(fix), class_="setting") if fix.setting else None
+        name = join(tag("b", prose(f"{number}. {fix.sized}")), setting)
+        drawn = NOTHING
+        if (gain := fix.goodput_gain) is not None:
+            low, middle, high = (x - 1 for x in (gain.low, gain.value, gain.high))
+            drawn = interval(ends, low, middle, high, "gain" if middle >= 0 else "loss")
+        step = screen.step_change(summary, fix) or units.UNKNOWN
+        rows.append((name, step, _drawn(drawn, gain_words(gain)), screen.EFFORT[fix.effort]))
+    if section.grid is not None:
+        grid = table(rows, "fix", *numbers("step", "goodput per device"), "effort")
+        section = replace(section, grid=grid)
+    return parts.of_section("fixes", section)

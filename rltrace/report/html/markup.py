@@ -22,6 +22,7 @@ _CONTROLS = re.compile(
 )
 _VOID = frozenset({"meta", "link", "input", "br", "hr", "img"})
 _CODE = re.compile("`([^`]+)`")
+_LONG = re.compile(r"[^\s\u200b]{23}[^\s\u200b/=.,:_-]?[/=.,:_-]?(?=\S)")
 _UNIT = re.compile("(?<=[0-9]) (?=[%$µA-Za-z])")
 _SYMBOL = re.compile("τ_(old|ref|step|[A-Z])")
 
@@ -36,14 +37,17 @@ def text(value: Child) -> Html:
 
 
 def prose(value: str) -> Html:
-    """Text of a report: `τ_R` with its index, and code between backticks."""
-    coded = _CODE.sub(r"<code>\1</code>", text(value))
-    return Html(_SYMBOL.sub(r"τ<sub>\1</sub>", coded))
+    """Text of a report: `τ_R` with its index, code between backticks, and no word so long that it
+    has to be wider than a phone."""
+    if isinstance(value, Html):
+        return value
+    coded = _CODE.sub(r"<code>\1</code>", text(_LONG.sub("\\g<0>\u200b", value)))
+    return Html(_SYMBOL.sub(r"τ<sub>\1</sub>", coded).replace("\u200b", "<wbr>"))
 
 
 def sentence(value: str) -> Html:
     """A sentence of a report, in which a number and its unit stay on one line."""
-    return prose(_UNIT.sub("\N{NO-BREAK SPACE}", value))
+    return value if isinstance(value, Html) else prose(_UNIT.sub("\N{NO-BREAK SPACE}", value))
 
 
 def join(*children: Child) -> Html:

@@ -8,37 +8,36 @@ from collections.abc import Iterator
 from pathlib import Path
 from string import Template
 
-from rltrace import dashboards
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.summary import Summary
 from rltrace.report.coverage_section import coverage_section
-from rltrace.report.html.head import fixes_part, head_part, walls_part
+from rltrace.report.health_cells import cells
+from rltrace.report.html.head import answer, asset, fixes_part, walls_part
 from rltrace.report.html.machine_parts import device_part, sync_part
-from rltrace.report.html.markup import join, tag, text
-from rltrace.report.html.parts import Part, of_section
+from rltrace.report.html.markup import Html, join, prose, sentence, tag, text
+from rltrace.report.html.parts import listed, of_section, part
 from rltrace.report.html.sample_parts import lag_part, reward_part, tail_part
 from rltrace.report.html.step_parts import goodput_part, step_part
 from rltrace.report.own_figures_section import own_figures_section
 from rltrace.report.probe_section import probe_section
+from rltrace.report.sections import sections
 from rltrace.report.whole_file import write_file
-
-_SCRIPTS = ("pictures.js", "page.js")
 
 
 def render(analysis: RunAnalysis, summary: Summary, own_figures: bool = False) -> str:
     """The page; `own_figures` as in `sections`."""
-    parts = list(_parts(analysis, summary, own_figures))
-    script = "".join(_asset(name) for name in _SCRIPTS)
+    asked = list(_questions(analysis, summary, own_figures))
+    script = asset("pictures.js") + asset("page.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     title = f"rltrace report · {summary.run.id}"
-    return Template(_asset("page.html")).substitute(
+    return Template(asset("page.html")).substitute(
         policy=f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; "
         "img-src data:; base-uri 'none'; form-action 'none'",
         title=text(title),
-        style=_asset("page.css"),
-        run=text(summary.run.id),
-        contents=tag("ul", *(tag("li", tag("a", p.short, href=f"#{p.key}")) for p in parts)),
-        parts=join(*(one.body for one in parts)),
+        style=asset("screen.css") + asset("page.css"),
+        run=prose(summary.run.id),
+        contents=join(*(tag("a", said, href=f"#{key}") for key, said, _ in asked)),
+        parts=join(answer(summary), *(_question(*one) for one in asked)),
         script=script,
     )
 
@@ -51,23 +50,38 @@ def write(analysis: RunAnalysis, summary: Summary, path: Path, own_figures: bool
     return len(page)
 
 
-def _parts(analysis: RunAnalysis, summary: Summary, own_figures: bool) -> Iterator[Part]:
-    yield head_part(summary)
-    yield fixes_part(summary.verdict)
-    yield walls_part(summary.verdict)
-    yield step_part(summary)
-    if summary.probe is not None:
-        yield of_section(probe_section(summary.probe), "probe", "Probe")
+def _questions(
+    analysis: RunAnalysis, summary: Summary, own_figures: bool
+) -> Iterator[tuple[str, str, list[Html]]]:
+    """What a reader asks, in that order: a key, the question, and the parts that answer it."""
+    probe = summary.probe
+    walls = [walls_part(summary.verdict)]
+    yield (
+        "wall",
+        "What binds?",
+        walls + ([of_section("probe", probe_section(probe))] if probe else []),
+    )
+    spent = [step_part(summary)]
     if own_figures and summary.own_figures:
-        yield of_section(own_figures_section(summary), "own-figures", "Own figures")
-    yield goodput_part(summary)
-    yield tail_part(analysis, summary)
-    yield lag_part(analysis, summary)
-    yield sync_part(analysis, summary)
-    yield device_part(analysis, summary)
-    yield reward_part(summary)
-    yield of_section(coverage_section(summary), "unseen", "Not seen")
+        spent.append(of_section("own-figures", own_figures_section(summary)))
+    spent += [sync_part(analysis, summary), goodput_part(summary), device_part(analysis, summary)]
+    yield "time", "Where do time and tokens go?", spent
+    yield "change", "What to change?", [fixes_part(summary)]
+    data = [_health(summary), tail_part(analysis, summary), lag_part(analysis, summary)]
+    yield "data", "Is the data good?", [*data, reward_part(summary)]
+    yield "belief", "Can I believe it?", [of_section("unseen", coverage_section(summary))]
+    *_, (title, [meant]) = sections(summary, own_figures)
+    words = (line.partition(": ") for line in meant.lines)
+    yield "words", title, [listed((name, sentence(meaning)) for name, _, meaning in words)]
 
 
-def _asset(name: str) -> str:
-    return Path(dashboards.folder("report"), name).read_text(encoding="utf-8")
+def _health(summary: Summary) -> Html:
+    told = [(name, sentence(said)) for name, said in cells(summary) if said]
+    told.append(("command", tag("code", prose(summary.run.command or summary.run.id))))
+    return part("health", "Health", listed(told))
+
+
+def _question(key: str, question: str, answers: list[Html]) -> Html:
+    heading = tag("h2", question, id=f"{key}-heading")
+    return tag("section", heading, *answers, id=key, class_="question",
+               aria_labelledby=f"{key}-heading")  # fmt: skip

@@ -1,60 +1,49 @@
-"""What a page is made of: sections, tables, and pictures that have their numbers as a table."""
+"""What a page is made of: parts, tables, and pictures that have their numbers as a table."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import replace
 
+from rltrace.report.html.drawing import box, in_cell, stacked
 from rltrace.report.html.markup import NOTHING, Child, Html, join, prose, sentence, tag
 from rltrace.report.layout import Bar, Grid, Section
+from rltrace.report.screen import UNTRACED
 from rltrace.report.units import UNKNOWN
 
 _BLOCK = 8.0  # pixels of a character in a bar
-_SHORT = 14
-"""A table of numbers with at most so many rows is printed; longer ones only where opened."""
-
-LAID_OUT = " Laid out from a log of durations: what ran when within a step is not known."
-"""Said of pictures of an imported run."""
-
-Cell = Callable[[int, int, str], Child]
-"""What stands in a cell: row, column and the text that it would have."""
+_CARDS = 3
+"""A table of more columns is a card for each row on a phone."""
 
 
-@dataclass(frozen=True)
-class Part:
-    """A section of the page and its entry in the table of contents."""
-
-    key: str
-    short: str
-    body: Html
+def part(key: str, title: str, *children: Child) -> Html:
+    """A part of the page under its own heading."""
+    heading = tag("h3", prose(title), id=f"{key}-heading")
+    return tag("section", heading, *children, id=key, aria_labelledby=f"{key}-heading")
 
 
-def part(key: str, short: str, title: str, *children: Child) -> Part:
-    """A section under its own heading."""
-    heading = tag("h2", prose(title), id=f"{key}-heading")
-    body = tag("section", heading, *children, id=key, aria_labelledby=f"{key}-heading")
-    return Part(key, short, body)
-
-
-def of_section(section: Section, key: str, short: str, *pictures: Child,
-               cell: Cell | None = None, below: Child = None) -> Part:  # fmt: skip
+def of_section(key: str, section: Section, *pictures: Child, below: Child = None) -> Html:
     """A section of the report as it is on a terminal, with pictures between lines and table, and
     something more below its notes."""
-    return part(key, short, section.title, told(section, *pictures, cell=cell), below)
+    return part(key, section.title, told(section, *pictures), below)
 
 
-def told(section: Section, *pictures: Child, cell: Cell | None = None) -> Html:
+def told(section: Section, *pictures: Child) -> Html:
     """The content of a section without its heading."""
-    return join(
-        lines(section.lines),
-        *pictures,
-        table(section.grid, cell) if section.grid else None,
-        notes(section.notes),
-    )
+    shown = table(section.grid) if section.grid else None
+    return join(lines(section.lines), *pictures, shown, notes(section.notes))
+
+
+def with_rows(section: Section, row: Callable[[tuple[str, ...]], tuple[str, ...]]) -> Section:
+    """A section with something drawn into the rows of its table."""
+    if section.grid is None:
+        return section
+    rows = tuple(map(row, section.grid.rows))
+    return replace(section, grid=replace(section.grid, rows=rows))
 
 
 def under(section: Section, *pictures: Child) -> Html:
-    return tag("div", tag("h3", prose(section.title)), told(section, *pictures), class_="under")
+    return tag("div", tag("h4", prose(section.title)), told(section, *pictures), class_="under")
 
 
 def lines(sentences: Sequence[str]) -> Html:
@@ -66,45 +55,48 @@ def notes(sentences: Sequence[str]) -> Html:
     return tag("div", lines(sentences), class_="notes") if sentences else NOTHING
 
 
-def unknown(key: str, short: str, why: str) -> Part:
-    """A section of which nothing can be told."""
-    return part(key, short, short, missing(why))
+def unknown(key: str, short: str, why: str) -> Html:
+    """What cannot be told, in one line."""
+    return tag("p", tag("b", short), ": cannot tell. ", prose(why), class_="missing", id=key)
 
 
-def missing(why: str) -> Html:
-    return tag("p", tag("span", "cannot tell", class_="chip"), " ", prose(why),
-               class_="missing")  # fmt: skip
+def listed(said: Iterable[tuple[str, Html]]) -> Html:
+    """Names, and what is said of each."""
+    return tag("dl", *(tag("div", tag("dt", name), tag("dd", one)) for name, one in said))
 
 
-def table(grid: Grid, cell: Cell | None = None) -> Html:
-    """A table whose first column names its rows."""
-    head = [
-        tag("th", prose(column.title), scope="col", class_="right" if column.right else None)
-        for column in grid.columns
-    ]
+def copied(said: str) -> Html:
+    """What is there to be copied: by its button where there are scripts, else by one click."""
+    button = tag("button", "Copy", type="button", hidden=True, aria_label=f"Copy {said}")
+    return tag("span", tag("code", prose(said)), button, class_="copied")
+
+
+def table(grid: Grid) -> Html:
+    """A table whose first column names its rows. Cells of `Html` stand as they are."""
+    sides = ["right" if column.right else None for column in grid.columns]
+    head = (
+        tag("th", prose(column.title), scope="col", class_=side)
+        for column, side in zip(grid.columns, sides, strict=True)
+    )
     body = []
-    for n, row in enumerate(grid.rows):
-        cells = []
-        for m, (column, said) in enumerate(zip(grid.columns, row, strict=True)):
-            shown = cell(n, m, said) if cell else None
-            if shown is None:
-                shown = tag("code", said) if column.copied and said != UNKNOWN else _shown(said)
-            kind = "right" if column.right else "copied" if column.copied else None
-            first = m == 0
-            cells.append(
-                tag("th" if first else "td", shown, scope="row" if first else None, class_=kind)
-            )
-        body.append(tag("tr", *cells))
-    return _scrolling(tag("table", tag("thead", tag("tr", *head)), tag("tbody", *body)))
+    for name, *row in grid.rows:
+        cells = (
+            tag("td", copied(said) if column.copied and said != UNKNOWN else _shown(said),
+                class_=f"{side} extra" if column.least_width else side,
+                data_of=None if not said or isinstance(said, Bar) else column.title)
+            for said, column, side in zip(row, grid.columns[1:], sides[1:], strict=True)
+        )  # fmt: skip
+        body.append(tag("tr", tag("th", _shown(name), scope="row"), *cells))
+    css = "cards" if len(grid.columns) > _CARDS else None
+    return tag("table", tag("thead", tag("tr", *head)), tag("tbody", *body), class_=css)
 
 
 def _shown(said: str) -> Html:
     """The text of a cell; a bar of block characters is drawn."""
     if not isinstance(said, Bar) or not said:
-        return prose(said)
+        return sentence(said)
     wide = said.length * _BLOCK
-    bar = tag("rect", x=0, y=4, width=wide, height=12, class_="bar")
-    return tag("svg", bar, width=f"{wide:.1f}", height="20", class_="in-cell", aria_hidden="true")
+    return in_cell(wide, box(0, 4, wide, 12, "bar"))
 
 
 def picture(
@@ -119,19 +111,15 @@ def picture(
     """A picture with its caption, and its numbers below it to be opened. What is drawn with
     `data-row="n"` is told by row n of the table when it is pointed at. `says` stands below the
     title, `around` between that and the drawing."""
-    caption = tag("figcaption", tag("h3", prose(title)), tag("p", prose(says)))
+    caption = tag("figcaption", tag("h4", prose(title)), tag("p", prose(says)))
     head = tag("tr", *(tag("th", prose(column), scope="col") for column in columns))
     body = (
         tag("tr", tag("th", prose(row[0]), scope="row"), *(tag("td", prose(c)) for c in row[1:]))
         for row in rows
     )
     numbers = tag("table", tag("thead", head), tag("tbody", *body), class_="numbers")
-    opened = tag(
-        "details",
-        tag("summary", f"Numbers: {title[:1].lower()}{title[1:]}"),
-        _scrolling(numbers),
-        class_="short" if len(rows) <= _SHORT else None,
-    )
+    scrolling = tag("div", numbers, class_="scroll", tabindex="0", role="group", aria_label=title)
+    opened = tag("details", tag("summary", "Numbers"), scrolling)
     shown = tag("div", drawing, class_="picture", tabindex="0", role="group",
                 aria_label=f"{title}. Arrow keys read its values.")  # fmt: skip
     return tag("figure", caption, around, shown, opened, id=key)
@@ -143,11 +131,21 @@ def legend(entries: Sequence[tuple[str, str]]) -> Html:
     return tag("ul", *keys, class_="legend")
 
 
-def _scrolling(content: Html) -> Html:
-    return tag("div", content, class_="scroll", tabindex="0", role="group", aria_label="table")
+def shares(
+    pieces: Sequence[tuple[tuple[str, float], tuple[str, ...]]], title: str, least: float = 0.0
+) -> Html:
+    """One bar of `(class, share)`, and below it a name and figures of the pieces that are more than
+    `least` of it."""
+    named = (
+        tag("li", tag("i", class_=f"key {css}"), tag("span", prose(name)), *(
+            tag("b", sentence(one)) for one in figures
+        ))
+        for (css, share), (name, *figures) in pieces
+        if share > least
+    )  # fmt: skip
+    return join(stacked([one for one, _ in pieces], title), tag("ul", *named, class_="shares"))
 
 
-UNTRACED = "untraced"
 COLOURED = (
     "rollout", "env", "reward", "reference", "logprob", "value", "train", "sync", "switch",
     "wait", "data", "checkpoint", "eval", "other", UNTRACED,

@@ -2,84 +2,101 @@
 
 from __future__ import annotations
 
-import math
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
 
-from rltrace.analysis.cascade import Cascade, SecondsOf
-from rltrace.analysis.stages import StageRow, TypicalStep
+from rltrace.analysis.cascade import Cascade
+from rltrace.analysis.intervals import Floats
+from rltrace.analysis.stages import TypicalStep
 from rltrace.analysis.summary import StepTimes, Summary
 from rltrace.report import units
 from rltrace.report.goodput_section import cascade_section, goodput_section
 from rltrace.report.html import drawing as draw
 from rltrace.report.html import parts
 from rltrace.report.html.markup import NOTHING, Child, Html, join, prose, tag
+from rltrace.report.layout import listed
 from rltrace.report.own_figures_section import pointer
+from rltrace.report.screen import UNTRACED
 from rltrace.report.sections import stages_section
 from rltrace.trace.vocabulary import Stage, word
 
-_LEFT = 100.0
-_ROW, _TOP = 24.0, 8.0
-_LEVELS = 20  # degrees of how busy a stage was
-_SEAM = 0.5  # by which neighbours overlap, or the ground would shine through
+_LANE = 22.0
+_SEAMS = 0.06  # of the step: in so many moments one stage may end and the next begin
 
 
-def step_part(summary: Summary) -> parts.Part:
+def step_part(summary: Summary) -> Html:
     section = stages_section(summary, pointer(summary))
     pictures: list[Child] = []
-    if (typical := summary.typical_step) is not None and typical.busy_shares:
-        pictures.append(_waterfall(typical, summary))
+    if summary.typical_step is not None and summary.typical_step.busy_shares:
+        pictures.append(_waterfall(summary.typical_step, summary))
     if not summary.steps.whole_run and summary.steps.times:
         pictures.append(_each_step(summary.steps.times))
     if section.grid is None:
-        why = parts.missing(section.lines[0])
-        return parts.part("step", "Where the step goes", section.title, why)
-    return parts.of_section(section, "step", "Where the step goes", *pictures, cell=_cells(summary))
+        return parts.unknown("step", section.title, section.lines[0])
+    return parts.of_section("step", parts.with_rows(section, _keyed), *pictures)
 
 
 def _waterfall(typical: TypicalStep, summary: Summary) -> Html:
-    """A row for each stage: stretches of equal degree as one rectangle."""
-    stages = [word(stage) for stage in Stage if word(stage) in typical.busy_shares]
-    bottom = _TOP + _ROW * len(stages) + 4
-    axis = draw.Axis(0, 1, _LEFT, draw.RIGHT)
-    drawn: list[Html] = []
-    for n, stage in enumerate(stages):
-        y, busy = _TOP + n * _ROW, np.asarray(typical.busy_shares[stage])
-        wide, css = axis.length(1 / len(busy)), parts.css(stage)
-        degrees = np.where(busy > 0, np.maximum(1, np.rint(busy * _LEVELS)), 0).astype(np.int64)
-        shades = (
-            draw.box(axis(a / len(busy)), y + 3, (b - a) * wide + _SEAM, _ROW - 6, f"{css} m{m}")
-            for a, b, m in draw.stretches(degrees)
-            if m
-        )
-        name = draw.label(_LEFT - 8, y + _ROW / 2 + 4, stage, "end", "name")
-        drawn.append(tag("g", name, *shades, data_row=n))
+    """A lane for each stage, or for several that are never at work at once."""
+    busy = {
+        word(stage): np.asarray(typical.busy_shares[word(stage)])
+        for stage in Stage
+        if word(stage) in typical.busy_shares
+    }
+    lanes: list[dict[str, Floats]] = []
+    for stage, part in busy.items():
+        at = (lane for lane in lanes if ((sum(lane.values()) > 0) & (part > 0)).mean() <= _SEAMS)
+        if (lane := next(at, None)) is None:
+            lanes.append(lane := {})
+        lane[stage] = part
     whole_run, length = summary.steps.whole_run, units.seconds(typical.step_s)
     of = "the whole run" if whole_run else f"step {typical.step}, of median length"
-    tenths = {s: np.reshape(typical.busy_shares[s], (10, -1)).mean(axis=1) for s in stages}
+    axis, times = draw.Axis(0, typical.step_s), draw.ticks(0, typical.step_s)
+    show = draw.seconds_of(times)
+    rows = {stage: n for n, stage in enumerate(busy)}
+    tenths = {stage: np.reshape(part, (10, -1)).mean(axis=1) for stage, part in busy.items()}
     return parts.picture(
         key="waterfall",
         title="When each stage runs" if whole_run else "When each stage runs in a step",
         says="The stronger, the more of that moment any process is in the stage."
-        + (parts.LAID_OUT if summary.run.durations_only else ""),
-        drawing=draw.drawing(
-            bottom + 40,
-            draw.x_axis(axis, bottom, (0, 0.2, 0.4, 0.6, 0.8, 1), draw.percent, _TOP),
-            tag("g", *drawn, class_="waterfall"),
-            draw.label(axis(0.5), bottom + 34, f"{of}: {length}", "middle", "tick"),
-            title="For each stage, when in a step it runs",
+        + " From a log of durations: what ran when in a step is not known."
+        * summary.run.durations_only,
+        drawing=join(
+            *(_lane(lane, rows) for lane in lanes),
+            draw.plot(
+                5,
+                draw.line(0, 0, draw.WIDE, 0, "base"),
+                *(draw.line(axis(v), 0, axis(v), 5, "base") for v in times),
+                title="Time axis",
+                below=[(axis(v), show(v)) for v in times],
+                of=f"{of}: {length}",
+            ),
         ),
         columns=("stage", *(f"{10 * i} to {10 * i + 10} % of it" for i in range(10))),
-        rows=[(stage, *(units.share(float(v)) for v in tenths[stage])) for stage in stages],
+        rows=[(stage, *(units.share(float(v)) for v in part)) for stage, part in tenths.items()],
     )
+
+
+def _lane(busy: dict[str, Floats], rows: dict[str, int]) -> Html:
+    """The shorter a stage, the later it is drawn, or a longer one would cover it."""
+    total = np.sum([*busy.values()], axis=0)
+    drawn, wide = [], draw.WIDE / len(total)
+    for stage in sorted(busy, key=lambda stage: -busy[stage].sum()):
+        of = np.where(busy[stage] > 0, total, 0)
+        cells = draw.heat([of], _LANE, wide, parts.css(stage))
+        drawn.append(tag("g", cells, data_row=rows[stage]))
+    ground = draw.box(0, 0, draw.WIDE, _LANE, "empty")
+    shape = draw.shape(_LANE, ground, *drawn, title=f"When {listed([*busy])} ran")
+    return tag("div", parts.stage_legend(busy), shape, class_="lane")
 
 
 def _each_step(times: Sequence[StepTimes]) -> Html:
     stages = [
         name
         for name in parts.COLOURED
-        if name == parts.UNTRACED or any(time.exposed_s.get(name) for time in times)
+        if name == UNTRACED or any(time.exposed_s.get(name) for time in times)
     ]
     bars = draw.groups(times)
     means = {name: [_mean(bar, name) for bar in bars] for name in stages}
@@ -87,20 +104,21 @@ def _each_step(times: Sequence[StepTimes]) -> Html:
     steady = [any(time.steady for time in bar) for bar in bars]
     end = draw.scale_end(totals, [s for s, usual in zip(totals, steady, strict=True) if usual])
     names = [draw.numbered([time.step for time in bar]) for bar in bars]
-    columns = draw.Columns(names, "step", left=62, top=14, bottom=196)
+    columns = draw.Columns(names, "step", high=180)
     slow = sum(time.warmup for time in times)
     warm = f" The first {slow} (left of the line) are warm-up." if slow else ""
-    edge = columns.x(slow / len(bars[0]))
+    edge = columns.wide * slow / len(bars[0])
     return parts.picture(
         key="each-step",
-        title="What held each step up",
+        title="What each step waited for",
         says="Exposed time by stage; a bar's height is the step's length."
         f"{warm}{draw.said_of(bars, 'step', max(totals) > end)}",
         around=parts.stage_legend(stages),
-        drawing=columns.drawing(
-            columns.bars({parts.css(name): means[name] for name in stages}, end, 5),
-            draw.line(edge, columns.top, edge, columns.bottom, "edge") if slow else None,
-            title="Length of each step by the stage that held it up",
+        drawing=columns.bars(
+            {parts.css(name): means[name] for name in stages},
+            end,
+            draw.line(edge, 0, edge, columns.high, "edge") if slow else None,
+            title="Length of each step by the stage that it waited for",
         ),
         columns=("step", "seconds", *stages),
         rows=[
@@ -111,89 +129,46 @@ def _each_step(times: Sequence[StepTimes]) -> Html:
 
 
 def _mean(times: Sequence[StepTimes], stage: str) -> float:
-    untraced = stage == parts.UNTRACED
+    untraced = stage == UNTRACED
     spent = (t.untraced_s if untraced else t.exposed_s.get(stage, 0.0) for t in times)
     return sum(spent) / len(times)
 
 
-def _cells(summary: Summary) -> parts.Cell:
-    """Draws into the table of stages how much of each was exposed, and how much overlapped."""
-    step_s = summary.steps.step_s.mean
-    longest = (row.tau_s.mean for row in summary.stages if row.tau_s.n)
-    axis = draw.Axis(0, max([step_s, *longest]), 0, 160)
-
-    def cell(row: int, column: int, said: str) -> Child:
-        stages = summary.stages
-        if column == 0:
-            name = stages[row].name if row < len(stages) else said
-            key = tag("i", class_=f"key {parts.css(name)}")
-            return None if name == "step" else join(key, prose(said))
-        if column == 7 and row < len(stages):
-            return tag("span", _bar(stages[row], axis), prose(said), class_="drawn")
-        return None
-
-    return cell
+def _keyed(row: tuple[str, ...]) -> tuple[str, ...]:
+    """A row of the table of stages with the stage's colour."""
+    key = tag("i", class_=f"key {parts.css(row[0])}") if row[0] in parts.COLOURED else NOTHING
+    return join(key, prose(row[0])), *row[1:]
 
 
-def _bar(row: StageRow, axis: draw.Axis) -> Html:
-    exposed, tau = row.exposed_s.mean, row.tau_s.mean
-    if math.isnan(exposed) or math.isnan(tau):
-        return NOTHING
-    return draw.in_cell(
-        162,
-        22,
-        draw.box(0, 5, axis.length(tau), 12, f"{parts.css(row.name)} hidden-part"),
-        draw.box(0, 5, axis.length(exposed), 12, parts.css(row.name)) if exposed else None,
-    )
-
-
-_LEAST_SHARE = 0.005
-_LETTER = 6.3  # pixels
-
-
-def goodput_part(summary: Summary) -> parts.Part:
+def goodput_part(summary: Summary) -> Html:
     section, cascade = goodput_section(summary), summary.cascade
     if cascade is None:
         why = "an imported log tells no wall-clock" if summary.run.imported else "no step was begun"
-        below = parts.missing(f"What goodput is made of is not known: {why}.")
+        below = parts.lines([f"What goodput is made of is not known: {why}."])
     else:
         below = parts.under(cascade_section(cascade), _wall_clock(cascade))
-    return parts.part("goodput", "Goodput", section.title, parts.told(section), below)
+    return parts.part("goodput", section.title, parts.told(section), below)
+
+
+_LEAST_SHARE = 0.005
+_GREYS = ("d9", "d7", "d5", "d3")
 
 
 def _wall_clock(cascade: Cascade) -> Html | None:
-    clock = cascade.wall_clock
-    if not clock or not cascade.wall_s:
+    spent = [one for one in cascade.wall_clock if one.share > 0]
+    if not spent or not cascade.wall_s:
         return None
+    greys, pieces = itertools.cycle(_GREYS), []
+    for one in spent:
+        is_lost = one.lost or one.reason not in parts.COLOURED
+        pieces.append((f"lost {next(greys)}" if is_lost else parts.css(one.reason), one.share))
+    rows = [(one.reason, units.seconds(one.wall_s), units.share(one.share)) for one in spent]
+    told = [*zip(pieces, rows, strict=True)]
     return parts.picture(
         key="wall-clock",
         title=f"Where {units.seconds(cascade.wall_s)} of wall-clock went",
-        says="Every second of the run has one reason; grey: no work of a stage held it up then.",
-        drawing=_stacked(clock),
+        says="Every second of the run has one reason. Grey: no work of a stage was on then.",
+        drawing=parts.shares(told, "Wall-clock of the run by reason", _LEAST_SHARE),
         columns=("reason", "time", "share"),
-        rows=[(p.reason, units.seconds(p.wall_s), units.share(p.share)) for p in clock],
+        rows=rows,
     )
-
-
-def _stacked(spent: Sequence[SecondsOf]) -> Html:
-    """One bar of shares, with the names of those that have room for them on two lines below it."""
-    axis = draw.Axis(0, 1, 0, draw.WIDTH)
-    drawn, names, at, free = [], [], 0.0, [0.0, 0.0]
-    for n, part in enumerate(spent):
-        if math.isnan(part.share) or part.share <= 0:
-            continue
-        x, wide = axis(at), axis.length(part.share)
-        is_lost = part.lost or part.reason not in parts.COLOURED
-        drawn.append(draw.box(x, 2, wide - 1, 30, "lost" if is_lost else parts.css(part.reason)))
-        said = f"{part.reason} {units.share(part.share)}"
-        needed = _LETTER * len(said) + 4
-        begins = min(x, draw.WIDTH - needed)  # at the right edge a name ends where it would begin
-        row = next((row for row in (0, 1) if begins >= free[row]), None)
-        if part.share > _LEAST_SHARE and row is not None:
-            drawn.append(draw.line(x + 0.5, 32, x + 0.5, 38 + 16 * row, "link"))
-            names.append(draw.label(begins, 50 + 16 * row, said, css="tick over"))
-            free[row] = begins + needed + 10
-        drawn.append(draw.box(x, 0, wide, 68, "hit", data_row=n))
-        at += part.share
-    title = "Wall-clock of the run by reason"
-    return draw.drawing(72 if free[1] else 56, *drawn, *names, title=title)

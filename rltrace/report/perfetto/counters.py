@@ -52,10 +52,10 @@ def readings(scene: Scene, run: Run, texts: dict[int, str]) -> Points:
 
 
 def derived(scene: Scene, run: Run) -> list[Points]:
-    found = []
+    found: list[Points] = []
     for process, name, unit, time, value in (*_in_flight(run), *_waiting(run), *_lags(run)):
         if len(time):
-            track = scene.row(process, name, COUNTERS, unit)
+            track = scene.row(process, name, COUNTERS + len(found), unit)
             found.append(Points(np.full(len(time), track), time, value))
     return found
 

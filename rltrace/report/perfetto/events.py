@@ -108,7 +108,7 @@ def _shapes(shapes: Shapes, s: Slices) -> tuple[NDArray[np.int32], int]:
         *wire.integer(TrackEvent, "category_iids", wire.Varints(s.category)),
         *wire.integer(TrackEvent, "name_iid", wire.Varints(s.name)),
     ]
-    notes = [_annotation(note) for note in s.notes]
+    notes = [_noted(note) for note in s.notes]
     known = s.known.astype(np.int64)
     if s.flows is not None:
         known |= s.flows.count << len(notes)
@@ -120,7 +120,7 @@ def _shapes(shapes: Shapes, s: Slices) -> tuple[NDArray[np.int32], int]:
         event = [*wire.integer(TrackEvent, "type", kind), *track, *names]
         for bit, note in enumerate(notes):
             if what >> bit & 1:
-                event += wire.nested(TrackEvent, "debug_annotations", note)
+                event += note
         if s.flows is not None and (arrows := what >> len(notes)):
             event += wire.fixed64s(TrackEvent, "flow_ids", s.flows.ids, s.flows.first, arrows)
         shapes.append(event)
@@ -128,12 +128,17 @@ def _shapes(shapes: Shapes, s: Slices) -> tuple[NDArray[np.int32], int]:
     return (first + pattern).astype(np.int32), len(shapes) - 1
 
 
-def _annotation(note: Note) -> list[wire.Part]:
+def _noted(note: Note) -> list[wire.Part]:
+    if note.kind == "colour":
+        ids = wire.Varints(note.values, note.known)
+        return wire.integer(TrackEvent, "correlation_id_str_iid", ids)
     title = wire.integer(DebugAnnotation, "name_iid", note.title)
     if note.kind == "double":
-        return title + wire.fixed64(DebugAnnotation, "double_value", wire.Fixed64(note.values))
-    field = {"integer": "int_value", "word": "string_value_iid"}[note.kind]
-    return title + wire.integer(DebugAnnotation, field, wire.Varints(note.values, note.known))
+        value = wire.fixed64(DebugAnnotation, "double_value", wire.Fixed64(note.values))
+    else:
+        field = {"integer": "int_value", "word": "string_value_iid"}[note.kind]
+        value = wire.integer(DebugAnnotation, field, wire.Varints(note.values, note.known))
+    return wire.nested(TrackEvent, "debug_annotations", title + value)
 
 
 def _reading(points: Points) -> list[wire.Part]:

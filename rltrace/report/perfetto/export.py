@@ -14,6 +14,7 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
     CounterDescriptor,
     Trace,
     TracePacket,
+    TrackDescriptor,
 )
 
 from rltrace.report.perfetto import counters
@@ -21,12 +22,12 @@ from rltrace.report.perfetto import slices as slices_of
 from rltrace.report.perfetto.events import SEQUENCE, in_time_order
 from rltrace.report.perfetto.findings import Findings
 from rltrace.report.perfetto.links import linked
-from rltrace.report.perfetto.profiles import merged
-from rltrace.report.perfetto.scene import Points, Scene, Slices, Track
-from rltrace.report.perfetto.torch_profile import Profile
+from rltrace.report.perfetto.scene import RUN, Points, Scene, Slices, Track
+from rltrace.report.perfetto.torch_profile import Profile, merged
 from rltrace.report.perfetto.tracks import OPEN
 from rltrace.report.whole_file import whole_file
 from rltrace.trace.run import Run
+from rltrace.trace.vocabulary import Stage
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ def write(
     everything = [steps, critical, spans, *followed, phases, *profiled]
     columns = zip(*((p.track, p.time, p.value) for p in (readings, *derived)), strict=True)
     joined = Points(*map(np.concatenate, columns))
-    size = _write(scene, path, everything, joined)
+    size = _write(scene, path, steps, everything, joined)
     return TimelineCounts(
         processes=len(scene.processes),
         tracks=len(scene.tracks) - len(scene.processes),
@@ -108,22 +109,40 @@ def write(
     )
 
 
-def _write(scene: Scene, path: Path, slices: Sequence[Slices], points: Points) -> int:
+def _write(
+    scene: Scene, path: Path, steps: Slices, slices: Sequence[Slices], points: Points
+) -> int:
     slices = [s for s in slices if len(s)]
     starts = [int(x.min()) for x in (*(s.start for s in slices), points.time) if len(x)]
+    first_step = int(steps.start.min()) if len(steps) else None
     with whole_file(path, "the timeline") as file:
-        written = file.write(header(scene, min(starts, default=0)))
+        written = file.write(header(scene, min(starts, default=0), first_step))
         for events in in_time_order(slices, points):
             written += file.write(events.data)
     return path.stat().st_size if path.is_file() else written
 
 
 def _add_processes(scene: Scene, run: Run) -> None:
-    query = """SELECT process, host, pid, coalesce(role, 'child of ' || child_of), rank
-        FROM processes ORDER BY process"""
-    for process, host, pid, role, rank in run.ask(query):
-        title = " ".join(str(x) for x in (role or "process", rank) if x not in (None, -1))
-        scene.process(process, f"{title} ({host}:{pid})", (f"host {host}", f"pid {pid}"))
+    for process, host, pid, role, rank, stage in run.ask(_IN_LOOP):
+        title = " ".join(str(x) for x in (role, rank) if x not in (None, -1))
+        scene.process(process, f"{title} ({host}:{pid})", Stage.OTHER if stage is None else stage)
+
+
+_IN_LOOP = f"""
+    WITH work AS (
+        SELECT process, stage, end_ns - start_ns AS ns FROM raw_spans
+        WHERE stage <= {Stage.SYNC:d} OR stage = {Stage.STEP:d}
+        UNION ALL SELECT process, {Stage.ROLLOUT:d}, end_ns - start_ns FROM raw_trajectories
+        UNION ALL SELECT process, {Stage.REWARD:d}, end_ns - start_ns FROM raw_rewards),
+    by_stage AS (SELECT process, stage, sum(greatest(ns, 0)) AS ns FROM work GROUP BY ALL)
+    SELECT process, host, pid, coalesce(role, 'child of ' || child_of, 'process') AS role, rank,
+           main
+    FROM processes LEFT JOIN (
+        SELECT process, arg_max(stage, (stage = {Stage.STEP:d}, ns)) AS main
+        FROM by_stage GROUP BY process) USING (process)
+    ORDER BY main = {Stage.STEP:d} DESC NULLS LAST, main, role, rank, process
+"""
+"""The processes in the order of the loop: whose steps they are, and then by what each does most."""
 
 
 # --- the packets before the events: the clock, the interned texts, the tracks
@@ -132,7 +151,7 @@ _SINCE_LAST = 64
 """The clock of the events, the first id that a sequence may give to one of its own."""
 
 
-def header(scene: Scene, start: int) -> bytes:
+def header(scene: Scene, start: int, first_step: int | None) -> bytes:
     """They, for events from `start` (Unix ns) on. All tracks and texts have to be known by now."""
     trace = Trace()
     clocks = trace.packet.add(trusted_packet_sequence_id=SEQUENCE).clock_snapshot
@@ -141,6 +160,10 @@ def header(scene: Scene, start: int) -> bytes:
         clocks.clocks.add(clock_id=clock, timestamp=start)
     clocks.clocks.add(clock_id=_SINCE_LAST, timestamp=start, is_incremental=True)
     clocks.primary_trace_clock = BUILTIN_CLOCK_BOOTTIME
+    if first_step is not None:  # where viewers begin; what was before is a scroll to the left
+        began = trace.packet.add(trusted_packet_sequence_id=SEQUENCE, timestamp=first_step)
+        began.timestamp_clock_id = BUILTIN_CLOCK_BOOTTIME
+        began.service_event.tracing_started = True
 
     state = trace.packet.add(
         trusted_packet_sequence_id=SEQUENCE,
@@ -156,9 +179,17 @@ def header(scene: Scene, start: int) -> bytes:
     ):
         for text, iid in interned.ids.items():
             named.add(iid=iid, name=text)
-    for text, iid in scene.words.ids.items():
-        texts.debug_annotation_string_values.add(iid=iid, str=text.encode())
+    strings = texts.debug_annotation_string_values, texts.correlation_id_str
+    for interned, told in zip((scene.words, scene.colours), strings, strict=True):
+        for text, iid in interned.ids.items():
+            told.add(iid=iid, str=text.encode())
 
+    root = trace.packet.add(trusted_packet_sequence_id=SEQUENCE).track_descriptor
+    root.uuid = 0
+    if hasattr(root, "process_ordering"):  # as perfetto 0.57 has it, and Perfetto v57
+        root.process_ordering = TrackDescriptor.PROCESS_ORDERING_EXPLICIT
+    of_run = trace.packet.add(trusted_packet_sequence_id=SEQUENCE).track_descriptor
+    of_run.uuid, of_run.name, of_run.child_ordering = RUN, "run", TrackDescriptor.EXPLICIT
     # A process and its tracks together, what stands on top first.
     for track in sorted(scene.tracks, key=_place):
         _describe(trace.packet.add(trusted_packet_sequence_id=SEQUENCE), track)
@@ -168,7 +199,8 @@ def header(scene: Scene, start: int) -> bytes:
 
 def _place(track: Track) -> tuple[int, int, int]:
     """The engine puts a thread into the last process of its id, so that has to stand before it."""
-    return (track.parent or (track.pid and track.uuid), track.order, track.uuid)
+    owner = 0 if track.parent == RUN else track.parent or track.uuid
+    return (owner, track.order, track.uuid)
 
 
 def _describe(packet: TracePacket, track: Track) -> None:
@@ -180,7 +212,7 @@ def _describe(packet: TracePacket, track: Track) -> None:
     elif track.pid:
         described.process.pid = track.pid
         described.process.process_name = track.name
-        described.process.process_labels.extend(track.labels)
+        described.sibling_order_rank = track.order
     else:
         described.name = track.name
         described.sibling_order_rank = track.order

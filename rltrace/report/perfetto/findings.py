@@ -82,7 +82,7 @@ def find(run: Run) -> Findings:
 def _wall(summary: Summary) -> str:
     verdict = summary.verdict
     if verdict.alarms:
-        return "the run is not well"
+        return "no advice: something is wrong with the run"
     if verdict.first is None:
-        return "nothing binds" if verdict.balanced else "cannot tell"
+        return "no wall" if verdict.balanced else "cannot tell"
     return ", ".join(wall.name for wall in verdict.binding)

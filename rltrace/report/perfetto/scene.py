@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cached_property, partial
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,16 @@ from numpy.typing import NDArray
 
 from rltrace.report.perfetto.tracks import OPEN, Ints, factor, number, pack
 from rltrace.trace.run import Run
-from rltrace.trace.vocabulary import word
+from rltrace.trace.texts import packaged_toml
+from rltrace.trace.vocabulary import Stage, word
+
+RUN = 1 << 40
+"""Uuid of the track that holds what is of the whole run."""
+
+_COLOURS: dict[str, tuple[str, int]] = {
+    one[0].partition(".")[0]: one for one in packaged_toml("report/perfetto/colours.toml")["stages"]
+}
+_OF_PROCESSES = 18  # colours
 
 
 class Interned:
@@ -46,17 +56,17 @@ class Track:
     name: str
     pid: int = 0  # 0 for a track that is neither a process nor a thread
     tid: int = 0  # 0 for a track that is no thread
-    labels: tuple[str, ...] = ()
     unit: str | None = None  # a counter's unit, "" where unknown; None for other tracks
     order: int = 0  # place among the tracks of one parent; viewers may know better
 
 
 @dataclass(frozen=True)
 class Note:
-    """What is known about each slice under one title: an integer, a double or an interned word."""
+    """What is known about each slice under one title: an integer, a double or an interned word; or
+    its colour, which has no title."""
 
     title: int
-    kind: str  # "integer", "double" or "word"
+    kind: str  # "integer", "double", "word" or "colour"
     values: NDArray[Any]
     known: NDArray[np.bool_]
 
@@ -115,20 +125,24 @@ class Scene:
     names: Interned = field(default_factory=Interned)
     titles: Interned = field(default_factory=Interned)
     words: Interned = field(default_factory=Interned)
+    colours: Interned = field(default_factory=Interned)
+    _numbers: dict[int, Iterator[int]] = field(default_factory=dict)
+    _taken: set[int] = field(default_factory=set)
 
-    def process(self, process: int, name: str, labels: tuple[str, ...]) -> None:
-        pid = len(self.processes) + 1
-        self.processes[process] = self._add(0, name, pid=pid, labels=labels)
+    def process(self, process: int, name: str, stage: int = Stage.OTHER) -> None:
+        """Adds a process, with a pid that viewers give the colour of the stage."""
+        pid = self._number(_COLOURS[word_of(Stage, stage)][1])
+        self.processes[process] = self._add(0, name, pid=pid, order=len(self.processes))
 
-    def thread(self, process: int, name: str) -> int:
+    def thread(self, process: int) -> int:
         """Adds a thread's track to a process; its uuid."""
-        owner = self.processes[process]
-        return self._add(owner.uuid, name, pid=owner.pid, tid=len(self.tracks) + 1).uuid
+        owner, tid = self.processes[process], self._number(-1)
+        return self._add(owner.uuid, "thread", pid=owner.pid, tid=tid).uuid
 
     def row(self, process: int | None, name: str, order: int = 0, unit: str | None = None) -> int:
-        """Adds a plain track, or a counter's, to a process, or on top (None); its uuid. Viewers
+        """Adds a plain track, or a counter's, to a process, or to the run (None); its uuid. Viewers
         stack those of one name."""
-        parent = 0 if process is None else self.processes[process].uuid
+        parent = RUN if process is None else self.processes[process].uuid
         return self._add(parent, name, unit=unit, order=order).uuid
 
     def each(self, make: Callable[..., int], *keys: NDArray[Any]) -> NDArray[np.int32]:
@@ -150,10 +164,35 @@ class Scene:
         ids = self.words.all(texts)
         return Note(self.titles.id(title), "word", ids, ids > 0)
 
+    def colour(self, stages: NDArray[Any]) -> Note:
+        """The colour that each of the stages has in the report (-1: of no stage)."""
+
+        def told(code: int) -> str:
+            return _COLOURS.get(word_of(Stage, code), _COLOURS["other"])[0]
+
+        return Note(0, "colour", self.colours.column(stages, told), stages >= 0)
+
+    def _number(self, colour: int) -> int:
+        """A pid or tid that is not taken, which viewers show in that colour (-1: in any)."""
+        alike = (n for n in count(1) if colour in (-1, _hash(str(n)) % _OF_PROCESSES))
+        numbers = self._numbers.setdefault(colour, alike)
+        number = next(n for n in numbers if n not in self._taken)
+        self._taken.add(number)
+        return number
+
     def _add(self, parent: int, name: str, **known: Any) -> Track:
         track = Track(uuid=len(self.tracks) + 1, parent=parent, name=name, **known)
         self.tracks.append(track)
         return track
+
+
+def _hash(text: str) -> int:
+    """The viewer's, in JavaScript's numbers."""
+    found = 0x11C9DC5
+    for character in text.encode():
+        found = int(float(found ^ character) * 16777619) & 0xFFFFFFFF
+        found -= found >> 31 << 32
+    return abs(found)
 
 
 class Rows:
@@ -212,6 +251,10 @@ class Rows:
         """Notes of what codes or names stand for, where they are known (not -1)."""
         ids = self._scene.words.column(self[column], text)
         return Note(self._scene.titles.id(column), "word", ids, self[column] != -1)
+
+    def coloured(self, stage: Stage) -> Note:
+        """The colour of one stage for all of them."""
+        return self._scene.colour(np.full(len(self.start), stage))
 
     def code(self, column: str, codes: type[IntEnum]) -> Note:
         """Notes of the vocabulary's words."""

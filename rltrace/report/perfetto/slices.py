@@ -14,10 +14,10 @@ from rltrace.trace.run import Run
 from rltrace.trace.vocabulary import Fate, Finish, Outcome, Phase, Stage, SyncRole, Transport
 
 STEPS, PATH, VERSIONS, COUNTERS = range(4)
-"""The order of what stands on top; next come the processes, whose rows have an order too."""
+"""The order of what is of the run; next come the processes, whose rows have an order too."""
 
 TITLES = ("steps", "critical path", "policy versions")
-"""Of the tracks on top, without the counters."""
+"""Of the tracks of the run, without the counters."""
 
 TRAJECTORIES, REWARDS, USES, UPDATES, PHASES, PROFILES = range(6)
 
@@ -58,7 +58,11 @@ def path(scene: Scene, findings: Findings | None) -> Slices:
         end=np.array([s.end_ns for s in segments], np.int64),
         name=scene.names.all(names),
         category=np.full(len(segments), scene.categories.id("critical path"), np.int64),
-        notes=(scene.told("because", [s.what for s in segments]), scene.told("process", where)),
+        notes=(
+            scene.told("because", [s.what for s in segments]),
+            scene.told("process", where),
+            scene.colour(np.array([-1 if s.stage is None else s.stage for s in segments])),
+        ),
     )
 
 
@@ -71,20 +75,20 @@ def spans(scene: Scene, run: Run, texts: dict[int, str]) -> Slices:
     order = outer_first(rows.start, rows.end, lane)
     process = rows["process"][first]
     place = _pack_lanes(process, lane, rows, order)
-    of_lane = scene.each(lambda p, k: scene.thread(p, f"lane {k + 1}"), process, place)
+    of_lane = scene.each(lambda p, _: scene.thread(p), process, place)
     track = of_lane[lane]
     extra = nest(lane, rows.start, rows.end, order)
     crossing = np.flatnonzero(extra)
     of_crossing = lane[crossing]
     keys = process[of_crossing], place[of_crossing], extra[crossing]
-    track[crossing] = scene.each(lambda p, k, _: scene.row(p, f"lane {k + 1}, crossing"), *keys)
+    track[crossing] = scene.each(lambda p, *_: scene.row(p, "overlapping spans"), *keys)
     return Slices(
         track=track,
         start=rows.start,
         end=rows.end,
         name=scene.names.column(rows["name"], lambda n: texts.get(n, "?")),
         category=scene.categories.column(rows["stage"], lambda code: word_of(Stage, code)),
-        notes=(*rows.integers(*_NOTED), rows.code("phase", Phase)),
+        notes=(*rows.integers(*_NOTED), rows.code("phase", Phase), scene.colour(rows["stage"])),
     )
 
 
@@ -95,7 +99,11 @@ def phases(scene: Scene, run: Run, texts: dict[int, str]) -> Slices:
         track=rows.on_rows("phases of weight updates", PHASES),
         name=scene.names.column(rows["phase"], lambda code: word_of(Phase, code)),
         category="sync",
-        notes=(*rows.integers(*_NOTED), rows.words("name", lambda n: texts.get(n, "?"))),
+        notes=(
+            *rows.integers(*_NOTED),
+            rows.words("name", lambda n: texts.get(n, "?")),
+            scene.colour(rows["stage"]),
+        ),
     )
 
 
@@ -149,6 +157,7 @@ def trajectories(scene: Scene, run: Run) -> Slices:
             *rows.nullable("lag_versions", "waited_ns"),
             rows.code("finish", Finish),
             rows.code("fate", Fate),
+            rows.coloured(Stage.ROLLOUT),
         ),
         of=("trajectory",),
     )
@@ -166,8 +175,13 @@ def rewards(scene: Scene, run: Run, texts: dict[int, str]) -> Slices:
     return rows.slices(
         track=rows.on_rows("rewards", REWARDS),
         name=scene.names.column(rows["component"], lambda n: texts.get(n, "reward")),
-        category="verdict",
-        notes=(*rows.integers("trajectory"), rows.double("value"), rows.code("outcome", Outcome)),
+        category="sample reward",
+        notes=(
+            *rows.integers("trajectory"),
+            rows.double("value"),
+            rows.code("outcome", Outcome),
+            rows.coloured(Stage.REWARD),
+        ),
         of=("trajectory",),
     )
 
@@ -195,6 +209,7 @@ def uses(scene: Scene, run: Run) -> Slices:
         notes=(
             *rows.integers("trajectory", "step", "version", "tokens"),
             *rows.nullable("lag_versions", "waited_ns"),
+            scene.colour(np.where(rows["fate"] == Fate.TRAINED, Stage.TRAIN, -1)),
         ),
         of=("trajectory", "version", "fate"),
         moments=True,
@@ -218,6 +233,7 @@ def parts(scene: Scene, run: Run) -> Slices:
             rows.double("gb_per_s"),
             rows.code("role", SyncRole),
             rows.code("transport", Transport),
+            rows.coloured(Stage.SYNC),
         ),
         of=("version", "role"),
     )
@@ -245,6 +261,7 @@ def versions(scene: Scene, run: Run, parts: Slices, place: Ints) -> Slices:
             scene.note("version", version),
             scene.note("participants", np.bincount(place, minlength=count)),
             *_made_of(scene, run, version),
+            scene.colour(np.full(count, Stage.SYNC)),
         ),
         of={"version": version},
     )

@@ -261,8 +261,8 @@ def test_conditions_are_read(kind: str, text: str, subject: str, limit: float) -
         (MAX_REGRESSION, "goodput.p95=3%", "no metric"),
         (MAXIMUM, "lag.p99=4%", "metric's unit"),
         (MINIMUM, "reward=high", "no number"),
-        (WALL, "ceiling", "names no wall"),
-        (WALL, "", "names no wall"),
+        (WALL, "ceiling", "is no wall"),
+        (WALL, "", "is no wall"),
     ],
 )
 def test_what_cannot_be_meant_is_told(kind: str, text: str, says: str) -> None:

@@ -94,7 +94,7 @@ def test_rewards_whose_sum_no_number_holds_are_shown(tmp_path: Path, of_step: li
     assert summary.reward is not None
     assert summary.reward.collapse is None
     first, *_ = reward_section(summary.reward, summary.signal).lines
-    told = first.removeprefix("Mean reward ").split(" at first")[0]
+    told = first.removeprefix("Mean reward ").split(" → ")[0]
     assert told in ("not finite", "–", "0.500")
 
 

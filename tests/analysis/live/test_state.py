@@ -258,7 +258,7 @@ def test_a_run_that_is_deleted_meanwhile(folder: Path, learner: Recorder) -> Non
         ({"end_real_ns": 9, "exit_code": 128 + 9}, False, "killed", "SIGKILL (kill -9)"),
         ({"end_real_ns": 9, "exit_code": 128 + 11}, False, "killed", "SIGSEGV"),
         ({"end_real_ns": 9, "exit_code": 130, "signals": [2]}, False, "ended", "from outside"),
-        ({"end_real_ns": 9, "exit_code": None, "wrap_pid": 7}, False, "killed", "nobody saw how"),
+        ({"end_real_ns": 9, "exit_code": None, "wrap_pid": 7}, False, "killed", "not recorded"),
         ({"end_real_ns": 9, "exit_code": None, "wrap_pid": None}, False, "ended", "ended"),
         ({}, True, "running", "running"),
         ({}, False, "killed", "is gone"),

@@ -230,7 +230,7 @@ def test_the_cache_of_a_token_is_that_of_the_published_example() -> None:
 
 
 def test_an_unknown_model_is_refused_with_what_comes_near() -> None:
-    with pytest.raises(RltraceError, match=r"near it: Qwen2\.5-7B"):
+    with pytest.raises(RltraceError, match=r"did you mean Qwen2\.5-7B"):
         shapes.by_name("Qwen2.5-7C")
 
 

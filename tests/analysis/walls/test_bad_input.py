@@ -87,7 +87,7 @@ STEP_S = {ROLLOUT: "spans of stage step"}
         ),
         pytest.param(
             [TURNS], {}, ROLLOUT,
-            {TAIL: "the trajectories' begin and end", SPARSE_REWARD: "the group of each sample",
+            {TAIL: "each trajectory's begin and end", SPARSE_REWARD: "the group of each sample",
              FRESHNESS: "the policy version", OBSERVABILITY: "a hook where an episode ends"},
             (), id="no trajectories",
         ),
@@ -130,7 +130,7 @@ STEP_S = {ROLLOUT: "spans of stage step"}
             id="stuck in its first step",
         ),
         pytest.param([process("driver", *FAILS, (Stage.ROLLOUT, 0, 5))], {}, "", STEP_S,
-                     ("no complete step", "why it does not"), id="every step failed"),
+                     ("no complete step", "why that step does not end"), id="every step failed"),
         pytest.param([], {}, "", dict.fromkeys(wall_names(), ""), ("no stage was seen", "doctor"),
                      id="nothing"),
     ],

@@ -18,7 +18,7 @@ from rltrace.testing.inside.analysis import (
     ProbedStage,
     Summary,
 )
-from rltrace.testing.inside.report import evidence, headline
+from rltrace.testing.inside.report import headline
 from rltrace.testing.inside.trace import Fate, Stage
 from rltrace.testing.made import process, rows
 from tests.analysis.probed import probed
@@ -209,9 +209,6 @@ def test_a_stage_that_runs_all_the_time_and_holds_nothing_up_is_no_wall(tmp_path
     assert wall.cost.share == pytest.approx(told["train"].share.value)
     assert wall.cost.half_width >= told["train"].share.half_width
     assert "train as measured by delaying it" in found.verdict.because
-    said = [line for line in evidence(found) if line.startswith("measured by delaying")]
-    assert len(said) == 2
-    assert all(line.endswith("wrongly") for line in said)
     assert LEARNER in headline(found)
 
 
@@ -224,7 +221,6 @@ def test_what_the_probe_confirms_stands_as_it_was_computed(tmp_path: Path) -> No
     assert wall.name == ROLLOUT
     assert wall.cost.share == pytest.approx(told["rollout"].computed_share)
     assert "delaying" not in found.verdict.because
-    assert any(line.endswith("so too") for line in evidence(found)) == told["rollout"].agrees
 
 
 def test_doses_that_were_given_in_part_only_put_nothing_right(tmp_path: Path) -> None:

@@ -107,7 +107,7 @@ def test_log_probs_made_anew_under_the_weights_that_sampled_are_not_lost(tmp_pat
     found = with_pass(tmp_path, 8.5, 0)
     wall = walls_of(found)[OBSERVABILITY]
     told = {one.name: one.value for one in wall.evidence}
-    assert told["tokens whose ratio cannot be trusted"] == 0
+    assert told["tokens with a ratio that cannot be trusted"] == 0
     assert wall.cost.share == pytest.approx(0.1)  # what the pass takes
 
 
@@ -182,9 +182,9 @@ def test_groups_in_which_all_succeed_are_solved_and_not_sparse(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("value", "because"),
     [
-        pytest.param(lambda _, __: 0.25, "the same reward (0.25): nothing to learn", id="one"),
+        pytest.param(lambda _, __: 0.25, "the same reward (0.25)", id="one"),
         pytest.param(lambda _, i: i // 8 % 2, "all rewards are equal", id="by group"),
-        pytest.param(lambda _, __: 0, "every sample fails", id="failure"),
+        pytest.param(lambda _, __: 0, "all samples fail", id="failure"),
     ],
 )
 def test_where_no_group_has_a_signal_nothing_is_learned(

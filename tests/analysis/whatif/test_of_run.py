@@ -88,7 +88,7 @@ def test_what_one_trace_predicts_another_shows(
 
 def test_all_levers_that_apply_are_ranked(synthetic: Made) -> None:
     run, _ = synthetic(placement="disaggregated")
-    found = ranked(workload_of(run))
+    found, _ = ranked(workload_of(run))
     assert len(found) > 10
     assert all(one.step_s.low <= one.step_s.value <= one.step_s.high for one in found)
     verdicts = {one.levers[0]: one.outcome for one in found}
@@ -168,9 +168,9 @@ def test_stages_that_run_beside_each_other_are_replayed_so(tmp_path: Path) -> No
     assert found.replayed_s == pytest.approx(7)
     # 4 s of training, 1 s of weights: the learner's speed counts in full.
     assert predict(source, [("train_speed", "1.5")]).step_s.value == pytest.approx(5)
-    levers = {one.levers[0]: one for one in ranked(source) if one.goodput_gain.value > 1.02}
+    levers = {one.levers[0]: one for one in ranked(source)[0] if one.goodput_gain.value > 1.02}
     assert list(levers) == ["train_speed=1.5"]
-    with pytest.raises(RltraceError, match="goes on beside training already") as error:
+    with pytest.raises(RltraceError, match="overlap already") as error:
         predict(source, [("placement", "async")])
     assert error.value.exit_code == CANNOT_TELL
 

@@ -244,7 +244,7 @@ def test_a_faster_way_than_the_one_in_use_is_never_slower() -> None:
 
 def test_the_ranked_table_has_the_best_first_and_only_what_applies() -> None:
     file = told(stages={"rollout": 60, "train": 30, "logprob": 10}, devices={"shared": 16})
-    found = ranked(file.workload)
+    found, _ = ranked(file.workload)
     gains = [one.goodput_gain.value for one in found]
     assert gains == sorted(gains, reverse=True)
     moved = {one.levers[0].partition("=")[0] for one in found}
@@ -257,13 +257,13 @@ def test_the_ranked_table_has_the_best_first_and_only_what_applies() -> None:
     [
         ("speed", "2", "there is no lever 'speed'"),
         ("placement", "moon", "placement must be one of"),
-        ("placement", "colocated", "it is colocated already"),
+        ("placement", "colocated", "is colocated already"),
         ("split", "3:4", "add up to 16"),
         ("split", "0", "between 0 and 1"),
         ("tail_cap", "-4", "tail_cap must be"),
         ("train_speed", "-1", "above 0"),
         ("slots", "2", "no limit of sequences at once was seen"),
-        ("reward_cache", "0.5", "rewards take no time"),
+        ("reward_cache", "0.5", "no time of rewards"),
         ("lag_bound", "2", "has no bound"),
         ("rollout_workers", "x2", "share their devices"),
         ("sync", "bird", "sync must be one of"),

@@ -35,9 +35,9 @@ class Slots:
     `span_s` (first begin to last end), `used_share` (in flight over slots, in the mean over the
     span), `draining_s` (from the last begin on) and what is used in it, and `last_tenth_s`: how
     long the last 10 % of the trajectories, at least one, took after the others had ended
-    (`last_tenth_share` of the span). `draining_at_s` is the mean drain cut up by how many of the
-    slots are used then, in equal parts from none to all, and `draining_used_shares` the share that
-    is used in the mean of each part.
+    (`last_tenth_share` of the span). Means of shares are of all batches' time together.
+    `draining_at_s` is the mean drain cut up by how many of the slots are used then, in equal parts
+    from none to all, and `draining_used_shares` the share that is used in the mean of each part.
 
     `no_idle_span_s` is the span if the slots were never idle. Where generation never stops there
     are no batches (`batches` is 0), and only `slots` and `used_share` are known, of the whole time.
@@ -144,13 +144,13 @@ def _slots(run: Run, steps: Steps) -> Slots | None:
         samples=spread(n),
         waves=spread(n / most),
         span_s=spread(span_s),
-        used_share=spread(used),
+        used_share=spread(used, span_s),
         draining_s=spread(draining_s),
-        draining_used_share=spread(in_drain),
+        draining_used_share=spread(in_drain, draining_s),
         draining_at_s=tuple((at_s / len(batches)).tolist()),
         draining_used_shares=tuple((used_s / np.where(at_s > 0, at_s, 1)).tolist()),
         last_tenth_s=spread(last_s),
-        last_tenth_share=spread(last_share),
+        last_tenth_share=spread(last_share, span_s),
         no_idle_span_s=float((work_s / most).mean()),
     )
 

@@ -14,7 +14,7 @@ from rltrace.analysis.stats.estimate import Estimate
 from rltrace.analysis.stats.interval import Interval
 from rltrace.analysis.trial import Trial
 from rltrace.report import ratios, units
-from rltrace.report.layout import Section, brief, listed, numbers, stage_word, table
+from rltrace.report.layout import Section, brief, listed, numbers, table
 from rltrace.trace.errors import ANSWER_IS_NO, CANNOT_TELL, OK
 from rltrace.trace.printable import visible
 
@@ -62,7 +62,7 @@ def _answer(found: Comparison) -> Iterator[str]:
             part = stage.difference_s.value / found.difference_s.value
             ends = ratios.beside(stage.difference_s, _signed)
             yield (
-                f"{stage_word(stage.name)} made most of it: {_signed(stage.difference_s.value)} a "
+                f"{stage.name} made most of it: {_signed(stage.difference_s.value)} a "
                 f"step{ends}, {units.share(part)} of the difference."
             )
         elif found.stages:

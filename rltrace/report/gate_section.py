@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from rltrace.analysis.gate import findings
 from rltrace.analysis.gate.conditions import MAX_REGRESSION, WALL
 from rltrace.report import ratios, units
-from rltrace.report.layout import Column, Grid, Section, brief, listed, numbers, stage_word, table
+from rltrace.report.layout import Column, Grid, Section, brief, listed, numbers, table
 
 MARKS = {findings.PASS: "✓", findings.REGRESSION: "✗", findings.UNSURE: "?"}
 _RUNS = "baseline", "this run"
@@ -30,7 +30,7 @@ def _brief(one: findings.Finding) -> str:
         return one.condition.text
     if math.isnan(one.worse_share.value):
         return one.because
-    stage = f", mostly {stage_word(one.stage.name)}" if one.stage is not None else ""
+    stage = f", mostly {one.stage.name}" if one.stage is not None else ""
     return f"{one.condition.subject} {units.share(one.worse_share.value)} worse{stage}"
 
 
@@ -92,7 +92,7 @@ def _made(one: findings.Finding) -> Iterator[str]:
         return
     if (stage := one.stage) is not None:
         yield (
-            f"{stage_word(stage.name)} made most of it: "
+            f"{stage.name} made most of it: "
             f"{units.before_after(stage.before_s, stage.after_s)} a step, "
             f"{ratios.signed_share(stage.difference_share.value)} of the step"
             f"{ratios.beside(stage.difference_share, ratios.signed_share)}."

@@ -92,11 +92,6 @@ def brief(lines: Sequence[str], most: int) -> list[str]:
     return [*lines[:most], *more]
 
 
-def stage_word(name: str) -> str:
-    """How a stage of a baseline or of a step's figures is called in every output."""
-    return "untraced" if name == "unattributed" else name
-
-
 def lowered(text: str) -> str:
     """With a small first letter, to stand within a sentence; an abbreviation stays as it is."""
     return text if text[1:2].isupper() else text[:1].lower() + text[1:]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from rltrace.analysis.gate.findings import FactorChange, StageChange
 from rltrace.analysis.stats.interval import Interval
 from rltrace.report import units
-from rltrace.report.layout import Grid, numbers, stage_word, table
+from rltrace.report.layout import Grid, numbers, table
 
 _A_FACTOR = 10
 _ALMOST_NOTHING = 1000
@@ -78,7 +78,7 @@ def of_stages(stages: Iterable[StageChange], runs: tuple[str, str]) -> Grid | No
     scale = units.scale(longest)
     rows = (
         (
-            stage_word(one.name),
+            one.name,
             scale.show(one.before_s),
             scale.show(one.after_s),
             signed_share(one.difference_share.value),

@@ -54,8 +54,8 @@ def figure_words(one: Figure) -> str:
     """`exposed rollout 1.78 s a step`."""
     if one.unit == "share":
         return f"{one.name} {units.share(one.value)}"
-    if one.unit == "bytes":
-        return f"{one.name} {units.size(one.value)}"
+    if one.unit.startswith("bytes"):
+        return f"{one.name} {units.size(one.value)}{one.unit[5:]}"
     if one.unit == "s" or one.unit.startswith("s "):
         return f"{one.name} {units.seconds(one.value)}{one.unit[1:]}"
     return f"{one.name} {units.number(one.value)} {one.unit}".rstrip()

@@ -173,6 +173,16 @@ def test_the_last_tenth_of_a_batch(
     assert found.last_tenth_share.mean == pytest.approx(last_tenth_s / (10 - start_s))
 
 
+def test_shares_of_batches_that_differ_are_those_of_all_their_time(tmp_path: Path) -> None:
+    actor = process("rollout", (("step", 0), 0, 20), (("step", 1), 20, 40))
+    rows(actor, "trajectories", start_s=[0, 0, 20, 20], end_s=[10, 2, 24, 24],
+         trajectory=[1, 2, 3, 4])  # fmt: skip
+    found = not_none(tail_of(run_of(tmp_path, actor)).slots)
+    span_s = found.span_s.mean
+    assert found.used_share.mean == pytest.approx(found.no_idle_span_s / span_s) != 0.8
+    assert found.last_tenth_share.mean == pytest.approx(found.last_tenth_s.mean / span_s)
+
+
 def test_generation_that_never_stops_has_no_batches(tmp_path: Path) -> None:
     """Of two slots one is always at work."""
     actor = process("rollout", (("step", 0), 0, 10), (("step", 1), 10, 20))

@@ -35,15 +35,18 @@ class Spread:
 _NOTHING = Spread(0, *[math.nan] * 7)
 
 
-def spread(values: ArrayLike) -> Spread:
-    """The spread of the values that are numbers (NaN: unknown, left out)."""
-    known = np.asarray(values, np.float64)
-    known = known[~np.isnan(known)]
+def spread(values: ArrayLike, weights: ArrayLike = 1.0) -> Spread:
+    """The spread of the values that are numbers (NaN: unknown, left out). With `weights` the mean
+    and its interval are weighted: of shares by their wholes they are the share of the whole."""
+    found = np.asarray(values, np.float64)
+    known = found[~np.isnan(found)]
     n = len(known)
     if not n:
         return _NOTHING
-    mean = float(known.mean())
-    half = t95(n - 1) * float(known.std(ddof=1)) / math.sqrt(n) if n > 1 else math.nan
+    weight = np.broadcast_to(weights, found.shape)[~np.isnan(found)]
+    mean = float(np.average(known, weights=weight))
+    off = (known - mean) * weight / weight.mean()
+    half = t95(n - 1) * float(off.std(ddof=1)) / math.sqrt(n) if n > 1 else math.nan
     p50, p95, p99 = np.quantile(known, (0.5, 0.95, 0.99)).tolist()
     return Spread(n, mean, p50, p95, p99, float(known.max()), mean - half, mean + half)
 

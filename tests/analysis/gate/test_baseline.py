@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import rltrace
 from rltrace.analysis.gate.baseline import (
     Baseline,
     differences,
@@ -54,6 +56,7 @@ from tests.analysis.conftest import Made
 from tests.analysis.walls.walled import in_steps
 
 Synthetic = Callable[..., Made]
+FIXTURES = Path(__file__).parents[2] / "fixtures"
 
 
 @pytest.fixture(scope="module")
@@ -94,6 +97,15 @@ def test_of_a_long_run_the_last_steps_are_kept(tmp_path: Path) -> None:
     series = series_of(run)
     assert series.size == MOST_STEPS
     assert series.steps[-1] == MOST_STEPS + 4
+
+
+def test_a_baseline_that_0_1_wrote_has_what_is_found_in_its_run_now(tmp_path: Path) -> None:
+    (stored,) = read_baseline(FIXTURES / "baseline-0.1.json").runs
+    run = shutil.copytree(FIXTURES / "run-0.1-capped", tmp_path / "run")
+    found = series_of(rltrace.open_run(run))
+    assert found.is_same(stored)
+    for name in found.columns.keys() - {"work_s"}:  # now of the run's one count of devices
+        np.testing.assert_allclose(found.columns[name], stored.columns[name], rtol=1e-5)
 
 
 def one_run(**changed: Any) -> dict[str, Any]:

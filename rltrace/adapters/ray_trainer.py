@@ -170,7 +170,7 @@ _ENGINE = f"{_TRAINER}.engine:Engine"
 _REWARD = f"{_TRAINER}.reward:RewardWorker"
 _REFERENCE = f"{_TRAINER}.learner:Reference"
 _LEARNER = f"{_TRAINER}.learner:Learner"
-_STORE = "rltrace.sync.relayed:ObjectStore"
+_STORE = "rltrace.sync.object_store:ObjectStore"
 
 
 class RayTrainer(Adapter):

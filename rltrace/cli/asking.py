@@ -87,7 +87,8 @@ def _whatif_source(
     from rltrace.analysis.walls.rank import rank
     from rltrace.analysis.walls.wall import too_few
     from rltrace.analysis.whatif.of_run import workload_of
-    from rltrace.run.location import find_run, open_readable
+    from rltrace.run.location import find_run
+    from rltrace.run.reading import open_readable
 
     opened = open_readable(find_run(run))
     options.narrow_to(opened, which, last)
@@ -106,7 +107,7 @@ def compare(before: Path, after: Path, as_json: bool) -> None:
     """Which stage and which factor of goodput made the difference between two runs."""
     from rltrace.analysis.compare import compare as compare_
     from rltrace.report import compare_section, to_json
-    from rltrace.run.location import open_readable
+    from rltrace.run.reading import open_readable
 
     with working("comparing the runs"):
         found = compare_(open_readable(before), open_readable(after))

@@ -86,7 +86,8 @@ def reads_a_run(function: Callable[..., None]) -> Callable[..., None]:
 def _opening(function: Callable[..., None], is_readable: bool) -> Callable[..., None]:
     @wraps(function)
     def command(run: Path | None, **options: Any) -> None:
-        from rltrace.run.location import find_run, open_readable
+        from rltrace.run.location import find_run
+        from rltrace.run.reading import open_readable
 
         reuse_freed()
         opened = open_readable if is_readable else rltrace.open_run

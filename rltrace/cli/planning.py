@@ -76,7 +76,8 @@ def plan(
     measured = None
     if from_run is not None:
         from rltrace.analysis.run_analysis import RunAnalysis
-        from rltrace.run.location import find_run, open_readable
+        from rltrace.run.location import find_run
+        from rltrace.run.reading import open_readable
 
         with working("analysing the run"):
             measured = measure(RunAnalysis(open_readable(find_run(from_run))))

@@ -16,8 +16,8 @@ from rltrace.cli import completing
 from rltrace.cli.manual import command
 from rltrace.cli.options import JSON, LAST, STEPS, narrow_to, one_form, print_json, run_path, say
 from rltrace.cli.output import console, working
-from rltrace.trace.dropped import only_some
 from rltrace.trace.errors import WrongUsage
+from rltrace.trace.sampled import only_some
 
 if TYPE_CHECKING:
     from rltrace.trace.run import Run
@@ -123,7 +123,8 @@ def _one_statement(sql: str) -> None:
 def _opened(run: Path | None) -> Run:
     """The run, which is all that a query can read."""
     from rltrace.hooks.identity import identify
-    from rltrace.run.location import find_run, open_readable
+    from rltrace.run.location import find_run
+    from rltrace.run.reading import open_readable
 
     found = find_run(run)
     with working("reading the run"):

@@ -14,7 +14,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
-from rltrace.importers import json_text as json_lines
+from rltrace.importers import json_lines
 from rltrace.importers.log import Counted, Record, number, shown_number, split
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")

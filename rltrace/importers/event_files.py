@@ -11,10 +11,10 @@ import struct
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from rltrace.importers.fitting import ns
 from rltrace.importers.log import Counted, Record, Torn, is_text
+from rltrace.importers.protobuf import fields
 
 MARK = "tfevents"
 """What the name of every event file has in it."""
@@ -129,38 +129,3 @@ def _table() -> tuple[int, ...]:
         return byte
 
     return tuple(map(of, range(256)))
-
-
-# --- Protobuf messages, as far as a log needs them: the fields of one, without its description.
-
-
-def fields(message: bytes) -> Iterator[tuple[int, Any]]:
-    """Fields of a message in their order: `(number, integer or bytes)`. Errors: IndexError where it
-    ends within a field."""
-    at = 0
-    while at < len(message):
-        key, at = _varint(message, at)
-        kind = key & 7
-        if kind == 0:
-            value, at = _varint(message, at)
-            yield key >> 3, value
-            continue
-        if kind == 2:
-            size, at = _varint(message, at)
-        else:
-            size = {1: 8, 5: 4}[kind] if kind in (1, 5) else len(message) + 1
-        if at + size > len(message):
-            raise IndexError(at)
-        yield key >> 3, message[at : at + size]
-        at += size
-
-
-def _varint(message: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = message[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < 0x80:
-            return value, at

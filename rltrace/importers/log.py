@@ -9,12 +9,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 from pathlib import Path
 from typing import TextIO
 
 from rltrace.importers.fitting import counted, is_real_ns, is_time, whole
-from rltrace.importers.run_writer import ImportedStep
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.given_files import open_given
 
@@ -243,51 +241,3 @@ def impossible_said(times: Mapping[str, int]) -> Iterator[str]:
     """What is to be said of timers that are `impossible`."""
     if times:
         yield f"timers that show what no clock can are left out: {counted(times)}"
-
-
-# --- Entries of a log that are means over the steps since the entry before.
-
-
-def with_steps(
-    records: Iterable[Record], counts: Callable[[Record], bool], stated: int | None = None
-) -> list[Record]:
-    """The records, in order, each with how many steps it stands for: as many as lie between its
-    number and that of the entry before. Where none stands before, as at the begin and after a
-    restart, as many as between most; so, too, where a gap is longer than usual and no neighbour's:
-    entries were lost there. `counts`: whether one is of training (an evaluation stands for none).
-    `stated` is the usual number as the log's settings have it, for one entry alone."""
-    every = list(records)
-    places = [place for place, record in enumerate(every) if counts(record)]
-    numbers = [every[place].step for place in places]
-    gaps = [after - before for before, after in pairwise(numbers)]
-    often = Counter(gap for gap in gaps if gap > 0)
-    usual = max(often, key=lambda gap: (often[gap], -gap)) if often else (stated or 1)
-    for at, place in enumerate(places):
-        gap = gaps[at - 1] if at else 0
-        beside = gaps[max(0, at - 2) : at - 1] + gaps[at : at + 1]
-        steps = gap if 0 < gap <= usual or (gap > usual and gap in beside) else usual
-        every[place] = replace(every[place], steps=max(1, min(steps, numbers[at])))
-    return every
-
-
-def usual_steps(records: Iterable[Record]) -> int:
-    """Over how many steps most records are means that are means at all; else 1."""
-    found = Counter(record.steps for record in records if record.steps > 1)
-    return found.most_common(1)[0][0] if found else 1
-
-
-def repeated(step: ImportedStep, times: int) -> list[ImportedStep]:
-    """The steps that one stands for: all as long as it, and its readings at the last."""
-    if step.seconds is None:
-        return [step]
-    each_ns = round(1e9 * (step.seconds + sum(part.seconds for part in step.after)))
-    silent = [
-        replace(
-            step,
-            number=step.number - left,
-            counters={},
-            real_ns=None if step.real_ns is None else max(1, step.real_ns - left * each_ns),
-        )
-        for left in range(times - 1, 0, -1)
-    ]
-    return [*silent, step]

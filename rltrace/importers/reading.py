@@ -9,8 +9,7 @@ from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
-from rltrace.importers import console, event_files, wandb_files
-from rltrace.importers import json_text as json_lines
+from rltrace.importers import console, event_files, json_lines, wandb_files
 from rltrace.importers.fitting import counted, first_of
 from rltrace.importers.log import (
     LONGEST_LINE,

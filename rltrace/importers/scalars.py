@@ -11,15 +11,8 @@ from typing import Any
 
 from rltrace.importers.fitting import first_of, is_time, whole
 from rltrace.importers.frameworks import check_framework, name_of, schemes
-from rltrace.importers.log import (
-    Log,
-    Record,
-    impossible,
-    impossible_said,
-    joined,
-    repeated,
-    usual_steps,
-)
+from rltrace.importers.log import Log, Record, impossible, impossible_said, joined
+from rltrace.importers.means import repeated, usual_steps
 from rltrace.importers.reading import Settings, read_log
 from rltrace.importers.run_writer import (
     NEVER_LOGGED,

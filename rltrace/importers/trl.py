@@ -17,8 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rltrace.importers import console
-from rltrace.importers import json_text as json_lines
+from rltrace.importers import console, json_lines
 from rltrace.importers.fitting import whole
 from rltrace.importers.log import (
     Counted,
@@ -32,8 +31,8 @@ from rltrace.importers.log import (
     shown_number,
     split,
     start_of,
-    with_steps,
 )
+from rltrace.importers.means import with_steps
 from rltrace.importers.reading import read_log
 from rltrace.importers.run_writer import ImportedRun
 from rltrace.importers.scalars import Scheme, lay_out

@@ -13,9 +13,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rltrace.importers.event_files import fields
 from rltrace.importers.fitting import ns
 from rltrace.importers.log import Record, Torn, split
+from rltrace.importers.protobuf import fields
 
 SUFFIX = ".wandb"
 """What the name of every such file ends with."""

@@ -22,7 +22,7 @@ from rltrace.analysis.gate.conditions import (
     conditions_of,
     parse_condition,
 )
-from rltrace.run.location import open_readable
+from rltrace.run.reading import open_readable
 from rltrace.trace.errors import RltraceError, WrongUsage
 from rltrace.trace.given_files import text_given
 from rltrace.trace.texts import parsed_toml

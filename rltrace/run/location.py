@@ -16,19 +16,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import rltrace
 from rltrace.hooks.recorder import to_stderr
 from rltrace.trace.errors import RltraceError, WrongUsage, did_you_mean
 from rltrace.trace.opened import opened
 from rltrace.trace.redacted import LAUNCHERS, REDACTED, redacted
 from rltrace.trace.run_dir import PARQUET, RUN_FILE, holds_run, read_run_json
-
-if TYPE_CHECKING:
-    from rltrace.analysis.live.snapshot import Job
-    from rltrace.report.notebook import Run
-
 
 RUNS_FOLDER = "rltrace-runs"
 ONLY_ON = "linux"
@@ -267,25 +261,3 @@ def _name(command: list[str]) -> str:
 def _filename(text: str) -> str:
     kept = "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "-" for c in text[:40])
     return kept.strip("-.") or "job"
-
-
-# --- Runs as commands read them: one of which nothing is left to be told is refused, in a
-# sentence.
-
-
-def open_readable(path: Path) -> Run:
-    """Opens a run. Errors: `RltraceError` when there is none, or nothing of it can be read."""
-    from rltrace.trace.damage import check_readable
-
-    run = rltrace.open_run(path)
-    check_readable(run)
-    return run
-
-
-def check_followed(job: Job, found: bool) -> None:
-    """Errors: `RltraceError` for a run that is over and of which nothing can be read. It is opened
-    only where nothing was `found` by who follows it."""
-    from rltrace.analysis.live.snapshot import DELETED
-
-    if job.is_over and job.state != DELETED and not found:
-        open_readable(Path(job.path))

@@ -19,7 +19,7 @@ from rltrace.analysis.live.kept_tables import SPARING
 from rltrace.analysis.live.snapshot import Job, Snapshot
 from rltrace.analysis.live.state import LiveState
 from rltrace.report.live_frame import frame
-from rltrace.run.location import check_followed
+from rltrace.run.reading import check_followed
 
 INTERVAL_S = 1.0
 _WHEN_OVER = 5  # a run that is over is looked at this much less often

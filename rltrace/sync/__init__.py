@@ -36,7 +36,8 @@ from rltrace.sync.layout import Shard, layout_of
 from rltrace.sync.publisher import Publisher
 from rltrace.sync.relay import Relay
 from rltrace.sync.subscriber import PoisonedError, Subscriber
-from rltrace.sync.version import DamagedError, Version
+from rltrace.sync.verifying import DamagedError
+from rltrace.sync.version import Version
 from rltrace.trace.errors import RltraceError
 
 __all__ = [

@@ -20,15 +20,8 @@ from rltrace.sync.layout import Layout
 from rltrace.sync.locks import Closing, or_else
 from rltrace.sync.place import is_on_device
 from rltrace.sync.recording import moved, transport_of
-from rltrace.sync.version import (
-    Behind,
-    DamagedError,
-    Manifest,
-    Version,
-    damaged,
-    digests_to_check,
-    verify_all,
-)
+from rltrace.sync.verifying import DamagedError, damaged, digests_to_check, verify_all
+from rltrace.sync.version import Behind, Manifest, Version
 from rltrace.trace.errors import CANNOT_TELL, RltraceError, WrongUsage
 from rltrace.trace.outside import from_outside
 

@@ -6,8 +6,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from rltrace.sync.flat import pack, unpack
 from rltrace.sync.layout import layout_of
-from rltrace.sync.tensors import pack, unpack
 from rltrace.trainer.config import TrainerConfig
 from rltrace.trainer.grpo import Packed, Response
 from rltrace.trainer.model import ModelShape, Transformer, next_token_log_probs

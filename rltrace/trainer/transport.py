@@ -11,13 +11,9 @@ from ray.util.placement_group import get_current_placement_group
 
 from rltrace.sync.interface import Manifest, Publisher, Subscriber
 from rltrace.sync.leftovers import reclaim
+from rltrace.sync.object_store import ObjectStorePublisher, ObjectStoreSubscriber
 from rltrace.sync.place import shared_memory
-from rltrace.sync.relayed import (
-    ObjectStorePublisher,
-    ObjectStoreSubscriber,
-    RelayedPublisher,
-    RelayedSubscriber,
-)
+from rltrace.sync.relayed import RelayedPublisher, RelayedSubscriber
 from rltrace.sync.shared_memory import SharedMemoryPublisher, SharedMemorySubscriber
 from rltrace.trace.errors import RltraceError
 from rltrace.trainer.config import TrainerConfig

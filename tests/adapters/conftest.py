@@ -15,9 +15,7 @@ from typing import Any
 import pytest
 
 import rltrace
-from rltrace.testing.inside.adapters import controller as agents
-from rltrace.testing.inside.adapters import engine
-from rltrace.testing.inside.adapters import engine as training
+from rltrace.testing.inside.adapters import agents, engine, training
 from rltrace.testing.inside.adapters import openrlhf_controller as controller
 from rltrace.testing.inside.adapters import openrlhf_fates as fates
 from rltrace.testing.inside.hooks import Adapter, Observer, Patch, Recorder, split_target, wrap

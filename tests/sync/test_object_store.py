@@ -11,7 +11,7 @@ import pytest
 import ray
 import torch
 
-from rltrace.sync.relayed import ObjectStorePublisher, ObjectStoreSubscriber
+from rltrace.sync.object_store import ObjectStorePublisher, ObjectStoreSubscriber
 from rltrace.testing.inside.sync import interface_Manifest as Manifest
 from rltrace.testing.inside.sync import layout_of, pack, unpack
 from rltrace.testing.inside.trace import RltraceError

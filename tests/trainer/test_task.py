@@ -12,8 +12,8 @@ import pytest
 
 from rltrace.testing.inside.trainer import TASKS, TrainerConfig, TrainerError
 from rltrace.trainer.task import ASK, END, FIRST_SYMBOL, Task, task_of
-from rltrace.trainer.tasks import lookup as expression_task
-from rltrace.trainer.tasks.lookup import Repeat, lognormal_ladder
+from rltrace.trainer.tasks import expression as expression_task
+from rltrace.trainer.tasks.repeat import Repeat, lognormal_ladder
 
 A, B, C, D = range(FIRST_SYMBOL, FIRST_SYMBOL + 4)
 

@@ -9,9 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rltrace.adapters.openrlhf import controller, engine, fates, rollout, verdicts
-from rltrace.adapters.openrlhf import controller as agents
-from rltrace.adapters.openrlhf import engine as training
+from rltrace.adapters.openrlhf import (
+    agents,
+    controller,
+    engine,
+    fates,
+    rollout,
+    training,
+    verdicts,
+)
 from rltrace.adapters.table.logged import logged
 from rltrace.adapters.table.rows import either, formerly, in_versions, methods
 from rltrace.hooks.hook import Hook

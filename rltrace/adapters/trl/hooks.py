@@ -7,9 +7,16 @@ TRL inherits from transformers and accelerate is hooked there, once for all of i
 from __future__ import annotations
 
 from rltrace.adapters.table.rows import either, formerly, in_versions, methods
-from rltrace.adapters.trl import generation, loop, pairs, rollouts, verdicts, weights
-from rltrace.adapters.trl import rollouts as queued
-from rltrace.adapters.trl import samples as buffer
+from rltrace.adapters.trl import (
+    buffer,
+    generation,
+    loop,
+    pairs,
+    queued,
+    rollouts,
+    verdicts,
+    weights,
+)
 from rltrace.hooks.hook import Hook
 
 _BASE = "transformers.trainer:Trainer"

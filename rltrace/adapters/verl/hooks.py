@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from rltrace.adapters.table.logged import logged
 from rltrace.adapters.table.rows import either, in_versions, methods
-from rltrace.adapters.verl import controller, fates, rollout, weights
-from rltrace.adapters.verl import controller as learner
-from rltrace.adapters.verl import controller as objective
+from rltrace.adapters.verl import controller, fates, learner, objective, rollout, weights
 from rltrace.hooks.hook import Hook
 
 _TRAINER = "verl.trainer.ppo.ray_trainer:RayPPOTrainer"

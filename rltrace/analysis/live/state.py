@@ -18,10 +18,10 @@ from rltrace.analysis.live.sample_meter import STEPS_BACK
 from rltrace.analysis.live.snapshot import Snapshot, StepNow, Totals, Window
 from rltrace.analysis.live.watched import Watched
 from rltrace.analysis.live.window import activity_since, window_of
-from rltrace.trace.dropped import only_some
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.follow import Follower, Rows
 from rltrace.trace.given import AGENT
+from rltrace.trace.sampled import only_some
 from rltrace.trace.schema import OF_ONE_SAMPLE
 from rltrace.trace.vocabulary import Fate, word
 

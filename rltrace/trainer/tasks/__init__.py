@@ -6,7 +6,10 @@ from collections.abc import Callable
 
 from rltrace.trainer.config import TrainerConfig
 from rltrace.trainer.task import Task
-from rltrace.trainer.tasks.lookup import RULES, Expression, Lookup, Repeat, Rewriting
+from rltrace.trainer.tasks.expression import Expression
+from rltrace.trainer.tasks.lookup import Lookup
+from rltrace.trainer.tasks.repeat import Repeat
+from rltrace.trainer.tasks.strings import RULES, Rewriting
 
 KINDS: dict[str, Callable[[TrainerConfig], Task]] = {
     **dict.fromkeys(RULES, Rewriting),

@@ -1,0 +1,30 @@
+"""Runs as commands read them: one of which nothing is left to be told is refused, in a sentence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import rltrace
+
+if TYPE_CHECKING:
+    from rltrace.analysis.live.snapshot import Job
+    from rltrace.report.notebook import Run
+
+
+def open_readable(path: Path) -> Run:
+    """Opens a run. Errors: `RltraceError` when there is none, or nothing of it can be read."""
+    from rltrace.trace.damage import check_readable
+
+    run = rltrace.open_run(path)
+    check_readable(run)
+    return run
+
+
+def check_followed(job: Job, found: bool) -> None:
+    """Errors: `RltraceError` for a run that is over and of which nothing can be read. It is opened
+    only where nothing was `found` by who follows it."""
+    from rltrace.analysis.live.snapshot import DELETED
+
+    if job.is_over and job.state != DELETED and not found:
+        open_readable(Path(job.path))

@@ -1,0 +1,62 @@
+"""Weights through Ray's object store: one `put` of one flat buffer, one zero-copy `get` a node."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+import numpy as np
+import ray
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rltrace.sync.flat import pack, unpack
+from rltrace.sync.interface import Manifest
+from rltrace.sync.layout import Layout, layout_of
+
+
+class ObjectStorePublisher:
+    """Publishes by `gather` (copy into a flat buffer) and `put` (into shared memory)."""
+
+    def publish(self, version: int, state: Mapping[str, Tensor]) -> Manifest:
+        """As `Publisher.publish`. The version lives as long as someone holds its manifest."""
+        layout = layout_of(state)
+        buffer = self.gather(state, layout)
+        return Manifest(version, layout, buffer.nbytes, location=self.put(buffer))
+
+    def gather(self, state: Mapping[str, Tensor], layout: Layout) -> NDArray[np.uint8]:
+        """The weights as one buffer, their types as they are."""
+        return pack(state, layout)
+
+    def put(self, buffer: NDArray[np.uint8]) -> ray.ObjectRef:
+        """The buffer as an immutable object of Ray."""
+        return ray.put(buffer)
+
+
+class ObjectStoreSubscriber:
+    """Receives by `fetch` (into this node's store, if it is not there yet) and `load`.
+
+    `gbps` holds a fetch to that many 10⁹ bits a second, to leave the rest of a link to others or to
+    see what a slower one would cost; 0 does not.
+    """
+
+    def __init__(self, gbps: float = 0.0) -> None:
+        self.gbps = gbps
+
+    def fetch(self, manifest: Manifest) -> NDArray[np.uint8]:
+        """As `Subscriber.fetch`: the buffer is mapped read-only from the object store."""
+        started = time.perf_counter()
+        # Not `ray.get`: it complains in an asynchronous actor, even when another thread calls it.
+        buffer: NDArray[np.uint8] = manifest.location.future().result()
+        if self.gbps:
+            due = started + manifest.bytes * 8 / (self.gbps * 1e9)
+            time.sleep(max(0.0, due - time.perf_counter()))
+        return buffer
+
+    def load(
+        self, fetched: NDArray[np.uint8], manifest: Manifest, state: Mapping[str, Tensor]
+    ) -> int:
+        """As `Subscriber.load`."""
+        assert manifest.layout is not None
+        unpack(fetched, manifest.layout, state)
+        return manifest.version

@@ -1,0 +1,55 @@
+"""Checks a version before anything of it is used: its data, and all that says what the data is."""
+
+from __future__ import annotations
+
+from rltrace.sync.arena import Arena, Lease
+from rltrace.sync.blocks import BLOCK_BYTES, Digests, root_of
+from rltrace.sync.copying import Workers
+from rltrace.sync.version import NO_ROOT
+from rltrace.trace.errors import RltraceError, WrongUsage
+
+
+class DamagedError(RltraceError):
+    """A version is not what was published."""
+
+
+def digests_to_check(arena: Arena, lease: Lease, verify: bool | None) -> Digests | None:
+    """The block table of a version that is to be checked, itself checked, as is the
+    file's header; None where nothing is to be. `verify`: None checks what was
+    published with digests.
+
+    Errors: `DamagedError`; `RltraceError` for a version that cannot be checked and has to be.
+    """
+    version = lease.manifest.version
+    if verify is False or (verify is None and lease.manifest.root == NO_ROOT):
+        return None
+    if lease.manifest.root == NO_ROOT:
+        said = f"version {version} was published without digests, so nobody can verify it"
+        raise WrongUsage(said)
+    digests = lease.digests
+    if root_of(digests) != lease.manifest.root:
+        raise DamagedError(f"the digests of version {version} are damaged; {NEXT}")
+    if not arena.slots.stands(lease.file, arena.layout):
+        raise DamagedError(f"the header of version {version}'s file is damaged; {NEXT}")
+    return digests
+
+
+def verify_all(arena: Arena, lease: Lease, verify: bool | None, workers: Workers) -> None:
+    """Reads every block before anything is copied. Errors: those of `digests_to_check`."""
+    digests = digests_to_check(arena, lease, verify)
+    wrong = arena.slots.wrong(lease.data, digests, workers) if digests is not None else []
+    if wrong:
+        raise damaged(arena, lease, wrong)
+
+
+def damaged(arena: Arena, lease: Lease, wrong: list[int]) -> DamagedError:
+    """Names what is damaged."""
+    begins, ends = wrong[0] * BLOCK_BYTES, (wrong[0] + 1) * BLOCK_BYTES
+    named = (
+        e.name for e in arena.layout.entries if e.offset < ends and e.offset + e.bytes > begins
+    )
+    blocks = f"{len(wrong)} of {len(lease.digests)} blocks, first in {next(named, 'nothing')}"
+    return DamagedError(f"version {lease.manifest.version} is damaged in {blocks}; {NEXT}")
+
+
+NEXT = "pull again once the next version is published"

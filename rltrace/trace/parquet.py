@@ -145,8 +145,7 @@ def _written(
     import pyarrow as pa
 
     from rltrace.trace.files import RunFiles
-    from rltrace.trace.parquet_writer import Writer
-    from rltrace.trace.parts import Parts
+    from rltrace.trace.parts import Parts, Writer
     from rltrace.trace.run_dir import read_described
     from rltrace.trace.stored import STEP_COLUMNS
     from rltrace.trace.survey import survey

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from rltrace.trace.growing import SETTLED_NS
+from rltrace.trace.follow import SETTLED_NS
 from rltrace.trace.manifest import Taken
 from rltrace.trace.schema import Table
 from rltrace.trace.segments import Batch, Batches, segments_in

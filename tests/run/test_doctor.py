@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rltrace.run import doctor
-from rltrace.run.source_check import NO, UNKNOWN, YES, module_file, resolves, source_version
+from rltrace.run.doctor import NO, UNKNOWN, YES, module_file, resolves, source_version
 from rltrace.testing.inside.hooks import Adapter, Hook
 from rltrace.testing.inside.trace import RltraceError, Stage
 from rltrace.testing.made import at, process, run_of, turns

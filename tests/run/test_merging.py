@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rltrace.run.shipping.merging import TOGETHER
+from rltrace.run.shipping.shipper import TOGETHER
 from rltrace.testing.inside.trace import Store, fetch
 from tests.run.shipped import Shipping, contents, packs
 

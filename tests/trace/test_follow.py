@@ -20,11 +20,13 @@ from rltrace.testing.inside.trace import (
     GrowingSegment,
     Stage,
     TableWriter,
-    growing,
     open_own,
     parquet,
     schema_message,
     segment,
+)
+from rltrace.testing.inside.trace import (
+    follow as growing,
 )
 from rltrace.trace.follow import Follower
 from tests.trace.following import Followed

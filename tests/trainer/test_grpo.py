@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from rltrace.testing.inside.trainer import OBJECTIVES, ModelShape, Transformer
 from rltrace.trainer import grpo
-from rltrace.trainer.objective import objective
+from rltrace.trainer.learner import objective
 
 
 def response(

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rltrace.testing.inside.trainer import Sample
-from rltrace.trainer.queue import TrajectoryQueue
+from rltrace.trainer.placement import TrajectoryQueue
 from tests.trainer.local import asynchronous, trajectory
 
 BATCH = 3

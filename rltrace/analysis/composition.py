@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rltrace.analysis.chains import Chain
-from rltrace.analysis.devices import Described
-from rltrace.analysis.framework import is_laid_out
+from rltrace.analysis.devices import Described, is_laid_out
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.stages import Breakdown
 from rltrace.analysis.staleness import Staleness

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rltrace.analysis.ceiling import held
+from rltrace.analysis.devices import framework_of
 from rltrace.analysis.differing import current_settings, stated_settings
-from rltrace.analysis.framework import framework_of
 from rltrace.analysis.playbook import Move, Setting, made_by_settings, moves, settings_for
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.stats.estimate import Estimate

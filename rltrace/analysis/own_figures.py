@@ -11,7 +11,7 @@ from itertools import pairwise
 import numpy as np
 
 from rltrace.analysis.chains import Seconds
-from rltrace.analysis.framework import version_of
+from rltrace.analysis.devices import version_of
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.steps import Steps
 from rltrace.hooks.hook import OwnFigure

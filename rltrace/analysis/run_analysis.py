@@ -11,8 +11,7 @@ import numpy as np
 
 from rltrace.analysis.activity import Activity, read_activity
 from rltrace.analysis.alarms.alarm import Health, health_of
-from rltrace.analysis.devices import DeviceLoad, Devices, count_devices, device_load
-from rltrace.analysis.framework import is_laid_out
+from rltrace.analysis.devices import DeviceLoad, Devices, count_devices, device_load, is_laid_out
 from rltrace.analysis.freshness import Freshness, freshness
 from rltrace.analysis.goodput import Goodput, StepGoodput, goodput, step_goodput
 from rltrace.analysis.path_events import Followed, follow

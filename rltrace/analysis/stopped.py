@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from rltrace.analysis.chains import MOVES
-from rltrace.analysis.framework import framework_of
+from rltrace.analysis.devices import framework_of
 from rltrace.analysis.intervals import Floats, Intervals, Ints, merged
 from rltrace.analysis.whatif.workload import AT_ONCE, GOES_ON
 from rltrace.trace.query_columns import columns

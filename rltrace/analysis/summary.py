@@ -20,8 +20,7 @@ from rltrace.analysis.coverage import (
     step_known_until,
 )
 from rltrace.analysis.critical_path import CriticalPath
-from rltrace.analysis.devices import DeviceLoad
-from rltrace.analysis.framework import is_laid_out, version_of
+from rltrace.analysis.devices import DeviceLoad, is_laid_out, version_of
 from rltrace.analysis.freshness import Freshness
 from rltrace.analysis.goodput import Goodput
 from rltrace.analysis.group_signal import GroupSignal, group_signal

@@ -66,7 +66,7 @@ def plan(
     """A design for a workload, before any GPU is rented: the placement, its step and tokens per
     dollar, the wall, what fits; with --full the arithmetic and settings to launch it."""
     from rltrace.analysis.plan import plan as planner
-    from rltrace.analysis.plan.advice import advise
+    from rltrace.analysis.plan.frameworks import advise
     from rltrace.analysis.plan.of_run import calibrated, measure
     from rltrace.analysis.plan.reading import merged, read_workload, spec_of
     from rltrace.report import plan_section, to_json

@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rltrace import dashboards
-from rltrace.analysis.devices import count_devices
-from rltrace.analysis.framework import framework_of
+from rltrace.analysis.devices import count_devices, framework_of
 from rltrace.analysis.live.distribution import Distribution
 from rltrace.analysis.live.roles import role_of
 from rltrace.analysis.live.run_meters import RunMeters

@@ -10,12 +10,16 @@ from rltrace.analysis.summary import StepsSummary, Summary
 from rltrace.analysis.syncs import Syncs
 from rltrace.report import units
 from rltrace.report.coverage_section import coverage_section
-from rltrace.report.freshness_section import curve_section, staleness_section
+from rltrace.report.freshness_section import (
+    curve_section,
+    has_tail,
+    staleness_section,
+    tail_section,
+)
 from rltrace.report.goodput_section import cascade_section, goodput_section, reward_section
 from rltrace.report.layout import Section, listed, numbers, table
 from rltrace.report.own_figures_section import own_figures_section, pointer
 from rltrace.report.probe_section import probe_section
-from rltrace.report.tail_section import has_tail, tail_section
 from rltrace.report.walls_section import fixes_section, walls_section
 from rltrace.trace.texts import packaged_toml
 

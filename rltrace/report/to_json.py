@@ -14,7 +14,7 @@ from rltrace.trace.vocabulary import word
 
 if TYPE_CHECKING:
     from rltrace.analysis.live.snapshot import Snapshot
-    from rltrace.analysis.plan.advice import Advice
+    from rltrace.analysis.plan.frameworks import Advice
     from rltrace.analysis.plan.plan import Plan
     from rltrace.analysis.summary import Summary
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rltrace.analysis.command_form import form_of
-from rltrace.analysis.framework import framework_of
+from rltrace.analysis.devices import framework_of
 from rltrace.analysis.stats.estimate import Estimate
 from rltrace.analysis.trial import FRESHNESS, GOODPUT, STEP
 from rltrace.analysis.walls import wall

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 
 import rltrace
 from rltrace.analysis.command_form import elsewhere, form_of, given, refuse_unknown, with_settings
+from rltrace.analysis.devices import framework_of
 from rltrace.analysis.differing import stated_settings
-from rltrace.analysis.framework import framework_of
 from rltrace.analysis.playbook import WRAP_SYNC
 from rltrace.analysis.trial import CANNOT_TELL as UNCLEAR
 from rltrace.analysis.trial import Pace, Trial, pace, trial

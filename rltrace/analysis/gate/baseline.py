@@ -22,9 +22,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rltrace.analysis.devices import CORE, count_devices
+from rltrace.analysis.devices import CORE, count_devices, framework_of
 from rltrace.analysis.differing import Difference, current_settings, differing
-from rltrace.analysis.framework import framework_of
 from rltrace.analysis.gate.metrics import LAG, LENGTH, REWARD
 from rltrace.analysis.gate.series import RunSeries, series_of
 from rltrace.analysis.run_analysis import RunAnalysis

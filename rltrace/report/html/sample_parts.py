@@ -10,12 +10,16 @@ from rltrace.analysis.staleness import LagHistory, lag_history
 from rltrace.analysis.summary import Summary
 from rltrace.analysis.tail import SHARES, Distribution, distributions
 from rltrace.report import units
-from rltrace.report.freshness_section import curve_section, staleness_section
+from rltrace.report.freshness_section import (
+    curve_section,
+    has_tail,
+    staleness_section,
+    tail_section,
+)
 from rltrace.report.goodput_section import reward_section
 from rltrace.report.html import drawing as draw
 from rltrace.report.html import parts
 from rltrace.report.html.markup import Html, tag
-from rltrace.report.tail_section import has_tail, tail_section
 
 
 def tail_part(analysis: RunAnalysis, summary: Summary) -> Html:

@@ -19,12 +19,12 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
 
 from rltrace.report.perfetto import counters
 from rltrace.report.perfetto import slices as slices_of
-from rltrace.report.perfetto.events import SEQUENCE, in_time_order
 from rltrace.report.perfetto.findings import Findings
 from rltrace.report.perfetto.links import linked
 from rltrace.report.perfetto.scene import RUN, Points, Scene, Slices, Track
 from rltrace.report.perfetto.torch_profile import Profile, merged
 from rltrace.report.perfetto.tracks import OPEN
+from rltrace.report.perfetto.wire import SEQUENCE, in_time_order
 from rltrace.report.whole_file import whole_file
 from rltrace.trace.run import Run
 from rltrace.trace.vocabulary import Stage

@@ -12,9 +12,9 @@ import numpy as np
 from rltrace.analysis.intervals import Floats
 from rltrace.analysis.stats.spread import Spread, spread
 from rltrace.analysis.steps import Steps
+from rltrace.trace.lives import PHASE_UNIONS
 from rltrace.trace.run import Run
 from rltrace.trace.tables import Tables
-from rltrace.trace.updates import PHASE_UNIONS
 from rltrace.trace.vocabulary import Phase, SyncRole, Transport, named
 
 _BYTES = f"""coalesce(sum(bytes) filter (role = {int(SyncRole.SOURCE)} and bytes >= 0),

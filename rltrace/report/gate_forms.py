@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 from rltrace.analysis.gate.findings import PASS, REGRESSION, UNSURE, Judgement
 from rltrace.report import gate_section, markdown, to_json
 from rltrace.trace.errors import RltraceError
-from rltrace.trace.written_files import open_to_append, written
+from rltrace.trace.given_files import open_to_append, written
 
 SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
 

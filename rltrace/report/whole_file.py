@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from rltrace.trace.errors import UNREADABLE, RltraceError
-from rltrace.trace.written_files import written
+from rltrace.trace.given_files import written
 
 
 def write_file(path: Path, data: bytes) -> None:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from rltrace.trace import vocabulary
-from rltrace.trace.lives import LIVES, TOLD_USES, VERDICTS
+from rltrace.trace.lives import LIVES, SYNC_ROWS, TOLD_USES, VERDICTS
 from rltrace.trace.one_clock import STEPS
 from rltrace.trace.regrouped import GROUPED, RAW_GROUPED
 from rltrace.trace.regrouped import NAME as REGROUPED
 from rltrace.trace.schema import TABLES, Column, Table
 from rltrace.trace.signals import SAMPLE_REWARDS, SIGNALS, WEIGHTS
-from rltrace.trace.updates import SYNC_ROWS
 from rltrace.trace.vocabulary import Part, word
 
 RECORDED = "recorded"

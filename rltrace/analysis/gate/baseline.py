@@ -29,9 +29,8 @@ from rltrace.analysis.gate.series import RunSeries, series_of
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.trace.errors import CANNOT_TELL, RltraceError, WrongUsage
 from rltrace.trace.given import AGENT
-from rltrace.trace.given_files import text_given
+from rltrace.trace.given_files import text_given, written
 from rltrace.trace.texts import packaged_toml
-from rltrace.trace.written_files import written
 
 if TYPE_CHECKING:
     from rltrace.trace.run import Run

@@ -26,7 +26,7 @@ import numpy as np
 from rltrace.analysis.chains import MOVES, Chain, Seconds
 from rltrace.analysis.probe import ProbedStage
 from rltrace.analysis.run_analysis import RunAnalysis
-from rltrace.analysis.stopped import sends_in, stopping
+from rltrace.analysis.waits import sends_in, stopping
 from rltrace.analysis.walls.replayed import in_queues, replayed
 from rltrace.analysis.walls.wall import (
     ALIKE,

@@ -14,7 +14,7 @@ from rltrace.analysis.devices import CORE, GPU
 from rltrace.analysis.intervals import Floats
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.stages import Breakdown
-from rltrace.analysis.stopped import Sends, sends_in, stopping
+from rltrace.analysis.waits import Sends, sends_in, stopping
 from rltrace.analysis.whatif.constants import Constants
 from rltrace.analysis.whatif.engine_fit import fit_engine
 from rltrace.analysis.whatif.predict import Source

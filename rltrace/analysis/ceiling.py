@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from rltrace.analysis.stats.estimate import Estimate
+from rltrace.analysis.stats.interval import Estimate
 from rltrace.analysis.walls.registry import stages_of
 from rltrace.analysis.walls.wall import Wall
 from rltrace.analysis.whatif import predict

@@ -12,7 +12,7 @@ from rltrace.analysis.devices import framework_of
 from rltrace.analysis.differing import current_settings, stated_settings
 from rltrace.analysis.playbook import Move, Setting, made_by_settings, moves, settings_for
 from rltrace.analysis.run_analysis import RunAnalysis
-from rltrace.analysis.stats.estimate import Estimate
+from rltrace.analysis.stats.interval import Estimate
 from rltrace.analysis.stats.student import t95
 from rltrace.analysis.walls.env_reward import TOOLS
 from rltrace.analysis.walls.rank import Ranking

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rltrace.analysis.run_analysis import RunAnalysis
-from rltrace.analysis.stats.estimate import Estimate
-from rltrace.analysis.stats.interval import Interval, factor
+from rltrace.analysis.stats.interval import Estimate, Interval, factor
 from rltrace.analysis.stats.resampling import drawn_counts, mean_block, mean_ratio
 from rltrace.analysis.stats.student import t95
 from rltrace.analysis.step_figures import edges_of

@@ -43,7 +43,7 @@ def gate(
     Several runs of the same code are judged together. Options that are not given are read from
     rltrace.toml or pyproject.toml.
     """
-    from rltrace.analysis.gate.conditions import MAX_REGRESSION, MAXIMUM, MINIMUM, WALL
+    from rltrace.analysis.gate.metrics import MAX_REGRESSION, MAXIMUM, MINIMUM, WALL
     from rltrace.report import gate_forms, gate_section
     from rltrace.run import gate_settings
     from rltrace.run.location import find_run

@@ -10,8 +10,7 @@ from rltrace.analysis.compare import Comparison
 from rltrace.analysis.differing import Difference
 from rltrace.analysis.gate.contrast import TAU
 from rltrace.analysis.gate.findings import FactorChange, StageChange
-from rltrace.analysis.stats.estimate import Estimate
-from rltrace.analysis.stats.interval import Interval
+from rltrace.analysis.stats.interval import Estimate, Interval
 from rltrace.analysis.trial import Trial
 from rltrace.report import ratios, units
 from rltrace.report.layout import Section, brief, listed, numbers, table

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from rltrace.analysis.gate import findings
-from rltrace.analysis.gate.conditions import MAX_REGRESSION, WALL
+from rltrace.analysis.gate.metrics import MAX_REGRESSION, WALL
 from rltrace.report import ratios, units
 from rltrace.report.layout import Column, Grid, Section, brief, listed, numbers, table
 

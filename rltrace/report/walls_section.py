@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from rltrace.analysis.fixes import Fix
-from rltrace.analysis.stats.estimate import Estimate
+from rltrace.analysis.stats.interval import Estimate
 from rltrace.analysis.verdict import Verdict
 from rltrace.analysis.walls.wall import WEIGHTS, Figure, Wall
 from rltrace.analysis.walls.weights import IN_PHASE, UPDATE, UPDATE_BYTES

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from rltrace.analysis.stats.estimate import Estimate
+from rltrace.analysis.stats.interval import Estimate
 from rltrace.analysis.whatif.predict import NO_GAIN, UNSURE, Baseline, Prediction
 from rltrace.report import units
 from rltrace.report.layout import Section, brief, listed, numbers, table

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from rltrace.analysis.stats.estimate import Estimate
+from rltrace.analysis.stats.interval import Estimate
 from rltrace.analysis.trial import FRESHNESS, GOODPUT, STEP
 from rltrace.analysis.walls import wall
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rltrace.analysis.gate.conditions import (
+from rltrace.analysis.gate.metrics import (
     MAX_REGRESSION,
     WALL,
     Condition,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from rltrace.analysis.gate.conditions import Condition
+from rltrace.analysis.gate.metrics import Condition
 from rltrace.analysis.stats.interval import UNKNOWN, Interval
 from rltrace.trace.errors import ANSWER_IS_NO, CANNOT_TELL, OK
 

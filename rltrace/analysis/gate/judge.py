@@ -29,7 +29,6 @@ from rltrace.analysis.gate.changes import (
     means,
     stage_changes,
 )
-from rltrace.analysis.gate.conditions import MAX_REGRESSION, MAXIMUM, WALL, Condition
 from rltrace.analysis.gate.contrast import TAU
 from rltrace.analysis.gate.findings import (
     PASS,
@@ -41,7 +40,14 @@ from rltrace.analysis.gate.findings import (
     Judgement,
     StageChange,
 )
-from rltrace.analysis.gate.metrics import Metric, find_metric
+from rltrace.analysis.gate.metrics import (
+    MAX_REGRESSION,
+    MAXIMUM,
+    WALL,
+    Condition,
+    Metric,
+    find_metric,
+)
 from rltrace.analysis.gate.panel import FEWEST, Panel, panel_of
 from rltrace.analysis.gate.regression import MISS, Change, holm, needed
 from rltrace.analysis.gate.series import RunSeries

@@ -22,7 +22,7 @@ from rltrace.analysis.plan.hardware import counted
 from rltrace.analysis.plan.placements import Parts, Placed, Pools, least_lag, parts_of, place
 from rltrace.analysis.plan.reading import Tables, is_whole, merged
 from rltrace.analysis.plan.spec import Spec
-from rltrace.analysis.stats.estimate import Estimate
+from rltrace.analysis.stats.interval import Estimate
 from rltrace.analysis.whatif.workload import PLACEMENTS
 from rltrace.trace.errors import ANSWER_IS_NO, RltraceError, WrongUsage
 

@@ -12,7 +12,7 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from rltrace.analysis.stats.estimate import Estimate
+from rltrace.analysis.stats.interval import Estimate
 from rltrace.analysis.stats.student import Z95
 from rltrace.analysis.whatif.constants import Constants, table
 from rltrace.analysis.whatif.levers import LEVERS, Lever, NotApplicable, Untold, lever

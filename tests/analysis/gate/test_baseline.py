@@ -25,7 +25,7 @@ from rltrace.analysis.gate.baseline import (
     settings_of,
     write_baseline,
 )
-from rltrace.analysis.gate.conditions import (
+from rltrace.analysis.gate.metrics import (
     MAX_REGRESSION,
     MAXIMUM,
     MINIMUM,

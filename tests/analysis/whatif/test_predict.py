@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from benchmarks.published import MEDIAN_ERROR, WORST_ERROR, rows
-from rltrace.analysis.stats.estimate import Estimate
+from rltrace.analysis.stats.interval import Estimate
 from rltrace.analysis.whatif.levers import NotApplicable
 from rltrace.analysis.whatif.predict import Prediction, Source, predict, ranked
 from rltrace.cli import main

@@ -84,8 +84,8 @@ SKIPPED = {"test_unknown_figure_may_be": "cannot tell: min reward=0.5"}
 FAILED = {
     "test_command_fails": "ended with exit code 7",
     "test_takes_too_long": "took longer than 1 s",
-    "test_regressed": "regression: max lag.p99=0",
-    "test_held_to_the_file": "regression: max lag.max=0",
+    "test_regressed": "regression: lag.p99 is 1",
+    "test_held_to_the_file": "regression: lag.max is 1",
     "test_fails_itself": "its own reason",
     "test_unknown_figure": "cannot tell: min reward=0.5",
     "test_ran_nothing": "ran no job with rltrace_run",

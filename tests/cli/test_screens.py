@@ -10,7 +10,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from rltrace.cli.manual import exit_codes, pages
+from rltrace.testing.inside.cli import exit_codes, pages
 from rltrace.testing.inside.report import listing
 from tests.cli.conftest import invoke, typed
 from tests.conftest import MadeOnce

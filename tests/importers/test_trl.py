@@ -222,4 +222,4 @@ def test_a_report_of_means_has_no_interval_and_says_what_they_are(tmp_path: Path
     found = run.sql("SELECT count(*), sum(seconds) FROM steps").fetchall()
     assert found == [(30, pytest.approx(63.0))]
     told = " ".join(invoke("report", "--full", tmp_path / "run").output.split())
-    assert "2.10 s a step (n = 30)" in told
+    assert "2.10 s a step, 30 steps" in told

@@ -9,9 +9,8 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from rltrace.testing.inside.trainer import OBJECTIVES, ModelShape, Transformer
+from rltrace.testing.inside.trainer import OBJECTIVES, ModelShape, Transformer, objective
 from rltrace.trainer import grpo
-from rltrace.trainer.learner import objective
 
 
 def response(

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rltrace.testing.inside.trainer import Sample
-from rltrace.trainer.placement import TrajectoryQueue
+from rltrace.testing.inside.trainer import Sample, TrajectoryQueue
 from tests.trainer.local import asynchronous, trajectory
 
 BATCH = 3

@@ -318,7 +318,7 @@ def job_of(
 
 def _ended(code: int | None, signalled: bool, wrapped: bool) -> tuple[str, str]:
     if code is None and wrapped:
-        return KILLED, "wrap was killed: nobody saw how the job ended"
+        return KILLED, "wrap was killed: how the job ended was not recorded"
     if not code:  # what is imported has none
         return ENDED, "ended"
     if code > 128:

@@ -73,7 +73,7 @@ def test_an_unchanged_run_passes() -> None:
     assert found.warmup in ((1,), (2,))  # the second step is not much longer
     assert found.notes == ()
     one = judged(QUIET, QUIET, "goodput=3%", baselines=1)
-    assert any("one run in the baseline" in note for note in one.notes)
+    assert any("baseline has one run" in note for note in one.notes)
     many = judged(QUIET, QUIET, "goodput=3%", "step=3%", "stage.rollout=3%").findings[0]
     alone = only(judged(QUIET, QUIET, "goodput=3%"))
     assert many.p_adjusted >= many.p_value == alone.p_value  # no more false alarms

@@ -35,7 +35,7 @@ def test_a_synchronous_run_of_wandb_gives_the_stage_table(tmp_path: Path) -> Non
     assert (done.trainer, done.framework_version) == ("PPOTrainer", "0.9.8 or later")
     assert (done.steps, done.first_step, done.last_step) == (4, 1, 4)
     second = summary.steps.times[1]
-    assert second.seconds == pytest.approx(0.638)
+    assert second.step_s == pytest.approx(0.638)
     expected = {"rollout": 0.310, "other": 0.084, "train": 0.138, "sync": 0.106}
     assert {stage: second.tau_s[stage] for stage in expected} == pytest.approx(expected)
     assert summary.composition is not None

@@ -152,8 +152,8 @@ def test_what_is_no_run_is_said_in_one_sentence(
 @pytest.mark.parametrize(
     ("query", "says"),
     [
-        ("SELECT nope FROM spans", "'nope' (spans has start_ns, end_ns, name, stage, "),
-        ("SELECT s.nope FROM main.spans s", "'nope' (spans has start_ns, "),
+        ("SELECT nope FROM spans", "(spans has start_ns, end_ns, name, stage, "),
+        ("SELECT s.nope FROM main.spans s", "(spans has start_ns, "),
         ("SELECT nope FROM spans JOIN uses USING (step)", "rank; uses has time_ns, trajectory, "),
         ("SELECT lag, nope FROM LAGS", "(lags has trajectory, step, "),
         ("SELECT * EXCLUDE (nope) FROM names, processes", "(names has id, text; processes has "),

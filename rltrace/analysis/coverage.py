@@ -12,7 +12,7 @@ from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.steps import step_errors
 from rltrace.hooks.recorder import COUNTED
 from rltrace.trace.damage import Damaged, damaged
-from rltrace.trace.dropped import Dropped, only_some
+from rltrace.trace.dropped import Dropped
 from rltrace.trace.ends import read_ends
 from rltrace.trace.liveness import is_brought
 from rltrace.trace.run import Run
@@ -26,6 +26,7 @@ from rltrace.trace.run_dir import (
     STEP_FAILED,
     THREAD_FAILED,
 )
+from rltrace.trace.sampled import only_some
 from rltrace.trace.schema import CAPTURED_TOKENS
 from rltrace.trace.vocabulary import STAGE_SYMBOLS, Stage, word
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from rltrace.analysis.activity import Activity
 from rltrace.analysis.coverage import holds_token_ids
-from rltrace.trace.dropped import only_some
 from rltrace.trace.given import AGENT
 from rltrace.trace.run import Run
+from rltrace.trace.sampled import only_some
 from rltrace.trace.schema import CAPTURED_TOKENS, EVENT_TABLES
 
 DEFAULT_COSTS_NS = (1000.0, 4000.0)

@@ -188,7 +188,7 @@ def experiment(
     machine lacks parts of its command: give the command behind `--`.
     """
     from rltrace.report import compare_section, to_json
-    from rltrace.run import experiment as change_
+    from rltrace.run import change as change_
     from rltrace.run import experiment as experiment_
 
     if number is not None and words:

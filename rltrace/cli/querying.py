@@ -16,8 +16,8 @@ from rltrace.cli import completing
 from rltrace.cli.manual import command
 from rltrace.cli.options import JSON, LAST, STEPS, narrow_to, one_form, print_json, run_path, say
 from rltrace.cli.output import console, working
-from rltrace.trace.dropped import only_some
 from rltrace.trace.errors import WrongUsage
+from rltrace.trace.sampled import only_some
 
 if TYPE_CHECKING:
     from rltrace.trace.run import Run

@@ -76,7 +76,7 @@ def serve(
     host `rltrace sync serve shm://policy --follow tcp://LEARNER:7000/policy`, from which workers
     there pull as from a publisher. What others can reach takes a secret: RLTRACE_SYNC_TOKEN.
     """
-    from rltrace.run.child import ended_by_signal
+    from rltrace.run.signals import ended_by_signal
     from rltrace.sync.following import Received
     from rltrace.sync.relay import Reach, Relay
 

@@ -14,12 +14,13 @@ from rltrace.report import units
 from rltrace.report.layout import Column, Section, brief, numbers, table
 from rltrace.report.run_lines import dropped_lines, outlived_lines
 from rltrace.trace.damage import unreadable
-from rltrace.trace.dropped import Dropped, only_some
+from rltrace.trace.dropped import Dropped
 from rltrace.trace.own_files import own_files
 from rltrace.trace.printable import visible
 from rltrace.trace.processes import Process
 from rltrace.trace.run import Run
 from rltrace.trace.run_dir import PARQUET
+from rltrace.trace.sampled import only_some
 from rltrace.trace.schema import TABLES
 
 HARMLESS = {"no-gpu", "version-untested"}

@@ -11,9 +11,8 @@ from __future__ import annotations
 import os
 import select
 import signal
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 
 _WATCHED = set(signal.valid_signals()) - {signal.SIGKILL, signal.SIGSTOP}
 _STOPS = {signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU}
@@ -214,19 +213,3 @@ def _sing(writer: int, parent: int) -> None:
                 os.write(writer, bytes([_ANSWER if pinged else received.si_signo]))
     finally:
         os._exit(0)
-
-
-# --- Ending what runs until somebody ends it.
-
-
-@contextmanager
-def ended_by_signal() -> Iterator[threading.Event]:
-    """An event that SIGINT and SIGTERM set; the handlers of before are put back."""
-    ended = threading.Event()
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    before = [signal.signal(number, lambda *_: ended.set()) for number in numbers]
-    try:
-        yield ended
-    finally:
-        for number, handler in zip(numbers, before, strict=True):
-            signal.signal(number, handler)

@@ -24,8 +24,8 @@ from rltrace.analysis.live.run_meters import RunMeters
 from rltrace.report import prometheus
 from rltrace.report.loopback import BoundedServer, is_loopback, names_loopback
 from rltrace.report.prometheus import CONTENT_TYPE, Families, exposition, families
-from rltrace.run.child import ended_by_signal
 from rltrace.run.reading import check_followed, open_readable
+from rltrace.run.signals import ended_by_signal
 from rltrace.trace.errors import UNREADABLE, RltraceError, WrongUsage
 
 PATH = "/metrics"

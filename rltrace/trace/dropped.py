@@ -15,7 +15,7 @@ from typing import Any
 
 from rltrace.trace.alignment import NodeClock
 from rltrace.trace.own_files import own_files, own_lines
-from rltrace.trace.run_dir import DROPPED, FETCHED_FILE, SAMPLED
+from rltrace.trace.run_dir import DROPPED, FETCHED_FILE
 from rltrace.trace.schema import CAPTURED_TOKENS, TABLES, Table
 from rltrace.trace.stated import is_whole
 from rltrace.trace.texts import parsed
@@ -81,15 +81,3 @@ def unix_of(clock: NodeClock | None, time_ns: int) -> int:
     if clock is None or time_ns <= 0:
         return time_ns
     return clock.moment(time_ns)
-
-
-# --- Runs of which a share of the samples was recorded (`wrap --sample`, in 0.1): what they say of
-# samples is not what happened, so no table shows their rows. Spans are whole.
-
-
-def only_some(meta: Mapping[str, Any]) -> str:
-    """Why nothing is told of the samples of a run that this describes; empty where it is."""
-    share = (meta.get("settings") or {}).get(SAMPLED)
-    if not isinstance(share, int | float) or not 0 < share < 1:
-        return ""
-    return f"only {100 * share:g} % of the samples were recorded (--sample)"

@@ -14,12 +14,13 @@ import numpy as np
 
 from rltrace.trace import run_dir
 from rltrace.trace.clock import monotonic_ns, node_id
-from rltrace.trace.dropped import only_some, read_dropped
+from rltrace.trace.dropped import read_dropped
 from rltrace.trace.manifest import readable_manifest
 from rltrace.trace.own_files import NO_PLAIN_FILE, lines_of, own_files, read_own
 from rltrace.trace.processes import roles_of_parents
 from rltrace.trace.real_times import end_what_was_left
 from rltrace.trace.run_processes import RunProcesses
+from rltrace.trace.sampled import only_some
 from rltrace.trace.schema import SPANS, TABLES, Table
 from rltrace.trace.segments import segments_in
 from rltrace.trace.stated import PROCESS as PROCESS_KINDS

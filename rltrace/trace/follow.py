@@ -27,13 +27,14 @@ from numpy.typing import NDArray
 from rltrace.trace import run_dir
 from rltrace.trace.arrow_layout import NotASegment
 from rltrace.trace.clock import node_id
-from rltrace.trace.dropped import Dropped, only_some, read_dropped
+from rltrace.trace.dropped import Dropped, read_dropped
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.manifest import Manifest, readable_manifest, segment_bytes
 from rltrace.trace.own_files import FollowedLines, entries, open_own, read_own
 from rltrace.trace.processes import roles_of_parents
 from rltrace.trace.reach import Reach, read_reach
 from rltrace.trace.run_processes import RunProcesses
+from rltrace.trace.sampled import only_some
 from rltrace.trace.schema import EVENT_TABLES, OF_ONE_SAMPLE, Table
 from rltrace.trace.segment import STREAM
 from rltrace.trace.sources import name_texts, table_columns

@@ -29,7 +29,7 @@ def train(
     lost what it cannot do without.
     """
     try:
-        from rltrace.trainer.cluster import run
+        from rltrace.trainer.run import run
     except ModuleNotFoundError as missing:
         if missing.name not in ("torch", "ray", "xxhash"):
             raise

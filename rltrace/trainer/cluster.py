@@ -12,23 +12,15 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partialmethod
 from types import FrameType
-from typing import Any
 
 import ray
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 
-from rltrace.trainer.chains import Chains
-from rltrace.trainer.checkpoint import Checkpoint
-from rltrace.trainer.config import RunFailed, TrainerConfig, TrainerError
-from rltrace.trainer.crew import Crew, hire
-from rltrace.trainer.ledger import Ledger, StepRecord
-from rltrace.trainer.placement import PLACEMENTS
-from rltrace.trainer.policy import initial_weights, policy_of
-from rltrace.trainer.transport import forget_weights
+from rltrace.trainer.config import TrainerConfig, TrainerError
 
 log = logging.getLogger("rltrace.trainer")
 
@@ -194,43 +186,3 @@ def _sizes(config: TrainerConfig) -> str:
     """What must find room, as people say it."""
     sizes = [len(bundle) for bundle in bundles_of(config)]
     return f"{sum(sizes)}, one for each actor, in bundles of {', '.join(map(str, sizes))}"
-
-
-# --- One training job: a Ray session, the actors, a placement, a ledger.
-
-
-def run(config: TrainerConfig, on_step: Callable[[StepRecord], None], ledger: Ledger) -> None:
-    """Trains in a Ray session; as `rltrace.trainer.train`."""
-    ledger.parameters = sum(p.numel() for p in policy_of(config).parameters())
-    checkpoint = Checkpoint(config)
-    try:
-        with ray_session(config) as own, reserved(config, own) as places:
-            crew = hire(config, ray.put(initial_weights(config)), places)
-            asyncio.run(train_with(config, crew, ledger, checkpoint, on_step))
-    finally:
-        forget_weights(config)
-
-
-async def train_with(
-    config: TrainerConfig,
-    crew: Crew,
-    ledger: Ledger,
-    checkpoint: Checkpoint,
-    on_step: Callable[[StepRecord], None],
-) -> None:
-    asyncio.get_running_loop().set_exception_handler(_say_once)
-    chains = Chains(config, crew, ledger, checkpoint)
-    await asyncio.gather(*(pool.start() for pool in crew.pools))
-    ledger.begin()
-    if checkpoint.state is not None:
-        await chains.resume()
-    try:
-        await PLACEMENTS[config.placement](config, chains, ledger, checkpoint.step).run(on_step)
-    finally:
-        ledger.end(chains.version)
-
-
-def _say_once(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Where a role has nobody left, all that need it fail, and one of them ends the run."""
-    if not isinstance(context.get("exception"), RunFailed):
-        loop.default_exception_handler(context)

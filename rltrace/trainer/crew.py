@@ -7,9 +7,7 @@ the run goes on with the others, and ends with one clear sentence when there is 
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,9 +18,8 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from rltrace.trainer.config import RunFailed, TrainerConfig
 from rltrace.trainer.learner import Learner, Reference
+from rltrace.trainer.reward import RewardWorker
 from rltrace.trainer.rollout import RolloutWorker
-from rltrace.trainer.task import task_of
-from rltrace.trainer.trajectory import Reward, Trajectory
 
 LOST = (RayActorError, ObjectLostError, ActorUnschedulableError)
 """What a call raises when the actor that ran it, or the node that held its answer, is gone."""
@@ -170,30 +167,3 @@ def hire(
         reference=pool("reference", Reference, 1, weights),
         learner=pool("learner", Learner, 1, weights),
     )
-
-
-# --- The reward role: a verifier that scores one trajectory after the other.
-
-
-class RewardWorker:
-    """Scores trajectories with the task's verifier; a verdict takes at least `reward_latency`."""
-
-    def __init__(self, config: TrainerConfig, index: int) -> None:
-        self.latency = config.reward_latency
-        self.task = task_of(config)
-
-    def score(self, trajectories: Sequence[Trajectory]) -> list[Reward]:
-        return [self.verify(trajectory) for trajectory in trajectories]
-
-    def verify(self, trajectory: Trajectory) -> Reward:
-        """One verdict. A verifier that hangs or fails gives none, and says so."""
-        started = time.perf_counter()
-        value, outcome = float("nan"), "ok"
-        try:
-            value = self.task.reward(trajectory.prompt, trajectory.tokens.tolist())
-        except subprocess.TimeoutExpired:
-            outcome = "timeout"
-        except (OSError, subprocess.SubprocessError):
-            outcome = "error"
-        time.sleep(max(0.0, self.latency + started - time.perf_counter()))
-        return Reward(trajectory.id, value, component=self.task.name, outcome=outcome)

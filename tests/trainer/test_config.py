@@ -108,7 +108,7 @@ def test_a_width_that_the_heads_can_share_has_about_the_parameters_asked_for(
 
 
 def test_without_torch_or_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in [name for name in sys.modules if name.startswith("rltrace.trainer.cluster")]:
+    for module in [name for name in sys.modules if name.startswith("rltrace.trainer.run")]:
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(

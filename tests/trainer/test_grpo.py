@@ -9,8 +9,9 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from rltrace.testing.inside.trainer import OBJECTIVES, ModelShape, Transformer, objective
+from rltrace.testing.inside.trainer import OBJECTIVES, ModelShape, Transformer
 from rltrace.trainer import grpo
+from rltrace.trainer.objective import objective
 
 
 def response(

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rltrace.testing.inside.trainer import Sample, TrajectoryQueue
+from rltrace.testing.inside.trainer import Sample
+from rltrace.trainer.queue import TrajectoryQueue
 from tests.trainer.local import asynchronous, trajectory
 
 BATCH = 3

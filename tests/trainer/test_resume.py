@@ -14,8 +14,7 @@ import pytest
 import torch
 
 from rltrace.testing.inside.trainer import Checkpoint, Unreadable
-from rltrace.trainer import Ledger, StepRecord, TrainerConfig, TrainerError, train
-from rltrace.trainer import cluster as run
+from rltrace.trainer import Ledger, StepRecord, TrainerConfig, TrainerError, run, train
 from tests.hooks.conftest import untraced
 from tests.trainer.conftest import SMALL
 from tests.trainer.test_faults import SMALL_EXAMPLE, folders, started

@@ -10,7 +10,7 @@ from unittest.mock import Mock
 import pytest
 
 from rltrace.testing.inside.trainer import END, TrainerConfig, task_of
-from rltrace.trainer.crew import RewardWorker
+from rltrace.trainer.reward import RewardWorker
 from tests.trainer.local import trajectory
 
 SORT = TrainerConfig(task="sort")

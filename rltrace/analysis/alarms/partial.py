@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 from rltrace.analysis.alarms.alarm import Said, alarm, grave, note
 from rltrace.analysis.run_analysis import RunAnalysis
-from rltrace.trace.dropped import only_some
 from rltrace.trace.run_dir import ELSEWHERE, NOT_WHOLE, PACK_LOST
+from rltrace.trace.sampled import only_some
 
 
 @alarm("part", "not all of it is here")

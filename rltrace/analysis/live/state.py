@@ -47,10 +47,10 @@ from rltrace.analysis.stalls import without_stalls
 from rltrace.analysis.steps import Steps
 from rltrace.analysis.steps import Window as StepWindow
 from rltrace.analysis.syncs import updates_of
-from rltrace.trace.dropped import only_some
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.follow import Follower, Rows
 from rltrace.trace.given import AGENT
+from rltrace.trace.sampled import only_some
 from rltrace.trace.schema import OF_ONE_SAMPLE
 from rltrace.trace.vocabulary import STAGE_SYMBOLS, Fate, Stage, word
 

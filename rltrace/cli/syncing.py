@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rltrace.report.layout import Section
     from rltrace.sync.bench.measuring import Row
     from rltrace.sync.bench.models import Model
-    from rltrace.sync.leftovers import Held
+    from rltrace.sync.holders import Held
 
 _BROUGHT_BY = {
     **dict.fromkeys(("xxhash", "zstandard", "safetensors"), "'rltrace-toolkit[sync]'"),
@@ -139,7 +139,7 @@ def _line(said: dict[str, object]) -> None:
 @JSON
 def list_(places: tuple[str, ...], as_json: bool) -> None:
     """List the policies in this host's shared memory: versions, memory, and who holds them."""
-    from rltrace.sync.leftovers import policies
+    from rltrace.sync.holders import policies
 
     found = policies(*places)
     if as_json:
@@ -162,7 +162,7 @@ def rm(context: click.Context, places: tuple[str, ...], as_json: bool) -> None:
 
     Exits 1 where one that is named is held by somebody.
     """
-    from rltrace.sync.leftovers import policies, remove
+    from rltrace.sync.holders import policies, remove
 
     found = policies(*places)
     removed = [held for held in found if not held.is_held and remove(held)]

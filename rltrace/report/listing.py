@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rltrace.report import units
-from rltrace.trace.ends import OUTLIVED, command_s
+from rltrace.trace.duration import OUTLIVED, command_s
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.liveness import Liveness
 from rltrace.trace.own_files import own_files, read_own

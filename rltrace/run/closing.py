@@ -14,7 +14,7 @@ from typing import Any
 from rltrace.hooks.hook import split_target
 from rltrace.hooks.idle import INSIDE
 from rltrace.trace.clock import node_id
-from rltrace.trace.ends import OUTLIVED
+from rltrace.trace.duration import OUTLIVED
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.run_dir import (
     NAMES,

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from rltrace.trace import run_dir
 from rltrace.trace.alignment import NodeClock
-from rltrace.trace.ends import OUTLIVED, command_s
+from rltrace.trace.duration import OUTLIVED, command_s
 from rltrace.trace.errors import WrongUsage
 from rltrace.trace.files import RunFiles
 from rltrace.trace.liveness import described_alive

@@ -20,7 +20,8 @@ from pathlib import Path
 from types import FrameType
 
 from rltrace.sync.bench.models import Memory, Model, Weights, digest
-from rltrace.sync.bench.ways import Crowd, Sender, Setting, Slots, Way
+from rltrace.sync.bench.own import Slots
+from rltrace.sync.bench.ways import Crowd, Sender, Setting, Way
 from rltrace.sync.copying import default_threads
 from rltrace.sync.place import available_bytes, check_room, shared_memory
 from rltrace.trace.errors import ANSWER_IS_NO, CANNOT_TELL, RltraceError

@@ -14,9 +14,20 @@ from rltrace.testing.inside.cli import exit_codes, pages
 from rltrace.testing.inside.report import listing
 from tests.cli.conftest import invoke, typed
 from tests.conftest import MadeOnce
-from tests.report.summaries import KINDS, run_of_kind
+from tests.report.summaries import run_of_kind
 
 MOST_LINES = 45
+KINDS = (
+    "colocated",
+    "one-step-off",
+    "async",
+    "on CPU",
+    "crashed",
+    "one step",
+    "empty",
+    "no steps",
+    "hung",
+)
 EXAMPLES = Path(__file__).parents[2] / "examples/workloads"
 SHAPE = "--gpus 32xH100 --mean-tokens 6000 --cap 32768"
 OF_NO_RUN = [

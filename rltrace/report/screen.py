@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import math
 import re
+import shlex
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from rich.cells import cell_len
 from rich.console import Console
@@ -14,17 +16,18 @@ from rich.text import Text
 
 from rltrace.analysis.fixes import Fix
 from rltrace.analysis.run_analysis import RunAnalysis
-from rltrace.analysis.summary import Summary, steps_of
+from rltrace.analysis.summary import RunFacts, Summary, steps_of
 from rltrace.analysis.verdict import Verdict, verdict
 from rltrace.analysis.walls.wall import LIKELY
 from rltrace.report import run_lines, units
 from rltrace.report.health_cells import cells
 from rltrace.report.layout import bar, listed, lowered
 from rltrace.report.printed import COLOURS, WIDEST, wrapped
-from rltrace.report.verdict import best_fix, sentences, what_is_wrong
+from rltrace.report.verdict import TYPE_THIS, best_fix, sentences, what_is_wrong
 from rltrace.report.walls_section import gain_words, model_check, setting_words
 from rltrace.trace.printable import visible
 from rltrace.trace.run import open_run
+from rltrace.trace.run_dir import RUNS_FOLDER
 
 MOST_LINES = 45
 _MOST_NOTE_LINES = 2
@@ -35,7 +38,7 @@ EFFORT = {1: "low", 2: "medium", 3: "high"}
 UNTRACED = "untraced"
 _FOLDERS = re.compile(r"(?<![^\s=])/?(?:[^\s/=]+/){2,}(?=[^\s/])")
 """Folders of a path, which say less than its end."""
-_MORE = "More: rltrace report --full · --html out.html · rltrace timeline --open"
+_MORE = "More: rltrace report {} --full · --html out.html · rltrace timeline"
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,7 @@ def lines(summary: Summary, width: int) -> list[Text]:
     """The screen's lines. Where all of it is too much, each part gives a little."""
     for room in _ROOMS:
         made = _made((_head, _alarms, _verdict, _where, _change, _health), summary, width, room)
-        made.append(Text(_MORE, style="dim"))
+        made += (Text(line, style="dim") for line in wrapped(_more(summary.run), width))
         if len(made) <= MOST_LINES:
             break
     return made
@@ -80,6 +83,12 @@ def _made(parts: Iterable[_Part], summary: Summary, width: int, room: _Room) -> 
         if found := list(part(summary, width, room)):
             made += [*(Text(one) if isinstance(one, str) else one for one in found), Text()]
     return made
+
+
+def _more(run: RunFacts) -> str:
+    """Where there is more of this run: by its name where runs lie, else as it was named."""
+    path = Path(run.path)
+    return _MORE.format(shlex.quote(visible(run.id)) if path.parent.name == RUNS_FOLDER else "RUN")
 
 
 def in_short(analysis: RunAnalysis, predict: bool = True) -> str:
@@ -179,7 +188,9 @@ def _verdict(summary: Summary, width: int, room: _Room) -> Iterator[Text | str]:
     found, inner = summary.verdict, width - 2
     left, style = room.verdict_lines, "bold"
     for sentence in sentences(summary):
-        said = wrapped(sentence, inner)
+        said = wrapped(sentence, inner - 2)
+        if sentence.startswith(TYPE_THIS):  # to be pasted: a shell joins its lines
+            said = [f"{line} \\" for line in said[:-1]] + said[-1:]
         if (left := left - len(said)) < 0 and not style:
             break
         yield from (Text(f"  {line}", style=style) for line in said)

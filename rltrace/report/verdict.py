@@ -22,6 +22,7 @@ from rltrace.trace.printable import visible
 from rltrace.trace.run_dir import read_run_json
 
 _MATTERS = 0.05  # of the goodput
+TYPE_THIS = "Type this: "
 
 
 def headline(summary: Summary) -> str:
@@ -46,7 +47,7 @@ def sentences(summary: Summary) -> Iterator[str]:
         yield f"The wall cannot be told: {found.because}."
         command = "" if summary.stages else suggested(summary.run.path)
         if command:
-            yield f"Type this: {command}"
+            yield f"{TYPE_THIS}{command}"
         elif found.would_tell:
             yield f"What would tell: {listed(found.would_tell)}."
     else:
@@ -120,18 +121,27 @@ def suggested(run_path: str) -> str:
         script = _script(command, Path(str(told.get("cwd") or ".")))
         if script is None or script.stat().st_size > _MOST_BYTES:
             return ""
-        names = list(_functions(ast.parse(script.read_bytes())))
+        called = dict(_functions(ast.parse(script.read_bytes())))
     except (RltraceError, OSError, SyntaxError, ValueError, RecursionError):
         return ""
+    says = {name: _says(name) for name in called}
+    inner = {name.rpartition(".")[2] for name, stages in says.items() if stages - {"step"}}
+    for name, stages in says.items():  # `train_step` is a step where it calls the others
+        if len(stages) > 1 and "step" in stages:
+            says[name] = {"step"} if called[name] & inner - {name} else stages - {"step"}
     hooks = []
-    for stage, says in _SAYS.items():
-        name = next((name for name in names if says.search(name.rpartition(".")[2])), None)
-        if name is not None:
-            names.remove(name)
-            hooks.append(f"--hook __main__:{visible(name)}={stage}")
+    for stage in _SAYS:
+        if first := next((name for name, stages in says.items() if stage in stages), ""):
+            del says[first]
+            hooks.append(f"--hook __main__:{visible(first)}={stage}")
     if not hooks:
         return ""
     return f"rltrace wrap {' '.join(hooks)} -- {visible(shlex.join(command))}"
+
+
+def _says(name: str) -> set[str]:
+    """The stages that a function's name says."""
+    return {stage for stage, word in _SAYS.items() if word.search(name.rpartition(".")[2])}
 
 
 def _script(command: list[str], cwd: Path) -> Path | None:
@@ -140,12 +150,13 @@ def _script(command: list[str], cwd: Path) -> Path | None:
     return next((path for path in found if path.is_file()), None)
 
 
-def _functions(tree: ast.Module) -> Iterator[str]:
-    """Functions of a module, and then methods of its classes, as a hook names them."""
-    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
-    yield from (node.name for node in tree.body if isinstance(node, functions))
-    for node in tree.body:
-        if isinstance(node, ast.ClassDef):
-            yield from (
-                f"{node.name}.{one.name}" for one in node.body if isinstance(one, functions)
-            )
+def _functions(tree: ast.Module) -> Iterator[tuple[str, set[str]]]:
+    """Functions of a module, and then methods of its classes, as a hook names them, and the names
+    that each calls."""
+    classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
+    for body, of in ((tree.body, ""), *((one.body, f"{one.name}.") for one in classes)):
+        for node in body:
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                calls = (one.func for one in ast.walk(node) if isinstance(one, ast.Call))
+                called = {ast.unparse(one).rpartition(".")[2] for one in calls}
+                yield f"{of}{node.name}", called

@@ -27,10 +27,11 @@ from rltrace.analysis.playbook import WRAP_SYNC
 from rltrace.analysis.trial import CANNOT_TELL as UNCLEAR
 from rltrace.analysis.trial import Pace, Trial, pace, trial
 from rltrace.run.change import Change, same
-from rltrace.run.location import RUNS_FOLDER, new_run_path, whole_command
+from rltrace.run.location import new_run_path, whole_command
 from rltrace.run.reading import open_readable
 from rltrace.trace.errors import CANNOT_TELL, RltraceError, WrongUsage
 from rltrace.trace.redacted import REDACTED
+from rltrace.trace.run_dir import RUNS_FOLDER
 
 if TYPE_CHECKING:
     from rltrace.trace.run import Run

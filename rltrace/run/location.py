@@ -22,9 +22,8 @@ from rltrace.hooks.recorder import to_stderr
 from rltrace.trace.errors import RltraceError, WrongUsage, did_you_mean
 from rltrace.trace.opened import opened
 from rltrace.trace.redacted import LAUNCHERS, REDACTED, redacted
-from rltrace.trace.run_dir import PARQUET, RUN_FILE, holds_run, read_run_json
+from rltrace.trace.run_dir import PARQUET, RUN_FILE, RUNS_FOLDER, holds_run, read_run_json
 
-RUNS_FOLDER = "rltrace-runs"
 ONLY_ON = "linux"
 WHY_ONLY = "recording needs Linux; elsewhere runs are only read"
 

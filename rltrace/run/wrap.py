@@ -35,12 +35,19 @@ from rltrace.run import closing, opening
 from rltrace.run.asked import Asked
 from rltrace.run.child import run_child
 from rltrace.run.lifetime import WatchedProcess
-from rltrace.run.location import RUNS_FOLDER, is_newest
+from rltrace.run.location import is_newest
 from rltrace.run.shipping import waiting
 from rltrace.run.shipping.places import begin, check_ship, make_folder, shipped_to
 from rltrace.trace import ranks
 from rltrace.trace.errors import RltraceError, WrongUsage
-from rltrace.trace.run_dir import RUN_FILE, RUN_VARIABLE, read_run_json, update_run_json, write_json
+from rltrace.trace.run_dir import (
+    RUN_FILE,
+    RUN_VARIABLE,
+    RUNS_FOLDER,
+    read_run_json,
+    update_run_json,
+    write_json,
+)
 
 if TYPE_CHECKING:
     from rltrace.analysis.live.snapshot import StepDone

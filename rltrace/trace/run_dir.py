@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 RUN_VARIABLE = "RLTRACE_RUN"
 """Environment variable that names the absolute run directory in every traced process."""
 
+RUNS_FOLDER = "rltrace-runs"  # in the working directory
 RUN_FILE = "run.json"
 APART_FILE = "apart.json"
 """In a directory that is one node's own, where nodes share no disk: where it is shipped."""

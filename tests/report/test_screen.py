@@ -97,8 +97,12 @@ def test_a_job_that_was_not_recognised_is_told_what_to_type(tmp_path: Path) -> N
     """
     (tmp_path / "loop.py").write_text(dedent(job))
     run = run_of(tmp_path, process("driver"), command=["python", "loop.py"], cwd=str(tmp_path))
-    text = " ".join(" ".join(shown(summarize(run), 100)).split())
+    text = " ".join(" ".join(shown(summarize(run), 100)).replace("\\", "").split())
     hooks = ("one_step=step", "sample_batch=rollout", "Policy.update_weights=train")
     assert " ".join(f"--hook __main__:{hook}" for hook in hooks) + " -- python loop.py" in text
+    calls = "def train_step(): return generate()\ndef generate(): pass\ndef grade(): pass\n"
+    for body, stage in ((calls, "step"), (calls.replace("generate()\n", "0\n"), "train")):
+        (tmp_path / "loop.py").write_text(body)
+        assert f"__main__:train_step={stage}" in " ".join(shown(summarize(run), 200))
     (tmp_path / "loop.py").unlink()
     assert "--hook __main__:one_step" not in " ".join(shown(summarize(run), 100))

@@ -411,5 +411,5 @@ def test_an_experiment_that_fails_or_is_interrupted_says_so_and_keeps_what_is_th
     child.send_signal(signal.SIGINT)
     out, said = child.communicate(timeout=PATIENCE_S)
     assert (child.returncode, "interrupted" in said) == (3, True), said
-    assert "Cannot tell" in out
+    assert "cannot tell" in out
     assert read_run_json(str(folder / "1-before"))["exit_code"] == 0

@@ -71,7 +71,7 @@ def rank(analysis: RunAnalysis) -> Ranking:
 
     def nothing(because: str, *would_tell: str) -> Ranking:
         shown = ranked
-        if len(analysis.steady) < FEWEST_STEPS:  # no wall is likely then, either
+        if len(analysis.steady) < FEWEST_STEPS or uncovered > BINDS:  # then no wall is likely
             shown = tuple(replace(w, confidence=min(w.confidence, WEAK, key=_SURE)) for w in ranked)
         return Ranking(shown, None, (), CANNOT_TELL, False, because, would_tell, ())
 

@@ -13,7 +13,7 @@ from rltrace.analysis.gate.findings import FactorChange, StageChange
 from rltrace.analysis.stats.interval import Estimate, Interval
 from rltrace.analysis.trial import Trial
 from rltrace.report import ratios, units
-from rltrace.report.layout import Section, brief, listed, numbers, table
+from rltrace.report.layout import Section, brief, listed, numbers, raised, table
 from rltrace.trace.errors import ANSWER_IS_NO, CANNOT_TELL, OK
 from rltrace.trace.printable import visible
 
@@ -165,7 +165,7 @@ def experiment(name: str, found: Trial) -> Section:
 
 
 def _gained(found: Trial) -> Iterator[str]:
-    yield f"{found.because[:1].upper()}{found.because[1:]}."
+    yield f"{raised(found.because)}."
     saved = units.share(found.saved.value) + ratios.beside(found.saved, units.share, "95 % ")
     pairs = units.plural(len(found.pairs), "pair")
     yield f"Measured: the change saves {saved} {_OF[found.metric]} ({pairs})."

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from rltrace.analysis.gate import findings
 from rltrace.analysis.gate.metrics import MAX_REGRESSION, WALL
 from rltrace.report import ratios, units
-from rltrace.report.layout import Column, Grid, Section, brief, listed, numbers, table
+from rltrace.report.layout import Column, Grid, Section, brief, listed, numbers, raised, table
 
 MARKS = {findings.PASS: "✓", findings.REGRESSION: "✗", findings.UNSURE: "?"}
 _RUNS = "baseline", "this run"
@@ -160,7 +160,7 @@ def _steps(steps: tuple[int, ...], warmup: tuple[int, ...]) -> str:
 
 
 def _begun(text: str) -> str:
-    return _ended(text[:1].upper() + text[1:])
+    return _ended(raised(text))
 
 
 def _ended(text: str) -> str:

@@ -20,6 +20,7 @@ from rltrace.report.goodput_section import reward_section
 from rltrace.report.html import drawing as draw
 from rltrace.report.html import parts
 from rltrace.report.html.markup import Html, tag
+from rltrace.report.layout import raised
 
 
 def tail_part(analysis: RunAnalysis, summary: Summary) -> Html:
@@ -37,7 +38,7 @@ def _distribution(of: Distribution) -> Html:
     show = None if of.unit == "s" else units.count
     return parts.picture(
         key=f"distribution-of-{of.name.replace(' ', '-')}",
-        title=f"{of.name[:1].upper()}{of.name[1:]}",
+        title=raised(of.name),
         says=f"Of {units.count(of.n)}, by percentile.",
         drawing=columns.bars(
             {"bar": of.values}, 1.04 * of.values[-1] or 1.0, title=of.name, show=show

@@ -29,8 +29,8 @@ import sys, tempfile, time
 import rltrace
 from rltrace.hooks import recorder
 from rltrace.hooks.hook import Hook
-from rltrace.hooks.observing import Observer
-from rltrace.hooks.wrapping import wrap
+from rltrace.hooks.patch.call_observer import Observer
+from rltrace.hooks.patch.wrapping import wrap
 from rltrace.trace.run_dir import create_run
 
 def loop(count):

@@ -34,7 +34,7 @@ from benchmarks.measuring import (
     middle_means,
     spread,
 )
-from rltrace.testing.inside.trace import Run
+from rltrace.testing.inside.trace import OpenedRun as Run
 
 TRACED = "traced"
 WARM_UP = 5  # steps of each job before the first pair

@@ -25,8 +25,8 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.measuring import Spread, spread
+from rltrace.testing.inside.analysis import PlacementPlan as Placed
 from rltrace.testing.inside.analysis import (
-    Placed,
     PlanConstants,
     Pools,
     Tables,
@@ -38,12 +38,12 @@ from rltrace.testing.inside.analysis import (
     movement,
     place,
     plan,
-    plan_constants_table,
     replay,
-    shapes,
     spec_of,
     sweep,
 )
+from rltrace.testing.inside.analysis import data_sheets as shapes
+from rltrace.testing.inside.analysis import plan_table as plan_constants_table
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -24,7 +24,8 @@ import numpy as np
 import rltrace
 from benchmarks.make_trace import Workload, make
 from benchmarks.measuring import Check, Result, spread, take_turns
-from rltrace.testing.inside.trace import compact, delete_segments
+from rltrace.testing.inside.trace import compaction_compact as compact
+from rltrace.testing.inside.trace import delete_segments
 
 MILLION = 1_000_000
 SIZES = (1 * MILLION, 3 * MILLION, 10 * MILLION)

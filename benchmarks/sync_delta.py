@@ -42,11 +42,11 @@ from rltrace.testing.inside.sync import (
     Encoding,
     block_count,
     block_range,
-    blocks_digest,
-    changes,
     compiled,
     digests_of,
 )
+from rltrace.testing.inside.sync import block_digests_digest as blocks_digest
+from rltrace.testing.inside.sync import changed_elements as changes
 
 WIDTH, DEPTH, HEADS, CONTEXT = 256, 6, 4, 128
 WARM_STEPS = 25  # Adam's first steps are larger: stated apart

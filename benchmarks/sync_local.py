@@ -32,8 +32,6 @@ from rltrace.testing.inside.sync import (
     Filler,
     Memory,
     Model,
-    Row,
-    Slots,
     Weights,
     Workers,
     block_count,
@@ -42,6 +40,8 @@ from rltrace.testing.inside.sync import (
     model_of,
     seconds,
 )
+from rltrace.testing.inside.sync import BenchRow as Row
+from rltrace.testing.inside.sync import SharedMemorySlots as Slots
 from rltrace.testing.inside.trace import RltraceError
 
 STALL_LIMIT = {True: 1.2, False: 1.1}  # by whether the blocks are hashed

@@ -17,7 +17,8 @@ import click
 
 from benchmarks.environments import ROOT, python_of
 from benchmarks.sync_peers import VerlBuckets
-from rltrace.testing.inside.sync import Round, Row, measure, model_of
+from rltrace.testing.inside.sync import BenchRow as Row
+from rltrace.testing.inside.sync import Round, measure, model_of
 
 MODEL = "qwen2.5-0.5b"
 PATIENCE_S = 1800.0

@@ -124,8 +124,8 @@ def _hold(
     cannot_tell: str = "fail",
 ) -> None:
     """Fails the test, or skips it where runs that cannot tell may do so."""
-    from rltrace.analysis.gate.findings import PASS, UNSURE
-    from rltrace.report import gate_forms
+    from rltrace.analysis.gate.metrics import PASS, UNSURE
+    from rltrace.report.formats import gate_outputs
     from rltrace.run.gate_settings import from_table, gate, read_settings
     from rltrace.trace.errors import RltraceError
 
@@ -144,9 +144,9 @@ def _hold(
     except RltraceError as error:
         raise _failed(f"the gate cannot be asked: {error}") from None
     if found.outcome == UNSURE and cannot_tell == "skip":
-        pytest.skip(gate_forms.to_text(found))
+        pytest.skip(gate_outputs.to_text(found))
     if found.outcome != PASS:
-        raise _failed(gate_forms.to_text(found))
+        raise _failed(gate_outputs.to_text(found))
 
 
 def _failed(message: str) -> BaseException:

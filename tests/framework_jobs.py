@@ -23,7 +23,7 @@ import pytest
 
 import rltrace
 from rltrace.testing.inside.analysis import break_down, find_steps, read_activity
-from rltrace.testing.inside.trace import Run
+from rltrace.testing.inside.trace import OpenedRun as Run
 from tests.hooks.conftest import WRAP, clean_environment
 
 if sys.version_info >= (3, 11):

@@ -314,7 +314,7 @@ def main() -> None:
 
         tracer = rltrace
         if arguments.host_ends:
-            from rltrace.testing.inside.hooks import device_ends
+            from rltrace.testing.inside.hooks import device_completion as device_ends
 
             device_ends._given_up.append(True)
     if arguments.cpu:

@@ -26,7 +26,7 @@ import rltrace
 from benchmarks.gpu.findings import Findings, print_table, python, run_child, wrapped
 from benchmarks.gpu.nvml_job import WINDOWS
 from rltrace.testing.inside.analysis import count_devices, device_load
-from rltrace.testing.inside.trace import Run
+from rltrace.testing.inside.trace import OpenedRun as Run
 
 LIMIT_S = 44.0
 """It takes half a minute; more where torch is read from a cold disk."""

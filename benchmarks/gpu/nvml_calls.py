@@ -12,7 +12,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rltrace.testing.inside.run import Devices, NoGpu
+from rltrace.testing.inside.run import NoGpu
+from rltrace.testing.inside.run import NvmlDevices as Devices
 
 TIMES = 50
 _ALL_LINKS = 0xFFFFFFFF

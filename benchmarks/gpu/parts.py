@@ -16,7 +16,8 @@ from benchmarks.gpu.changes import changes_by_block
 from benchmarks.gpu.children import Child, synchronise
 from benchmarks.gpu.report import Report, median, timed
 from rltrace.sync import Publisher, Subscriber, layout_of
-from rltrace.testing.inside.sync import block_digests, device_kernels
+from rltrace.testing.inside.sync import device_memory as device_kernels
+from rltrace.testing.inside.sync import device_memory_block_digests as block_digests
 
 _HOST_THREADS = 8
 _WAIT_S = 60.0

@@ -21,13 +21,14 @@ from weakref import finalize
 import numpy as np
 from numpy.typing import NDArray
 
-from rltrace.testing.inside.sync import DeviceMemory, block_count, block_digests, copy_bytes
+from rltrace.testing.inside.sync import DeviceMemory, block_count, copy_bytes
+from rltrace.testing.inside.sync import device_memory_block_digests as block_digests
 from rltrace.testing.inside.trace import RltraceError
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from rltrace.sync.blocks import Digests
+    from rltrace.sync.memory.block_digests import Digests
 
 
 class StandIn:

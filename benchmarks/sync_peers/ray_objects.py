@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.sync_peers.way import (
     OTHER_BITS,
+    BenchSetting,
     Crowd,
     Model,
     Sender,
-    Setting,
     Way,
     Weights,
     digest,
@@ -79,17 +79,17 @@ class ObjectStore(Way):
         finally:
             ray.shutdown()
 
-    def receivers(self, setting: Setting, crowd: Crowd) -> Crowd:
+    def receivers(self, setting: BenchSetting, crowd: Crowd) -> Crowd:
         return _Actors(setting, self.flat)
 
-    def sender(self, setting: Setting) -> Sender:
+    def sender(self, setting: BenchSetting) -> Sender:
         return Sender(_Putting(self.flat).send)
 
 
 class Receiver:
     """An actor with tensors of its own."""
 
-    def __init__(self, setting: Setting, flat: bool) -> None:
+    def __init__(self, setting: BenchSetting, flat: bool) -> None:
         import torch
 
         from rltrace.sync import layout_of
@@ -113,7 +113,7 @@ class Receiver:
 
 
 class _Actors(Crowd):
-    def __init__(self, setting: Setting, flat: bool) -> None:
+    def __init__(self, setting: BenchSetting, flat: bool) -> None:
         import ray
 
         kind = ray.remote(num_cpus=0, max_restarts=0)(Receiver)
@@ -121,13 +121,13 @@ class _Actors(Crowd):
         self._asked: list[Any] = []
         self._turn = 0
 
-    def begin(self, way: Way, setting: Setting) -> None:
+    def begin(self, way: Way, setting: BenchSetting) -> None:
         pass
 
     def wait_until_ready(self) -> None:
         self.digests()
 
-    def tell(self, setting: Setting, what: Any) -> None:
+    def tell(self, setting: BenchSetting, what: Any) -> None:
         # In a list, so that each gets the reference itself.
         self._asked = [actor.receive.remote([what]) for actor in self._actors]
 
@@ -174,6 +174,6 @@ class _Putting:
 
 def _parts(packed: Any, layout: Layout) -> Weights:
     """The array's tensors, in place; the store's memory is read-only, and is only read."""
-    from rltrace.sync.tensors import torch_view
+    from rltrace.sync.memory.tensors import torch_view
 
     return {entry.name: torch_view(packed, entry) for entry in layout.entries}

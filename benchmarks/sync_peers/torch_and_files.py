@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from benchmarks.sync_peers.way import Receive, Sender, Setting, Way, Weights
+from benchmarks.sync_peers.way import BenchSetting, Receive, Sender, Way, Weights
 
 _PATIENCE = timedelta(seconds=300)
 
@@ -34,10 +34,10 @@ class GlooPerTensor(Way):
     def between_bytes(self, size_bytes: int, receivers: int) -> int:
         return size_bytes * receivers
 
-    def sender(self, setting: Setting) -> Sender:
+    def sender(self, setting: BenchSetting) -> Sender:
         return Sender(_Broadcast(_joined(setting, 0)).send)
 
-    def receiver(self, setting: Setting, number: int, weights: Weights) -> Receive:
+    def receiver(self, setting: BenchSetting, number: int, weights: Weights) -> Receive:
         group = _Broadcast(_joined(setting, number + 1))
         return lambda number: group.send(number, weights)
 
@@ -52,10 +52,10 @@ class GlooFlat(GlooPerTensor):
         """The buffers."""
         return 1 + receivers
 
-    def sender(self, setting: Setting) -> Sender:
+    def sender(self, setting: BenchSetting) -> Sender:
         return Sender(_FlatBroadcast(_joined(setting, 0), is_source=True).send)
 
-    def receiver(self, setting: Setting, number: int, weights: Weights) -> Receive:
+    def receiver(self, setting: BenchSetting, number: int, weights: Weights) -> Receive:
         group = _FlatBroadcast(_joined(setting, number + 1), is_source=False)
         return lambda number: group.send(number, weights)
 
@@ -80,10 +80,10 @@ class Saved(Way):
         """The file, and the one before."""
         return 2
 
-    def sender(self, setting: Setting) -> Sender:
+    def sender(self, setting: BenchSetting) -> Sender:
         return Sender(_Files(Path(setting.folder), self._save()).send)
 
-    def receiver(self, setting: Setting, number: int, weights: Weights) -> Receive:
+    def receiver(self, setting: BenchSetting, number: int, weights: Weights) -> Receive:
         import torch
 
         def from_torch(path: Any) -> None:
@@ -153,7 +153,7 @@ class _Files:
         return str(path)
 
 
-def _joined(setting: Setting, rank: int) -> Any:
+def _joined(setting: BenchSetting, rank: int) -> Any:
     """A group of its own, beside any that the process has."""
     import torch.distributed as dist
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from benchmarks.sync_peers.way import Receive, Sender, Setting, Way, Weights
+from benchmarks.sync_peers.way import BenchSetting, Receive, Sender, Way, Weights
 
 _FILE = "workers/rollout/vllm_rollout/bucketed_weight_transfer.py"
 _BUCKET_MB = 512  # its own default; each tensor has to fit in one
@@ -38,7 +38,7 @@ class VerlBuckets(Way):
         """A bucket, at most."""
         return 1
 
-    def sender(self, setting: Setting) -> Sender:
+    def sender(self, setting: BenchSetting) -> Sender:
         def send(number: int, weights: Weights) -> None:
             sending = _verl().BucketedWeightSender(
                 _socket(setting), bucket_size_mb=_BUCKET_MB, use_shm=True
@@ -47,7 +47,7 @@ class VerlBuckets(Way):
 
         return Sender(send)
 
-    def receiver(self, setting: Setting, number: int, weights: Weights) -> Receive:
+    def receiver(self, setting: BenchSetting, number: int, weights: Weights) -> Receive:
         import torch
 
         module = _verl()
@@ -87,5 +87,5 @@ def _verl() -> Any:
     return module
 
 
-def _socket(setting: Setting) -> str:
+def _socket(setting: BenchSetting) -> str:
     return f"ipc://{setting.folder}/verl"

@@ -15,9 +15,9 @@ from typing import Any, ClassVar
 
 from rltrace.adapters.table.logged import record_figures
 from rltrace.adapters.table.weights import parameter_count
-from rltrace.hooks.codes import codes_of
 from rltrace.hooks.hook import Adapter, Call, Hook
 from rltrace.hooks.identity import identify
+from rltrace.hooks.spans import codes_of
 from rltrace.trace.vocabulary import SyncRole, Transport
 
 # Columns that are named as the trainer's own fields.

@@ -11,7 +11,7 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from rltrace.trace.outside import from_outside
+from rltrace.trace.job_exceptions import from_outside
 
 
 class Sampled:

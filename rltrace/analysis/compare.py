@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from rltrace.analysis.alarms.alarm import CRASH
-from rltrace.analysis.cascade import Cascade
-from rltrace.analysis.differing import Difference, differing, settings_that_differ
+from rltrace.analysis.figures.goodput_factors import Cascade
+from rltrace.analysis.fixes.job_settings import Difference, differing, settings_that_differ
 from rltrace.analysis.gate import metrics as m
 from rltrace.analysis.gate.baseline import framework_facts, hardware_of
 from rltrace.analysis.gate.changes import (
@@ -22,15 +22,16 @@ from rltrace.analysis.gate.changes import (
     guilty_stage,
     stage_changes,
 )
-from rltrace.analysis.gate.contrast import TAU, contrast
-from rltrace.analysis.gate.findings import Drift, FactorChange, StageChange
-from rltrace.analysis.gate.panel import Panel, panel_of
-from rltrace.analysis.gate.series import RunSeries, columns_of
+from rltrace.analysis.gate.metrics import Drift, FactorChange, StageChange
+from rltrace.analysis.gate.panel import Panel, RunSeries, columns_of, panel_of
+from rltrace.analysis.gate.regression import TAU, contrast
 from rltrace.analysis.run_analysis import RunAnalysis
-from rltrace.analysis.stats.interval import UNKNOWN, Interval
-from rltrace.analysis.step_figures import step_figures
+from rltrace.analysis.stats.distributions import t95
+from rltrace.analysis.stats.interval import UNKNOWN, Estimate, Interval, factor
+from rltrace.analysis.stats.resampling import drawn_counts, mean_block, mean_ratio
+from rltrace.analysis.timeline.step_figures import edges_of, step_figures
 from rltrace.trace.errors import CANNOT_TELL, RltraceError
-from rltrace.trace.run import Run
+from rltrace.trace.read.run import OpenedRun
 
 _ALIKE = 0.02  # a factor that changes by less than this is as it was
 
@@ -75,11 +76,11 @@ class Comparison:
         return most if most is not None and logs[most] > _ALIKE else None
 
 
-def compare(first: Run, second: Run) -> Comparison:
+def compare(first: OpenedRun, second: OpenedRun) -> Comparison:
     """What differs from `first` to `second`. Errors: `RltraceError` where one has no step."""
     a, b = RunAnalysis(first), RunAnalysis(second)
     panel = panel_of([_series(a)], [_series(b)], settled=True)
-    lengths = panel.figures(m.Metric("step", m.LENGTH, m.STEPS))
+    lengths = panel.figures(m.GateMetric("step", m.LENGTH, m.STEPS))
     before_s, after_s = lengths[0].tolist()
     step_ratio = _ratio(panel, m.LENGTH, m.STEPS)
     tokens = m.GENERATED
@@ -121,13 +122,13 @@ def _unwell(analysis: RunAnalysis) -> tuple[str, ...]:
     return tuple(alarm.says for alarm in alarms if alarm.forbids or alarm.kind == CRASH)
 
 
-def _facts(run: Run) -> dict[str, object]:
+def _facts(run: OpenedRun) -> dict[str, object]:
     probed = "probe" in (run.meta.get("settings") or {})
     return {**hardware_of(run), **framework_facts(run), "probed": probed}
 
 
 def _ratio(panel: Panel, of: str, per: str) -> Interval:
-    return contrast(panel, panel.figures(m.Metric("", of, per))).mapped(math.exp)
+    return contrast(panel, panel.figures(m.GateMetric("", of, per))).mapped(math.exp)
 
 
 def _factors(a: Cascade | None, b: Cascade | None, panel: Panel) -> tuple[FactorChange, ...]:
@@ -146,3 +147,150 @@ def _factors(a: Cascade | None, b: Cascade | None, panel: Panel) -> tuple[Factor
         once = not told and not math.isnan(value)
         changes.append(FactorChange(one.name, one.value, other.value, change, once))
     return tuple(changes)
+
+
+STEP, FRESHNESS, GOODPUT = "step", "freshness", "goodput"
+CONFIRMED, REFUTED, UNDECIDED = "confirmed", "refuted", "cannot tell"
+GAINS, LOSES, NO_GAIN = "gains", "loses", "no gain"
+
+_NONE = 0.02  # gains of less are none
+
+
+@dataclass(frozen=True)
+class RunPace:
+    """How fast a run was over its steady steps. `step_s` is the mean from the begin of a step to
+    that of the next. `effective_tokens_per_s` are useful tokens, weighted by
+    `freshness`, `tokens_per_sample` response tokens of what was trained on; NaN: unknown.
+    `useful_tokens` are those of each of the steps."""
+
+    step_s: float
+    effective_tokens_per_s: float
+    tokens_per_sample: float = math.nan
+    freshness: float = math.nan
+    useful_tokens: tuple[int, ...] = ()
+
+
+def pace(run: OpenedRun) -> RunPace:
+    analysis = RunAnalysis(run)
+    if not analysis.steady:
+        return RunPace(math.nan, math.nan)
+    step_s = float(np.diff(np.append(*edges_of(analysis.steps))).mean()) / 1e9
+    tokens = analysis.goodput
+    effective = length = weight = math.nan
+    useful: tuple[int, ...] = ()
+    if tokens is not None and tokens.window_s and tokens.trained.samples:
+        weight = analysis.freshness.effective_share.value
+        effective = tokens.trained.useful_tokens / tokens.window_s * weight
+        length = tokens.trained.tokens / tokens.trained.samples
+        useful = tuple(analysis.goodput_of_steps[i].useful_tokens for i in analysis.steady)
+    return RunPace(step_s, effective, length, weight, useful)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What a change gained over all `pairs` (before, after), by `metric`: the step before over the
+    step after; steps a second weighted by freshness, after over before; or effective tokens a
+    second, at the lengths of before: a policy that learns to answer in half the words does the same
+    work.
+
+    `predicted` is None where nothing predicts it. `answer` is "confirmed", "refuted" or "cannot
+    tell" with a prediction, and "gains", "loses", "no gain" or "cannot tell" without one.
+    """
+
+    metric: str
+    pairs: tuple[tuple[RunPace, RunPace], ...]
+    gain: Interval
+    predicted: Estimate | None
+    answer: str
+    because: str
+
+    @property
+    def saved(self) -> Interval:
+        """The gain as a share of what a step, or an effective token, cost before."""
+        return _saved(self.gain.value, self.gain.low, self.gain.high)
+
+    @property
+    def predicted_saved(self) -> Interval | None:
+        """The same of the prediction: `low` and `high` are the ends of its range."""
+        found = self.predicted
+        return _saved(found.value, found.low, found.high) if found else None
+
+
+def _saved(*gains: float) -> Interval:
+    return Interval(*(1 - 1 / gain for gain in gains))
+
+
+def trial(
+    pairs: tuple[tuple[RunPace, RunPace], ...], metric: str, predicted: Estimate | None
+) -> Trial:
+    rates = [(_rate(a, metric), _rate(b, metric)) for a, b in pairs]
+    gain = mean_ratio([b / a for a, b in rates if a > 0 and b > 0])
+    if metric == GOODPUT and gain.known:
+        gain = _with_luck(gain, pairs)
+    return Trial(metric, pairs, gain, predicted, *_answer(gain, predicted))
+
+
+def _with_luck(gain: Interval, pairs: tuple[tuple[RunPace, RunPace], ...]) -> Interval:
+    """The gain with the chance of what was drawn: where a seed is fixed all pairs draw the same
+    samples, have the same luck with them, and do not differ by it. So it is taken from the steps.
+    """
+    drawn = {(before.useful_tokens, after.useful_tokens) for before, after in pairs}
+    if len(drawn) > 1:
+        return gain  # the pairs show it themselves
+    [useful] = drawn
+    if min(map(len, useful)) < 2:
+        return gain
+    errors, freedom = zip(*map(_luck, useful), strict=True)
+    chance = t95(min(freedom)) * math.hypot(*errors)
+    return factor(math.log(gain.value), math.hypot(math.log(gain.value / gain.low), chance))
+
+
+def _luck(useful: tuple[int, ...]) -> tuple[float, float]:
+    """`(standard error of the logarithm of the mean, degrees of freedom)` of useful tokens a step,
+    steps drawn in blocks."""
+    tokens = np.asarray(useful, np.float64)
+    block = mean_block(tokens)
+    drawn = drawn_counts(len(tokens), block, seed=0) @ tokens
+    return float(np.log(drawn[drawn > 0]).std()), max(1.0, len(tokens) / block - 1)
+
+
+def _rate(pace: RunPace, metric: str) -> float:
+    """What is to grow: steps a second, fresh ones, or effective samples (of the run's mean
+    length)."""
+    if metric == GOODPUT:
+        return _over(pace.effective_tokens_per_s, pace.tokens_per_sample)
+    return _over(pace.freshness if metric == FRESHNESS else 1.0, pace.step_s)
+
+
+def _over(much: float, of: float) -> float:
+    """NaN where there is nothing to divide by: no token may be known, or none of use."""
+    return much / of if of else math.nan
+
+
+def _answer(gain: Interval, predicted: Estimate | None) -> tuple[str, str]:
+    if math.isnan(gain.value):
+        return UNDECIDED, "no pair of runs gave a figure before and after"
+    if math.isnan(gain.low):
+        return UNDECIDED, "one pair does not show what is chance: run more pairs"
+    if predicted is None:
+        return _plainly(gain)
+    low, high = predicted.low, predicted.high
+    if gain.high < low:
+        return REFUTED, "the whole interval lies below the predicted range"
+    if gain.low > high:
+        return REFUTED, "the whole interval lies above the predicted range"
+    if not low <= gain.value <= high:
+        return UNDECIDED, "outside the predicted range, but the interval reaches into it"
+    if (low > 1 or high < 1) and gain.low <= 1 <= gain.high:
+        return UNDECIDED, "the gain is as predicted, but may be chance: run more pairs"
+    return CONFIRMED, "the gain lies in the predicted range"
+
+
+def _plainly(gain: Interval) -> tuple[str, str]:
+    if gain.low > 1:
+        return GAINS, "the whole interval is a gain"
+    if gain.high < 1:
+        return LOSES, "the whole interval is a loss"
+    if gain.low > 1 - _NONE and gain.high < 1 + _NONE:
+        return NO_GAIN, f"any gain is below {100 * _NONE:.0f} %"
+    return UNDECIDED, "the interval reaches from a loss to a gain: run more pairs"

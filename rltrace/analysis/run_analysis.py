@@ -9,35 +9,46 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rltrace.analysis.activity import Activity, read_activity
 from rltrace.analysis.alarms.alarm import Health, health_of
-from rltrace.analysis.devices import DeviceLoad, Devices, count_devices, device_load, is_laid_out
-from rltrace.analysis.freshness import Freshness, freshness
-from rltrace.analysis.goodput import Goodput, StepGoodput, goodput, step_goodput
-from rltrace.analysis.path_events import Followed, follow
-from rltrace.analysis.stages import Breakdown, StageRow, break_down, stage_rows
-from rltrace.analysis.staleness import Staleness, staleness
-from rltrace.analysis.stalls import without_stalls
-from rltrace.analysis.step_range import whole_steps
-from rltrace.analysis.steps import Steps, find_steps
-from rltrace.analysis.syncs import Syncs, Update, syncs, updates_of
-from rltrace.analysis.tail import Tail, tail
+from rltrace.analysis.figures.devices import (
+    DeviceLoad,
+    Devices,
+    count_devices,
+    device_load,
+    is_laid_out,
+)
+from rltrace.analysis.figures.goodput import Goodput, StepGoodput, goodput, step_goodput
+from rltrace.analysis.figures.weight_updates import Syncs, Update, syncs, updates_of
+from rltrace.analysis.timeline.path_events import Followed, follow
+from rltrace.analysis.timeline.process_intervals import Activity, read_activity
+from rltrace.analysis.timeline.stages import (
+    Breakdown,
+    StageRow,
+    break_down,
+    stage_rows,
+    without_stalls,
+)
+from rltrace.analysis.timeline.step_range import whole_steps
+from rltrace.analysis.timeline.steps import Steps, find_steps
+from rltrace.analysis.trajectories.freshness import Freshness, freshness
+from rltrace.analysis.trajectories.staleness import Staleness, staleness
+from rltrace.analysis.trajectories.tail import Tail, tail
 from rltrace.analysis.whatif.constants import Constants
 from rltrace.trace.errors import RltraceError
-from rltrace.trace.run import Run, recorded_until
+from rltrace.trace.read.run import OpenedRun, recorded_until
 
 if TYPE_CHECKING:
-    from rltrace.analysis.busy import Busy
-    from rltrace.analysis.cascade import Cascade
-    from rltrace.analysis.chains import Seconds
-    from rltrace.analysis.composition import Composition
-    from rltrace.analysis.coverage import Coverage
-    from rltrace.analysis.critical_path import CriticalPath, PathSegment
-    from rltrace.analysis.probe import Probe
-    from rltrace.analysis.reward_curve import RewardCurve
+    from rltrace.analysis.figures.coverage import Coverage
+    from rltrace.analysis.figures.device_use import Busy
+    from rltrace.analysis.figures.goodput_factors import Cascade
+    from rltrace.analysis.timeline.critical_path import CriticalPath, PathSegment
+    from rltrace.analysis.timeline.placement import Composition
+    from rltrace.analysis.timeline.probe import Probe
+    from rltrace.analysis.timeline.stage_chains import Seconds
+    from rltrace.analysis.trajectories.reward_signal import RewardCurve
     from rltrace.analysis.walls.observability import Captured
     from rltrace.analysis.whatif.predict import Source
-    from rltrace.analysis.whatif.workload import Workload
+    from rltrace.analysis.whatif.workload import StepWorkload
 
 
 def _of_all(module: str, function: str = "") -> Any:
@@ -59,7 +70,7 @@ class RunAnalysis:
     """
 
     def __init__(
-        self, run: Run, price_usd_per_hour: float | None = None, lag_budget: float = math.inf
+        self, run: OpenedRun, price_usd_per_hour: float | None = None, lag_budget: float = math.inf
     ) -> None:
         self.run = whole_steps(run)
         self.until_ns = recorded_until(self.run)  # first: a job that goes on records more meanwhile
@@ -238,7 +249,7 @@ class RunAnalysis:
             return None
 
     @cached_property
-    def workload(self) -> Workload | None:
+    def workload(self) -> StepWorkload | None:
         """The same under the usual constants."""
         return self.source(Constants()) if self.source else None
 

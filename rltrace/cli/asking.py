@@ -38,10 +38,11 @@ def whatif(
     If the run crashed or has another alarm, there is no list of gains (exit 3). Ask for one change
     with --lever: its gain stands below the alarm.
     """
-    from rltrace.analysis import ceiling
+    from rltrace.analysis.fixes import fixes
     from rltrace.analysis.whatif import levers, predict
     from rltrace.analysis.whatif.constants import Constants
-    from rltrace.report import to_json, whatif_section
+    from rltrace.report.formats import to_json
+    from rltrace.report.sections import whatif_section
 
     if stages is not None and run is not None:
         raise WrongUsage("give a run or --stages, not both")
@@ -56,11 +57,11 @@ def whatif(
         raise RltraceError(whatif_section.alarmed(alarms), CANNOT_TELL)
     base = predict.baseline(source)
     tools_hold = source(Constants()).engine.tools_hold
-    found = [ceiling.held(predict.predict(source, pairs), walls, tools_hold)] if pairs else []
+    found = [fixes.held(predict.predict(source, pairs), walls, tools_hold)] if pairs else []
     untold: dict[str, str] = {}
     if not pairs and not alarms:
         with working("replaying the job with each change"):
-            found, untold = ceiling.ranked(source, walls, tools_hold)
+            found, untold = fixes.ranked(source, walls, tools_hold)
     section = whatif_section.ranked(base, found, untold, beside)
     if pairs:
         section = whatif_section.one(base, found[0], alarms, beside)
@@ -106,7 +107,8 @@ def _whatif_source(
 def compare(before: Path, after: Path, as_json: bool) -> None:
     """Which stage and which factor of goodput made the difference between two runs."""
     from rltrace.analysis.compare import compare as compare_
-    from rltrace.report import compare_section, to_json
+    from rltrace.report.formats import to_json
+    from rltrace.report.sections import compare_section
     from rltrace.run.reading import open_readable
 
     with working("comparing the runs"):

@@ -23,10 +23,10 @@ from rltrace.cli.options import (
 )
 from rltrace.cli.output import working
 from rltrace.trace.errors import WrongUsage
-from rltrace.trace.printable import visible_lines
+from rltrace.trace.safe_text import visible_lines
 
 if TYPE_CHECKING:
-    from rltrace.trace.run import Run
+    from rltrace.trace.read.run import OpenedRun
 
 
 _NICENESS = 10  # a job may want the machine meanwhile
@@ -44,7 +44,7 @@ _OUTPUT = click.option("-o", "--output", type=click.Path(path_type=Path))
 @JSON
 @reads_steps_of_a_run
 def timeline(
-    run: Run,
+    run: OpenedRun,
     output: Path | None,
     profiled: tuple[Path, ...],
     opens: bool,
@@ -55,7 +55,7 @@ def timeline(
     from dataclasses import asdict
 
     from rltrace.report import perfetto
-    from rltrace.report.perfetto import findings, serving, torch_profile
+    from rltrace.report.perfetto import serving, slices, torch_profile
 
     if no_browser and not opens:
         raise WrongUsage("--no-browser goes with --open")
@@ -63,7 +63,7 @@ def timeline(
     profiles = [torch_profile.read(f) for p in profiled for f in torch_profile.files_of(p)]
     path = output if output is not None else beside_rows(run, "timeline.pftrace.gz")
     with working("writing the timeline"):
-        counts = perfetto.write(run, path, findings.find(run), profiles)
+        counts = perfetto.write(run, path, slices.find(run), profiles)
     where = "" if opens else "; open it at https://ui.perfetto.dev"
     said = f"{path}: {counts.slices:,} slices, {counts.arrows:,} arrows{where}"
     answer(as_json, {"path": str(path), "slices": counts.slices, **asdict(counts)}, said)
@@ -114,7 +114,7 @@ def prometheus(
 
     The files in dashboards/ show them in Grafana: docs/dashboards.md.
     """
-    from rltrace.report.prometheus import exposition, to_json
+    from rltrace.report.formats.prometheus import exposition, to_json
     from rltrace.run.exporter import Exporter, serve
     from rltrace.run.location import find_run
 
@@ -141,12 +141,12 @@ def prometheus(
 @_OUTPUT
 @JSON
 @reads_steps_of_a_run
-def otlp(run: Run, output: Path | None, as_json: bool) -> None:
+def otlp(run: OpenedRun, output: Path | None, as_json: bool) -> None:
     """Write a run's spans for OpenTelemetry: a file of OTLP JSON, which a collector reads.
 
     A step is a trace, and so is each trajectory, linked to the step that trained on it.
     """
-    from rltrace.report.otlp import write
+    from rltrace.report.formats.otlp import write
 
     path = output if output is not None else beside_rows(run, "spans.otlp.jsonl")
     with working("writing the spans"):

@@ -44,7 +44,8 @@ def gate(
     rltrace.toml or pyproject.toml.
     """
     from rltrace.analysis.gate.metrics import MAX_REGRESSION, MAXIMUM, MINIMUM, WALL
-    from rltrace.report import gate_forms, gate_section
+    from rltrace.report.formats import gate_outputs
+    from rltrace.report.sections import gate_section
     from rltrace.run import gate_settings
     from rltrace.run.location import find_run
 
@@ -61,18 +62,18 @@ def gate(
     with working("judging"):
         found = gate_settings.gate(judged, asked)
     if junit is not None:
-        gate_forms.write(junit, gate_forms.to_junit(found))
+        gate_outputs.write(junit, gate_outputs.to_junit(found))
     try:
         if markdown:
-            click.echo(gate_forms.to_markdown(found))
+            click.echo(gate_outputs.to_markdown(found))
         else:
-            answer(as_json, gate_forms.as_json(found), gate_section.sections(found))
+            answer(as_json, gate_outputs.as_json(found), gate_section.sections(found))
         if github:  # which reads annotations from either stream
-            for line in gate_forms.annotation_lines(found):
+            for line in gate_outputs.annotation_lines(found):
                 say(line, err=markdown or as_json)
-            if summary := os.environ.get(gate_forms.SUMMARY_VARIABLE):
-                text = f"{gate_forms.to_markdown(found)}\n"
-                gate_forms.write(Path(summary), text, append=True)
+            if summary := os.environ.get(gate_outputs.SUMMARY_VARIABLE):
+                text = f"{gate_outputs.to_markdown(found)}\n"
+                gate_outputs.write(Path(summary), text, append=True)
         sys.stdout.flush()
     except BrokenPipeError:  # `rltrace gate ... | head`: the answer is the exit code
         discard()

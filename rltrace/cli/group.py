@@ -16,7 +16,7 @@ from rltrace import __version__
 from rltrace.cli import output
 from rltrace.entry import TRACEBACK, ended
 from rltrace.trace import errors
-from rltrace.trace.printable import visible
+from rltrace.trace.safe_text import visible
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 _GUESSES = re.compile(r"\.? \(?Did you mean (?:one of: )?(.*?)\?\)?$")
@@ -109,7 +109,7 @@ def _of_duckdb(error: BaseException) -> errors.RltraceError | None:
     duckdb = sys.modules.get("duckdb")  # few commands need it
     if duckdb is None or not isinstance(error, duckdb.Error):
         return None
-    from rltrace.trace.refused import failed, first_line
+    from rltrace.trace.read.sql_views import failed, first_line
 
     return failed(error) or errors.RltraceError(f"the run cannot be told: {first_line(error)}")
 

@@ -14,11 +14,11 @@ from rltrace.cli.manual import Command, command
 from rltrace.cli.options import JSON, NEW_FOLDER, RUN, answer, print_json, reads_a_run, say
 from rltrace.cli.output import working
 from rltrace.trace.errors import WrongUsage
-from rltrace.trace.printable import visible
+from rltrace.trace.safe_text import visible
 
 if TYPE_CHECKING:
-    from rltrace.hooks.doses import Design
-    from rltrace.trace.run import Run
+    from rltrace.hooks.probe.delays import Design
+    from rltrace.trace.read.run import OpenedRun
 
 _GIVEN = "rltrace.command"
 _ALL = "all"
@@ -49,7 +49,7 @@ def wrap(
     **asked: Any,
 ) -> None:
     """Run COMMAND with every process of it traced: `rltrace wrap -- python train.py`."""
-    from rltrace.run.asked import Asked
+    from rltrace.run.opening import WrapOptions
     from rltrace.run.wrap import wrap as wrap_
 
     design = None
@@ -60,7 +60,7 @@ def wrap(
 
     if not command:
         raise WrongUsage("give the command to trace: `rltrace wrap -- python train.py`")
-    sys.exit(wrap_(list(command), out, Asked(probe=design, **asked)))
+    sys.exit(wrap_(list(command), out, WrapOptions(probe=design, **asked)))
 
 
 def _design_of(stages: str, budget: str | None, seed: int | None) -> Design:
@@ -68,7 +68,7 @@ def _design_of(stages: str, budget: str | None, seed: int | None) -> Design:
     cannot be delayed or a budget out of range."""
     from random import SystemRandom
 
-    from rltrace.hooks.doses import DEFAULT_BUDGET, Design
+    from rltrace.hooks.probe.delays import DEFAULT_BUDGET, Design
 
     named = [stage for stage in stages.split(",") if stage and stage != _ALL]
     drawn = SystemRandom().randrange(1 << 32) if seed is None else seed
@@ -172,7 +172,7 @@ class _Experiment(Command):
 @JSON
 @reads_a_run
 def experiment(
-    run: Run,
+    run: OpenedRun,
     number: int | None,
     words: tuple[str, ...],
     pairs: int,
@@ -187,8 +187,9 @@ def experiment(
     Without --fix and --set it tries the report's first fix that has a setting. A run from another
     machine lacks parts of its command: give the command behind `--`.
     """
-    from rltrace.report import compare_section, to_json
-    from rltrace.run import change as change_
+    from rltrace.report.formats import to_json
+    from rltrace.report.sections import compare_section
+    from rltrace.run import experiment as change_
     from rltrace.run import experiment as experiment_
 
     if number is not None and words:
@@ -202,7 +203,7 @@ def experiment(
     if words:
         change, unwell = change_.change_of_words(words), RunAnalysis(run).health.forbids
     else:
-        from rltrace.analysis.verdict import verdict
+        from rltrace.analysis.summary import verdict
 
         with working("analysing the run"):
             found_by = verdict(RunAnalysis(run))

@@ -18,7 +18,7 @@ from rltrace.trace.errors import WrongUsage
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from rltrace.trace.run import Run
+    from rltrace.trace.read.run import OpenedRun
 
 _CHEAPEST, _DEAREST = 1e-4, 1e6  # US$ per device-hour; what is beyond is a slip
 
@@ -36,7 +36,7 @@ _CHEAPEST, _DEAREST = 1e-4, 1e6  # US$ per device-hour; what is beyond is a slip
 @click.option("--html", type=click.Path(path_type=Path))
 @options.reads_steps_of_a_run
 def report(
-    run: Run,
+    run: OpenedRun,
     full: bool,
     short: bool,
     as_json: bool,
@@ -50,7 +50,7 @@ def report(
     """What limits the job (the wall), where a step goes, what to change, how good the data is."""
     from rltrace.analysis.run_analysis import RunAnalysis
     from rltrace.analysis.summary import summary_of
-    from rltrace.report.own_figures_section import figures_of
+    from rltrace.report.sections.evidence_sections import figures_of
 
     files = {"--svg": svg is not None, "--html": html is not None}
     options.one_form({"--short": short, "--json": as_json, "--markdown": markdown, **files})
@@ -67,11 +67,11 @@ def report(
     with working("analysing the run"):
         summary = summary_of(analysis, figures_of(run))
     if as_json:
-        from rltrace.report import to_json
+        from rltrace.report.formats import to_json
 
         options.print_json(to_json.render(summary))
     elif markdown:
-        from rltrace.report import markdown as markdown_report
+        from rltrace.report.formats import markdown as markdown_report
 
         click.echo(markdown_report.render(summary, own_figures))
     elif html is not None:
@@ -80,7 +80,8 @@ def report(
         size_bytes = page.write(analysis, summary, html, own_figures)
         options.say(f"{html}: {size_bytes / 1e3:,.0f} kB; open it in a browser")
     else:
-        from rltrace.report import screen, terminal
+        from rltrace.report import screen
+        from rltrace.report.formats import terminal
 
         def draw(on: Console) -> None:
             if full or own_figures:
@@ -99,7 +100,7 @@ def report(
 @options.RUN
 @options.JSON
 @options.opens_a_run
-def info(run: Run, as_json: bool) -> None:
+def info(run: OpenedRun, as_json: bool) -> None:
     """What a run holds: processes, rows, files, clocks, problems."""
     from rltrace.report import inventory
 
@@ -143,21 +144,21 @@ def doctor(run: Path | None, as_json: bool) -> None:
 @click.option("--delete-segments", is_flag=True)
 @options.JSON
 @options.reads_a_run
-def compact(run: Run, delete_segments: bool, as_json: bool) -> None:
+def compact(run: OpenedRun, delete_segments: bool, as_json: bool) -> None:
     """Turn a run into Parquet, for keeping: about a fifth of the size, and faster to read. While
     the job runs, only finished files are turned. A run at a URL stays as it is: its copy here is
     turned."""
     from rltrace.report import units
-    from rltrace.trace import parquet
-    from rltrace.trace.fetched import brought_from
+    from rltrace.trace.compact import compaction
+    from rltrace.trace.transfer.remote_runs import brought_from
 
     if delete_segments:
-        parquet.check_deletable(run)
+        compaction.check_deletable(run)
 
     with working("compacting") as tell:
-        done = parquet.compact(run, tell)
+        done = compaction.compact(run, tell)
     if delete_segments:
-        parquet.delete_segments(run.path)
+        compaction.delete_segments(run.path)
     if as_json:
         options.print_json({"path": str(run.path), **asdict(done)})
     else:
@@ -196,7 +197,7 @@ def top(run: Path | None, once: bool, interval_s: float, as_json: bool) -> None:
 
     path = find_run(run)
     if as_json:
-        from rltrace.report import to_json
+        from rltrace.report.formats import to_json
 
         options.print_json(to_json.of_snapshot(top_.snapshot(path)))
         return

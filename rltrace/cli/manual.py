@@ -9,7 +9,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from rltrace.trace.texts import packaged_toml
+from rltrace.trace.untrusted_files import packaged_toml
 
 _OF_EVERY_COMMAND = "0  fine", "2  wrong usage", "4  unreadable or missing"
 

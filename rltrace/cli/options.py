@@ -16,11 +16,11 @@ import rltrace
 from rltrace.cli import completing
 from rltrace.cli.output import show, working
 from rltrace.trace.errors import UNREADABLE, RltraceError, WrongUsage
-from rltrace.trace.printable import visible
+from rltrace.trace.safe_text import visible
 
 if TYPE_CHECKING:
     from rltrace.report.layout import Section
-    from rltrace.trace.run import Run
+    from rltrace.trace.read.run import OpenedRun
 
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
@@ -53,8 +53,8 @@ def run_path(given: str) -> Path:
         from rltrace.run.location import named_run
 
         return named_run(given)
-    from rltrace.trace.fetched import fetch
-    from rltrace.trace.store import is_url
+    from rltrace.trace.transfer.remote_runs import fetch
+    from rltrace.trace.transfer.store import is_url
 
     if not is_url(given):
         return Path(given)
@@ -101,28 +101,28 @@ def reads_steps_of_a_run(function: Callable[..., None]) -> Callable[..., None]:
     with_options = STEPS(LAST(function))
 
     @wraps(with_options)
-    def command(run: Run, steps: str | None, last: int | None, **options: Any) -> None:
+    def command(run: OpenedRun, steps: str | None, last: int | None, **options: Any) -> None:
         narrow_to(run, steps, last)
         function(run=run, **options)
 
     return reads_a_run(command)
 
 
-def narrow_to(run: Run, steps: str | None, last: int | None) -> None:
+def narrow_to(run: OpenedRun, steps: str | None, last: int | None) -> None:
     """Narrows a run to what `--steps` or `--last` says. Errors: `RltraceError`."""
     if steps is None and last is None:
         return
-    from rltrace.analysis.step_range import Asked, asked_steps, narrow
+    from rltrace.analysis.timeline.step_range import StepSelection, asked_steps, narrow
 
     if steps is not None and last is not None:
         raise WrongUsage("give only one of --steps and --last")
-    narrow(run, Asked(newest=last) if steps is None else asked_steps(steps))
+    narrow(run, StepSelection(newest=last) if steps is None else asked_steps(steps))
 
 
-def beside_rows(run: Run, name: str) -> Path:
+def beside_rows(run: OpenedRun, name: str) -> Path:
     """Where a command writes that was told no place: a file of that name in the run. Errors:
     `RltraceError` where a link stands there, which somebody else may have made."""
-    from rltrace.trace.own_files import is_elsewhere
+    from rltrace.trace.untrusted_files import is_elsewhere
 
     path = run.path / name
     if is_elsewhere(path):
@@ -157,7 +157,7 @@ def print_json(value: object) -> None:
     """Prints a value as JSON; what JSON does not know, as its text. It is exact and harmless on a
     terminal: what cannot be printed is written as JSON's own escapes."""
     if isinstance(value, dict) and "schema" not in value:
-        from rltrace.report.to_json import document_of
+        from rltrace.report.formats.to_json import document_of
 
         command = click.get_current_context().command_path.split()[1:]
         value = document_of("-".join(command), value)

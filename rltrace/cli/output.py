@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any, TextIO, cast
 
-from rltrace.trace.printable import visible
+from rltrace.trace.safe_text import visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -65,11 +65,11 @@ def console() -> Console:
 
 
 def show(sections: Iterable[Section]) -> None:
-    from rltrace.report import printed
+    from rltrace.report.formats import terminal_tables
 
     page = console()
     for section in sections:
-        printed.show(section, page)
+        terminal_tables.show(section, page)
 
 
 @contextmanager

@@ -20,7 +20,7 @@ def _stated(context: click.Context, option: click.Parameter, value: str | None) 
 
 
 def _seconds(context: click.Context, option: click.Parameter, value: str | None) -> float | None:
-    from rltrace.analysis.plan.reading import seconds
+    from rltrace.analysis.plan.workload_input import seconds
 
     return None if value is None else seconds(value, option.opts[0])
 
@@ -67,9 +67,15 @@ def plan(
     dollar, the wall, what fits; with --full the arithmetic and settings to launch it."""
     from rltrace.analysis.plan import plan as planner
     from rltrace.analysis.plan.frameworks import advise
-    from rltrace.analysis.plan.of_run import calibrated, measure
-    from rltrace.analysis.plan.reading import merged, read_workload, spec_of
-    from rltrace.report import plan_section, to_json
+    from rltrace.analysis.plan.workload_input import (
+        calibrated,
+        measure,
+        merged,
+        read_workload,
+        spec_of,
+    )
+    from rltrace.report.formats import to_json
+    from rltrace.report.sections import plan_section
 
     tables = read_workload(workload) if workload is not None else {}
     tables = merged(tables, _tables(flags))
@@ -143,7 +149,8 @@ def triage(
     """The wall and the first fix, from rough seconds of a step's stages."""
     from rltrace.analysis.plan.triage import first_fix
     from rltrace.analysis.plan.triage import triage as triage_
-    from rltrace.report import plan_section, to_json
+    from rltrace.report.formats import to_json
+    from rltrace.report.sections import plan_section
 
     tables: dict[str, Any] = _tables(flags)
     tables |= tables.pop("")
@@ -161,8 +168,7 @@ def _refuse_impossible(
     tables: dict[str, Any], params: str | None, tokens: float | None, gpus: str | None
 ) -> None:
     """Errors: `RltraceError` for training that no hardware does in the seconds stated."""
-    from rltrace.analysis.plan.hardware import counted
-    from rltrace.analysis.plan.shapes import parameters
+    from rltrace.analysis.plan.data_sheets import counted, parameters
     from rltrace.analysis.whatif.stated import stated
 
     if params is None or tokens is None or gpus is None:

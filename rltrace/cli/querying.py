@@ -17,10 +17,10 @@ from rltrace.cli.manual import command
 from rltrace.cli.options import JSON, LAST, STEPS, narrow_to, one_form, print_json, run_path, say
 from rltrace.cli.output import console, working
 from rltrace.trace.errors import WrongUsage
-from rltrace.trace.sampled import only_some
+from rltrace.trace.metadata_validation import only_some
 
 if TYPE_CHECKING:
-    from rltrace.trace.run import Run
+    from rltrace.trace.read.run import OpenedRun
 
 _MOST_WORDS = 2
 _AGAIN_S = 0.1
@@ -99,9 +99,9 @@ def _list(words: tuple[str, ...], as_json: bool) -> None:
     if as_json:
         print_json([{"name": f"@{one.name}", "explains": one.explains} for one in listed])
         return
-    from rltrace.report import rows
+    from rltrace.report.formats import query_output
 
-    rows.render_named(listed, console())
+    query_output.render_named(listed, console())
 
 
 def _one_statement(sql: str) -> None:
@@ -120,7 +120,7 @@ def _one_statement(sql: str) -> None:
         raise WrongUsage(f"one query at a time: these are {number} statements")
 
 
-def _opened(run: Path | None) -> Run:
+def _opened(run: Path | None) -> OpenedRun:
     """The run, which is all that a query can read."""
     from rltrace.hooks.identity import identify
     from rltrace.run.location import find_run
@@ -134,24 +134,24 @@ def _opened(run: Path | None) -> Run:
     return opened
 
 
-def _answer(sql: str, opened: Run, as_json: bool, as_csv: bool) -> None:
-    from rltrace.report import rows
+def _answer(sql: str, opened: OpenedRun, as_json: bool, as_csv: bool) -> None:
+    from rltrace.report.formats import query_output
 
     _one_statement(sql)
 
     def answer() -> None:
         relation = opened.sql(sql)
         if as_json:
-            print_json(rows.records(relation))
+            print_json(query_output.records(relation))
         elif as_csv:
-            sys.stdout.write(rows.csv(relation, shown=sys.stdout.isatty()))
+            sys.stdout.write(query_output.csv(relation, shown=sys.stdout.isatty()))
         else:
-            rows.render(relation, console())
+            query_output.render(relation, console())
 
     _interruptible(opened, answer)
 
 
-def _interruptible(run: Run, work: Callable[[], None]) -> None:
+def _interruptible(run: OpenedRun, work: Callable[[], None]) -> None:
     """Does `work` on a run in a thread of its own: DuckDB does not always hear of Ctrl-C while it
     works in the main one."""
     with ThreadPoolExecutor(1) as thread:

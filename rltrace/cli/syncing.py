@@ -19,9 +19,9 @@ from rltrace.trace.errors import ANSWER_IS_NO, RltraceError, WrongUsage
 
 if TYPE_CHECKING:
     from rltrace.report.layout import Section
-    from rltrace.sync.bench.measuring import Row
+    from rltrace.sync.bench.measuring import BenchRow
     from rltrace.sync.bench.models import Model
-    from rltrace.sync.holders import Held
+    from rltrace.sync.memory.holders import HeldPolicy
 
 _BROUGHT_BY = {
     **dict.fromkeys(("xxhash", "zstandard", "safetensors"), "'rltrace-toolkit[sync]'"),
@@ -29,7 +29,7 @@ _BROUGHT_BY = {
 }
 
 
-class Sync(click.Group):
+class SyncCommands(click.Group):
     """The commands of rltrace.sync, which say what to install where that is not here."""
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -44,7 +44,7 @@ class Sync(click.Group):
             raise RltraceError(f"{needs}: {install}") from None
 
 
-@click.group(cls=Sync)
+@click.group(cls=SyncCommands)
 def sync() -> None:
     """Move weights from the learner to rollout workers."""
 
@@ -76,9 +76,9 @@ def serve(
     host `rltrace sync serve shm://policy --follow tcp://LEARNER:7000/policy`, from which workers
     there pull as from a publisher. What others can reach takes a secret: RLTRACE_SYNC_TOKEN.
     """
-    from rltrace.run.signals import ended_by_signal
-    from rltrace.sync.following import Received
-    from rltrace.sync.relay import Reach, Relay
+    from rltrace.run.child import ended_by_signal
+    from rltrace.sync.transfer.following import Received
+    from rltrace.sync.transfer.relay import ParentReach, Relay
 
     host, colon, port = listen.rpartition(":")
     if not colon or not port.isdecimal() or int(port) > 65535:
@@ -121,7 +121,7 @@ def serve(
             else:
                 at = "on all networks of this host; " if relay.on_all_networks else ""
                 click.echo(f"others follow {relay.address} ({at}Ctrl-C ends it)")
-            reach = Reach()
+            reach = ParentReach()
             while relay.ended_by is None and not ended.wait(0.1):
                 if (news := reach.news(relay.status)) is not None:
                     click.echo(news, err=True)
@@ -139,7 +139,7 @@ def _line(said: dict[str, object]) -> None:
 @JSON
 def list_(places: tuple[str, ...], as_json: bool) -> None:
     """List the policies in this host's shared memory: versions, memory, and who holds them."""
-    from rltrace.sync.holders import policies
+    from rltrace.sync.memory.holders import policies
 
     found = policies(*places)
     if as_json:
@@ -162,7 +162,7 @@ def rm(context: click.Context, places: tuple[str, ...], as_json: bool) -> None:
 
     Exits 1 where one that is named is held by somebody.
     """
-    from rltrace.sync.holders import policies, remove
+    from rltrace.sync.memory.holders import policies, remove
 
     found = policies(*places)
     removed = [held for held in found if not held.is_held and remove(held)]
@@ -180,7 +180,7 @@ def rm(context: click.Context, places: tuple[str, ...], as_json: bool) -> None:
         context.exit(ANSWER_IS_NO)
 
 
-def _holders(held: Held) -> list[str]:
+def _holders(held: HeldPolicy) -> list[str]:
     seen = [
         f"{each.pid}, which {'publishes' if each.publishes else 'reads'}"
         f"{' and is stopped' * each.is_stopped}: {each.command:.80}"
@@ -242,7 +242,7 @@ def _counts(text: str) -> list[int]:
     return counts
 
 
-def _plain(row: Row, rows: list[Row]) -> dict[str, Any]:
+def _plain(row: BenchRow, rows: list[BenchRow]) -> dict[str, Any]:
     said: dict[str, Any] = {"way": row.way, "receivers": row.receivers}
     if row.missing:
         return said | {"missing": row.missing}

@@ -13,12 +13,11 @@ import sys
 from _functools import partial  # type: ignore[import-not-found]
 
 from rltrace.hooks import recorder as recording
-from rltrace.hooks.argv import Program, program
-from rltrace.hooks.finder import Finder
-from rltrace.hooks.launch import launch
+from rltrace.hooks.finder import ImportFinder
+from rltrace.hooks.launch_info import Program, launch, program
 from rltrace.hooks.spans import watch_asyncio
 from rltrace.trace.clock import node_id
-from rltrace.trace.outside import contained, from_outside
+from rltrace.trace.job_exceptions import contained, from_outside
 from rltrace.trace.run_dir import NODES, RUN_FILE, RUN_VARIABLE
 
 TYPE_CHECKING = False
@@ -43,10 +42,10 @@ DETACHED_VARIABLE = "RLTRACE_DETACHED"
 submitted it has ended, and the run with it."""
 
 PROBE_VARIABLE = "RLTRACE_PROBE"
-"""Environment variable with the design of the probe (`rltrace.hooks.doses`), if the run has one."""
+"""Environment variable with the design of the probe (`rltrace.hooks.probe.delays`), if the run has one."""
 
 LOG_STEPS_VARIABLE = "RLTRACE_LOG_STEPS"
-"""Set where the figures of steps are to go into what the job logs (`rltrace.hooks.wandb_rows`)."""
+"""Set where the figures of steps are to go into what the job logs (`rltrace.hooks.patch.wandb_rows`)."""
 
 SYNC_VARIABLE = "RLTRACE_SYNC"
 """Environment variable with what brings weights through rltrace.sync where a framework has its own
@@ -54,7 +53,7 @@ way, as `module of the framework=package.module:function`, joined by `;` (`wrap 
 
 SHIP_VARIABLE = "RLTRACE_SHIP"
 """Environment variable with the node and the host where the run was made, and its URL, with a space
-between each, if the run is shipped (`rltrace.hooks.apart`)."""
+between each, if the run is shipped (`rltrace.hooks.node_setup`)."""
 
 CAPTURE_VARIABLE = "RLTRACE_CAPTURE_TOKENS"
 """Set where the token ids of samples are recorded."""
@@ -136,10 +135,10 @@ def _not_traced(error: Exception) -> None:
 
 
 def installation() -> Any:
-    """The hooks of this process (`rltrace.hooks.install.Installation`), made when first needed."""
+    """The hooks of this process (`rltrace.hooks.patch.install.Installation`), made when first needed."""
     global _installation
     if _installation is None:
-        from rltrace.hooks.install import Installation
+        from rltrace.hooks.patch.install import Installation
 
         assert _finder is not None
         _installation = Installation(_finder, program(sys.orig_argv))
@@ -154,7 +153,7 @@ def observer(target: str, stage: str) -> Any:
     return None
 
 
-_finder: Finder | None = None
+_finder: ImportFinder | None = None
 _installation: Any = None
 
 
@@ -167,7 +166,7 @@ def _boot(run_dir: str) -> None:
     if part in ("silent", "passing"):
         return
     if SHIP_VARIABLE in os.environ and not os.path.exists(f"{run_dir}/{RUN_FILE}"):
-        from rltrace.hooks.apart import own_directory
+        from rltrace.hooks.node_setup import own_directory
 
         detached = DETACHED_VARIABLE in os.environ
         run_dir = own_directory(run_dir, os.environ[SHIP_VARIABLE], detached)
@@ -180,22 +179,22 @@ def _boot(run_dir: str) -> None:
         if ":" in os.environ.get(HOOKS_VARIABLE, ""):
             facts["hooks"] = []  # those in place so far
         if os.environ.get(CAPTURE_VARIABLE):
-            from rltrace.hooks import capturing
+            from rltrace.hooks import token_capture
 
-            capturing.start()
+            token_capture.start()
         if recording.start(run_dir, **facts) is None:
             os.environ.pop(RUN_VARIABLE, None)  # said once; the children need not say it again
             return
         _start_agent(run_dir)
         if os.environ.get(PROBE_VARIABLE):
-            from rltrace.hooks import probing
+            from rltrace.hooks.probe import probing
 
             probing.start(run_dir, os.environ[PROBE_VARIABLE])
         if running.kind == "module":
             os.environ[MAIN_VARIABLE] = running.name
         elif not is_ray_worker:
             os.environ.pop(MAIN_VARIABLE, None)
-    _finder = Finder(recording.hook_failed)
+    _finder = ImportFinder(recording.hook_failed)
     sys.meta_path.insert(0, _finder)
     _watch(_finder, _RAY_PATCHES)
     if part == "records":
@@ -218,7 +217,7 @@ def _entries(variable: str, sign: str) -> Iterator[tuple[str, str]]:
             yield before, behind
 
 
-def _watch(finder: Finder, patches: tuple[tuple[str, str], ...]) -> None:
+def _watch(finder: ImportFinder, patches: tuple[tuple[str, str], ...]) -> None:
     for module, target in patches:
         finder.after(module, partial(_call, f"rltrace.hooks.{target}"))
 
@@ -286,7 +285,7 @@ def _part(running: Program) -> str:
     return next((part for part, tools in _TOOLS.items() if tool in tools), "records")
 
 
-def _watch_user_hooks(finder: Finder, running: Program) -> None:
+def _watch_user_hooks(finder: ImportFinder, running: Program) -> None:
     modules = {module for module, _ in _entries(HOOKS_VARIABLE, ":")}
     for module in modules - {"__main__"}:
         finder.before(module, _load_hooks)
@@ -294,7 +293,7 @@ def _watch_user_hooks(finder: Finder, running: Program) -> None:
         return  # what runs as `__main__` there is Ray's; the driver's code comes by value
     mine = {"__main__", running.name, running.name + ".__main__"}
     if modules & mine:
-        from rltrace.hooks.main_code import watch_main
+        from rltrace.hooks.patch.main_module import watch_main
 
         watch_main(finder, running, modules)
 
@@ -303,6 +302,6 @@ def _start_agent(run_dir: str) -> None:
     """Starts the node's agent, if this is the first process of a node that has none."""
     lock = f"{run_dir}/{NODES}/{node_id()}.lock"
     if not os.path.exists(lock):
-        from rltrace.hooks.node_agent import spawn_agent
+        from rltrace.hooks.node_setup import spawn_agent
 
         spawn_agent(run_dir, lock, os.environ.get(PYTHON_VARIABLE, ""))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 
-from rltrace.trace.outside import contained
+from rltrace.trace.job_exceptions import contained
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     """Told the module's name and what a callback raised; the import itself goes on."""
 
 
-class Finder:
+class ImportFinder:
     """A finder for `sys.meta_path`, to be put first. Callbacks may raise: that is reported."""
 
     def __init__(self, report: Report) -> None:
@@ -100,7 +100,7 @@ class Finder:
             callback(*args)
 
 
-def _exec_then(finder: Finder, loader: Any, name: str) -> Callable[[Any], None]:
+def _exec_then(finder: ImportFinder, loader: Any, name: str) -> Callable[[Any], None]:
     earlier = vars(loader).get("exec_module")  # of another finder like this one
 
     def exec_module(module: Any) -> None:
@@ -131,7 +131,7 @@ def _code_for_runpy(loader: Any, compile_main: Callable[[Any, str], Any]) -> Cal
 class _Loader:
     """Stands in for a loader until the module's code runs; from then on the loader itself shows."""
 
-    def __init__(self, finder: Finder, loader: Any, name: str) -> None:
+    def __init__(self, finder: ImportFinder, loader: Any, name: str) -> None:
         self._finder = finder
         self._loader = loader
         self._name = name

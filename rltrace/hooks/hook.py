@@ -1,6 +1,6 @@
 """What an adapter is made of: `Hook` (which function, which stage, what to read) and `Adapter`.
 
-An adapter is data and a few small functions; the engine (`rltrace.hooks.install`) does the rest:
+An adapter is data and a few small functions; the engine (`rltrace.hooks.patch.install`) does the rest:
 
     def tokens(call: Call) -> None:                      # after the call
         if call.span is not None:

@@ -16,13 +16,11 @@ from _thread import RLock
 from time import monotonic_ns, time_ns
 
 from rltrace.hooks import spans
-from rltrace.hooks.argv import shown
-from rltrace.hooks.codes import codes_of
-from rltrace.hooks.idle import INSIDE
-from rltrace.hooks.spans import Span, watch_asyncio
+from rltrace.hooks.launch_info import shown
+from rltrace.hooks.null_api import INSIDE
+from rltrace.hooks.spans import Span, codes_of, watch_asyncio
 from rltrace.trace import clock, segment
-from rltrace.trace.outside import contained, from_outside
-from rltrace.trace.redacted import redacted_facts
+from rltrace.trace.job_exceptions import contained, from_outside
 from rltrace.trace.run_dir import (
     ENDS,
     NAMES,
@@ -34,6 +32,7 @@ from rltrace.trace.run_dir import (
     append_line,
     write_json,
 )
+from rltrace.trace.safe_text import redacted_facts
 from rltrace.trace.schema import TABLES
 from rltrace.trace.segment import Row, TableWriter
 
@@ -113,7 +112,7 @@ class Recorder:
             self._write(NAMES, [number, text])
             self._names[text] = number
         if spans.on_end is None and "torch" in sys.modules:
-            from rltrace.hooks.device_ends import watch
+            from rltrace.hooks.device_completion import watch
 
             watch()
         return number
@@ -186,7 +185,7 @@ class Recorder:
         of a number, itself."""
         times, detail = self._odd.get(target, (0, ""))
         if not detail:
-            from rltrace.hooks.telling import quoted  # few processes ever tell anything
+            from rltrace.hooks.patch.safe_repr import quoted  # few processes ever tell anything
 
             detail = f"{quoted(value)} {said}"
         times += 1
@@ -216,14 +215,14 @@ class Recorder:
             if _active is self:
                 stop()
                 to_stderr(f"recording stopped in process {os.getpid()}: {error}; the job goes on")
-                from rltrace.hooks.telling import describe
+                from rltrace.hooks.patch.safe_repr import describe
 
                 at, why, pid = monotonic_ns(), describe(error), str(os.getpid())
                 told = {"monotonic_ns": at, "detail": why}
                 if not self.problem(RECORDING_STOPPED, target=pid, monotonic_ns=at, detail=why):
                     self.describe(**{RECORDING_STOPPED: told})  # over what its file holds already
             return
-        from rltrace.hooks.telling import describe, kind_of
+        from rltrace.hooks.patch.safe_repr import describe, kind_of
 
         self.problem("not-recorded", target=kind_of(error), detail=describe(error))
 
@@ -232,7 +231,7 @@ class Recorder:
         a thread. One that only ends the program says nothing of the job."""
         if isinstance(error, Exception) and self._introduced:
             with contained():  # the job has one to deal with already
-                from rltrace.hooks.telling import describe
+                from rltrace.hooks.patch.safe_repr import describe
 
                 self.problem(what, target=str(which), detail=describe(error))
 
@@ -288,10 +287,10 @@ _active: Recorder | None = None
 _argv: list[str] = []
 
 writers: dict[str, type[TableWriter]] = {}
-"""What writes a table where it is not `TableWriter` (`rltrace.hooks.capturing`)."""
+"""What writes a table where it is not `TableWriter` (`rltrace.hooks.token_capture`)."""
 
 capture_tokens: Callable[[Recorder, Row, Any, Any], None] | None = None
-"""What stores token ids, where somebody asked for them (`rltrace.hooks.capturing`)."""
+"""What stores token ids, where somebody asked for them (`rltrace.hooks.token_capture`)."""
 
 _LOAD_VOCABULARY = partial(__import__, "rltrace.trace.vocabulary")
 """What recording imports late is there before a fork: a child that is forked while another thread
@@ -379,7 +378,7 @@ def problem(what: str, **fields: Any) -> None:
 def hook_failed(target: str, error: BaseException, **fields: Any) -> None:
     """Tells that a hook was not put in place, or did not do its work, for the sake of an error."""
     if _active is not None:
-        from rltrace.hooks.telling import describe
+        from rltrace.hooks.patch.safe_repr import describe
 
         _active.problem("hook-failed", target=target, **fields, detail=describe(error))
 
@@ -394,7 +393,7 @@ def as_word(value: object) -> str:
     and nothing of its own is called."""
     if isinstance(value, str):
         return str.__str__(value)
-    from rltrace.hooks.telling import quoted
+    from rltrace.hooks.patch.safe_repr import quoted
 
     return str(value) if type(value) is int else quoted(value)
 
@@ -435,7 +434,7 @@ def _at_exit() -> None:
 def to_stderr(text: str, longest: int | None = _LONGEST_SAID) -> None:
     """One line on stderr, straight to the descriptor: sys.stderr may be anybody's by now."""
     with contained():  # no file can be opened any more: said as it is
-        from rltrace.trace.printable import visible  # few processes ever say anything
+        from rltrace.trace.safe_text import visible  # few processes ever say anything
 
         text = visible(text, longest)
     with contained(OSError):

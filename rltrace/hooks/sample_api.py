@@ -9,11 +9,10 @@ from __future__ import annotations
 from time import monotonic_ns
 
 from rltrace.hooks import recorder as _recorder
-from rltrace.hooks.codes import codes_of
 from rltrace.hooks.identity import identify
-from rltrace.hooks.idle import IDLE, stays_out_of_graphs
-from rltrace.hooks.spans import Span, stored
-from rltrace.trace.outside import from_outside
+from rltrace.hooks.null_api import IDLE, stays_out_of_graphs
+from rltrace.hooks.spans import Span, codes_of, stored
+from rltrace.trace.job_exceptions import from_outside
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,15 +36,15 @@ def trajectory(
     token_ids: bool | None = None,
     logprobs: bool | None = None,
     prompt_token_ids: Sequence[int] | None = None,
-) -> Trajectory:
+) -> OpenTrajectory:
     """One sample's generation, from this call to `.finish(...)` or the end of the `with` block.
     `version` is the policy version that generates it (default: the process's); `token_ids` and
     `logprobs` say whether the server's own were kept. The ids of the prompt's tokens are kept only
     where they were asked for (`rltrace wrap --capture-tokens`)."""
     if _recorder._active is None:
         return _IDLE_TRAJECTORY
-    row: Trajectory = _row(
-        Trajectory,
+    row: OpenTrajectory = _row(
+        OpenTrajectory,
         "trajectories",
         trajectory=id,
         group=group,
@@ -63,7 +62,7 @@ def trajectory(
     return row
 
 
-class Trajectory(Span):
+class OpenTrajectory(Span):
     """An open trajectory."""
 
     __slots__ = ()
@@ -139,15 +138,15 @@ def reward(
     *,
     component: str | None = None,
     outcome: str | None = None,
-) -> Reward:
+) -> OpenReward:
     """A verdict on a sample. `rltrace.reward(id, 0.5)` records one at this instant; as a `with`
     block it is timed, and `.set(value=...)` completes it. `outcome` is "ok", "timeout" or "error"
     (default: "ok", or "error" when the block raises)."""
     if _recorder._active is None:
         return _IDLE_REWARD
     now_ns = monotonic_ns()
-    row: Reward = _row(
-        Reward,
+    row: OpenReward = _row(
+        OpenReward,
         "rewards",
         start_ns=now_ns,
         trajectory=trajectory,
@@ -159,12 +158,12 @@ def reward(
     return row
 
 
-class Reward(Span):
+class OpenReward(Span):
     """A verdict being reached."""
 
     __slots__ = ()
 
-    def __enter__(self) -> Reward:
+    def __enter__(self) -> OpenReward:
         self.set(end_ns=-1)
         return self
 
@@ -323,6 +322,6 @@ def _code(enum: str, word: str | None) -> int | None:
 
 
 # An idle object does all that these do: nothing.
-_IDLE_TRAJECTORY: Trajectory = IDLE  # type: ignore[assignment]
-_IDLE_REWARD: Reward = IDLE  # type: ignore[assignment]
+_IDLE_TRAJECTORY: OpenTrajectory = IDLE  # type: ignore[assignment]
+_IDLE_REWARD: OpenReward = IDLE  # type: ignore[assignment]
 _IDLE_UPDATE: WeightUpdate = IDLE  # type: ignore[assignment]

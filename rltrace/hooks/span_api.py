@@ -6,10 +6,9 @@ from _thread import get_ident
 
 from rltrace.hooks import recorder as _recorder
 from rltrace.hooks import spans as _spans
-from rltrace.hooks.codes import codes_of
-from rltrace.hooks.idle import IDLE, stays_out_of_graphs
-from rltrace.hooks.spans import Span
-from rltrace.trace.outside import clock, contained, from_outside
+from rltrace.hooks.null_api import IDLE, stays_out_of_graphs
+from rltrace.hooks.spans import Span, codes_of
+from rltrace.trace.job_exceptions import clock, contained, from_outside
 from rltrace.trace.run_dir import STEP_FAILED
 
 TYPE_CHECKING = False
@@ -45,7 +44,9 @@ class LoopSpan(Span):
 
     def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Decorates a function, coroutine function or generator: one span a call."""
-        from rltrace.hooks.decorate import decorate  # it needs `inspect`: not for every process
+        from rltrace.hooks.patch.span_decorator import (
+            decorate,  # it needs `inspect`: not for every process
+        )
 
         columns = ("name", "stage", "phase", "tokens", "bytes", "items")
         name, stage, phase, tokens, size, items = _spans.stored(self, *columns)
@@ -224,3 +225,39 @@ def _whole(number: Any) -> int | None:
         whole = int(number)
         return whole if isinstance(number, (str, bytes)) or whole == number else None
     return None
+
+
+# Spans that are opened one after the other leave what lies between them unexplained: a few
+# microseconds, or the milliseconds that a busy machine takes just there.
+
+
+class Phases:
+    """The phases of one piece of work in this thread or task; a context manager that ends the last.
+    Each begins at the very reading of the clock at which the one before ends. Spans inside of a
+    phase are its own."""
+
+    __slots__ = ("_open", "_since_ns")
+
+    def __init__(self, since_ns: int = -1) -> None:
+        """`since_ns`: where the first phase begins, if not when it is opened (monotonic clock)."""
+        self._since_ns = since_ns
+        self._open: LoopSpan = IDLE  # type: ignore[assignment]  # it does nothing, to any call
+
+    def begin(self, stage: str, name: str, phase: str | None = None, **known: int) -> LoopSpan:
+        """The next phase, as `rltrace.span` names it, with the version and bytes that are known:
+        the one before has ended. Never raises."""
+        before = self._open
+        before.end()  # a probe sleeps its dose here
+        after = self._open = span(stage, name, phase, **known)
+        if self._since_ns > 0:
+            after.set(start_ns=self._since_ns)
+            self._since_ns = -1
+        elif after.start_ns > 0:
+            before.set(end_ns=after.start_ns)
+        return after
+
+    def __enter__(self) -> Phases:
+        return self
+
+    def __exit__(self, kind: object, value: object, traceback: object) -> None:
+        self._open.__exit__(kind, value, traceback)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from _thread import get_ident
 
-from rltrace.trace.outside import clock, from_outside
+from rltrace.trace.job_exceptions import clock, from_outside
 from rltrace.trace.segment import Row
 
 TYPE_CHECKING = False
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from rltrace.hooks.recorder import Recorder
+
 
 running_loop: Callable[[], object | None] | None = None
 current_task: Callable[[], object | None]
@@ -158,3 +159,17 @@ def watch_asyncio() -> None:
     asyncio: Any = sys.modules["asyncio"]
     current_task = asyncio.current_task
     running_loop = asyncio._get_running_loop
+
+
+_codes: dict[str, dict[str, int]] = {}
+
+
+def codes_of(enum: str) -> dict[str, int]:
+    """Code by word of a vocabulary enum, given by name: `codes_of("Stage")["rollout"]` is 0."""
+    known = _codes.get(enum)
+    if known is None:
+        from rltrace.trace import vocabulary
+
+        known = {vocabulary.word(member): int(member) for member in getattr(vocabulary, enum)}
+        _codes[enum] = known
+    return known

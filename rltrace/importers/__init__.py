@@ -21,8 +21,8 @@ IMPORTERS = {
     "torchforge": "",
     "mindspeed-rl": "",
     "torchtitan": "rltrace.importers.torchtitan:read",
-    "chrome": "rltrace.importers.chrome:read",
-    "otlp": "rltrace.importers.otlp:read",
+    "chrome": "rltrace.importers.formats.chrome:read",
+    "otlp": "rltrace.importers.formats.otlp:read",
 }
 """Framework -> `module:reader`, which makes an `ImportedRun` of a path; empty where its table in
 schemes.toml says all."""

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from rltrace.hooks.identity import identify
-from rltrace.importers import chrome
-from rltrace.importers.fitting import is_real_ns, ns, whole
-from rltrace.importers.frameworks import names_of
-from rltrace.importers.json_text import read_all, read_objects
+from rltrace.importers.formats import chrome
+from rltrace.importers.formats.json_text import read_all, read_objects
 from rltrace.importers.log import files_of
-from rltrace.importers.placed import PlacedRow, PlacedSpan, Process
+from rltrace.importers.log_detection import names_of
+from rltrace.importers.log_numbers import is_real_ns, ns, whole
+from rltrace.importers.placed_events import LoggedProcess, PlacedRow, PlacedSpan
 from rltrace.importers.run_writer import ImportedRun, traced_run
 from rltrace.importers.scalars import Scheme
 from rltrace.trace.errors import WrongUsage
@@ -87,7 +87,7 @@ def _read_sessions(path: Path, files: list[Path]) -> ImportedRun:
         unfinished += ns(session.get("finalized_ts")) is None
         rank = session.get("rank")
         role = str(session.get("role") or "rollout")
-        process = Process(f"rank {rank}", role, rank=whole(rank))
+        process = LoggedProcess(f"rank {rank}", role, rank=whole(rank))
         spans += _phases(session, process)
         rows += _rows(session, process)
     if unfinished:
@@ -106,7 +106,7 @@ def _read_sessions(path: Path, files: list[Path]) -> ImportedRun:
     )
 
 
-def _phases(session: dict[str, Any], process: Process) -> Iterator[PlacedSpan]:
+def _phases(session: dict[str, Any], process: LoggedProcess) -> Iterator[PlacedSpan]:
     phases = session.get("phases")
     for name, entries in (phases if isinstance(phases, dict) else {}).items():
         stage = _PHASES.get(name)
@@ -120,7 +120,7 @@ def _phases(session: dict[str, Any], process: Process) -> Iterator[PlacedSpan]:
                 yield PlacedSpan(process, lane, name, stage, start_ns, end_ns)
 
 
-def _rows(session: dict[str, Any], process: Process) -> Iterator[PlacedRow]:
+def _rows(session: dict[str, Any], process: LoggedProcess) -> Iterator[PlacedRow]:
     """The trajectory, and what became of it where that is told: nothing says what was trained."""
     number = identify(f"areal session {session.get('rank')} {session.get('session_id')}")
     columns = {

@@ -12,15 +12,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TextIO
 
-from rltrace.importers.fitting import counted, is_real_ns, is_time, whole
+from rltrace.importers.log_numbers import counted, is_real_ns, is_time, whole
 from rltrace.trace.errors import RltraceError
-from rltrace.trace.given_files import open_given
+from rltrace.trace.untrusted_files import open_given
 
 _NO_NUMBERS = ("nan", "inf", "infinity")
 
 
 @dataclass
-class Record:
+class LogRecord:
     """Numbers that were logged for one step. `real_ns` is when (Unix ns), None where the log does
     not say. `metrics` are finite; what was NaN or infinite stands apart, as no time is and as a
     loss must not be. `steps` is over how many steps, up to this one, the numbers are means."""
@@ -44,7 +44,7 @@ class Log:
 
     path: str
     kind: str
-    records: tuple[Record, ...]
+    records: tuple[LogRecord, ...]
     skipped: tuple[str, ...] = ()
     changed_ns: int = 0
     settings: dict[str, str] = field(default_factory=dict)
@@ -91,7 +91,7 @@ def shown_number(shown: str) -> float | None:
         return None
 
 
-def plausible(records: Iterable[Record]) -> tuple[list[Record], list[str]]:
+def plausible(records: Iterable[LogRecord]) -> tuple[list[LogRecord], list[str]]:
     """The records of steps that a run can have, without times that no clock shows; and what is to
     be said of the others."""
     every = list(records)
@@ -103,13 +103,13 @@ def plausible(records: Iterable[Record]) -> tuple[list[Record], list[str]]:
     return kept, [f"{odd} record{'s' * (odd > 1)} of steps that no run has"] if odd else []
 
 
-def joined(records: Iterable[Record]) -> tuple[list[Record], int]:
+def joined(records: Iterable[LogRecord]) -> tuple[list[LogRecord], int]:
     """Neighbouring records of one step put together, and how many were mere repetitions.
 
     A step is logged in parts (validation apart from training); a part that brings a metric again
     with another value is the step itself once more, as after a restart.
     """
-    steps: list[Record] = []
+    steps: list[LogRecord] = []
     repeated = 0
     for record in records:
         last = steps[-1] if steps else None
@@ -127,7 +127,7 @@ def joined(records: Iterable[Record]) -> tuple[list[Record], int]:
     return steps, repeated
 
 
-def _copied(record: Record) -> Record:
+def _copied(record: LogRecord) -> LogRecord:
     return replace(record, metrics=dict(record.metrics), not_finite=dict(record.not_finite))
 
 
@@ -227,7 +227,7 @@ def is_text(start: bytes) -> bool:
     return b"\0" not in start
 
 
-def impossible(records: Iterable[Record], is_timer: Callable[[str], bool]) -> Counter[str]:
+def impossible(records: Iterable[LogRecord], is_timer: Callable[[str], bool]) -> Counter[str]:
     """How often each timer shows what no clock can have shown."""
     return Counter(
         name

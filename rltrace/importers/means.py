@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from itertools import pairwise
 
-from rltrace.importers.log import Record
+from rltrace.importers.log import LogRecord
 from rltrace.importers.run_writer import ImportedStep
 
 
 def with_steps(
-    records: Iterable[Record], counts: Callable[[Record], bool], stated: int | None = None
-) -> list[Record]:
+    records: Iterable[LogRecord], counts: Callable[[LogRecord], bool], stated: int | None = None
+) -> list[LogRecord]:
     """The records, in order, each with how many steps it stands for: as many as lie between its
     number and that of the entry before. Where none stands before, as at the begin and after a
     restart, as many as between most; so, too, where a gap is longer than usual and no neighbour's:
@@ -33,7 +33,7 @@ def with_steps(
     return every
 
 
-def usual_steps(records: Iterable[Record]) -> int:
+def usual_steps(records: Iterable[LogRecord]) -> int:
     """Over how many steps most records are means that are means at all; else 1."""
     found = Counter(record.steps for record in records if record.steps > 1)
     return found.most_common(1)[0][0] if found else 1

@@ -7,11 +7,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from rltrace.importers.fitting import ns, whole
-from rltrace.importers.frameworks import names_of
-from rltrace.importers.json_text import read_all
+from rltrace.importers.formats.json_text import read_all
 from rltrace.importers.log import files_of
-from rltrace.importers.placed import PlacedSpan, Process
+from rltrace.importers.log_detection import names_of
+from rltrace.importers.log_numbers import ns, whole
+from rltrace.importers.placed_events import LoggedProcess, PlacedSpan
 from rltrace.importers.run_writer import ImportedRun, traced_run
 from rltrace.importers.scalars import Scheme
 from rltrace.trace.vocabulary import Stage
@@ -51,7 +51,7 @@ def _spans(lines: list[dict[str, Any]]) -> Iterator[PlacedSpan]:
             continue
         rank, role = line.get("rank"), str(line.get("role", ""))
         host = str(line.get("node", ""))
-        process = Process(f"{role} {rank}", _ROLES.get(role, role), host, whole(rank))
+        process = LoggedProcess(f"{role} {rank}", _ROLES.get(role, role), host, whole(rank))
         span = PlacedSpan(process, 0, name, stage, start_ns, end_ns)
         if stage == Stage.ROLLOUT:
             generations.append(span)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 
-from rltrace.importers.log import Record
+from rltrace.importers.log import LogRecord
 from rltrace.importers.scalars import Scheme, Told, has
 
 GENERATION, BROADCAST, STEP = "timing/generation", "timing/broadcast", "timing/step_total"
@@ -17,7 +17,7 @@ _LOGGED_SINCE_0_9_8 = "rollout/num_samples"
 _SUM = 1e-6  # TensorBoard keeps 24 bits of a number
 
 
-def tell(told: Told, records: list[Record], settings: Mapping[str, str]) -> Told:
+def tell(told: Told, records: list[LogRecord], settings: Mapping[str, str]) -> Told:
     """The asynchronous trainer is told by a total that is no sum of its parts: by the clock."""
     version = "0.9.8 or later" if has(records, _LOGGED_SINCE_0_9_8) else "0.9.6 or 0.9.7"
     figures = dict(told.figures)

@@ -9,13 +9,12 @@ from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
-from rltrace.importers import console, event_files, json_lines, wandb_files
-from rltrace.importers.fitting import counted, first_of
+from rltrace.importers.formats import console, event_files, json_lines, wandb_files
 from rltrace.importers.log import (
     LONGEST_LINE,
     Lines,
     Log,
-    Record,
+    LogRecord,
     check_filled,
     is_text,
     joined,
@@ -23,12 +22,13 @@ from rltrace.importers.log import (
     readable,
     start_of,
 )
+from rltrace.importers.log_numbers import counted, first_of
 from rltrace.trace.errors import RltraceError, WrongUsage
 
 Settings = Mapping[str, re.Pattern[str]]
 """Name -> pattern whose group 1 is what a framework's configuration says."""
 
-_Read = tuple[list[Record], list[str], dict[str, str]]
+_Read = tuple[list[LogRecord], list[str], dict[str, str]]
 """Records, what was skipped, and what of the settings was found."""
 
 
@@ -128,7 +128,7 @@ def _in_turn(
 ) -> Log:
     """Files of an experiment one after another, in the order of their first record: a job that was
     restarted began a new one."""
-    parts: list[list[Record]] = []
+    parts: list[list[LogRecord]] = []
     skipped: list[str] = []
     said: dict[str, str] = {}
     for file in files:

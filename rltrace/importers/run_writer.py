@@ -18,11 +18,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rltrace.analysis.coverage import NOT_LOGGED
-from rltrace.importers.fitting import is_real_ns
+from rltrace.analysis.figures.coverage import NOT_LOGGED
 from rltrace.importers.log import Log
-from rltrace.importers.placed import (
-    Placed,
+from rltrace.importers.log_numbers import is_real_ns
+from rltrace.importers.placed_events import (
+    PlacedEvents,
     PlacedRow,
     PlacedSpan,
     ProcessWriter,
@@ -105,7 +105,7 @@ class ImportedRun:
     placement: str = ""
     steps: tuple[ImportedStep, ...] = ()
     notes: tuple[tuple[str, str], ...] = ()
-    placed: Placed | None = None
+    placed: PlacedEvents | None = None
     steps_a_mean: int = 1
     generating: tuple[int, ...] = ()
 
@@ -136,7 +136,7 @@ def traced_run(
     """The run of what a log places. Errors: `RltraceError` where it places nothing."""
     told = list(spans)
     kept = [s for s in told if is_real_ns(s.start_ns) and s.start_ns <= s.end_ns]
-    placed = Placed(numbered(kept), tuple(rows))
+    placed = PlacedEvents(numbered(kept), tuple(rows))
     if not placed.spans:
         raise RltraceError(f"{path} holds no span of {framework} that has a beginning and an end")
     if len(kept) < len(told):

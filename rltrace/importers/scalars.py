@@ -9,9 +9,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from rltrace.importers.fitting import first_of, is_time, whole
-from rltrace.importers.frameworks import check_framework, name_of, schemes
-from rltrace.importers.log import Log, Record, impossible, impossible_said, joined
+from rltrace.importers.log import Log, LogRecord, impossible, impossible_said, joined
+from rltrace.importers.log_detection import check_framework, name_of, schemes
+from rltrace.importers.log_numbers import first_of, is_time, whole
 from rltrace.importers.means import repeated, usual_steps
 from rltrace.importers.reading import Settings, read_log
 from rltrace.importers.run_writer import (
@@ -49,7 +49,7 @@ class Told:
         return {name: Stage[stage.upper()] for name, stage in every.items()}
 
 
-Tell = Callable[[Told, list[Record], Mapping[str, str]], Told]
+Tell = Callable[[Told, list[LogRecord], Mapping[str, str]], Told]
 """What else the records and the settings tell of a trainer."""
 
 
@@ -81,7 +81,7 @@ class Scheme:
         """Reads the framework's log. Errors: `RltraceError` when there is nothing of its in it."""
         return lay_out(read_log(path, self.settings), self)
 
-    def told(self, records: list[Record], settings: Mapping[str, str]) -> Told:
+    def told(self, records: list[LogRecord], settings: Mapping[str, str]) -> Told:
         trainers = self.table.get("trainers", [{}])
         own = next(trainer for trainer in trainers if _is_told(trainer, records))
         merged: dict[str, Any] = {
@@ -92,7 +92,7 @@ class Scheme:
         return self.tell(found, records, settings)
 
 
-def _is_told(trainer: Mapping[str, Any], records: list[Record]) -> bool:
+def _is_told(trainer: Mapping[str, Any], records: list[LogRecord]) -> bool:
     def typical(name: str) -> float:
         found = [record.metrics[name] for record in records if name in record.metrics]
         return median(found) if found else 0.0
@@ -104,7 +104,7 @@ def _is_told(trainer: Mapping[str, Any], records: list[Record]) -> bool:
     return wanted and not has(records, *trainer.get("without", ()))
 
 
-def has(records: Iterable[Record], *names: str) -> bool:
+def has(records: Iterable[LogRecord], *names: str) -> bool:
     """Whether there is one of the metrics; in their names `*` stands for anything."""
     every = {name for record in records for name in record.metrics}
     return any(fnmatchcase(metric, name) for name in names for metric in every)
@@ -148,7 +148,7 @@ def lay_out(log: Log, scheme: Scheme) -> ImportedRun:
     )
 
 
-def _numbered(records: tuple[Record, ...], table: Mapping[str, Any]) -> Iterator[Record]:
+def _numbered(records: tuple[LogRecord, ...], table: Mapping[str, Any]) -> Iterator[LogRecord]:
     """The records by the framework's own names, each at the step that it states, if records do
     state one: then those that do not are of something else (of an optimizer's update, say) and left
     out."""
@@ -170,7 +170,7 @@ def _numbered(records: tuple[Record, ...], table: Mapping[str, Any]) -> Iterator
             yield record
 
 
-def _lengths(records: list[Record], scheme: Scheme) -> list[float | None]:
+def _lengths(records: list[LogRecord], scheme: Scheme) -> list[float | None]:
     """How long each step took, in seconds, as far as the log has it."""
     found = [
         next((record.metrics[name] for name in scheme.step if name in record.metrics), None)
@@ -181,7 +181,7 @@ def _lengths(records: list[Record], scheme: Scheme) -> list[float | None]:
     return [value if value and is_time(value) else None for value in found]
 
 
-def _step(record: Record, length: float | None, told: Told, scheme: Scheme) -> ImportedStep:
+def _step(record: LogRecord, length: float | None, told: Told, scheme: Scheme) -> ImportedStep:
     prefix, stages = scheme.table.get("prefix", ""), told.timers
 
     def timed(names: Iterable[str]) -> tuple[Timed, ...]:
@@ -200,7 +200,7 @@ def _step(record: Record, length: float | None, told: Told, scheme: Scheme) -> I
     return ImportedStep(record.step, length, *parts, record.readings, record.real_ns)
 
 
-def _own(record: Record, name: str, holds: Mapping[str, list[str]]) -> float:
+def _own(record: LogRecord, name: str, holds: Mapping[str, list[str]]) -> float:
     """How long a timer ran without those that ran within it, in seconds; 0 where not at all."""
     took = record.metrics.get(name, -1.0)
     if not is_time(took):
@@ -210,7 +210,7 @@ def _own(record: Record, name: str, holds: Mapping[str, list[str]]) -> float:
 
 
 def _not_logged(
-    scheme: Scheme, told: Told, records: list[Record]
+    scheme: Scheme, told: Told, records: list[LogRecord]
 ) -> Iterator[tuple[Stage | None, str]]:
     logged = {name for record in records for name in record.readings}
     usable = {name for r in records for name, value in r.metrics.items() if is_time(value)}
@@ -231,7 +231,7 @@ def _not_logged(
 
 
 def _oddities(
-    records: list[Record], steps: tuple[ImportedStep, ...], scheme: Scheme, told: Told
+    records: list[LogRecord], steps: tuple[ImportedStep, ...], scheme: Scheme, told: Told
 ) -> Iterator[str]:
     yield (
         "times are laid out from durations, and nothing is said to overlap: the order in a step "

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from rltrace.importers.chrome import lane_of
-from rltrace.importers.fitting import ns, whole
-from rltrace.importers.frameworks import names_of
-from rltrace.importers.json_text import read_all
-from rltrace.importers.placed import PlacedSpan, Process
+from rltrace.importers.formats.chrome import lane_of
+from rltrace.importers.formats.json_text import read_all
+from rltrace.importers.log_detection import names_of
+from rltrace.importers.log_numbers import ns, whole
+from rltrace.importers.placed_events import LoggedProcess, PlacedSpan
 from rltrace.importers.run_writer import ImportedRun, traced_run
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.vocabulary import Stage
@@ -57,7 +57,7 @@ def _spans(lines: list[dict[str, Any]]) -> Iterator[PlacedSpan]:
         host = str(line.get("host_name", ""))
         step = whole(line.get("step"))
         yield PlacedSpan(
-            process=Process(f"{source} {rank}", source, host, whole(rank)),
+            process=LoggedProcess(f"{source} {rank}", source, host, whole(rank)),
             lane=lane_of(line.get("task_name", line.get("tid"))),
             name=name,
             stage=stage,

@@ -17,13 +17,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rltrace.importers import console, json_lines
-from rltrace.importers.fitting import whole
+from rltrace.importers.formats import console, json_lines
 from rltrace.importers.log import (
     Counted,
     Lines,
     Log,
-    Record,
+    LogRecord,
     check_filled,
     is_text,
     joined,
@@ -32,12 +31,13 @@ from rltrace.importers.log import (
     split,
     start_of,
 )
+from rltrace.importers.log_numbers import whole
 from rltrace.importers.means import with_steps
 from rltrace.importers.reading import read_log
 from rltrace.importers.run_writer import ImportedRun
 from rltrace.importers.scalars import Scheme, lay_out
 from rltrace.trace.errors import RltraceError
-from rltrace.trace.given_files import read_given
+from rltrace.trace.untrusted_files import read_given
 
 STATE = "trainer_state.json"
 _PROFILED = "profiling/Time taken: "  # what timed blocks are logged as: `<class>.<block>` follows
@@ -165,12 +165,12 @@ def _printed(lines: Iterable[str]) -> tuple[list[dict[str, Any]], Counted, Count
     return found, torn, foreign
 
 
-def _is_of_training(record: Record) -> bool:
+def _is_of_training(record: LogRecord) -> bool:
     """Whether a record with TRL's names is of steps, and not of an evaluation or of the end."""
     return not _is_evaluation(name for name in record.readings if not name.startswith(_SUMS))
 
 
-def _generating(records: tuple[Record, ...]) -> tuple[int, ...]:
+def _generating(records: tuple[LogRecord, ...]) -> tuple[int, ...]:
     """The steps that generated, where samples of one are used for updates of others, too: only
     entries of the former have figures of samples. None where all do, or no one can tell."""
     entries = [record for record in records if _is_of_training(record)]
@@ -181,7 +181,7 @@ def _generating(records: tuple[Record, ...]) -> tuple[int, ...]:
     return tuple(step for one in made for step in range(one.step - one.steps + 1, one.step + 1))
 
 
-def _a_step(record: Record) -> Record:
+def _a_step(record: LogRecord) -> LogRecord:
     """A record whose blocks, which are sums over its steps, are means as its other figures are."""
     metrics = {
         name: value / record.steps if name in _BLOCKS or name.startswith(_GENERATING) else value
@@ -206,20 +206,20 @@ def _mapping(text: str) -> dict[str, Any] | None:
     return {str(name): it for name, it in found.items()} if isinstance(found, dict) else None
 
 
-def _record(step: int, line: dict[str, Any]) -> Record:
+def _record(step: int, line: dict[str, Any]) -> LogRecord:
     values = (
         (name, shown_number(shown) if isinstance(shown, str) else shown)
         for name, shown in line.items()
         if name != "step"
     )
     metrics, infinite = split(values)
-    return Record(step, metrics, not_finite=infinite)
+    return LogRecord(step, metrics, not_finite=infinite)
 
 
 # --- steps
 
 
-def _of_steps(records: tuple[Record, ...]) -> Iterator[Record]:
+def _of_steps(records: tuple[LogRecord, ...]) -> Iterator[LogRecord]:
     """The records with the names that TRL itself uses, each at its step of training; blocks that
     were timed on the way to a step are added up and belong to it."""
     waiting: dict[str, float] = {}
@@ -238,4 +238,4 @@ def _of_steps(records: tuple[Record, ...]) -> Iterator[Record]:
         if metrics or infinite:
             step = record.step if stated is None else stated
             timed, waiting = waiting, {}
-            yield Record(step, {**timed, **metrics}, record.real_ns, infinite)
+            yield LogRecord(step, {**timed, **metrics}, record.real_ns, infinite)

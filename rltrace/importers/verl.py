@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from statistics import median
 
-from rltrace.importers.fitting import is_time
-from rltrace.importers.log import Record
+from rltrace.importers.log import LogRecord
+from rltrace.importers.log_numbers import is_time
 from rltrace.importers.scalars import Scheme, Told, has
 
 LEGACY, V1, ONE_STEP_OFF, FULLY_ASYNC = "RayPPOTrainer", "V1", "one-step-off", "fully async"
@@ -35,7 +35,7 @@ _POLL_IS_SMALL = 10  # `gen` is taken for generation where it is this many polls
 _NO_SCORING_S = 1e-3  # `reward` below this only collects what was scored elsewhere
 
 
-def tell(told: Told, records: list[Record], settings: Mapping[str, str]) -> Told:
+def tell(told: Told, records: list[LogRecord], settings: Mapping[str, str]) -> Told:
     trainer, is_aside, saves_after = _trainer(records, settings)
     inside, unknown = dict(told.inside), dict(told.unknown)
     figures, after = dict(told.figures), dict(told.after)
@@ -73,7 +73,7 @@ def tell(told: Told, records: list[Record], settings: Mapping[str, str]) -> Told
     return replace(trainer, inside=inside, after=after, unknown=unknown, figures=figures)
 
 
-def _trainer(records: list[Record], settings: Mapping[str, str]) -> tuple[Told, bool, bool]:
+def _trainer(records: list[LogRecord], settings: Mapping[str, str]) -> tuple[Told, bool, bool]:
     """Its name, version and placement; whether `gen` is how long the loop waited for what other
     processes generate; and whether it saves checkpoints behind the step."""
     lag = [v for r in records for name, v in r.metrics.items() if name in _LAGS]
@@ -97,7 +97,7 @@ def _trainer(records: list[Record], settings: Mapping[str, str]) -> tuple[Told, 
     return Told(UNKNOWN), False, False
 
 
-def _times(records: list[Record], name: str) -> list[float]:
+def _times(records: list[LogRecord], name: str) -> list[float]:
     found = [record.metrics[name] for record in records if name in record.metrics]
     return [value for value in found if is_time(value)]
 

@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any
 
-from rltrace.hooks import moved
-from rltrace.hooks.phases import Phases
-from rltrace.hooks.versions import satisfies
+from rltrace.hooks import weight_moves
+from rltrace.hooks.patch.version_ranges import satisfies
+from rltrace.hooks.span_api import Phases
 from rltrace.trace.errors import WrongUsage
 
 NAMED = "rltrace.sync "
@@ -40,7 +40,7 @@ VERSIONS = ">=0.10.2,<0.12"
 def send_whole(module: Any) -> None:
     """`openrlhf.trainer.ray.ppo_actor`, imported: updates are sent whole. Errors: `RltraceError`
     for a version of OpenRLHF that this does not know."""
-    from rltrace.hooks.install import version_of
+    from rltrace.hooks.patch.install import version_of
 
     version = version_of("openrlhf")
     if not satisfies(version, VERSIONS):
@@ -88,7 +88,7 @@ class _Sender:
     def send(self, trainer: Any) -> None:
         """Publishes the policy and has every engine take it. All ranks gather, the first sends."""
         torch, ray = self._module.torch, self._module.ray
-        with Phases(moved.begun(trainer)) as phases:
+        with Phases(weight_moves.begun(trainer)) as phases:
             phases.begin("sync", "set up")
             first = torch.distributed.get_rank() == 0
             reset = []
@@ -114,7 +114,7 @@ class _Sender:
         ray = self._module.ray
         self._publisher = StreamPublisher(fresh_place("openrlhf"))
         if sum(node["Alive"] for node in ray.nodes()) > 1:  # engines may be on any of them
-            from rltrace.sync.beside import Beside
+            from rltrace.sync.transfer.relay_process import Beside
 
             self._relay = Beside(self._publisher.where, ray.util.get_node_ip_address())
 
@@ -135,7 +135,7 @@ class _Sender:
             raise
         phases.begin("sync", "engines take them", "load", bytes=manifest.bytes)
         self._wait(self._calls(engines, "commit", manifest.bytes))
-        moved.say(trainer, columns_of(manifest) | {"buckets": 1})
+        weight_moves.say(trainer, columns_of(manifest) | {"buckets": 1})
 
     def _calls(self, engines: list[Any], what: str, size_bytes: int = 0) -> list[Any]:
         """Asks all engines. What OpenRLHF's own last call of an update says, a commit says."""
@@ -189,7 +189,7 @@ class _Part:
         """Holds a version, all of it checked. It is read where it lies: at `place`, or where this
         host's relay brings it, which follows `address`. Errors: `RltraceError` where it lies on
         another host and there is no address, where it does not come, or is damaged."""
-        from rltrace.sync.arena import lies_here
+        from rltrace.sync.memory.arena import lies_here
         from rltrace.sync.subscriber import Subscriber
         from rltrace.sync.version import Version
 

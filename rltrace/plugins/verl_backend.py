@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from rltrace.hooks.finder import Finder
+from rltrace.hooks.finder import ImportFinder
 
 REGISTRY = "verl.checkpoint_engine.base"
 
@@ -29,6 +29,6 @@ def _failed(name: str, error: BaseException) -> None:
         record(name, error)
 
 
-_finder = Finder(_failed)
+_finder = ImportFinder(_failed)
 sys.meta_path.insert(0, _finder)
 _finder.after(REGISTRY, register)

@@ -13,11 +13,10 @@ from typing import Any
 
 from verl.checkpoint_engine.base import CheckpointEngineRegistry, CheckpointEngineWithCache
 
-from rltrace.hooks import moved
-from rltrace.hooks.phases import Phases
-from rltrace.hooks.span_api import span
+from rltrace.hooks import weight_moves
+from rltrace.hooks.span_api import Phases, span
 from rltrace.plugins.streaming import StreamPublisher, fresh_place, is_seen
-from rltrace.sync.arena import Lease
+from rltrace.sync.memory.arena import Lease
 from rltrace.sync.recording import columns_of
 from rltrace.sync.subscriber import Subscriber
 from rltrace.sync.version import Version
@@ -87,7 +86,7 @@ class RltraceCheckpointEngine(CheckpointEngineWithCache):  # type: ignore[misc]
     ) -> dict[str, float]:
         """The first rank publishes; the others take part in the gathering. Returns what verl logs
         with the step."""
-        with Phases(moved.begun(self)) as phases:
+        with Phases(weight_moves.begun(self)) as phases:
             phases.begin("sync", "set up")  # from where verl's update began
             if self._publisher is None:
                 phases.begin("sync", "take part", "gather")
@@ -97,7 +96,7 @@ class RltraceCheckpointEngine(CheckpointEngineWithCache):  # type: ignore[misc]
             phases.begin("sync", "send")
             number = -1 if global_steps is None else int(global_steps)
             manifest = self._publisher.publish(weights, number)
-            moved.say(self, columns_of(manifest))
+            weight_moves.say(self, columns_of(manifest))
             return {"checkpoint_engine/payload_mbytes": manifest.bytes / (1 << 20)}
 
     async def receive_weights(
@@ -116,7 +115,7 @@ class RltraceCheckpointEngine(CheckpointEngineWithCache):  # type: ignore[misc]
             handed.set(version=manifest.number, bytes=manifest.bytes)
             for name in self._taken:
                 yield name, _on_device(self._taken.torch(name))
-            moved.say(self, columns_of(manifest))
+            weight_moves.say(self, columns_of(manifest))
 
     async def get_weights(self) -> AsyncIterator[tuple[str, Any]]:
         """The latest version that was published, whole, at any time; a tensor is good until the

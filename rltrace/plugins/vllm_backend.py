@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 
-from rltrace.trace.outside import from_outside
+from rltrace.trace.job_exceptions import from_outside
 
 NAME = "rltrace"
 

@@ -13,10 +13,10 @@ import torch
 from typing_extensions import Self
 from vllm.distributed.weight_transfer.base import TrainerInitInfo, TrainerWeightTransferEngine
 
-from rltrace.hooks.phases import Phases
+from rltrace.hooks.span_api import Phases
 from rltrace.plugins.streaming import PATIENCE_S, fresh_place
 from rltrace.plugins.vllm_backend import NAME
-from rltrace.sync.layout import layout_of
+from rltrace.sync.memory.layout import layout_of
 from rltrace.sync.publisher import Publisher
 from rltrace.trace.errors import CANNOT_TELL, RltraceError, WrongUsage
 

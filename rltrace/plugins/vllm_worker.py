@@ -20,9 +20,8 @@ from vllm.distributed.weight_transfer.base import (
     layerwise_groups,
 )
 
-from rltrace.hooks.phases import Phases
-from rltrace.hooks.span_api import span
-from rltrace.sync.arena import Lease
+from rltrace.hooks.span_api import Phases, span
+from rltrace.sync.memory.arena import Lease
 from rltrace.sync.recording import moved
 from rltrace.sync.subscriber import Subscriber
 from rltrace.sync.version import Version

@@ -11,17 +11,17 @@ from pathlib import Path
 from typing import Any
 
 from rltrace.report import units
-from rltrace.report.layout import Column, Section, brief, numbers, table
+from rltrace.report.layout import Section, TableColumn, brief, numbers, table
 from rltrace.report.run_lines import dropped_lines, outlived_lines
-from rltrace.trace.damage import unreadable
-from rltrace.trace.dropped import Dropped
-from rltrace.trace.own_files import own_files
-from rltrace.trace.printable import visible
-from rltrace.trace.processes import Process
-from rltrace.trace.run import Run
+from rltrace.trace.metadata_validation import only_some
+from rltrace.trace.read.dropped_details import Dropped
+from rltrace.trace.read.processes import TracedProcess
+from rltrace.trace.read.run import OpenedRun
+from rltrace.trace.read.run_losses import unreadable
 from rltrace.trace.run_dir import PARQUET
-from rltrace.trace.sampled import only_some
+from rltrace.trace.safe_text import visible
 from rltrace.trace.schema import TABLES
+from rltrace.trace.untrusted_files import own_files
 
 HARMLESS = {"no-gpu", "version-untested"}
 """Problems that nothing has to be done about."""
@@ -53,7 +53,7 @@ class Inventory:
     parquet_bytes: int
     nodes: int
     clock_bound_ns: int | None
-    processes: list[Process]
+    processes: list[TracedProcess]
     problems: list[dict[str, Any]]
     imported: bool
     running: bool | None
@@ -63,7 +63,7 @@ class Inventory:
     command_s: float | None = None
 
 
-def inventory(run: Run) -> Inventory:
+def inventory(run: OpenedRun) -> Inventory:
     compacted = run.path / PARQUET
     of_segments = sum(_bytes(run.path / table) for table in TABLES)
     inside = {path.parent for path in compacted.glob("*/*")}
@@ -118,7 +118,7 @@ def section(found: Inventory) -> Section:
     )
     shown = found.processes[:_MOST_PROCESSES]
     pid, rank = numbers("process", "rank")
-    grid = table(map(_cells, shown), pid, "host", "role", rank, Column("argv", least_width=90))
+    grid = table(map(_cells, shown), pid, "host", "role", rank, TableColumn("argv", least_width=90))
     more = len(found.processes) - len(shown)
     notes = (f"{more} more: rltrace query 'SELECT * FROM processes'",) if more else ()
     return Section(found.path, tuple(filter(None, lines)), grid, notes)
@@ -159,7 +159,7 @@ def _size(found: Inventory) -> str:
     return f"{units.size(found.bytes_on_disk)} on disk" + f" ({held})" * bool(held)
 
 
-def _cells(process: Process) -> tuple[str, ...]:
+def _cells(process: TracedProcess) -> tuple[str, ...]:
     rank = "-" if process.rank is None else str(process.rank)
     argv = " ".join(shlex.join(map(str, process.facts.get("argv") or [])).split())
     role = process.role or (f"child of {process.child_of}" if process.child_of else "-")

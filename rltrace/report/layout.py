@@ -9,7 +9,7 @@ _EIGHTHS = " ▏▎▍▌▋▊▉"
 
 
 @dataclass(frozen=True)
-class Column:
+class TableColumn:
     """A column; it is left out where the page has fewer than `least_width` characters. `copied`:
     its words are there to be copied and never broken, so that it goes below a table that is too
     narrow for them."""
@@ -20,22 +20,22 @@ class Column:
     copied: bool = False
 
 
-def numbers(*titles: str | tuple[str, int]) -> tuple[Column, ...]:
+def numbers(*titles: str | tuple[str, int]) -> tuple[TableColumn, ...]:
     """Columns of numbers, which stand on the right: a title each, or that and the least width."""
     told = ((title, 0) if isinstance(title, str) else title for title in titles)
-    return tuple(Column(title, right=True, least_width=least) for title, least in told)
+    return tuple(TableColumn(title, right=True, least_width=least) for title, least in told)
 
 
 @dataclass(frozen=True)
 class Grid:
-    columns: tuple[Column, ...]
+    columns: tuple[TableColumn, ...]
     rows: tuple[tuple[str, ...], ...]
 
 
-def table(rows: Iterable[Sequence[str]], *columns: Column | str) -> Grid | None:
+def table(rows: Iterable[Sequence[str]], *columns: TableColumn | str) -> Grid | None:
     """Rows below their columns; a title alone is a column of words. None where there is no row."""
     cells = tuple(map(tuple, rows))
-    titled = tuple(Column(one) if isinstance(one, str) else one for one in columns)
+    titled = tuple(TableColumn(one) if isinstance(one, str) else one for one in columns)
     return Grid(titled, cells) if cells else None
 
 

@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rltrace.report import units
-from rltrace.trace.duration import OUTLIVED, command_s
 from rltrace.trace.errors import RltraceError
-from rltrace.trace.liveness import Liveness
-from rltrace.trace.own_files import own_files, read_own
-from rltrace.trace.printable import visible
+from rltrace.trace.liveness import OUTLIVED, Liveness, command_s
+from rltrace.trace.metadata_validation import RUN, fitting
 from rltrace.trace.run_dir import PROCESS, RUN_FILE, read_run_json
-from rltrace.trace.stated import RUN, fitting
+from rltrace.trace.safe_text import visible
+from rltrace.trace.untrusted_files import own_files, read_own
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -26,7 +25,7 @@ _NUMBERS = ("lasted", "exit", "processes")
 
 
 @dataclass(frozen=True)
-class Entry:
+class RunEntry:
     """One run. `start_ns` is None where it cannot be read, `lasted_s` (from there to the end of
     its command) while it runs or when it ended without saying so; `running` where nobody here can
     tell."""
@@ -41,15 +40,15 @@ class Entry:
     problem: str | None
 
 
-def entries(paths: list[Path]) -> list[Entry]:
+def entries(paths: list[Path]) -> list[RunEntry]:
     """What is known of each run without reading its tables; unreadable ones are listed as such."""
     return [_entry(path, Liveness(path)) for path in paths]
 
 
-def entries_at(url: str) -> list[Entry]:
+def entries_at(url: str) -> list[RunEntry]:
     """What is known of each run in the folder at a URL, from what describes it; the number of its
     processes is not known without bringing it. Errors: `RltraceError`, also where there is none."""
-    from rltrace.trace.store import Store, child, unreached
+    from rltrace.trace.transfer.store import Store, child, unreached
 
     alive = Liveness()
     listed = []
@@ -66,9 +65,9 @@ def entries_at(url: str) -> list[Entry]:
     return sorted(listed, key=lambda entry: (entry.start_ns or 0, entry.path))
 
 
-def render(listed: list[Entry], console: Console) -> None:
+def render(listed: list[RunEntry], console: Console) -> None:
     """Prints the runs, newest last: a line each, which a terminal cuts where it ends."""
-    from rltrace.report.printed import print_lines
+    from rltrace.report.formats.terminal_tables import print_lines
 
     if not listed:
         console.print("no runs here: record one with `rltrace wrap -- python train.py`")
@@ -81,7 +80,7 @@ def render(listed: list[Entry], console: Console) -> None:
     print_lines(console, names, [[cell[name] for name in names] for cell in cells], right)
 
 
-def _cells(entry: Entry, longest_name: int | None) -> dict[str, str]:
+def _cells(entry: RunEntry, longest_name: int | None) -> dict[str, str]:
     name = visible(Path(entry.path).name, longest_name)
     if entry.problem is not None:
         unknown = dict.fromkeys(("started", "lasted", "exit", "processes"), "-")
@@ -105,7 +104,7 @@ def _brief(command: str) -> str:
     return command if "'" in program or not name else name + space + arguments
 
 
-def _entry(path: Path, alive: Liveness) -> Entry:
+def _entry(path: Path, alive: Liveness) -> RunEntry:
     try:
         meta = read_run_json(str(path))
         files, _ = own_files(path / PROCESS, ".json")
@@ -115,15 +114,15 @@ def _entry(path: Path, alive: Liveness) -> Entry:
     return _described(str(path), meta, processes, alive)
 
 
-def _described(path: str, meta: dict[str, Any], processes: int | None, alive: Liveness) -> Entry:
+def _described(path: str, meta: dict[str, Any], processes: int | None, alive: Liveness) -> RunEntry:
     try:
         meta, _ = fitting(meta, RUN)
         lasted_s = command_s(meta)
         if meta.get(OUTLIVED) and processes is not None:  # it is here
-            from rltrace.trace.run import open_run
+            from rltrace.trace.read.run import open_run
 
             lasted_s = open_run(path).lasted_s
-        return Entry(
+        return RunEntry(
             path=path,
             command=shlex.join(map(str, meta.get("command") or ())),
             start_ns=int(meta["start_real_ns"]),
@@ -137,8 +136,8 @@ def _described(path: str, meta: dict[str, Any], processes: int | None, alive: Li
         return _unreadable(path, error)
 
 
-def _unreadable(path: str, error: Exception) -> Entry:
+def _unreadable(path: str, error: Exception) -> RunEntry:
     why = str(error).replace(f"{path}/", "")
     if isinstance(error, KeyError):
         why = f"{RUN_FILE} does not say its {error}"
-    return Entry(path, "", None, None, None, 0, None, f"unreadable: {why}")
+    return RunEntry(path, "", None, None, None, 0, None, f"unreadable: {why}")

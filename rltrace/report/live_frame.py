@@ -12,18 +12,18 @@ from rltrace.analysis.live.snapshot import (
     KILLED,
     RUNNING,
     STARTING,
+    LiveWindow,
     RoleNow,
+    SilentProcess,
     Snapshot,
-    Stopped,
-    Window,
 )
 from rltrace.analysis.live.state import BUSY_OVER_S
 from rltrace.report import units
+from rltrace.report.formats.terminal_tables import COLOURS
 from rltrace.report.layout import of_rank, pid_on
 from rltrace.report.live_line import NO_WORK, step_name
-from rltrace.report.printed import COLOURS
 from rltrace.report.run_lines import dropped_lines
-from rltrace.trace.printable import visible
+from rltrace.trace.safe_text import visible
 
 _MOST_STOPPED = 2
 _LATE = 3.0  # a trajectory that takes this many times the median is told
@@ -78,7 +78,7 @@ def losses(shown: Snapshot) -> list[Text]:
     return [Text(f"! {sentence}", style="yellow") for sentence in said]
 
 
-def _stopped_sentence(one: Stopped, since: str) -> str:
+def _stopped_sentence(one: SilentProcess, since: str) -> str:
     who = of_rank(one.role, one.rank) + pid_on(one.pid, one.host)
     when = "" if math.isnan(one.silent_s) else f" {units.seconds(one.silent_s)} {since}"
     why = f": {one.detail}" if one.detail else ""
@@ -252,7 +252,7 @@ def _so_far(shown: Snapshot) -> list[str]:
     return parts
 
 
-def _tokens(shown: Snapshot, window: Window) -> list[str]:
+def _tokens(shown: Snapshot, window: LiveWindow) -> list[str]:
     parts = []
     if window.generated_tokens:
         parts.append(f"{_rate(window.generated_tokens_per_s)} generated")
@@ -266,7 +266,7 @@ def _tokens(shown: Snapshot, window: Window) -> list[str]:
     return parts
 
 
-def _samples(shown: Snapshot, window: Window) -> list[str]:
+def _samples(shown: Snapshot, window: LiveWindow) -> list[str]:
     parts = []
     lags = window.lags
     if lags is not None and not math.isnan(lags.mean):
@@ -283,7 +283,7 @@ def _samples(shown: Snapshot, window: Window) -> list[str]:
     return parts
 
 
-def _weights(window: Window) -> list[str]:
+def _weights(window: LiveWindow) -> list[str]:
     updates = window.updates
     if updates is None:
         return []

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rltrace.dashboards import folder
 from rltrace.trace.errors import UNREADABLE, RltraceError, WrongUsage, did_you_mean
-from rltrace.trace.given_files import text_given
+from rltrace.trace.untrusted_files import text_given
 
 _COMMENT = "-- "
 

@@ -6,7 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rltrace.trace import run as trace
+from rltrace.trace.read import run as trace
 
 if TYPE_CHECKING:
     import duckdb
@@ -18,13 +18,13 @@ def open_run(path: str | Path) -> Run:
     """Opens a run directory, or a run at a URL. Errors: `RltraceError` when it is none, or newer
     than this rltrace."""
     if isinstance(path, str) and "://" in path:
-        from rltrace.trace.fetched import fetch
+        from rltrace.trace.transfer.remote_runs import fetch
 
         return Run(fetch(path))
     return Run(Path(path))
 
 
-class Run(trace.Run):
+class Run(trace.OpenedRun):
     """An opened run, with what people ask of it first."""
 
     def query(self, name: str) -> duckdb.DuckDBPyRelation:

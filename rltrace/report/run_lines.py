@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 from rltrace.analysis.alarms.alarm import CRASH
 from rltrace.report import units
 from rltrace.report.layout import listed, pid_on
-from rltrace.trace.given import AGENT
-from rltrace.trace.reach import clock_time
+from rltrace.trace.job_devices import AGENT
 from rltrace.trace.schema import CAPTURED_TOKENS
+from rltrace.trace.transfer.remote_runs import clock_time
 
 if TYPE_CHECKING:
-    from rltrace.analysis.coverage import AsOf
+    from rltrace.analysis.figures.coverage import AsOf
     from rltrace.analysis.summary import StepsSummary, Summary
-    from rltrace.trace.damage import Damaged
-    from rltrace.trace.dropped import Dropped
+    from rltrace.trace.read.dropped_details import Dropped
+    from rltrace.trace.read.run_losses import Damaged
 
 _MOST = 3  # processes that are named
 _NOW_S = 1.0  # what is younger is as of now

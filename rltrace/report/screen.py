@@ -14,20 +14,26 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from rltrace.analysis.fixes import Fix
+from rltrace.analysis.fixes.fixes import Fix
 from rltrace.analysis.run_analysis import RunAnalysis
-from rltrace.analysis.summary import RunFacts, Summary, steps_of
-from rltrace.analysis.verdict import Verdict, verdict
+from rltrace.analysis.summary import RunFacts, Summary, Verdict, steps_of, verdict
 from rltrace.analysis.walls.wall import LIKELY
 from rltrace.report import run_lines, units
-from rltrace.report.health_cells import cells
+from rltrace.report.formats.terminal_tables import COLOURS, WIDEST, wrapped
 from rltrace.report.layout import bar, listed, lowered
-from rltrace.report.printed import COLOURS, WIDEST, wrapped
-from rltrace.report.verdict import TYPE_THIS, best_fix, sentences, what_is_wrong
-from rltrace.report.walls_section import gain_words, model_check, setting_words
-from rltrace.trace.printable import visible
-from rltrace.trace.run import open_run
+from rltrace.report.sections.health_lines import cells
+from rltrace.report.sections.verdict_section import (
+    TYPE_THIS,
+    best_fix,
+    gain_words,
+    model_check,
+    sentences,
+    setting_words,
+    what_is_wrong,
+)
+from rltrace.trace.read.run import open_run
 from rltrace.trace.run_dir import RUNS_FOLDER
+from rltrace.trace.safe_text import visible
 
 MOST_LINES = 45
 _MOST_NOTE_LINES = 2

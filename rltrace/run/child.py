@@ -11,8 +11,9 @@ from __future__ import annotations
 import os
 import select
 import signal
-from collections.abc import Callable
-from contextlib import suppress
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 
 _WATCHED = set(signal.valid_signals()) - {signal.SIGKILL, signal.SIGSTOP}
 _STOPS = {signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU}
@@ -213,3 +214,16 @@ def _sing(writer: int, parent: int) -> None:
                 os.write(writer, bytes([_ANSWER if pinged else received.si_signo]))
     finally:
         os._exit(0)
+
+
+@contextmanager
+def ended_by_signal() -> Iterator[threading.Event]:
+    """An event that SIGINT and SIGTERM set; the handlers of before are put back."""
+    ended = threading.Event()
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(number, lambda *_: ended.set()) for number in numbers]
+    try:
+        yield ended
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)

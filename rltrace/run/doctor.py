@@ -18,26 +18,26 @@ from typing import TYPE_CHECKING, Any
 import rltrace
 from rltrace.adapters import find_adapters
 from rltrace.hooks.hook import Adapter, Hook
-from rltrace.hooks.install import spec_of
-from rltrace.hooks.versions import satisfies
+from rltrace.hooks.patch.install import spec_of
+from rltrace.hooks.patch.version_ranges import satisfies
 from rltrace.report import units
 from rltrace.report.inventory import HARMLESS
 from rltrace.report.layout import Section, brief, table
 from rltrace.run.location import ONLY_ON, WHY_ONLY
-from rltrace.run.nvml import Devices, NoGpu
+from rltrace.run.node.nvml import NoGpu, NvmlDevices
 from rltrace.trace.clock import node_id
-from rltrace.trace.printable import visible
+from rltrace.trace.safe_text import visible
 from rltrace.trace.schema import TABLES
 
 if TYPE_CHECKING:
-    from rltrace.trace.run import Run
+    from rltrace.trace.read.run import OpenedRun
 
 
 import ast
 from contextlib import suppress
 from functools import lru_cache
 
-from rltrace.hooks.main_code import assigned, statements
+from rltrace.hooks.patch.main_module import assigned, statements
 
 _TOLD = ("target", "name", "stage", "detail")
 _LITTLE_SPACE_BYTES = 1 << 30
@@ -87,7 +87,7 @@ class AdapterCheck:
 
 
 @dataclass(frozen=True)
-class Findings:
+class DoctorReport:
     """Everything that `examine` found. `problems` are those of the run that was named: of its
     recording, and of its job; `notes` is what its report notes of how it went, which is none."""
 
@@ -107,12 +107,12 @@ class Findings:
         )
 
 
-def examine(run: Path | None = None) -> Findings:
+def examine(run: Path | None = None) -> DoctorReport:
     """Looks at this machine, at the frameworks installed, and at a run. Errors: `RltraceError` when
     the run cannot be opened."""
     from rltrace.analysis.alarms.alarm import ALARM
     from rltrace.analysis.run_analysis import RunAnalysis
-    from rltrace.trace.damage import unreadable
+    from rltrace.trace.read.run_losses import unreadable
 
     distributions = packages_distributions()
     adapters = tuple(
@@ -121,7 +121,7 @@ def examine(run: Path | None = None) -> Findings:
     )
     checks = tuple(_machine())
     if run is None:
-        return Findings(checks, adapters)
+        return DoctorReport(checks, adapters)
     opened = rltrace.open_run(run)
     problems = [*_of_recording(opened)]
     notes: list[str] = []
@@ -133,7 +133,7 @@ def examine(run: Path | None = None) -> Findings:
         notes += (one.says for one in of_job if one.severity != ALARM)
         if not of_job and not problems:
             notes.append(f"{run}: nothing is wrong with its recording or its job")
-    return Findings(checks, adapters, tuple(dict.fromkeys(problems)), tuple(notes))
+    return DoctorReport(checks, adapters, tuple(dict.fromkeys(problems)), tuple(notes))
 
 
 def _machine() -> Iterator[Check]:
@@ -155,7 +155,7 @@ def _machine() -> Iterator[Check]:
         said = "PYTHONPATH only: python -I and -E are not traced (install the wheel for that)"
         yield Check("carriers", None, said)
     try:
-        names = Devices().names()
+        names = NvmlDevices().names()
         yield Check("GPU", True, f"{len(names)} × {', '.join(sorted(set(names)))}")
     except NoGpu as error:
         yield Check("GPU", None, f"cannot be read: {error}")
@@ -220,7 +220,7 @@ def _installed(framework: str, distributions: Any) -> str | None:
     return source_version(framework) or "unknown version"
 
 
-def _of_recording(run: Run) -> Iterator[str]:
+def _of_recording(run: OpenedRun) -> Iterator[str]:
     for name in TABLES:
         run.rows(name)  # a file that is cut is found when it is read
     imported = bool(run.meta.get("imported"))
@@ -233,12 +233,12 @@ def _of_recording(run: Run) -> Iterator[str]:
             yield " ".join([what.replace("-", " ") + ":", *rest])
 
 
-def to_json(findings: Findings) -> dict[str, Any]:
+def to_json(findings: DoctorReport) -> dict[str, Any]:
     adapters = [{**asdict(adapter), "stages": adapter.stages} for adapter in findings.adapters]
     return {"healthy": findings.healthy, **asdict(findings), "adapters": adapters}
 
 
-def sections(findings: Findings) -> Iterator[Section]:
+def sections(findings: DoctorReport) -> Iterator[Section]:
     """What is wrong and what to do about it, then what can be seen."""
     wrong = [f"✗ {visible(text, _LONGEST)}" for text in _wrong(findings)]
     notes = [f"· {visible(note, _LONGEST)}" for note in findings.notes]
@@ -252,7 +252,7 @@ def sections(findings: Findings) -> Iterator[Section]:
     yield Section("What can be seen here", (), table(rows, "", ""))
 
 
-def _wrong(findings: Findings) -> Iterator[str]:
+def _wrong(findings: DoctorReport) -> Iterator[str]:
     """Each problem, and what to do about it."""
     yield from (f"{one.name}: {one.detail}" for one in findings.checks if one.ok is False)
     for adapter in (one for one in findings.adapters if one.installed is not None):

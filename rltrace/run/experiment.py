@@ -13,28 +13,37 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import rltrace
-from rltrace.analysis.command_form import elsewhere, form_of, given, refuse_unknown, with_settings
-from rltrace.analysis.devices import framework_of
-from rltrace.analysis.differing import stated_settings
-from rltrace.analysis.playbook import WRAP_SYNC
-from rltrace.analysis.trial import CANNOT_TELL as UNCLEAR
-from rltrace.analysis.trial import Pace, Trial, pace, trial
-from rltrace.run.change import Change, same
+from rltrace.analysis.compare import FRESHNESS, GOODPUT, STEP, RunPace, Trial, pace, trial
+from rltrace.analysis.compare import UNDECIDED as UNCLEAR
+from rltrace.analysis.figures.devices import framework_of
+from rltrace.analysis.fixes.job_settings import (
+    elsewhere,
+    form_of,
+    given,
+    refuse_unknown,
+    stated_settings,
+    with_settings,
+)
+from rltrace.analysis.fixes.playbook import WRAP_SYNC
+from rltrace.analysis.stats.interval import Estimate
+from rltrace.analysis.walls import wall
 from rltrace.run.location import new_run_path, whole_command
 from rltrace.run.reading import open_readable
 from rltrace.trace.errors import CANNOT_TELL, RltraceError, WrongUsage
-from rltrace.trace.redacted import REDACTED
 from rltrace.trace.run_dir import RUNS_FOLDER
+from rltrace.trace.safe_text import REDACTED
 
 if TYPE_CHECKING:
-    from rltrace.trace.run import Run
+    from rltrace.analysis.fixes.fixes import Fix
+    from rltrace.trace.read.run import OpenedRun
+
 
 BEFORE, AFTER = "before", "after"
 _GIVEN = "`rltrace experiment RUN -- python train.py ...`"
@@ -44,13 +53,13 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Plan:
+class ExperimentPlan:
     """What will be run: the command before and after, in `cwd`, alternating for `pairs` pairs, and
     on while nobody can tell until there are `most_pairs`, each time into a folder of `folder`. With
     `resume` the runs that are there and ended well are not made again. `sync`: their weights are
     moved by rltrace.sync, as the run's were; `sync_after`: those of the runs with the change."""
 
-    change: Change
+    change: SettingsChange
     before: tuple[str, ...]
     after: tuple[str, ...]
     framework: str
@@ -105,15 +114,15 @@ class Plan:
 
 
 def plan(
-    run: Run,
-    change: Change,
+    run: OpenedRun,
+    change: SettingsChange,
     pairs: int,
     folder: Path | None,
     most_pairs: int | None = None,
     *,
     resume: bool = False,
     asked: Sequence[str] = (),
-) -> Plan:
+) -> ExperimentPlan:
     """How the job of `run` is run with a change and without, by the command that is `asked` for or
     else its own. Errors: `RltraceError` where that is not known or cannot take the settings, or the
     folder is in use and not resumed."""
@@ -142,16 +151,16 @@ def plan(
         raise WrongUsage(said)
     cwd = str(run.meta.get("cwd") or Path.cwd())
     most = max(pairs, most_pairs or pairs)
-    return Plan(
+    return ExperimentPlan(
         *(change, words, after, framework, cwd, where.absolute(), pairs, most, resume, sync),
         sync_after=bool(change.settings.get(WRAP_SYNC, sync)),
     )
 
 
-def carry_out(plan: Plan, say: Say) -> Trial:
+def carry_out(plan: ExperimentPlan, say: Say) -> Trial:
     """Runs the plan and says what came of it. Ctrl-C ends it with what is there. Errors:
     `RltraceError` when a run fails or shows that the change was not applied."""
-    pairs: list[tuple[Pace, Pace]] = []
+    pairs: list[tuple[RunPace, RunPace]] = []
     found = trial((), plan.change.metric, plan.change.predicted)
     try:
         for pair in range(plan.most_pairs):
@@ -165,7 +174,7 @@ def carry_out(plan: Plan, say: Say) -> Trial:
     return found
 
 
-def _paced(plan: Plan, pair: int, variant: str, say: Say) -> Pace:
+def _paced(plan: ExperimentPlan, pair: int, variant: str, say: Say) -> RunPace:
     began = time.monotonic()
     nth = 2 * pair + plan.turn(pair).index(variant) + 1
     say(f"run {nth} of {2 * max(plan.pairs, pair + 1)}: {variant} ...")
@@ -182,7 +191,7 @@ def _paced(plan: Plan, pair: int, variant: str, say: Say) -> Pace:
     return found
 
 
-def _is_there(plan: Plan, pair: int, variant: str) -> bool:
+def _is_there(plan: ExperimentPlan, pair: int, variant: str) -> bool:
     """Whether that run was made and ended well; one that did not is put aside."""
     path = plan.run_path(pair, variant)
     if not path.exists():
@@ -197,7 +206,7 @@ def _is_there(plan: Plan, pair: int, variant: str) -> bool:
     return False
 
 
-def _run_once(plan: Plan, pair: int, variant: str) -> None:
+def _run_once(plan: ExperimentPlan, pair: int, variant: str) -> None:
     path, output = plan.run_path(pair, variant), plan.output(pair, variant)
     output.mkdir(parents=True, exist_ok=True)
     asked = ["--sync"] if (plan.sync if variant == BEFORE else plan.sync_after) else []
@@ -235,7 +244,7 @@ def _end(child: subprocess.Popen[bytes]) -> None:
             return
 
 
-def _check_applied(run: Run, change: Change) -> None:
+def _check_applied(run: OpenedRun, change: SettingsChange) -> None:
     stated = stated_settings(run)
     for option, value in change.settings.items():
         told = stated.get(option, REDACTED)  # a run keeps no free texts
@@ -245,3 +254,103 @@ def _check_applied(run: Run, change: Change) -> None:
                 "not take the setting",
                 CANNOT_TELL,
             )
+
+
+@dataclass(frozen=True)
+class SettingsChange:
+    """Settings to change, and what that is predicted to gain (None: nobody knows). `metric` says in
+    what: "step", "freshness" or "goodput" (see `rltrace.analysis.compare`)."""
+
+    name: str
+    settings: Mapping[str, Any]
+    predicted: Estimate | None = None
+    metric: str = STEP
+
+
+def change_of_fix(fixes: Sequence[Fix], number: int | None) -> SettingsChange:
+    """The change that a fix of the verdict stands for: the `number`th (from 1) or, without one, the
+    first whose setting is known and whose gain is predicted. Errors: `RltraceError`."""
+    if number is None:
+        able = [fix for fix in fixes if fix.setting and not _is_rule(fix.value)]
+        if not able:
+            raise RltraceError(
+                "the verdict has no fix with a setting to try: give --set option=value", CANNOT_TELL
+            )
+        chosen = next((fix for fix in able if fix.goodput_gain is not None), able[0])
+    elif 1 <= number <= len(fixes):
+        chosen = fixes[number - 1]
+    else:
+        raise WrongUsage(f"there are {len(fixes)} fixes, not {number}")
+    if not chosen.setting:
+        raise RltraceError(
+            f"no option of this framework makes the move {chosen.move!r}: give --set", CANNOT_TELL
+        )
+    if _is_rule(chosen.value):
+        raise RltraceError(
+            f"{chosen.setting} should be {chosen.value} of what it is, which the run does not "
+            "state: give --set option=value",
+            CANNOT_TELL,
+        )
+    settings = {**dict(chosen.needs), chosen.setting: chosen.value}
+    name = f"{chosen.move} ({', '.join(f'{o}={v}' for o, v in settings.items())})"
+    if chosen.gain is not None and not _pays_by_longer_steps(chosen):
+        return SettingsChange(name, settings, chosen.gain, STEP)
+    only_fresher = chosen.gain is None and chosen.wall == wall.FRESHNESS
+    return SettingsChange(
+        name, settings, chosen.goodput_gain, FRESHNESS if only_fresher else GOODPUT
+    )
+
+
+def change_of_words(words: Sequence[str]) -> SettingsChange:
+    """The change that `option=value` words stand for. Errors: `RltraceError`."""
+    settings: dict[str, Any] = {}
+    for word in words:
+        option, equals, value = word.partition("=")
+        if not equals or not option:
+            raise WrongUsage(f"--set {word!r} must be OPTION=VALUE")
+        settings[option] = _value(value)
+    return SettingsChange(", ".join(words), settings)
+
+
+def refuse_what_takes_no_settings(run: OpenedRun) -> None:
+    """Errors: `RltraceError` where nobody knows how the job of `run` would be told of a change."""
+    if not run.meta.get("imported"):  # which has no command: `plan` says so
+        form_of(framework_of(run)[0])
+
+
+def refuse_unwell(alarms: Sequence[str]) -> None:
+    """Errors: `RltraceError` for a run with an alarm: what it gained would mean nothing."""
+    if alarms:
+        raise RltraceError(
+            f"no fix is tried, because of the run's alarm: {'; '.join(alarms)}; repair that first, "
+            "or try a change of your own with --set",
+            CANNOT_TELL,
+        )
+
+
+def same(text: str | None, stated: object, value: object) -> bool:
+    """Whether a setting has a value already: as the command line has it (`text`), or as stated."""
+    known = _value(text) if text is not None else stated
+    return known is not None and (known == value or str(known) == str(value))
+
+
+def _pays_by_longer_steps(fix: Fix) -> bool:
+    """Whether its steps take longer and are worth it (more samples, more of which teach): then only
+    goodput, which is noisier, shows what it gains."""
+    step, goodput = fix.gain, fix.goodput_gain
+    return step is not None and goodput is not None and step.value < 1 < goodput.value
+
+
+def _is_rule(value: object) -> bool:
+    """Whether it is a rule such as "x2" or "p95" that could not be worked out."""
+    return isinstance(value, str) and value[:1] in ("x", "p") and value[1:].isdigit()
+
+
+def _value(text: str) -> Any:
+    """A number or a boolean where the text is one."""
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    for kind in (int, float):
+        with suppress(ValueError):
+            return kind(text)
+    return text

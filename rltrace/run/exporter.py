@@ -21,11 +21,11 @@ from subprocess import PIPE
 
 from rltrace.analysis.live.kept_tables import SPARING
 from rltrace.analysis.live.run_meters import RunMeters
-from rltrace.report import prometheus
-from rltrace.report.loopback import BoundedServer, is_loopback, names_loopback
-from rltrace.report.prometheus import CONTENT_TYPE, Families, exposition, families
+from rltrace.report.formats import prometheus
+from rltrace.report.formats.loopback import BoundedServer, is_loopback, names_loopback
+from rltrace.report.formats.prometheus import CONTENT_TYPE, Families, exposition, families
+from rltrace.run.child import ended_by_signal
 from rltrace.run.reading import check_followed, open_readable
-from rltrace.run.signals import ended_by_signal
 from rltrace.trace.errors import UNREADABLE, RltraceError, WrongUsage
 
 PATH = "/metrics"
@@ -111,11 +111,11 @@ def _children_s() -> float:
 def judge(path: str) -> None:
     """Prints the judgement on the last steps, in that child. Errors: `RltraceError`."""
     from rltrace.analysis.run_analysis import RunAnalysis
-    from rltrace.analysis.step_range import Asked, narrow
     from rltrace.analysis.summary import summary_of
+    from rltrace.analysis.timeline.step_range import StepSelection, narrow
 
     run = open_readable(Path(path))
-    narrow(run, Asked(newest=_JUDGED_STEPS))
+    narrow(run, StepSelection(newest=_JUDGED_STEPS))
     print(json.dumps(prometheus.judgement(summary_of(RunAnalysis(run)))))
 
 

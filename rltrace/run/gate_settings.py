@@ -24,12 +24,11 @@ from rltrace.analysis.gate.metrics import (
 )
 from rltrace.run.reading import open_readable
 from rltrace.trace.errors import RltraceError, WrongUsage
-from rltrace.trace.given_files import text_given
-from rltrace.trace.texts import parsed_toml
+from rltrace.trace.untrusted_files import parsed_toml, text_given
 
 if TYPE_CHECKING:
     from rltrace.analysis.gate.baseline import Baseline
-    from rltrace.analysis.gate.findings import Judgement
+    from rltrace.analysis.gate.metrics import Judgement
 
 FILE, PROJECT_FILE = "rltrace.toml", "pyproject.toml"
 DEFAULT = "goodput=3%"

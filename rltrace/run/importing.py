@@ -10,7 +10,7 @@ from pathlib import Path
 
 import rltrace
 from rltrace.importers import IMPORTERS, MAPPED, NEEDS_MAPPING
-from rltrace.importers.frameworks import looks_like
+from rltrace.importers.log_detection import looks_like
 from rltrace.importers.run_writer import ImportedRun, write_run
 from rltrace.importers.scalars import Scheme
 from rltrace.run.location import new_run_path

@@ -20,9 +20,9 @@ from typing import Any
 
 from rltrace.hooks.recorder import to_stderr
 from rltrace.trace.errors import RltraceError, WrongUsage, did_you_mean
-from rltrace.trace.opened import opened
-from rltrace.trace.redacted import LAUNCHERS, REDACTED, redacted
 from rltrace.trace.run_dir import PARQUET, RUN_FILE, RUNS_FOLDER, holds_run, read_run_json
+from rltrace.trace.safe_open import opened
+from rltrace.trace.safe_text import LAUNCHERS, REDACTED, redacted
 
 ONLY_ON = "linux"
 WHY_ONLY = "recording needs Linux; elsewhere runs are only read"

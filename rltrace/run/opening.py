@@ -11,25 +11,48 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
 import rltrace
 from rltrace.adapters import find_adapters
-from rltrace.hooks import capturing
+from rltrace.hooks import boot, recorder, token_capture
 from rltrace.hooks import recorder as recording
-from rltrace.hooks.boot import ADAPTERS_VARIABLE, HOOKS_VARIABLE, PYTHON_VARIABLE, SITE
+from rltrace.hooks.boot import (
+    ADAPTERS_VARIABLE,
+    CAPTURE_VARIABLE,
+    HOOKS_VARIABLE,
+    LOG_STEPS_VARIABLE,
+    PROBE_VARIABLE,
+    PYTHON_VARIABLE,
+    SITE,
+    SYNC_VARIABLE,
+)
 from rltrace.hooks.hook import Call, Hook
 from rltrace.hooks.identity import identify
-from rltrace.hooks.launch import launch
-from rltrace.hooks.node_agent import spawn_agent
-from rltrace.hooks.observing import Observer
-from rltrace.hooks.wrapping import wrap
+from rltrace.hooks.launch_info import launch
+from rltrace.hooks.node_setup import spawn_agent
+from rltrace.hooks.null_api import Idle
+from rltrace.hooks.patch.call_observer import Observer
+from rltrace.hooks.patch.wrapping import wrap
+from rltrace.hooks.probe.delays import Design
+from rltrace.plugins import REPLACEMENTS
 from rltrace.run.location import keep_command, launch_path, place, why_unsafe
-from rltrace.trace import ranks
+from rltrace.trace import launcher_ranks
 from rltrace.trace.clock import node_id
-from rltrace.trace.run_dir import CAPTURE_TOKENS, NODES, RUN_VARIABLE, RunExistsError, create_run
+from rltrace.trace.errors import RltraceError
+from rltrace.trace.run_dir import (
+    CAPTURE_TOKENS,
+    NODES,
+    RUN_VARIABLE,
+    RunExistsError,
+    create_run,
+    now_ns,
+    read_run_json,
+    update_run_json,
+)
 
 
 class Opened(NamedTuple):
@@ -52,7 +75,7 @@ def open_or_join(command: list[str], out: Path | None, **settings: Any) -> Opene
 
     def join(path: Path) -> bool:
         if path not in joined and not why_unsafe(path.parent):
-            joined.update([path] if ranks.join(path, known, told.rank) else [])
+            joined.update([path] if launcher_ranks.join(path, known, told.rank) else [])
         return path in joined
 
     where = launch_path(command, told.id) if out is None else out
@@ -60,8 +83,8 @@ def open_or_join(command: list[str], out: Path | None, **settings: Any) -> Opene
         path, why = place(command, where, join)
         if path in joined:
             return Opened(path, "", True, told.rank)
-        if _made(path, command, settings, {ranks.LAUNCH: known}):
-            ranks.enter(path, told.rank)
+        if _made(path, command, settings, {launcher_ranks.LAUNCH: known}):
+            launcher_ranks.enter(path, told.rank)
             return Opened(path, why, rank=told.rank)
 
 
@@ -167,7 +190,7 @@ def _capturing(tokens: bool) -> Iterator[None]:
     """With recorders that capture tokens, where that is wanted."""
     before = dict(recording.writers), recording.capture_tokens
     if tokens:
-        capturing.start()
+        token_capture.start()
     try:
         yield
     finally:
@@ -230,3 +253,115 @@ def _round(function: Callable[[str], None], calls: int = _CALLS) -> int:
     for _ in range(calls):
         function("12/3/4")
     return time.thread_time_ns() - before
+
+
+@dataclass(frozen=True)
+class WrapOptions:
+    """`hooks` are the user's own as `"module:qualname=stage"`, `probe` delays stages, `live` says a
+    line a step, `log_steps` puts the figures of steps into what the job logs, `sync` has its
+    weights moved by rltrace.sync, `ship` is the URL of a folder to which the run is shipped,
+    `capture_tokens` has the token ids of samples recorded."""
+
+    hooks: tuple[str, ...] = ()
+    probe: Design | None = None
+    live: bool = False
+    log_steps: bool = False
+    sync: bool = False
+    ship: str | None = None
+    capture_tokens: bool = False
+
+    def settings(self) -> dict[str, Any]:
+        """What the run's description has of it."""
+        said: dict[str, Any] = {"hooks": list(self.hooks)}
+        if self.probe is not None:
+            said["probe"] = self.probe.settings()
+        if self.sync:
+            said["sync"] = True
+        if self.capture_tokens:
+            said[CAPTURE_TOKENS] = True
+        return said
+
+    def variables(self) -> dict[str, str]:
+        """What processes of the run find in their environment, where it is shipped to aside."""
+        found = self.replaced()
+        if self.probe is not None:
+            found[PROBE_VARIABLE] = self.probe.text()
+        if self.capture_tokens:
+            found[CAPTURE_VARIABLE] = "1"
+        if self.log_steps:
+            found[LOG_STEPS_VARIABLE] = "1"
+        return found
+
+    def replaced(self) -> dict[str, str]:
+        """The part of it that a command within an outer run has, too."""
+        return {SYNC_VARIABLE: ";".join(REPLACEMENTS)} if self.sync else {}
+
+    def left_to_the_outer_run(self) -> list[str]:
+        """Where a wrap joins the run that it is in: what that decides, a sentence each."""
+        joins = "this joins the outer run, which"
+        left = {
+            "probe": f"{joins} alone can be probed",
+            "live": f"{joins} says its own steps",
+            "log_steps": "this joins the outer run, whose steps are logged if it was asked to",
+            "ship": f"{joins} is shipped if that was asked to be",
+            "capture_tokens": f"{joins} has them if it was asked to",
+        }
+        asked = {name: said for name, said in left.items() if getattr(self, name)}
+        return [f"--{name.replace('_', '-')}: {said}" for name, said in asked.items()]
+
+
+_began: Path | None = None
+_environment_before: dict[str, str] = {}
+
+
+def start(out: str | Path | None) -> Path | None:
+    global _began, _environment_before
+    active = recorder.active()
+    if active is not None:
+        return Path(active.run_dir)
+    asked = Path(out) if out is not None else None
+    try:
+        path, why, *_ = make_run(list(sys.orig_argv), asked, started_by="rltrace.start")
+    except OSError as error:
+        recorder.to_stderr(f"cannot record into {out or '.'}: {error}; the job goes on")
+        return None
+    if why:
+        recorder.to_stderr(f"{why}; this one goes to {path}")
+    _environment_before = dict(os.environ)
+    os.environ.update(traced_environment(str(path), ()))
+    os.environ.pop(boot.CAPTURE_VARIABLE, None)  # of a run before: nobody has asked for this one's
+    boot.boot()
+    if recorder.start(str(path)) is None:
+        _restore_environment()
+        return None
+    start_agent(path)
+    _began = path
+    if Idle.decorated:
+        recorder.to_stderr(
+            f"{Idle.decorated} functions were decorated before rltrace.start() and stay "
+            "unrecorded: start first, or run under `rltrace wrap`"
+        )
+    return path
+
+
+def stop() -> None:
+    global _began
+    active = recorder.active()
+    if active is not None and active.open_step is not None:
+        active.open_step.end()
+    recorder.stop()
+    if _began is not None:
+        _restore_environment()
+        with suppress(OSError, RltraceError):  # the directory may be gone: the job goes on
+            ended_ns = now_ns(read_run_json(str(_began)))
+            update_run_json(str(_began), end_real_ns=ended_ns, exit_code=0)
+        _began = None
+
+
+def _restore_environment() -> None:
+    """Takes back what `start` set."""
+    for name in ("PYTHONPATH", *(name for name in os.environ if name.startswith("RLTRACE_"))):
+        if name in _environment_before:
+            os.environ[name] = _environment_before[name]
+        else:
+            os.environ.pop(name, None)

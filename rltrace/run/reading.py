@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def open_readable(path: Path) -> Run:
     """Opens a run. Errors: `RltraceError` when there is none, or nothing of it can be read."""
-    from rltrace.trace.damage import check_readable
+    from rltrace.trace.read.run_losses import check_readable
 
     run = rltrace.open_run(path)
     check_readable(run)

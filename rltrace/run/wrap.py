@@ -19,7 +19,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from rltrace.hooks.apart import made_here
 from rltrace.hooks.boot import (
     DETACHED_VARIABLE,
     HOOKS_VARIABLE,
@@ -28,17 +27,18 @@ from rltrace.hooks.boot import (
     SHIP_VARIABLE,
 )
 from rltrace.hooks.hook import Hook, split_target, stage_code
+from rltrace.hooks.node_setup import made_here
+from rltrace.hooks.patch.safe_repr import describe
+from rltrace.hooks.patch.wandb_rows import FILE
 from rltrace.hooks.recorder import to_stderr
-from rltrace.hooks.telling import describe
-from rltrace.hooks.wandb_rows import FILE
 from rltrace.run import closing, opening
-from rltrace.run.asked import Asked
 from rltrace.run.child import run_child
-from rltrace.run.lifetime import WatchedProcess
+from rltrace.run.closing import WatchedProcess
 from rltrace.run.location import is_newest
+from rltrace.run.opening import WrapOptions
 from rltrace.run.shipping import waiting
 from rltrace.run.shipping.places import begin, check_ship, make_folder, shipped_to
-from rltrace.trace import ranks
+from rltrace.trace import launcher_ranks
 from rltrace.trace.errors import RltraceError, WrongUsage
 from rltrace.trace.run_dir import (
     RUN_FILE,
@@ -56,7 +56,7 @@ NOT_FOUND, NOT_EXECUTABLE = 127, 126
 _say = partial(to_stderr, longest=None)
 
 
-def wrap(command: list[str], out: Path | None, asked: Asked) -> int:
+def wrap(command: list[str], out: Path | None, asked: WrapOptions) -> int:
     """Runs the command and returns its exit code, 128 + n when signal n ended it, 127 when there is
     no such command, 126 when it cannot be executed. `out` is the run directory to make, by default
     a new one in `rltrace-runs/`. Errors: `RltraceError` for wrong usage."""
@@ -102,7 +102,7 @@ class _Begun(NamedTuple):
     steps: EachStep | None
 
 
-def _begin(command: list[str], out: Path | None, asked: Asked) -> _Begun | None:
+def _begin(command: list[str], out: Path | None, asked: WrapOptions) -> _Begun | None:
     """Makes the run, starts its agent, and says what is asked for in the environment; None where
     there is no place to record into, which is said."""
     opened = _make_run(command, out, asked)
@@ -169,7 +169,7 @@ def _outer_run() -> str | None:
     return outer
 
 
-def _make_run(command: list[str], out: Path | None, asked: Asked) -> opening.Opened | None:
+def _make_run(command: list[str], out: Path | None, asked: WrapOptions) -> opening.Opened | None:
     try:
         opened = opening.open_or_join(command, out, **asked.settings())
     except OSError as error:
@@ -208,7 +208,7 @@ def _run(
             if made is not None:
                 update_run_json(str(made), command_pid=pid)
             if run is not None and run.rank is not None:
-                ranks.tell(run.path, run.rank, command_pid=pid)
+                launcher_ranks.tell(run.path, run.rank, command_pid=pid)
         if steps is not None:  # here the signals that are waited for are blocked
             steps.start()
 
@@ -233,7 +233,7 @@ def _finish(
         _say(f"{shown} was deleted while the job ran: there is no trace of it")
         return
     if rank is not None:
-        of_all = ranks.leave(run_dir, rank, code)
+        of_all = launcher_ranks.leave(run_dir, rank, code)
         if of_all is None:
             return  # the last says how all ended
         code = of_all

@@ -31,11 +31,11 @@ except ModuleNotFoundError:
     raise ModuleNotFoundError(_said, name="xxhash") from None
 
 from rltrace.sync.commit import commit_together
-from rltrace.sync.group import Group
-from rltrace.sync.layout import Shard, layout_of
+from rltrace.sync.memory.layout import Shard, layout_of
 from rltrace.sync.publisher import Publisher
-from rltrace.sync.relay import Relay
 from rltrace.sync.subscriber import PoisonedError, Subscriber
+from rltrace.sync.transfer.broadcast_group import Group
+from rltrace.sync.transfer.relay import Relay
 from rltrace.sync.verifying import DamagedError
 from rltrace.sync.version import Version
 from rltrace.trace.errors import RltraceError

@@ -10,19 +10,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rltrace.sync.blocks import BLOCK_BYTES, Digests, block_range, digest
-from rltrace.sync.copying import Addresses, Pieces, Workers, hashing_copier
-from rltrace.sync.crossing import FarSide
-from rltrace.sync.dtypes import FLOATS, code_of, torch_name
-from rltrace.sync.layout import (
-    Layout,
-    Shard,
-    check_tensor,
-    held,
-    memory_of,
-    named_tensors,
-)
-from rltrace.sync.tensors import (
+from rltrace.sync.device.device_copies import FarSide
+from rltrace.sync.memory.block_digests import BLOCK_BYTES, Digests, block_range, digest
+from rltrace.sync.memory.copying import Addresses, TensorPieces, Workers, hashing_copier
+from rltrace.sync.memory.dtypes import FLOATS, code_of, torch_name
+from rltrace.sync.memory.layout import Layout, Shard, check_tensor, held, memory_of, named_tensors
+from rltrace.sync.memory.tensors import (
     Matcher,
     address_of,
     bytes_of,
@@ -36,7 +29,7 @@ from rltrace.sync.tensors import (
     share_memory,
 )
 from rltrace.trace.errors import RltraceError, WrongUsage
-from rltrace.trace.outside import from_outside
+from rltrace.trace.job_exceptions import from_outside
 
 
 class Applier:
@@ -45,13 +38,13 @@ class Applier:
     def __init__(self, layout: Layout, workers: Workers) -> None:
         self.layout = layout
         self._workers = workers
-        self._pieces = Pieces(layout)
+        self._pieces = TensorPieces(layout)
         self._copy_hashed = hashing_copier(layout.bytes)
         self._matcher = Matcher(layout)
         self._bytes = np.array([entry.bytes for entry in layout.entries], np.int64)
         self._reach = FarSide(layout)
 
-    def plan(self, weights: Any, partial: bool = False, cast: bool = False) -> Plan:
+    def plan(self, weights: Any, partial: bool = False, cast: bool = False) -> CopyPlan:
         """Where everything goes. `weights` is what `layout_of` takes; a tensor with a `Shard` takes
         that part of what was published whole. With `partial` some names may be missing, with `cast`
         floats may have another type of float than was published.
@@ -96,11 +89,11 @@ class Applier:
         if lacking and not partial:
             said = f"{lacking[0]} was published, and there is no tensor of that name"
             raise _refused(f"{said} (partial=True takes a part)")
-        plan = Plan(np.array(addresses, np.int64), np.array(far, np.int64), others, first)
+        plan = CopyPlan(np.array(addresses, np.int64), np.array(far, np.int64), others, first)
         self._check_apart(plan)
         return plan
 
-    def check_equal(self, data: Any, plan: Plan) -> None:
+    def check_equal(self, data: Any, plan: CopyPlan) -> None:
         """Errors: `RltraceError` where two tensors that share their memory here were published with
         other values."""
         for one, other in plan.equal:
@@ -112,7 +105,7 @@ class Applier:
                 raise _refused(f"{names} {said}")
 
     def apply(
-        self, data: Any, digests: Digests | None, plan: Plan, path: Path | None = None
+        self, data: Any, digests: Digests | None, plan: CopyPlan, path: Path | None = None
     ) -> list[int]:
         """Copies it all, unless blocks are not as their `digests` say: those are returned, and some
         of the others are copied. `path` is the file of a slot that lies in shared memory. Errors:
@@ -131,7 +124,7 @@ class Applier:
                 load(data, self.layout.entries[number], tensor, part)
         return wrong
 
-    def _apply_on_device(self, data: Any, digests: Digests | None, plan: Plan) -> list[int]:
+    def _apply_on_device(self, data: Any, digests: Digests | None, plan: CopyPlan) -> list[int]:
         """All blocks are checked before anything is copied: on a device one does not wait for the
         other."""
         within = self._reach.within(data)
@@ -147,13 +140,13 @@ class Applier:
                 load(data, self.layout.entries[number], tensor, part)
         return []
 
-    def _whole(self, numbers: Sequence[int], plan: Plan) -> list[Other]:
+    def _whole(self, numbers: Sequence[int], plan: CopyPlan) -> list[Other]:
         shapes = [self.layout.entries[number].shape for number in numbers]
         parts = [tuple(slice(0, size) for size in shape) for shape in shapes]
         return [Other(n, plan.first[n], part) for n, part in zip(numbers, parts, strict=True)]
 
     def _apply_blocks(
-        self, data: NDArray[np.uint8], digests: Digests | None, plan: Plan
+        self, data: NDArray[np.uint8], digests: Digests | None, plan: CopyPlan
     ) -> list[int]:
         pieces, total, view = self._pieces, len(data), data.data
         here, there = pieces.offset + data.ctypes.data, pieces.lie_at(plan.addresses)
@@ -208,7 +201,7 @@ class Applier:
             raise _refused(f"{name} {said}: give one with memory for each, as its clone() is")
         return part
 
-    def _check_apart(self, plan: Plan) -> None:
+    def _check_apart(self, plan: CopyPlan) -> None:
         """Notes which tensors lie at one place. Errors: `RltraceError` where two overlap."""
         addresses = plan.addresses + plan.far  # no entry has both, and no two memories one address
         numbers = np.flatnonzero(addresses)
@@ -246,7 +239,7 @@ class Other(NamedTuple):
 
 
 @dataclass
-class Plan:
+class CopyPlan:
     """Where a version goes: for each entry the address that it is copied to, or 0, `far` the same
     of tensors on a device; and the tensors that no plain copy fills (another type, gaps, a part, a
     second place), with their part. It is for at once: a tensor that is given other memory leaves

@@ -15,7 +15,7 @@ from typing import Protocol, TypeVar
 from rltrace.sync.subscriber import PoisonedError
 from rltrace.sync.version import Manifest, Version
 from rltrace.trace.errors import CANNOT_TELL, RltraceError, WrongUsage
-from rltrace.trace.outside import from_outside
+from rltrace.trace.job_exceptions import from_outside
 
 _Answer = TypeVar("_Answer")
 

@@ -7,21 +7,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rltrace.sync.blocks import BLOCK_BYTES, Digests, block_range, digest, digest_at
-from rltrace.sync.copying import Pieces, Workers, copier, hashing_copier
-from rltrace.sync.crossing import PIECE_BYTES, FarSide
-from rltrace.sync.dtypes import FLOATS, ITEM_BYTES, code_of, torch_name
-from rltrace.sync.layout import (
-    Entry,
+from rltrace.sync.device.device_copies import PIECE_BYTES, FarSide
+from rltrace.sync.memory.block_digests import BLOCK_BYTES, Digests, block_range, digest, digest_at
+from rltrace.sync.memory.copying import TensorPieces, Workers, copier, hashing_copier
+from rltrace.sync.memory.dtypes import FLOATS, ITEM_BYTES, code_of, torch_name
+from rltrace.sync.memory.layout import (
     Layout,
     Shard,
+    TensorEntry,
     check_tensor,
     held,
     memory_of,
     named_tensors,
 )
-from rltrace.sync.locks import or_else
-from rltrace.sync.tensors import (
+from rltrace.sync.memory.locks import or_else
+from rltrace.sync.memory.tensors import (
     Matcher,
     address_of,
     far_address_of,
@@ -34,7 +34,7 @@ from rltrace.sync.tensors import (
 from rltrace.trace.errors import RltraceError, WrongUsage
 
 if TYPE_CHECKING:
-    from rltrace.sync.device import Cuda
+    from rltrace.sync.device.device_memory import Cuda
 
 
 class Filler:
@@ -43,7 +43,7 @@ class Filler:
     def __init__(self, layout: Layout, hashing: bool = True) -> None:
         self.layout = layout
         self.hashing = hashing
-        self.pieces = Pieces(layout)
+        self.pieces = TensorPieces(layout)
         self.copy_bytes = copier(layout.bytes)
         self.copy_hashed = hashing_copier(layout.bytes)
         self.matcher = Matcher(layout)
@@ -243,7 +243,7 @@ class _Filling:
                 if hashing:
                     self._digests[:] = device.digests(data)
 
-    def _take_from_device(self, tensor: Any, entry: Entry) -> None:
+    def _take_from_device(self, tensor: Any, entry: TensorEntry) -> None:
         """Copies a tensor, in the order of the caller's own work on its device. Blocks are hashed
         behind the copies, piece by piece."""
         device = self._by.reach.device_at_hand(tensor)
@@ -299,7 +299,7 @@ class _Filling:
             raise _refused(f"{lacking[0]}{more} of the layout is not among the weights")
 
 
-def _check(name: str, entry: Entry, tensor: Any, shard: Shard | None) -> None:
+def _check(name: str, entry: TensorEntry, tensor: Any, shard: Shard | None) -> None:
     """Errors: `RltraceError` where a tensor cannot be stored as this entry."""
     shape, opened = list(tensor.shape), "in the layout that was opened"
     if tuple(shape) != entry.shape:

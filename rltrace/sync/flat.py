@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rltrace.sync.applying import Applier
-from rltrace.sync.copying import Workers
 from rltrace.sync.filling import Filler
-from rltrace.sync.layout import Layout
+from rltrace.sync.memory.copying import Workers
+from rltrace.sync.memory.layout import Layout
 from rltrace.trace.errors import RltraceError
 
 

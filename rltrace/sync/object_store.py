@@ -11,18 +11,18 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rltrace.sync.flat import pack, unpack
-from rltrace.sync.interface import Manifest
-from rltrace.sync.layout import Layout, layout_of
+from rltrace.sync.memory.layout import Layout, layout_of
+from rltrace.sync.transports import PublishedVersion
 
 
 class ObjectStorePublisher:
     """Publishes by `gather` (copy into a flat buffer) and `put` (into shared memory)."""
 
-    def publish(self, version: int, state: Mapping[str, Tensor]) -> Manifest:
+    def publish(self, version: int, state: Mapping[str, Tensor]) -> PublishedVersion:
         """As `Publisher.publish`. The version lives as long as someone holds its manifest."""
         layout = layout_of(state)
         buffer = self.gather(state, layout)
-        return Manifest(version, layout, buffer.nbytes, location=self.put(buffer))
+        return PublishedVersion(version, layout, buffer.nbytes, location=self.put(buffer))
 
     def gather(self, state: Mapping[str, Tensor], layout: Layout) -> NDArray[np.uint8]:
         """The weights as one buffer, their types as they are."""
@@ -43,7 +43,7 @@ class ObjectStoreSubscriber:
     def __init__(self, gbps: float = 0.0) -> None:
         self.gbps = gbps
 
-    def fetch(self, manifest: Manifest) -> NDArray[np.uint8]:
+    def fetch(self, manifest: PublishedVersion) -> NDArray[np.uint8]:
         """As `Subscriber.fetch`: the buffer is mapped read-only from the object store."""
         started = time.perf_counter()
         # Not `ray.get`: it complains in an asynchronous actor, even when another thread calls it.
@@ -54,7 +54,7 @@ class ObjectStoreSubscriber:
         return buffer
 
     def load(
-        self, fetched: NDArray[np.uint8], manifest: Manifest, state: Mapping[str, Tensor]
+        self, fetched: NDArray[np.uint8], manifest: PublishedVersion, state: Mapping[str, Tensor]
     ) -> int:
         """As `Subscriber.load`."""
         assert manifest.layout is not None

@@ -8,15 +8,14 @@ from operator import index
 from time import monotonic_ns
 from typing import Any
 
-from rltrace.hooks.phases import Phases
-from rltrace.hooks.span_api import span
-from rltrace.sync.arena import Arena
-from rltrace.sync.copying import Workers
+from rltrace.hooks.span_api import Phases, span
 from rltrace.sync.filling import Filler
-from rltrace.sync.layout import Layout
-from rltrace.sync.locks import Closing, or_else
+from rltrace.sync.memory.arena import Arena
+from rltrace.sync.memory.copying import Workers
+from rltrace.sync.memory.layout import Layout
+from rltrace.sync.memory.locks import Closing, or_else
+from rltrace.sync.memory.tensors import now_on_device
 from rltrace.sync.recording import moved, publishes_here, transport_of
-from rltrace.sync.tensors import now_on_device
 from rltrace.sync.version import RUN, Version
 from rltrace.trace.errors import WrongUsage
 from rltrace.trace.segment import Row

@@ -10,13 +10,13 @@ import os
 from time import monotonic_ns
 
 from rltrace.hooks import recorder as recording
-from rltrace.hooks.codes import codes_of
-from rltrace.hooks.telling import describe
-from rltrace.sync.blocks import block_count
-from rltrace.sync.place import is_on_device
+from rltrace.hooks.patch.safe_repr import describe
+from rltrace.hooks.spans import codes_of
+from rltrace.sync.memory.block_digests import block_count
+from rltrace.sync.memory.place import is_on_device
 from rltrace.sync.version import NO_ROOT, Manifest
 from rltrace.trace.clock import node_id
-from rltrace.trace.outside import from_outside
+from rltrace.trace.job_exceptions import from_outside
 from rltrace.trace.run_dir import publishes_file
 from rltrace.trace.segment import Row
 
@@ -74,7 +74,7 @@ def moved(
 
 def columns_of(manifest: Manifest, transport: str = "shared-memory") -> dict[str, int]:
     """What a row of `syncs` says of a version that came, or went, as a whole: for an adapter that
-    writes the row itself (`rltrace.hooks.moved`)."""
+    writes the row itself (`rltrace.hooks.weight_moves`)."""
     columns = {
         "bytes": manifest.bytes,
         "wire_bytes": manifest.bytes,

@@ -13,22 +13,22 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from rltrace.hooks.span_api import span
 from rltrace.sync.applying import Applier
-from rltrace.sync.arena import SILENCE_S, Arena, Lease, ReplacedError
-from rltrace.sync.blocks import Digests
-from rltrace.sync.copying import Workers
-from rltrace.sync.layout import Layout
-from rltrace.sync.locks import Closing, or_else
-from rltrace.sync.place import is_on_device
+from rltrace.sync.memory.arena import SILENCE_S, Arena, Lease, ReplacedError
+from rltrace.sync.memory.block_digests import Digests
+from rltrace.sync.memory.copying import Workers
+from rltrace.sync.memory.layout import Layout
+from rltrace.sync.memory.locks import Closing, or_else
+from rltrace.sync.memory.place import is_on_device
 from rltrace.sync.recording import moved, transport_of
 from rltrace.sync.verifying import DamagedError, damaged, digests_to_check, verify_all
 from rltrace.sync.version import Behind, Manifest, Version
 from rltrace.trace.errors import CANNOT_TELL, RltraceError, WrongUsage
-from rltrace.trace.outside import from_outside
+from rltrace.trace.job_exceptions import from_outside
 
 _Answer = TypeVar("_Answer")
 
 if TYPE_CHECKING:
-    from rltrace.sync.joining import Joined
+    from rltrace.sync.transfer.joining import Joined
 
 _log = logging.getLogger("rltrace.sync")
 
@@ -79,7 +79,7 @@ class Subscriber(Closing):
         """
         if not str(where).startswith("tcp://"):
             return Subscriber(where, Arena.attach(where, timeout_s), Workers(threads))
-        from rltrace.sync.joining import Joined
+        from rltrace.sync.transfer.joining import Joined
 
         joined = Joined(where, token, changes)
         with or_else(joined.close):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from rltrace.sync.arena import Arena, Lease
-from rltrace.sync.blocks import BLOCK_BYTES, Digests, root_of
-from rltrace.sync.copying import Workers
+from rltrace.sync.memory.arena import Arena, Lease
+from rltrace.sync.memory.block_digests import BLOCK_BYTES, Digests, root_of
+from rltrace.sync.memory.copying import Workers
 from rltrace.sync.version import NO_ROOT
 from rltrace.trace.errors import RltraceError, WrongUsage
 

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
 from rltrace.trace.errors import CANNOT_TELL, RltraceError
-from rltrace.trace.texts import NONSENSE, parsed
+from rltrace.trace.untrusted_files import NONSENSE, parsed
 
 _MOST = 1 << 63  # a number takes one word in memory and on the wire
 NO_ROOT = "0" * 32

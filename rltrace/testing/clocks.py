@@ -7,7 +7,7 @@ import sys
 import time
 
 from rltrace.hooks.recorder import Recorder
-from rltrace.trace.outside import Clock
+from rltrace.trace.job_exceptions import Clock
 from rltrace.trace.run_dir import update_run_json
 
 A_DAY_S = 86_400

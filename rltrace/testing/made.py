@@ -17,14 +17,14 @@ from rltrace.analysis.summary import Summary, summary_of
 from rltrace.analysis.whatif import of_run
 from rltrace.analysis.whatif.predict import Source
 from rltrace.hooks.identity import identify
+from rltrace.report.formats.to_json import render
 from rltrace.report.notebook import Run
-from rltrace.report.to_json import render
 from rltrace.testing.played import MAIN_LANE, SECOND, START_NS, Interval, Process, Timeline
 from rltrace.testing.run_files import write
 from rltrace.testing.workload import Workload
-from rltrace.trace import run as trace
 from rltrace.trace import vocabulary
 from rltrace.trace.errors import RltraceError
+from rltrace.trace.read import run as trace
 from rltrace.trace.run_dir import PROCESS, update_run_json
 from rltrace.trace.schema import TABLES, Column
 from rltrace.trace.vocabulary import Stage, word
@@ -185,12 +185,12 @@ def report_of(run: Run) -> dict[str, Any]:
     return render(summarize(run))
 
 
-def summarize(run: trace.Run, **options: Any) -> Summary:
+def summarize(run: trace.OpenedRun, **options: Any) -> Summary:
     """All that its report shows; options are those of `RunAnalysis` and of `summary_of`."""
     how = {name: options.pop(name) for name in ("figures", "predict") if name in options}
     return summary_of(RunAnalysis(run, **options), **how)
 
 
-def workload_of(run: trace.Run) -> Source:
+def workload_of(run: trace.OpenedRun) -> Source:
     """Its workload, or the error that says why there is none."""
     return of_run.workload_of(RunAnalysis(run))

@@ -55,7 +55,7 @@ class Process:
 
 
 @dataclass
-class Batch:
+class PlayedBatch:
     """The samples generated during one step (arrays by sample)."""
 
     step: int
@@ -87,7 +87,7 @@ class StepPlan:
 class Timeline:
     processes: list[Process]
     steps: list[StepPlan]
-    batches: list[Batch]
+    batches: list[PlayedBatch]
 
 
 def period_ns(steps: list[StepPlan]) -> int:

@@ -23,6 +23,7 @@ from rltrace.testing.played import (
     period_ns,
 )
 from rltrace.testing.workload import Workload
+from rltrace.trace.read.segment_batches import unknown
 from rltrace.trace.run_dir import (
     CLOCKS,
     NAMES,
@@ -33,7 +34,6 @@ from rltrace.trace.run_dir import (
     update_run_json,
 )
 from rltrace.trace.schema import TABLES, Table
-from rltrace.trace.stream import unknown
 from rltrace.trace.vocabulary import Stage
 
 ARROW = {"b": pa.int8(), "i": pa.int32(), "q": pa.int64(), "f": pa.float32(), "d": pa.float64()}

@@ -10,9 +10,9 @@ from rltrace.testing.played import (
     SECOND,
     START_NS,
     WEIGHTS_LANE,
-    Batch,
     Interval,
     Ints,
+    PlayedBatch,
     Process,
     StepPlan,
     Timeline,
@@ -54,7 +54,7 @@ class _Player:
         self.agents = pool("agent", load.nodes, [])
         self.live = list(self.rollout)
         self.steps: list[StepPlan] = []
-        self.batches: list[Batch] = []
+        self.batches: list[PlayedBatch] = []
 
     def run(self) -> Timeline:
         now = START_NS + 3 * SECOND
@@ -136,7 +136,7 @@ class _Player:
         asked = batch.end[alive] if load.reward_streamed else np.full(alive.sum(), ended, np.int64)
         return self._verdicts(plan, batch, asked)
 
-    def _batch(self, plan: StepPlan, start: int) -> Batch:
+    def _batch(self, plan: StepPlan, start: int) -> PlayedBatch:
         load, rng, step = self.load, self.rng, plan.step
         n = load.prompts * load.group
         slow = load.warmup_factor if plan.warmup else 1.0
@@ -156,7 +156,7 @@ class _Player:
         if load.placement == "async" and step:
             version -= rng.random(n) < load.mixed
         version[rng.random(n) < load.unknown_versions] = -1
-        batch = Batch(
+        batch = PlayedBatch(
             step=step,
             trajectory=ids(1, number),
             group=ids(2, number // load.group),
@@ -182,7 +182,7 @@ class _Player:
             return self.rng.choice(len(weights), n, p=weights).astype(np.int64)
         return np.full(n, int(self.load.placement == "one-step-off"))
 
-    def _fates(self, batch: Batch) -> None:
+    def _fates(self, batch: PlayedBatch) -> None:
         """Draw rewards and drops; a group is either mixed for sure or equal for sure."""
         load, rng = self.load, self.rng
         value = batch.value.reshape(load.prompts, load.group)
@@ -198,7 +198,7 @@ class _Player:
             equal = np.repeat(value.max(axis=1) == value.min(axis=1), load.group)
             batch.fate[equal] = int(Fate.ZERO_ADVANTAGE)
 
-    def _trajectories(self, batch: Batch) -> None:
+    def _trajectories(self, batch: PlayedBatch) -> None:
         load = self.load
         capped = np.where(batch.tokens >= load.max_tokens, Finish.LENGTH, Finish.STOP)
         last = np.where(batch.first_version < 0, -1, batch.step)
@@ -225,7 +225,7 @@ class _Player:
                 logprobs=np.ones(mine.sum(), np.int64),
             )
 
-    def _verdicts(self, plan: StepPlan, batch: Batch, asked: Ints) -> int:
+    def _verdicts(self, plan: StepPlan, batch: PlayedBatch, asked: Ints) -> int:
         load, rng = self.load, self.rng
         slow = load.warmup_factor if plan.warmup else 1.0
         n = len(asked)

@@ -1,6 +1,6 @@
 """The truth about a synthetic run, counted from its timeline and never from its files.
 
-The sweep here is the plain form of the definitions in `rltrace.analysis.stages` (cut a step at
+The sweep here is the plain form of the definitions in `rltrace.analysis.timeline.stages` (cut a step at
 every boundary, look at which stages run in each piece), so that the fast form can be held to it.
 """
 
@@ -17,7 +17,7 @@ import numpy as np
 
 import rltrace
 from rltrace.report.notebook import Run
-from rltrace.testing.played import SECOND, Batch, Interval, StepPlan, Timeline
+from rltrace.testing.played import SECOND, Interval, PlayedBatch, StepPlan, Timeline
 from rltrace.testing.run_files import write
 from rltrace.testing.timeline import play
 from rltrace.testing.workload import Workload
@@ -137,7 +137,7 @@ def tell(load: Workload, timeline: Timeline, spans: int) -> Truth:
     )
 
 
-def _signal(batch: Batch) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def _signal(batch: PlayedBatch) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     """For each sample: did the verdicts that were reached in its group differ?"""
     differs = np.zeros(len(batch.group), bool)
     for group in np.unique(batch.group):
@@ -191,7 +191,7 @@ def _union(intervals: list[Interval]) -> list[Interval]:
 
 
 def expose(pieces: list[tuple[int, frozenset[Stage]]], window: int) -> dict[Stage, int]:
-    """Give each piece to one of the stages that run in it (rule: `rltrace.analysis.stages`)."""
+    """Give each piece to one of the stages that run in it (rule: `rltrace.analysis.timeline.stages`)."""
 
     def chain(stage: Stage) -> str:
         if stage is Stage.WAIT:

@@ -11,7 +11,7 @@ import os
 import time
 from time import monotonic_ns
 
-from rltrace.trace.outside import from_outside
+from rltrace.trace.job_exceptions import from_outside
 
 __all__ = ["boot_id", "monotonic_ns", "node_id", "pair", "time_namespace"]
 

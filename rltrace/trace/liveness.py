@@ -14,11 +14,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rltrace.trace.clock import node_id
-from rltrace.trace.ranks import go_on
+from rltrace.trace.launcher_ranks import go_on
 from rltrace.trace.run_dir import CLOCKS, FETCHED_FILE, NAMES, NODES, PROCESS, read_described
 
 if TYPE_CHECKING:
-    from rltrace.trace.processes import Process
+    from typing import Any
+
+    from rltrace.trace.read.processes import TracedProcess
+
 
 _TICK_NS = 10**9 // os.sysconf("SC_CLK_TCK")
 _SLACK_NS = 10**9  # a tick, and how far the two clocks of a sleep may be off
@@ -36,7 +39,7 @@ class Liveness:
         self._is_here = run is None or not is_brought(run)
         self._host = socket.gethostname()
 
-    def of_process(self, process: Process) -> bool | None:
+    def of_process(self, process: TracedProcess) -> bool | None:
         """Whether a process lives; None where nobody here can tell."""
         started = process.facts.get("start_ns")
         is_here = self._is_here and process.node == self.node and process.host == self._host
@@ -101,3 +104,16 @@ def began_at(pid: int) -> int | None:
         return None
     slept_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - time.monotonic_ns()
     return int(numbers[18]) * _TICK_NS - slept_ns
+
+
+OUTLIVED = "outlived_by"
+"""In a run's description: how many processes that its command had started lived when it ended."""
+
+
+def command_s(meta: dict[str, Any]) -> float | None:
+    """Seconds from when the run directory was made to when its command ended; None while that is
+    not known (it runs, or nobody saw its end)."""
+    start, end = meta.get("start_real_ns"), meta.get("end_real_ns")
+    if not isinstance(start, int) or not isinstance(end, int):
+        return None
+    return (end - start) / 1e9

@@ -25,9 +25,9 @@ import time
 
 from rltrace.trace.clock import node_id
 from rltrace.trace.errors import RltraceError
-from rltrace.trace.opened import opened
-from rltrace.trace.outside import from_outside
-from rltrace.trace.redacted import redacted
+from rltrace.trace.job_exceptions import from_outside
+from rltrace.trace.safe_open import opened
+from rltrace.trace.safe_text import redacted
 from rltrace.trace.schema import SCHEMA_VERSION, TABLES
 
 TYPE_CHECKING = False
@@ -164,8 +164,7 @@ def _write(file: int, text: bytes, path: str) -> None:
 
 def read_run_json(path: str) -> dict[str, Any]:
     """The run's description. Errors: RltraceError when the directory is no run."""
-    from rltrace.trace.own_files import read_own
-    from rltrace.trace.texts import parsed
+    from rltrace.trace.untrusted_files import parsed, read_own
 
     try:
         loaded = parsed(read_own(f"{path}/{RUN_FILE}"))
@@ -205,7 +204,7 @@ def folder_of_runs(where: str, runs: list[str]) -> str:
 def read_described(path: str) -> dict[str, Any]:
     """As `read_run_json`, of a run that this rltrace can read, without what is of another kind than
     it should be. Errors: RltraceError also for one that states no schema or a newer one."""
-    from rltrace.trace.stated import RUN, fitting, whole_text
+    from rltrace.trace.metadata_validation import RUN, fitting, whole_text
 
     told, _ = fitting(read_run_json(path), RUN)
     told.update((key, whole_text(told[key])) for key in _SHOWN if told.get(key) is not None)

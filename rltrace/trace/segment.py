@@ -22,8 +22,8 @@ from _weakref import ref
 from time import monotonic_ns
 
 from rltrace.trace.arrow_header import PREFIX_BYTES, batch_message, schema_message
-from rltrace.trace.opened import opened
-from rltrace.trace.outside import from_outside
+from rltrace.trace.job_exceptions import from_outside
+from rltrace.trace.safe_open import opened
 from rltrace.trace.schema import WIDTH_BYTES, Table
 
 # `typing` costs every traced process 8 ms; type checkers take this name for true.

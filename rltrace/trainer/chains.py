@@ -14,11 +14,11 @@ from typing import Any
 
 from ray.exceptions import ObjectLostError
 
-from rltrace.sync.interface import Manifest
+from rltrace.sync.transports import PublishedVersion
 from rltrace.trainer.checkpoint import Checkpoint
 from rltrace.trainer.config import TrainerConfig
 from rltrace.trainer.crew import ATTEMPTS, LOST, Crew
-from rltrace.trainer.grpo import group_advantages
+from rltrace.trainer.learning.grpo import group_advantages
 from rltrace.trainer.ledger import Ledger
 from rltrace.trainer.task import task_of
 from rltrace.trainer.trajectory import Request, Sample, TrainReport
@@ -39,7 +39,9 @@ class Chains:
         self.task = task_of(config)
         self.version = checkpoint.version
         self.unsaved: list[int] = []  # steps whose learning is in no checkpoint
-        self.manifest: Manifest | None = None  # of the newest version, once one was published
+        self.manifest: PublishedVersion | None = (
+            None  # of the newest version, once one was published
+        )
         self.prompts = lru_cache(8)(self._prompts)  # of the newest batches
         crew.learner.welcome = self._restore
         crew.rollout.welcome = self._bring_up_to_date
@@ -162,7 +164,7 @@ class Chains:
         """The learner's weights become the next version, even if it dies meanwhile."""
         self._published(await self.crew.learner.call("publish"))
 
-    def _published(self, manifest: Manifest) -> None:
+    def _published(self, manifest: PublishedVersion) -> None:
         self.manifest, self.version = manifest, manifest.version
 
     async def distribute(self) -> None:

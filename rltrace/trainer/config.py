@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rltrace.trace.errors import did_you_mean
-from rltrace.trace.given_files import text_given
-from rltrace.trace.texts import parsed_toml
+from rltrace.trace.untrusted_files import parsed_toml, text_given
 
 PLACEMENTS = ("colocated", "disaggregated", "one-step-off", "async")
 TASKS = ("sort", "reverse", "copy", "repeat", "expression", "lookup")

@@ -17,7 +17,7 @@ from ray.util.placement_group import PlacementGroup
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from rltrace.trainer.config import RunFailed, TrainerConfig
-from rltrace.trainer.learner import Learner, Reference
+from rltrace.trainer.learning.learner import Learner, Reference
 from rltrace.trainer.reward import RewardWorker
 from rltrace.trainer.rollout import RolloutWorker
 

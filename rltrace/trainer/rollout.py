@@ -13,11 +13,11 @@ from collections.abc import Sequence as Many
 
 import numpy as np
 
-from rltrace.sync.interface import Manifest
+from rltrace.sync.transports import PublishedVersion
 from rltrace.trainer.config import TrainerConfig
-from rltrace.trainer.engine import Engine, Sequence
 from rltrace.trainer.environment import Environment, ToolFailed
-from rltrace.trainer.policy import Weights, policy_of
+from rltrace.trainer.learning.engine import Engine, Sequence
+from rltrace.trainer.learning.policy import Weights, policy_of
 from rltrace.trainer.task import Task, task_of
 from rltrace.trainer.trajectory import Request, Trajectory
 from rltrace.trainer.transport import subscriber_of
@@ -84,7 +84,7 @@ class RolloutWorker:
         """Ends the named samples early; their `generate` returns them as far as they came."""
         self.engine.abort(ids)
 
-    async def receive(self, manifest: Manifest) -> int:
+    async def receive(self, manifest: PublishedVersion) -> int:
         """Takes over published weights; returns the bytes that it read, 0 where it has them.
 
         Sequences that run meanwhile go on under the new weights, or are waited for.

@@ -9,12 +9,18 @@ from ray.exceptions import ObjectLostError
 from ray.util import get_node_ip_address
 from ray.util.placement_group import get_current_placement_group
 
-from rltrace.sync.interface import Manifest, Publisher, Subscriber
-from rltrace.sync.leftovers import reclaim
+from rltrace.sync.memory.control import reclaim
+from rltrace.sync.memory.place import shared_memory
 from rltrace.sync.object_store import ObjectStorePublisher, ObjectStoreSubscriber
-from rltrace.sync.place import shared_memory
-from rltrace.sync.relayed import RelayedPublisher, RelayedSubscriber
-from rltrace.sync.shared_memory import SharedMemoryPublisher, SharedMemorySubscriber
+from rltrace.sync.transports import (
+    PublishedVersion,
+    RelayedPublisher,
+    RelayedSubscriber,
+    SharedMemoryPublisher,
+    SharedMemorySubscriber,
+    WeightPublisher,
+    WeightSubscriber,
+)
 from rltrace.trace.errors import RltraceError
 from rltrace.trainer.config import TrainerConfig
 
@@ -22,7 +28,7 @@ _NAME = "trainer"
 _LOOKS, _PAUSE_S = 20, 0.1
 
 
-def publisher_of(config: TrainerConfig) -> Publisher:
+def publisher_of(config: TrainerConfig) -> WeightPublisher:
     if config.sync == "naive":
         return ObjectStorePublisher()
     if config.sync == "bucketed":
@@ -30,7 +36,7 @@ def publisher_of(config: TrainerConfig) -> Publisher:
     return RelayedPublisher(_place(), get_node_ip_address(), config.link_gbps)
 
 
-def subscriber_of(config: TrainerConfig) -> Subscriber:
+def subscriber_of(config: TrainerConfig) -> WeightSubscriber:
     """A rollout worker's side; it hears of the place with the first version."""
     if config.sync == "naive":
         return ObjectStoreSubscriber(config.link_gbps)
@@ -40,7 +46,7 @@ def subscriber_of(config: TrainerConfig) -> Subscriber:
 
 
 class _Relayed(RelayedSubscriber):
-    def fetch(self, manifest: Manifest) -> None:
+    def fetch(self, manifest: PublishedVersion) -> None:
         """As Ray says it of its own objects: the learner died with what was to be read."""
         try:
             super().fetch(manifest)

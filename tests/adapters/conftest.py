@@ -15,11 +15,12 @@ from typing import Any
 import pytest
 
 import rltrace
-from rltrace.testing.inside.adapters import agents, engine, training
+from rltrace.testing.inside.adapters import engine, training
 from rltrace.testing.inside.adapters import openrlhf_controller as controller
-from rltrace.testing.inside.adapters import openrlhf_fates as fates
+from rltrace.testing.inside.adapters import openrlhf_controller as fates
+from rltrace.testing.inside.adapters import openrlhf_verdicts as agents
 from rltrace.testing.inside.hooks import Adapter, Observer, Patch, Recorder, split_target, wrap
-from rltrace.testing.inside.trace import Run
+from rltrace.testing.inside.trace import OpenedRun as Run
 from tests.conftest import MadeOnce
 from tests.hooks.conftest import WRAP, untraced
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rltrace.adapters.trl import objective as trl
+from rltrace.adapters.trl import loop as trl
 from rltrace.testing.inside.adapters import objective as verl
 from rltrace.testing.inside.adapters import openrlhf_controller as openrlhf
 from rltrace.testing.inside.analysis import prior_for

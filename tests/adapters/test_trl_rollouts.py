@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from rltrace.testing.inside.adapters import Ids, lengths, queued, rollouts
+from rltrace.testing.inside.adapters import Ids, lengths, rollouts
 from rltrace.testing.inside.adapters import loop_loop as loop
+from rltrace.testing.inside.adapters import rollouts as queued
 from rltrace.testing.inside.hooks import Recorder
 from tests.adapters.conftest import CAPTURED, Rows
 from tests.adapters.trl_shapes import ASYNC, END, Array, Loop, Taken, hooked

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rltrace.testing.inside.report import named_query
-from rltrace.testing.inside.trace import Run
+from rltrace.testing.inside.trace import OpenedRun as Run
 
 
 def ask(run: Run, name: str) -> list[dict[str, Any]]:

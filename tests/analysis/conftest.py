@@ -10,7 +10,7 @@ import pytest
 
 import rltrace
 from benchmarks.make_trace import Truth, Workload, make
-from rltrace.testing.inside.trace import Run
+from rltrace.testing.inside.trace import OpenedRun as Run
 
 Made = tuple[Run, Truth]
 

@@ -14,7 +14,9 @@ from rltrace.testing.inside.analysis import (
     read_activity,
     trained_in,
 )
-from rltrace.testing.inside.trace import Run, compact, delete_segments, open_run
+from rltrace.testing.inside.trace import OpenedRun as Run
+from rltrace.testing.inside.trace import compaction_compact as compact
+from rltrace.testing.inside.trace import delete_segments, open_run
 from rltrace.testing.played import Process
 from tests.analysis.walls.walled import STEPS, job, samples
 

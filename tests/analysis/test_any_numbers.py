@@ -19,7 +19,8 @@ from benchmarks.make_trace import Workload, main, make
 from rltrace.testing import at, process, run_of
 from rltrace.testing.inside.analysis import RunAnalysis, summarize
 from rltrace.testing.inside.report import html, markdown, terminal, to_json
-from rltrace.testing.inside.trace import TABLES, Column, Run
+from rltrace.testing.inside.trace import TABLES, Column
+from rltrace.testing.inside.trace import OpenedRun as Run
 
 
 def random_column(rng: np.random.Generator, column: Column, n: int) -> Any:

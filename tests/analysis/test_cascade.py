@@ -13,12 +13,13 @@ import pytest
 
 import rltrace
 from benchmarks.make_trace import Truth, Workload, make
-from rltrace.analysis.cascade import Cascade
 from rltrace.analysis.compare import Comparison, compare
+from rltrace.analysis.figures.goodput_factors import Cascade
 from rltrace.testing import Process, at, process, run_of, stating, turns
 from rltrace.testing.inside.analysis import summarize
 from rltrace.testing.inside.report import compare_section
-from rltrace.testing.inside.trace import Fate, RltraceError, Run, Stage, update_run_json
+from rltrace.testing.inside.trace import Fate, RltraceError, Stage, update_run_json
+from rltrace.testing.inside.trace import OpenedRun as Run
 from tests.analysis.made import not_none, rows
 from tests.analysis.walls.walled import summary_of
 

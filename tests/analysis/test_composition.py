@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from rltrace.analysis.composition import Composition
+from rltrace.analysis.timeline.placement import Composition
 from rltrace.testing import Process, between, process, run_of, stating, turns
 from rltrace.testing.inside.analysis import Syncs, summarize, syncs
-from rltrace.testing.inside.trace import Phase, Run, Stage, SyncRole, Transport
+from rltrace.testing.inside.trace import OpenedRun as Run
+from rltrace.testing.inside.trace import Phase, Stage, SyncRole, Transport
 from tests.analysis.made import not_none, rows, steps_of
 from tests.analysis.walls.walled import summary_of
 

@@ -17,7 +17,7 @@ import pytest
 import rltrace
 from benchmarks.synthetic.job import Job, play_job
 from benchmarks.synthetic.job_trace import PathTruth, make_job, path_truth
-from rltrace.analysis.lanes import Lane
+from rltrace.analysis.timeline.interval_lookup import Lane
 from rltrace.testing import Process, between, process, run_of
 from rltrace.testing.inside.analysis import (
     MOST_SPANS,
@@ -30,7 +30,8 @@ from rltrace.testing.inside.analysis import (
     summarize,
 )
 from rltrace.testing.inside.hooks import Design
-from rltrace.testing.inside.trace import Run, Stage, word
+from rltrace.testing.inside.trace import OpenedRun as Run
+from rltrace.testing.inside.trace import Stage, word
 from rltrace.testing.workload import PLACEMENTS
 from tests.analysis.made import not_none, rows, steps_of
 

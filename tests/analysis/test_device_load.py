@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from rltrace.testing.inside.analysis import device_load, summarize
-from rltrace.testing.inside.trace import Fate, Process, Run
+from rltrace.testing.inside.trace import Fate
+from rltrace.testing.inside.trace import OpenedRun as Run
+from rltrace.testing.inside.trace import TracedProcess as Process
 from rltrace.testing.made import at, process, report_of, rows, run_of, turns
 from tests.report.summaries import words_of
 

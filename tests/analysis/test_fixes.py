@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from rltrace.analysis.fixes import not_yet
+from rltrace.analysis.fixes.fixes import not_yet
 from rltrace.testing import Process, process, run_of, stating
 from rltrace.testing.inside.analysis import (
     ENV_REWARD,
@@ -18,11 +18,11 @@ from rltrace.testing.inside.analysis import (
     TAIL,
     WRAP_SYNC,
     Figure,
-    Setting,
     Summary,
     settings_for,
     summarize,
 )
+from rltrace.testing.inside.analysis import FrameworkSetting as Setting
 from rltrace.testing.inside.analysis import playbook_moves as moves
 from rltrace.testing.inside.analysis import predict_Estimate as Estimate
 from rltrace.testing.inside.report import (

@@ -11,13 +11,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rltrace.analysis.freshness import Freshness, LagPoint, RatioSums, freshness, lag_bound
-from rltrace.analysis.freshness import point as point_of
-from rltrace.analysis.staleness import LagBar, Staleness, UnknownTokens, staleness
+from rltrace.analysis.trajectories.freshness import (
+    Freshness,
+    LagPoint,
+    RatioSums,
+    freshness,
+    lag_bound,
+)
+from rltrace.analysis.trajectories.freshness import point as point_of
+from rltrace.analysis.trajectories.staleness import LagBar, Staleness, UnknownTokens, staleness
 from rltrace.testing import process, run_of
 from rltrace.testing.inside.analysis import Interval, LiveState, goodput, lag_history, summarize
 from rltrace.testing.inside.report import staleness_section
-from rltrace.testing.inside.trace import Fate, Run, Stage
+from rltrace.testing.inside.trace import Fate, Stage
+from rltrace.testing.inside.trace import OpenedRun as Run
 from tests.analysis.asking import told
 from tests.analysis.made import not_none, rows, steps_of
 

@@ -10,11 +10,13 @@ from typing import Any
 
 import pytest
 
-from rltrace.analysis.group_signal import GroupSignal, group_signal
-from rltrace.analysis.path_events import follow
+from rltrace.analysis.timeline.path_events import follow
+from rltrace.analysis.trajectories.reward_signal import GroupSignal, group_signal
 from rltrace.testing import Process, process, run_of, stating, turns
 from rltrace.testing.inside.analysis import CANNOT_TELL, SPARSE_REWARD, summarize
-from rltrace.testing.inside.trace import Fate, Outcome, Run, tables
+from rltrace.testing.inside.trace import Fate, Outcome
+from rltrace.testing.inside.trace import OpenedRun as Run
+from rltrace.testing.inside.trace import sql_views as tables
 from tests.analysis.asking import ask, told
 from tests.analysis.made import compacted, not_none, rows, steps_of, trained_of
 

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from rltrace.analysis.intervals import (
+from rltrace.analysis.timeline.interval_lookup import numbered
+from rltrace.analysis.timeline.intervals import (
     Intervals,
     Nested,
     OutOfOrder,
@@ -20,7 +21,6 @@ from rltrace.analysis.intervals import (
     union,
 )
 from rltrace.testing.inside.analysis import intervals, mapped
-from rltrace.trace.query_columns import numbered
 
 NONE = np.zeros(8, np.bool_)
 UNTIL = 60

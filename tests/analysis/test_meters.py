@@ -9,11 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rltrace.analysis.live.distribution import Distribution
-from rltrace.analysis.live.stage_meter import StageTime
+from rltrace.analysis.live.run_meters import StageMeter as StageTime
+from rltrace.analysis.live.sample_meter import Histogram as Distribution
 from rltrace.testing import at, known_job, process, run_of
 from rltrace.testing.inside.analysis import RunMeters, read_activity, trained_in, union
-from rltrace.testing.inside.trace import Fate, Rows, Run, Stage, word
+from rltrace.testing.inside.trace import Fate, Rows, Stage, word
+from rltrace.testing.inside.trace import OpenedRun as Run
 from tests.analysis.driven import Job
 from tests.analysis.made import compacted, rows
 

@@ -8,9 +8,14 @@ from typing import Any
 
 import pytest
 
-from rltrace.analysis.command_form import elsewhere, form_of, given, with_settings
-from rltrace.analysis.differing import current_settings
-from rltrace.analysis.playbook import frameworks, moves, settings_for
+from rltrace.analysis.fixes.job_settings import (
+    current_settings,
+    elsewhere,
+    form_of,
+    given,
+    with_settings,
+)
+from rltrace.analysis.fixes.playbook import frameworks, moves, settings_for
 from rltrace.testing import process, run_of, stating, turns
 from rltrace.testing.inside.analysis import (
     ENV_REWARD,
@@ -22,7 +27,8 @@ from rltrace.testing.inside.analysis import (
     summarize,
     wall_names,
 )
-from rltrace.testing.inside.trace import RltraceError, Run, Stage
+from rltrace.testing.inside.trace import OpenedRun as Run
+from rltrace.testing.inside.trace import RltraceError, Stage
 from tests.analysis.walls import walled
 
 

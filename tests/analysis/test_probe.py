@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import rltrace
-from rltrace.analysis.probe import (
+from rltrace.analysis.timeline.probe import (
     Doses,
     Probe,
     ProbedStage,

@@ -23,12 +23,12 @@ from rltrace.testing.inside.trace import (
     Phase,
     Range,
     RltraceError,
-    Run,
     Stage,
     SyncRole,
     Transport,
-    compact,
 )
+from rltrace.testing.inside.trace import OpenedRun as Run
+from rltrace.testing.inside.trace import compaction_compact as compact
 from tests.analysis.asking import ask, told
 from tests.analysis.made import rows
 from tests.trace.test_run import FIXTURE, old_copy

@@ -20,7 +20,8 @@ from rltrace.testing.inside.analysis import (
     goodput,
     staleness,
 )
-from rltrace.testing.inside.trace import Fate, Finish, Run, Stage
+from rltrace.testing.inside.trace import Fate, Finish, Stage
+from rltrace.testing.inside.trace import OpenedRun as Run
 from tests.analysis.made import not_none, rows, steps_of
 
 TRAINED = Fate.TRAINED

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rltrace.analysis.stages import stage_rows
+from rltrace.analysis.timeline.stages import stage_rows
 from rltrace.testing import Process, process, run_of
 from rltrace.testing.inside.analysis import Chain, read_activity
 from rltrace.testing.inside.trace import Stage, word

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from rltrace.analysis.own_figures import ComparedFigure
-from rltrace.analysis.steps import Steps, find_steps
+from rltrace.analysis.figures.framework_figures import ComparedFigure
+from rltrace.analysis.timeline.steps import Steps, find_steps
 from rltrace.testing import Process, at, process, run_of, turns
 from rltrace.testing.inside.analysis import summarize
 from rltrace.testing.inside.hooks import OwnFigure

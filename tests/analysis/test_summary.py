@@ -15,10 +15,9 @@ import pytest
 
 import rltrace
 from benchmarks.make_trace import Workload, make
-from rltrace.analysis.step_range import whole_steps
+from rltrace.analysis.timeline.step_range import whole_steps
 from rltrace.testing import at, process, run_of, stating, turns
 from rltrace.testing.inside.analysis import (
-    Asked,
     Constants,
     RunAnalysis,
     compare,
@@ -27,8 +26,12 @@ from rltrace.testing.inside.analysis import (
     summarize,
     workload_of,
 )
-from rltrace.testing.inside.report import findings, html, run_lines, verdict
-from rltrace.testing.inside.trace import PROBLEMS, Run, Stage, update_run_json
+from rltrace.testing.inside.analysis import StepSelection as Asked
+from rltrace.testing.inside.report import html, run_lines
+from rltrace.testing.inside.report import slices as findings
+from rltrace.testing.inside.report import verdict_section as verdict
+from rltrace.testing.inside.trace import PROBLEMS, Stage, update_run_json
+from rltrace.testing.inside.trace import OpenedRun as Run
 from tests.analysis.made import compacted, not_none, rows
 from tests.analysis.walls.walled import job, summary_of
 

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 import rltrace
-from rltrace.analysis.own_cost import DEFAULT_COSTS_NS, OwnCost, own_cost
-from rltrace.analysis.stats.spread import spread, spread_of
-from rltrace.analysis.tail import SHARES, Tail, distributions, tail
-from rltrace.analysis.waits import waits
+from rltrace.analysis.figures.coverage import DEFAULT_COSTS_NS, OwnCost, own_cost
+from rltrace.analysis.stats.summary_stats import spread, spread_of
+from rltrace.analysis.timeline.waits import waits
+from rltrace.analysis.trajectories.tail import SHARES, Tail, distributions, tail
 from rltrace.testing import Truth, at, known_job, process, run_of
 from rltrace.testing.inside.analysis import (
     Summary,
@@ -24,7 +24,9 @@ from rltrace.testing.inside.analysis import (
     summarize,
     updates_of,
 )
-from rltrace.testing.inside.trace import Finish, Outcome, Run, Stage, compact
+from rltrace.testing.inside.trace import Finish, Outcome, Stage
+from rltrace.testing.inside.trace import OpenedRun as Run
+from rltrace.testing.inside.trace import compaction_compact as compact
 from tests.analysis.made import not_none, rows, steps_of
 
 

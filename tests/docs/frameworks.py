@@ -15,7 +15,8 @@ from typing import Any
 from rltrace.adapters.table import TableAdapter
 from rltrace.importers import IMPORTERS, MAPPED
 from rltrace.testing.inside.hooks import Adapter, Hook, satisfies
-from rltrace.testing.inside.importers import Record, Scheme, schemes
+from rltrace.testing.inside.importers import LogRecord as Record
+from rltrace.testing.inside.importers import Scheme, schemes
 from tests.adapters.symbols import found_at, versions
 
 if sys.version_info >= (3, 11):

@@ -19,11 +19,11 @@ from rltrace.testing.inside.trace import (
     SCHEMA_VERSION,
     TABLES,
     Table,
-    compact,
     create_run,
     vocabulary,
     word,
 )
+from rltrace.testing.inside.trace import compaction_compact as compact
 from rltrace.testing.workload import Workload
 from tests.docs.frameworks import BEGIN, END, made
 from tests.hooks.conftest import untraced

@@ -14,7 +14,8 @@ from rltrace.testing.inside.analysis import Summary, summarize
 from rltrace.testing.inside.hooks import identify
 from rltrace.testing.inside.report import coverage_section, run_lines, to_json
 from rltrace.testing.inside.run import by_hand
-from rltrace.testing.inside.trace import CACHE_VARIABLE, compact, delete_segments, fetch
+from rltrace.testing.inside.trace import CACHE_VARIABLE, delete_segments, fetch
+from rltrace.testing.inside.trace import compaction_compact as compact
 from tests.cli.conftest import invoke
 from tests.hooks.conftest import untraced, wrapped
 

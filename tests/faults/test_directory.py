@@ -15,12 +15,12 @@ from rltrace.testing.inside.analysis import LiveState, summarize
 from rltrace.testing.inside.trace import (
     CACHE_VARIABLE,
     RECORDING_STOPPED,
-    compact,
     delete_segments,
     fetch,
     holds_run,
     read_run_json,
 )
+from rltrace.testing.inside.trace import compaction_compact as compact
 from tests.faults.counted import CountedJob, said_by_us, until
 from tests.hooks.conftest import wrapped
 from tests.patience import PATIENCE_S

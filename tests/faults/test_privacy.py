@@ -12,7 +12,8 @@ import pytest
 
 import rltrace
 from rltrace.testing.inside.hooks import identify
-from rltrace.testing.inside.trace import compact, delete_segments, read_run_json
+from rltrace.testing.inside.trace import compaction_compact as compact
+from rltrace.testing.inside.trace import delete_segments, read_run_json
 from tests.hooks.conftest import untraced, wrapped
 
 TEXTS = {

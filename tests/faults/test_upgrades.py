@@ -21,7 +21,9 @@ import pytest
 import rltrace
 from rltrace.testing.inside.analysis import summarize
 from rltrace.testing.inside.report import run_lines
-from rltrace.testing.inside.trace import Run, compact, manifest
+from rltrace.testing.inside.trace import OpenedRun as Run
+from rltrace.testing.inside.trace import compaction_compact as compact
+from rltrace.testing.inside.trace import manifest
 from tests.cli.conftest import invoke
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"

@@ -21,13 +21,13 @@ from rltrace.testing.inside.trace import (
     apply,
     fetch,
     pack,
-    packs,
     parse_pack_name,
     read_described,
     unpack,
 )
-from rltrace.testing.inside.trace import fetched as fetched_module
-from rltrace.testing.inside.trace import packs as packs_module
+from rltrace.testing.inside.trace import remote_runs as fetched_module
+from rltrace.testing.inside.trace import store as packs
+from rltrace.testing.inside.trace import store as packs_module
 from rltrace.testing.inside.trace import store as store_module
 from tests.fuzz.of_traces import _META, segment
 from tests.fuzz.target import Target, costly, parts, put, together

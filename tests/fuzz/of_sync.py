@@ -22,16 +22,13 @@ from rltrace.testing.inside.sync import (
     Connection,
     Encoder,
     Fetch,
-    Follower,
     GoneError,
     Held,
-    Kind,
     Landing,
     Layout,
     LinkError,
     Node,
     RefusedError,
-    Server,
     Shelf,
     Version,
     checked,
@@ -41,6 +38,9 @@ from rltrace.testing.inside.sync import (
     root_of,
     wire,
 )
+from rltrace.testing.inside.sync import FrameKind as Kind
+from rltrace.testing.inside.sync import VersionFollower as Follower
+from rltrace.testing.inside.sync import VersionServer as Server
 from rltrace.testing.inside.sync import version_Manifest as Manifest
 from rltrace.testing.inside.trace import RltraceError
 from tests.fuzz.target import BETWEEN, Target, modules, parts, together

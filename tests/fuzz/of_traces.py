@@ -19,7 +19,6 @@ from rltrace.testing.inside.trace import (
     TABLES,
     WIDTH_BYTES,
     FollowedNames,
-    Follower,
     GrowingSegment,
     RunFiles,
     Table,
@@ -33,6 +32,7 @@ from rltrace.testing.inside.trace import (
     schema_message,
     segments_in,
 )
+from rltrace.testing.inside.trace import RunFollower as Follower
 from tests.fuzz.target import Target, costly, modules, parts, put
 
 _TABLES = list(TABLES.values())

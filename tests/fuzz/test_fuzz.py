@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from rltrace.testing.inside.importers import chrome_read as read_chrome
 from rltrace.testing.inside.report import torch_profile
-from rltrace.testing.inside.trace import SPANS, GrowingSegment, RltraceError, segments_in, texts
+from rltrace.testing.inside.trace import SPANS, GrowingSegment, RltraceError, segments_in
+from rltrace.testing.inside.trace import untrusted_files as texts
 from tests.fuzz.mutations import mutated
 from tests.fuzz.of_logs import MAPPING
 from tests.fuzz.of_traces import batch, schema_message

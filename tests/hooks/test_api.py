@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import rltrace
-from rltrace.hooks.phases import Phases
+from rltrace.hooks.span_api import Phases
 from rltrace.testing.inside.analysis import summarize
 from rltrace.testing.inside.hooks import MOST_PROBLEMS, Recorder, identify
 from rltrace.testing.inside.hooks import recorder as recording

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rltrace.hooks.idle import INSIDE
+from rltrace.hooks.null_api import INSIDE
 from tests.hooks.conftest import RunJob, untraced
 
 pytestmark = pytest.mark.slow

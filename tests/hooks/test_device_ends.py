@@ -13,7 +13,8 @@ import pyarrow.ipc
 import pytest
 
 import rltrace
-from rltrace.testing.inside.hooks import DeviceEnds, device_ends, recorder, spans, watch
+from rltrace.testing.inside.hooks import DeviceEnds, recorder, spans, watch
+from rltrace.testing.inside.hooks import device_completion as device_ends
 from tests.hooks.conftest import found_in
 
 FAR_NS = 10**12

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from rltrace.hooks.finder import Finder
+from rltrace.hooks.finder import ImportFinder as Finder
 
 
 class Watch:

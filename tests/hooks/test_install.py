@@ -16,12 +16,11 @@ from typing import Any
 import pytest
 
 import rltrace
-from rltrace.hooks.argv import Program, program, shown
-from rltrace.hooks.install import Installation
+from rltrace.hooks.launch_info import Program, program, shown
+from rltrace.hooks.patch.install import Installation
 from rltrace.testing.inside.hooks import (
     Adapter,
     Call,
-    Finder,
     Hook,
     Observer,
     Patch,
@@ -29,6 +28,7 @@ from rltrace.testing.inside.hooks import (
     observers,
     satisfies,
 )
+from rltrace.testing.inside.hooks import ImportFinder as Finder
 from tests.hooks.conftest import Rows, found_in
 
 FRAMEWORK = {

@@ -24,7 +24,7 @@ import pytest
 import torch
 
 import rltrace
-from rltrace.hooks.telling import describe, quoted
+from rltrace.hooks.patch.safe_repr import describe, quoted
 from rltrace.testing.inside.trace import from_outside
 from tests.faults.drawn import texts
 from tests.hooks.conftest import RunJob

@@ -9,7 +9,8 @@ import pytest
 
 import rltrace
 from rltrace.testing.inside.hooks import BLOCK, DEFAULT_STAGES, STAGES, Design, StepFile
-from rltrace.testing.inside.trace import Run, Stage
+from rltrace.testing.inside.trace import OpenedRun as Run
+from rltrace.testing.inside.trace import Stage
 from tests.hooks.conftest import wrapped
 
 

@@ -12,17 +12,10 @@ from typing import Any
 import pytest
 
 import rltrace
-from rltrace.hooks import decorate, probing
-from rltrace.testing.inside.hooks import (
-    Delays,
-    Design,
-    Hook,
-    Observer,
-    Patch,
-    Recorder,
-    observing,
-    span_api,
-)
+from rltrace.hooks.patch import span_decorator as decorate
+from rltrace.hooks.probe import probing
+from rltrace.testing.inside.hooks import Delays, Design, Hook, Observer, Patch, Recorder, span_api
+from rltrace.testing.inside.hooks import call_observer as observing
 from tests.hooks.conftest import found_in
 
 WORK_S = 0.02

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rltrace.hooks.ray_env import merged, patch_actor_options, patch_init
+from rltrace.hooks.patch.ray_env import merged, patch_actor_options, patch_init
 from rltrace.testing.inside.hooks import CARRIED, SITE
 
 

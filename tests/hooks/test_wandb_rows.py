@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rltrace.hooks import wandb_rows
+from rltrace.hooks.patch import wandb_rows
 
 NEW = {"rltrace/step_seconds": 2.0, "rltrace/step": 7}
 

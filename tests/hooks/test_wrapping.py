@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 import rltrace
-from rltrace.hooks.wrapping import Patch, Unwrappable, observers, wrap
+from rltrace.hooks.patch.wrapping import Patch, Unwrappable, observers, wrap
 from rltrace.testing.inside.hooks import Call, Hook, Observer, Recorder
 from rltrace.testing.inside.hooks import recorder as recording
 from tests.hooks.conftest import Rows

@@ -11,7 +11,7 @@ import rltrace
 from rltrace.testing.inside.analysis import Summary, summarize
 from rltrace.testing.inside.importers import event_files
 from rltrace.testing.inside.run import Imported, import_log
-from rltrace.testing.inside.trace import Run
+from rltrace.testing.inside.trace import OpenedRun as Run
 
 FIXTURES = Path(__file__).parent / "fixtures"
 

@@ -13,7 +13,7 @@ import pytest
 
 import rltrace
 from rltrace.importers import IMPORTERS, MAPPED
-from rltrace.importers.fitting import ns, whole
+from rltrace.importers.log_numbers import ns, whole
 from rltrace.testing.inside.run import Imported, import_log
 from rltrace.testing.inside.trace import UNREADABLE, WRONG_USAGE, RltraceError
 from tests.cli.conftest import invoke

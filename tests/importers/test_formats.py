@@ -10,16 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from rltrace.importers import wandb_files
-from rltrace.testing.inside.importers import (
-    LONGEST_LINE,
-    Log,
-    Record,
-    crc32c,
-    joined,
-    read_log,
-)
+from rltrace.importers.formats import wandb_files
+from rltrace.testing.inside.importers import LONGEST_LINE, Log, crc32c, joined, read_log
 from rltrace.testing.inside.importers import VERL as READ_VERL
+from rltrace.testing.inside.importers import LogRecord as Record
 from rltrace.testing.inside.importers import trl_read as read_trl
 from rltrace.testing.inside.trace import WRONG_USAGE, RltraceError
 from tests.importers.logs import FIXTURES, event, framed

@@ -9,7 +9,8 @@ import pytest
 
 from rltrace.importers.openrlhf import BROADCAST, GENERATION, STEP
 from rltrace.importers.openrlhf import OPENRLHF as read
-from rltrace.testing.inside.importers import ImportedRun, Log, Record
+from rltrace.testing.inside.importers import ImportedRun, Log
+from rltrace.testing.inside.importers import LogRecord as Record
 from rltrace.testing.inside.importers import scalars_lay_out as lay_out
 from rltrace.testing.inside.report import headline
 from rltrace.testing.inside.trace import RltraceError, Stage

@@ -14,7 +14,8 @@ import pytest
 import rltrace
 from rltrace.importers.trl import of_log, read
 from rltrace.testing.inside.analysis import summarize
-from rltrace.testing.inside.importers import ImportedRun, Log, Record, write_run
+from rltrace.testing.inside.importers import ImportedRun, Log, write_run
+from rltrace.testing.inside.importers import LogRecord as Record
 from rltrace.testing.inside.trace import Stage
 from tests.cli.conftest import invoke
 from tests.importers.logs import FIXTURES, imported

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rltrace.importers.verl import VERL as read
-from rltrace.testing.inside.importers import placed
+from rltrace.testing.inside.importers import placed_events as placed
 from rltrace.testing.inside.run import import_log
 from rltrace.testing.inside.trace import Stage
 from tests.importers.logs import FIXTURES, imported, json_lines, metrics, reasons, tau

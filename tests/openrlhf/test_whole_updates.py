@@ -20,9 +20,11 @@ import torch
 
 import rltrace
 from rltrace.sync import DamagedError
-from rltrace.testing.inside.hooks import Recorder, moved
+from rltrace.testing.inside.hooks import Recorder
+from rltrace.testing.inside.hooks import weight_moves as moved
 from rltrace.testing.inside.plugins import StreamPublisher, openrlhf
-from rltrace.testing.inside.sync import arena, beside
+from rltrace.testing.inside.sync import arena
+from rltrace.testing.inside.sync import relay_process as beside
 from rltrace.testing.inside.trace import RltraceError
 from tests.hooks.conftest import wrapped
 

@@ -12,7 +12,8 @@ import rltrace
 from benchmarks.make_trace import Workload, make
 from rltrace.testing.inside.analysis import Summary
 from rltrace.testing.inside.report import terminal
-from rltrace.testing.inside.trace import Run, Stage
+from rltrace.testing.inside.trace import OpenedRun as Run
+from rltrace.testing.inside.trace import Stage
 from rltrace.testing.made import at, process, run_of
 
 SYNTHETIC = {

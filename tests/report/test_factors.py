@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rltrace.report.goodput_section import goodput_section
+from rltrace.report.sections.goodput_section import goodput_section
 from rltrace.testing.inside.analysis import ALARM, Alarm, Health, LagBound, summarize
 from rltrace.testing.inside.report import to_json
 from rltrace.testing.inside.trace import Stage

@@ -15,7 +15,8 @@ import rltrace
 from rltrace.report import html
 from rltrace.testing.inside.analysis import RunAnalysis, Summary, summarize
 from rltrace.testing.inside.report import screen, units
-from rltrace.testing.inside.trace import RltraceError, Run, Stage, word
+from rltrace.testing.inside.trace import OpenedRun as Run
+from rltrace.testing.inside.trace import RltraceError, Stage, word
 from rltrace.testing.made import process, rows, run_of
 from tests.analysis.made import not_none
 from tests.cli.conftest import invoke

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from rltrace.report import markdown
+from rltrace.report.formats import markdown
 from rltrace.testing.inside.report import Column, Grid, Section, terminal
 from tests.report.summaries import KINDS, Summaries
 

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 import rltrace
-from rltrace.report.otlp import Exported, requests, write
+from rltrace.report.formats.otlp import Exported, requests, write
 from rltrace.testing.inside.run import import_log
-from rltrace.testing.inside.trace import TABLES, Run
+from rltrace.testing.inside.trace import TABLES
+from rltrace.testing.inside.trace import OpenedRun as Run
 from tests.report.everything import everything
 
 KINDS = ("spans", "trajectories", "rewards", "uses", "syncs")

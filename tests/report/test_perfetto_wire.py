@@ -12,8 +12,9 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
 )
 
 from rltrace.report.perfetto import wire
-from rltrace.report.perfetto.tracks import OPEN, Ints, nest, pack
-from rltrace.report.perfetto.wire import Bytes, Part, Record, Varints, integer, merge, nested
+from rltrace.report.perfetto.scene import OPEN, Ints, nest, pack
+from rltrace.report.perfetto.wire import Bytes, Part, Varints, integer, merge, nested
+from rltrace.report.perfetto.wire import WireRecord as Record
 
 LIMITS = [*(n for bits in range(0, 63, 7) for n in (2**bits - 1, 2**bits)), 2**63 - 1]
 

@@ -10,7 +10,7 @@ import pytest
 
 import rltrace
 from rltrace import dashboards
-from rltrace.report.prometheus import exposition, families, judgement, to_json
+from rltrace.report.formats.prometheus import exposition, families, judgement, to_json
 from rltrace.testing.inside.analysis import RunMeters, summarize
 from rltrace.testing.inside.report import METRICS
 from rltrace.testing.inside.trace import Stage

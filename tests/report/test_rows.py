@@ -7,7 +7,7 @@ from io import StringIO
 import duckdb
 from rich.console import Console
 
-from rltrace.report import rows
+from rltrace.report.formats import query_output as rows
 
 WIDE = "SELECT 1234567890123456789::BIGINT AS number, 'x' AS one, repeat('long', 20) AS two, 7 AS y"
 

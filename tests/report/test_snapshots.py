@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from rltrace.testing.inside.report import printed, screen, sections
+from rltrace.testing.inside.report import screen, sections
+from rltrace.testing.inside.report import terminal_tables as printed
 from tests.cli.conftest import typed
 from tests.report.summaries import Summaries, run_of_kind
 

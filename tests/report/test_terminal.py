@@ -15,7 +15,8 @@ from rich.console import Console
 
 import rltrace
 from rltrace.testing.inside.analysis import Summary, summarize
-from rltrace.testing.inside.report import Column, Grid, Section, printed, run_lines, units
+from rltrace.testing.inside.report import Column, Grid, Section, run_lines, units
+from rltrace.testing.inside.report import terminal_tables as printed
 from rltrace.testing.inside.trace import PROBLEMS, Stage
 from rltrace.testing.made import at, process, rows, run_of, turns
 from tests.report.summaries import KINDS, Summaries, rendered, words_of

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rltrace.report import to_json
+from rltrace.report.formats import to_json
 from tests.report.summaries import KINDS, Summaries
 
 SPREAD = {"n", "mean", "p50", "p95", "p99", "largest", "low", "high"}

@@ -18,7 +18,8 @@ from benchmarks.make_trace import make
 from rltrace.report.perfetto import write
 from rltrace.report.perfetto.torch_profile import files_of, read
 from rltrace.testing.inside.hooks import Recorder
-from rltrace.testing.inside.trace import RltraceError, Run, create_run
+from rltrace.testing.inside.trace import OpenedRun as Run
+from rltrace.testing.inside.trace import RltraceError, create_run
 from rltrace.testing.workload import Workload
 from tests.report.timelines import events
 

@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from rltrace.report import ratios, units
+from rltrace.report import units
+from rltrace.report.sections import gate_section as ratios
 from rltrace.testing.inside.analysis import Interval
 from rltrace.testing.inside.report import bar
 
@@ -67,5 +68,5 @@ def test_the_least_share_still_has_a_bar() -> None:
 def test_ends_that_read_as_the_value_are_left_out_and_others_are_said_alike() -> None:
     assert ratios.percent(Interval(1.0702, 1.0699, 1.0704)) == "+7.0 %"
     assert ratios.percent(Interval(1.0702, 1.0699, 1.0714)) == "+7.0 % (+7.0 % to +7.1 %)"
-    assert ratios.ends(Interval(1.0702, 1.0699, 1.0704), ratios.change) == "+7.0 %"
+    assert ratios.interval_ends(Interval(1.0702, 1.0699, 1.0704), ratios.change) == "+7.0 %"
     assert ratios.percent(Interval(20, 5, 5000)) == "20× (+400.0 % to 1,000× or more)"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rltrace.report.verdict import headline
+from rltrace.report.sections.verdict_section import headline
 from rltrace.testing.inside.analysis import Summary, summarize
 from rltrace.testing.inside.report import sections, stages_section, warnings
 from rltrace.testing.inside.trace import Fate, Stage

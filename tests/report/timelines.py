@@ -10,16 +10,8 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
 
 import rltrace
 from rltrace.testing.inside.hooks import Recorder, identify
-from rltrace.testing.inside.trace import (
-    Fate,
-    Finish,
-    Phase,
-    Run,
-    Stage,
-    SyncRole,
-    Transport,
-    create_run,
-)
+from rltrace.testing.inside.trace import Fate, Finish, Phase, Stage, SyncRole, Transport, create_run
+from rltrace.testing.inside.trace import OpenedRun as Run
 
 US = 1000
 

@@ -20,7 +20,8 @@ from pathlib import Path
 import pytest
 
 import rltrace
-from rltrace.run.exchange import Server, measure, own_addresses
+from rltrace.run.node.clock_exchange import ClockServer as Server
+from rltrace.run.node.clock_exchange import measure, own_addresses
 from rltrace.testing.clocks import A_DAY_S, ahead
 from rltrace.testing.inside.hooks import RUN_VARIABLE, SITE
 from rltrace.testing.inside.run import (

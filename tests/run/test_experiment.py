@@ -17,7 +17,7 @@ import pytest
 
 import rltrace
 from rltrace.run import experiment
-from rltrace.run.experiment import Plan
+from rltrace.run.experiment import ExperimentPlan as Plan
 from rltrace.run.location import keep_command, whole_command
 from rltrace.testing.inside.analysis import WRAP_SYNC, Interval, Pace, compare, trial
 from rltrace.testing.inside.analysis import predict_Estimate as Estimate

@@ -18,8 +18,9 @@ from typing import Any
 import pytest
 
 import rltrace
-from rltrace.run import nvml
-from rltrace.run.nvml import Devices, NoGpu
+from rltrace.run.node import nvml
+from rltrace.run.node.nvml import NoGpu
+from rltrace.run.node.nvml import NvmlDevices as Devices
 from rltrace.testing.inside.analysis import count_devices
 from rltrace.testing.inside.hooks import Recorder
 from rltrace.testing.inside.run import (

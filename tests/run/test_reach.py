@@ -25,7 +25,6 @@ from rltrace.testing.inside.trace import (
     Liveness,
     Stage,
     fetch,
-    fetched,
     liveness,
     monotonic_ns,
     node_id,
@@ -33,6 +32,7 @@ from rltrace.testing.inside.trace import (
     update_run_json,
     write_json,
 )
+from rltrace.testing.inside.trace import remote_runs as fetched
 from tests.run.shipped import Shipping, spans
 
 SECOND = 10**9

@@ -25,7 +25,6 @@ from rltrace.testing.inside.trace import (
     RltraceError,
     Store,
     check_url,
-    compact,
     delete_segments,
     fetch,
     node_id,
@@ -33,6 +32,7 @@ from rltrace.testing.inside.trace import (
     unpack,
     update_run_json,
 )
+from rltrace.testing.inside.trace import compaction_compact as compact
 from tests.cli.conftest import invoke
 from tests.hooks.conftest import untraced
 from tests.run.shipped import Shipping, contents, names_of, packs, recorded, shipper, spans

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rltrace.testing.inside.trace import Run
+from rltrace.testing.inside.trace import OpenedRun as Run
 
 # An update of the smallest model takes 15 ms: a process that waits for a core is a tenth of it.
 MOST = 0.75

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from rltrace.sync import DamagedError, Publisher, Subscriber, Version, layout_of
-from rltrace.sync.arena import Arena
+from rltrace.sync.memory.arena import Arena
 from rltrace.testing.inside.sync import CONTROL, Control, folder_of, shared_memory
 from rltrace.testing.inside.trace import RltraceError
 from tests.faults.conftest import small_disk  # noqa: F401

@@ -21,17 +21,10 @@ from safetensors.numpy import save_file
 from benchmarks.sync_peers import PEERS
 from benchmarks.sync_peers.torch_and_files import GlooPerTensor, Saved
 from rltrace.cli import main
-from rltrace.testing.inside.sync import (
-    OWN,
-    Crowd,
-    Round,
-    Row,
-    Setting,
-    Slots,
-    measure,
-    measuring,
-    model_of,
-)
+from rltrace.testing.inside.sync import OWN, Crowd, Round, measure, measuring, model_of
+from rltrace.testing.inside.sync import BenchRow as Row
+from rltrace.testing.inside.sync import BenchSetting as Setting
+from rltrace.testing.inside.sync import SharedMemorySlots as Slots
 from rltrace.testing.inside.sync import models_digest as digest
 from rltrace.testing.inside.trace import RltraceError
 from tests.patience import PATIENCE_S

@@ -11,7 +11,9 @@ import pytest
 import torch
 
 from benchmarks.gpu.changes import changes_by_block
-from rltrace.testing.inside.sync import BLOCK_BYTES, block_digests, device_kernels
+from rltrace.testing.inside.sync import BLOCK_BYTES
+from rltrace.testing.inside.sync import device_memory as device_kernels
+from rltrace.testing.inside.sync import device_memory_block_digests as block_digests
 from tests.hooks.conftest import untraced
 
 WORDS = device_kernels.WORDS

@@ -9,17 +9,11 @@ import torch
 import zstandard
 from xxhash import xxh3_64_intdigest
 
-from rltrace.sync import encodings
-from rltrace.sync.encodings import Decoder, Encoder, Encoding
-from rltrace.testing.inside.sync import (
-    BLOCK_BYTES,
-    BadBlock,
-    Bytes,
-    Finder,
-    changes,
-    layout_of,
-    widths_of,
-)
+from rltrace.sync.memory import encodings
+from rltrace.sync.memory.encodings import Decoder, Encoder, Encoding
+from rltrace.testing.inside.sync import BLOCK_BYTES, BadBlock, Bytes, layout_of, widths_of
+from rltrace.testing.inside.sync import ChangeFinder as Finder
+from rltrace.testing.inside.sync import changed_elements as changes
 from tests.sync.pairs import the_kernel
 
 BLOCK = 64 << 10

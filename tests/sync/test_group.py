@@ -27,7 +27,7 @@ from rltrace.sync import (
     commit_together,
     layout_of,
 )
-from rltrace.sync.group import BUCKET_BYTES
+from rltrace.sync.transfer.broadcast_group import BUCKET_BYTES
 from rltrace.testing.inside.sync import version_Manifest as Manifest
 from rltrace.testing.inside.trace import RltraceError
 from tests.patience import PATIENCE_S

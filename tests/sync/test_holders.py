@@ -17,8 +17,9 @@ import pytest
 from click.testing import CliRunner
 
 from rltrace.cli import main
-from rltrace.sync import Publisher, Subscriber, holders, layout_of
-from rltrace.sync.leftovers import PRESENT, enter, leave
+from rltrace.sync import Publisher, Subscriber, layout_of
+from rltrace.sync.memory import holders
+from rltrace.sync.memory.control import PRESENT, enter, leave
 from rltrace.testing.inside.sync import CONTROL, Lock, folder_of
 from tests.sync.pairs import line, running
 from tests.sync.relays import until

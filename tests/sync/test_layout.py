@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from rltrace.sync import Shard, layout_of
-from rltrace.sync.layout import ALIGNMENT_BYTES, Layout
+from rltrace.sync.memory.layout import ALIGNMENT_BYTES, Layout
 from rltrace.testing.inside.sync import Version
 from rltrace.testing.inside.sync import version_Manifest as Manifest
 from rltrace.testing.inside.trace import RltraceError

@@ -12,7 +12,7 @@ import ray
 import torch
 
 from rltrace.sync.object_store import ObjectStorePublisher, ObjectStoreSubscriber
-from rltrace.testing.inside.sync import interface_Manifest as Manifest
+from rltrace.testing.inside.sync import PublishedVersion as Manifest
 from rltrace.testing.inside.sync import layout_of, pack, unpack
 from rltrace.testing.inside.trace import RltraceError
 from rltrace.testing.inside.trainer import TrainerConfig, ray_session

@@ -29,7 +29,7 @@ from rltrace.sync import (
     Version,
     layout_of,
 )
-from rltrace.sync.dtypes import FLOATS, code_of
+from rltrace.sync.memory.dtypes import FLOATS, code_of
 from rltrace.testing.inside.sync import CONTROL, folder_of
 from rltrace.testing.inside.trace import RltraceError
 

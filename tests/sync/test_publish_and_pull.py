@@ -19,7 +19,7 @@ from torch.distributed.tensor import distribute_tensor
 
 from rltrace.sync import Publisher, Shard, Subscriber, layout_of
 from rltrace.testing.inside.sync import BLOCK_BYTES, copying
-from rltrace.testing.inside.sync import blocks_digest as digest
+from rltrace.testing.inside.sync import block_digests_digest as digest
 from rltrace.testing.inside.trace import RltraceError
 from tests.patience import PATIENCE_S
 from tests.sync import pairs

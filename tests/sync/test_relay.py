@@ -8,14 +8,8 @@ import numpy as np
 import pytest
 
 from rltrace.sync import Subscriber
-from rltrace.testing.inside.sync import (
-    BLOCK_BYTES,
-    Address,
-    Follower,
-    Landing,
-    Node,
-    Shelf,
-)
+from rltrace.testing.inside.sync import BLOCK_BYTES, Address, Landing, Node, Shelf
+from rltrace.testing.inside.sync import VersionFollower as Follower
 from tests.patience import PATIENCE_S
 from tests.sync.relays import Job, Proxy, until
 

@@ -6,8 +6,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from rltrace.sync.relayed import RelayedPublisher, RelayedSubscriber
-from rltrace.sync.shared_memory import SharedMemoryPublisher, SharedMemorySubscriber
+from rltrace.sync.transports import (
+    RelayedPublisher,
+    RelayedSubscriber,
+    SharedMemoryPublisher,
+    SharedMemorySubscriber,
+)
 from rltrace.testing.inside.sync import JoinedFiles, Lock, folder_of, place_of
 from rltrace.testing.inside.trace import RltraceError
 from tests.sync.relays import until

@@ -15,8 +15,9 @@ import pytest
 from click.testing import CliRunner
 
 from rltrace.cli import main
-from rltrace.sync.wire import TOKEN, Address, Connection, LinkError, token_of
-from rltrace.testing.inside.sync import Behind, Reach, Relay, Status
+from rltrace.sync.transfer.wire import TOKEN, Address, Connection, LinkError, token_of
+from rltrace.testing.inside.sync import Behind, Relay, Status
+from rltrace.testing.inside.sync import ParentReach as Reach
 from rltrace.testing.inside.sync import relay as reaching
 from rltrace.testing.inside.trace import WRONG_USAGE, RltraceError
 from tests.run.test_agent import threads_until_hung_up

@@ -17,8 +17,10 @@ import rltrace
 from benchmarks.make_trace import make
 from rltrace.report.perfetto import TimelineCounts, write
 from rltrace.testing.inside.hooks import identify
-from rltrace.testing.inside.report import Findings, counters, find
-from rltrace.testing.inside.trace import Run, Stage
+from rltrace.testing.inside.report import StepFindings as Findings
+from rltrace.testing.inside.report import counters, find
+from rltrace.testing.inside.trace import OpenedRun as Run
+from rltrace.testing.inside.trace import Stage
 from rltrace.testing.workload import Workload
 from tests.report.timelines import DURATIONS, US, VERSIONS, awkward
 

@@ -20,7 +20,7 @@ from playwright.sync_api import Page
 import rltrace
 from benchmarks.make_trace import make
 from rltrace import dashboards
-from rltrace.testing.inside.trace import Run
+from rltrace.testing.inside.trace import OpenedRun as Run
 from rltrace.testing.workload import Workload
 from tests.system.web import Seen
 

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 import rltrace
-from rltrace.testing.inside.trace import compact, delete_segments
+from rltrace.testing.inside.trace import compaction_compact as compact
+from rltrace.testing.inside.trace import delete_segments
 from tests.trace.test_run import old_copy
 
 WRITER = """

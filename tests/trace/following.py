@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import rltrace
-from rltrace.testing.inside.trace import EVENT_TABLES, Follower, Rows, Table
+from rltrace.testing.inside.trace import EVENT_TABLES, Rows, Table
+from rltrace.testing.inside.trace import RunFollower as Follower
 
 Row = tuple[Any, ...]
 

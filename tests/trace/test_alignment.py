@@ -8,7 +8,13 @@ import numpy as np
 import pytest
 
 from rltrace.testing.inside.trace import dumps
-from rltrace.trace.alignment import UNKNOWN_BOUND_NS, Exchange, NodeClock, align, read_clock_files
+from rltrace.trace.read.clock_alignment import (
+    UNKNOWN_BOUND_NS,
+    Exchange,
+    NodeClock,
+    align,
+    read_clock_files,
+)
 
 DAY_NS = 86_400 * 10**9
 REAL_NS = 1_760_000_000 * 10**9

@@ -21,14 +21,12 @@ from rltrace.testing.inside.trace import (
     Stage,
     TableWriter,
     open_own,
-    parquet,
     schema_message,
     segment,
 )
-from rltrace.testing.inside.trace import (
-    follow as growing,
-)
-from rltrace.trace.follow import Follower
+from rltrace.testing.inside.trace import compaction as parquet
+from rltrace.testing.inside.trace import run_follower as growing
+from rltrace.trace.read.run_follower import RunFollower as Follower
 from tests.trace.following import Followed
 from tests.trace.test_run import FIXTURE
 

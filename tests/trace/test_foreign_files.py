@@ -13,13 +13,13 @@ import pytest
 import rltrace
 from rltrace.testing.inside.trace import (
     FOLLOW_VARIABLE,
-    Follower,
     RltraceError,
-    compact,
     delete_segments,
     read_run_json,
     update_run_json,
 )
+from rltrace.testing.inside.trace import RunFollower as Follower
+from rltrace.testing.inside.trace import compaction_compact as compact
 from tests.conftest import Record
 from tests.hooks.conftest import untraced
 from tests.trace.test_run import old_copy

@@ -9,7 +9,10 @@ import pytest
 
 import rltrace
 from rltrace.testing.inside.analysis import count_devices
-from rltrace.testing.inside.trace import Follower, Run, compact, held_devices
+from rltrace.testing.inside.trace import OpenedRun as Run
+from rltrace.testing.inside.trace import RunFollower as Follower
+from rltrace.testing.inside.trace import compaction_compact as compact
+from rltrace.testing.inside.trace import held_devices
 from rltrace.testing.made import process, rows, run_of, stating
 
 UUIDS = [f"GPU-{n}a0b-{n}" for n in range(8)]

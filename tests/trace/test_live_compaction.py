@@ -19,11 +19,11 @@ import rltrace
 from rltrace.testing.inside.trace import (
     TABLES,
     RltraceError,
-    compact,
     delete_segments,
     liveness,
     read_manifest,
 )
+from rltrace.testing.inside.trace import compaction_compact as compact
 from tests.faults.counted import stop, until
 from tests.trace.following import read
 

@@ -12,7 +12,7 @@ import pytest
 
 from rltrace.testing.inside.hooks import recorder as recording
 from rltrace.testing.inside.trace import open_run
-from rltrace.trace.opened import opened
+from rltrace.trace.safe_open import opened
 from tests.hooks.conftest import WRAP, clean_environment
 from tests.patience import PATIENCE_S
 

@@ -18,15 +18,15 @@ from rltrace.testing.inside.analysis import asked_steps, narrow, summarize
 from rltrace.testing.inside.trace import (
     GIVEN_NAN,
     TABLES,
-    Manifest,
     RltraceError,
     Stage,
-    compact,
     delete_segments,
     read_manifest,
 )
+from rltrace.testing.inside.trace import CompactManifest as Manifest
+from rltrace.testing.inside.trace import compaction_compact as compact
 from rltrace.testing.made import process, run_of
-from rltrace.trace.survey import cuts
+from rltrace.trace.compact.sorted_parts import cuts
 from tests.conftest import MadeOnce, Record
 from tests.trace.following import read
 

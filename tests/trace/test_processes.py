@@ -14,17 +14,17 @@ import pytest
 
 import rltrace
 from rltrace.testing.inside.trace import (
-    Follower,
     RltraceError,
     Stage,
-    compact,
     create_run,
     delete_segments,
     update_run_json,
 )
+from rltrace.testing.inside.trace import RunFollower as Follower
+from rltrace.testing.inside.trace import compaction_compact as compact
 from rltrace.testing.made import process, rows, run_of
 from rltrace.testing.played import Process
-from rltrace.trace.processes import roles_of_parents
+from rltrace.trace.read.processes import roles_of_parents
 from tests.cli.conftest import invoke
 from tests.conftest import recorded
 from tests.hooks.conftest import untraced

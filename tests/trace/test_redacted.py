@@ -15,10 +15,10 @@ from rltrace.testing.inside.analysis import (
     given,
     with_settings,
 )
-from rltrace.testing.inside.trace import texts
+from rltrace.testing.inside.trace import untrusted_files as texts
 from rltrace.testing.inside.trainer import OBJECTIVES, TASKS, TrainerConfig
 from rltrace.testing.inside.trainer import placement_PLACEMENTS as PLACEMENTS
-from rltrace.trace.redacted import REDACTED, redacted, redacted_facts, redacted_urls
+from rltrace.trace.safe_text import REDACTED, redacted, redacted_facts, redacted_urls
 from tests.faults import drawn
 
 R = REDACTED

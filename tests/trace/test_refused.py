@@ -9,13 +9,10 @@ import duckdb
 import pytest
 
 import rltrace
-from rltrace.testing.inside.trace import (
-    UNREADABLE,
-    Run,
-    compact,
-    delete_segments,
-)
-from rltrace.trace.refused import failed
+from rltrace.testing.inside.trace import UNREADABLE, delete_segments
+from rltrace.testing.inside.trace import OpenedRun as Run
+from rltrace.testing.inside.trace import compaction_compact as compact
+from rltrace.trace.read.sql_views import failed
 from tests.cli.conftest import invoke, run, small_run
 
 __all__ = ["run", "small_run"]  # fixtures

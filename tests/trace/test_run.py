@@ -17,12 +17,12 @@ import rltrace
 from rltrace.testing.inside.trace import (
     UNREADABLE,
     WRONG_USAGE,
-    Follower,
     RltraceError,
-    compact,
     delete_segments,
     update_run_json,
 )
+from rltrace.testing.inside.trace import RunFollower as Follower
+from rltrace.testing.inside.trace import compaction_compact as compact
 from tests.cli.conftest import invoke
 from tests.conftest import Record
 

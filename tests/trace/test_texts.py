@@ -7,8 +7,8 @@ import gzip
 
 import pytest
 
-from rltrace.trace.printable import visible, visible_lines
-from rltrace.trace.texts import MOST_UNPACKED_VALUES, unpacked
+from rltrace.trace.safe_text import visible, visible_lines
+from rltrace.trace.untrusted_files import MOST_UNPACKED_VALUES, unpacked
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from rltrace.testing.inside.sync import interface_Manifest as Manifest
+from rltrace.testing.inside.sync import PublishedVersion as Manifest
 from rltrace.testing.inside.sync import layout_of, pack
 from rltrace.testing.inside.trainer import (
     Checkpoint,

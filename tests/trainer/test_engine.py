@@ -19,8 +19,8 @@ from rltrace.testing.inside.trainer import (
     Transformer,
     response_log_probs,
 )
-from rltrace.trainer.engine import Engine
-from rltrace.trainer.engine import Sequence as Sample
+from rltrace.trainer.learning.engine import Engine
+from rltrace.trainer.learning.engine import Sequence as Sample
 from tests.trainer.local import asynchronous, run
 
 LONGEST_RESPONSE = 9

@@ -10,8 +10,8 @@ import torch
 from numpy.typing import NDArray
 
 from rltrace.testing.inside.trainer import OBJECTIVES, ModelShape, Transformer
-from rltrace.trainer import grpo
-from rltrace.trainer.objective import objective
+from rltrace.trainer.learning import grpo
+from rltrace.trainer.learning.objective import objective
 
 
 def response(

@@ -26,7 +26,7 @@ from rltrace.testing.inside.trainer import (
     response_log_probs,
     task_of,
 )
-from rltrace.trainer.learner import Learner, Reference
+from rltrace.trainer.learning.learner import Learner, Reference
 
 
 def trajectories(config: TrainerConfig, count: int) -> list[Trajectory]:

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from rltrace.testing.inside.trainer import END, Task, TrainerConfig, task_of
-from rltrace.trainer.model import ModelShape, Transformer, next_token_log_probs
-from rltrace.trainer.policy import warm_start
+from rltrace.trainer.learning.model import ModelShape, Transformer, next_token_log_probs
+from rltrace.trainer.learning.policy import warm_start
 
 SHAPE = ModelShape(vocabulary=9, context=14, width=32, layers=3, heads=4)
 COPY = TrainerConfig(task="copy", symbols=3, shortest=2, longest=2, max_response=6)

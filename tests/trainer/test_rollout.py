@@ -12,7 +12,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from rltrace.testing.inside.sync import interface_Manifest as Manifest
+from rltrace.testing.inside.sync import PublishedVersion as Manifest
 from rltrace.testing.inside.trainer import (
     Request,
     TrainerConfig,

@@ -33,7 +33,7 @@ GPU that is the host's part, as both are only begun there."""
 _LANE = 1  # each call is a task of its own; the span of an update belongs to none of them
 
 
-class _Update:
+class _ArrivingUpdate:
     """The update that is on its way into this process."""
 
     __slots__ = ("bytes", "first", "span", "start_ns", "tensors")
@@ -45,7 +45,7 @@ class _Update:
         self.tensors = self.bytes = 0
 
 
-_update: list[_Update] = []
+_update: list[_ArrivingUpdate] = []
 _spent_ns = {RPC_SECONDS: 0, WORKER_SECONDS: 0}
 _done: deque[tuple[int, int]] = deque(maxlen=1024)  # (when, version) of the latest updates
 
@@ -69,7 +69,7 @@ def tensor_stage(call: Call) -> str | None:
     anew with the same tensor, or a version that is staged."""
     name = str(call.argument("name"))
     if not _update or _update[0].first == name or name.startswith(_STAGE):
-        _update[:] = [_Update(name)]
+        _update[:] = [_ArrivingUpdate(name)]
         return "sync"
     return None
 

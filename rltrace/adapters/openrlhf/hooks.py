@@ -9,15 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rltrace.adapters.openrlhf import (
-    agents,
-    controller,
-    engine,
-    fates,
-    rollout,
-    training,
-    verdicts,
-)
+from rltrace.adapters.openrlhf import controller, engine, rollout, training, verdicts
 from rltrace.adapters.table.logged import logged
 from rltrace.adapters.table.rows import either, formerly, in_versions, methods
 from rltrace.hooks.hook import Hook
@@ -30,8 +22,8 @@ _MAKER = "openrlhf.trainer.ppo_utils.experience_maker"
 _RAY = "openrlhf.trainer.ray"
 _POLICY = f"{_RAY}.ppo_actor"
 _CRITIC = f"{_RAY}.ppo_critic"
-_AGENT = f"{agents.OWN}:SingleTurnAgentExecutor"
-_TURNS = f"{agents.OWN}:MultiTurnAgentExecutor"
+_AGENT = f"{verdicts.OWN}:SingleTurnAgentExecutor"
+_TURNS = f"{verdicts.OWN}:MultiTurnAgentExecutor"
 _WORKER = f"{_RAY}.vllm_worker_wrap:WorkerWrap"
 
 _GENERATOR = "openrlhf.trainer.ppo_utils.samples_generator:SamplesGenerator"
@@ -85,8 +77,8 @@ _CONTROLLER = (
 _SAMPLES = formerly(
     _BEFORE,
     Hook(f"{_GENERATOR}.generate_samples", controller.next_batch, stages=("step", "wait")),
-    Hook(f"{_GENERATOR}._generate_vllm", before=fates.generating, after=fates.generated),
-    Hook(f"{_GENERATOR}._process_response_into_experience", after=fates.arrived),
+    Hook(f"{_GENERATOR}._generate_vllm", before=controller.generating, after=controller.generated),
+    Hook(f"{_GENERATOR}._process_response_into_experience", after=controller.arrived),
 )
 
 _TENSORS = "update_weight update_weight_cuda_ipc"
@@ -94,7 +86,7 @@ _TENSORS = "update_weight update_weight_cuda_ipc"
 _ROLLOUT = formerly(
     _BEFORE,
     Hook(f"{_ENGINE}.__init__", after=engine.started),
-    Hook(f"{_ENGINE}.generate_responses", before=agents.group_begins),
+    Hook(f"{_ENGINE}.generate_responses", before=verdicts.group_begins),
     Hook(f"{_ENGINE}.generate", "rollout", before=rollout.asking, after=rollout.requested),
     *methods(
         _ENGINE,
@@ -107,13 +99,13 @@ _ROLLOUT = formerly(
     ),
     *methods(_ENGINE, "sleep wake_up", "switch"),
     *in_versions(">=0.9.7", *methods(_ENGINE, "pause_generation resume_generation", "wait")),
-    Hook(f"{_AGENT}.execute", before=rollout.begins, after=agents.sample_ends),
-    Hook(f"{_TURNS}.execute", before=rollout.begins, after=agents.sample_ends),
-    Hook(f"{_TURNS}.__init__", before=agents.environment_known, stages=("env",)),
+    Hook(f"{_AGENT}.execute", before=rollout.begins, after=verdicts.sample_ends),
+    Hook(f"{_TURNS}.execute", before=rollout.begins, after=verdicts.sample_ends),
+    Hook(f"{_TURNS}.__init__", before=verdicts.environment_known, stages=("env",)),
     *(
         Hook(f"{_AGENT}.{method}", "reward", before=before, after=verdicts.judged)
         for method, before in (
-            ("_fetch_rewards_via_func", agents.verdict_wanted),
+            ("_fetch_rewards_via_func", verdicts.verdict_wanted),
             ("_fetch_rewards_via_http", verdicts.judging),
         )
     ),

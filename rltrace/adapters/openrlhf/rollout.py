@@ -24,7 +24,7 @@ TAG = "rltrace_trajectory"
 _STAMPS = ("queued_ts", "scheduled_ts", "first_token_ts", "last_token_ts")
 
 
-class Trajectory:
+class ExecutorRun:
     """One run of an executor, until its end is known."""
 
     __slots__ = (
@@ -56,7 +56,7 @@ _elsewhere = Sampled(_MOST_ELSEWHERE)
 """What requests have given that were made in no trajectory's task: an executor may serve an API to
 its agents, from a thread."""
 
-current: ContextVar[Trajectory | None] = ContextVar("rltrace_openrlhf_trajectory", default=None)
+current: ContextVar[ExecutorRun | None] = ContextVar("rltrace_openrlhf_trajectory", default=None)
 _group: ContextVar[tuple[int, int]] = ContextVar("rltrace_openrlhf_group", default=(-1, -1))
 _next = count().__next__
 
@@ -74,7 +74,7 @@ def begins(call: Call) -> None:
     group, prompt = _group.get()
     tag = (identify(f"{call.recorder.who}/{_next()}"), group)
     row = call.row("trajectories", trajectory=tag[0], group=group, prompt=prompt)
-    call.state = Trajectory(tag, row)
+    call.state = ExecutorRun(tag, row)
     call.state.known = {"first_version": call.recorder.version}
     current.set(call.state)
 
@@ -178,7 +178,7 @@ def ends(call: Call) -> None:
             call.recorder.capture(trajectory.row, ids[:prompt_tokens], ids[prompt_tokens:])
 
 
-def _kept(trajectory: Trajectory, runs: list[list[int]]) -> dict[str, int]:
+def _kept(trajectory: ExecutorRun, runs: list[list[int]]) -> dict[str, int]:
     """Whether what is trained on are the tokens that vLLM gave, as far as these are known."""
     answers = _elsewhere.count - trajectory.before  # since it has begun
     if trajectory.sampled.count or not 0 < answers <= _MOST_ELSEWHERE:  # not all are remembered

@@ -6,7 +6,7 @@ from typing import Any
 
 from rltrace.adapters.table.stated import at
 from rltrace.adapters.table.weights import parameter_count, tensor_bytes, weights_moved
-from rltrace.hooks import moved
+from rltrace.hooks import weight_moves
 from rltrace.hooks.hook import Call
 from rltrace.trace.vocabulary import SyncRole, Transport
 
@@ -54,7 +54,7 @@ def training(call: Call) -> None:
 
 def sending(call: Call) -> None:
     if call.span is not None:
-        moved.begins(call.self, call.span.start_ns)
+        weight_moves.begins(call.self, call.span.start_ns)
 
 
 def sent(call: Call) -> None:
@@ -69,7 +69,7 @@ def sent(call: Call) -> None:
     call.span.set(items=tensors)
     known = {"buckets": tensors, "transport": _transport(call.self)}
     known["stall_ns"] = call.end_ns - call.start_ns  # it does nothing else meanwhile
-    weights_moved(call, SyncRole.SOURCE, version, size, **(known | moved.said(call.self)))
+    weights_moved(call, SyncRole.SOURCE, version, size, **(known | weight_moves.said(call.self)))
 
 
 _TRANSPORTS = {"nccl": Transport.NCCL, "gloo": Transport.GLOO}

@@ -12,15 +12,15 @@ import sys
 from typing import Any
 
 from rltrace.adapters.trl.loop import loop
-from rltrace.adapters.trl.samples import Sample
+from rltrace.adapters.trl.samples import TrlSample
 from rltrace.hooks.hook import Call
 
 
 class _Buffer:
     """What was generated last: in the order of the batch, once it has been shuffled."""
 
-    made: list[Sample] | None = None
-    shuffled: list[Sample] | None = None
+    made: list[TrlSample] | None = None
+    shuffled: list[TrlSample] | None = None
 
 
 buffer = _Buffer()

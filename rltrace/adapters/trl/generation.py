@@ -20,7 +20,7 @@ from rltrace.trace.vocabulary import Finish
 _next = count().__next__
 
 
-class _Batch:
+class _GenerationBatch:
     """The batch that is being generated."""
 
     turns_ns: list[tuple[int, int]] = []  # noqa: RUF012  # when each began and ended
@@ -32,11 +32,15 @@ def begins(call: Call) -> None:
     """A batch of prompts is about to be generated for: `_generate(prompts)`, on every rank."""
     trainer, recorder = call.self, call.recorder
     tools = getattr(trainer, "tools", None)
-    _Batch.turns_ns, _Batch.own, _Batch.sampled = [], _own_function(trainer), None
+    _GenerationBatch.turns_ns, _GenerationBatch.own, _GenerationBatch.sampled = (
+        [],
+        _own_function(trainer),
+        None,
+    )
     if not trainer.model.training:
         return
-    if tools or _Batch.own:
-        _Batch.sampled = Sampled()
+    if tools or _GenerationBatch.own:
+        _GenerationBatch.sampled = Sampled()
     prompts = call.argument("prompts")
     number, rank = _next(), int(trainer.accelerator.process_index)
     job, each = _job(recorder.who), max(int(trainer.num_generations), 1)
@@ -77,10 +81,10 @@ def engine_stage(call: Call) -> str:
 
 def turn_ends(call: Call) -> None:
     """It has come back: `(prompts, samples, ...)` before 1.0, `(samples, log-probs)` since."""
-    _Batch.turns_ns.append((call.start_ns, call.end_ns))
-    if _Batch.sampled is not None and not _Batch.own and call.exception is None:
+    _GenerationBatch.turns_ns.append((call.start_ns, call.end_ns))
+    if _GenerationBatch.sampled is not None and not _GenerationBatch.own and call.exception is None:
         result = call.result
-        _Batch.sampled.add(*(result[1] if len(result) > 2 else result[0]))
+        _GenerationBatch.sampled.add(*(result[1] if len(result) > 2 else result[0]))
 
 
 def own_rollout(call: Call) -> str | None:
@@ -138,7 +142,7 @@ def _turns(completion: Any) -> int:
 
 def _times(turns: int, end_ns: int) -> dict[str, int]:
     """When the last of a sample's turns came back, and what lay between them: tools."""
-    made = _Batch.turns_ns[:turns]
+    made = _GenerationBatch.turns_ns[:turns]
     if not made:  # by a function of the user's
         return {"end_ns": end_ns, "turns": turns}
     between = sum(after[0] - before[1] for before, after in pairwise(made))
@@ -154,19 +158,19 @@ def _times(turns: int, end_ns: int) -> dict[str, int]:
 
 def answered(call: Call) -> None:
     """TRL's client, or vLLM in this process, has answered a function of the user's."""
-    if _Batch.sampled is None or not _Batch.own or call.exception is not None:
+    if _GenerationBatch.sampled is None or not _GenerationBatch.own or call.exception is not None:
         return
     result = call.result
     if isinstance(result, dict):
-        _Batch.sampled.add(*result["completion_ids"])
+        _GenerationBatch.sampled.add(*result["completion_ids"])
     else:
-        _Batch.sampled.add(*(one.token_ids for each in result for one in each.outputs))
+        _GenerationBatch.sampled.add(*(one.token_ids for each in result for one in each.outputs))
 
 
 def _kept(ids: list[int], mask: list[int] | None) -> dict[str, int]:
     """What is known of a sample: nothing where a function of the user's has it from an engine that
     nobody watches."""
-    sampled = _Batch.sampled
+    sampled = _GenerationBatch.sampled
     if sampled is None:
         return {"token_ids": 1}
     return sampled.column([ids] if mask is None else runs(ids, mask))

@@ -7,16 +7,7 @@ TRL inherits from transformers and accelerate is hooked there, once for all of i
 from __future__ import annotations
 
 from rltrace.adapters.table.rows import either, formerly, in_versions, methods
-from rltrace.adapters.trl import (
-    buffer,
-    generation,
-    loop,
-    pairs,
-    queued,
-    rollouts,
-    verdicts,
-    weights,
-)
+from rltrace.adapters.trl import buffer, generation, loop, pairs, rollouts, verdicts, weights
 from rltrace.hooks.hook import Hook
 
 _BASE = "transformers.trainer:Trainer"
@@ -33,7 +24,7 @@ _LOOP = (
     Hook(
         f"{_BASE}.training_step",
         "train",
-        before=queued.micro_begins,
+        before=rollouts.micro_begins,
         after=loop.micro_ends,
     ),
     Hook(f"{_ACCELERATOR}.backward", "train"),
@@ -136,9 +127,9 @@ def _of_trainer(module: str, trainer: str) -> tuple[Hook, ...]:
     """Two asynchronous trainers are built alike."""
     owner = f"{module}:{trainer}"
     return (
-        Hook(f"{module}:RolloutQueueDataset.__init__", after=queued.queue_known),
-        Hook(f"{module}:RolloutQueueDataset.__iter__", "wait", after=queued.given),
-        Hook(f"{module}:DataCollatorForRollout.torch_call", after=queued.collated),
+        Hook(f"{module}:RolloutQueueDataset.__init__", after=rollouts.queue_known),
+        Hook(f"{module}:RolloutQueueDataset.__iter__", "wait", after=rollouts.given),
+        Hook(f"{module}:DataCollatorForRollout.torch_call", after=rollouts.collated),
         Hook(f"{owner}.compute_loss", "train"),
         Hook(f"{owner}._sync_weight", "sync", before=weights.begins, after=weights.published),
         Hook(f"{owner}._streaming_iter", "sync", phase="gather", after=weights.streamed),
@@ -149,8 +140,8 @@ _ASYNC = in_versions(
     ">=1.0",
     *_of_trainer(f"{_ASYNC_GRPO}.async_grpo_trainer", "AsyncGRPOTrainer"),
     # The queue is one of multiprocessing's, or, where samples are made in a thread, of threads.
-    Hook("multiprocessing.queues:Queue.get", after=queued.taken),
-    Hook("queue:Queue.get", after=queued.taken),
+    Hook("multiprocessing.queues:Queue.get", after=rollouts.taken),
+    Hook("queue:Queue.get", after=rollouts.taken),
     *formerly(
         {_CHILD: f"{_ASYNC_GRPO}.async_rollout_worker:AsyncRolloutWorker"},  # before 1.6
         Hook(f"{_CHILD}._generate_one", before=rollouts.begins, after=rollouts.ends),

@@ -7,11 +7,14 @@ for the next. One process keeps the time of a job with several ranks: the first.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
 from rltrace.adapters.table.logged import record_figures
 from rltrace.adapters.table.steps import Loop
 from rltrace.adapters.table.weights import parameter_count
-from rltrace.adapters.trl import objective
-from rltrace.adapters.trl.samples import Sample, used
+from rltrace.adapters.trl.samples import TrlSample, used
 from rltrace.hooks.hook import Call
 from rltrace.trace.vocabulary import Fate
 
@@ -19,7 +22,7 @@ from rltrace.trace.vocabulary import Fate
 class _Loop(Loop):
     """The loop of this process."""
 
-    micro: list[Sample] | None = None  # the micro-batch that is trained on; None: not known
+    micro: list[TrlSample] | None = None  # the micro-batch that is trained on; None: not known
 
 
 loop = _Loop()
@@ -32,7 +35,7 @@ def fit_begins(call: Call) -> None:
     loop.micro = None
     accelerator = trainer.accelerator
     recorder.describe(role="learner", rank=int(accelerator.process_index))
-    recorder.describe(**objective.stated(trainer))
+    recorder.describe(**stated(trainer))
     if accelerator.is_main_process:
         recorder.describe(parameters=parameter_count(trainer.model))
 
@@ -76,3 +79,83 @@ def logged(call: Call) -> None:
 def trains(call: Call) -> bool:
     """Whether a trainer's method is called for training, and not to evaluate the model."""
     return bool(call.self.model.training)
+
+
+# GRPO's and RLOO's ratio is to the policy that generated, so its clip knows of the lag. With vLLM
+# the loss is weighed by the ratio of what the trainer's own log-probs are to what vLLM sampled
+# from.
+
+_PLAIN = ("grpo", "dapo", "dr_grpo", "bnpo", "luspo")
+"""Losses that are GRPO's clipped ratio, normalised in different ways."""
+
+
+_PAIRS = "online dpo"
+_SUM = "sum_then_normalize"  # before that there was nothing else
+
+
+def stated(trainer: Any) -> dict[str, Any]:
+    """The facts that the arguments tell; what they do not tell is left out."""
+    args = trainer.args
+    given = {name: value for name, value in vars(args).items() if name[0] != "_"}
+    facts: dict[str, Any] = {
+        "settings": {f"--{name}": value for name, value in given.items() if value is not None}
+    }
+    if hasattr(trainer, "model_version"):
+        facts |= {"placement": "async", "drops_stale": True}
+        updates = getattr(args, "weight_sync_steps", None)
+    elif hasattr(args, "use_vllm"):
+        apart = args.use_vllm and getattr(args, "vllm_mode", "") == "server"
+        facts |= {"placement": "disaggregated" if apart else "colocated", "drops_stale": False}
+        updates = 1  # a version is an optimizer update
+    else:
+        return facts
+    if isinstance(updates, int):
+        facts["updates_per_version"] = updates
+    facts["objective"] = _objective(trainer, args)
+    if facts["objective"] != _PAIRS:  # what is seen of its functions is their weighted sum
+        facts |= reward_weights(trainer)
+    return facts
+
+
+def told_apart(names: Iterable[object]) -> list[str]:
+    """The names of functions, as TRL has them in order; of those that share one, the second is
+    `name#2`, and so on."""
+    seen = Counter[str]()
+    found = []
+    for name in map(str, names):
+        seen[name] += 1
+        found.append(name if seen[name] == 1 else f"{name}#{seen[name]}")
+    return found
+
+
+def reward_weights(judge: Any) -> dict[str, dict[str, float]]:
+    """The weights in the sum of what reward functions say, to which one that does not apply to a
+    sample adds nothing; rollout processes have none, which is 1, and do not tell two functions of
+    a name apart. There is no such sum where the rewards of each function are normalised first.
+    """
+    how = getattr(judge, "multi_objective_aggregation", _SUM)
+    given = list(getattr(judge, "reward_func_names", ()))
+    weights = getattr(judge, "reward_weights", None)
+    if how != _SUM or not given or (weights is None and len({*given}) < len(given)):
+        return {}
+    values = [1.0] * len(given) if weights is None else weights.tolist()
+    return {"reward_weights": dict(zip(told_apart(given), values, strict=True))}
+
+
+def _objective(trainer: Any, args: Any) -> str:
+    kind = next((c.__name__ for c in type(trainer).__mro__ if c.__name__ in _OF_CLASS), "")
+    if kind:
+        return _OF_CLASS[kind]
+    loss = str(getattr(args, "loss_type", None) or "grpo")
+    weighs = args.use_vllm and getattr(args, "vllm_importance_sampling_correction", False)
+    if loss not in _PLAIN:
+        return loss
+    return "decoupled" if weighs else "ppo"
+
+
+_OF_CLASS = {
+    "AsyncGRPOTrainer": "ppo",
+    "AsyncDistillationTrainer": "distillation",
+    "RLOOTrainer": "ppo",
+    "OnlineDPOTrainer": _PAIRS,
+}

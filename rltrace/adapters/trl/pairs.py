@@ -11,7 +11,7 @@ from typing import Any
 
 from rltrace.adapters.table.samples import verdict
 from rltrace.adapters.trl.loop import loop
-from rltrace.adapters.trl.samples import Sample, begin, ends_of_text, set_row
+from rltrace.adapters.trl.samples import TrlSample, begin, ends_of_text, set_row
 from rltrace.hooks.hook import Call
 from rltrace.trace.vocabulary import Finish
 
@@ -21,7 +21,7 @@ _next = count().__next__
 class _Pairs:
     """The samples of the running step, with their rows."""
 
-    made: list[tuple[Sample, Any]] = []  # noqa: RUF012
+    made: list[tuple[TrlSample, Any]] = []  # noqa: RUF012
 
 
 def begins(call: Call) -> None:

@@ -9,18 +9,20 @@ from __future__ import annotations
 
 import math
 from array import array
+from collections import deque
+from collections.abc import Iterator
 from contextvars import ContextVar
 from itertools import count
 from typing import Any
 
 from rltrace.adapters.sampled import Sampled, runs
 from rltrace.adapters.table.samples import cut_short
-from rltrace.adapters.trl.objective import reward_weights
-from rltrace.adapters.trl.samples import ends_of_text, set_row
+from rltrace.adapters.trl.loop import loop, reward_weights
+from rltrace.adapters.trl.samples import TrlSample, ends_of_text, set_row, used
 from rltrace.adapters.trl.verdicts import write_verdicts
 from rltrace.hooks.hook import Call
 from rltrace.hooks.identity import identify
-from rltrace.trace.vocabulary import Finish, Stage
+from rltrace.trace.vocabulary import Fate, Finish, Stage
 
 _next = count().__next__
 _MOST = 100_000  # samples that wait to be judged, or whose likes may still come
@@ -126,7 +128,7 @@ def _complete(call: Call, conversation: Conversation) -> None:
 # --- verdicts
 
 
-class _Scoring:
+class _GroupScoring:
     """The group that is being judged: one at a time."""
 
     functions: dict[int, str] = {}  # noqa: RUF012  # reward function -> its name
@@ -136,13 +138,13 @@ class _Scoring:
 def judging(call: Call) -> None:
     worker = call.self
     pairs = zip(worker.reward_funcs, worker.reward_func_names, strict=False)
-    _Scoring.functions = {id(function): name for function, name in pairs}
-    _Scoring.times_ns = {}
+    _GroupScoring.functions = {id(function): name for function, name in pairs}
+    _GroupScoring.times_ns = {}
 
 
 def function_begins(call: Call) -> None:
     """Something is about to run in a thread; a plain reward function does."""
-    name = _Scoring.functions.get(id(call.argument("func")))
+    name = _GroupScoring.functions.get(id(call.argument("func")))
     if name is not None:
         call.state = (name, call.recorder.begin(call.recorder.name(name), Stage.REWARD))
 
@@ -151,18 +153,18 @@ def function_ends(call: Call) -> None:
     if call.state is not None:
         name, span = call.state
         span.end()
-        _Scoring.times_ns[name] = (call.start_ns, call.end_ns)
+        _GroupScoring.times_ns[name] = (call.start_ns, call.end_ns)
 
 
 def judged(call: Call) -> None:
     """The samples of a group, as they go to the trainer. A conversation whose tokens do not add up
     to one row is several samples, each with a part of it."""
-    _Scoring.functions = {}
+    _GroupScoring.functions = {}
     if call.exception is not None:
         return
     group = identify(f"{call.recorder.who}/group/{_next()}")
     times_ns = dict.fromkeys(call.self.reward_func_names, (call.start_ns, call.end_ns))
-    times_ns |= _Scoring.times_ns
+    times_ns |= _GroupScoring.times_ns
     told: set[int] = set()
     for sample in call.result:
         place = id(sample.completion)
@@ -227,3 +229,65 @@ class Ids:
 
 
 _ids = Ids()
+
+
+# The loader fetches a micro-batch ahead, so what is trained on may be a version older than it was
+# when TRL took it out of the queue and wrote down how stale it is.
+
+
+class _Queue:
+    """The queue of this process's trainer, and what has come out of it."""
+
+    buffer: Any = None
+    last: tuple[Any, TrlSample] | None = None  # taken out, and neither given on nor dropped yet
+    given: dict[int, tuple[Any, TrlSample]] = {}  # noqa: RUF012  # by the mapping that they became
+    batches: deque[list[TrlSample]] = deque()  # noqa: RUF012  # not trained on yet, in order
+
+
+def queue_known(call: Call) -> None:
+    """The trainer's side of the queue is there."""
+    _Queue.buffer, _Queue.last = call.self.queue, None
+    _Queue.given.clear()
+    _Queue.batches.clear()
+
+
+def taken(call: Call) -> None:
+    """Something has been taken out of some queue. If one sample follows another without having
+    been given on, TRL has dropped it because it is too old."""
+    if call.self is not _Queue.buffer or call.exception is not None:
+        return
+    if _Queue.last is not None:
+        used(call, _Queue.last[1], Fate.STALE)
+    sample = call.result
+    _Queue.last = (sample, TrlSample(_ids.of(sample), *lengths(sample)))
+
+
+def given(call: Call) -> None:
+    """A sample is given on, as a mapping that has its tokens."""
+    last, mapping = _Queue.last, call.result
+    if last is not None and mapping["input_ids"] is last[0].input_ids:
+        _Queue.given[id(mapping)] = (mapping, last[1])
+        _Queue.last = None
+        if len(_Queue.given) > _MOST:
+            del _Queue.given[next(iter(_Queue.given))]
+
+
+def collated(call: Call) -> None:
+    found = list(_below(call.argument("examples")))
+    if call.exception is None:
+        _Queue.batches.append(found)
+
+
+def _below(examples: Any) -> Iterator[TrlSample]:
+    """The samples below lists of mappings, or of rows that have their `samples` (1.16)."""
+    for example in examples:
+        if not isinstance(example, dict):
+            yield from _below(getattr(example, "samples", example))
+        elif id(example) in _Queue.given:
+            yield _Queue.given.pop(id(example))[1]
+
+
+def micro_begins(call: Call) -> None:
+    """A micro-batch is trained on, in the order in which they were packed."""
+    if hasattr(call.self, "model_version"):
+        loop.micro = _Queue.batches.popleft() if _Queue.batches else None

@@ -9,7 +9,7 @@ from rltrace.hooks.identity import identify
 from rltrace.trace.vocabulary import Fate
 
 
-class Sample:
+class TrlSample:
     """A trajectory that may be trained on: its id, and its tokens (-1: unknown). `masked` says that
     TRL keeps it out of the loss because it was cut off."""
 
@@ -22,9 +22,9 @@ class Sample:
         self.masked = False
 
 
-def begin(call: Call, trajectory: str, group: str, prompt: object) -> tuple[Sample, Any]:
+def begin(call: Call, trajectory: str, group: str, prompt: object) -> tuple[TrlSample, Any]:
     """A sample that a trainer begins to generate, and its row."""
-    sample = Sample(identify(trajectory))
+    sample = TrlSample(identify(trajectory))
     return sample, call.row(
         "trajectories",
         trajectory=sample.id,
@@ -34,7 +34,7 @@ def begin(call: Call, trajectory: str, group: str, prompt: object) -> tuple[Samp
     )
 
 
-def used(call: Call, sample: Sample, fate: Fate) -> None:
+def used(call: Call, sample: TrlSample, fate: Fate) -> None:
     """A sample has been trained on, or dropped."""
     recorder = call.recorder
     known = {"trajectory": sample.id, "fate": fate, "tokens": sample.tokens}

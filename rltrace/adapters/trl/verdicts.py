@@ -15,7 +15,7 @@ from typing import Any
 
 from rltrace.adapters.table.samples import verdict
 from rltrace.adapters.trl.buffer import buffer
-from rltrace.adapters.trl.objective import told_apart
+from rltrace.adapters.trl.loop import told_apart
 from rltrace.hooks.hook import Call
 from rltrace.trace.vocabulary import Outcome, Stage
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from rltrace.adapters.table.stated import at
 from rltrace.adapters.verl.tables import LABELS, SEEN_BY_CALL, SEEN_ELSEWHERE
 from rltrace.hooks.hook import Call
 
@@ -48,3 +49,44 @@ def resumed(call: Call) -> None:
     """The checkpoint, if any, is loaded: steps count on from here."""
     if call.exception is None:
         call.recorder.step = call.self.global_steps
+
+
+def placed(call: Call) -> None:
+    rank = getattr(call.self, "rank", None)
+    if call.exception is None and rank is not None:
+        call.recorder.describe(rank=int(rank))
+
+
+def model_built(call: Call) -> None:
+    """The whole model on one rank, before it is cut: its parameters, tied ones once. Megatron has
+    cut it already, so its number stays unknown; critics are another model."""
+    model = call.argument("model")
+    parameters = list(model.parameters())
+    sharded = any(hasattr(p, "tensor_model_parallel") for p in parameters)
+    if not sharded and not hasattr(model, "v_head") and not hasattr(model, "score"):
+        call.recorder.describe(parameters=sum(p.numel() for p in parameters))
+
+
+def is_critic(call: Call) -> bool:
+    """Whether a `TrainingWorker` is a critic's: the policy's own calls are seen one floor up."""
+    return bool(at(call.self, "config.model_type") == "value_model")
+
+
+def batch_given(call: Call) -> None:
+    """A worker's share of a batch: V1 hands out metadata with tags, which say how long each
+    trajectory is (0.9 as what the data store keeps beside its rows), the legacy trainers the rows,
+    each as long as it is."""
+    batch = call.argument("data")
+    tags = getattr(batch, "tags", None) or getattr(batch, "custom_meta", None)
+    if call.span is None or batch is None:
+        return
+    if tags:
+        real = [tag for tag in tags if not tag.get("is_padding", False)]
+        call.span.set(items=len(real))
+        if all("seq_len" in tag for tag in real):
+            call.span.set(tokens=sum(tag["seq_len"] for tag in real))
+        return
+    call.span.set(items=len(batch))
+    ids: Any = batch.get("input_ids") if hasattr(batch, "get") else None
+    if getattr(ids, "is_nested", False):
+        call.span.set(tokens=ids.values().shape[0])

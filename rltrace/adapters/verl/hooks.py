@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from rltrace.adapters.table.logged import logged
 from rltrace.adapters.table.rows import either, in_versions, methods
-from rltrace.adapters.verl import controller, fates, learner, objective, rollout, weights
+from rltrace.adapters.verl import controller, fates, objective, rollout, weights
 from rltrace.hooks.hook import Hook
 
 _TRAINER = "verl.trainer.ppo.ray_trainer:RayPPOTrainer"
@@ -157,22 +157,22 @@ _REWARD = (
 )
 
 _TRAINING_WORKERS = (
-    Hook("verl.single_controller.base.worker:Worker.__init__", after=learner.placed),
-    Hook("verl.utils.model:print_model_size", before=learner.model_built),
+    Hook("verl.single_controller.base.worker:Worker.__init__", after=controller.placed),
+    Hook("verl.utils.model:print_model_size", before=controller.model_built),
     *in_versions(
         ">=0.7",
-        Hook(f"{_POLICY}.compute_log_prob", "logprob", before=learner.batch_given),
-        Hook(f"{_POLICY}.compute_ref_log_prob", "reference", before=learner.batch_given),
-        Hook(f"{_POLICY}.update_actor", "train", before=learner.batch_given),
+        Hook(f"{_POLICY}.compute_log_prob", "logprob", before=controller.batch_given),
+        Hook(f"{_POLICY}.compute_ref_log_prob", "reference", before=controller.batch_given),
+        Hook(f"{_POLICY}.update_actor", "train", before=controller.batch_given),
         Hook(
             f"{_TRAINING}.infer_batch",
-            before=learner.batch_given,
-            **either(learner.is_critic, "value"),
+            before=controller.batch_given,
+            **either(controller.is_critic, "value"),
         ),
         Hook(
             f"{_TRAINING}.train_mini_batch",
-            before=learner.batch_given,
-            **either(learner.is_critic, "train"),
+            before=controller.batch_given,
+            **either(controller.is_critic, "train"),
         ),
     ),
 )

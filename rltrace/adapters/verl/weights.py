@@ -7,7 +7,7 @@ from typing import Any
 from rltrace.adapters.table.stated import at
 from rltrace.adapters.table.weights import weights_moved
 from rltrace.adapters.verl.tables import TRANSPORTS
-from rltrace.hooks import moved
+from rltrace.hooks import weight_moves
 from rltrace.hooks.hook import Call
 from rltrace.trace.vocabulary import SyncRole, Transport
 
@@ -20,7 +20,7 @@ def weights_begin(call: Call) -> None:
     _sent_bytes[0] = _taken_bytes[0] = 0
     engine = getattr(call.self, "checkpoint_engine", None)
     if engine is not None and call.span is not None:
-        moved.begins(engine, call.span.start_ns)
+        weight_moves.begins(engine, call.span.start_ns)
 
 
 def weight_streamed(call: Call) -> None:
@@ -46,7 +46,7 @@ def weights_sent(call: Call) -> None:
         "transport": _transport(call, backend),
     }
     if backend != "naive":
-        columns |= moved.said(getattr(call.self, "checkpoint_engine", None))
+        columns |= weight_moves.said(getattr(call.self, "checkpoint_engine", None))
     weights_moved(call, SyncRole.SOURCE, version, streamed, **columns)
 
 
@@ -60,7 +60,7 @@ def weights_taken(call: Call) -> None:
         return
     taken = _taken_bytes[0] or -1
     columns = {"wire_bytes": taken, "transport": _transport(call, _backend(call))}
-    columns |= moved.said(getattr(call.self, "checkpoint_engine", None))
+    columns |= weight_moves.said(getattr(call.self, "checkpoint_engine", None))
     weights_moved(call, SyncRole.SINK, call.argument("global_steps"), taken, **columns)
 
 

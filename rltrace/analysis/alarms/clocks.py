@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from rltrace.analysis.alarms.alarm import NOTE, Said, alarm, counted, grave, note
 from rltrace.analysis.run_analysis import RunAnalysis
-from rltrace.analysis.samples import TRAINED_SAMPLES
+from rltrace.analysis.trajectories.samples import TRAINED_SAMPLES
 
 
 @alarm("restart", "steps were done again")
@@ -28,7 +28,7 @@ def steps_again(analysis: RunAnalysis) -> Iterator[Said]:
 
 @alarm("ids", "ids of samples came again")
 def ids_again(analysis: RunAnalysis) -> Iterator[Said]:
-    """`rltrace.trace.repeated_ids`."""
+    """`rltrace.trace.read.trajectory_ids`."""
     told, unclear = analysis.run.ids_that_came_again()
     found = []
     if told:

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from rltrace.analysis.alarms.alarm import CRASH, LOST_SHARE, NAMED, Said, alarm, grave, note
 from rltrace.analysis.run_analysis import RunAnalysis
-from rltrace.analysis.steps import Steps, step_errors
-from rltrace.trace.run import Run
+from rltrace.analysis.timeline.steps import Steps, step_errors
+from rltrace.trace.read.run import OpenedRun
 from rltrace.trace.run_dir import PROCESS_FAILED
 
 _BY_HAND = {signal.SIGINT, signal.SIGTERM}
@@ -51,7 +51,7 @@ def crash(analysis: RunAnalysis) -> Iterator[Said]:
     )
 
 
-def _exception(run: Run, steps: Steps) -> str:
+def _exception(run: OpenedRun, steps: Steps) -> str:
     """What ended the job's own process, or the step in which it was; empty: none is known."""
     own = PROCESS_FAILED, str(run.meta.get("command_pid"))
     for problem in run.problems:

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from rltrace.analysis.alarms.alarm import NAMED, STALL_TIMES, Said, alarm, grave
-from rltrace.analysis.coverage import step_known_until
+from rltrace.analysis.alarms.alarm import NAMED, STALL_TIMES, Said, alarm, grave, note
+from rltrace.analysis.figures.coverage import step_known_until
 from rltrace.analysis.run_analysis import RunAnalysis
-from rltrace.analysis.stalls import usual_step_s
-from rltrace.analysis.steps import step_errors
-from rltrace.trace.run import Run
-from rltrace.trace.vocabulary import Stage
+from rltrace.analysis.timeline.stages import find_stalls, usual_step_s
+from rltrace.analysis.timeline.steps import step_errors
+from rltrace.trace.read.run import OpenedRun
+from rltrace.trace.vocabulary import Stage, word
 
 _LEAST_S = 5.0
 """What takes less is no hang, however short the usual step: garbage collection, a compilation, a
@@ -82,7 +82,7 @@ _LONG_BY_NATURE = f"({int(Stage.STEP)}, {int(Stage.EVAL)}, {int(Stage.CHECKPOINT
 
 
 def _stuck_in(
-    run: Run, step_start_ns: int, least_s: float, open_until_ns: int
+    run: OpenedRun, step_start_ns: int, least_s: float, open_until_ns: int
 ) -> tuple[str, float]:
     """Name and seconds of the innermost span, of the process of the step that began then (Unix ns),
     that took more than `least_s`; one that is open counts until `open_until_ns`. 0 s: there is
@@ -98,3 +98,26 @@ def _stuck_in(
         where ns > {least_s * 1e9} order by start_ns desc limit 1
     """)
     return (str(found[0][0]), float(found[0][1])) if found else ("", 0.0)
+
+
+@alarm("stall", "steps stalled")
+def stalled(analysis: RunAnalysis) -> Iterator[Said]:
+    steps = analysis.steps
+    found = find_stalls(steps, analysis.breakdown)
+    if found is None:
+        return
+    n = len(found.places)
+    numbers = ", ".join(str(steps.windows[i].step) for i in found.places[:NAMED])
+    dots = " …" if n > NAMED else ""
+    where = "untraced time" if found.stage is None else word(found.stage)
+    took = _seconds(found.took_s / n) + " each on average" * (n > 1)
+    says = (
+        f"{n} step{'s' * (n > 1)} ({numbers}{dots}) stalled: {took} "
+        f"where {_seconds(found.usual_s / n)} is usual, most of the difference in {where}; "
+        f"that cost {100 * found.lost_share:.0f} % of the time of all steps after warm-up"
+    )
+    yield grave(says, judged_anyway=found.left_out) if found.grave else note(says)
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.2g} s"

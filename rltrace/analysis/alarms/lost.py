@@ -6,13 +6,14 @@ import signal
 from collections.abc import Iterator
 
 from rltrace.analysis.alarms.alarm import STALL_TIMES, Said, alarm, grave, note
-from rltrace.analysis.coverage import known_until
+from rltrace.analysis.figures.coverage import known_until
 from rltrace.analysis.run_analysis import RunAnalysis
-from rltrace.analysis.stalls import usual_step_s
-from rltrace.trace.ends import End, read_ends
-from rltrace.trace.processes import Process
-from rltrace.trace.run import Run
-from rltrace.trace.run_dir import PROCESS_FAILED, THREAD_FAILED
+from rltrace.analysis.timeline.stages import usual_step_s
+from rltrace.trace.metadata_validation import only_some
+from rltrace.trace.read.processes import TracedProcess
+from rltrace.trace.read.run import OpenedRun
+from rltrace.trace.read.run_losses import End, read_ends
+from rltrace.trace.run_dir import ELSEWHERE, NOT_WHOLE, PACK_LOST, PROCESS_FAILED, THREAD_FAILED
 from rltrace.trace.vocabulary import Stage
 
 _NO_HANG = (Stage.STEP, Stage.WAIT, Stage.OTHER)
@@ -93,7 +94,7 @@ def failed_thread(analysis: RunAnalysis) -> Iterator[Said]:
         yield grave(went_on, judged_anyway=True) if goes_on else note(says)
 
 
-def _takes_over(other: Process, process: Process, since_ns: int) -> bool:
+def _takes_over(other: TracedProcess, process: TracedProcess, since_ns: int) -> bool:
     """Whether it began after the end of one whose place it has."""
     actor = process.facts.get("actor_id")
     same = process.role and (other.role, other.rank) == (process.role, process.rank)
@@ -102,13 +103,13 @@ def _takes_over(other: Process, process: Process, since_ns: int) -> bool:
     )
 
 
-def _exceptions(run: Run) -> dict[str, str]:
+def _exceptions(run: OpenedRun) -> dict[str, str]:
     """By process what exception ended it."""
     told = (problem for problem in run.problems if problem.get("what") == PROCESS_FAILED)
     return {str(one.get("who")): f"failed: {one.get('detail')}" for one in told}
 
 
-def _who(process: Process) -> str:
+def _who(process: TracedProcess) -> str:
     who = process.role or (f"child of {process.child_of}" if process.child_of else "process")
     return f"{who} (pid {process.pid} on {process.host})"
 
@@ -124,3 +125,24 @@ def _by(end: End) -> str:
     if end.signal in _DEADLY:
         return f"was killed by {signal.Signals(end.signal).name}"
     return f"failed with exit code {end.code}" if end.code else ""
+
+
+# Of a part nobody can tell what held the whole up; what a node had not shipped when it died is a
+# little at the end.
+
+
+@alarm("part", "not all of it is here")
+def partial(analysis: RunAnalysis) -> Iterator[Said]:
+    if says := only_some(analysis.run.meta):  # as somebody wanted it so
+        yield note(f"{says}: samples, their lags and groups are unknown; spans are whole")
+    lost = 0
+    for problem in analysis.run.problems:
+        what, target, detail = (problem.get(key) for key in ("what", "target", "detail"))
+        lost += what == PACK_LOST
+        if what == ELSEWHERE:
+            yield grave(f"{detail}: `rltrace report {target}`")
+        elif what == NOT_WHOLE:
+            yield note(f"{target}: {detail}")
+    if lost:
+        packs = f"{lost} pack{'s' * (lost > 1)} of what was shipped {'is' if lost == 1 else 'are'}"
+        yield grave(f"{packs} missing or damaged, so rows may be missing")

@@ -12,8 +12,8 @@ import numpy as np
 
 from rltrace.analysis.alarms.alarm import Said, alarm, grave, note
 from rltrace.analysis.run_analysis import RunAnalysis
-from rltrace.analysis.steps import Steps
-from rltrace.trace.signals import GIVEN_NAN
+from rltrace.analysis.timeline.steps import Steps
+from rltrace.trace.read.group_signals import GIVEN_NAN
 
 _MANY = 0.1
 _WATCHED = r"loss|grad.*norm|(^|[/_])(reward|score|return|advantage)s?([/_](mean|avg))?$"

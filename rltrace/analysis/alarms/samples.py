@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from rltrace.analysis.alarms.alarm import HALF, Said, alarm, counted, grave
 from rltrace.analysis.run_analysis import RunAnalysis
-from rltrace.analysis.samples import DECIDED_SAMPLES
-from rltrace.analysis.steps import FEWEST_ALIKE
+from rltrace.analysis.timeline.steps import FEWEST_ALIKE
+from rltrace.analysis.trajectories.samples import DECIDED_SAMPLES
 from rltrace.trace.vocabulary import Fate, Finish, Outcome, named
 
 # Where most come to nothing, what is trained on is not what the task asks for.

@@ -22,18 +22,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rltrace.analysis.devices import CORE, count_devices, framework_of
-from rltrace.analysis.differing import Difference, current_settings, differing
+from rltrace.analysis.figures.devices import CORE, count_devices, framework_of
+from rltrace.analysis.fixes.job_settings import Difference, current_settings, differing
 from rltrace.analysis.gate.metrics import LAG, LENGTH, REWARD
-from rltrace.analysis.gate.series import RunSeries, series_of
+from rltrace.analysis.gate.panel import RunSeries, series_of
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.trace.errors import CANNOT_TELL, RltraceError, WrongUsage
-from rltrace.trace.given import AGENT
-from rltrace.trace.given_files import text_given, written
-from rltrace.trace.texts import packaged_toml
+from rltrace.trace.job_devices import AGENT
+from rltrace.trace.untrusted_files import packaged_toml, text_given, written
 
 if TYPE_CHECKING:
-    from rltrace.trace.run import Run
+    from rltrace.trace.read.run import OpenedRun
 
 FORMAT = "rltrace-baseline"
 SCHEMA = 1
@@ -60,7 +59,7 @@ class Baseline:
     runs: tuple[RunSeries, ...]
 
 
-def make_baseline(runs: Sequence[Run], *, anyway: bool = False) -> Baseline:
+def make_baseline(runs: Sequence[OpenedRun], *, anyway: bool = False) -> Baseline:
     """The baseline of these runs of one workload on one kind of hardware. Errors: `RltraceError`
     (wrong usage) where they differ in it, are the same run or are too many, (cannot tell) where one
     has no complete step, (unreadable) where one has an alarm and `anyway` is not set."""
@@ -88,7 +87,7 @@ def make_baseline(runs: Sequence[Run], *, anyway: bool = False) -> Baseline:
     )
 
 
-def differences(run: Run, baseline: Baseline) -> tuple[Difference, ...]:
+def differences(run: OpenedRun, baseline: Baseline) -> tuple[Difference, ...]:
     """What `run` was done on, with, or told to do, otherwise than the baseline's runs."""
     known = {**baseline.hardware, **baseline.framework, **baseline.settings}
     return facts_that_differ(known, _facts(run))
@@ -193,7 +192,7 @@ def _series(data: dict[str, Any]) -> RunSeries:
     return RunSeries(str(data["run"]), int(data["start_ns"]), steps, columns)
 
 
-def complete_series(runs: Sequence[Run], to: str) -> list[RunSeries]:
+def complete_series(runs: Sequence[OpenedRun], to: str) -> list[RunSeries]:
     """The series of each run. Errors: `RltraceError` (cannot tell) where one has no complete step
     `to` do something with."""
     found = [series_of(run) for run in runs]
@@ -210,7 +209,7 @@ def complete_series(runs: Sequence[Run], to: str) -> list[RunSeries]:
 # tests: the gate judges the lengths of steps by statistics, and a busy machine stalls any job.
 
 
-def unwell(runs: Sequence[Run]) -> tuple[str, ...]:
+def unwell(runs: Sequence[OpenedRun]) -> tuple[str, ...]:
     """A sentence for each of `runs` that has an alarm, without a full stop; the run is named where
     there are several."""
     return tuple(
@@ -220,7 +219,7 @@ def unwell(runs: Sequence[Run]) -> tuple[str, ...]:
     )
 
 
-def wrong_with(run: Run) -> str:
+def wrong_with(run: OpenedRun) -> str:
     """What is wrong with `run`, in a text of one line; empty where nothing is."""
     alarms = RunAnalysis(run).health.alarms
     return "; ".join(one.says for one in alarms if one.forbids and one.kind != "stall")
@@ -231,7 +230,7 @@ def wrong_with(run: Run) -> str:
 _STATED = ("placement", "objective", "updates_per_version")
 
 
-def hardware_of(run: Run) -> Facts:
+def hardware_of(run: OpenedRun) -> Facts:
     """Devices (kind, name, count), nodes, and the cores and CPU models of the nodes; None where it
     was not recorded."""
     devices = count_devices(run)
@@ -247,7 +246,7 @@ def hardware_of(run: Run) -> Facts:
     }
 
 
-def framework_facts(run: Run) -> Facts:
+def framework_facts(run: OpenedRun) -> Facts:
     """The framework, its version and Python's (major and minor); None where it is not known."""
     name, version = framework_of(run)
     pythons = {".".join(str(p.facts.get("python") or "").split(".")[:2]) for p in run.processes}
@@ -258,7 +257,7 @@ def framework_facts(run: Run) -> Facts:
     }
 
 
-def settings_of(run: Run) -> Facts:
+def settings_of(run: OpenedRun) -> Facts:
     """What the job was told to do, as far as it states it, and its shape: processes by role and
     parameters of its models."""
     facts = [process.facts for process in run.processes]
@@ -278,7 +277,7 @@ def facts_that_differ(before: Facts, after: Facts) -> tuple[Difference, ...]:
     return tuple(one for one in differing(before, after) if None not in (one.before, one.after))
 
 
-def _facts(run: Run) -> Facts:
+def _facts(run: OpenedRun) -> Facts:
     return {**hardware_of(run), **framework_facts(run), **settings_of(run)}
 
 

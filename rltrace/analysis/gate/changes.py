@@ -9,13 +9,11 @@ from dataclasses import replace
 import numpy as np
 
 from rltrace.analysis.gate import metrics as m
-from rltrace.analysis.gate.contrast import TAU, Contrast, contrast
-from rltrace.analysis.gate.findings import Drift, FactorChange, StageChange
-from rltrace.analysis.gate.metrics import Metric
+from rltrace.analysis.gate.metrics import Drift, FactorChange, GateMetric, StageChange
 from rltrace.analysis.gate.panel import Panel
-from rltrace.analysis.gate.regression import Change, change_of
+from rltrace.analysis.gate.regression import TAU, Change, Contrast, change_of, contrast
 from rltrace.analysis.stats.resampling import Floats
-from rltrace.analysis.step_figures import UNATTRIBUTED
+from rltrace.analysis.timeline.step_figures import UNATTRIBUTED
 
 _DRIFT_LEVEL = 0.99
 _ALIKE = 0.02  # work that differs by less is as it was
@@ -28,11 +26,11 @@ def stage_changes(panel: Panel, usual: bool = True) -> tuple[StageChange, ...]:
     exposed = [{n for n in run.columns if n.startswith(m.EXPOSED)} for run in panel.runs]
     if not all(exposed):
         return ()
-    whole, _ = means(panel, panel.figures(Metric("step", m.LENGTH, m.STEPS)))
+    whole, _ = means(panel, panel.figures(GateMetric("step", m.LENGTH, m.STEPS)))
     found = []
     for column in sorted(set().union(*exposed)):
         name = column[len(m.EXPOSED) :].replace(UNATTRIBUTED, "untraced")
-        known = panel.figures(Metric(name, column, m.STEPS), usual)
+        known = panel.figures(GateMetric(name, column, m.STEPS), usual)
         seconds = np.where(np.isfinite(known), known, 0.0)  # a stage that a run does not have
         base, judged = means(panel, seconds)
         if not base and not judged:
@@ -98,7 +96,7 @@ def means(panel: Panel, figures: Floats) -> tuple[float, float]:
 # is depends on the noise, and not on what is found.
 
 
-def judged_change(panel: Panel, metric: Metric, limit: float, drift: Sequence[Drift]) -> Change:
+def judged_change(panel: Panel, metric: GateMetric, limit: float, drift: Sequence[Drift]) -> Change:
     """The change by which a limit on `metric` is judged, after this drift."""
     changed = {one.name: f"{one.name} went from {one.before:.4g} to {one.after:.4g}"
                for one in drift if one.changed}  # fmt: skip
@@ -106,13 +104,13 @@ def judged_change(panel: Panel, metric: Metric, limit: float, drift: Sequence[Dr
     trained, by_token = replace(metric, of=m.TRAINED), replace(metric, per=metric.work)
     useful, counting = metric.of == m.USEFUL, "counting tokens without a signal"
 
-    def change(judged: Metric, says: str = "", also: Metric | None = None) -> Change:
+    def change(judged: GateMetric, says: str = "", also: GateMetric | None = None) -> Change:
         too = change_of(panel, also, limit) if also else None
         return replace(change_of(panel, judged, limit), normalised=says, and_also=too)
 
     if metric.work and tokens:
         return change(by_token, f"by token, as {tokens}", metric)
-    pace = Metric("steps", m.STEPS, m.LENGTH) if tokens else None
+    pace = GateMetric("steps", m.STEPS, m.LENGTH) if tokens else None
     if useful and signal:
         return change(trained, f"{counting}, as {signal}", pace)
     if metric.of in (m.USEFUL, m.GENERATED) and tokens:

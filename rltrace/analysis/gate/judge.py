@@ -29,42 +29,38 @@ from rltrace.analysis.gate.changes import (
     means,
     stage_changes,
 )
-from rltrace.analysis.gate.contrast import TAU
-from rltrace.analysis.gate.findings import (
-    PASS,
-    REGRESSION,
-    UNSURE,
-    Drift,
-    FactorChange,
-    Finding,
-    Judgement,
-    StageChange,
-)
 from rltrace.analysis.gate.metrics import (
     MAX_REGRESSION,
     MAXIMUM,
+    PASS,
+    REGRESSION,
+    UNSURE,
     WALL,
     Condition,
-    Metric,
+    Drift,
+    FactorChange,
+    Finding,
+    GateMetric,
+    Judgement,
+    StageChange,
     find_metric,
 )
-from rltrace.analysis.gate.panel import FEWEST, Panel, panel_of
-from rltrace.analysis.gate.regression import MISS, Change, holm, needed
-from rltrace.analysis.gate.series import RunSeries
+from rltrace.analysis.gate.panel import FEWEST, Panel, RunSeries, panel_of
+from rltrace.analysis.gate.regression import MISS, TAU, Change, holm, needed
 from rltrace.analysis.run_analysis import RunAnalysis
-from rltrace.analysis.verdict import Verdict, verdict
+from rltrace.analysis.summary import Verdict, verdict
 from rltrace.analysis.walls.wall import LIKELY
 from rltrace.trace.errors import RltraceError, WrongUsage
 
 if TYPE_CHECKING:
-    from rltrace.trace.run import Run
+    from rltrace.trace.read.run import OpenedRun
 
 ALPHA = 0.05
 """How often, at most, an unchanged run is called a regression, over all conditions together."""
 
 
 def judge(
-    runs: Sequence[Run], baseline: Baseline | None, conditions: Sequence[Condition]
+    runs: Sequence[OpenedRun], baseline: Baseline | None, conditions: Sequence[Condition]
 ) -> Judgement:
     """Judges runs of one code (one, or several for a sharper answer) by `baseline`, which only a
     maximal regression needs. Errors: `RltraceError` (wrong usage) without a condition or without a
@@ -101,7 +97,7 @@ def judge_series(
     judged: Sequence[RunSeries],
     before: Sequence[RunSeries],
     conditions: Sequence[Condition],
-    runs: Sequence[Run] = (),
+    runs: Sequence[OpenedRun] = (),
 ) -> Judgement:
     """The judgement of series of steps; of `runs`, the judged ones, only a wall asks."""
     alone = panel_of((), judged)
@@ -233,7 +229,7 @@ def _because(change: Change, outcome: str, more: dict[str, int], panel: Panel) -
     )
 
 
-def _without_ratio(metric: Metric, base: float, value: float) -> tuple[str, str]:
+def _without_ratio(metric: GateMetric, base: float, value: float) -> tuple[str, str]:
     """`(outcome, reason)` for a figure that has no ratio."""
     unknown = [
         side for side, known in (("the baseline", base), ("the run", value)) if math.isnan(known)

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rltrace.analysis.activity import TABLE_OF
-from rltrace.analysis.intervals import Ints
-from rltrace.analysis.samples import TRAINED_USES
-from rltrace.trace.follow import Follower, Rows
-from rltrace.trace.lives import UNTOLD_UNKNOWN
+from rltrace.analysis.timeline.intervals import Ints
+from rltrace.analysis.timeline.process_intervals import TABLE_OF
+from rltrace.analysis.trajectories.samples import TRAINED_USES
+from rltrace.trace.compact.stored_rows import publish_names
+from rltrace.trace.read.group_signals import WEIGHTS, reward_weights, weights_table
+from rltrace.trace.read.run_follower import Rows, RunFollower
+from rltrace.trace.read.sql_views import Tables
+from rltrace.trace.read.trajectory_lifecycle import UNTOLD_UNKNOWN
 from rltrace.trace.schema import EVENT_TABLES, Table
-from rltrace.trace.signals import WEIGHTS, reward_weights, weights_table
-from rltrace.trace.stored import publish_names
-from rltrace.trace.tables import Tables
 from rltrace.trace.vocabulary import Stage
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class KeptTables(Tables):
     def __init__(
         self,
         database: duckdb.DuckDBPyConnection,
-        follower: Follower,
+        follower: RunFollower,
         rows: Mapping[str, Rows],
         starts: list[int],
     ) -> None:

@@ -8,15 +8,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from rltrace.analysis.activity import CODES, Activity
-from rltrace.analysis.intervals import between, union
 from rltrace.analysis.live.kept_tables import each
-from rltrace.analysis.live.snapshot import Dead, InFlight, RoleNow, Stopped
-from rltrace.analysis.live.stage_meter import lengths
+from rltrace.analysis.live.run_meters import lengths
+from rltrace.analysis.live.snapshot import Dead, InFlight, RoleNow, SilentProcess
 from rltrace.analysis.live.watched import Watched
-from rltrace.trace.follow import Rows
-from rltrace.trace.given import AGENT
-from rltrace.trace.processes import Process
+from rltrace.analysis.timeline.intervals import between, union
+from rltrace.analysis.timeline.process_intervals import CODES, Activity
+from rltrace.trace.job_devices import AGENT
+from rltrace.trace.read.processes import TracedProcess
+from rltrace.trace.read.run_follower import Rows
 from rltrace.trace.vocabulary import Stage, stage_of, word
 
 OTHER = "other"
@@ -24,7 +24,7 @@ IDLE = "idle"
 _NO_WORK = (Stage.WAIT, Stage.OTHER)
 
 
-def role_of(process: Process) -> str:
+def role_of(process: TracedProcess) -> str:
     """The role of a process, or of the one that started it."""
     return process.role or process.child_of or OTHER
 
@@ -106,11 +106,11 @@ def slowest(run: Watched, generating: Rows, most: int) -> tuple[InFlight, ...]:
     )
 
 
-def stopped_recording(run: Watched) -> tuple[Stopped, ...]:
+def stopped_recording(run: Watched) -> tuple[SilentProcess, ...]:
     """Processes that stopped recording, in the order in which they said so."""
     processes = {process.who: process for process in run.follower.processes}
     return tuple(
-        Stopped(
+        SilentProcess(
             *_who(processes.get(who)),
             at_ns=at_ns,
             silent_s=math.nan if at_ns is None else max(0, run.until_ns - at_ns) / 1e9,
@@ -133,7 +133,7 @@ def dead_in_the_middle(run: Watched) -> tuple[Dead, ...]:
     )
 
 
-def _who(process: Process | None) -> tuple[str, int | None, int, str]:
+def _who(process: TracedProcess | None) -> tuple[str, int | None, int, str]:
     """Role, rank, pid and host, as far as they are known."""
     if process is None:
         return OTHER, None, -1, ""

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
 from time import monotonic, thread_time
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rltrace.analysis.goodput import trained_in
-from rltrace.analysis.intervals import Ints
-from rltrace.analysis.live.distribution import Distribution, bounds_of
+from rltrace.analysis.figures.goodput import trained_in
 from rltrace.analysis.live.kept_tables import (
     GENERATED,
     LAGS,
@@ -21,12 +21,15 @@ from rltrace.analysis.live.kept_tables import (
     KeptTables,
     columns_of,
 )
-from rltrace.trace.follow import Rows
+from rltrace.analysis.timeline.intervals import Ints
+from rltrace.trace.read.run_follower import Rows
 from rltrace.trace.schema import EVENT_TABLES, OF_ONE_SAMPLE
+from rltrace.trace.untrusted_files import packaged_toml
 from rltrace.trace.vocabulary import Fate, Finish, Outcome, named
 
 if TYPE_CHECKING:
     from rltrace.analysis.live.watched import Watched
+
 
 _REMEMBERED = 1 << 17
 _FEWEST = 1 << 12
@@ -58,7 +61,7 @@ class SampleMeter:
         self._sparing = sparing
         self._not_before_s = -math.inf
         self.outcomes: Counter[str] = Counter()
-        self.verdict_s = Distribution(bounds_of("verdict_s"))
+        self.verdict_s = Histogram(bounds_of("verdict_s"))
         self._kept = {name: Kept(EVENT_TABLES[name]) for name in OF_ONE_SAMPLE}
         self._latest_ns = self._counted_ns = -1
         self._is_new = False
@@ -115,10 +118,10 @@ class SampleMeter:
     def _of(self, what: str) -> dict[int, int]:
         return {code: n for (name, code), n in self._counts.items() if name == what}
 
-    def _distribution(self, what: str, unit: float = 1.0) -> Distribution:
+    def _distribution(self, what: str, unit: float = 1.0) -> Histogram:
         bounds = bounds_of(what)
         counts = [self._counts[what, place] for place in range(len(bounds) + 1)]
-        return Distribution(bounds, counts, self._counts[f"sum of {what}", 0] / unit)
+        return Histogram(bounds, counts, self._counts[f"sum of {what}", 0] / unit)
 
     def _found(self, run: Watched, until_ns: int) -> _Counts:
         """The counts over the rows that are kept."""
@@ -170,3 +173,35 @@ class SampleMeter:
         for kept in self._kept.values():
             kept.drop_before(min(since_ns, until_ns))
         return True
+
+
+class Histogram:
+    """How many values lie at or below each of `bounds`, which ascend, and their sum. `counts` are
+    of the values between two bounds, one more than bounds; by default there is no value yet."""
+
+    def __init__(
+        self, bounds: Sequence[float], counts: list[int] | None = None, total: float = 0.0
+    ) -> None:
+        self.bounds = bounds
+        self.sum = total
+        self._counts = counts or [0] * (len(bounds) + 1)
+
+    def add(self, values: Iterable[float]) -> None:
+        """Takes values in, which are numbers."""
+        for value in values:
+            self._counts[bisect_left(self.bounds, value)] += 1
+            self.sum += value
+
+    @property
+    def count(self) -> int:
+        return sum(self._counts)
+
+    def cumulative(self) -> list[int]:
+        """For each bound the number of values at or below it; one more, last: of all values."""
+        return list(accumulate(self._counts))
+
+
+def bounds_of(what: str) -> Sequence[float]:
+    """The bounds of one of the exporter's distributions."""
+    bounds: Sequence[float] = packaged_toml("analysis/live/data/bounds.toml")[what]
+    return bounds

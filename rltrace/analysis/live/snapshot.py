@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from rltrace.analysis.devices import Devices
-from rltrace.analysis.goodput import Trained
-from rltrace.trace.dropped import Dropped
+from rltrace.analysis.figures.devices import Devices
+from rltrace.analysis.figures.goodput import Trained
+from rltrace.trace.read.dropped_details import Dropped
 
 STARTING, RUNNING, SILENT = "starting", "running", "silent"
 ENDED, FAILED, KILLED, DELETED = "ended", "failed", "killed", "deleted"
@@ -90,7 +90,7 @@ class Lags:
 
 
 @dataclass(frozen=True)
-class Updates:
+class UpdateFigures:
     """Weight updates that began in the window: how often, how long any participant was at work in
     one, its bytes (those that the sources sent, else the most that one sink took), 10^9 bytes/s."""
 
@@ -103,7 +103,7 @@ class Updates:
 
 
 @dataclass(frozen=True)
-class Window:
+class LiveWindow:
     """The figures of the last steady steps, from the first one's begin to the last one's end.
 
     `trained` is None where no learner said what it trained on, `lags` and `updates` where nothing
@@ -123,7 +123,7 @@ class Window:
     latency_p95_s: float
     trained: Trained | None
     lags: Lags | None
-    updates: Updates | None
+    updates: UpdateFigures | None
     recent: tuple[StepDone, ...]
 
     @property
@@ -180,7 +180,7 @@ class Dead:
 
 
 @dataclass(frozen=True)
-class Stopped:
+class SilentProcess:
     """A process that stopped recording: `at_ns` (Unix; None: not known), `silent_s` until the
     snapshot or the job's end (NaN: not known), and why. What it did since is in no figure."""
 
@@ -231,7 +231,7 @@ class Snapshot:
     job: Job
     placement: str
     step: StepNow | None
-    window: Window | None
+    window: LiveWindow | None
     totals: Totals
     roles: tuple[RoleNow, ...]
     queue: int | None
@@ -244,7 +244,7 @@ class Snapshot:
     processes: int
     only_some: str = ""
     dropped: Dropped | None = None
-    stopped: tuple[Stopped, ...] = ()
+    stopped: tuple[SilentProcess, ...] = ()
 
     @property
     def goodput(self) -> float:

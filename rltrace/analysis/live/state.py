@@ -14,11 +14,9 @@ from time import monotonic, thread_time
 import numpy as np
 from numpy.typing import NDArray
 
-from rltrace.analysis.activity import Activity, activity_of
-from rltrace.analysis.composition import stated_placement
-from rltrace.analysis.devices import Devices, count_devices
-from rltrace.analysis.goodput import trained_in
-from rltrace.analysis.intervals import Ints
+from rltrace.analysis.figures.devices import Devices, count_devices
+from rltrace.analysis.figures.goodput import trained_in
+from rltrace.analysis.figures.weight_updates import updates_of
 from rltrace.analysis.live import roles
 from rltrace.analysis.live.kept_tables import (
     GENERATED,
@@ -32,25 +30,26 @@ from rltrace.analysis.live.kept_tables import (
 from rltrace.analysis.live.sample_meter import STEPS_BACK
 from rltrace.analysis.live.snapshot import (
     Lags,
+    LiveWindow,
     Snapshot,
     StageTime,
     StepDone,
     StepNow,
     Totals,
-    Updates,
-    Window,
+    UpdateFigures,
 )
 from rltrace.analysis.live.watched import Watched
-from rltrace.analysis.samples import TRAINED_SAMPLES
-from rltrace.analysis.stages import Breakdown, break_down
-from rltrace.analysis.stalls import without_stalls
-from rltrace.analysis.steps import Steps
-from rltrace.analysis.steps import Window as StepWindow
-from rltrace.analysis.syncs import updates_of
+from rltrace.analysis.timeline.intervals import Ints
+from rltrace.analysis.timeline.placement import stated_placement
+from rltrace.analysis.timeline.process_intervals import Activity, activity_of
+from rltrace.analysis.timeline.stages import Breakdown, break_down, without_stalls
+from rltrace.analysis.timeline.steps import Steps
+from rltrace.analysis.timeline.steps import Window as StepWindow
+from rltrace.analysis.trajectories.samples import TRAINED_SAMPLES
 from rltrace.trace.errors import RltraceError
-from rltrace.trace.follow import Follower, Rows
-from rltrace.trace.given import AGENT
-from rltrace.trace.sampled import only_some
+from rltrace.trace.job_devices import AGENT
+from rltrace.trace.metadata_validation import only_some
+from rltrace.trace.read.run_follower import Rows, RunFollower
 from rltrace.trace.schema import OF_ONE_SAMPLE
 from rltrace.trace.vocabulary import STAGE_SYMBOLS, Fate, Stage, word
 
@@ -82,18 +81,18 @@ class LiveState(Watched):
         self._take_in(at_once)
         if any(self._since(name) < kept.since_ns for name, kept in self.kept.items()):
             try:
-                self._begin(Follower(self.follower.path))
+                self._begin(RunFollower(self.follower.path))
             except RltraceError:
                 return  # it was deleted meanwhile
         busy_ns = self.until_ns - int(BUSY_OVER_S * 1e9)
         for name, kept in self.kept.items():
             kept.drop_before(min(self._since(name), busy_ns))
 
-    def _begin(self, follower: Follower) -> None:
+    def _begin(self, follower: RunFollower) -> None:
         """Reads all there is. Nothing is forgotten before it is: at the first look steps may be
         missing whose rows are there, or rows whose steps are."""
         super()._begin(follower)
-        self._window: Window | None = None
+        self._window: LiveWindow | None = None
         self._stale = 0  # how often the window is to be computed again
         self._window_not_before_s = 0.0  # there is none to stay
         self._devices = Devices("", 0, "", "")
@@ -240,7 +239,7 @@ def activity_since(run: Watched, recorded: Mapping[str, Rows], since_ns: int) ->
 
 def window_of(
     run: Watched, recorded: Mapping[str, Rows], last: int, next_begins_ns: int
-) -> Window | None:
+) -> LiveWindow | None:
     """The figures of the last steady steps, at most `last`; None where no step is complete.
     `recorded` are the rows of the time to be looked at, by table; those that are open end where
     they are known to have been going on. `next_begins_ns`: when the step after the last ones, which
@@ -260,7 +259,7 @@ def window_of(
     ended = (end_ns >= since) & (end_ns <= until)
     seconds = (end_ns[ended] - start_ns[ended]) / 1e9
     p50, p95 = np.quantile(seconds, (0.5, 0.95)) if len(seconds) else (math.nan, math.nan)
-    return Window(
+    return LiveWindow(
         since_ns=since,
         until_ns=until,
         steps=len(steady),
@@ -364,7 +363,7 @@ def _lags_between(lags_of: Sequence[Ints], since_ns: int, until_ns: int) -> Lags
 # --- weight updates, as in the report's section on weight sync
 
 
-def updates_between(tables: KeptTables, since_ns: int, until_ns: int) -> Updates | None:
+def updates_between(tables: KeptTables, since_ns: int, until_ns: int) -> UpdateFigures | None:
     """The updates that began between two moments; None where there was none."""
     known = updates_of(tables)
     mine = [update for update in known if since_ns <= update.start_ns <= until_ns]
@@ -373,7 +372,7 @@ def updates_between(tables: KeptTables, since_ns: int, until_ns: int) -> Updates
     told = [update for update in mine if update.bytes >= 0]
     length_s, moving_s = (until_ns - since_ns) / 1e9, sum(update.seconds for update in told)
     moved = sum(update.bytes for update in told)
-    return Updates(
+    return UpdateFigures(
         updates=len(mine),
         per_minute=60 * len(mine) / length_s if length_s else math.nan,
         update_s=sum(update.seconds for update in mine) / len(mine),

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rltrace.analysis.intervals import Ints
 from rltrace.analysis.live.kept_tables import NEVER_NS, Kept, each, together
 from rltrace.analysis.live.sample_meter import SampleMeter
 from rltrace.analysis.live.snapshot import Job, Reading
-from rltrace.analysis.steps import Steps, steps_of
-from rltrace.trace.follow import Follower, Rows
-from rltrace.trace.given import AGENT, hidden_devices
+from rltrace.analysis.timeline.intervals import Ints
+from rltrace.analysis.timeline.steps import Steps, steps_of
+from rltrace.trace.job_devices import AGENT, hidden_devices
 from rltrace.trace.liveness import Liveness
+from rltrace.trace.read.run_follower import Rows, RunFollower
 from rltrace.trace.schema import EVENT_TABLES
 from rltrace.trace.vocabulary import Stage, stage_of
 
@@ -39,7 +39,7 @@ from rltrace.analysis.live.snapshot import (
     SILENT,
     STARTING,
 )
-from rltrace.trace.reach import EVERYTHING, Reach, clock_time
+from rltrace.trace.transfer.remote_runs import EVERYTHING, Reach, clock_time
 
 _STEP_COLUMNS = ("step", "start_ns", "end_ns", "process")
 
@@ -62,9 +62,9 @@ class Watched:
         self._lag_budget, self._sparing = lag_budget, sparing
         self._liveness = Liveness(path)
         self._job_alive: bool | None = None
-        self._begin(Follower(path))
+        self._begin(RunFollower(path))
 
-    def _begin(self, follower: Follower) -> None:
+    def _begin(self, follower: RunFollower) -> None:
         self.follower = follower
         self.kept = {name: Kept(table) for name, table in EVENT_TABLES.items()}
         self.samples = SampleMeter(self._lag_budget, self._sparing)
@@ -243,7 +243,7 @@ class Readings:
             while len(last) > 2 and last[1][0] <= time_ns - _RATE_OVER_NS:
                 last.popleft()
 
-    def now(self, follower: Follower) -> tuple[Reading, ...]:
+    def now(self, follower: RunFollower) -> tuple[Reading, ...]:
         """The latest of each, in the order in which they first came."""
         found, hidden = [], hidden_devices(follower.processes)
         for (number, name, device), last in self._last.items():

@@ -6,8 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rltrace.analysis.plan.constants import PlanConstants
-from rltrace.analysis.plan.placements import Parts
+from rltrace.analysis.plan.placements import PlacementCosts
 from rltrace.analysis.plan.spec import Spec
 from rltrace.analysis.walls.rank import BINDS
 from rltrace.analysis.walls.wall import (
@@ -21,6 +20,7 @@ from rltrace.analysis.walls.wall import (
     TAIL,
     WEIGHTS,
 )
+from rltrace.analysis.whatif.constants import PlanConstants
 from rltrace.trace.vocabulary import STAGE_SYMBOLS, Stage, word
 
 
@@ -35,7 +35,9 @@ class StageCost:
     lines: tuple[str, ...]
 
 
-def stage_costs(spec: Spec, parts: Parts, constants: PlanConstants) -> tuple[StageCost, ...]:
+def stage_costs(
+    spec: Spec, parts: PlacementCosts, constants: PlanConstants
+) -> tuple[StageCost, ...]:
     """All stages that the placement has."""
     env, made = spec.environment, parts.rollout
     found = [_cost(Stage.ROLLOUT, parts.decoding_s, made.devices, *_rollout(spec, parts))]
@@ -62,7 +64,7 @@ def stage_costs(spec: Spec, parts: Parts, constants: PlanConstants) -> tuple[Sta
     )
 
 
-def _rollout(spec: Spec, parts: Parts) -> tuple[str, ...]:
+def _rollout(spec: Spec, parts: PlacementCosts) -> tuple[str, ...]:
     made, engine, of = parts.rollout, parts.rollout.engine, parts.rollout.lengths
     tokens = spec.response_tokens / made.engines
     return (
@@ -78,7 +80,7 @@ def _rollout(spec: Spec, parts: Parts) -> tuple[str, ...]:
     )
 
 
-def _training(spec: Spec, parts: Parts) -> tuple[str, ...]:
+def _training(spec: Spec, parts: PlacementCosts) -> tuple[str, ...]:
     work = parts.learner
     at_peak_s = work.flop / (work.devices * spec.gpu.peak)
     shared = f", × {work.slower:.2f} beside an engine" if work.slower > 1 else ""
@@ -106,7 +108,9 @@ class MemoryUse:
     note: str
 
 
-def memory_use(spec: Spec, parts: Parts, constants: PlanConstants) -> tuple[MemoryUse, ...]:
+def memory_use(
+    spec: Spec, parts: PlacementCosts, constants: PlanConstants
+) -> tuple[MemoryUse, ...]:
     """What training and the engines hold."""
     held, engine = parts.memory, parts.rollout.engine
     notes = ["16 bytes a parameter"]
@@ -150,7 +154,7 @@ def binding(walls: tuple[CostedWall, ...]) -> tuple[str, ...]:
     return tuple(wall.name for wall in walls if wall.share >= least)
 
 
-def costed(parts: Parts) -> tuple[CostedWall, ...]:
+def costed(parts: PlacementCosts) -> tuple[CostedWall, ...]:
     """The walls of a placement on one split, the dearest first, those that cannot be told last."""
     made = parts.rollout
     tail_s = max(0.0, made.barrier_s - made.throughput_s)

@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from rltrace.analysis.freshness import prior_for
-from rltrace.analysis.plan.constants import packaged
-from rltrace.analysis.plan.generation import LIMIT
+from rltrace.analysis.fixes.playbook import FrameworkSetting, moves, settings_for
 from rltrace.analysis.plan.placements import least_lag
 from rltrace.analysis.plan.plan import Plan
+from rltrace.analysis.plan.stage_costs import LIMIT
 from rltrace.analysis.plan.triage import First, first_of
-from rltrace.analysis.playbook import Setting, moves, settings_for
+from rltrace.analysis.trajectories.freshness import prior_for
 from rltrace.analysis.walls.wall import FRESHNESS, LEARNER, ROLLOUT, WEIGHTS
+from rltrace.analysis.whatif.constants import packaged
 
 OVERLAP, IN_TURN = "overlap generation with training", "use all devices in turn"
 _RELATIVE = re.compile(r"x[0-9.]+")
@@ -94,7 +94,7 @@ def _needed(one: Framework, found: Plan) -> dict[str, bool]:
 
 
 @dataclass(frozen=True)
-class Launch:
+class LaunchOption:
     """An option of the framework: its value, and why. `example`: the value is that of the settings
     on file, which the plan cannot tell."""
 
@@ -104,19 +104,21 @@ class Launch:
     example: bool = False
 
 
-def launch(found: Plan, framework: Framework) -> tuple[Launch, ...]:
+def launch(found: Plan, framework: Framework) -> tuple[LaunchOption, ...]:
     """Options that make the plan in a framework."""
     known = figures(found)
     templates = {**framework.figures, **framework.launch}
-    told: dict[str, Launch] = {}
+    told: dict[str, LaunchOption] = {}
 
     def tell(option: str, value: Any, why: str) -> None:
         if option in templates:
             text = templates[option].format_map(known)
-            told.setdefault(option, Launch(option, int(text) if text.isdigit() else text, why))
+            told.setdefault(
+                option, LaunchOption(option, int(text) if text.isdigit() else text, why)
+            )
         else:
             number = isinstance(value, int | float) and not isinstance(value, bool)
-            told.setdefault(option, Launch(option, value, why, number or "://" in str(value)))
+            told.setdefault(option, LaunchOption(option, value, why, number or "://" in str(value)))
 
     for option in framework.launch:
         tell(option, None, "the workload's shape")
@@ -163,7 +165,7 @@ def figures(found: Plan) -> dict[str, int]:
     }
 
 
-def _settings(framework: Framework, wall: str, what: str) -> tuple[Setting, ...]:
+def _settings(framework: Framework, wall: str, what: str) -> tuple[FrameworkSetting, ...]:
     """The settings of a framework that make a move of the playbook."""
     move = next(one for one in moves() if (one.wall, one.move) == (wall, what))
     return settings_for(framework.adapter, "", move)
@@ -202,7 +204,7 @@ class Advice:
     choice: Choice
     first: First | None
     risks: tuple[str, ...]
-    launch: tuple[Launch, ...]
+    launch: tuple[LaunchOption, ...]
 
 
 def advise(found: Plan) -> Advice:

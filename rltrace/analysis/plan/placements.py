@@ -8,14 +8,25 @@ from functools import cache
 
 import numpy as np
 
-from rltrace.analysis.plan.constants import PlanConstants, packaged
-from rltrace.analysis.plan.generation import Rollout, rollout
-from rltrace.analysis.plan.hardware import Gpu
-from rltrace.analysis.plan.learner import Learner, TrainingMemory, learner, training_memory
-from rltrace.analysis.plan.shapes import Shape
+from rltrace.analysis.plan.data_sheets import Gpu, Shape
 from rltrace.analysis.plan.spec import Spec
+from rltrace.analysis.plan.stage_costs import (
+    LearnerCosts,
+    Rollout,
+    TrainingMemory,
+    learner,
+    rollout,
+    training_memory,
+)
+from rltrace.analysis.whatif.constants import PlanConstants, packaged
 from rltrace.analysis.whatif.replay import Replay, replay
-from rltrace.analysis.whatif.workload import OVERLAPPING, Batch, Engine, Sync, Workload
+from rltrace.analysis.whatif.workload import (
+    OVERLAPPING,
+    EngineModel,
+    SampleBatch,
+    StepWorkload,
+    SyncModel,
+)
 from rltrace.trace.errors import ANSWER_IS_NO, RltraceError
 
 _SAMPLES, _GROUP, _BATCHES = 64, 8, 4
@@ -36,7 +47,7 @@ def least_lag(placement: str) -> int:
 
 
 @dataclass(frozen=True)
-class Parts:
+class PlacementCosts:
     """Costs of a placement on one split. `moved` are the weights of an update, or shared devices
     that change sides; `rest_s` is the time of a step in no stage, `lag_bound` the lag that is
     planned with, in policy versions."""
@@ -44,7 +55,7 @@ class Parts:
     placement: str
     devices: dict[str, int]
     rollout: Rollout
-    learner: Learner
+    learner: LearnerCosts
     memory: TrainingMemory
     moved: Movement
     rest_s: float
@@ -77,11 +88,11 @@ class Parts:
 
 
 @dataclass(frozen=True)
-class Placed:
+class PlacementPlan:
     """A placement on its best split. `load` is what was replayed, `played` what came of it."""
 
-    parts: Parts
-    load: Workload
+    parts: PlacementCosts
+    load: StepWorkload
     played: Replay
 
     @property
@@ -100,10 +111,10 @@ class Pools:
         self.learner = cache(lambda devices, shared: learner(spec, devices, constants, shared))
 
 
-def place(pools: Pools, placement: str) -> Placed:
+def place(pools: Pools, placement: str) -> PlacementPlan:
     """The placement on its best split by the step in closed form, replayed. Errors: `RltraceError`
     where no split of the GPUs holds it."""
-    found: list[Parts] = []
+    found: list[PlacementCosts] = []
     refused: list[RltraceError] = []
     shared = placement == "colocated"
     for generating in [pools.spec.gpus] if shared else splits(pools.spec):
@@ -115,7 +126,7 @@ def place(pools: Pools, placement: str) -> Placed:
         raise (*refused, RltraceError("one GPU cannot be split into two pools", ANSWER_IS_NO))[0]
     parts = min(found, key=lambda parts: parts.step_s)
     load = workload(pools.spec, parts)
-    return Placed(parts, load, replay(load))
+    return PlacementPlan(parts, load, replay(load))
 
 
 def splits(spec: Spec) -> list[int]:
@@ -130,7 +141,7 @@ def splits(spec: Spec) -> list[int]:
     return sorted(count for count in counts if 0 < count < total)
 
 
-def parts_of(pools: Pools, placement: str, generating: int) -> Parts:
+def parts_of(pools: Pools, placement: str, generating: int) -> PlacementCosts:
     """Costs on one split (all devices, where they are shared). Errors: `RltraceError` where it does
     not fit."""
     spec, constants = pools.spec, pools.constants
@@ -150,10 +161,10 @@ def parts_of(pools: Pools, placement: str, generating: int) -> Parts:
         devices = {"rollout": generating, "train": training}
         if placement == "async":
             lag = max(lag, useful_lag(made, spec.samples, spec.lag_bound))
-    return Parts(placement, devices, made, learns, memory, moved, rest_s, lag)
+    return PlacementCosts(placement, devices, made, learns, memory, moved, rest_s, lag)
 
 
-def workload(spec: Spec, parts: Parts) -> Workload:
+def workload(spec: Spec, parts: PlacementCosts) -> StepWorkload:
     """The input of the replay: a small batch that stands for the whole one, on one engine that
     stands for all."""
     made, engine, env = parts.rollout, parts.rollout.engine, spec.environment
@@ -164,7 +175,7 @@ def workload(spec: Spec, parts: Parts) -> Workload:
     scale = spec.samples / n
     judges = max(1, round(env.judges / scale))
     batches = tuple(
-        Batch(
+        SampleBatch(
             tokens=made.lengths.batch(groups, group, spec.samples, seed).ravel(),
             env_s=env.seconds(n, seed) * max(1.0, spec.samples / env.workers),
             # Fewer judges stand for all of them, at the same rate.
@@ -177,10 +188,10 @@ def workload(spec: Spec, parts: Parts) -> Workload:
     tokens = float(np.mean([batch.tokens.sum() for batch in batches]))
     prefill = engine.prefill_s * spec.prompts / made.engines
     moved = parts.moved
-    return Workload(
+    return StepWorkload(
         placement=parts.placement,
         batches=batches,
-        engine=Engine(
+        engine=EngineModel(
             workers=1.0,
             slots=max(1.0, made.engines * engine.slots / scale),
             token_s=engine.token_s,
@@ -194,7 +205,7 @@ def workload(spec: Spec, parts: Parts) -> Workload:
         reward_workers=judges,
         scoring="sample" if env.reward_s else "group",
         chunks=_CHUNKS if parts.placement == "async" else 1,
-        sync=Sync() if parts.shared else Sync(moved.seconds, 0.0, moved.bytes),
+        sync=SyncModel() if parts.shared else SyncModel(moved.seconds, 0.0, moved.bytes),
         lag_bound=parts.lag_bound,
         devices={pool: float(count) for pool, count in parts.devices.items()},
         useful_tokens=spec.response_tokens,

@@ -17,12 +17,19 @@ from rltrace.analysis.plan.breakdown import (
     memory_use,
     stage_costs,
 )
-from rltrace.analysis.plan.constants import PlanConstants, packaged, table
-from rltrace.analysis.plan.hardware import counted
-from rltrace.analysis.plan.placements import Parts, Placed, Pools, least_lag, parts_of, place
-from rltrace.analysis.plan.reading import Tables, is_whole, merged
+from rltrace.analysis.plan.data_sheets import counted
+from rltrace.analysis.plan.placements import (
+    PlacementCosts,
+    PlacementPlan,
+    Pools,
+    least_lag,
+    parts_of,
+    place,
+)
 from rltrace.analysis.plan.spec import Spec
+from rltrace.analysis.plan.workload_input import Tables, is_whole, merged
 from rltrace.analysis.stats.interval import Estimate
+from rltrace.analysis.whatif.constants import PlanConstants, packaged, plan_table
 from rltrace.analysis.whatif.workload import PLACEMENTS
 from rltrace.trace.errors import ANSWER_IS_NO, RltraceError, WrongUsage
 
@@ -31,7 +38,7 @@ WORTH = 1.1
 
 
 @dataclass(frozen=True)
-class Row:
+class PlanRow:
     """A placement: `step_s` as replayed, useful tokens for each GPU-second and each dollar (NaN:
     no price), how long the learner waits (a share of the step), and lags in policy versions.
     `allowed`: the staleness that was asked for admits it. `refused` says why it cannot be (then
@@ -57,15 +64,15 @@ class Plan:
     spec: Spec
     stages: tuple[StageCost, ...]
     memory: tuple[MemoryUse, ...]
-    rows: tuple[Row, ...]
-    best: Row
-    placed: Placed
+    rows: tuple[PlanRow, ...]
+    best: PlanRow
+    placed: PlacementPlan
     step_s: Estimate
     walls: tuple[CostedWall, ...]
     rests_on: tuple[str, ...]
 
     @property
-    def parts(self) -> Parts:
+    def parts(self) -> PlacementCosts:
         """Costs of the best placement."""
         return self.placed.parts
 
@@ -89,22 +96,24 @@ def plan(spec: Spec) -> Plan:
         placed=placed,
         step_s=_range(spec, parts, placed.step_s, constants),
         walls=costed(parts),
-        rests_on=tuple(table()[name].sentence() for name in constants.used),
+        rests_on=tuple(plan_table()[name].sentence() for name in constants.used),
     )
 
 
-def _placements(spec: Spec, constants: PlanConstants) -> tuple[tuple[Row, ...], Row, Placed]:
+def _placements(
+    spec: Spec, constants: PlanConstants
+) -> tuple[tuple[PlanRow, ...], PlanRow, PlacementPlan]:
     """All placements side by side, and the simplest of those allowed that comes near to the fastest
     of them."""
     pools = Pools(spec, constants)
-    rows: list[Row] = []
-    placed: dict[str, Placed] = {}
+    rows: list[PlanRow] = []
+    placed: dict[str, PlacementPlan] = {}
     for name in PLACEMENTS:  # the simplest first
         allowed = least_lag(name) <= spec.lag_bound
         try:
             placed[name] = place(pools, name)
         except RltraceError as error:
-            rows.append(Row(name, allowed=allowed, refused=str(error)))
+            rows.append(PlanRow(name, allowed=allowed, refused=str(error)))
             continue
         rows.append(_row(spec, placed[name], allowed))
     if not placed:
@@ -116,10 +125,10 @@ def _placements(spec: Spec, constants: PlanConstants) -> tuple[tuple[Row, ...], 
     return tuple(rows), best, placed[best.name]
 
 
-def _row(spec: Spec, placed: Placed, allowed: bool) -> Row:
+def _row(spec: Spec, placed: PlacementPlan, allowed: bool) -> PlanRow:
     played = placed.played
     rate = spec.response_tokens * (1 - played.stale_share) / (played.step_s * spec.gpus)
-    return Row(
+    return PlanRow(
         name=placed.parts.placement,
         devices=placed.parts.devices,
         step_s=played.step_s,
@@ -132,12 +141,14 @@ def _row(spec: Spec, placed: Placed, allowed: bool) -> Row:
     )
 
 
-def _range(spec: Spec, parts: Parts, replayed_s: float, constants: PlanConstants) -> Estimate:
+def _range(
+    spec: Spec, parts: PlacementCosts, replayed_s: float, constants: PlanConstants
+) -> Estimate:
     """The step with each constant at either end, on the same split."""
     generating = parts.devices.get("rollout", spec.gpus)
     down = up = 0.0
     for name in list(constants.used):
-        ends = table()[name]
+        ends = plan_table()[name]
         for end in (ends.low, ends.high):
             other = Pools(spec, PlanConstants({name: end}))
             try:
@@ -160,7 +171,7 @@ class Point:
     """A value, the best placement with it and the wall that binds then; or why there is none."""
 
     value: float
-    row: Row | None
+    row: PlanRow | None
     wall: str
     refused: str
 

@@ -9,11 +9,10 @@ from statistics import NormalDist
 
 import numpy as np
 
-from rltrace.analysis import order_statistics as orders
-from rltrace.analysis.order_statistics import Floats
-from rltrace.analysis.plan.constants import PlanConstants
-from rltrace.analysis.plan.hardware import Gpu
-from rltrace.analysis.plan.shapes import Shape
+from rltrace.analysis.plan.data_sheets import Gpu, Shape
+from rltrace.analysis.stats import distributions as orders
+from rltrace.analysis.stats.distributions import Floats
+from rltrace.analysis.whatif.constants import PlanConstants
 
 STALENESS = {"strict": 0.0, "bounded": 2.0, "loose": 8.0}
 """What the words of `--staleness` stand for, in policy versions."""
@@ -102,7 +101,7 @@ def _longest(n: int, s: float, cap: float) -> float:
 
 
 @dataclass(frozen=True)
-class Environment:
+class EnvironmentModel:
     """What a sample meets outside of the model: `calls` to tools of `latency_s` each on average
     (`variation` is their deviation over the mean), in `workers` sandboxes at once (infinite: as
     many as are needed). Then a verdict of `reward_s`, of which `judges` run at once."""
@@ -164,7 +163,7 @@ class Spec:
     tensor: int = 0
     pipeline: int = 1
     expert: int = 1
-    environment: Environment = Environment()
+    environment: EnvironmentModel = EnvironmentModel()
     usd_per_hour: float = math.nan
     priced: str = ""
     stack: str = ""

@@ -12,8 +12,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from rltrace.analysis.fixes.playbook import moves
 from rltrace.analysis.plan.breakdown import CostedWall, binding
-from rltrace.analysis.playbook import moves
 from rltrace.analysis.walls.registry import wall_of
 from rltrace.analysis.walls.wall import TAIL
 from rltrace.analysis.whatif.predict import NO_GAIN, SLOWER, Prediction, Source, predictor
@@ -27,7 +27,7 @@ _LEARNER = ("reference", "logprob", "value", "train")
 
 
 @dataclass(frozen=True)
-class Step:
+class TriageStep:
     """The step of a placement, seconds: both chains, what is exposed of moving weights, and all."""
 
     placement: str
@@ -54,7 +54,7 @@ class Triage:
     """`steps` by placement; `walls` of the one that was asked for, the dearest first."""
 
     stated: Stated
-    steps: tuple[Step, ...]
+    steps: tuple[TriageStep, ...]
     walls: tuple[CostedWall, ...]
 
     @property
@@ -71,7 +71,9 @@ def triage(tables: Mapping[str, Any]) -> Triage:
     return Triage(found, steps, _walls(found))
 
 
-def composed(found: Stated, placement: str, without: Mapping[str, float] | None = None) -> Step:
+def composed(
+    found: Stated, placement: str, without: Mapping[str, float] | None = None
+) -> TriageStep:
     """The step of a placement, with some seconds less of some stages."""
     less = without or {}
 
@@ -85,7 +87,7 @@ def composed(found: Stated, placement: str, without: Mapping[str, float] | None 
     hidden = found.number("sync", "overlap", 0.0)
     weights = of("sync", "switch") if turns else of("sync") * (1 - hidden)
     chains = actors + learner if turns else max(actors, learner)
-    return Step(placement, actors, learner, weights, chains + weights)
+    return TriageStep(placement, actors, learner, weights, chains + weights)
 
 
 def _tail_s(found: Stated) -> float:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from rltrace.analysis.stats.student import Z95
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from rltrace.analysis.stats.distributions import Z95, t95
 
 
 @dataclass(frozen=True)
@@ -103,3 +106,40 @@ class Estimate:
         down = math.hypot(math.log(self.value / self.low), math.log(other.value / other.low))
         up = math.hypot(math.log(self.high / self.value), math.log(other.high / other.value))
         return Estimate(value * math.exp(-down), value, value * math.exp(up))
+
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class LeastSquares:
+    """`y = X b + noise`: `b`, the covariance of its error, and the degrees of freedom left."""
+
+    coefficients: Floats
+    covariance: Floats
+    freedom: int
+
+    def combined(self, weights: ArrayLike) -> Interval:
+        """A weighted sum of the coefficients, with its 95 % interval (Student's t)."""
+        w = np.asarray(weights, np.float64)
+        value = float(w @ self.coefficients)
+        half = t95(self.freedom) * math.sqrt(max(0.0, float(w @ self.covariance @ w)))
+        return around(value, half)
+
+
+def fit(x: Floats, y: Floats) -> LeastSquares | None:
+    """Ordinary least squares. None where the columns of `x` cannot be told apart or fewer than
+    three degrees of freedom are left.
+
+    The covariance is HC3 (MacKinnon and White 1985): each residual is divided by what its row
+    leaves of it, so a few rows with much weight do not make the intervals too short.
+    """
+    rows, columns = x.shape
+    if rows - columns < 3 or np.linalg.matrix_rank(x) < columns:
+        return None
+    inverse = np.linalg.inv(x.T @ x)
+    coefficients = inverse @ x.T @ y
+    leverage = np.einsum("ij,jk,ik->i", x, inverse, x)
+    residual = (y - x @ coefficients) / np.maximum(1e-9, 1 - leverage)
+    covariance = inverse @ (x.T * residual**2) @ x @ inverse
+    return LeastSquares(coefficients, covariance, rows - columns)

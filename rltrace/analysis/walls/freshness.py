@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 
-from rltrace.analysis.freshness import CLIP_LIMIT, ESS_LIMIT
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.stats.interval import within
+from rltrace.analysis.trajectories.freshness import CLIP_LIMIT, ESS_LIMIT
 from rltrace.analysis.walls.registry import register
 from rltrace.analysis.walls.wall import (
     FRESHNESS,

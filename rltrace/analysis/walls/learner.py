@@ -14,7 +14,7 @@ from rltrace.analysis.walls.registry import register
 from rltrace.analysis.walls.stage_wall import exposed_figures, stage_wall
 from rltrace.analysis.walls.wall import LEARNER, Figure, Wall
 from rltrace.analysis.whatif.constants import PEAK_TFLOPS, train_mfu
-from rltrace.trace.given import held_devices
+from rltrace.trace.job_devices import held_devices
 from rltrace.trace.vocabulary import Stage
 
 _STAGES = (Stage.REFERENCE, Stage.LOGPROB, Stage.VALUE, Stage.TRAIN)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rltrace.analysis.run_analysis import RunAnalysis
-from rltrace.analysis.samples import TRAINED_SAMPLES
+from rltrace.analysis.trajectories.samples import TRAINED_SAMPLES
 from rltrace.analysis.walls.attribute import attribute, held_up_s
 from rltrace.analysis.walls.registry import register
 from rltrace.analysis.walls.wall import (
@@ -27,7 +27,7 @@ from rltrace.analysis.walls.wall import (
     cannot_tell,
     proportion,
 )
-from rltrace.trace.run import Run
+from rltrace.trace.read.run import OpenedRun
 from rltrace.trace.vocabulary import Stage
 
 SYMPTOM = "token ids or log-probs have to be computed again"
@@ -124,7 +124,7 @@ class Captured:
     unsure_tokens: int
 
 
-def captured(run: Run) -> Captured:
+def captured(run: OpenedRun) -> Captured:
     """Counts them over the whole run."""
     row = run.ask(f"""
         {TRAINED_SAMPLES},

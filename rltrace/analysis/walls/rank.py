@@ -6,9 +6,9 @@ import math
 import shlex
 from dataclasses import dataclass, replace
 
-from rltrace.analysis.coverage import NOT_LOGGED
+from rltrace.analysis.figures.coverage import NOT_LOGGED
 from rltrace.analysis.run_analysis import RunAnalysis
-from rltrace.analysis.waits import waits
+from rltrace.analysis.timeline.waits import waits
 from rltrace.analysis.walls.attribute import idle_share
 from rltrace.analysis.walls.registry import stages_of, wall_of, walls
 from rltrace.analysis.walls.wall import (

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rltrace.analysis.group_signal import mostly_clear, unclear_samples
 from rltrace.analysis.run_analysis import RunAnalysis
-from rltrace.analysis.samples import GENERATED_SAMPLES
+from rltrace.analysis.trajectories.reward_signal import mostly_clear, unclear_samples
+from rltrace.analysis.trajectories.samples import GENERATED_SAMPLES
 from rltrace.analysis.walls.attribute import unseen_of
 from rltrace.analysis.walls.registry import register
 from rltrace.analysis.walls.wall import (

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from rltrace.analysis.run_analysis import RunAnalysis
-from rltrace.analysis.stages import StageRow
+from rltrace.analysis.timeline.stages import StageRow
 from rltrace.analysis.walls.attribute import PATH, REPLAY, attribute, idle_share, unseen_of
 from rltrace.analysis.walls.wall import SAY_STEPS, WEAK, Figure, Wall, cannot_tell, figure
 from rltrace.trace.vocabulary import Stage, word

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from rltrace.analysis.chains import Seconds
 from rltrace.analysis.stats import interval
-from rltrace.analysis.stats.spread import Spread, spread
+from rltrace.analysis.stats.summary_stats import Spread, spread
+from rltrace.analysis.timeline.stage_chains import Seconds
 
 ROLLOUT = "rollout"
 ENV_REWARD = "env/reward"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 
 from rltrace.analysis.run_analysis import RunAnalysis
-from rltrace.analysis.stats.spread import spread_of
+from rltrace.analysis.stats.summary_stats import spread_of
 from rltrace.analysis.walls.registry import register
 from rltrace.analysis.walls.stage_wall import exposed_figures, stage_wall
 from rltrace.analysis.walls.wall import WEIGHTS, Figure, Wall, figure

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from rltrace.trace.texts import packaged_toml
+from rltrace.trace.untrusted_files import packaged_toml
 
 
 @dataclass(frozen=True)
@@ -84,3 +85,32 @@ def transfer_s(
     job's own updates take beside the transfer: another mechanism adds no more to it."""
     bandwidth = 1e9 * constants[f"{mechanism}_gb_per_s"]
     return min(constants["sync_latency_s"], most_fixed_s) + bytes / bandwidth
+
+
+def packaged(name: str) -> dict[str, Any]:
+    """One of the plan's data files, as its tables stand."""
+    return packaged_toml(f"analysis/plan/data/{name}.toml")
+
+
+def named(entries: list[dict[str, Any]], key: Callable[[str], str]) -> dict[str, dict[str, Any]]:
+    """The entries of a data file by the keys of their name and of their other ones."""
+    return {
+        key(name): {what: value for what, value in entry.items() if what != "also"}
+        for entry in entries
+        for name in (entry["name"], *entry.get("also", ()))
+    }
+
+
+@cache
+def plan_table() -> dict[str, Constant]:
+    """Constants by name: those of the replay, and over them the plan's own."""
+    return {**table(), **constants_in(packaged("constants"))}
+
+
+@dataclass
+class PlanConstants(Constants):
+    """The middle of each constant, but for those in `moved`; `used` are those that were read."""
+
+    def __getitem__(self, name: str) -> float:
+        self.used[name] = None
+        return self.moved.get(name, plan_table()[name].middle)

@@ -6,9 +6,10 @@ import heapq
 import math
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
 
-from rltrace.analysis.whatif.workload import Engine
+from rltrace.analysis.whatif.workload import EngineModel, SampleBatch, StepWorkload
 from rltrace.trace.vocabulary import Stage
 
 Action = Callable[[], None]
@@ -17,7 +18,7 @@ _DRAFT_ALONE, _DRAFT_LIMIT, _DRAFT_AT_LIMIT = 3.62, 32.0, 1.70
 # Speculative decoding by running sequences: TLT (arXiv 2511.16665), as reported by others.
 
 
-class Clock:
+class EventClock:
     """Runs actions in the order of their time."""
 
     def __init__(self) -> None:
@@ -52,7 +53,7 @@ class Clock:
 class Meter:
     """How long each kind of work went on, by however many workers, and how long beside another."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: EventClock) -> None:
         self.clock = clock
         self.since = 0.0
         # By the stage's code: a list is found in less time than a stage is hashed.
@@ -104,7 +105,7 @@ class Worker:
     `known` are sequences that run, hold a slot or wait, by worker: this one counts as `number`."""
 
     def __init__(
-        self, clock: Clock, engine: Engine, width: float, meter: Meter, known: list[int],
+        self, clock: EventClock, engine: EngineModel, width: float, meter: Meter, known: list[int],
         number: int,
     ) -> None:  # fmt: skip
         self.clock, self.engine, self.width, self.meter = clock, engine, width, meter
@@ -220,7 +221,7 @@ class Worker:
 class Servers:
     """A pool of equal servers, first come first served; `kind` of work goes to the meter."""
 
-    def __init__(self, clock: Clock, size: float, meter: Meter, kind: Stage) -> None:
+    def __init__(self, clock: EventClock, size: float, meter: Meter, kind: Stage) -> None:
         self.clock, self.meter, self.kind = clock, meter, kind
         self.free = size
         self.busy_s = 0.0
@@ -256,3 +257,124 @@ def draft_speed(running: float, part: float) -> float:
         return 1.0
     at = math.log2(max(running, 1.0)) / math.log2(_DRAFT_LIMIT)
     return 1 + part * (_DRAFT_ALONE + at * (_DRAFT_AT_LIMIT - _DRAFT_ALONE) - 1)
+
+
+@dataclass
+class ReplayedGroup:
+    """A group on its way: samples that are not generated yet, samples without a verdict, verdicts
+    that wait to begin, and the version under which it began."""
+
+    left: int
+    unscored: int
+    verdicts_s: list[float] = field(default_factory=list)
+    version: int = -1
+
+
+class Actors:
+    """Workers that generate, servers that judge, and the pass of the reference behind them.
+
+    `complete` is called with each group that has all its verdicts. `visible` is the policy version
+    at the workers, `begun` how many groups have begun, `per_step` how many a learner step takes.
+    """
+
+    def __init__(
+        self, workload: StepWorkload, clock: EventClock, complete: Callable[[ReplayedGroup], None]
+    ) -> None:
+        self.load, self.clock, self._complete = workload, clock, complete
+        self.meter = Meter(clock)
+        engine = workload.engine
+        widths = [engine.workers] if engine.pooled else [1.0] * round(engine.workers)
+        self._known = [0] * len(widths)
+        self.workers = [
+            Worker(clock, engine, width, self.meter, self._known, number)
+            for number, width in enumerate(widths)
+        ]
+        self.rewards = Servers(clock, workload.reward_workers, self.meter, Stage.REWARD)
+        self.reference = Servers(clock, 1, self.meter, Stage.REFERENCE)
+        self.groups = [_groups(batch) for batch in workload.batches]
+        self.per_step = len(self.groups[0])
+        self.visible = 0
+        self.begun = 0
+        self.generated: list[ReplayedGroup] = []  # whose verdicts wait for the rest of the batch
+        self.generating = 0  # groups
+        one_by_one = workload.streams and not workload.in_batches
+        by_batch = workload.scoring == "batch"
+        self.scoring = "group" if by_batch and one_by_one else workload.scoring
+
+    def begin_group(self) -> None:
+        """The next group of the workload begins, on the worker with the least to do; or each of its
+        samples does, where they are spread."""
+        number = self.begun
+        self.begun += 1
+        batch = (number // self.per_step) % len(self.groups)
+        samples = self.groups[batch][number % self.per_step % len(self.groups[batch])]
+        group = ReplayedGroup(len(samples), len(samples))
+        worker = self._least_busy()
+        self.generating += 1
+        for tokens, env_s, verdict_s in samples:
+            if self.load.spread:
+                worker = self._least_busy()
+            self._begin_sample(worker, group, tokens, env_s, verdict_s)
+
+    def stop(self) -> None:
+        """Generation stands still."""
+        for worker in self.workers:
+            worker.stop()
+
+    def go_on(self) -> None:
+        """It goes on where it stood."""
+        for worker in self.workers:
+            worker.resume()
+
+    def _least_busy(self) -> Worker:
+        return self.workers[self._known.index(min(self._known))]
+
+    def _begin_sample(
+        self, worker: Worker, group: ReplayedGroup, tokens: float, env_s: float, verdict_s: float
+    ) -> None:
+        def begun() -> None:
+            if group.version < 0:
+                group.version = self.visible
+
+        def ended() -> None:
+            self._sample_ended(group, verdict_s)
+
+        if not env_s > 0:
+            worker.submit(tokens, begun, ended)
+            return
+
+        def called() -> None:
+            self.clock.after(env_s, lambda: worker.go_on(tokens / 2, ended))
+
+        worker.submit(tokens / 2, begun, called, calls=True)  # the tool answers halfway
+
+    def _sample_ended(self, group: ReplayedGroup, verdict_s: float) -> None:
+        group.left -= 1
+        group.verdicts_s.append(verdict_s)
+        self.generating -= group.left == 0
+        if self.scoring == "sample" or not group.left:
+            self.generated.append(group)
+        if self.scoring != "batch" or not self.generating:
+            complete, self.generated = self.generated, []
+            for one in complete:
+                self._judge(one)
+
+    def _judge(self, group: ReplayedGroup) -> None:
+        def done() -> None:
+            group.unscored -= 1
+            if not group.unscored:
+                share_s = self.load.reference_s / self.per_step
+                self.reference.serve(share_s, lambda: self._complete(group))
+
+        verdicts_s, group.verdicts_s = group.verdicts_s, []
+        for seconds in verdicts_s:
+            self.rewards.serve(seconds, done)
+
+
+def _groups(batch: SampleBatch) -> list[list[tuple[float, float, float]]]:
+    """The samples of each group: tokens, seconds of tools, seconds of the verdict."""
+    groups: dict[int, list[tuple[float, float, float]]] = {}
+    columns = batch.tokens.tolist(), batch.env_s.tolist(), batch.verdict_s.tolist()
+    for group, sample in zip(batch.group, zip(*columns, strict=True), strict=True):
+        groups.setdefault(group, []).append(sample)
+    return list(groups.values())

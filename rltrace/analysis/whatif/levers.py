@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 
 from rltrace.analysis.whatif.constants import MECHANISMS, Constants, transfer_s
-from rltrace.analysis.whatif.pools import grown, resplit, scaled_learner, scaled_rollout
-from rltrace.analysis.whatif.workload import OVERLAPPING, PLACEMENTS, Batch, Workload
+from rltrace.analysis.whatif.replay import grown, resplit, scaled_learner, scaled_rollout
+from rltrace.analysis.whatif.workload import OVERLAPPING, PLACEMENTS, SampleBatch, StepWorkload
 from rltrace.trace.errors import WrongUsage, did_you_mean
-from rltrace.trace.texts import packaged_toml
+from rltrace.trace.untrusted_files import packaged_toml
 from rltrace.trace.vocabulary import Stage
 
 _ON = ["1"]
@@ -48,7 +48,7 @@ class Lever:
     """An entry of the table, which says what its fields are."""
 
     name: str
-    change: Callable[[Workload, Any, Constants], Workload]
+    change: Callable[[StepWorkload, Any, Constants], StepWorkload]
     tries: Sequence[str] = ()
     within: Stage | None = None
     first: bool = False
@@ -59,7 +59,7 @@ class Lever:
     most: float = math.inf
     above: float = -math.inf
 
-    def moved(self, load: Workload, value: str, constants: Constants) -> Workload:
+    def moved(self, load: StepWorkload, value: str, constants: Constants) -> StepWorkload:
         """The workload with the lever moved. Errors: `NotApplicable`; `RltraceError` for a value
         that makes no sense, before anything is said of what the workload lacks."""
         if self.words:
@@ -100,7 +100,7 @@ def moves(words: Sequence[str]) -> list[tuple[str, str]]:
     return list(found.items())
 
 
-def _seen_s(load: Workload, stage: Stage) -> float:
+def _seen_s(load: StepWorkload, stage: Stage) -> float:
     """Seconds that a stage takes; generation always takes some."""
     seconds = {
         Stage.ROLLOUT: math.inf,
@@ -113,7 +113,7 @@ def _seen_s(load: Workload, stage: Stage) -> float:
     return seconds[stage] if stage in seconds else load.mean_s(stage)
 
 
-def _slowed(load: Workload, stage: Stage, factor: float) -> Workload:
+def _slowed(load: StepWorkload, stage: Stage, factor: float) -> StepWorkload:
     """The workload in which a stage takes so many times as long; 0: it is not there."""
     if stage is Stage.ENV:
         return load.with_batches(lambda b: replace(b, env_s=b.env_s * factor))
@@ -165,7 +165,7 @@ _knows = partial(_needs, kind=Untold)
 # --- who runs when, and on how many devices
 
 
-def rollout_workers(load: Workload, value: str, constants: Constants) -> Workload:
+def rollout_workers(load: StepWorkload, value: str, constants: Constants) -> StepWorkload:
     _needs(not load.shared, _SHARE)
     _knows(load.places_told, _UNTOLD)
     factor = _factor("rollout_workers", value, load.engine.workers)
@@ -174,18 +174,18 @@ def rollout_workers(load: Workload, value: str, constants: Constants) -> Workloa
     return scaled_rollout(load, factor, constants)
 
 
-def learner_workers(load: Workload, value: str, constants: Constants) -> Workload:
+def learner_workers(load: StepWorkload, value: str, constants: Constants) -> StepWorkload:
     _needs(not load.shared, _SHARE)
     factor = _factor("learner_workers", value, load.devices.get("train", 1.0))
     return scaled_learner(load, factor, constants)
 
 
-def devices(load: Workload, value: str, constants: Constants) -> Workload:
+def devices(load: StepWorkload, value: str, constants: Constants) -> StepWorkload:
     _knows(bool(load.devices), _NO_DEVICES)
     return grown(load, _factor("devices", value, load.total_devices), constants)
 
 
-def split(load: Workload, value: str, constants: Constants) -> Workload:
+def split(load: StepWorkload, value: str, constants: Constants) -> StepWorkload:
     _knows(bool(load.devices), _NO_DEVICES)
     total = load.total_devices
     if ":" in value:
@@ -204,7 +204,7 @@ def split(load: Workload, value: str, constants: Constants) -> Workload:
     return resplit(load, rollout, train, constants)
 
 
-def placement(load: Workload, value: str, constants: Constants) -> Workload:
+def placement(load: StepWorkload, value: str, constants: Constants) -> StepWorkload:
     _check(value in PLACEMENTS, "placement", value, "one of " + ", ".join(PLACEMENTS))
     _needs(value != load.placement, f"the job is {value} already")
     beside = value in OVERLAPPING and load.placement in OVERLAPPING
@@ -213,7 +213,7 @@ def placement(load: Workload, value: str, constants: Constants) -> Workload:
     return replace(load, placement=value, scoring=scoring, keeps_unfinished=False, in_batches=False)
 
 
-def no_barrier(load: Workload, value: str, constants: Constants) -> Workload:
+def no_barrier(load: StepWorkload, value: str, constants: Constants) -> StepWorkload:
     if load.in_batches:
         return replace(load, in_batches=False)
     _needs(load.placement != "async", "there is no barrier in async")
@@ -228,19 +228,19 @@ def no_barrier(load: Workload, value: str, constants: Constants) -> Workload:
     return replace(load.noted(note), placement="async", lag_bound=bound)
 
 
-def partial_rollout(load: Workload, in_flight: float, constants: Constants) -> Workload:
+def partial_rollout(load: StepWorkload, in_flight: float, constants: Constants) -> StepWorkload:
     turns = load.placement in ("colocated", "disaggregated")
     _needs(turns, f"{load.placement} does not wait for a batch to end")
     _knows(not load.without_samples, _NO_TAIL_SEEN)
     return replace(load, keeps_unfinished=True, in_flight=in_flight)
 
 
-def lag_bound(load: Workload, bound: float, constants: Constants) -> Workload:
+def lag_bound(load: StepWorkload, bound: float, constants: Constants) -> StepWorkload:
     _needs(load.placement == "async", f"{load.placement} has no bound to move")
     return replace(load, lag_bound=bound)
 
 
-def chunks(load: Workload, parts: float, constants: Constants) -> Workload:
+def chunks(load: StepWorkload, parts: float, constants: Constants) -> StepWorkload:
     _check(parts.is_integer(), "chunks", f"{parts:g}", "a whole number of parts")
     streams = load.placement in ("disaggregated", "async")
     _needs(streams, f"in {load.placement} the learner takes whole batches")
@@ -250,7 +250,7 @@ def chunks(load: Workload, parts: float, constants: Constants) -> Workload:
 # --- how samples are generated, judged and served by tools
 
 
-def slots(load: Workload, value: str, constants: Constants) -> Workload:
+def slots(load: StepWorkload, value: str, constants: Constants) -> StepWorkload:
     _needs(math.isfinite(load.engine.slots), "no limit of sequences at once was seen")
     _knows(load.places_told, _UNTOLD)
     factor = _factor("slots", value, load.engine.slots)
@@ -258,14 +258,14 @@ def slots(load: Workload, value: str, constants: Constants) -> Workload:
     return replace(load, engine=replace(load.engine, slots=slots))
 
 
-def speculative(load: Workload, value: str, constants: Constants) -> Workload:
+def speculative(load: StepWorkload, value: str, constants: Constants) -> StepWorkload:
     _knows(load.engine.stands_for > 0, "how many sequences run at once is not known")
     note = "drafts are accepted as often as in the published case"
     engine = replace(load.engine, drafting=constants["draft_gain"])
     return replace(load.noted(note), engine=engine)
 
 
-def tail_cap(load: Workload, value: str, constants: Constants) -> Workload:
+def tail_cap(load: StepWorkload, value: str, constants: Constants) -> StepWorkload:
     _knows(not load.without_samples, _NO_TAIL_SEEN)
     tokens = np.concatenate([batch.tokens for batch in load.batches])
     rule = "tokens, or a quantile like p95"
@@ -283,7 +283,7 @@ def tail_cap(load: Workload, value: str, constants: Constants) -> Workload:
     return replace(capped.noted(note), useful_share=load.useful_share * kept)
 
 
-def samples(load: Workload, value: str, constants: Constants) -> Workload:
+def samples(load: StepWorkload, value: str, constants: Constants) -> StepWorkload:
     sizes = [len(b.group) / len(set(b.group)) for b in load.batches if b.group]
     _knows(bool(sizes), "which samples belong to one prompt was not recorded")
     mean = sum(sizes) / len(sizes)
@@ -296,12 +296,12 @@ def samples(load: Workload, value: str, constants: Constants) -> Workload:
     ).noted(note)
 
 
-def _resized(batch: Batch, factor: float) -> Batch:
+def _resized(batch: SampleBatch, factor: float) -> SampleBatch:
     """The batch with `factor` times the samples in each group, the same ones again in turn."""
     group = np.array(batch.group)
     members = [np.flatnonzero(group == one) for one in dict.fromkeys(batch.group)]
     places = np.concatenate([np.resize(m, max(1, round(factor * len(m)))) for m in members])
-    return Batch(
+    return SampleBatch(
         batch.tokens[places],
         batch.env_s[places],
         batch.verdict_s[places],
@@ -309,21 +309,21 @@ def _resized(batch: Batch, factor: float) -> Batch:
     )
 
 
-def reward_parallel(load: Workload, value: str, constants: Constants) -> Workload:
+def reward_parallel(load: StepWorkload, value: str, constants: Constants) -> StepWorkload:
     size = round(_factor("reward_parallel", value, load.reward_workers) * load.reward_workers)
     _check(size >= 1, "reward_parallel", value, "1 or more")
     return replace(load, reward_workers=size)
 
 
-def reward_cache(load: Workload, share: float, constants: Constants) -> Workload:
-    def cached(batch: Batch) -> Batch:
+def reward_cache(load: StepWorkload, share: float, constants: Constants) -> StepWorkload:
+    def cached(batch: SampleBatch) -> SampleBatch:
         hits = np.floor(np.arange(len(batch.verdict_s) + 1) * share)
         return replace(batch, verdict_s=np.where(np.diff(hits) > 0, 0.0, batch.verdict_s))
 
     return load.with_batches(cached)
 
 
-def reward_async(load: Workload, value: str, constants: Constants) -> Workload:
+def reward_async(load: StepWorkload, value: str, constants: Constants) -> StepWorkload:
     _needs(load.scoring != "sample", "each sample is scored as it ends already")
     return replace(load, scoring="sample")
 
@@ -331,7 +331,7 @@ def reward_async(load: Workload, value: str, constants: Constants) -> Workload:
 # --- the learner's passes, and how its weights travel
 
 
-def reference_side(load: Workload, value: str, constants: Constants) -> Workload:
+def reference_side(load: StepWorkload, value: str, constants: Constants) -> StepWorkload:
     _check(value == "actor", "reference_side", value, "actor")
     moved_s = load.mean_s(Stage.REFERENCE)
     _needs(moved_s > 0, "no reference pass was seen on the learner's side")
@@ -339,7 +339,7 @@ def reference_side(load: Workload, value: str, constants: Constants) -> Workload
     return replace(load.without(Stage.REFERENCE), reference_s=load.reference_s + moved_s)
 
 
-def sync(load: Workload, value: str, constants: Constants) -> Workload:
+def sync(load: StepWorkload, value: str, constants: Constants) -> StepWorkload:
     mechanism, _, overlap = value.partition(":")
     _check(mechanism in MECHANISMS, "sync", value, "one of " + ", ".join(MECHANISMS))
     part = _number("sync", overlap) if overlap else load.sync.overlap

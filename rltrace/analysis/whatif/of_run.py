@@ -8,30 +8,30 @@ from typing import Any
 
 import numpy as np
 
-from rltrace.analysis.chains import Chain
-from rltrace.analysis.composition import stated_placement
-from rltrace.analysis.devices import CORE, GPU
-from rltrace.analysis.intervals import Floats
+from rltrace.analysis.figures.devices import CORE, GPU
 from rltrace.analysis.run_analysis import RunAnalysis
-from rltrace.analysis.stages import Breakdown
-from rltrace.analysis.waits import Sends, sends_in, stopping
+from rltrace.analysis.timeline.intervals import Floats
+from rltrace.analysis.timeline.placement import stated_placement
+from rltrace.analysis.timeline.stage_chains import Chain
+from rltrace.analysis.timeline.stages import Breakdown
+from rltrace.analysis.timeline.waits import Sends, sends_in, stopping
 from rltrace.analysis.whatif.constants import Constants
-from rltrace.analysis.whatif.engine_fit import fit_engine
 from rltrace.analysis.whatif.predict import Source
 from rltrace.analysis.whatif.replay import replay
 from rltrace.analysis.whatif.run_samples import (
-    Samples,
+    SteadySamples,
     batches_of,
+    fit_engine,
     judged_at_once,
     samples_of,
     scoring_of,
 )
 from rltrace.analysis.whatif.stated import stated
 from rltrace.analysis.whatif.trust import is_off
-from rltrace.analysis.whatif.workload import AT_ONCE, GOES_ON, PLACEMENTS, Sync, Workload
+from rltrace.analysis.whatif.workload import AT_ONCE, GOES_ON, PLACEMENTS, StepWorkload, SyncModel
 from rltrace.trace.errors import CANNOT_TELL, RltraceError
-from rltrace.trace.given import held_devices
-from rltrace.trace.run import Run
+from rltrace.trace.job_devices import held_devices
+from rltrace.trace.read.run import OpenedRun
 from rltrace.trace.vocabulary import Phase, Stage, word
 
 _NOT_WORK = (Stage.OTHER, Stage.STEP, Stage.WAIT)
@@ -81,7 +81,7 @@ def workload_of(analysis: RunAnalysis) -> Source:
     return lambda constants: made
 
 
-def _runs_ahead(analysis: RunAnalysis, placement: str, samples: Samples) -> bool:
+def _runs_ahead(analysis: RunAnalysis, placement: str, samples: SteadySamples) -> bool:
     """Whether a job that is taken to be on policy, as nobody tells a version, trains on what was
     begun in earlier steps."""
     told = stated_placement(analysis.run) or any(
@@ -119,7 +119,7 @@ def _from_stages(analysis: RunAnalysis, placement: str) -> Source:
     source = stated(tables, "the run").workload
     idle_s = float(analysis.breakdown.untraced_s[steady].mean())
 
-    def made(constants: Constants) -> Workload:
+    def made(constants: Constants) -> StepWorkload:
         load = replace(source(constants), **more)
         if placement != "one-step-off":
             return load
@@ -181,7 +181,7 @@ def _devices(analysis: RunAnalysis) -> tuple[dict[str, float], str]:
 # --- the workload of a run's samples, made to take as long as its steps did
 
 
-def _of_samples(analysis: RunAnalysis, placement: str, samples: Samples) -> Workload:
+def _of_samples(analysis: RunAnalysis, placement: str, samples: SteadySamples) -> StepWorkload:
     run, steady, breakdown = analysis.run, analysis.steady, analysis.breakdown
     sync = _sync(analysis, placement)
     runs_ahead = placement == "async" and sync.seconds >= _SLIGHT * analysis.step_s
@@ -224,7 +224,7 @@ def _of_samples(analysis: RunAnalysis, placement: str, samples: Samples) -> Work
         eval_s = float(breakdown.runs_s((Stage.EVAL,), (Stage.ROLLOUT,))[steady].sum())
         evaluates = eval_s / float(tau_s[:, Stage.ROLLOUT].sum())
         engine = replace(engine.paced(1 + evaluates), evaluates=evaluates)
-    made = Workload(
+    made = StepWorkload(
         placement=placement,
         batches=batches,
         engine=engine,
@@ -248,7 +248,7 @@ def _of_samples(analysis: RunAnalysis, placement: str, samples: Samples) -> Work
     return _paced(made, analysis)
 
 
-def _paced(made: Workload, analysis: RunAnalysis) -> Workload:
+def _paced(made: StepWorkload, analysis: RunAnalysis) -> StepWorkload:
     """Decoding is scaled to the measured generation, where that has a beginning and an end; what
     then is left stays as it is."""
     steady, breakdown, runs_ahead = analysis.steady, analysis.breakdown, made.placement == "async"
@@ -293,7 +293,7 @@ def _chunks(breakdown: Breakdown, steady: list[int], placement: str) -> int:
     return max(1, min(_MOST_CHUNKS, round(1 / max(1e-9, 1 - under))))
 
 
-def _sync(analysis: RunAnalysis, placement: str) -> Sync:
+def _sync(analysis: RunAnalysis, placement: str) -> SyncModel:
     steady = analysis.steady
     tau_s = float(analysis.breakdown.tau_s[steady, Stage.SYNC].mean())
     exposed_s = float(analysis.breakdown.exposed_s[steady, Stage.SYNC].mean())
@@ -310,14 +310,14 @@ def _sync(analysis: RunAnalysis, placement: str) -> Sync:
         by_role = {p.role: p.update_s.mean for p in found.participants} if found else {}
         sent, taken = by_role.get("source", 0.0), by_role.get("sink", 0.0)
         overlap = taken / (sent + taken) if sent + taken > 0 else 0.0
-    return Sync(exposed_s if placement == "one-step-off" else tau_s, overlap, bytes, fixed_s)
+    return SyncModel(exposed_s if placement == "one-step-off" else tau_s, overlap, bytes, fixed_s)
 
 
 # --- how old samples may become in a run, and what is done with those that are older
 
 
 def _lag_bound(
-    analysis: RunAnalysis, placement: str, samples: Samples, stated: list[float]
+    analysis: RunAnalysis, placement: str, samples: SteadySamples, stated: list[float]
 ) -> float:
     """The bound in versions that a process states, else the largest lag that came, or the most
     steps from the beginning of a sample to its use; 1 where no samples lag in this placement."""
@@ -329,7 +329,7 @@ def _lag_bound(
     return max(bounds)
 
 
-def _stated_bounds(run: Run) -> list[float]:
+def _stated_bounds(run: OpenedRun) -> list[float]:
     """The bounds that processes state, in versions."""
     settings = [process.facts.get("settings") for process in run.processes]
     found = [one.get("max_lag") for one in settings if isinstance(one, dict)]

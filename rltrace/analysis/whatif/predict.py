@@ -12,17 +12,16 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from rltrace.analysis.stats.distributions import Z95
 from rltrace.analysis.stats.interval import Estimate
-from rltrace.analysis.stats.student import Z95
 from rltrace.analysis.whatif.constants import Constants, table
 from rltrace.analysis.whatif.levers import LEVERS, Lever, NotApplicable, Untold, lever
-from rltrace.analysis.whatif.pools import crowded, merged
-from rltrace.analysis.whatif.replay import Replay, replay
+from rltrace.analysis.whatif.replay import Replay, crowded, merged, replay
 from rltrace.analysis.whatif.trust import OffTheRun, is_off, otherwise, replay_error, rests_on
-from rltrace.analysis.whatif.workload import Workload
+from rltrace.analysis.whatif.workload import StepWorkload
 from rltrace.trace.errors import CANNOT_TELL, RltraceError
 
-Source = Callable[[Constants], Workload]
+Source = Callable[[Constants], StepWorkload]
 """A workload under given constants; measured ones ignore them."""
 
 FASTER, SLOWER, NO_GAIN, UNSURE = "faster", "slower", "no gain", "may be either"
@@ -56,7 +55,7 @@ class Prediction:
 
 
 @dataclass(frozen=True)
-class Baseline:
+class ReplayBaseline:
     """The job as it is: its step, and what a replay of it gives (seconds). `replay_error_share`
     is `trust.replay_error`."""
 
@@ -69,12 +68,12 @@ class Baseline:
     replay_error_share: float
 
 
-def baseline(source: Source) -> Baseline:
+def baseline(source: Source) -> ReplayBaseline:
     """The replay of the job as it is, against its measured step where there is one."""
     constants = Constants()
     load = source(constants)
     played = replay(load)
-    return Baseline(
+    return ReplayBaseline(
         _step_s(load, played), played.step_s, load.placement, load.devices, played.lags,
         rests_on(load, load, constants), replay_error(load),
     )  # fmt: skip
@@ -120,9 +119,9 @@ def ranked(source: Source) -> tuple[tuple[Prediction, ...], dict[str, str]]:
 
 def _once(source: Source) -> Source:
     """The source, which makes the workload under the same constants once."""
-    made: dict[tuple[tuple[str, float], ...], tuple[Workload, list[str]]] = {}
+    made: dict[tuple[tuple[str, float], ...], tuple[StepWorkload, list[str]]] = {}
 
-    def known(constants: Constants) -> Workload:
+    def known(constants: Constants) -> StepWorkload:
         key = tuple(constants.moved.items())
         if key not in made:
             load = source(constants)
@@ -187,8 +186,8 @@ def _predicted(source: Source, moves: Sequence[tuple[str, str]]) -> Prediction:
 
 
 def _moved(
-    before: Workload, base: Replay, chosen: Sequence[tuple[Lever, str]], constants: Constants
-) -> Workload:
+    before: StepWorkload, base: Replay, chosen: Sequence[tuple[Lever, str]], constants: Constants
+) -> StepWorkload:
     """The workload with all levers moved, those that place it first. `base` is its replay."""
     load = before
     for one, value in chosen:
@@ -202,7 +201,7 @@ def _moved(
 
 
 def _with_split(
-    load: Workload, base: Replay, chosen: list[tuple[Lever, str]]
+    load: StepWorkload, base: Replay, chosen: list[tuple[Lever, str]]
 ) -> list[tuple[Lever, str]]:
     """A placement with pools of its own needs a split: the best one, where none is given."""
     values = {one.name: value for one, value in chosen}
@@ -223,12 +222,14 @@ def _with_split(
     )
 
 
-def _step_s(load: Workload, played: Replay) -> float:
+def _step_s(load: StepWorkload, played: Replay) -> float:
     """The step as it is: measured where it was, else replayed."""
     return played.step_s if math.isnan(load.measured_step_s) else load.measured_step_s
 
 
-def _gains(before: Workload, base: Replay, after: Workload, played: Replay) -> tuple[float, float]:
+def _gains(
+    before: StepWorkload, base: Replay, after: StepWorkload, played: Replay
+) -> tuple[float, float]:
     """Old step over new, and the same in useful tokens for each device-second."""
     gain = base.step_s / played.step_s
     useful = after.useful_share / before.useful_share
@@ -238,7 +239,7 @@ def _gains(before: Workload, base: Replay, after: Workload, played: Replay) -> t
 
 
 def _ranged(
-    gain: float, at_ends: list[float], instead: list[float], before: Workload, noise: float,
+    gain: float, at_ends: list[float], instead: list[float], before: StepWorkload, noise: float,
     remains: float,
 ) -> Estimate:  # fmt: skip
     """The range of a gain, from the gains with constants at their ends and those that it may be
@@ -260,7 +261,7 @@ def _ranged(
     return Estimate(middle * math.exp(-down), middle, middle * math.exp(up))
 
 
-def _noise(load: Workload) -> float:
+def _noise(load: StepWorkload) -> float:
     """Logarithm of the factor within which the mean of the measured steps is known."""
     if not load.steps:
         return 0.0

@@ -17,16 +17,16 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from operator import attrgetter
 
 import numpy as np
 
-from rltrace.analysis.intervals import Floats
-from rltrace.analysis.whatif.actors import Actors, Group
-from rltrace.analysis.whatif.events import Clock
-from rltrace.analysis.whatif.workload import AT_ONCE, Workload
+from rltrace.analysis.timeline.intervals import Floats
+from rltrace.analysis.whatif.constants import Constants, transfer_s
+from rltrace.analysis.whatif.events import Actors, EventClock, ReplayedGroup
+from rltrace.analysis.whatif.workload import AT_ONCE, StepWorkload, SyncModel
 from rltrace.trace.vocabulary import Stage
 
 _STEPS = 5
@@ -56,7 +56,7 @@ class Replay:
 
 
 @lru_cache(maxsize=128)
-def replay(workload: Workload) -> Replay:
+def replay(workload: StepWorkload) -> Replay:
     """Plays the workload until it runs evenly; what was played lately is not played again."""
     return Play(workload).result()
 
@@ -65,10 +65,10 @@ class Play:
     """The learner's chain and the placement are processes: they yield how many seconds they wait,
     or None where they wait for groups."""
 
-    def __init__(self, workload: Workload) -> None:
+    def __init__(self, workload: StepWorkload) -> None:
         self.load = workload
         self.lag_bound = min(workload.lag_bound, _FURTHEST)
-        self.clock = Clock()
+        self.clock = EventClock()
         batches = len(workload.batches)
         ahead = math.ceil(self.lag_bound) + 1
         if any(batch.env_s.any() for batch in workload.batches):
@@ -80,7 +80,7 @@ class Play:
         self.tally = Tally(stretch, workload.streams, self.per_step)
         self.version = 0
         self.sent = 0  # in async: the version that arrived last, or is on its way
-        self.ready: list[Group] = []
+        self.ready: list[ReplayedGroup] = []
         self.stale = 0
         self.may_be_stale = False  # some group that is ready
         self.on_way = 0  # groups, where they come in batches
@@ -98,7 +98,7 @@ class Play:
 
     # --- the learner's chain ---
 
-    def _complete(self, group: Group) -> None:
+    def _complete(self, group: ReplayedGroup) -> None:
         self.ready.append(group)
         self.may_be_stale |= group.version < self._oldest()
         self.on_way -= 1
@@ -333,3 +333,109 @@ class Tally:
         queued = np.reshape(self.queued[-_ALIKE * n :], (_ALIKE, n)).mean(axis=1)
         even = np.ptp(lasts) <= _EVEN * lasts.mean()
         return bool(even and np.ptp(queued) <= _EVEN * n * self.per_step)
+
+
+_SCALING = (Stage.TRAIN, Stage.LOGPROB, Stage.REFERENCE, Stage.VALUE)
+
+
+def scaled_rollout(load: StepWorkload, factor: float, constants: Constants) -> StepWorkload:
+    """`factor` times the devices for generation. On a part of one device, which an engine shares
+    with somebody, a token takes as much longer as the part is smaller."""
+    engine, known = load.engine, not load.engine.pooled
+    workers = engine.workers * (factor if known else factor ** constants["rollout_exponent"])
+    engine = replace(engine, workers=workers, pooled=not known or not workers.is_integer())
+    devices = {**load.devices}
+    if "rollout" in devices:
+        before, devices["rollout"] = devices["rollout"], devices["rollout"] * factor
+        if known:  # else a device may stand for a pool of them
+            slower = min(before, 1.0) / min(devices["rollout"], 1.0)
+            engine = replace(engine, token_s=engine.token_s * slower)
+    return replace(load, engine=engine, devices=devices)
+
+
+def scaled_learner(load: StepWorkload, factor: float, constants: Constants) -> StepWorkload:
+    """`factor` times the devices for training."""
+    devices = {**load.devices}
+    if "train" in devices:
+        devices["train"] *= factor
+    return replace(_scaling(load, factor ** -constants["train_exponent"]), devices=devices)
+
+
+def grown(load: StepWorkload, factor: float, constants: Constants) -> StepWorkload:
+    """`factor` times all devices, in the same parts."""
+    devices = {pool: count * factor for pool, count in load.devices.items()}
+    load = scaled_learner(scaled_rollout(load, factor, constants), factor, constants)
+    return replace(load, devices=devices)
+
+
+def resplit(load: StepWorkload, rollout: float, train: float, constants: Constants) -> StepWorkload:
+    """So many devices for generation and for training, at the same total."""
+    if not load.shared:
+        return _resized(load, rollout, train, constants)
+    whole = dict.fromkeys(("rollout", "train"), load.total_devices)
+    load = _resized(replace(load, devices=whole), rollout, train, constants)
+    if load.device_kind == "GPU":
+        load = _scaling(load, constants["own_devices"])
+        if load.rest_s:
+            load = replace(load, rest_s=load.rest_s * constants["rest_kept"])
+    sync = load.sync
+    if not sync.seconds and sync.bytes > 0:
+        sync = SyncModel(transfer_s("bucketed", sync.bytes, constants), bytes=sync.bytes)
+    elif not sync.seconds:
+        load = load.noted("weights are taken to reach the other devices in no time")
+    return replace(load, switch_s=0.0, sync=sync)
+
+
+def merged(load: StepWorkload, constants: Constants) -> StepWorkload:
+    """Generation and training on the same GPUs, in turn."""
+    total = load.total_devices
+    load = _resized(load, total, total, constants)
+    load = _scaling(load, 1 / constants["own_devices"])
+    step_s = sum(load.mean_s(stage) for stage in load.serial_s)
+    switch_s = load.switch_s + constants["switch_share"] * step_s
+    return replace(load, devices={"shared": total}, switch_s=switch_s)
+
+
+def _resized(
+    load: StepWorkload, rollout: float, train: float, constants: Constants
+) -> StepWorkload:
+    load = scaled_rollout(load, rollout / load.devices["rollout"], constants)
+    return scaled_learner(load, train / load.devices["train"], constants)
+
+
+def _scaling(load: StepWorkload, factor: float) -> StepWorkload:
+    return load.paced(lambda stage: factor if stage in _SCALING else 1.0)
+
+
+# --- stages without a GPU that come to share the cores with each other
+#
+# A stage takes longer while another one works beside it. What a run measured has that already, so a
+# change slows a stage only by what more of its time it then spends in company.
+
+_ROUNDS = 2  # slower stages overlap in another way, by so little that more rounds tell nothing
+
+
+def crowded(
+    before: StepWorkload, base: Replay, after: StepWorkload, constants: Constants
+) -> StepWorkload:
+    """`after`, with its stages as slow as their company then makes them; `base` is the replay of
+    `before`. Where nothing runs at another time than before, it stays as it is."""
+
+    def when(load: StepWorkload) -> tuple[object, ...]:
+        return load.placement, load.keeps_unfinished, load.chunks, *sorted(load.serial_s)
+
+    if not before.shares_cores or when(before) == when(after):
+        return after
+    more, made = constants["shared_cores"] - 1, after
+
+    def factor(stage: Stage) -> float:
+        return (1 + more * now.get(stage, 0.0)) / (1 + more * base.beside.get(stage, 0.0))
+
+    for _ in range(_ROUNDS):
+        now = replay(made).beside
+        made = replace(
+            after.paced(factor),
+            engine=after.engine.paced(factor(Stage.ROLLOUT)),
+            reference_s=after.reference_s * factor(Stage.REFERENCE),
+        )
+    return made

@@ -7,18 +7,204 @@ that comes again in each step (that of a prompt) is another group each time.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
-from rltrace.analysis.intervals import Bools, Floats, Ints
-from rltrace.analysis.lanes import levels
-from rltrace.analysis.steps import Steps
-from rltrace.analysis.whatif.engine_fit import Sequences
-from rltrace.analysis.whatif.workload import Batch
-from rltrace.trace.query_columns import alike, columns, numbered
-from rltrace.trace.run import Run
+from rltrace.analysis.timeline.interval_lookup import alike, columns, levels, numbered, usual_most
+from rltrace.analysis.timeline.intervals import Bools, Floats, Ints
+from rltrace.analysis.timeline.steps import Steps
+from rltrace.analysis.whatif.workload import EngineModel, SampleBatch
+from rltrace.trace.read.run import OpenedRun
 from rltrace.trace.vocabulary import Fate
+
+_VARIES = 0.05  # of the running sequences, below which their part of the pace cannot be told
+_WAVES = 0.1  # part of a batch that begins late, from which on it comes in waves
+_SAME = 0.05
+_STEADY, _MOSTLY = 0.25, 0.6  # near the mean, for this part of the time
+_TOOLS = 0.1  # part of the samples' time in tools, below which it matters little who has a place
+
+
+@dataclass(frozen=True, eq=False)
+class Sequences:
+    """Sequences that ended: engine (0, 1, ...), batch, seconds at which decoding began and ended,
+    tokens, seconds of tools in between."""
+
+    worker: Ints
+    batch: Ints
+    begin_s: Floats
+    end_s: Floats
+    tokens: Floats
+    env_s: Floats
+
+
+class EngineFit(NamedTuple):
+    """The engine, what cannot be told of it, and whether it is known who has a place."""
+
+    engine: EngineModel
+    notes: tuple[str, ...]
+    sure: bool
+
+
+def fit_engine(sequences: Sequences, stream: bool = False) -> EngineFit:
+    """The engine that these sequences ran on. `stream`: they did not come in batches.
+
+    Their times are regressed on their tokens and on tokens times the mean number that ran beside
+    them. There is a limit of slots where some began only as others ended (`places_of`; tools then
+    keep their places), or where as many ran as ever while others of their batch waited.
+    """
+    beside = np.ones(len(sequences.tokens))
+    full: list[float] = []
+    for _, mine in alike(sequences.worker):
+        beside[mine], some = _running(sequences, mine)
+        full += some
+    tools_s = float(sequences.env_s.sum())
+    spent = np.maximum(0.0, sequences.end_s - sequences.begin_s - sequences.env_s)
+    lone, shared, told = _pace(sequences.tokens, beside, spent)
+    notes: tuple[str, ...] = ()
+    if not told:
+        notes = ("the number of running sequences never varied: decoding is taken not to depend"
+                 " on it",)  # fmt: skip
+    when = sequences.worker, sequences.begin_s, sequences.end_s
+    slots, sure = places_of(*when)
+    if not sure and not tools_s:
+        slots = math.inf
+    keeps = tools_s > 0 and math.isfinite(slots)
+    most = float(max(levels(b, e)[1].max() for b, e in _by_worker(*when)))
+    # One had several sequences of most batches to run.
+    several = np.median(np.bincount(numbered(sequences.worker, sequences.batch)[0])) > 1
+    if math.isinf(slots) and most == 1 and several:
+        slots, keeps = 1.0, tools_s > 0
+        notes += (
+            "no two sequences of a worker ever ran at once: it is taken to run one at a time",
+        )
+    elif math.isinf(slots) and full and np.std(full) < _SAME * np.mean(full):
+        slots = max(1.0, float(np.median(full)))  # a limit is the same in every batch
+    elif keeps:
+        notes += (
+            f"a worker has {slots:g} at once, whose tools keep their places: it begins another one "
+            "only as one of them ends",
+        )
+    return EngineFit(
+        EngineModel(
+            float(int(sequences.worker.max()) + 1), slots, lone, shared,
+            tools_hold=keeps,
+            seen_at_once=most if stream and math.isinf(slots) else np.inf,
+        ),
+        notes,
+        sure or tools_s < _TOOLS * (float(spent.sum()) + tools_s),
+    )  # fmt: skip
+
+
+def _running(sequences: Sequences, mine: Ints) -> tuple[Floats, list[float]]:
+    """How many sequences ran in the mean while each of these decoded, and how many did while others
+    of their batch waited for a place: a figure for each batch that came in waves. A tool answers
+    halfway, as in a replay, and its sequence does not run meanwhile."""
+    begin, end = sequences.begin_s[mine], sequences.end_s[mine]
+    half = np.maximum(end - begin - sequences.env_s[mine], 1e-9) / 2
+    called, answered = begin + half, end - half
+    times = np.concatenate([begin, answered, called, end])
+    order = np.argsort(times, kind="stable")
+    count = np.cumsum(np.repeat([1.0, -1.0], 2 * len(begin))[order])
+    at = times[order]
+    area = np.concatenate([[0.0], np.cumsum(count[:-1] * np.diff(at))])
+
+    def until(moments: Floats) -> Floats:
+        return np.asarray(np.interp(moments, at, area), np.float64)
+
+    full = []
+    for of_batch in _in_waves(sequences.batch[mine], begin, end):
+        opened = begin[of_batch]
+        first, last = np.searchsorted(at, opened.min()), np.searchsorted(at, opened.max(), "right")
+        span, running = np.diff(at[first:last]), count[first : last - 1]
+        if not span.sum() > 0:
+            continue
+        usual = float(running @ span / span.sum())
+        steady = np.abs(running - usual) <= _STEADY * usual
+        if span[steady].sum() > _MOSTLY * span.sum():  # a limit, and no stream that comes and goes
+            full.append(usual)
+    ran = until(called) - until(begin) + until(end) - until(answered)
+    return np.maximum(1.0, ran / (2 * half)), full
+
+
+def _in_waves(batch: Ints, begin_s: Floats, end_s: Floats) -> list[Ints]:
+    """The rows of each batch of which some began when others had ended."""
+    number, first = numbered(batch)
+    first_end_s = np.full(len(first), np.inf)
+    np.minimum.at(first_end_s, number, end_s)
+    late = np.bincount(number, weights=begin_s > first_end_s[number])
+    rows = np.flatnonzero((late > _WAVES * np.bincount(number))[number])
+    return [rows[part] for _, part in alike(number[rows])]
+
+
+def _pace(tokens: Floats, beside: Floats, spent: Floats) -> tuple[float, float, bool]:
+    """Seconds a token alone and for each sequence beside it, neither negative; and whether the two
+    could be told apart."""
+    together = tokens * beside
+    total = float(tokens @ tokens)
+    mean = float(tokens @ spent) / total if total else 0.0
+    if beside.std() < _VARIES * beside.mean():
+        return mean, 0.0, False
+    columns = np.stack([tokens, together], axis=1)
+    (lone, shared), *_ = np.linalg.lstsq(columns, spent, rcond=None)
+    if shared < 0:
+        return mean, 0.0, True
+    if lone < 0:
+        return 0.0, float(together @ spent) / float(together @ together), True
+    return float(lone), float(shared), True
+
+
+# --- places: how many samples a worker may have on their way at once, those in their tools too
+#
+# Where a sample keeps its place until it ends another one begins as soon as one has ended, and only
+# where the worker had as many on their way as it ever has. Where it gives its place away while its
+# tool works others begin meanwhile, too, and how many are on their way goes up and down; where
+# nothing limits them they begin together.
+
+_AT_ONCE = 0.05  # of a sample's time over the root of the places, in which the next one begins
+_FOLLOWED = 0.05  # part of the ends that another sample follows at once; fewer tell nothing
+_LEAST = 8
+_FULL, _LIMITED = 0.8, 0.35  # part of those at which the worker was full: there is a limit; none
+
+
+class Places(NamedTuple):
+    """Samples on their way at once at a worker, at the most; infinite where no limit was seen.
+    `sure`: whether the run tells."""
+
+    limit: float
+    sure: bool
+
+
+def places_of(worker: Ints, begin_s: Floats, end_s: Floats) -> Places:
+    """The places of workers (0, 1, ...) whose samples began and ended at these times."""
+    found = [_followed_at(*times) for times in _by_worker(worker, begin_s, end_s)]
+    limits, ends, followed, full = np.array(found).T
+    least = max(_LEAST, _FOLLOWED * ends.sum())
+    if followed.sum() < least or full.sum() < _LIMITED * followed.sum():
+        return Places(np.inf, True)
+    return Places(float(np.median(limits)), bool(full.sum() >= _FULL * followed.sum()))
+
+
+def _followed_at(begin_s: Floats, end_s: Floats) -> tuple[int, int, int, int]:
+    """The most that are on their way for more than a rare moment; how many ended, how many of those
+    another one followed at once, and at how many of these as many as that had been on their way."""
+    begins, ends = np.sort(begin_s), np.sort(end_s)
+    times, level = levels(begins, ends)
+    limit, _ = usual_most(times, level)
+    soon_s = _AT_ONCE * float(np.median(end_s - begin_s)) / max(1, limit) ** 0.5
+    next_one = np.searchsorted(begins, ends + soon_s, "right")
+    followed = ends[next_one > np.searchsorted(begins, ends, "left")]
+    was_full = np.concatenate([[0], np.cumsum(level >= limit)])
+    since = np.maximum(0, np.searchsorted(times, followed - soon_s, "left") - 1)
+    full = was_full[np.searchsorted(times, followed, "left")] > was_full[since]
+    return limit, len(ends), len(followed), int(full.sum())
+
+
+def _by_worker(worker: Ints, begin_s: Floats, end_s: Floats) -> list[tuple[Floats, Floats]]:
+    return [(begin_s[mine], end_s[mine]) for _, mine in alike(worker)]
+
 
 _MOST_SAMPLES = 256  # of a batch that are played; slots and servers shrink alike
 _LEAST_BATCHES = 6
@@ -30,7 +216,7 @@ _EARLY = 0.1  # part of a batch's generation before whose end a verdict begins w
 
 
 @dataclass(frozen=True, eq=False)
-class Samples(Sequences):
+class SteadySamples(Sequences):
     """Samples that ended within the steady steps, in the order of their start; times in seconds.
     `batch` is the step in which a sample began, `group` a number from 0 on."""
 
@@ -72,7 +258,7 @@ class Samples(Sequences):
         return between_s < _PAUSES * float(ready_s[-1] - self.begin_s[0])
 
 
-def samples_of(run: Run, steps: Steps, placement: str) -> Samples | None:
+def samples_of(run: OpenedRun, steps: Steps, placement: str) -> SteadySamples | None:
     """The samples of `run`; None where none was recorded with its length."""
     steady = [steps.windows[i] for i in steps.steady]
     origin, last = steady[0].start_ns, steady[-1].end_ns
@@ -107,7 +293,7 @@ def samples_of(run: Run, steps: Steps, placement: str) -> Samples | None:
     known = used > 0
     if _apart(group[known], np.searchsorted(starts, used[known], side="right")) > _SPLIT:
         group = np.arange(len(group))
-    return Samples(
+    return SteadySamples(
         batch=batch,
         worker=np.unique(process, return_inverse=True)[1],
         group=group,
@@ -128,7 +314,7 @@ def _since(moments: Ints, origin: int) -> Floats:
     return np.where(moments > 0, (moments - origin) / 1e9, np.nan)
 
 
-def _used(run: Run, since_ns: int, until_ns: int) -> float:
+def _used(run: OpenedRun, since_ns: int, until_ns: int) -> float:
     """Samples that were trained on or dropped between two moments; NaN where no use is known."""
     ((count,),) = run.ask(
         "select count(distinct trajectory) from raw_uses where trajectory <> -1 "
@@ -145,7 +331,9 @@ def _apart(group: Ints, place: Ints) -> float:
     return float((places[several] > 1).mean()) if several.any() else 0.0
 
 
-def batches_of(samples: Samples, steps: int, placement: str) -> tuple[tuple[Batch, ...], float]:
+def batches_of(
+    samples: SteadySamples, steps: int, placement: str
+) -> tuple[tuple[SampleBatch, ...], float]:
     """The samples of each step, at most so many of each, and how many one of them stands for.
     Without barriers the groups are dealt out evenly, in the order in which they began."""
     _, first, group = np.unique(samples.group, return_index=True, return_inverse=True)
@@ -158,7 +346,7 @@ def batches_of(samples: Samples, steps: int, placement: str) -> tuple[tuple[Batc
     counts = np.bincount(of_group[of_group >= 0])
     usual = int(np.median(counts[counts > 0]))
     kept = max(1, min(usual, int(_MOST_SAMPLES / members)))
-    made: list[Batch] = []
+    made: list[SampleBatch] = []
     # Those that are cut off by an end of the run are left out. Those that are played are spread
     # over all in the order of their longest sample: one in several may be much longer.
     whole = np.flatnonzero(counts >= usual)
@@ -174,7 +362,7 @@ def batches_of(samples: Samples, steps: int, placement: str) -> tuple[tuple[Batc
         chosen = groups[np.linspace(0, len(groups) - 1, kept).round().astype(int)]
         mine = np.flatnonzero(np.isin(number, chosen))
         made.append(
-            Batch(
+            SampleBatch(
                 samples.tokens[mine],
                 samples.env_s[mine],
                 samples.verdict_s[mine],
@@ -198,7 +386,7 @@ def _dealt(members: Ints, used: float, steps: int) -> Ints:
     return batch
 
 
-def scoring_of(samples: Samples, placement: str, in_batches: bool) -> str:
+def scoring_of(samples: SteadySamples, placement: str, in_batches: bool) -> str:
     """Whether verdicts waited for the batch, for the group, or for nobody."""
     known = ~np.isnan(samples.judged_s)
     if not known.any():
@@ -221,7 +409,7 @@ def scoring_of(samples: Samples, placement: str, in_batches: bool) -> str:
     return "sample" if (judged[known] < last[place[known]]).mean() > _EARLY else "group"
 
 
-def judged_at_once(samples: Samples) -> int:
+def judged_at_once(samples: SteadySamples) -> int:
     """Verdicts that were in the making at once, at the most: a process may make several."""
     known = ~np.isnan(samples.judged_s) & (samples.verdict_s > 0)
     begin = samples.judged_s[known]

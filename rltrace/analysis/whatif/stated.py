@@ -11,13 +11,18 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from rltrace.analysis.order_statistics import lognormal_values
+from rltrace.analysis.stats.distributions import lognormal_values
 from rltrace.analysis.whatif.constants import PEAK_TFLOPS, Constants, train_mfu, weight_bytes
 from rltrace.analysis.whatif.replay import replay
-from rltrace.analysis.whatif.workload import PLACEMENTS, Batch, Engine, Sync, Workload
+from rltrace.analysis.whatif.workload import (
+    PLACEMENTS,
+    EngineModel,
+    SampleBatch,
+    StepWorkload,
+    SyncModel,
+)
 from rltrace.trace.errors import RltraceError, WrongUsage
-from rltrace.trace.given_files import text_given
-from rltrace.trace.texts import packaged_toml, parsed_toml
+from rltrace.trace.untrusted_files import packaged_toml, parsed_toml, text_given
 from rltrace.trace.vocabulary import Stage
 
 _SAMPLES, _GROUP = 96, 4  # that are played for a batch of any size, and of each group
@@ -37,7 +42,7 @@ class Stated:
     def number(self, table: str, key: str, otherwise: float = math.nan) -> float:
         return float(self.tables.get(table, {}).get(key, otherwise))
 
-    def workload(self, constants: Constants) -> Workload:
+    def workload(self, constants: Constants) -> StepWorkload:
         """The workload: where the file says nothing, a constant does, and is named."""
         stage_s = {stage: self.number("stages", stage, 0.0) for stage in _KNOWN["stages"]}
         rests: list[str] = []
@@ -48,7 +53,7 @@ class Stated:
         useful = self.useful_tokens
         order = np.random.default_rng(0)
         batches = tuple(
-            Batch(
+            SampleBatch(
                 tokens=order.permutation(lengths),
                 env_s=np.full(_SAMPLES, stage_s["env"]),
                 verdict_s=np.full(_SAMPLES, stage_s["reward"] / _SAMPLES),
@@ -63,10 +68,10 @@ class Stated:
             useful = math.nan
             rests.append("devices are not stated: they are one pool, of which parts are given away")
         engines = devices.get("rollout", devices.get("shared", math.nan))
-        made = Workload(
+        made = StepWorkload(
             placement=self.placement,
             batches=batches,
-            engine=Engine(
+            engine=EngineModel(
                 workers=1.0,
                 slots=math.inf,
                 token_s=tail_s / float(lengths.max()),
@@ -83,7 +88,7 @@ class Stated:
             reward_workers=1,
             scoring=str(self.tables.get("reward", {}).get("scoring", "batch")),
             chunks=int(self.number("", "chunks", 1)),
-            sync=Sync(
+            sync=SyncModel(
                 stage_s["sync"],
                 self.number("sync", "overlap", 0.0),
                 weight_bytes(self.number("model", "parameters")),

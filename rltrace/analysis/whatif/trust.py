@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from rltrace.analysis.whatif.constants import Constants, table
 from rltrace.analysis.whatif.replay import Replay, replay
-from rltrace.analysis.whatif.workload import OVERLAPPING, Workload
+from rltrace.analysis.whatif.workload import OVERLAPPING, StepWorkload
 from rltrace.trace.errors import CANNOT_TELL, RltraceError
 
 MOST_ERROR = 0.3
@@ -22,7 +22,7 @@ _MUCH_REST = 0.05
 class OffTheRun(RltraceError):
     """The replay is not the run's: it predicts nothing."""
 
-    def __init__(self, load: Workload) -> None:
+    def __init__(self, load: StepWorkload) -> None:
         factor = math.exp(abs(load.model_error))
         way = "long" if load.model_error > 0 else "short"
         by = f"a factor of {factor:.2g} (its steps are too {way})"
@@ -36,19 +36,19 @@ class OffTheRun(RltraceError):
         )
 
 
-def is_off(load: Workload) -> bool:
+def is_off(load: StepWorkload) -> bool:
     """Whether the replay of the run as it was, before any fit, misses its steps by too much, or
     nobody knows for what its samples waited."""
     return abs(replay_error(load)) > MOST_ERROR or bool(load.untold)
 
 
-def replay_error(load: Workload) -> float:
+def replay_error(load: StepWorkload) -> float:
     """Replayed over measured step before any fit, minus 1; NaN where no step was measured, or only
     the stage seconds that the replay is made of."""
     return math.expm1(load.model_error)
 
 
-def otherwise(before: Workload, after: Workload) -> Iterator[tuple[str, Replay]]:
+def otherwise(before: StepWorkload, after: StepWorkload) -> Iterator[tuple[str, Replay]]:
     """What else may come of the levers where the run does not tell, and a sentence on it. The
     answer is in the middle of both, and its range has both."""
     if not before.steps:
@@ -97,7 +97,7 @@ def otherwise(before: Workload, after: Workload) -> Iterator[tuple[str, Replay]]
 
 
 def rests_on(
-    before: Workload, after: Workload, constants: Constants, more: Sequence[str] = ()
+    before: StepWorkload, after: StepWorkload, constants: Constants, more: Sequence[str] = ()
 ) -> tuple[str, ...]:
     """What an answer rests on, in sentences; `more` are those of `otherwise`."""
     said = list(dict.fromkeys((*before.rests_on, *after.rests_on)))
@@ -109,7 +109,7 @@ def rests_on(
     return (*said, *(table()[name].sentence() for name in constants.used))
 
 
-def _measured(load: Workload) -> list[str]:
+def _measured(load: StepWorkload) -> list[str]:
     """How many steps were measured, and how near to them the replay is."""
     if not load.steps:
         return []
@@ -123,7 +123,7 @@ def _measured(load: Workload) -> list[str]:
     return [f"{steps}; replayed as they were, before any fit, they take {100 * error:+.1f} %"]
 
 
-def _rest(before: Workload, after: Workload) -> list[str]:
+def _rest(before: StepWorkload, after: StepWorkload) -> list[str]:
     """What becomes of the time that the replay does not explain."""
     share = before.rest_s / before.measured_step_s if before.measured_step_s else math.nan
     if not share > _SOME_REST:
@@ -134,7 +134,7 @@ def _rest(before: Workload, after: Workload) -> list[str]:
     return [says if after.rest_s >= before.rest_s else f"{says}, in part"]
 
 
-def _rest_may_hold_up(before: Workload, after: Workload) -> bool:
+def _rest_may_hold_up(before: StepWorkload, after: StepWorkload) -> bool:
     """Whether what takes turns comes to run at once, and much of the measured step is in no span:
     of that nobody knows whether generation goes on beside it."""
     begins = after.placement in OVERLAPPING and before.placement not in OVERLAPPING

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from rltrace.analysis.intervals import Floats
+from rltrace.analysis.timeline.intervals import Floats
 from rltrace.trace.vocabulary import Stage
 
 PLACEMENTS = ("colocated", "disaggregated", "one-step-off", "async")
@@ -22,7 +22,7 @@ GOES_ON, AT_ONCE = "goes on", "stands still"
 
 
 @dataclass(frozen=True, eq=False)
-class Batch:
+class SampleBatch:
     """The samples of a step, in the order in which they are asked for: tokens generated, seconds of
     tools in between, seconds of the verdict, and the group (0, 1, ...) of each."""
 
@@ -33,7 +33,7 @@ class Batch:
 
 
 @dataclass(frozen=True)
-class Engine:
+class EngineModel:
     """Rollout: `workers` that each run up to `slots` sequences at once. With n of them a token of
     each takes `token_s + shared_token_s * n` seconds: the first part is what a lone sequence would
     take (weights are read), the second what each more of them adds (caches, arithmetic)."""
@@ -49,14 +49,14 @@ class Engine:
     evaluates: float = 0.0  # as a part of the time in which it generates: it waits then
     seen_at_once: float = math.inf  # of a stream without a limit, the most that a worker ever had
 
-    def paced(self, factor: float) -> Engine:
+    def paced(self, factor: float) -> EngineModel:
         """The same, on which a token takes so many times as long."""
         pace = self.token_s * factor, self.shared_token_s * factor
         return replace(self, token_s=pace[0], shared_token_s=pace[1])
 
 
 @dataclass(frozen=True)
-class Sync:
+class SyncModel:
     """Weight sync: `seconds` an update, of which `overlap` (0 to 1) is hidden behind other
     work in placements that allow it. Bytes are those of one copy; NaN: unknown. `fixed_s` is what
     an update takes beside its transfer; infinite: unknown."""
@@ -68,7 +68,7 @@ class Sync:
 
 
 @dataclass(frozen=True)
-class Workload:
+class StepWorkload:
     """A job's step; equal ones are played alike. `serial_s` are the learner's stages, seconds by
     step; `reference_s` is a pass on the actors' side. `scoring` says what is generated before a
     verdict begins: the batch, its group, or the sample. `chunks` is in how many parts the learner
@@ -76,8 +76,8 @@ class Workload:
     `rests_on` is what is not from the trace or the user's figures, in sentences."""
 
     placement: str
-    batches: tuple[Batch, ...]
-    engine: Engine
+    batches: tuple[SampleBatch, ...]
+    engine: EngineModel
     serial_s: Mapping[Stage, tuple[float, ...]] = field(hash=False)
     rest_s: float = 0.0
     switch_s: float = 0.0
@@ -86,7 +86,7 @@ class Workload:
     scoring: str = "batch"
     spread: bool = False  # the samples of a group run on whichever worker has the least to do
     chunks: int = 1
-    sync: Sync = Sync()
+    sync: SyncModel = SyncModel()
     lag_bound: float = 1.0
     bound_stated: bool = field(default=True, compare=False)  # else it is the largest lag that came
     drops_stale: bool | None = None  # what is older than the bound; None: nobody knows
@@ -139,7 +139,7 @@ class Workload:
         """Seconds of the learner's stages in a step; measured steps come again in turn."""
         return {stage: one[step % len(one)] for stage, one in self.serial_s.items() if one}
 
-    def paced(self, factor: Callable[[Stage], float]) -> Workload:
+    def paced(self, factor: Callable[[Stage], float]) -> StepWorkload:
         """The same, whose learner takes so many times as long for each of its stages."""
         serial_s = {
             stage: tuple(seconds * factor(stage) for seconds in series)
@@ -147,15 +147,15 @@ class Workload:
         }
         return replace(self, serial_s=serial_s)
 
-    def with_batches(self, change: Callable[[Batch], Batch]) -> Workload:
+    def with_batches(self, change: Callable[[SampleBatch], SampleBatch]) -> StepWorkload:
         """The same, with each batch changed."""
         return replace(self, batches=tuple(map(change, self.batches)))
 
-    def noted(self, note: str) -> Workload:
+    def noted(self, note: str) -> StepWorkload:
         """The same, which rests on one thing more."""
         return replace(self, rests_on=(*self.rests_on, note))
 
-    def without(self, stage: Stage) -> Workload:
+    def without(self, stage: Stage) -> StepWorkload:
         """The same, whose learner has no such stage."""
         return replace(self, serial_s={s: one for s, one in self.serial_s.items() if s != stage})
 

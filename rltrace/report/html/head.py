@@ -7,17 +7,21 @@ from dataclasses import replace
 from pathlib import Path
 
 from rltrace import dashboards
-from rltrace.analysis.fixes import Fix
-from rltrace.analysis.summary import Summary
-from rltrace.analysis.verdict import Verdict
+from rltrace.analysis.fixes.fixes import Fix
+from rltrace.analysis.summary import Summary, Verdict
 from rltrace.analysis.walls.wall import CANNOT_TELL, LIKELY
 from rltrace.report import run_lines, screen, units
 from rltrace.report.html import parts
-from rltrace.report.html.drawing import interval
-from rltrace.report.html.markup import NOTHING, Child, Html, join, prose, sentence, tag
+from rltrace.report.html.drawing import NOTHING, Child, Html, interval, join, prose, sentence, tag
 from rltrace.report.layout import numbers, table
-from rltrace.report.verdict import best_fix, sentences
-from rltrace.report.walls_section import fixes_section, gain_words, setting_words, walls_section
+from rltrace.report.sections.verdict_section import (
+    best_fix,
+    fixes_section,
+    gain_words,
+    sentences,
+    setting_words,
+    walls_section,
+)
 
 
 def asset(name: str) -> str:

@@ -10,18 +10,25 @@ from string import Template
 
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.summary import Summary
-from rltrace.report.coverage_section import coverage_section
-from rltrace.report.health_cells import cells
+from rltrace.report.formats.atomic_file import write_file
+from rltrace.report.full_report import sections
+from rltrace.report.html.drawing import Html, join, prose, sentence, tag, text
 from rltrace.report.html.head import answer, asset, fixes_part, walls_part
-from rltrace.report.html.machine_parts import device_part, sync_part
-from rltrace.report.html.markup import Html, join, prose, sentence, tag, text
 from rltrace.report.html.parts import listed, of_section, part
-from rltrace.report.html.sample_parts import lag_part, reward_part, tail_part
+from rltrace.report.html.sample_parts import (
+    device_part,
+    lag_part,
+    reward_part,
+    sync_part,
+    tail_part,
+)
 from rltrace.report.html.step_parts import goodput_part, step_part
-from rltrace.report.own_figures_section import own_figures_section
-from rltrace.report.probe_section import probe_section
-from rltrace.report.sections import sections
-from rltrace.report.whole_file import write_file
+from rltrace.report.sections.evidence_sections import (
+    coverage_section,
+    own_figures_section,
+    probe_section,
+)
+from rltrace.report.sections.health_lines import cells
 
 
 def render(analysis: RunAnalysis, summary: Summary, own_figures: bool = False) -> str:

@@ -5,8 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 
-from rltrace.report.html.drawing import box, in_cell, stacked
-from rltrace.report.html.markup import NOTHING, Child, Html, join, prose, sentence, tag
+from rltrace.report.html.drawing import (
+    NOTHING,
+    Child,
+    Html,
+    box,
+    in_cell,
+    join,
+    prose,
+    sentence,
+    stacked,
+    tag,
+)
 from rltrace.report.layout import Bar, Grid, Section
 from rltrace.report.screen import UNTRACED
 from rltrace.report.units import UNKNOWN

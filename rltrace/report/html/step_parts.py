@@ -7,19 +7,19 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rltrace.analysis.cascade import Cascade
-from rltrace.analysis.intervals import Floats
-from rltrace.analysis.stages import TypicalStep
+from rltrace.analysis.figures.goodput_factors import Cascade
 from rltrace.analysis.summary import StepTimes, Summary
+from rltrace.analysis.timeline.intervals import Floats
+from rltrace.analysis.timeline.stages import TypicalStep
 from rltrace.report import units
-from rltrace.report.goodput_section import cascade_section, goodput_section
+from rltrace.report.full_report import stages_section
 from rltrace.report.html import drawing as draw
 from rltrace.report.html import parts
-from rltrace.report.html.markup import NOTHING, Child, Html, join, prose, tag
+from rltrace.report.html.drawing import NOTHING, Child, Html, join, prose, tag
 from rltrace.report.layout import listed
-from rltrace.report.own_figures_section import pointer
 from rltrace.report.screen import UNTRACED
-from rltrace.report.sections import stages_section
+from rltrace.report.sections.evidence_sections import pointer
+from rltrace.report.sections.goodput_section import cascade_section, goodput_section
 from rltrace.trace.vocabulary import Stage, word
 
 _LANE = 22.0
@@ -104,7 +104,7 @@ def _each_step(times: Sequence[StepTimes]) -> Html:
     steady = [any(time.steady for time in bar) for bar in bars]
     end = draw.scale_end(totals, [s for s, usual in zip(totals, steady, strict=True) if usual])
     names = [draw.numbered([time.step for time in bar]) for bar in bars]
-    columns = draw.Columns(names, "step", high=180)
+    columns = draw.ChartColumns(names, "step", high=180)
     slow = sum(time.warmup for time in times)
     warm = f" The first {slow} (left of the line) are warm-up." if slow else ""
     edge = columns.wide * slow / len(bars[0])

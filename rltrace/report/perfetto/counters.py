@@ -7,10 +7,9 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from rltrace.report.perfetto.scene import Points, Scene
+from rltrace.report.perfetto.scene import OPEN, Ints, Points, Scene, factor
 from rltrace.report.perfetto.slices import COUNTERS
-from rltrace.report.perfetto.tracks import OPEN, Ints, factor
-from rltrace.trace.run import Run
+from rltrace.trace.read.run import OpenedRun
 from rltrace.trace.vocabulary import Fate
 
 Values = NDArray[np.float64]
@@ -33,7 +32,7 @@ _UNITS = {
 """The unit that the last word of a counter's name states."""
 
 
-def readings(scene: Scene, run: Run, texts: dict[int, str]) -> Points:
+def readings(scene: Scene, run: OpenedRun, texts: dict[int, str]) -> Points:
     columns = run.ask_columns(
         "SELECT process, counter, device, time_ns, value FROM raw_samples WHERE NOT isnan(value)"
     )
@@ -51,7 +50,7 @@ def readings(scene: Scene, run: Run, texts: dict[int, str]) -> Points:
     )
 
 
-def derived(scene: Scene, run: Run) -> list[Points]:
+def derived(scene: Scene, run: OpenedRun) -> list[Points]:
     found: list[Points] = []
     for process, name, unit, time, value in (*_in_flight(run), *_waiting(run), *_lags(run)):
         if len(time):
@@ -60,7 +59,7 @@ def derived(scene: Scene, run: Run) -> list[Points]:
     return found
 
 
-def _in_flight(run: Run) -> Iterator[Series]:
+def _in_flight(run: OpenedRun) -> Iterator[Series]:
     """Of the whole run, and of each process where several generate."""
     columns = run.ask_columns("SELECT process, start_ns, end_ns FROM raw_trajectories")
     process, start, end = (np.asarray(columns[c]) for c in ("process", "start_ns", "end_ns"))
@@ -72,7 +71,7 @@ def _in_flight(run: Run) -> Iterator[Series]:
         yield one, OF_PROCESS, "", *_level(start[mine], end[mine])
 
 
-def _waiting(run: Run) -> Iterator[Series]:
+def _waiting(run: OpenedRun) -> Iterator[Series]:
     """Samples that were generated and not yet met by the learner, of those that it met."""
     columns = run.ask_columns(
         "SELECT max(t.end_ns) AS ready_ns, min(time_ns) AS used_ns FROM raw_uses u "
@@ -94,7 +93,7 @@ def _level(start: Ints, end: Ints) -> tuple[Ints, Values]:
     return time[last], level[last].astype(np.float64)
 
 
-def _lags(run: Run) -> Iterator[Series]:
+def _lags(run: OpenedRun) -> Iterator[Series]:
     """Of the samples of each update that are trained on, when the learner took the first."""
     columns = run.ask_columns(
         "SELECT min(u.time_ns) AS time_ns, max(lag)::DOUBLE AS largest, avg(lag) AS mean "

@@ -17,16 +17,15 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
     TrackDescriptor,
 )
 
+from rltrace.report.formats.atomic_file import whole_file
 from rltrace.report.perfetto import counters
 from rltrace.report.perfetto import slices as slices_of
-from rltrace.report.perfetto.findings import Findings
 from rltrace.report.perfetto.links import linked
-from rltrace.report.perfetto.scene import RUN, Points, Scene, Slices, Track
+from rltrace.report.perfetto.scene import OPEN, RUN, Points, Scene, Slices, Track
+from rltrace.report.perfetto.slices import StepFindings
 from rltrace.report.perfetto.torch_profile import Profile, merged
-from rltrace.report.perfetto.tracks import OPEN
 from rltrace.report.perfetto.wire import SEQUENCE, in_time_order
-from rltrace.report.whole_file import whole_file
-from rltrace.trace.run import Run
+from rltrace.trace.read.run import OpenedRun
 from rltrace.trace.vocabulary import Stage
 
 
@@ -62,7 +61,10 @@ class TimelineCounts:
 
 
 def write(
-    run: Run, path: Path, findings: Findings | None = None, profiles: Sequence[Profile] = ()
+    run: OpenedRun,
+    path: Path,
+    findings: StepFindings | None = None,
+    profiles: Sequence[Profile] = (),
 ) -> TimelineCounts:
     """Writes the timeline of a run to `path`, gzipped where the name ends in `.gz`; `findings` put
     the verdict on the steps and the critical path beside them. Errors: `RltraceError` where nothing
@@ -122,7 +124,7 @@ def _write(
     return path.stat().st_size if path.is_file() else written
 
 
-def _add_processes(scene: Scene, run: Run) -> None:
+def _add_processes(scene: Scene, run: OpenedRun) -> None:
     for process, host, pid, role, rank, stage in run.ask(_IN_LOOP):
         title = " ".join(str(x) for x in (role, rank) if x not in (None, -1))
         scene.process(process, f"{title} ({host}:{pid})", Stage.OTHER if stage is None else stage)

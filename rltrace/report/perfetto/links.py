@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rltrace.report.perfetto.scene import Flows, Slices
-from rltrace.report.perfetto.tracks import OPEN, Ints, factor
+from rltrace.report.perfetto.scene import OPEN, Flows, Ints, Slices, factor
 from rltrace.trace.vocabulary import Fate
 
 _GENERATED, _JUDGED, _USED, _VERSION, _PART = range(5)

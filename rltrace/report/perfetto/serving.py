@@ -17,7 +17,7 @@ from threading import Thread
 from typing import Any
 from urllib.parse import quote, unquote
 
-from rltrace.report.loopback import BoundedServer, names_loopback
+from rltrace.report.formats.loopback import BoundedServer, names_loopback
 from rltrace.report.perfetto.counters import IN_FLIGHT, LARGEST_LAG, WAITING
 from rltrace.report.perfetto.slices import TITLES
 from rltrace.trace.errors import RltraceError

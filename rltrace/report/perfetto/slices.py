@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rltrace.report.perfetto.findings import Findings
-from rltrace.report.perfetto.scene import Note, Rows, Scene, Slices, pack_each, word_of
-from rltrace.report.perfetto.tracks import OPEN, Ints, nest, number, outer_first, pack
-from rltrace.trace.run import Run
+from rltrace.analysis.run_analysis import RunAnalysis
+from rltrace.analysis.summary import Summary, summary_of
+from rltrace.analysis.timeline.critical_path import PathSegment
+from rltrace.report.perfetto.scene import (
+    OPEN,
+    Ints,
+    Note,
+    Scene,
+    SceneRows,
+    Slices,
+    nest,
+    number,
+    outer_first,
+    pack,
+    pack_each,
+    word_of,
+)
+from rltrace.trace.read.run import OpenedRun
 from rltrace.trace.vocabulary import Fate, Finish, Outcome, Phase, Stage, SyncRole, Transport
 
 STEPS, PATH, VERSIONS, COUNTERS = range(4)
@@ -26,9 +42,9 @@ _COLUMNS = f"process, lane, start_ns, end_ns, name, stage, phase, {', '.join(_NO
 _IS_PHASE = f"(stage = {Stage.SYNC:d} AND phase <> -1)"
 
 
-def steps(scene: Scene, run: Run, findings: Findings | None) -> Slices:
+def steps(scene: Scene, run: OpenedRun, findings: StepFindings | None) -> Slices:
     """The learner's steps, on top of everything, with what the analysis says of them."""
-    rows = Rows(scene, run, f"SELECT {_COLUMNS} FROM raw_spans WHERE stage = {Stage.STEP:d}")
+    rows = SceneRows(scene, run, f"SELECT {_COLUMNS} FROM raw_spans WHERE stage = {Stage.STEP:d}")
     several = len(np.unique(rows["process"])) > 1
 
     def track(process: int, _row: int) -> int:
@@ -46,7 +62,7 @@ def steps(scene: Scene, run: Run, findings: Findings | None) -> Slices:
     )
 
 
-def path(scene: Scene, findings: Findings | None) -> Slices:
+def path(scene: Scene, findings: StepFindings | None) -> Slices:
     """The critical path: what the end of the run waited for, back to its start."""
     segments = () if findings is None else findings.path
     names = ("unknown" if s.stage is None else word_of(Stage, s.stage) for s in segments)
@@ -66,11 +82,11 @@ def path(scene: Scene, findings: Findings | None) -> Slices:
     )
 
 
-def spans(scene: Scene, run: Run, texts: dict[int, str]) -> Slices:
+def spans(scene: Scene, run: OpenedRun, texts: dict[int, str]) -> Slices:
     """All other spans but the phases of weight updates: a track for each lane, and more for those
     that cross on it."""
     others = f"stage <> {Stage.STEP:d} AND NOT {_IS_PHASE}"
-    rows = Rows(scene, run, f"SELECT {_COLUMNS} FROM raw_spans WHERE {others}")
+    rows = SceneRows(scene, run, f"SELECT {_COLUMNS} FROM raw_spans WHERE {others}")
     lane, first = number(rows["process"], rows["lane"])
     order = outer_first(rows.start, rows.end, lane)
     process = rows["process"][first]
@@ -92,9 +108,9 @@ def spans(scene: Scene, run: Run, texts: dict[int, str]) -> Slices:
     )
 
 
-def phases(scene: Scene, run: Run, texts: dict[int, str]) -> Slices:
+def phases(scene: Scene, run: OpenedRun, texts: dict[int, str]) -> Slices:
     """The phases of weight updates, bucket by bucket where they were recorded so."""
-    rows = Rows(scene, run, f"SELECT {_COLUMNS} FROM raw_spans WHERE {_IS_PHASE}")
+    rows = SceneRows(scene, run, f"SELECT {_COLUMNS} FROM raw_spans WHERE {_IS_PHASE}")
     return rows.slices(
         track=rows.on_rows("phases of weight updates", PHASES),
         name=scene.names.column(rows["phase"], lambda code: word_of(Phase, code)),
@@ -107,7 +123,7 @@ def phases(scene: Scene, run: Run, texts: dict[int, str]) -> Slices:
     )
 
 
-def _pack_lanes(process: NDArray[Any], lane: Ints, rows: Rows, order: Ints) -> Ints:
+def _pack_lanes(process: NDArray[Any], lane: Ints, rows: SceneRows, order: Ints) -> Ints:
     """For each lane its track in its process. Ids of threads and tasks are opaque and come and go
     by the thousand, so lanes that do not last at the same time share one."""
     begins = np.flatnonzero(np.diff(lane[order], prepend=-1))
@@ -136,10 +152,10 @@ _TRAJECTORIES = """
 """
 
 
-def trajectories(scene: Scene, run: Run) -> Slices:
+def trajectories(scene: Scene, run: OpenedRun) -> Slices:
     """Samples being generated, named by the policy versions that wrote them; what became of them
     is told with them, by their first use."""
-    rows = Rows(scene, run, _TRAJECTORIES)
+    rows = SceneRows(scene, run, _TRAJECTORIES)
     versions, first = number(rows["first_version"], rows["last_version"])
 
     def name(nth: int) -> str:
@@ -169,9 +185,9 @@ def _version_name(first: int, last: int) -> str:
     return f"trajectory v{first}" if last in (first, -1) else f"trajectory v{first} to v{last}"
 
 
-def rewards(scene: Scene, run: Run, texts: dict[int, str]) -> Slices:
+def rewards(scene: Scene, run: OpenedRun, texts: dict[int, str]) -> Slices:
     columns = "process, start_ns, end_ns, trajectory, component, value, outcome"
-    rows = Rows(scene, run, f"SELECT {columns} FROM raw_rewards")
+    rows = SceneRows(scene, run, f"SELECT {columns} FROM raw_rewards")
     return rows.slices(
         track=rows.on_rows("rewards", REWARDS),
         name=scene.names.column(rows["component"], lambda n: texts.get(n, "reward")),
@@ -199,9 +215,9 @@ _USES = """
 """
 
 
-def uses(scene: Scene, run: Run) -> Slices:
+def uses(scene: Scene, run: OpenedRun) -> Slices:
     """The moments at which the learner took or dropped a sample, and how old it was."""
-    rows = Rows(scene, run, _USES)
+    rows = SceneRows(scene, run, _USES)
     return rows.slices(
         track=scene.each(lambda process: scene.row(process, "samples used", USES), rows["process"]),
         name=scene.names.column(rows["fate"], lambda code: word_of(Fate, code)),
@@ -219,11 +235,11 @@ def uses(scene: Scene, run: Run) -> Slices:
 # --- weight updates: every participant's part, and each policy version on its way
 
 
-def parts(scene: Scene, run: Run) -> Slices:
+def parts(scene: Scene, run: OpenedRun) -> Slices:
     """The part of every participant, of the version that it brought."""
     rate = "CASE WHEN bytes >= 0 AND end_ns > start_ns THEN bytes / (end_ns - start_ns) END"
     columns = "process, start_ns, end_ns, version, role, stall_ns, bytes, wire_bytes, buckets"
-    rows = Rows(scene, run, f"SELECT {columns}, transport, {rate} AS gb_per_s FROM raw_syncs")
+    rows = SceneRows(scene, run, f"SELECT {columns}, transport, {rate} AS gb_per_s FROM raw_syncs")
     return rows.slices(
         track=rows.on_rows("weight updates", UPDATES),
         name=scene.names.column(rows["version"], lambda n: "weights" if n < 0 else f"weights v{n}"),
@@ -239,7 +255,7 @@ def parts(scene: Scene, run: Run) -> Slices:
     )
 
 
-def versions(scene: Scene, run: Run, parts: Slices, place: Ints) -> Slices:
+def versions(scene: Scene, run: OpenedRun, parts: Slices, place: Ints) -> Slices:
     """Each version on its way, from the first part in bringing it to the end of the last one.
     `place` is as of `places`."""
     count = int(place.max(initial=-1)) + 1
@@ -307,7 +323,7 @@ _MADE_OF = f"""
 """
 
 
-def _made_of(scene: Scene, run: Run, version: Ints) -> list[Note]:
+def _made_of(scene: Scene, run: OpenedRun, version: Ints) -> list[Note]:
     """What is known of the samples that the update which made a version was trained on."""
     facts = run.ask_columns(_MADE_OF)
     row_of = {int(v): row for row, v in enumerate(facts.pop("version"))}
@@ -318,3 +334,74 @@ def _made_of(scene: Scene, run: Run, version: Ints) -> list[Note]:
             known = (rows >= 0) & ~np.ma.getmaskarray(column)[rows]
             notes.append(scene.note(title, np.ma.getdata(column)[rows], known))
     return notes
+
+
+@dataclass(frozen=True)
+class StepFindings:
+    """`words` and `figures` are by title and have a value for each step (None and NaN: unknown), in
+    the order of `steps`, which are `(process, start_ns)`; `path` is empty where it is not known."""
+
+    steps: tuple[tuple[int, int], ...]
+    words: dict[str, list[str | None]]
+    figures: dict[str, NDArray[np.float64]]
+    path: tuple[PathSegment, ...]
+
+    def notes(self, scene: Scene, process: NDArray[Any], start: Ints) -> tuple[Note, ...]:
+        """What is known of the steps of these processes and beginnings."""
+        place_of = {step: place for place, step in enumerate(self.steps)}
+        keys = zip(process.tolist(), start.tolist(), strict=True)
+        places = np.array([place_of.get(key, -1) for key in keys], np.int64)  # -1: what is put last
+        words = {title: [*words, None] for title, words in self.words.items()}
+        figures = {title: np.append(values, np.nan) for title, values in self.figures.items()}
+        return (
+            *(scene.told(title, [of[n] for n in places]) for title, of in words.items()),
+            *(scene.note(title, values[places]) for title, values in figures.items()),
+        )
+
+
+def find(run: OpenedRun) -> StepFindings:
+    """Analyses a run: of one that stopped recording its whole steps."""
+    analysis = RunAnalysis(run)
+    summary, steps = summary_of(analysis, predict=False), analysis.steps
+    windows = () if steps.whole_run else steps.windows
+    times = summary.steps.times if windows else ()
+    exposed = [
+        {k: s / t.step_s for k, s in t.exposed_s.items() if t.step_s and not math.isnan(s)}
+        for t in times
+    ]
+    leaders = [max(shares, key=lambda name: shares[name], default=None) for shares in exposed]
+    figures: dict[str, list[float]] = {}
+    if summary.goodput is not None:
+        for name in ("useful_tokens_per_device_s", "useful_tokens", "trained_tokens"):
+            goodput = [float(getattr(step, name)) for step in analysis.goodput_of_steps]
+            figures[f"goodput.{name}"] = goodput
+    for row in summary.stages:
+        figures[f"exposed_share.{row.name}"] = [shares.get(row.name, 0.0) for shares in exposed]
+    on_path = summary.critical_path
+    if on_path is not None and on_path.is_traced:
+        for share in on_path.shares:
+            spent = [seconds.get(share.stage, 0.0) for seconds in on_path.steps_s]
+            figures[f"critical_path_s.{share.stage}"] = spent
+    count = len(windows)
+    return StepFindings(
+        steps=tuple((window.process, window.start_ns) for window in windows),
+        words={
+            "verdict.wall": [_wall(summary)] * count,
+            "verdict.confidence": [summary.verdict.confidence] * count,
+            "most_exposed": leaders,
+            "warmup": ["yes" if window.warmup else None for window in windows],
+        },
+        figures={name: np.array(values, np.float64) for name, values in figures.items()}
+        if count
+        else {},
+        path=analysis.drawn_path,
+    )
+
+
+def _wall(summary: Summary) -> str:
+    verdict = summary.verdict
+    if verdict.alarms:
+        return "no advice: something is wrong with the run"
+    if verdict.first is None:
+        return "no wall" if verdict.balanced else "cannot tell"
+    return ", ".join(wall.name for wall in verdict.binding)

@@ -17,16 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rltrace.report.perfetto.links import with_arrows
-from rltrace.report.perfetto.scene import Note, Scene, Slices
+from rltrace.report.perfetto.scene import Ints, Note, Scene, Slices, nest
 from rltrace.report.perfetto.slices import PROFILES
-from rltrace.report.perfetto.tracks import Ints, nest
-from rltrace.trace.alignment import read_clock_files
 from rltrace.trace.errors import RltraceError, WrongUsage
-from rltrace.trace.given_files import read_given
-from rltrace.trace.processes import Process
-from rltrace.trace.run import Run
+from rltrace.trace.read.clock_alignment import read_clock_files
+from rltrace.trace.read.processes import TracedProcess
+from rltrace.trace.read.run import OpenedRun
 from rltrace.trace.run_dir import CLOCKS
-from rltrace.trace.texts import parsed, unpacked
+from rltrace.trace.untrusted_files import parsed, read_given, unpacked
 
 MOST_NOTES = 24
 """Arguments that are shown: those which the most events have."""
@@ -259,7 +257,7 @@ def _arrows(
 
 
 def merged(
-    scene: Scene, run: Run, profiles: Sequence[Profile], first_arrow: int
+    scene: Scene, run: OpenedRun, profiles: Sequence[Profile], first_arrow: int
 ) -> tuple[list[Slices], int]:
     """The events of all profiles, and the number of arrows among them; their ids come after
     `first_arrow`. Errors: `RltraceError` for a profile that is not of the time of the run."""
@@ -277,7 +275,7 @@ def merged(
     return found, arrows
 
 
-def _process_of(run: Run, profile: Profile) -> Process | None:
+def _process_of(run: OpenedRun, profile: Profile) -> TracedProcess | None:
     """The process of the run that wrote a profile: of its pid, on its host where that is known, and
     the last that had begun by then."""
     last = int(profile.end_ns.max())
@@ -291,7 +289,7 @@ def _process_of(run: Run, profile: Profile) -> Process | None:
     return max(same, key=lambda process: process.start_ns, default=None)
 
 
-def _correction_ns(run: Run, profile: Profile, process: Process | None) -> int:
+def _correction_ns(run: OpenedRun, profile: Profile, process: TracedProcess | None) -> int:
     """What to add to the real time of the process's node for the run's time: its clock may be
     seconds off. By the pair of both clocks that was read nearest to the profile."""
     clock = run.clock_of(process.node) if process is not None else None
@@ -308,7 +306,9 @@ def _correction_ns(run: Run, profile: Profile, process: Process | None) -> int:
     return clock.moment(monotonic_ns) - real_ns
 
 
-def _slices(scene: Scene, profile: Profile, process: Process | None, correction_ns: int) -> Slices:
+def _slices(
+    scene: Scene, profile: Profile, process: TracedProcess | None, correction_ns: int
+) -> Slices:
     if process is not None:
         owner = process.number
     else:
@@ -338,7 +338,7 @@ def _note(scene: Scene, one: Argument) -> Note:
     return Note(scene.titles.id(one.title), "word", ids[one.values], one.known)
 
 
-def _check_time(run: Run, profile: Profile, slices: Slices) -> None:
+def _check_time(run: OpenedRun, profile: Profile, slices: Slices) -> None:
     begin = min((p.start_ns for p in run.processes if p.start_ns > 0), default=0)
     start, last, ended = int(slices.start.min()), int(slices.end.max()), run.meta.get("end_real_ns")
     end = ended if isinstance(ended, int) else last

@@ -23,8 +23,7 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
     TrackEvent,
 )
 
-from rltrace.report.perfetto.scene import Note, Points, Slices
-from rltrace.report.perfetto.tracks import OPEN, Ints, factor, outer_first
+from rltrace.report.perfetto.scene import OPEN, Ints, Note, Points, Slices, factor, outer_first
 
 _AT_ONCE = 1 << 15  # values: what is made of them on the way stays in a processor's cache
 
@@ -32,7 +31,7 @@ Bytes = NDArray[np.uint8]
 """Shape (rows, width): one encoded message a row."""
 
 
-class Column(Protocol):
+class WireColumn(Protocol):
     """Encoded values, `width` bytes a row."""
 
     width: int
@@ -97,7 +96,7 @@ class Repeated64:
             place[:] = self._values[first + nth]
 
 
-Part = bytes | Column
+Part = bytes | WireColumn
 """A piece of a record: the same bytes in every row, or one value a row."""
 
 _VARINT, _FIXED64, _LENGTH = 0, 1, 2
@@ -119,13 +118,13 @@ def _tag(message: Any, field: str, kind: int) -> bytes:
     return varint(number << 3 | kind)
 
 
-def integer(message: Any, field: str, values: int | Column) -> list[Part]:
+def integer(message: Any, field: str, values: int | WireColumn) -> list[Part]:
     """A varint field of a protobuf message class: a constant, or one value a row."""
     tag = _tag(message, field, _VARINT)
     return [tag + varint(values)] if isinstance(values, int) else [tag, values]
 
 
-def fixed64(message: Any, field: str, values: Column) -> list[Part]:
+def fixed64(message: Any, field: str, values: WireColumn) -> list[Part]:
     return [_tag(message, field, _FIXED64), values]
 
 
@@ -143,12 +142,12 @@ def nested(message: Any, field: str, parts: Sequence[Part]) -> list[Part]:
     return [tag + varint(width), *parts]
 
 
-class Record:
+class WireRecord:
     """The parts of a message side by side. `in_time` is the one column that has a value for each
     place in the order of time."""
 
-    def __init__(self, parts: Sequence[Part], in_time: Column | None = None) -> None:
-        self._columns: list[tuple[int, Column]] = []
+    def __init__(self, parts: Sequence[Part], in_time: WireColumn | None = None) -> None:
+        self._columns: list[tuple[int, WireColumn]] = []
         self._in_time = in_time
         self._template = bytearray()
         for part in parts:
@@ -347,11 +346,11 @@ def _reading(points: Points) -> list[Part]:
     ]
 
 
-def _packet(event: Sequence[Part], since: Varints) -> Record:
+def _packet(event: Sequence[Part], since: Varints) -> WireRecord:
     packet = [
         *integer(TracePacket, "trusted_packet_sequence_id", SEQUENCE),
         *integer(TracePacket, "sequence_flags", TracePacket.SEQ_NEEDS_INCREMENTAL_STATE),
         *integer(TracePacket, "timestamp", since),
         *nested(TracePacket, "track_event", event),
     ]
-    return Record(nested(Trace, "packet", packet), since)
+    return WireRecord(nested(Trace, "packet", packet), since)

@@ -14,15 +14,14 @@ from rltrace.run.shipping.courier import everything
 from rltrace.run.shipping.places import check_ship, shipped_to, url_of_run
 from rltrace.run.shipping.shipper import Shipper
 from rltrace.trace.clock import node_id
-from rltrace.trace.dropped import read_dropped
+from rltrace.trace.compact.manifest import read_manifest, segment_bytes
 from rltrace.trace.errors import RltraceError, WrongUsage
-from rltrace.trace.manifest import read_manifest, segment_bytes
-from rltrace.trace.own_files import own_files
-from rltrace.trace.reach import SHIPPED
+from rltrace.trace.read.dropped_details import read_dropped
 from rltrace.trace.run_dir import APART_FILE, NODES, RUN_FILE, read_described, update_run_json
 from rltrace.trace.schema import TABLES
-from rltrace.trace.store import Store, unreached
-from rltrace.trace.texts import told_in
+from rltrace.trace.transfer.remote_runs import SHIPPED
+from rltrace.trace.transfer.store import Store, unreached
+from rltrace.trace.untrusted_files import own_files, told_in
 
 Tell = Callable[[int, int], None]
 """Told how many bytes are shipped, and how many are left."""

@@ -15,15 +15,15 @@ from pathlib import Path
 from typing import Any
 
 from rltrace.run.shipping import kept
-from rltrace.run.shipping.kept import Progress
+from rltrace.run.shipping.kept import ShippingProgress
 from rltrace.run.shipping.shipper import Shipper
 from rltrace.trace.errors import RltraceError
-from rltrace.trace.reach import AGAIN, ALL_LOOKED, LOOKED, SHIPPED
-from rltrace.trace.redacted import redacted_urls
 from rltrace.trace.run_dir import CLOCKS, NODES, PROCESS, RUN_FILE, read_run_json, write_json
+from rltrace.trace.safe_text import redacted_urls
 from rltrace.trace.schema import TABLES
-from rltrace.trace.store import Store
-from rltrace.trace.texts import told_in
+from rltrace.trace.transfer.remote_runs import AGAIN, ALL_LOOKED, LOOKED, SHIPPED
+from rltrace.trace.transfer.store import Store
+from rltrace.trace.untrusted_files import told_in
 
 _MAIL_EVERY_S, _MAIL_AT_END_S = 5.0, 1.0
 _SHIP_FIRST_S, _SHIP_LATER_S, _SHIP_SLOWER = 5.0, 60.0, 20.0
@@ -54,7 +54,7 @@ class Courier:
         self._again_s = 0.0
         self._mail_every_s = _MAIL_EVERY_S
         self._finish_by = float("inf")
-        self._progress = Progress(url)
+        self._progress = ShippingProgress(url)
         self._wake, self._mailed = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._work, name="rltrace-courier", daemon=True)
 

@@ -18,17 +18,16 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from rltrace.trace.opened import opened, opener
-from rltrace.trace.own_files import is_elsewhere, open_own, own_files
 from rltrace.trace.run_dir import write_json
-from rltrace.trace.texts import parsed, told_in
+from rltrace.trace.safe_open import opened, opener
+from rltrace.trace.untrusted_files import is_elsewhere, open_own, own_files, parsed, told_in
 
 SHIPPING = "shipping"
 _PAGES = ".pages"
 
 
 @dataclass(frozen=True)
-class Progress:
+class ShippingProgress:
     """How far the shipping of a node is. `left_bytes` is what was known to be left at the last
     look, `error` why nothing comes through, `waits_for` the hosts that have more to ship, `done`
     whether all of this node is there, `over` whether nobody ships any more."""
@@ -43,20 +42,20 @@ class Progress:
     over: bool = False
 
 
-def write_progress(run_dir: Path, name: str, progress: Progress) -> None:
+def write_progress(run_dir: Path, name: str, progress: ShippingProgress) -> None:
     """Errors: OSError."""
     (run_dir / SHIPPING).mkdir(exist_ok=True)
     write_json(f"{run_dir}/{SHIPPING}/{name}.json", asdict(progress))
 
 
-def read_progress(run_dir: Path, name: str) -> Progress:
+def read_progress(run_dir: Path, name: str) -> ShippingProgress:
     """What was written last; nothing at all where nothing was."""
     told = told_in(run_dir / SHIPPING / f"{name}.json")
-    known = {key: told[key] for key in asdict(Progress()) if key in told}
+    known = {key: told[key] for key in asdict(ShippingProgress()) if key in told}
     try:
-        return Progress(**{**known, "waits_for": tuple(known.get("waits_for", ()))})
+        return ShippingProgress(**{**known, "waits_for": tuple(known.get("waits_for", ()))})
     except TypeError:
-        return Progress()
+        return ShippingProgress()
 
 
 def save(run_dir: Path, name: str, url: str, shipped: dict[str, bytearray]) -> None:

@@ -8,11 +8,11 @@ from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from rltrace.run.shipping.kept import Progress, write_progress
+from rltrace.run.shipping.kept import ShippingProgress, write_progress
 from rltrace.trace.clock import node_id
 from rltrace.trace.errors import RltraceError, WrongUsage
 from rltrace.trace.run_dir import read_run_json, update_run_json
-from rltrace.trace.store import Store, check_url, child, is_local, refuse_credentials
+from rltrace.trace.transfer.store import Store, check_url, child, is_local, refuse_credentials
 
 _OWN_MEMORY = "memory://"
 _FOR_READING = {
@@ -66,7 +66,9 @@ def begin(run_dir: Path, runs_url: str) -> None:
     OSError where that is a local disk that cannot be written to; others are tried later."""
     url = url_of_run(runs_url, run_dir.name)
     update_run_json(str(run_dir), shipped_to=url)
-    write_progress(run_dir, node_id(), Progress(url))  # a job may fill the disk, and be over
+    write_progress(
+        run_dir, node_id(), ShippingProgress(url)
+    )  # a job may fill the disk, and be over
     if is_local(url):  # others are opened by the agent: that may take seconds
         Store(url).create()
 

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from rltrace.run.closing import agent_is_gone
-from rltrace.run.shipping.kept import Progress, read_progress
+from rltrace.run.shipping.kept import ShippingProgress, read_progress
 from rltrace.trace.clock import node_id
 from rltrace.trace.run_dir import NODES
 
@@ -20,12 +20,12 @@ _LOOK_EVERY_S = 0.2
 _SAY_FIRST_S, _SAY_EVERY_S = 3.0, 10.0
 
 
-def wait(run_dir: Path, say: Callable[[str], None]) -> Progress:
+def wait(run_dir: Path, say: Callable[[str], None]) -> ShippingProgress:
     """Waits until the agents have shipped all that the nodes recorded, for `WAIT_S` at most, or
     until Ctrl-C; how far they are then."""
     until = time.monotonic() + WAIT_S
     say_at = time.monotonic() + _SAY_FIRST_S
-    told = Progress()
+    told = ShippingProgress()
     with suppress(KeyboardInterrupt):
         while (now := time.monotonic()) < until:
             told = read_progress(run_dir, node_id())
@@ -38,7 +38,7 @@ def wait(run_dir: Path, say: Callable[[str], None]) -> Progress:
     return told
 
 
-def what_is_left(run_dir: Path, told: Progress) -> list[str]:
+def what_is_left(run_dir: Path, told: ShippingProgress) -> list[str]:
     """What was not shipped and how it is later, a sentence each."""
     said = []
     if not told.done:
@@ -67,7 +67,7 @@ def megabytes(size_bytes: int) -> str:
     return f"{size_bytes / 1e6:,.1f} MB"
 
 
-def _doing(told: Progress) -> str:
+def _doing(told: ShippingProgress) -> str:
     if told.error:
         return f"shipping: nothing comes through ({told.error})"
     if told.done and told.waits_for:

@@ -18,15 +18,67 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 from rltrace.sync.bench.models import Memory, Model, Weights, digest
-from rltrace.sync.bench.own import Slots
-from rltrace.sync.bench.ways import Crowd, Sender, Setting, Way
-from rltrace.sync.copying import default_threads
-from rltrace.sync.place import available_bytes, check_room, shared_memory
+from rltrace.sync.bench.ways import BenchSetting, Crowd, Receive, Sender, Way
+from rltrace.sync.memory.copying import default_threads
+from rltrace.sync.memory.dtypes import torch_name
+from rltrace.sync.memory.layout import layout_of
+from rltrace.sync.memory.place import available_bytes, check_room, shared_memory
+from rltrace.sync.publisher import Publisher
+from rltrace.sync.subscriber import Subscriber
 from rltrace.trace.errors import ANSWER_IS_NO, CANNOT_TELL, RltraceError
 
-OWN: tuple[Way, ...] = (Slots(), Slots(digests=False))
+
+@dataclass(frozen=True)
+class SharedMemorySlots(Way):
+    """With digests every block is checked as it is copied."""
+
+    digests: bool = True
+
+    @property
+    def name(self) -> str:
+        return "rltrace.sync" if self.digests else "rltrace.sync, no digests"
+
+    def copies(self, receivers: int) -> int:
+        """Two slots."""
+        return 2
+
+    def sender(self, setting: BenchSetting) -> Sender:
+        publisher = Publisher.open(
+            layout_of(_shapes(setting)),
+            _place(setting),
+            spare=0,
+            hashing=self.digests,
+            patience_s=1.0,
+        )
+        return Sender(lambda number, w: publisher.publish(w, number), publisher.close)
+
+    def receiver(self, setting: BenchSetting, number: int, weights: Weights) -> Receive:
+        subscriber = Subscriber.connect(_place(setting), threads=setting.threads)
+
+        def receive(number: Any) -> None:
+            subscriber.pull_into(weights, at_least=int(number), verify=self.digests)
+
+        return receive
+
+
+def _shapes(setting: BenchSetting) -> Weights:
+    """Tensors without memory: only their shapes and types are looked at."""
+    import torch
+
+    return {
+        name: torch.empty(shape, dtype=getattr(torch, torch_name(code)), device="meta")
+        for name, (code, shape) in setting.model.tensors.items()
+    }
+
+
+def _place(setting: BenchSetting) -> str:
+    return f"shm://{setting.folder}/policy"
+
+
+OWN: tuple[Way, ...] = (SharedMemorySlots(), SharedMemorySlots(digests=False))
 
 WARM_UPS = 3
 """Updates of each way that are not counted: they touch all its buffers for the first time."""
@@ -65,7 +117,7 @@ class Round:
 
 
 @dataclass
-class Row:
+class BenchRow:
     """One way with so many receivers: its rounds, or why there are none. `between_bytes`: see
     `Way.between_bytes`."""
 
@@ -75,7 +127,7 @@ class Row:
     missing: str = ""
     rounds: list[Round] = field(default_factory=list)
 
-    def times(self, other: Row) -> float:
+    def times(self, other: BenchRow) -> float:
         """How often as long as another way's its updates take until the last receiver has them: the
         median over the rounds, in each of which the two took turns."""
         pairs = zip(self.rounds, other.rounds, strict=True)
@@ -88,14 +140,14 @@ def measure(
     counts: Sequence[int],
     rounds: int,
     tell: Tell = lambda now, is_new: None,
-) -> list[Row]:
+) -> list[BenchRow]:
     """Publishes `rounds` versions each way to each number of receivers, after some that warm up.
 
     Errors: `RltraceError` where there is too little memory, or a receiver of rltrace.sync fails or
     does not hold what was published. What another way fails at is told in its rows.
     """
     table = [
-        [(w, Row(w.name, n, w.between_bytes(model.bytes, n), w.missing(n))) for w in ways]
+        [(w, BenchRow(w.name, n, w.between_bytes(model.bytes, n), w.missing(n))) for w in ways]
         for n in counts
     ]
     for count, found in zip(counts, table, strict=True):
@@ -122,7 +174,7 @@ def measure(
                             at[1].rounds.append(sides.round(at[0]))
                     break
                 except Exception as error:  # of any kind: a peer that fails here leaves the others
-                    if isinstance(at[0], Slots):
+                    if isinstance(at[0], SharedMemorySlots):
                         raise
                     at[1].missing = f"it failed here: {error}"
                     for _, row in todo:
@@ -133,8 +185,8 @@ def measure(
 
 
 def _turns(
-    todo: list[tuple[Way, Row]], rounds: int, count: int, tell: Tell
-) -> Iterator[tuple[Way, Row]]:
+    todo: list[tuple[Way, BenchRow]], rounds: int, count: int, tell: Tell
+) -> Iterator[tuple[Way, BenchRow]]:
     """All ways in each round, in an order of its own."""
     chance, began = random.Random(SEED), time.monotonic()
     for number in range(WARM_UPS + rounds):
@@ -166,13 +218,13 @@ class _Sides:
         torch.set_num_threads(self._threads)
         self._each = max(1, self._threads // count)
         self._crowd = opened.enter_context(closing(Crowd(model, count, self._each)))
-        self._sides: dict[str, tuple[Setting, Sender, Crowd, Iterator[int]]] = {}
+        self._sides: dict[str, tuple[BenchSetting, Sender, Crowd, Iterator[int]]] = {}
 
     def open(self, way: Way) -> None:
         """Makes both sides of a way ready."""
         place = tempfile.mkdtemp(prefix="way-", dir=self._folder)
         self._opened.callback(shutil.rmtree, place, ignore_errors=True)
-        setting = Setting(self._model, self._count, place, self._each)
+        setting = BenchSetting(self._model, self._count, place, self._each)
         receivers = way.receivers(setting, self._crowd)
         if receivers is not self._crowd:
             self._opened.callback(receivers.close)
@@ -200,7 +252,7 @@ class _Sides:
         return Round(self._count, one_s, two_s, stall_s, end_s)
 
 
-def _leave_out(found: list[tuple[Way, Row]], model: Model, count: int) -> None:
+def _leave_out(found: list[tuple[Way, BenchRow]], model: Model, count: int) -> None:
     """Notes the ways for which there is no memory beside those before them. Errors: `RltraceError`
     where there is none for rltrace.sync."""
     free, needed = available_bytes(), (_COPIES + count) * model.bytes + count * _PROCESS_BYTES
@@ -209,7 +261,7 @@ def _leave_out(found: list[tuple[Way, Row]], model: Model, count: int) -> None:
         takes += 0 if way.in_crowd else count * _PROCESS_BYTES
         if row.missing or needed + takes <= free:
             needed += 0 if row.missing else takes
-        elif isinstance(way, Slots):
+        elif isinstance(way, SharedMemorySlots):
             said = f"this takes {(needed + takes) / 1e9:,.1f} GB of memory and"
             said += f" {free / 1e9:,.1f} GB are free: take a smaller model or fewer receivers"
             raise RltraceError(said, CANNOT_TELL)

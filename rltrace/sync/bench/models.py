@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import xxhash
 
-from rltrace.sync.copying import copy_bytes
-from rltrace.sync.dtypes import ITEM_BYTES, code_of, torch_name
+from rltrace.sync.memory.copying import copy_bytes
+from rltrace.sync.memory.dtypes import ITEM_BYTES, code_of, torch_name
 from rltrace.trace.errors import UNREADABLE, RltraceError, WrongUsage
-from rltrace.trace.given_files import open_given
-from rltrace.trace.texts import packaged_toml
+from rltrace.trace.untrusted_files import open_given, packaged_toml
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -30,7 +29,7 @@ Weights = dict[str, "Tensor"]
 
 @dataclass(frozen=True)
 class Model:
-    """Tensors by name: (type, shape), a type being a code of `rltrace.sync.dtypes`. `asked_bytes`
+    """Tensors by name: (type, shape), a type being a code of `rltrace.sync.memory.dtypes`. `asked_bytes`
     is what it was cut to, as near as whole layers come; 0: it is not cut."""
 
     name: str

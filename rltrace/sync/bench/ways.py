@@ -25,7 +25,7 @@ Receive = Callable[[Any], None]
 
 
 @dataclass(frozen=True)
-class Setting:
+class BenchSetting:
     """One learner and so many receivers. `folder` is in shared memory, and the way's own.
     `threads` is how many a receiver may use; the learner has `default_threads`."""
 
@@ -79,15 +79,15 @@ class Way:
         """What all its settings share. `folder` has a short path; it is removed after."""
         return nullcontext()
 
-    def receivers(self, setting: Setting, crowd: Crowd) -> Crowd:
+    def receivers(self, setting: BenchSetting, crowd: Crowd) -> Crowd:
         """The crowd, or its own."""
         return crowd
 
-    def sender(self, setting: Setting) -> Sender:
+    def sender(self, setting: BenchSetting) -> Sender:
         """Called while the receivers begin."""
         raise NotImplementedError
 
-    def receiver(self, setting: Setting, number: int, weights: Weights) -> Receive:
+    def receiver(self, setting: BenchSetting, number: int, weights: Weights) -> Receive:
         """In the receiver's process, where that is of the crowd; `number` counts from 0."""
         raise NotImplementedError
 
@@ -111,7 +111,7 @@ class Crowd:
             self._processes.append(process)
         self._answers()
 
-    def begin(self, way: Way, setting: Setting) -> None:
+    def begin(self, way: Way, setting: BenchSetting) -> None:
         """Has each make ready, which may take the sender's side."""
         self._ask("begin", setting.folder, (way, setting))
 
@@ -124,7 +124,7 @@ class Crowd:
         self._turn = 1 - self._turn
         return self._turn
 
-    def tell(self, setting: Setting, what: Any) -> None:
+    def tell(self, setting: BenchSetting, what: Any) -> None:
         """Has each begin to receive; returns when all do."""
         self._ask("receive", setting.folder, what)
         self._answers()

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from rltrace.trace.texts import packaged_toml
+from rltrace.trace.untrusted_files import packaged_toml
 
 _ROOT = Path(__file__).parents[2]
 _CHOICES = packaged_toml("testing/inside/choices.toml")

@@ -48,9 +48,9 @@ from rltrace.testing.inside.trace import (
     WRONG_USAGE,
     Fate,
     RltraceError,
-    Run,
     Stage,
 )
+from rltrace.testing.inside.trace import OpenedRun as Run
 from rltrace.testing.made import process, rows, run_of, turns
 from tests.analysis.conftest import Made
 from tests.analysis.walls.walled import in_steps

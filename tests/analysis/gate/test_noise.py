@@ -7,11 +7,11 @@ import math
 import numpy as np
 import pytest
 
+from rltrace.testing.inside.analysis import distributions_tail as student_tail
 from rltrace.testing.inside.analysis import (
     drawn_counts,
     mean_block,
     quantile,
-    student_tail,
     warmup_steps,
     without_stalls,
 )

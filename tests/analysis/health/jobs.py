@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from rltrace.testing.inside.analysis import Health, summarize
-from rltrace.testing.inside.trace import Run, Stage
+from rltrace.testing.inside.trace import OpenedRun as Run
+from rltrace.testing.inside.trace import Stage
 
 
 def health_of(run: Run) -> Health:

@@ -11,7 +11,8 @@ import pytest
 
 from rltrace.testing.inside.analysis import ALARM, NOTE, summarize
 from rltrace.testing.inside.report import reward_section
-from rltrace.testing.inside.trace import Fate, Outcome, Run
+from rltrace.testing.inside.trace import Fate, Outcome
+from rltrace.testing.inside.trace import OpenedRun as Run
 from rltrace.testing.made import process, rows, run_of
 from tests.analysis.health.jobs import health_of, kinds, steps
 

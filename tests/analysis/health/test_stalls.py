@@ -22,7 +22,8 @@ from rltrace.testing.inside.analysis import (
     workload_of,
 )
 from rltrace.testing.inside.report import headline, stages_section, warnings
-from rltrace.testing.inside.trace import Run, Stage
+from rltrace.testing.inside.trace import OpenedRun as Run
+from rltrace.testing.inside.trace import Stage
 from rltrace.testing.made import process, run_of
 from tests.analysis.health.jobs import health_of, kinds, steps
 from tests.analysis.walls.walled import first

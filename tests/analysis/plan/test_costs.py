@@ -8,26 +8,28 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rltrace.analysis.plan import shapes
-from rltrace.analysis.plan.generation import Decoding, decoding, rollout
-from rltrace.analysis.plan.learner import (
+from rltrace.analysis.plan import data_sheets as shapes
+from rltrace.analysis.plan.spec import lengths
+from rltrace.analysis.plan.stage_costs import (
+    Decoding,
     activation_bytes,
+    decoding,
     learner,
+    rollout,
     training_memory,
     zero_bytes,
 )
-from rltrace.analysis.plan.spec import lengths
 from rltrace.testing.inside.analysis import (
     MECHANISMS,
     PEAK_TFLOPS,
-    Environment,
     PlanConstants,
-    hardware,
     log_deviation,
     movement,
     packaged,
 )
-from rltrace.testing.inside.analysis import plan_constants_table as plan_constants
+from rltrace.testing.inside.analysis import EnvironmentModel as Environment
+from rltrace.testing.inside.analysis import data_sheets as hardware
+from rltrace.testing.inside.analysis import plan_table as plan_constants
 from rltrace.testing.inside.analysis import whatif_constants_table as whatif_constants
 from rltrace.testing.inside.trace import RltraceError, Stage
 from tests.analysis.plan.made import spec

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from rltrace.analysis.plan.of_run import Measured, calibrated
 from rltrace.analysis.plan.plan import Plan, plan, sweep
+from rltrace.analysis.plan.workload_input import Measured, calibrated
 from rltrace.testing.inside.analysis import (
     ENV_REWARD,
     LEARNER,
@@ -19,7 +19,6 @@ from rltrace.testing.inside.analysis import (
     TAIL,
     PlanConstants,
     Pools,
-    hardware,
     learner,
     merged,
     packaged,
@@ -31,6 +30,7 @@ from rltrace.testing.inside.analysis import (
     spec_of,
     wall_names,
 )
+from rltrace.testing.inside.analysis import data_sheets as hardware
 from rltrace.testing.inside.trace import WRONG_USAGE, RltraceError, Stage
 from tests.analysis.plan.made import SHORT, spec
 

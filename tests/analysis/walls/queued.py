@@ -22,7 +22,8 @@ import numpy as np
 
 import rltrace
 from benchmarks.synthetic.events import Simulation, Then
-from rltrace.testing.inside.trace import Fate, Finish, Outcome, Run, Stage, SyncRole
+from rltrace.testing.inside.trace import Fate, Finish, Outcome, Stage, SyncRole
+from rltrace.testing.inside.trace import OpenedRun as Run
 from rltrace.testing.made import rows, run_of
 from rltrace.testing.played import SECOND, START_NS, Interval, Process
 

@@ -8,16 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from rltrace.testing.inside.analysis import (
-    Batch,
-    Constants,
-    Engine,
-    Stated,
-    Workload,
-    stated,
-    workload_of,
-)
-from rltrace.testing.inside.trace import Run, Stage
+from rltrace.testing.inside.analysis import Constants, Stated, stated, workload_of
+from rltrace.testing.inside.analysis import EngineModel as Engine
+from rltrace.testing.inside.analysis import SampleBatch as Batch
+from rltrace.testing.inside.analysis import StepWorkload as Workload
+from rltrace.testing.inside.trace import OpenedRun as Run
+from rltrace.testing.inside.trace import Stage
 
 ALIKE = {"tail_share": 0.0, "log_deviation": 0.0, "own_devices": 1.0, "train_exponent": 1.0,
          "rollout_exponent": 1.0, "rest_kept": 1.0, "sync_latency_s": 0.0}  # fmt: skip

@@ -20,7 +20,8 @@ from rltrace.testing.inside.analysis import (
     replay,
     workload_of,
 )
-from rltrace.testing.inside.trace import CANNOT_TELL, RltraceError, Run, Stage
+from rltrace.testing.inside.trace import CANNOT_TELL, RltraceError, Stage
+from rltrace.testing.inside.trace import OpenedRun as Run
 from rltrace.testing.made import process, run_of, turns
 from tests.analysis.walls.walled import in_steps
 from tests.analysis.whatif.played import of

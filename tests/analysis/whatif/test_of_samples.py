@@ -22,7 +22,8 @@ from rltrace.testing.inside.analysis import (
     replay,
     workload_of,
 )
-from rltrace.testing.inside.trace import RltraceError, Run, Stage
+from rltrace.testing.inside.trace import OpenedRun as Run
+from rltrace.testing.inside.trace import RltraceError, Stage
 from rltrace.testing.made import process, rows, run_of, stating, turns
 from rltrace.testing.played import Process
 from tests.analysis.walls.queued import ENDLESS, Queued, gain, of_own_loop, processes, traced

@@ -16,14 +16,10 @@ from rltrace.analysis.stats.interval import Estimate
 from rltrace.analysis.whatif.levers import NotApplicable
 from rltrace.analysis.whatif.predict import Prediction, Source, predict, ranked
 from rltrace.cli import main
-from rltrace.testing.inside.analysis import (
-    LEVERS,
-    Constants,
-    Engine,
-    Sync,
-    Workload,
-    replay,
-)
+from rltrace.testing.inside.analysis import LEVERS, Constants, replay
+from rltrace.testing.inside.analysis import EngineModel as Engine
+from rltrace.testing.inside.analysis import StepWorkload as Workload
+from rltrace.testing.inside.analysis import SyncModel as Sync
 from rltrace.testing.inside.trace import WRONG_USAGE, RltraceError, Stage
 from tests.analysis.whatif.played import ALIKE, batch, told, workload
 

@@ -8,14 +8,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rltrace.analysis.whatif.engine_fit import Sequences, fit_engine
 from rltrace.analysis.whatif.replay import replay
-from rltrace.testing.inside.analysis import (
-    Engine,
-    Sync,
-    Workload,
-    draft_speed,
-)
+from rltrace.analysis.whatif.run_samples import Sequences, fit_engine
+from rltrace.testing.inside.analysis import EngineModel as Engine
+from rltrace.testing.inside.analysis import StepWorkload as Workload
+from rltrace.testing.inside.analysis import SyncModel as Sync
+from rltrace.testing.inside.analysis import draft_speed
 from rltrace.testing.inside.trace import Stage
 from tests.analysis.whatif.played import batch, workload
 

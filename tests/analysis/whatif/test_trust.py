@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 import rltrace
-from rltrace.analysis.ceiling import NO_MORE, held, most_gain
+from rltrace.analysis.fixes.fixes import NO_MORE, held, most_gain
 from rltrace.analysis.whatif.trust import MOST_ERROR, OffTheRun, replay_error
 from rltrace.cli import main
 from rltrace.testing.inside.analysis import (
@@ -27,7 +27,8 @@ from rltrace.testing.inside.analysis import (
 )
 from rltrace.testing.inside.analysis import predict_Estimate as Estimate
 from rltrace.testing.inside.report import model_check
-from rltrace.testing.inside.trace import Run, Stage, update_run_json
+from rltrace.testing.inside.trace import OpenedRun as Run
+from rltrace.testing.inside.trace import Stage, update_run_json
 from rltrace.testing.made import at, process, rows, run_of, turns
 from tests.analysis.walls.walled import in_steps
 

@@ -1,0 +1,1 @@
+"""What the job achieved and on what: goodput, devices, updates, coverage."""

@@ -1,0 +1,352 @@
+"""What the trace does not show, and why: stages never seen, spans never ended, files torn."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from typing import Any
+
+from rltrace.analysis.run_analysis import RunAnalysis
+from rltrace.analysis.timeline.process_intervals import TABLE_OF, Activity, OpenSpan
+from rltrace.analysis.timeline.steps import step_errors
+from rltrace.hooks.recorder import COUNTED
+from rltrace.trace.job_devices import AGENT
+from rltrace.trace.liveness import is_brought
+from rltrace.trace.metadata_validation import only_some
+from rltrace.trace.read.dropped_details import Dropped
+from rltrace.trace.read.run import OpenedRun
+from rltrace.trace.read.run_losses import Damaged, damaged, read_ends
+from rltrace.trace.run_dir import (
+    CAPTURE_TOKENS,
+    ELSEWHERE,
+    NOT_WHOLE,
+    PACK_LOST,
+    PROCESS_FAILED,
+    RECORDING_STOPPED,
+    STEP_FAILED,
+    THREAD_FAILED,
+)
+from rltrace.trace.schema import CAPTURED_TOKENS, EVENT_TABLES
+from rltrace.trace.vocabulary import STAGE_SYMBOLS, Stage, word
+
+_MANY = 8
+_TOLD_BY_ALARMS = (
+    *(STEP_FAILED, PROCESS_FAILED, THREAD_FAILED),
+    *(ELSEWHERE, NOT_WHOLE, PACK_LOST),
+)
+NOT_LOGGED = "not in the log"
+"""Kind of what an imported log cannot tell; where that is of a stage, it is the stage's reason."""
+
+
+@dataclass(frozen=True)
+class Unseen:
+    """A stage of the vocabulary without a single span, and what is known of the reason."""
+
+    stage: Stage
+    name: str
+    symbol: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class InProgress:
+    """Open spans of one name: when the first began, how long that is known to have been open
+    (`open_s`), and how long after its beginning its process gave its last sign (`last_sign_s`)."""
+
+    name: str
+    stage: str
+    processes: int
+    spans: int
+    since_ns: int
+    open_s: float
+    last_sign_s: float
+    role: str
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Problems of one kind and detail: how often (`at_least`: or more often), and where first."""
+
+    what: str
+    count: int
+    targets: tuple[str, ...]
+    more_targets: int
+    detail: str
+    at_least: bool = False
+
+
+@dataclass(frozen=True)
+class StoppedProcess:
+    """A process that recorded nothing more from a moment on (`after_start_s` since the run's start,
+    NaN: unknown), and why; `pid` is -1 where nobody said."""
+
+    role: str
+    pid: int
+    host: str
+    after_start_s: float
+    detail: str
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """What was not seen. `clock_bound_ns` is the worst alignment of a node to the reference (0: one
+    node; -1: a node that could not be aligned). `never_hooked` are targets of the user's hooks that
+    no process put in place, `dropped` are details that were dropped to keep the run small."""
+
+    unseen: tuple[Unseen, ...]
+    in_progress: tuple[InProgress, ...]
+    problems: tuple[Problem, ...]
+    stopped: tuple[StoppedProcess, ...]
+    damaged: tuple[Damaged, ...]
+    never_hooked: tuple[str, ...]
+    clock_bound_ns: int
+    dropped: Dropped | None
+
+
+def coverage(analysis: RunAnalysis) -> Coverage:
+    """What the run does not show. Every stage that has a symbol is expected."""
+    run, activity = analysis.run, analysis.activity
+    bounds = [process.clock_bound_ns for process in run.processes]
+    return Coverage(
+        unseen=tuple(
+            Unseen(stage, word(stage), symbol, _reason(run, stage))
+            for stage, symbol in STAGE_SYMBOLS.items()
+            if stage not in activity.spans_of_stage and stage not in activity.from_tables
+        ),
+        in_progress=_in_progress(analysis),
+        problems=_problems([p for p in run.problems if not _is_reason(p)], run)
+        + _in_background(run, activity),
+        stopped=_stopped(run),
+        damaged=damaged(run),
+        never_hooked=_never_hooked(run),
+        clock_bound_ns=-1 if -1 in bounds else max(bounds, default=0),
+        dropped=run.dropped,
+    )
+
+
+def _reason(run: OpenedRun, stage: Stage) -> str:
+    missed = [p for p in run.problems if p.get("stage") == word(stage)]
+    if missed:
+        what, target = missed[0].get("what", "problem"), missed[0].get("target", "")
+        return f"{what}: {target}".rstrip(": ")
+    if stage in TABLE_OF:
+        table = TABLE_OF[stage]
+        if (some := only_some(run.meta)) and run.has_rows(table):
+            return some
+        if run.ask(f"select 1 from raw_{table} where start_ns > 0 limit 1"):
+            return f"{table} were recorded, but none with its duration"
+    told = "select 1 from raw_trajectories where start_ns > 0 and env_ns > 0 limit 1"
+    if stage is Stage.ENV and run.ask(told):
+        return "no span of its own; trajectories state their tool time"
+    return "no hook or span recorded it; the job may have no such stage"
+
+
+def _in_progress(analysis: RunAnalysis) -> tuple[InProgress, ...]:
+    """The open spans, but for those of steps that an exception ended, and of processes that the job
+    itself ended."""
+    run, errors = analysis.run, step_errors(analysis.run)
+    ended = {start for number, start in analysis.steps.in_progress if number in errors}
+    asked = {number for number, end in read_ends(run.path, run.processes).items() if end.asked}
+    roles = {process.number: process.role or "" for process in run.processes}
+    groups: dict[tuple[str, str, str], list[OpenSpan]] = defaultdict(list)
+    for span in analysis.activity.open_spans:
+        left = span.stage is Stage.STEP and span.start_ns in ended
+        if span.process not in asked and not left:
+            groups[span.name, word(span.stage), roles.get(span.process, "")].append(span)
+    found = []
+    for (name, stage, role), members in groups.items():
+        first = min(members, key=lambda span: span.start_ns)
+        since_ns, processes = first.start_ns, len({span.process for span in members})
+        open_s = (known_until(run, first, analysis.until_ns) - since_ns) / 1e9
+        last_sign_s = (first.last_sign_ns - since_ns) / 1e9
+        found.append(
+            InProgress(name, stage, processes, len(members), since_ns, open_s, last_sign_s, role)
+        )
+    return tuple(sorted(found, key=lambda group: group.since_ns))
+
+
+def _is_reason(problem: dict[str, Any]) -> bool:
+    """Whether it is said elsewhere: as the reason of what was not seen, or as an alarm."""
+    what = problem.get("what")
+    return what in _TOLD_BY_ALARMS or (what == NOT_LOGGED and "stage" in problem)
+
+
+def _problems(problems: list[dict[str, Any]], run: OpenedRun) -> tuple[Problem, ...]:
+    hosts = {process.node: process.host for process in run.processes}
+    alike: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
+    for problem in problems:
+        kind = str(problem.get("what", "problem")), str(problem.get("detail") or "")
+        alike[kind].append(problem)
+    found = []
+    for (what, detail), ones in alike.items():
+        times = [n if isinstance(n := one.get("times"), int) else 1 for one in ones]
+        named = [str(one["target"]) for one in ones if one.get("target")]
+        where = list(dict.fromkeys(hosts.get(target, target) for target in named))
+        more, often = max(0, len(where) - _MANY), max(times) >= COUNTED
+        found.append(Problem(what, sum(times), tuple(where[:_MANY]), more, detail, often))
+    return tuple(sorted(found, key=lambda one: -one.count))
+
+
+def _in_background(run: OpenedRun, activity: Activity) -> tuple[Problem, ...]:
+    roles = {process.number: process.role or f"pid {process.pid}" for process in run.processes}
+    return tuple(
+        Problem(
+            "left out of the stages",
+            1,
+            (roles.get(process, "?"),),
+            0,
+            f"it is in {word(stage)} in the background, whether a sample waits for it or not",
+        )
+        for stage, process in activity.background
+    )
+
+
+def _stopped(run: OpenedRun) -> tuple[StoppedProcess, ...]:
+    processes = {process.who: process for process in run.processes}
+    start = run.meta.get("start_real_ns")
+    found = []
+    for problem in run.problems:
+        if problem.get("what") != RECORDING_STOPPED:
+            continue
+        process = processes.get(str(problem.get("who")))
+        at, detail = problem.get("real_ns"), str(problem.get("detail") or "")
+        after_start_s = math.nan
+        if isinstance(start, int) and isinstance(at, int) and at >= start:
+            after_start_s = (at - start) / 1e9
+        whose = (process.role or "", process.pid, process.host) if process else ("", -1, "")
+        found.append(StoppedProcess(*whose, after_start_s, detail))
+    return tuple(found)
+
+
+def _never_hooked(run: OpenedRun) -> tuple[str, ...]:
+    """Nothing where no process tells which hooks it put in place."""
+    told = [process.facts["hooks"] for process in run.processes if "hooks" in process.facts]
+    asked = (run.meta.get("settings") or {}).get("hooks")
+    if not told or not isinstance(asked, list):
+        return ()
+    placed = {str(target) for hooks in told if isinstance(hooks, list) for target in hooks}
+    targets = dict.fromkeys(str(hook).partition("=")[0] for hook in asked)
+    return tuple(target for target in targets if target not in placed)
+
+
+@dataclass(frozen=True)
+class Gone:
+    """A node from which nothing has come for long, and since when (Unix ns)."""
+
+    host: str
+    since_ns: int
+
+
+@dataclass(frozen=True)
+class AsOf:
+    """A run that goes on: it is known until `at_ns` (Unix ns), `ago_s` before it was opened.
+    `from_url`: brought from there; nothing has come from `silent_nodes` for long."""
+
+    at_ns: int
+    ago_s: float
+    from_url: bool
+    silent_nodes: tuple[Gone, ...]
+
+
+def as_of(run: OpenedRun, recorded_until_ns: int) -> AsOf | None:
+    """As of when a run that goes on is told; None for one that has ended, or may have."""
+    brought = is_brought(run.path)
+    if run.meta.get("end_real_ns") is not None or not (brought or run.goes_on):
+        return None
+    ago_s = max(0, run.opened_ns - recorded_until_ns) / 1e9
+    gone = tuple(Gone(node.host, node.until_ns) for node in run.reach.gone(run.opened_ns))
+    return AsOf(recorded_until_ns, ago_s, brought, gone)
+
+
+def known_until(run: OpenedRun, span: OpenSpan, until_ns: int) -> int:
+    """Until when it is known that a span was open, in a recording that lasted until `until_ns`
+    (Unix ns): of a node that ships what it recorded there may be more to come."""
+    node = {process.number: process.node for process in run.processes}.get(span.process, "")
+    return run.reach.known_ns(node, span.last_sign_ns, until_ns)
+
+
+def step_known_until(run: OpenedRun, activity: Activity, start_ns: int, until_ns: int) -> int:
+    """The same of the step in progress that began then."""
+    steps = [s for s in activity.open_spans if s.stage is Stage.STEP and s.start_ns == start_ns]
+    return min((known_until(run, span, until_ns) for span in steps), default=until_ns)
+
+
+def holds_token_ids(run: OpenedRun) -> bool | None:
+    """Whether a run does; None where it does not and nobody has asked."""
+    if run.has_rows(CAPTURED_TOKENS.name):
+        return True
+    return False if (run.meta.get("settings") or {}).get(CAPTURE_TOKENS) is True else None
+
+
+DEFAULT_COSTS_NS = (1000.0, 4000.0)
+"""CPU time of a span and of a row of another table, each recorded through a hook, where the run
+states none (`settings["event_cost_ns"]` and `["row_cost_ns"]`, calibrated when it was started)."""
+DEFAULT_TOKEN_COST_NS = 200.0
+"""CPU time of a captured token, likewise (`settings["token_cost_ns"]`)."""
+
+
+@dataclass(frozen=True)
+class OwnCost:
+    """`event_cost_ns` is the mean over the run's `events`. `share` is of the wall time of the job's
+    processes together (the agents, which run beside it, left out), the captured `tokens` included;
+    `worst_share` that of the one which recorded the most for its time."""
+
+    events: int
+    processes: int
+    event_cost_ns: float
+    calibrated: bool
+    share: float
+    worst_share: float
+    tokens: int = 0
+    token_cost_ns: float = 0.0
+
+
+def own_cost(run: OpenedRun, activity: Activity, recorded_until_ns: int) -> OwnCost:
+    """The cost of tracing `run`; NaN where only some samples were recorded."""
+    spans: Counter[int] = Counter(activity.spans_of_process)
+    rows: Counter[int] = Counter()
+    for table in EVENT_TABLES.values():
+        if table.name != "spans":
+            marker = table.columns[0].name
+            query = f"select process, count(*) from raw_{table.name} where {marker} > 0 group by 1"
+            rows.update(dict(run.ask(query)))
+    tokens = run.rows_of_processes(CAPTURED_TOKENS.name) if holds_token_ids(run) else Counter()
+    for process in run.processes:
+        if process.role == AGENT or run.meta.get("imported"):
+            for counts in (spans, rows, tokens):
+                counts.pop(process.number, None)
+    (span_ns, row_ns, token_ns), calibrated = _costs_ns(run, bool(tokens))
+    events = spans + rows
+    events_ns = {p: spans[p] * span_ns + rows[p] * row_ns for p in events}
+    cost_ns = {p: ns + tokens[p] * token_ns for p, ns in events_ns.items()}
+    wall_ns = {
+        process.number: recorded_until_ns - max(process.start_ns, run.since_ns)
+        for process in run.processes
+        if 0 < process.start_ns < recorded_until_ns
+    }
+    told = {} if only_some(run.meta) else wall_ns
+    shares = {p: cost_ns[p] / wall for p, wall in told.items() if p in events}
+    total_ns = sum(wall_ns[p] for p in shares)
+    count = sum(events.values())
+    return OwnCost(
+        events=count,
+        processes=len(events),
+        event_cost_ns=sum(events_ns.values()) / count if count else span_ns,
+        calibrated=calibrated,
+        share=sum(cost_ns[p] for p in shares) / total_ns if total_ns else float("nan"),
+        worst_share=max(shares.values(), default=float("nan")),
+        tokens=sum(tokens.values()),
+        token_cost_ns=token_ns,
+    )
+
+
+def _costs_ns(run: OpenedRun, captures: bool) -> tuple[tuple[float, float, float], bool]:
+    """CPU time of a span, of another row and of a captured token, and whether the run states all
+    that it had."""
+    settings = run.meta.get("settings") or {}
+    stated = [settings.get(f"{what}_cost_ns") for what in ("event", "row", "token")]
+    span, row, token = (float(s) if isinstance(s, int | float) and s > 0 else 0.0 for s in stated)
+    if span and row and (token or not captures):
+        return (span, row, token), True
+    return (*DEFAULT_COSTS_NS, DEFAULT_TOKEN_COST_NS), False

@@ -1,0 +1,175 @@
+"""What it took to bring new weights to the rollout workers."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from rltrace.analysis.stats.summary_stats import Spread, spread
+from rltrace.analysis.timeline.intervals import Floats
+from rltrace.analysis.timeline.steps import Steps
+from rltrace.trace.read.run import OpenedRun
+from rltrace.trace.read.sql_views import Tables
+from rltrace.trace.read.trajectory_lifecycle import PHASE_UNIONS
+from rltrace.trace.vocabulary import Phase, SyncRole, Transport, named
+
+_BYTES = f"""coalesce(sum(bytes) filter (role = {int(SyncRole.SOURCE)} and bytes >= 0),
+                     max(bytes) filter (bytes >= 0))"""
+
+
+@dataclass(frozen=True)
+class Participants:
+    """All participants of one role; each figure is of one of them in one update. GB/s is mean bytes
+    over mean seconds, of those that say how many bytes they moved."""
+
+    role: str
+    processes: int
+    rows: int
+    bytes: Spread
+    update_s: Spread
+    stall_s: Spread
+    bytes_per_s: float
+
+
+@dataclass(frozen=True)
+class Syncs:
+    """The weight updates that began within the steady steps, `updates` of the `recorded_updates` in
+    the whole run. `update_s` is how long any participant was at work in one (the union of their
+    intervals). Its bytes are those that the sources sent, where they are known, else the most that
+    one sink took; they are never added up over sinks. `bytes_per_s` is mean bytes over mean
+    seconds. Each instant of an update is in at most one of its `phases_s`, so that they add up to
+    the update at most."""
+
+    updates: int
+    recorded_updates: int
+    update_s: Spread
+    bytes_per_update: Spread
+    bytes_per_s: float
+    transports: tuple[str, ...]
+    participants: tuple[Participants, ...]
+    phases_s: tuple[tuple[str, Spread], ...]
+
+
+@dataclass(frozen=True)
+class Update:
+    """One weight update: its version (-1: unknown), when it began (Unix ns), how long any process
+    was at work on it, and its bytes (-1: unknown)."""
+
+    version: int
+    start_ns: int
+    seconds: float
+    bytes: int
+
+
+def updates_of(run: Tables) -> tuple[Update, ...]:
+    """All weight updates of `run` in the order of time, figures as in `Syncs`."""
+    rows = run.ask(f"""
+        select case when number >= 0 then number else -1 end, min(start_ns),
+               sum(greatest(added_ns, 0)) / 1e9, coalesce({_BYTES}, -1)::bigint
+        from sync_rows group by number order by 2
+    """)
+    return tuple(Update(*row) for row in rows)
+
+
+def syncs(run: OpenedRun, steps: Steps) -> Syncs | None:
+    """The weight updates of `run`; None where none was recorded (spans say nothing of bytes)."""
+    recorded = run.ask("select count(distinct number) from sync_rows")[0][0]
+    if not recorded:
+        return None
+    # In one order, which tells the last digit of a mean.
+    found = run.ask_columns(
+        f"select number, sum(greatest(added_ns, 0)) / 1e9, {_BYTES}::double from sync_rows "
+        f"group by number having {_within(steps)} order by number"
+    )
+    _, seconds, moved = (_floats(column) for column in found.values())
+    known = ~np.isnan(moved)
+    spent_s = float(seconds[known].sum())
+    chosen = f"""from sync_rows where number in (
+        select number from sync_rows group by number having {_within(steps)})"""
+    spent = phases(run, chosen, len(seconds))
+    taken = run.ask_columns(
+        f"select role, process, transport, bytes, end_ns - start_ns, stall_ns {chosen}"
+    )
+    rows = np.stack([_floats(column) for column in taken.values()])
+    codes, times = np.unique(rows[2][rows[2] >= 0], return_counts=True)
+    return Syncs(
+        updates=len(seconds),
+        recorded_updates=recorded,
+        update_s=spread(seconds),
+        bytes_per_update=spread(moved[known]),
+        bytes_per_s=float(moved[known].sum()) / spent_s if spent_s else math.nan,
+        transports=tuple(
+            named(Transport, int(codes[i])) for i in np.argsort(-times, kind="stable")
+        ),
+        participants=tuple(_participants(rows[:, rows[0] == r]) for r in np.unique(rows[0])),
+        phases_s=spent,
+    )
+
+
+def _floats(column: Any) -> Floats:
+    return np.asarray(np.ma.filled(column.astype(np.float64), math.nan))
+
+
+def _within(steps: Steps) -> str:
+    steady = [steps.windows[i] for i in steps.steady]
+    if steps.whole_run or not steady:
+        return "true"
+    return f"min(start_ns) between {steady[0].start_ns} and {steady[-1].end_ns}"
+
+
+def _participants(rows: Floats) -> Participants:
+    """Those of one role: its code, process, transport, bytes, nanoseconds and stall by row."""
+    (role, *_), process, _, moved, lasts_ns, stall_ns = rows
+    known = moved >= 0
+    spent_s = float(lasts_ns[known].sum()) / 1e9
+    return Participants(
+        role=named(SyncRole, int(role)),
+        processes=len(np.unique(process)),
+        rows=len(process),
+        bytes=spread(moved[known]),
+        update_s=spread(lasts_ns / 1e9),
+        stall_s=spread(stall_ns[stall_ns >= 0] / 1e9),
+        bytes_per_s=float(moved[known].sum()) / spent_s if spent_s else math.nan,
+    )
+
+
+_AT_ONCE = 500_000  # participants in a part of the time: all at once take a gigabyte or more
+
+
+def phases(run: OpenedRun, participants: str, updates: int) -> tuple[tuple[str, Spread], ...]:
+    """Seconds an update by phase, of the phases that were recorded. `participants` says which of
+    the `sync_rows` take part, which are of so many `updates`.
+
+    A phase is of the update that its own process, else any, took part in as it was nearly over (of
+    several the first to end), as far as it lies within that part. An instant at which several
+    phases of an update run is the first phase's: the later one still has to wait for that.
+    """
+    low, high, count = run.ask(
+        f"select coalesce(min(start_ns), 0), coalesce(max(end_ns), 0), count(*) {participants}"
+    )[0]
+    edges = np.linspace(low, high + 1, 2 + count // _AT_ONCE).astype(np.int64).tolist()
+    parts = [
+        run.ask_columns(PHASE_UNIONS.format(participants=participants, since=a, until=b)).values()
+        for a, b in pairwise(edges)
+    ]
+    number, phase, start, end = map(np.concatenate, zip(*parts, strict=True))
+    which = np.unique(number, return_inverse=True)[1]
+    # The edges of all pieces in the order of time, and how many of each phase run from each on.
+    update, of, change = np.tile(which, 2), np.tile(phase, 2), np.repeat((1, -1), len(phase))
+    time_ns = np.concatenate((start, end))
+    order = np.lexsort((change, time_ns, update))
+    steps = (of[order, None] == np.arange(len(Phase))) * change[order, None]
+    running = np.cumsum(steps, axis=0) > 0
+    first = np.where(running.any(axis=1), np.argmax(running, axis=1), -1)
+    lasts_s = np.diff(time_ns[order], append=0) / 1e9
+    return tuple(
+        (
+            named(Phase, code),
+            spread(np.bincount(update[order][first == code], lasts_s[first == code], updates)),
+        )
+        for code in np.unique(first[first >= 0]).tolist()
+    )

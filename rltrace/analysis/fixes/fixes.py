@@ -1,0 +1,443 @@
+"""The playbook's moves against the walls of a run, best first: settings, predicted gains, risks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rltrace.analysis.figures.devices import framework_of
+from rltrace.analysis.fixes.job_settings import current_settings, stated_settings
+from rltrace.analysis.fixes.playbook import (
+    FrameworkSetting,
+    Move,
+    made_by_settings,
+    moves,
+    settings_for,
+)
+from rltrace.analysis.run_analysis import RunAnalysis
+from rltrace.analysis.stats.distributions import t95
+from rltrace.analysis.stats.interval import Estimate
+from rltrace.analysis.walls.env_reward import TOOLS
+from rltrace.analysis.walls.rank import Ranking
+from rltrace.analysis.walls.registry import stages_of
+from rltrace.analysis.walls.sparse_reward import successes
+from rltrace.analysis.walls.stage_wall import that_count
+from rltrace.analysis.walls.wall import ENV_REWARD, FRESHNESS, Wall
+from rltrace.analysis.whatif import predict
+from rltrace.analysis.whatif.levers import LEVERS
+from rltrace.analysis.whatif.predict import Prediction, Source, predictor, verdict_of
+from rltrace.analysis.whatif.trust import OffTheRun, is_off
+from rltrace.trace.errors import RltraceError
+from rltrace.trace.vocabulary import Stage, word
+
+_Predict = Callable[[Sequence[tuple[str, str]]], Prediction]
+_GOOD = 1.02  # a gain below this is none
+
+_SLOW_LINK_GB_PER_S = 1.0  # about what one 10 Gbit/s link carries
+_LEAST_OF_UPDATE = 0.05
+_BETA = "a chance of success for each prompt, drawn from one beta distribution"
+_ESS_FALLS: tuple[str, ...] = (
+    "ESS falls with each version of lag by one factor (low end) or faster (high end)",
+)
+
+
+@dataclass(frozen=True)
+class Fix:
+    """One move against `wall`. `setting` and `value` are the option that makes it in this framework
+    and version (empty and None: none does), `needs` what has to be set with it, `also` further
+    options that make the same move; `now` is its value in the run (None: unknown). `lever` is what
+    was moved to predict it, as on `rltrace whatif --lever`, and `size` how far, in words.
+
+    `gain` is the step now over the step then, `goodput_gain` the same in useful tokens for each
+    device-second; None where nothing predicts it, then `unpredicted` says why. `outcome` is
+    "faster", "slower", "no gain", "may be either" or "" without a prediction, `rests_on` its basis.
+    """
+
+    wall: str
+    move: str
+    size: str
+    setting: str
+    value: Any
+    needs: Mapping[str, Any]
+    effect: str
+    also: tuple[str, ...]
+    lever: str
+    gain: Estimate | None
+    goodput_gain: Estimate | None
+    outcome: str
+    unpredicted: str
+    rests_on: tuple[str, ...]
+    effort: int
+    risk: str
+    watch: str
+    source: str
+    now: Any = None
+
+    @property
+    def sized(self) -> str:
+        """The move and how far: "more reward workers (x4)"; the move alone where its setting has
+        the very value that the lever was moved to, as it is shown beside it."""
+        stated = self.setting and str(self.value) == self.lever.partition("=")[2]
+        return f"{self.move} ({self.size})" if self.size and not stated else self.move
+
+    @property
+    def worth(self) -> float:
+        """Predicted gain in goodput for the effort, by which fixes are ranked; 0: unknown."""
+        if self.goodput_gain is None:
+            return 0.0
+        return (self.goodput_gain.value - 1) / self.effort
+
+    @property
+    def gains(self) -> bool:
+        """Whether it is predicted to gain more than next to nothing."""
+        return self.goodput_gain is not None and self.goodput_gain.value > _GOOD
+
+    @property
+    def idle(self) -> bool:
+        """Whether it is predicted to change nothing, to the percent."""
+        gains = [one for one in (self.goodput_gain, self.gain) if one is not None]
+        return bool(gains) and all(round(100 * (one.value - 1)) == 0 for one in gains)
+
+    @property
+    def loses(self) -> bool:
+        """Whether it is predicted to gain nothing for what it costs, though it changes the job."""
+        gain = self.goodput_gain
+        return gain is not None and not self.idle and gain.is_no_gain
+
+
+def fixes_for(analysis: RunAnalysis, ranking: Ranking, source: Source | None) -> tuple[Fix, ...]:
+    """All moves against the walls that bind: those with a predicted gain first, then those that
+    nothing predicts, then those that gain nothing. What some framework's setting makes, and neither
+    this one's nor anything predicts, is left out (but where the replay is off the run), and what
+    changes a stage that was not seen. What the run has already is not advised, nor an option that
+    it lacks where it states all."""
+    framework = framework_of(analysis.run)
+    current = current_settings(analysis.run, *framework)
+    walls = ranking.binding
+    names = [wall.name for wall in walls]
+    stages = _stages(analysis, walls)
+    aside: tuple[str, ...] = ()
+    if not bytes_take_time(analysis):
+        aside = ("bytes",) if framework[0] else ("bytes", "pieces")
+    load = analysis.workload
+    off = load is not None and is_off(load)
+    tools_hold = load is not None and load.engine.tools_hold
+    ask = predictor(source) if source is not None else None
+
+    def predict(moved: Sequence[tuple[str, str]]) -> Prediction:
+        if ask is None:
+            raise RltraceError("the run cannot be replayed")
+        return held(ask(moved), ranking.walls, tools_hold)
+
+    found: dict[tuple[str, str, str], Fix] = {}  # a move may be against two walls that bind
+    for move in moves():
+        seen = not move.stage or move.stage in stages
+        if move.wall not in names or not seen or move.saves in aside:
+            continue
+        known = settings_for(*framework, move)
+        fix = _fix(analysis, move, known, predict, current)
+        by_hand = not made_by_settings(move) or (off and fix is not None and fix.lever)
+        if fix and (fix.setting or fix.goodput_gain is not None or by_hand):
+            found.setdefault((fix.move, fix.setting, fix.lever), fix)
+    return tuple(sorted(found.values(), key=lambda fix: (_rank(fix), -fix.worth, fix.effort)))
+
+
+def _stages(analysis: RunAnalysis, walls: tuple[Wall, ...]) -> set[str]:
+    """The stages that moves may change: those that were seen, and of tools and verdicts those that
+    take the time."""
+    rows = [row for row in analysis.stages if row.stage in stages_of(ENV_REWARD)]
+    slight = {row.stage for row in rows} - {row.stage for row in that_count(rows)}
+    found = {word(row.stage) for row in analysis.stages if row.stage not in slight}
+    unseen = Stage.ENV not in {row.stage for row in rows}
+    if unseen and any(f.name == TOOLS for wall in walls for f in wall.evidence):
+        found.add(word(Stage.ENV))
+    return found
+
+
+def bytes_take_time(analysis: RunAnalysis) -> bool:
+    """Whether what an update sends may be why it takes so long: not where a slow link would carry
+    it in a small part of that time, and something else in it waits or works. True where its bytes
+    are not known."""
+    moved = analysis.syncs
+    if moved is None or not moved.bytes_per_update.n or not moved.update_s.mean > 0:
+        return True
+    at_least_s = moved.bytes_per_update.mean / (_SLOW_LINK_GB_PER_S * 1e9)
+    return at_least_s >= _LEAST_OF_UPDATE * moved.update_s.mean
+
+
+def _rank(fix: Fix) -> int:
+    if fix.goodput_gain is None:
+        return 1
+    return 0 if fix.gains else 2
+
+
+def _fix(
+    analysis: RunAnalysis,
+    move: Move,
+    known: tuple[FrameworkSetting, ...],
+    predict: _Predict,
+    current: Mapping[str, Any],
+) -> Fix | None:
+    """A move as the settings `known` make it; None where it does not apply to the run."""
+    stated, value = stated_settings(analysis.run), move.value
+    if move.lever == "lag_bound":  # below 1 actors wait for every update
+        value = str(max(1, analysis.freshness.bound.safe_lag))
+    settings = not_yet(tuple(one for one in known if one.is_of(stated)), value, current)
+    by_hand = move.lever or not made_by_settings(move)
+    if not settings and (not by_hand or any(not _is_amount(one.value) for one in known)):
+        return None
+    found: Prediction | None = None
+    gain: Estimate | None = None
+    lever, rests = "", _ESS_FALLS
+    why = move.no_number or "no lever of the what-if replay stands for this move"
+    if move.wall == FRESHNESS and move.lever == "lag_bound":
+        lever = f"lag_bound={value}"
+        gain = _of_freshness(analysis, float(value))
+        why = "the lag keeps within this bound already"
+    elif move.lever:
+        found, lever, why = _predicted(predict, move.lever, value)
+        if "cannot be moved here" in why and "already" in why:
+            return None
+        rests = found.rests_on if found else ()
+    if move.lever == "samples":
+        off_the_run = bool(lever) and found is None  # what the samples cost is half of it
+        gain = samples_gain(successes(analysis), float(value.removeprefix("x")))
+        if gain is None:
+            found, lever, why = None, "", "too few groups succeed to tell how chances differ"
+        else:
+            gain = gain.and_then(found.goodput_gain) if found else None if off_the_run else gain
+            rests = (_BETA, *(rests or ("a sample costs what it costs now",)))
+    first = settings[0] if settings else None
+    return Fix(
+        wall=move.wall,
+        move=move.move,
+        size=move.size.format(value=lever.partition("=")[2]) if lever else "",
+        setting=first.option if first else "",
+        value=_value(first, value, current) if first else None,
+        needs=first.needs if first else {},
+        effect=first.effect if first else "",
+        also=tuple(f"{s.option}={s.value}" for s in settings[1:]),
+        lever=lever,
+        gain=found.gain if found else None,
+        goodput_gain=gain if gain is not None else found.goodput_gain if found else None,
+        outcome="faster" if gain is not None else found.outcome if found else "",
+        unpredicted=why if found is None and gain is None else "",
+        rests_on=rests if gain is not None or found is not None else (),
+        effort=move.effort,
+        risk=move.risk,
+        watch=move.watch,
+        source=move.source,
+        now=current.get(first.option) if first else None,
+    )
+
+
+def _predicted(predict: _Predict, lever: str, value: str) -> tuple[Prediction | None, str, str]:
+    """`(prediction, the lever as it was moved, why there is none)`."""
+    moved = f"{lever}={value}"
+    try:
+        return predict([(lever, value)]), moved, ""
+    except OffTheRun as error:
+        return None, moved, str(error)
+    except RltraceError as error:
+        return None, "", str(error)
+
+
+def not_yet(
+    settings: tuple[FrameworkSetting, ...], value: str, current: Mapping[str, Any]
+) -> tuple[FrameworkSetting, ...]:
+    """Of the settings that make a move those that the run does not have, each with what it needs
+    and the run lacks. One that it has tells in which of the configurations it is."""
+
+    def has(option: str, value: Any) -> bool:
+        return option in current and bool(current[option] == value)
+
+    made = {one.config for one in settings if has(one.option, _value(one, value, current))}
+
+    def lacks(one: FrameworkSetting) -> dict[str, Any]:
+        unmet = {k: v for k, v in one.needs.items() if not _meets(current.get(k), v)}
+        return unmet | {k: v for k, v in one.exactly.items() if not has(k, v)}
+
+    return tuple(
+        replace(one, needs=lacks(one))
+        for one in settings
+        if not has(one.option, _value(one, value, current)) and (not made or one.config in made)
+    )
+
+
+def _meets(now: Any, needed: Any) -> bool:
+    """Whether what an option is now serves as well as the example of what has to be set: numbers
+    and places are the run's own affair, but a number of one may be the lack of what is needed."""
+    if isinstance(needed, str) and set(needed) & set("./:"):
+        return bool(now)
+    numbers = isinstance(now, int | float) and isinstance(needed, int | float)
+    if numbers and not isinstance(now, bool) and not isinstance(needed, bool):
+        return bool(now >= min(needed, 2))
+    return bool(now == needed)
+
+
+def _is_amount(value: Any) -> bool:
+    """Whether an option's value is a number, of which there can be more; a rule is one too."""
+    if isinstance(value, str):
+        return value == "lag bound" or not math.isnan(_number(value.removeprefix("x")))
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _of_freshness(analysis: RunAnalysis, bound: float) -> Estimate | None:
+    fresh = analysis.freshness
+    base = next((p.ess_share.value for p in fresh.curve if p.lag == 0 and p.enough), 1.0)
+    lag = analysis.staleness.token_weighted_lag
+    share = fresh.effective_share
+    found = freshness_gain(share.value, base, lag, bound)
+    if found is None:
+        return None
+    # What counts now is known within an interval, and the gain is over that.
+    ends = (freshness_gain(one, base, lag, bound) for one in (share.high, share.low))
+    least, most = (end or found for end in ends)
+    return Estimate(min(least.low, found.low), found.value, max(most.high, found.high))
+
+
+def _value(setting: FrameworkSetting, value: str, current: Mapping[str, Any]) -> Any:
+    """The value to set: a rule ("x2", "lag bound") worked out where the settings are known."""
+    rule = setting.value
+    if rule == "lag bound":
+        return int(value)
+    now = current.get(setting.option)
+    if isinstance(rule, str) and rule.startswith("x") and isinstance(now, int | float):
+        factor = _number(rule[1:])
+        if not math.isnan(factor):
+            return type(now)(now * factor)
+    return rule
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
+
+
+# --- what moves against statistical walls would gain: no replay of events tells that
+# Freshness: ESS falls with lag k as a^k (a policy that drifts in random directions: the variance of
+# the log-ratio grows with k) to a^(k²) (in one direction: with k²).
+# Samples: the chance of success differs between groups as a beta distribution, fitted to the run's
+# groups; K samples are all alike with a chance in closed form.
+
+_FOLDS = 5
+_SHAPES = [10 ** (place / 6 - 2) for place in range(25)]  # 0.01 to 100
+
+
+def freshness_gain(weight: float, base: float, mean_lag: float, bound: float) -> Estimate | None:
+    """Effective tokens with lags up to `bound` over those now; `weight` is ESS / N now, `base` that
+    at lag 0. None where the lag is within the bound, or nothing is known."""
+    if not (0 < weight < base <= 1) or not mean_lag > bound >= 0:
+        return None
+    kept = weight / base
+    low = base * kept ** (bound / mean_lag) / weight
+    high = base * kept ** ((bound / mean_lag) ** 2) / weight
+    return Estimate(low, math.sqrt(low * high), high)
+
+
+def signal_share(successes: Sequence[tuple[int, int]], samples: int) -> float:
+    """Expected share of groups with a signal at `samples` a group, from `(successes, samples)` of
+    the groups of a run; NaN where there are none."""
+    if not successes:
+        return math.nan
+    a, b = _fit(successes)
+    alike = math.exp(_log_beta(a + samples, b) - _log_beta(a, b))
+    alike += math.exp(_log_beta(a, b + samples) - _log_beta(a, b))
+    return 1 - alike
+
+
+def samples_gain(successes: Sequence[tuple[int, int]], factor: float) -> Estimate | None:
+    """Share of groups with a signal at `factor` times the samples, over that now. The range is a
+    jackknife over fifths of the groups. None where there are too few of them, or none succeeds."""
+    if len(successes) < _FOLDS or not any(won for won, _ in successes):
+        return None
+    size = round(sum(of for _, of in successes) / len(successes))
+
+    def gain(groups: Sequence[tuple[int, int]]) -> float:
+        now = signal_share(groups, size)
+        return math.log(signal_share(groups, round(factor * size)) / now) if now else math.nan
+
+    middle = gain(successes)
+    left = [
+        gain([one for place, one in enumerate(successes) if place % _FOLDS != fold])
+        for fold in range(_FOLDS)
+    ]
+    mean = sum(left) / _FOLDS
+    error = math.sqrt((_FOLDS - 1) / _FOLDS * sum((one - mean) ** 2 for one in left))
+    if math.isnan(middle) or math.isnan(error):
+        return None
+    half = t95(_FOLDS - 1) * error
+    return Estimate(math.exp(middle - half), math.exp(middle), math.exp(middle + half))
+
+
+def _fit(successes: Sequence[tuple[int, int]]) -> tuple[float, float]:
+    """Shapes of the likeliest beta-binomial, on a grid that is fine enough for a range."""
+    return max(
+        ((a, b) for a in _SHAPES for b in _SHAPES),
+        key=lambda shape: sum(
+            _log_beta(shape[0] + k, shape[1] + n - k) - _log_beta(*shape) for k, n in successes
+        ),
+    )
+
+
+def _log_beta(a: float, b: float) -> float:
+    return math.lgamma(a) + math.lgamma(b) - math.lgamma(a + b)
+
+
+# A lever that shortens a stage and changes nothing else gains no more than that stage costs; where
+# a replay says so it is wrong about who waits for whom.
+
+NO_MORE = "no more is gained than the stage costs that it shortens"
+"""What a prediction that was held rests on."""
+
+_PLACES = ("slots", "rollout_workers")
+
+
+def most_gain(levers: Sequence[str], walls: Sequence[Wall], tools_hold: bool) -> float:
+    """The gain of a run without the stages that these levers (`name=value`) shorten, at the upper
+    ends of what their walls cost (generation's: with its tail); infinite where that is not known,
+    or one of the levers does more than shorten a stage. Where `tools_hold` places of a worker, more
+    places save time of tools, too."""
+    stages: set[Stage] = set()
+    for name in (lever.partition("=")[0] for lever in levers):
+        stage = LEVERS[name].within if name in LEVERS else None
+        if stage is None:
+            return math.inf
+        stages |= {stage, Stage.ENV} if tools_hold and name in _PLACES else {stage}
+    costs = [w.cost for w in walls if stages & {*stages_of(w.name)} and w.cost.known]
+    share = sum(cost.share if math.isnan(cost.high) else cost.high for cost in costs)
+    return 1 / (1 - share) if costs and share < 1 else math.inf
+
+
+def held(found: Prediction, walls: Sequence[Wall], tools_hold: bool) -> Prediction:
+    """The prediction, with no end of a gain beyond `most_gain`."""
+    most = most_gain(found.levers, walls, tools_hold)
+    gain, goodput = found.gain.at_most(most), found.goodput_gain.at_most(most)
+    if (gain, goodput) == (found.gain, found.goodput_gain):
+        return found
+    least_s = found.before_s / most
+    step_s = found.step_s.longer(Estimate(least_s, least_s, least_s))
+    was = found.goodput_gain.value
+    return replace(
+        found,
+        outcome=verdict_of(goodput),
+        step_s=step_s,
+        gain=gain,
+        goodput_gain=goodput,
+        useful_tokens_per_device_s=goodput.times(found.useful_tokens_per_device_s.value / was),
+        useful_tokens_per_usd=goodput.times(found.useful_tokens_per_usd.value / was),
+        rests_on=(*found.rests_on, NO_MORE),
+    )
+
+
+def ranked(
+    source: Source, walls: Sequence[Wall], tools_hold: bool
+) -> tuple[list[Prediction], dict[str, str]]:
+    """As `predict.ranked`, each held. Errors: `OffTheRun` where nothing can be predicted."""
+    predicted, untold = predict.ranked(source)
+    found = [held(one, walls, tools_hold) for one in predicted]
+    return sorted(found, key=lambda one: -one.goodput_gain.value), untold

@@ -1,0 +1,316 @@
+"""A workload file, or the same as flags, made into a workload: checked, every default said."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+
+from rltrace.analysis.figures.goodput import table_price
+from rltrace.analysis.plan import data_sheets as shapes
+from rltrace.analysis.plan.data_sheets import Gpu, Shape, counted, of_driver
+from rltrace.analysis.plan.spec import STALENESS, EnvironmentModel, Spec
+from rltrace.analysis.plan.stage_costs import learner, rollout
+from rltrace.analysis.run_analysis import RunAnalysis
+from rltrace.analysis.stats.distributions import variation
+from rltrace.analysis.whatif.constants import Constants, PlanConstants, packaged
+from rltrace.analysis.whatif.of_run import workload_of
+from rltrace.analysis.whatif.replay import replay
+from rltrace.analysis.whatif.stated import tables_given
+from rltrace.trace.errors import CANNOT_TELL, RltraceError, WrongUsage
+from rltrace.trace.vocabulary import Stage, word
+
+Tables = dict[str, dict[str, Any]]
+
+_MOST_LAG = 1e6
+_TIME = re.compile(r"([0-9]*\.?[0-9]+)\s*(ms|s|min|m|h)?")
+_SECONDS = {"ms": 1e-3, "s": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0, None: 1.0}
+
+
+def read_workload(path: Path) -> Tables:
+    """The tables of a workload file. Errors: `RltraceError`, one sentence."""
+    data = tables_given(path)
+    tables = {key: dict(value) for key, value in data.items() if isinstance(value, Mapping)}
+    return {"": {key: data[key] for key in data if key not in tables}, **tables}
+
+
+def merged(tables: Tables, flags: Tables) -> Tables:
+    """A file's tables with what flags say instead."""
+    names = dict.fromkeys((*tables, *flags))
+    if {"name", "parameters"} & set(flags.get("model", {})):
+        tables = {**tables, "model": {}}  # another model is wholly another
+    return {name: {**tables.get(name, {}), **flags.get(name, {})} for name in names}
+
+
+def seconds(text: str, what: str) -> float:
+    """`8s`, `250ms`, `2min` -> seconds. Errors: `RltraceError` for what is no time."""
+    found = _TIME.fullmatch(text.strip())
+    if not found:
+        raise WrongUsage(f"{what} must be a time like 8s or 250ms, not {text!r}")
+    return float(found[1]) * _SECONDS[found[2]]
+
+
+def spec_of(tables: Tables, where: str) -> Spec:
+    """The workload that tables state. `where` names them in errors. Errors: `RltraceError`, one
+    sentence, for what makes no sense."""
+    known: defaultdict[str, dict[str, Any]] = defaultdict(dict)
+    known |= {table: _checked(table, values, where) for table, values in tables.items()}
+    top, gpus, batch, lengths, env = (
+        known[table] for table in ("", "gpus", "batch", "lengths", "environment")
+    )
+    assumed: list[str] = []
+    model = _model(known["model"], where)
+    if "kind" not in gpus:
+        _refuse(where, "how many GPUs of which kind? Give --gpus, like 32xH100")
+    count, kind = counted(gpus["kind"])
+    if "mean_tokens" not in lengths:
+        _refuse(where, "how long are responses? Give --mean-tokens (lengths.mean_tokens)")
+    mean = lengths["mean_tokens"]
+    if "cap_tokens" not in lengths:
+        lengths["cap_tokens"] = 4 * mean
+        assumed.append(f"responses are cut at {4 * mean:,.0f} tokens, four times their mean")
+    if not lengths["cap_tokens"] > mean:
+        says = f"the cap of {lengths['cap_tokens']:,.0f} tokens is not above the mean of "
+        _refuse(where, f"{says}{mean:,.0f}")
+    for one in packaged("inputs")["default"]:
+        if one["key"] not in known[one["table"]]:
+            known[one["table"]][one["key"]] = one["value"]
+            assumed += [one["says"]] if "says" in one else []
+    samples = batch["prompts"] * batch["group"]
+    if batch["updates"] > samples:
+        _refuse(where, f"{batch['updates']} optimizer updates cannot share {samples} samples")
+    price, priced = _price(gpus.get("usd_per_hour"), kind)
+    engine, training = known["engine"], known["training"]
+    copy = max(1, training["tensor"]) * training["pipeline"]
+    for ways in (engine["tensor"], copy, training["expert"]):
+        if ways > count:
+            _refuse(where, f"an engine, or a copy of the weights, over {ways} GPUs cannot be on "
+                    f"{count}")  # fmt: skip
+    return Spec(
+        name=top.get("name", model.name),
+        model=model,
+        gpu=replace(kind, **known["gpu"]),
+        gpus=count,
+        **batch,
+        **lengths,
+        **known["passes"],
+        **known["prefers"],
+        **training,
+        lag_bound=_lag(top["staleness"], where),
+        sync=known["sync"]["mechanism"],
+        split=_split(gpus.get("split"), count, where),
+        slots=engine["sequences"],
+        rollout_ways=engine["tensor"],
+        environment=EnvironmentModel(
+            **{**env, "calls": env.get("calls", 1) if env.get("latency_s") else 0},
+            reward_s=known["reward"]["latency_s"],
+            judges=known["reward"]["workers"],
+        ),
+        usd_per_hour=price,
+        priced=priced,
+        assumed=tuple(assumed),
+    )
+
+
+def _model(values: Mapping[str, Any], where: str) -> Shape:
+    name, size, active = (values.get(key, "") for key in ("name", "parameters", "active"))
+    if not name and not size:
+        _refuse(where, "which model? Give --model, or --params like 70B")
+    if name and not size:
+        found = shapes.by_name(name)
+    else:
+        total = shapes.parameters(size)
+        some = shapes.parameters(active, "--active") if active else total
+        if some > total:
+            _refuse(where, f"{active} active parameters are more than all {size}")
+        found = shapes.by_size(total, some)
+        found = replace(found, name=name or found.name)
+    own = {key: values[key] for key in values if key not in ("name", "parameters", "active")}
+    if own:
+        found = replace(found, **own, source=f"{found.source}; some by hand")
+    if found.chosen > found.experts:
+        _refuse(where, f"a token cannot pass {found.chosen} of {found.experts} experts")
+    return found
+
+
+def _split(value: str | None, count: int, where: str) -> float:
+    if value is None:
+        return math.nan
+    left, colon, right = value.partition(":")
+    try:
+        part = float(left) / count if colon else float(left)
+        adds_up = not colon or float(left) + float(right) == count
+    except ValueError:
+        part, adds_up = math.nan, False
+    if not adds_up or not 0 < part < 1:
+        _refuse(where, f"the split {value!r} must be a part like 0.75, or counts that add up to "
+                f"{count} like {count - count // 4}:{count // 4}")  # fmt: skip
+    return part
+
+
+def _lag(value: str, where: str) -> float:
+    if value in STALENESS:
+        return STALENESS[value]
+    try:
+        bound = float(value)
+    except ValueError:
+        bound = math.nan
+    if not 0 <= bound <= _MOST_LAG:
+        words = ", ".join(STALENESS)
+        _refuse(where, f"staleness must be {words} or from 0 to {_MOST_LAG:,.0f}, not {value!r}")
+    return bound
+
+
+def _price(stated: float | None, kind: Gpu) -> tuple[float, str]:
+    if stated is not None:
+        return stated, f"{kind.name} at US$ {stated:g} an hour, as stated"
+    found = table_price(kind.name)
+    if found is None:
+        return math.nan, f"{kind.name} has no price in the table"
+    says = f"{kind.name} at US$ {found.usd_per_hour:g} an hour ({found.low_usd_per_hour:g} to "
+    return found.usd_per_hour, f"{says}{found.high_usd_per_hour:g}, {found.date}; {found.source})"
+
+
+def is_whole(table: str, key: str) -> bool:
+    """Whether a figure of a workload file is a whole number."""
+    return isinstance(packaged("workload")[table][key][0], int) if table else False
+
+
+def _checked(table: str, values: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """The values of a table, texts as such, numbers whole where their limits are."""
+    found: dict[str, Any] = {}
+    schema = packaged("workload")
+    tables = {name: known for name, known in schema.items() if isinstance(known, dict)}
+    tables[""] = {key: known for key, known in schema.items() if key not in tables}
+    if table not in tables:
+        _refuse(where, f"there is no table [{table}]; known are {', '.join(filter(None, tables))}")
+    for key, value in values.items():
+        name = f"{table}.{key}" if table else key
+        known = tables[table].get(key)
+        if known is None:
+            _refuse(where, f"there is no {name}; known are {', '.join(tables[table])}")
+        found[key] = value
+        if known == "text":
+            found[key] = str(value)
+        elif known == "flag":
+            if not isinstance(value, bool):
+                _refuse(where, f"{name} must be true or false, not {value!r}")
+        elif isinstance(known[0], str):
+            if value not in known:
+                _refuse(where, f"{name} must be one of {', '.join(known)}, not {value!r}")
+        elif isinstance(value, bool) or not isinstance(value, int | float):
+            _refuse(where, f"{name} must be a number, not {value!r}")
+        elif not known[0] <= value <= known[1]:
+            _refuse(where, f"{name} must be from {known[0]:,} to {known[1]:,}, and is {value}")
+        elif is_whole(table, key) and value != round(value):
+            _refuse(where, f"{name} must be a whole number, not {value:g}")
+        else:
+            found[key] = type(known[0])(value)
+    return found
+
+
+def _refuse(where: str, why: str) -> NoReturn:
+    raise WrongUsage(f"{where}: {why}" if where else why)
+
+
+_ABOVE = 1.001
+"""The longest response of a run is no cap: one just above it is taken."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a run tells: the tables of a workload file, seconds a step of generation and of the
+    learner's stages, its placement and devices by pool; `gpu` is None where it ran on none that is
+    known."""
+
+    tables: Tables
+    stages_s: Mapping[Stage, float]
+    placement: str
+    devices: Mapping[str, float]
+    gpu: Gpu | None
+    steps: int
+
+
+def measure(analysis: RunAnalysis) -> Measured:
+    """What the steps of a run tell. Errors: `RltraceError` where it has none, or no trajectory with
+    a length."""
+    load = workload_of(analysis)(Constants())
+    tokens, verdicts, env = (
+        np.concatenate([getattr(batch, what) for batch in load.batches])
+        for what in ("tokens", "verdict_s", "env_s")
+    )
+    if not load.steps or float(tokens.max()) <= 1.5:
+        raise RltraceError(
+            "no lengths of responses were recorded: state them, and the run's stage seconds with "
+            "`rltrace whatif`",
+            CANNOT_TELL,
+        )
+    per_step = len(load.batches[0].tokens) * load.engine.stands_for
+    in_group = len(tokens) / sum(len(set(batch.group)) for batch in load.batches)
+    learns = {stage: load.mean_s(stage) for stage in load.serial_s}
+    tables: Tables = {
+        "batch": {
+            "prompts": max(1, round(per_step / in_group)),
+            "group": max(1, round(in_group)),
+        },
+        "lengths": {
+            "mean_tokens": float(tokens.mean()),
+            "cap_tokens": _ABOVE * float(tokens.max()),
+            "variation": variation(float(np.log(tokens[tokens > 0]).std())),
+        },
+        "passes": {
+            "reference": Stage.REFERENCE in learns or load.reference_s > 0,
+            "logprob": Stage.LOGPROB in learns,
+            "critic": Stage.VALUE in learns,
+        },
+    }
+    if env.mean() > 0:
+        tables["environment"] = {"latency_s": float(env.mean()), "calls": 1}
+    if verdicts.mean() > 0:
+        judges = load.reward_workers
+        tables["reward"] = {"latency_s": float(verdicts.mean()), "workers": judges}
+    gpu = of_driver(analysis.devices.name)
+    if gpu is not None and load.devices:
+        tables["gpus"] = {"kind": f"{round(sum(load.devices.values()))}x{gpu.name}"}
+    return Measured(
+        tables=tables,
+        stages_s={Stage.ROLLOUT: replay(load).stages_s.get(Stage.ROLLOUT, math.nan), **learns},
+        placement=load.placement,
+        devices=dict(load.devices),
+        gpu=gpu,
+        steps=load.steps,
+    )
+
+
+def calibrated(spec: Spec, found: Measured) -> Spec:
+    """The workload with the cost models scaled to what they said of the run's own devices and what
+    these then took. Where those are no GPUs that are known, only its lengths and latencies count,
+    which is said."""
+    steps = f"{found.steps} measured step{'s' * (found.steps != 1)}"
+    if found.gpu is None or not found.devices:
+        note = f"lengths and latencies are those of {steps}; its devices are no known GPUs, so the "
+        return replace(spec, assumed=(*spec.assumed, f"{note}pace of stages is not calibrated"))
+    batch, lengths = found.tables["batch"], found.tables["lengths"]
+    own = replace(spec, gpu=found.gpu, **batch, **lengths)
+    generating = found.devices.get("rollout", found.devices.get("shared", 1.0))
+    training = found.devices.get("train", found.devices.get("shared", 1.0))
+    constants = PlanConstants()
+    made = rollout(own, max(1, round(generating)), constants)
+    said = {
+        Stage.ROLLOUT: made.throughput_s if found.placement == "async" else made.barrier_s,
+        **learner(own, training, constants).serial_s,
+    }
+    scales = {
+        word(stage): found.stages_s[stage] / said[stage]
+        for stage in (Stage.ROLLOUT, Stage.TRAIN, Stage.LOGPROB)
+        if stage in said and found.stages_s.get(stage, 0.0) > 0
+    }
+    says = ", ".join(f"{name} × {scale:.2f}" for name, scale in scales.items())
+    note = f"calibrated with {steps} on {found.gpu.name}: {says} of what the cost models say"
+    return replace(spec, calibrated=scales, assumed=(*spec.assumed, note))

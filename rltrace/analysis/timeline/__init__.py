@@ -1,0 +1,1 @@
+"""When each process did what: steps, stages, waiting, the critical path."""

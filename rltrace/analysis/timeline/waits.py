@@ -1,0 +1,148 @@
+"""Who waited for what: time blocked on a queue, lock or barrier, which is no work of any stage."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from rltrace.analysis.figures.devices import framework_of
+from rltrace.analysis.timeline.interval_lookup import columns
+from rltrace.analysis.timeline.intervals import Floats, Intervals, Ints, merged
+from rltrace.analysis.timeline.stage_chains import MOVES
+from rltrace.analysis.timeline.steps import Steps
+from rltrace.analysis.whatif.workload import AT_ONCE, GOES_ON
+from rltrace.trace.read.run import OpenedRun
+from rltrace.trace.vocabulary import Stage, SyncRole
+
+_SHOWN = 5
+
+
+@dataclass(frozen=True)
+class Wait:
+    """One thing that was waited for, by the processes of one role, in so many `threads` (or tasks)
+    of them together. `process_s` adds up the waits of all of these during the steady steps; `share`
+    is that over the time that they had. `in_step`: the steps themselves waited (in the lane that
+    records them), so it is evidence of what holds them up; back-pressure on work beside them is
+    none."""
+
+    name: str
+    role: str
+    processes: int
+    threads: int
+    spans: int
+    process_s: float
+    share: float
+    in_step: bool
+
+
+def waits(run: OpenedRun, steps: Steps) -> tuple[Wait, ...]:
+    """The largest waits of `run`, longest first."""
+    steady = [steps.windows[i] for i in steps.steady]
+    if not steady:
+        return ()
+    since, until = steady[0].start_ns, steady[-1].end_ns
+    rows = run.ask(f"""
+        select coalesce(text, '?'), coalesce(role, ''), count(distinct process),
+               count(distinct (process, lane)), count(*),
+               sum(least(end_ns, {until}) - greatest(s.start_ns, {since})) / 1e9 as process_s,
+               bool_or((process, lane) in
+                       (select (process, lane) from raw_spans where stage = {int(Stage.STEP)}))
+        from raw_spans s left join names on names.id = name left join processes using (process)
+        where stage = {int(Stage.WAIT)} and s.start_ns between 1 and {until} and end_ns > {since}
+        group by 1, 2 order by process_s desc limit {_SHOWN}
+    """)
+    window_s = (until - since) / 1e9
+    return tuple(
+        Wait(name, role, n, threads, spans, seconds, seconds / (threads * window_s), in_step)
+        for name, role, n, threads, spans, seconds, in_step in rows
+    )
+
+
+# --- The time in which generation may have stood still for weights, where nobody recorded it.
+#
+# In a loop of the user's own that records an update where weights are sent, and not where they are
+# taken, spans of rollout stay open whether actors go on meanwhile or wait. Samples may tell it
+# where enough of them were open then. Else both are possible.
+
+_LEAST = 8  # samples that would have ended while weights were sent; fewer tell nothing
+_STILL, _GOES_ON = 0.15, 0.5  # part of them that did: generation may have stood still; went on
+_CLEARER = 2.0  # times less of their time that tokens do not explain, if it did
+
+
+Sends = Intervals
+"""The time in which weights are sent, a union."""
+
+
+def sends_of(start: Ints, end: Ints) -> Sends | None:
+    """The time in which any of these goes on; None where there is none."""
+    return merged(start, end) if len(start) else None
+
+
+def sends_in(run: OpenedRun) -> Sends | None:
+    """The time in which processes that train send weights; None where nobody recorded any."""
+    moving = f"select start_ns, end_ns from ({_moving('=', '')}) where end_ns > start_ns"
+    return sends_of(*columns(run, moving))
+
+
+def stopping(run: OpenedRun, sends: Sends) -> tuple[str, ...]:
+    """What generation does while weights are sent, in a job that runs ahead
+    (`Workload.weights_stop`); all that is possible where the run does not tell. Actors of an
+    adapter, and those that record what they take, go on: so do asynchronous engines."""
+    if not nobody_tells(run):
+        return (GOES_ON,)
+    still = stood_still(run, sends)
+    return (GOES_ON, AT_ONCE) if still is None else (AT_ONCE if still else GOES_ON,)
+
+
+def _moving(source: str, trains: str) -> str:
+    """Processes, begins and ends of updates whose role is or is not (`<>`) the source, and of spans
+    of weight sync in processes that train, or that do `not`."""
+    moves = ", ".join(str(int(stage)) for stage in MOVES)
+    return f"""
+        select process, start_ns, end_ns from raw_syncs
+        where start_ns > 0 and role {source} {int(SyncRole.SOURCE)}
+        union all
+        select process, start_ns, end_ns from raw_spans
+        where start_ns > 0 and stage in ({moves}) and process {trains} in
+        (select process from span_stages where stage = {int(Stage.TRAIN)})
+    """
+
+
+def nobody_tells(run: OpenedRun) -> bool:
+    """Whether nothing was recorded where weights are taken, by an adapter or by the job."""
+    taken = f"select count(*) from ({_moving('<>', 'not')})"
+    return not framework_of(run)[0] and not run.ask(taken)[0][0]
+
+
+def stood_still(run: OpenedRun, sends: Sends) -> bool | None:
+    """Whether samples that were being generated stood still while weights were sent; None where too
+    few were to tell. They went on where they ended then. Where none did they stood still if that
+    explains how long they took by their tokens; a learner that waits for each sample sends while
+    the next one is never at its end."""
+    begin, end, tokens = columns(
+        run,
+        "select start_ns, end_ns, response_tokens from raw_trajectories "
+        "where start_ns > 0 and end_ns > start_ns",
+    )
+    within = sends.until(end) - sends.until(begin)
+    rest = float((end - begin - within).sum())
+    ended = sends.until(end) > sends.until(end - 1)
+    expected = (~ended).sum() * within.sum() / rest if rest > 0 else 0.0
+    if expected < _LEAST:
+        return None
+    part = ended.sum() / expected
+    if part >= _GOES_ON:
+        return False
+    took, told = end - begin, tokens > 0
+    if part >= _STILL or told.sum() < _LEAST:
+        return None
+    longer, left = (_unexplained(one[told], tokens[told]) for one in (took, took - within))
+    return True if left < longer / _CLEARER else None
+
+
+def _unexplained(took: Ints | Floats, tokens: Ints) -> float:
+    """The standard deviation of times beside what tokens explain of them, ns."""
+    columns = np.stack([np.ones(len(tokens)), tokens], axis=1)
+    found, *_ = np.linalg.lstsq(columns, took.astype(np.float64), rcond=None)
+    return float(np.std(took - columns @ found))

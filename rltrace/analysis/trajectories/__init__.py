@@ -1,0 +1,1 @@
+"""Samples from generation to their use: lag, tail, rewards."""

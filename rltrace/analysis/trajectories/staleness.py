@@ -1,0 +1,281 @@
+"""How old the data was that the learner trained on, in policy versions.
+
+The lag of a trajectory is the version that trained on it minus the version that generated it, from
+its first token and from its last (arXiv 2505.24298 bounds the same quantity by its eta, counted in
+training steps). One that several versions trained on has a lag with each: a use. A version that
+nobody recorded gives an unknown lag, never zero.
+
+The lag of a single token lies between those of the first and the last of its trajectory: what is
+exact is a range, and within it tokens are spread evenly over the lags. Over trajectories that began
+at any moment between two updates that is right in the mean; of one it says nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from rltrace.analysis.stats.interval import Interval
+from rltrace.analysis.timeline.interval_lookup import columns
+from rltrace.analysis.timeline.steps import Steps
+from rltrace.analysis.trajectories.samples import TRAINED_USES
+from rltrace.trace.read.run import OpenedRun
+
+LAG_UNIT = "policy versions"
+
+
+@dataclass(frozen=True)
+class LagBar:
+    """All uses with one lag (None: unknown) and their response tokens."""
+
+    lag: int | None
+    trajectories: int
+    tokens: int
+
+
+@dataclass(frozen=True)
+class TokenSpan:
+    """Response tokens whose lag lies between two, in policy versions; None: unknown."""
+
+    least: int | None
+    most: int | None
+    tokens: int
+
+
+@dataclass(frozen=True)
+class TokenLags:
+    """All tokens that were trained on, once for each version that did. The means are over those
+    whose lag is known within a range (`known_tokens`): `mean_lag` spreads each range evenly, and
+    its bounds are what it can be. `mixed_tokens` are in ranges of more than one lag."""
+
+    spans: tuple[TokenSpan, ...]
+    tokens: int
+    known_tokens: int
+    mixed_tokens: int
+    mean_lag: Interval
+
+    def share(self, first: int, last: int) -> tuple[float, float, float]:
+        """`(low, even, high)`: the share of all tokens with a lag from `first` to `last`: those
+        that surely have, with ranges spread evenly, and those that may. NaN without tokens."""
+        if not self.tokens:
+            return math.nan, math.nan, math.nan
+        surely = evenly = possibly = 0.0
+        for span in self.spans:
+            if span.least is None or span.most is None:
+                continue
+            inside = min(last, span.most) - max(first, span.least) + 1
+            if inside > 0:
+                width = span.most - span.least + 1
+                surely += span.tokens * (inside == width)
+                evenly += span.tokens * inside / width
+                possibly += span.tokens
+        return surely / self.tokens, evenly / self.tokens, possibly / self.tokens
+
+
+@dataclass(frozen=True)
+class UnknownTokens:
+    reason: str
+    tokens: int
+
+
+@dataclass(frozen=True)
+class Staleness:
+    """The lags of all trajectories that were trained on, whole run: `trajectories`, of
+    `known_trajectories` of which the lag is known in every use. Lags and their means are of `uses`,
+    `known_uses` of which tell theirs. `mixed_share` is the part whose generation saw a new version
+    arrive, of `version_known_uses` uses; the means in flight (from first to last token) and in
+    queue (from the last token on) are of these too. `token_weighted_lag` takes every token for as
+    old as the first of its trajectory; `by_token` does not."""
+
+    trajectories: int
+    known_trajectories: int
+    uses: int
+    known_uses: int
+    by_first_token: tuple[LagBar, ...]
+    by_last_token: tuple[LagBar, ...]
+    mean_lag: float
+    token_weighted_lag: float
+    p95_lag: float
+    largest_lag: int
+    mixed_share: float
+    version_known_uses: int
+    mean_lag_in_flight: float
+    mean_lag_in_queue: float
+    by_token: TokenLags
+    unknown_by_token: tuple[UnknownTokens, ...]
+    unit: str = LAG_UNIT
+
+
+def staleness(run: OpenedRun) -> Staleness:
+    """Lag histograms of `run`; lags and shares are NaN (largest: -1) where nothing is known."""
+    rows = run.ask(f"""
+        {TRAINED_USES}
+        select case when version >= 0 then version - first_version end,
+               case when version >= 0 then version - last_version end,
+               last_version - first_version, count(*),
+               coalesce(sum(greatest(tokens, 0)), 0)::bigint
+        from trained group by 1, 2, 3
+    """)
+    trajectories, known = run.ask(f"""
+        {TRAINED_USES},
+        sampled as (
+            select bool_and(version >= 0 and first_version is not null) as known
+            from trained where trajectory is not null group by trajectory
+            union all
+            select version >= 0 and first_version is not null from trained where trajectory is null)
+        select count(*), count(*) filter (known) from sampled
+    """)[0]
+    first = _bars([(lag, n, tokens) for lag, _, _, n, tokens in rows])
+    last = _bars([(lag, n, tokens) for _, lag, _, n, tokens in rows])
+    flown = [(versions, n) for _, _, versions, n, *_ in rows if versions is not None]
+    queued = [(lag, n) for _, lag, versions, n, *_ in rows if None not in (lag, versions)]
+    uses = [(bar.lag, bar.trajectories) for bar in first]
+    by_token, unknown = _by_token(rows)
+    return Staleness(
+        trajectories=trajectories,
+        known_trajectories=known,
+        uses=sum(n for _, n in uses),
+        known_uses=sum(n for lag, n in uses if lag is not None),
+        by_first_token=first,
+        by_last_token=last,
+        mean_lag=_mean(uses),
+        token_weighted_lag=_mean([(bar.lag, bar.tokens) for bar in first]),
+        p95_lag=_quantile(uses, 0.95),
+        largest_lag=max((lag for lag, _ in uses if lag is not None), default=-1),
+        mixed_share=_mean([(int(versions != 0), n) for versions, n in flown]),
+        version_known_uses=sum(n for _, n in flown),
+        mean_lag_in_flight=_mean(flown),
+        mean_lag_in_queue=_mean(queued),
+        by_token=by_token,
+        unknown_by_token=unknown,
+    )
+
+
+_Row = tuple[int | None, int | None, int | None, int, int]
+"""`(lag of the first token, of the last, versions between, uses, tokens)`"""
+
+
+def _by_token(rows: list[_Row]) -> tuple[TokenLags, tuple[UnknownTokens, ...]]:
+    known, unknown = Counter[tuple[int, int]](), Counter[str]()
+    for first, last, versions, _, tokens in rows:
+        if first is None or last is None or (versions or 0) < 0:
+            unknown[_why_unknown(first, last, versions)] += tokens
+        else:
+            known[last, first] += tokens
+    spans = [TokenSpan(*span, n) for span, n in sorted(known.items()) if n]
+    if unknown.total():
+        spans.append(TokenSpan(None, None, unknown.total()))
+    low, high = (_mean([(span[end], n) for span, n in known.items()]) for end in range(2))
+    lags = TokenLags(
+        spans=tuple(spans),
+        tokens=known.total() + unknown.total(),
+        known_tokens=known.total(),
+        mixed_tokens=sum(n for (least, most), n in known.items() if least < most),
+        mean_lag=Interval((low + high) / 2, low, high),
+    )
+    return lags, tuple(UnknownTokens(why, n) for why, n in unknown.most_common() if n)
+
+
+def _why_unknown(first: int | None, last: int | None, versions: int | None) -> str:
+    """Why the lag of single tokens is not known."""
+    if versions is not None and versions < 0:
+        return "the version of their last token is older than that of their first"
+    if versions is not None:
+        return "the version that trained on them was not recorded"
+    if first is not None:
+        return "the version of their last token was not recorded"
+    if last is not None:
+        return "the version of their first token was not recorded"
+    return "which versions generated them and trained on them was not recorded"
+
+
+def _bars(rows: list[tuple[int | None, int, int]]) -> tuple[LagBar, ...]:
+    counts: Counter[int | None] = Counter()
+    tokens: Counter[int | None] = Counter()
+    for lag, n, of_tokens in rows:
+        counts[lag] += n
+        tokens[lag] += of_tokens
+    lags = sorted(counts, key=lambda lag: (lag is None, lag or 0))
+    return tuple(LagBar(lag, counts[lag], tokens[lag]) for lag in lags)
+
+
+def _mean(counts: Sequence[tuple[int | None, int]]) -> float:
+    """Of values (None: unknown) that each come as often as told; NaN where none does."""
+    known = [(value, count) for value, count in counts if value is not None]
+    total = sum(count for _, count in known)
+    return sum(value * count for value, count in known) / total if total else math.nan
+
+
+def _quantile(counts: Sequence[tuple[int | None, int]], share: float) -> float:
+    """The smallest lag that at least `share` of the uses do not exceed whose lag is known."""
+    lags = np.array([lag for lag, _ in counts if lag is not None], np.float64)
+    below = np.cumsum([count for lag, count in counts if lag is not None])
+    return float(lags[np.searchsorted(below, share * below[-1])]) if len(lags) else math.nan
+
+
+@dataclass(frozen=True)
+class LagsOfSteps:
+    """Uses in the steps from `first` to `last` (numbers; -1: the run has no steps): `counts[i]`
+    have a lag within `LagHistory.lags[i]`, and `unknown` one that nobody recorded."""
+
+    first: int
+    last: int
+    counts: tuple[int, ...]
+    unknown: int
+
+    @property
+    def trajectories(self) -> int:
+        return sum(self.counts) + self.unknown
+
+
+@dataclass(frozen=True)
+class LagHistory:
+    """`lags` are ranges of lag in policy versions, both ends included."""
+
+    lags: tuple[tuple[int, int], ...]
+    steps: tuple[LagsOfSteps, ...]
+
+
+def lag_history(
+    run: OpenedRun, steps: Steps, most_columns: int, most_rows: int
+) -> LagHistory | None:
+    """At most `most_columns` groups of steps and `most_rows` ranges of lags of the first token;
+    None where nothing was trained on. What was trained on between steps counts to the step before.
+    """
+    query = f"""
+        {TRAINED_USES}
+        select time_ns, coalesce(version - first_version, 0),
+               (version >= 0 and first_version is not null)::int
+        from trained order by time_ns
+    """
+    time, lag, known = columns(run, query)
+    if not len(time):
+        return None
+    told = known == 1
+    windows = steps.windows
+    place = np.searchsorted(steps.starts_ns, time, side="right") - 1
+    place = place.clip(0, max(0, len(windows) - 1))
+    width = max(1, -(-len(windows) // most_columns))
+    column = place // width
+    ranges = _ranges(lag[told], most_rows)
+    row = np.searchsorted([low for low, _ in ranges], lag, side="right") - 1
+    found = []
+    for one in np.unique(column).tolist():
+        here = column == one
+        counts = np.bincount(row[here & told], minlength=len(ranges))
+        of = windows[one * width : (one + 1) * width]
+        first, last = (of[0].step, of[-1].step) if of else (-1, -1)
+        found.append(LagsOfSteps(first, last, tuple(counts.tolist()), int((here & ~told).sum())))
+    return LagHistory(tuple(ranges), tuple(found))
+
+
+def _ranges(lags: np.ndarray, most: int) -> list[tuple[int, int]]:
+    if not len(lags):
+        return []
+    least, largest = int(lags.min()), int(lags.max())
+    wide = -(-(largest - least + 1) // most)
+    return [(low, low + wide - 1) for low in range(least, largest + 1, wide)]

@@ -1,0 +1,230 @@
+"""How long responses are and how long they take: the tail that a barrier waits for, and slots of
+engines that stand idle meanwhile.
+
+A batch is what is generated from one moment at which nothing is in flight to the next. Slots stand
+idle while it drains: its last trajectory has begun, and there is nothing to put into those that
+fall free. What that costs is set by the waves of work for each slot and by the longest trajectory,
+not by the tail alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from rltrace.analysis.stats.summary_stats import Spread, spread, spread_of
+from rltrace.analysis.timeline.interval_lookup import columns, levels
+from rltrace.analysis.timeline.intervals import Floats, Ints
+from rltrace.analysis.timeline.steps import Steps
+from rltrace.trace.read.run import OpenedRun
+from rltrace.trace.vocabulary import Finish, named
+
+_LAST = 0.9
+_PARTS = 20
+_NOTHING = spread([])
+
+
+@dataclass(frozen=True)
+class SlotUse:
+    """Of each batch: `slots` (the most in flight), `samples`, `waves` (samples for each slot),
+    `span_s` (first begin to last end), `used_share` (in flight over slots, in the mean over the
+    span), `draining_s` (from the last begin on) and what is used in it, and `last_tenth_s`: how
+    long the last 10 % of the trajectories, at least one, took after the others had ended
+    (`last_tenth_share` of the span). Means of shares are of all batches' time together.
+    `draining_at_s` is the mean drain cut up by how many of the slots are used then, in equal parts
+    from none to all, and `draining_used_shares` the share that is used in the mean of each part.
+
+    `no_idle_span_s` is the span if the slots were never idle. Where generation never stops there
+    are no batches (`batches` is 0), and only `slots` and `used_share` are known, of the whole time.
+    """
+
+    batches: int
+    slots: Spread
+    samples: Spread = _NOTHING
+    waves: Spread = _NOTHING
+    span_s: Spread = _NOTHING
+    used_share: Spread = _NOTHING
+    draining_s: Spread = _NOTHING
+    draining_used_share: Spread = _NOTHING
+    draining_at_s: tuple[float, ...] = ()
+    draining_used_shares: tuple[float, ...] = ()
+    last_tenth_s: Spread = _NOTHING
+    last_tenth_share: Spread = _NOTHING
+    no_idle_span_s: float = math.nan
+
+
+@dataclass(frozen=True)
+class Tail:
+    """The trajectories that ended after warm-up; tokens and seconds. `finishes` counts how they
+    ended; `unended` began, in the whole run, and did not end. `reward_latency_s` is the latency of
+    the verdicts whose duration was recorded, `untimed_rewards` are the others; `failed_rewards` of
+    both failed."""
+
+    response_tokens: Spread
+    latency_s: Spread
+    first_token_s: Spread
+    finishes: tuple[tuple[str, int], ...]
+    unended: int
+    reward_latency_s: Spread
+    untimed_rewards: int
+    failed_rewards: int
+    slots: SlotUse | None
+
+
+def tail(run: OpenedRun, steps: Steps) -> Tail:
+    within = _ended_within(steps)
+    ended, judged = f"raw_trajectories where {within}", f"raw_rewards where {within}"
+    rows = run.ask(f"select finish, count(*) from {ended} group by finish order by 2 desc")
+    unended = "select count(*) from raw_trajectories where start_ns > 0 and end_ns < 0"
+    untimed, failed = run.ask(
+        f"select count(*) filter (end_ns = start_ns), count(*) filter (outcome > 0) from {judged}"
+    )[0]
+    tokens, latency, verdicts = (spread_of(run, *asked) for *_, asked in _asked(steps))
+    return Tail(
+        response_tokens=tokens,
+        latency_s=latency,
+        first_token_s=spread_of(
+            run, "(first_token_ns - start_ns) / 1e9", f"{ended} and first_token_ns >= start_ns"
+        ),
+        finishes=tuple((named(Finish, code), n) for code, n in rows),
+        unended=run.ask(unended)[0][0],
+        reward_latency_s=verdicts,
+        untimed_rewards=untimed,
+        failed_rewards=failed,
+        slots=_slots(run, steps),
+    )
+
+
+def _asked(steps: Steps) -> Iterator[tuple[str, str, tuple[str, str]]]:
+    """What trajectories took: names, units, and the SQL of the values with where they are."""
+    within, latency = _ended_within(steps), "(end_ns - start_ns) / 1e9"
+    ended = f"raw_trajectories where {within}"
+    yield "response tokens", "tokens", ("response_tokens", f"{ended} and response_tokens >= 0")
+    yield "latency", "s", (latency, ended)
+    judged = f"raw_rewards where {within} and end_ns > start_ns"
+    yield "reward latency", "s", (latency, judged)
+
+
+def _ended_within(steps: Steps) -> str:
+    """The SQL condition that a row is an interval which ended within the steady steps."""
+    since, until = steps.steady_ns
+    return f"start_ns > 0 and end_ns >= start_ns and end_ns >= {since} and end_ns < {until}"
+
+
+def _slots(run: OpenedRun, steps: Steps) -> SlotUse | None:
+    """The use of slots by what ended within the steady steps; None where nothing has a length."""
+    start, end = _ended(run, steps)
+    if not (end > start).any():
+        return None
+    reached = np.maximum.accumulate(end)
+    begins = np.flatnonzero(np.append(True, start[1:] >= reached[:-1])).tolist()
+    if len(begins) < 1 + (len(steps.steady) > 1):  # where nothing stops in several steps
+        most_at_once, _, whole_s, worked_s, *_ = _figures(start, end)
+        used_share = worked_s / (most_at_once * whole_s)
+        return SlotUse(0, spread([most_at_once]), used_share=spread([used_share]))
+    parts = [slice(*part) for part in pairwise([*begins, len(start)])]
+    batches = [(start[part], end[part]) for part in parts]
+    most, n, span_s, work_s, draining_s, in_drain_s, last_s = np.array(
+        [_figures(*batch) for batch in batches]
+    ).T
+    with np.errstate(all="ignore"):
+        used = work_s / (most * span_s)
+        in_drain = np.where(draining_s > 0, in_drain_s / (most * draining_s), np.nan)
+        last_share = last_s / span_s
+    drains = [_draining_at(*batch, int(one)) for batch, one in zip(batches, most, strict=True)]
+    at_s, used_s = np.sum(drains, axis=0)
+    return SlotUse(
+        batches=len(batches),
+        slots=spread(most),
+        samples=spread(n),
+        waves=spread(n / most),
+        span_s=spread(span_s),
+        used_share=spread(used, span_s),
+        draining_s=spread(draining_s),
+        draining_used_share=spread(in_drain, draining_s),
+        draining_at_s=tuple((at_s / len(batches)).tolist()),
+        draining_used_shares=tuple((used_s / np.where(at_s > 0, at_s, 1)).tolist()),
+        last_tenth_s=spread(last_s),
+        last_tenth_share=spread(last_share, span_s),
+        no_idle_span_s=float((work_s / most).mean()),
+    )
+
+
+def _ended(run: OpenedRun, steps: Steps) -> tuple[Ints, Ints]:
+    """Begins and ends of all trajectories, in the order of their begin. One that several processes
+    recorded lasts from its first to its last row."""
+    within = _ended_within(steps)
+    query = f"""
+        with several as materialized (
+            select trajectory from raw_trajectories where {within} and trajectory <> -1
+            group by trajectory having count(*) > 1)
+        select min(start_ns), max(end_ns)
+        from raw_trajectories where {within} and trajectory in (from several) group by trajectory
+        union all
+        select start_ns, end_ns
+        from raw_trajectories anti join several using (trajectory) where {within}
+    """
+    start, end = columns(run, query)
+    order = np.lexsort((end, start))
+    return start[order], end[order]
+
+
+def _figures(start: Ints, end: Ints) -> tuple[float, ...]:
+    drain, ends = int(start.max()), np.sort(end)
+    # At least one is the last 10 %: of eight the slowest is, and a lone one is all there is.
+    earlier = min(len(ends) - 1, int(np.ceil(_LAST * len(ends))))
+    ninth = int(ends[earlier - 1]) if earlier else int(start[0])
+    return (
+        float(max(1, levels(start, end)[1].max())),
+        float(len(ends)),
+        (int(ends[-1]) - int(start[0])) / 1e9,
+        float((end - start).sum()) / 1e9,
+        (int(ends[-1]) - drain) / 1e9,
+        float(np.maximum(end - drain, 0).sum()) / 1e9,
+        (int(ends[-1]) - ninth) / 1e9,
+    )
+
+
+def _draining_at(start: Ints, end: Ints, most: int) -> Floats:
+    """Seconds of the drain by the part of the slots that is used, and seconds of that use."""
+    drain = int(start.max())
+    ends = np.concatenate([[drain], np.sort(end[end > drain])])
+    running = np.arange(len(ends) - 1, 0, -1)
+    part, length_s = (running * _PARTS - 1) // most, np.diff(ends) / 1e9
+    return np.stack([np.bincount(part, s, _PARTS) for s in (length_s, length_s * running / most)])
+
+
+# --- whole distributions of what `tail` sums up
+
+SHARES = (
+    *(0.0, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65),
+    *(0.7, 0.75, 0.8, 0.85, 0.9, 0.92, 0.94, 0.95, 0.96, 0.97, 0.98, 0.99, 0.995, 0.999, 1.0),
+)
+"""The quantiles that a distribution is drawn with; more of them in the tail."""
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """`values[i]` is the quantile at `SHARES[i]` of `n` values; `unit` is "tokens" or "s"."""
+
+    name: str
+    unit: str
+    n: int
+    values: tuple[float, ...]
+
+
+def distributions(run: OpenedRun, steps: Steps) -> tuple[Distribution, ...]:
+    """Response tokens, latency and reward latency, as far as they were recorded."""
+    found = []
+    for name, unit, (expression, source) in _asked(steps):
+        n, values = run.ask(
+            f"select count(x), quantile_cont(x, {list(SHARES)}) "
+            f"from (select ({expression})::double as x from {source})"
+        )[0]
+        if n:
+            found.append(Distribution(name, unit, n, tuple(values)))
+    return tuple(found)

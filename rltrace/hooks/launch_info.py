@@ -1,0 +1,121 @@
+"""What a Python process was started to run, told from its command line."""
+
+from __future__ import annotations
+
+import os
+
+from rltrace.trace.safe_text import redacted
+
+
+class Program:
+    """`kind` is `"script"`, `"module"` (`-m`), `"code"` (`-c`) or `""` (interactive, stdin); `name`
+    is the path, the module or the code."""
+
+    __slots__ = ("kind", "name")
+
+    def __init__(self, kind: str, name: str) -> None:
+        self.kind = kind
+        self.name = name
+
+
+def program(orig_argv: list[str]) -> Program:
+    """Reads `sys.orig_argv` the way the interpreter does."""
+    kind, place, begin = _place(orig_argv)
+    return Program(kind, orig_argv[place][begin:] if place < len(orig_argv) else "")
+
+
+def _place(orig_argv: list[str]) -> tuple[str, int, int]:
+    """The kind of a program, the place of the word that names it, behind all words where none
+    does, and where in that word its name begins."""
+    place, end = 1, len(orig_argv)
+    while place < end:
+        word = orig_argv[place]
+        if word == "-":
+            break
+        if not word.startswith("-"):
+            return "script", place, 0
+        if word == "--check-hash-based-pycs":
+            place += 2
+            continue
+        for begin, letter in enumerate(word[1:], 2):
+            if letter in "cm":
+                kind = "code" if letter == "c" else "module"
+                return (kind, place, begin) if word[begin:] else (kind, place + 1, 0)
+            if letter in "XW":
+                if not word[begin:]:
+                    place += 1
+                break
+            if letter == "-":
+                break
+        place += 1
+    return "", end, 0
+
+
+CODE = "[code]"
+_STARTS_A_CHILD = (
+    "from multiprocessing.spawn import spawn_main; spawn_main(",
+    "from multiprocessing.resource_tracker import main;main(",
+    "from multiprocessing.forkserver import main; main(",
+)
+"""Code by which Python starts processes of its own."""
+
+
+def shown(orig_argv: list[str]) -> list[str]:
+    """The words as a run holds them: the program, and no value that may be a secret. Of code that
+    `-c` runs none is left, as a job that learns to program runs what it generated so."""
+    kind, place, begin = _place(orig_argv)
+    words = redacted(orig_argv, place)
+    if kind == "code" and place < len(words):
+        word = orig_argv[place]
+        child = next((start for start in _STARTS_A_CHILD if word[begin:].startswith(start)), "")
+        words[place] = word[:begin] + child + CODE
+    return words
+
+
+# A launcher that starts `rltrace wrap` once a rank has one run for all (`rltrace.trace.launcher_ranks`).
+
+# Rank, number of ranks, rank on the node, and what tells a launch from others. What is set by the
+# job itself, or by the launcher within another, comes first.
+_LAUNCHERS = (
+    ("RANK", "WORLD_SIZE", "LOCAL_RANK", ("MASTER_ADDR", "MASTER_PORT")),
+    ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", ("SLURM_JOB_ID", "SLURM_STEP_ID")),
+    (
+        *("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
+        ("PMIX_NAMESPACE",),
+    ),
+    ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", ("PALS_APID",)),
+)
+
+
+class Launch:
+    """This process's place: `rank` of `ranks`, and `local` among those of its node (-1: unknown).
+    `id` tells the launch from others as far as the launcher does; `is_known`: it is like no
+    other's."""
+
+    __slots__ = ("id", "is_known", "local", "rank", "ranks")
+
+    def __init__(self, rank: int, ranks: int, local: int, words: list[str], is_known: bool) -> None:
+        self.rank = rank
+        self.ranks = ranks
+        self.local = local
+        self.id = "-".join(words)
+        self.is_known = is_known
+
+
+def launch() -> Launch | None:
+    """The place of this process in its launch; None where nobody says one."""
+    for rank, ranks, local, names in _LAUNCHERS:
+        place, size = _number(rank), _number(ranks)
+        if place >= 0 and size >= 0:
+            words = [os.environ[name] for name in names if os.environ.get(name)]
+            kind = rank.partition("_")[0].lower()
+            known = len(words) == len(names)
+            # A batch script is no rank of a step, though Slurm gives it numbers, too.
+            on_node = _number(local) if known or kind == "rank" else -1
+            return Launch(place, size, on_node, [kind, *words], known)
+    return None
+
+
+def _number(name: str) -> int:
+    text = os.environ.get(name, "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else -1

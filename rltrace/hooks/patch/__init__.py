@@ -1,0 +1,1 @@
+"""Functions of the job, replaced by ones that record their calls."""

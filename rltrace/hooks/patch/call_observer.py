@@ -1,0 +1,296 @@
+"""What happens at a hooked call: a span is begun and ended, and the hook's readers are run.
+
+Nothing here raises into the job. What goes wrong is written to the run's problems, once per hook.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from functools import partial
+from time import monotonic_ns
+from typing import Any
+
+from rltrace.hooks import recorder as recording
+from rltrace.hooks.hook import Call, Hook, phase_code, stage_code
+from rltrace.hooks.patch.safe_repr import describe
+from rltrace.trace.job_exceptions import Clock, clock, contained, from_outside
+from rltrace.trace.run_dir import STEP_FAILED
+from rltrace.trace.vocabulary import STEP_SPAN, Stage
+
+_NO_SPAN = -1
+
+ROOM = 8
+"""Calls of a hooked function within each other for which the recursion limit stays what it is."""
+_MORE_ROOM = 64
+_OWN_FRAMES = 16  # what recording takes while it is at work
+
+_REVIVE = (
+    "(lambda observer: observer and observer({!r}, {!r}))"
+    "(getattr(__import__('sys').modules.get('rltrace.hooks.boot'), 'observer', None))"
+)
+
+
+kind: type[Observer] | None = None
+"""What `Observer(hook)` makes, if not an `Observer`; a probe sets its own."""
+
+
+class Observer:
+    """Records the calls of one hooked function. `begin` gives what `end`, `fail` (the call raised)
+    or `drop` (there was no call after all) are given back; `on` is False once unpatched."""
+
+    __slots__ = (
+        "_after",
+        "_before",
+        "_name",
+        "_phase",
+        "_reads",
+        "_stage",
+        "_stage_decides",
+        "deep",
+        "depth",
+        "function",
+        "hook",
+        "on",
+        "per_item",
+        "room",
+    )
+
+    clock: Clock = clock
+
+    delays = False
+    """Whether calls are delayed: `delay` is awaited where a coroutine has come to its end."""
+
+    def __new__(cls, *_: Any) -> Observer:
+        """An observer, or what takes its place."""
+        return object.__new__((cls is Observer and kind) or cls)
+
+    def __init__(self, hook: Hook) -> None:
+        """Errors: `ValueError` for a stage or phase that is no word of the vocabulary."""
+        self.hook = hook
+        self.function: Any = None
+        self.on = True
+        self.per_item = hook.per_item
+        # Kept apart from the hook: a call of the job finds our code cold in every cache, so each
+        # function and object on its way counts.
+        self._before = hook.before
+        self._after = hook.after
+        self._stage_decides = callable(hook.stage)
+        self._stage = _NO_SPAN if callable(hook.stage) else stage_code(hook.stage)
+        self._phase = phase_code(hook.phase)
+        step = self._stage == Stage.STEP
+        self._name = STEP_SPAN if step else hook.span_name
+        self._reads = bool(hook.before or hook.after or callable(hook.stage) or step)
+        self.depth = 0  # calls that are running, in all threads
+        self.room = ROOM
+        self.deep = False
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy of a hooked function in another process is hooked if that process is traced and
+        was asked for the same hook, and passes calls on otherwise. `eval`, since rltrace may not be
+        importable there. Readers stay behind: an adapter hooks what it knows in each process."""
+        if callable(self.hook.stage) or self.hook.before or self.hook.after:
+            return type(None), ()
+        return eval, (_REVIVE.format(self.hook.target, self.hook.stage_word),)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether a call is its span and no more, which the replacement ends by itself."""
+        return not (self._reads or self.delays)
+
+    @property
+    def reads_arguments(self) -> bool:
+        """Whether `begin` wants to know what a call is given."""
+        hook = self.hook
+        reads = hook.before or hook.after or hook.step or hook.stream is not None
+        return bool(reads or callable(hook.stage))
+
+    def begin(self, args: tuple[Any, ...], kwargs: Any) -> Any:
+        """The call begins."""
+        recorder = recording._active
+        if recorder is None or not self.on:
+            return None
+        try:
+            if not self._reads:
+                if self._stage == _NO_SPAN:
+                    return None
+                return recorder.begin(recorder.name(self._name), self._stage, self._phase)
+            call = Call(self.function, args, kwargs, recorder)
+            stage = self._stage_of(call) if self._stage_decides else self._stage
+            call.stage = stage
+            if stage == Stage.STEP:
+                recorder.step = self._number(call)
+            call.start_ns = monotonic_ns()
+            if stage != _NO_SPAN:
+                name = recorder.name(self._name)
+                call.span = recorder.begin(name, stage, self._phase)
+        except Exception as error:
+            if from_outside(error):
+                raise
+            recorder.failed(error)
+            return None
+        try:
+            if self._before is not None:
+                self._before(call)
+        except Exception as error:
+            if from_outside(error):
+                self.drop(call)  # the call does not come to pass
+                raise
+            self._report("before", error)
+        if self._after is None:
+            call.args, call.kwargs = (), {}  # what a call was given is not kept for nobody
+        return call
+
+    def end(self, call: Any, result: Any) -> None:
+        """The call has returned `result`."""
+        if call is None:
+            return
+        if type(call) is not Call:
+            call.end()
+            return
+        call.end_ns = monotonic_ns()
+        # A step that was cut short is no step to measure: its span stays open, as after a kill.
+        if call.exception is not None and call.stage == Stage.STEP:
+            call.recorder.cut_short(STEP_FAILED, call.recorder.step, call.exception)
+        elif call.span is not None:
+            call.span.end()
+        call.result = result
+        if self._after is not None:
+            try:
+                self._after(call)
+            except Exception as error:
+                if from_outside(error):
+                    raise
+                self._report("after", error)
+
+    def fail(self, call: Any, error: BaseException) -> None:
+        """The call has raised."""
+        if type(call) is Call:
+            call.exception = error
+        self.end(call, None)
+        if type(call) is Call:
+            call.exception = None  # else the frames it holds would live as long as the call
+
+    def watched(self, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What the call has returned, with its iterator replaced by one whose items are calls. A
+        result without one (a list, a view, another shape) stays what it is."""
+        if self.on and recording._active is not None:
+            with contained(tell=partial(self._report, "stream")):
+                return watch_items(result, self.hook.stream, self, args, kwargs)
+        return result
+
+    def cut(self, call: Any) -> None:
+        """Something has struck while `end` was at it: the call is over all the same."""
+        span = getattr(call, "span", call)
+        if span is not None and span._batch.columns[1][span._slot] == -1:
+            span.end()
+
+    def unended(self, error: BaseException) -> None:
+        """The end of a span could not be stored: its batch is another process's by now, or the file
+        system cannot map."""
+        if from_outside(error):
+            raise error
+
+    def tell_compiled(self) -> None:
+        """`torch.compile` is compiling the function into something else."""
+        if self.on:
+            recording.not_compiled(self.hook.target or self._name)
+
+    def more_room(self) -> None:
+        """Calls within calls have become deep: the recursion limit grows by the frames that are
+        ours, so that the job's own reach as deep as without us."""
+        more = _MORE_ROOM if self.deep else _MORE_ROOM + ROOM + _OWN_FRAMES
+        self.room += _MORE_ROOM
+        self.deep = True
+        _move_limit(more)
+
+    def less_room(self) -> None:
+        """No call is running any more."""
+        more, self.room, self.deep = self.room + _OWN_FRAMES, ROOM, False
+        _move_limit(-more)
+
+    def drop(self, call: Any) -> None:
+        """There was nothing to record: the producer had no further item."""
+        if call is not None:
+            span = call.span if type(call) is Call else call
+            if span is not None:
+                span.discard()
+
+    def _stage_of(self, call: Call) -> int:
+        try:
+            return stage_code(self.hook.stage(call))  # type: ignore[misc, operator]
+        except Exception as error:
+            if from_outside(error):
+                raise
+            self._report("stage", error)
+            return _NO_SPAN
+
+    def _number(self, call: Call) -> int:
+        if self.hook.step is not None:
+            with contained(tell=partial(self._report, "step")):
+                return int(self.hook.step(call))
+        return call.recorder.step + 1
+
+    def _report(self, which: str, error: Exception) -> None:
+        said, stage = f"{which}: {describe(error)}", self.hook.stage_word
+        with contained(tell=recording.failed):
+            recording.problem("hook-failed", target=self.hook.target, stage=stage, detail=said)
+
+
+_limit = 0
+"""What the recursion limit was set to by us; another value is the job's, which is left as it is."""
+
+
+def _move_limit(frames: int) -> None:
+    """Moves the interpreter's recursion limit by frames of ours that are in use, or no more."""
+    global _limit
+    now = sys.getrecursionlimit()
+    if frames > 0 or now == _limit:
+        with contained(RecursionError):  # another function is deeper than that
+            sys.setrecursionlimit(now + frames)
+            _limit = now + frames
+
+
+# --- iterators that a hooked function returns: each item is a call of its own
+# What hands out a model's weights one by one (`verl`'s engines) returns a generator beside other
+# things; how long an item takes and how large it is, is known only while somebody consumes it.
+
+
+def watch_items(
+    result: Any, place: int | None, observer: Observer, args: tuple[Any, ...], kwargs: Any
+) -> Any:
+    """`result`, with the iterator at `place` of it (-1: itself) replaced by a generator of the same
+    items. Whatever has no iterator there is given back as it is."""
+    if place is None or place < 0:
+        return _items(result, observer, args, kwargs) if _is_iterator(result) else result
+    if type(result) is not tuple or len(result) <= place or not _is_iterator(result[place]):
+        return result
+    items = _items(result[place], observer, args, kwargs)
+    return (*result[:place], items, *result[place + 1 :])
+
+
+def _is_iterator(value: Any) -> bool:
+    """Only what can be gone over once anyway: a list or a view may be asked for its length."""
+    return hasattr(type(value), "__next__") and hasattr(type(value), "__iter__")
+
+
+def _items(
+    iterator: Iterator[Any], observer: Observer, args: tuple[Any, ...], kwargs: Any
+) -> Iterator[Any]:
+    try:
+        while True:
+            call = observer.begin(args, kwargs)
+            try:
+                item = next(iterator)
+            except StopIteration:
+                observer.drop(call)
+                return
+            except BaseException as error:
+                observer.fail(call, error)
+                raise
+            observer.end(call, item)
+            yield item
+    finally:
+        close = getattr(iterator, "close", None)
+        if close is not None:
+            close()

@@ -1,0 +1,1 @@
+"""The probe: stages delayed by known doses, at random steps."""

@@ -1,0 +1,1 @@
+"""Formats of logs and traces, whoever writes them."""

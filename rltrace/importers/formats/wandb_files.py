@@ -1,0 +1,137 @@
+"""wandb's files of a run (`run-*.wandb`, which it also keeps of a run that it uploads): a log of
+LevelDB's kind, blocks of 32 KiB that hold checked pieces of records, each a protobuf `Record` of
+wandb_internal.proto. Its history rows are read, and of its configuration what is asked for.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import struct
+import zlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from rltrace.importers.formats.event_files import fields
+from rltrace.importers.log import LogRecord, Torn, split
+from rltrace.importers.log_numbers import ns
+
+SUFFIX = ".wandb"
+"""What the name of every such file ends with."""
+
+_START = b":W&B\xe1\xbe\x00"  # mark, magic number, version
+_BLOCK_BYTES = 32768  # the first one begins with _START
+_PIECE = struct.Struct("<IHB")  # checksum of kind and bytes, how many, kind
+_WHOLE, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
+
+_HISTORY, _CONFIG, _RUN = 2, 5, 17  # fields of Record
+_RUN_CONFIG = 4  # of RunRecord
+_ITEM, _STEP = 1, 2  # of HistoryRecord; the items of a ConfigRecord are its updates
+_KEY, _NESTED_KEY, _JSON = 1, 2, 16  # of HistoryItem and ConfigItem
+
+
+def looks_like(start: bytes) -> bool:
+    return start.startswith(_START)
+
+
+def read(
+    path: Path, settings: Mapping[str, re.Pattern[str]]
+) -> tuple[list[LogRecord], list[str], dict[str, str]]:
+    """The numbers of each history row, by wandb's own step (which a framework may not have set),
+    what was skipped, and the first match of each of the patterns in `settings` (group 1) in what
+    the run's configuration reads like in Python: `name=value`. Errors: OSError."""
+    records: list[LogRecord] = []
+    said: dict[str, str] = {}
+    skipped: list[str] = []
+    try:
+        for at, message in _messages(path):
+            try:
+                _take(message, settings, records, said)
+            except (AttributeError, IndexError, RecursionError, TypeError, ValueError):
+                raise Torn(f"byte {at}") from None
+    except Torn as torn:
+        skipped.append(f"{path.name} from {torn} on, where it is torn or damaged")
+    return [record for record in records if record.readings], skipped, said
+
+
+def _take(
+    message: bytes,
+    settings: Mapping[str, re.Pattern[str]],
+    records: list[LogRecord],
+    said: dict[str, str],
+) -> None:
+    for field, value in fields(message):
+        if field == _HISTORY:
+            records.append(_row(value))
+        elif field == _CONFIG:
+            _look_for(settings, value, said)
+        elif field == _RUN:
+            for inner, config in fields(value):
+                if inner == _RUN_CONFIG:
+                    _look_for(settings, config, said)
+
+
+def _messages(path: Path) -> Iterator[tuple[int, bytes]]:
+    """The records, put together from their pieces, and where each began."""
+    data = path.read_bytes()
+    at, began, parts = len(_START), 0, list[bytes]()
+    while at < len(data):
+        left = _BLOCK_BYTES - at % _BLOCK_BYTES
+        if left < _PIECE.size:
+            at += left  # too little for a piece: filled up with zeros
+            continue
+        if at + _PIECE.size > len(data):
+            raise Torn(f"byte {at}")
+        checksum, size, kind = _PIECE.unpack_from(data, at)
+        piece = data[at + _PIECE.size : at + _PIECE.size + size]
+        fits = kind in (_WHOLE, _FIRST) if not parts else kind in (_MIDDLE, _LAST)
+        if len(piece) < size or not fits or checksum != zlib.crc32(bytes([kind]) + piece):
+            raise Torn(f"byte {began if parts else at}")
+        if not parts:
+            began = at
+        parts.append(piece)
+        if kind in (_WHOLE, _LAST):
+            yield began, b"".join(parts)
+            parts = []
+        at += _PIECE.size + size
+    if parts:
+        raise Torn(f"byte {began}")
+
+
+def _row(message: bytes) -> LogRecord:
+    """A history row. Of tables, pictures and the like, numbers only describe the file."""
+    step, values = 0, dict[str, Any]()
+    for field, value in fields(message):
+        if field == _ITEM:
+            name, found = _named(value)
+            values[name] = found
+        elif field == _STEP:
+            step = next((int(n) for inner, n in fields(value) if inner == 1), 0)
+    media = tuple(name.removesuffix("_type") for name in values if name.endswith("._type"))
+    metrics, infinite = split(values.items())
+
+    def scalars(found: dict[str, float]) -> dict[str, float]:
+        return {name: v for name, v in found.items() if not name.startswith(("_", *media))}
+
+    at = int(metrics.get("_step", step))
+    return LogRecord(at, scalars(metrics), ns(metrics.get("_timestamp")), scalars(infinite))
+
+
+def _named(item: bytes) -> tuple[str, Any]:
+    """The name of an item, a nested one's joined by dots, and its value."""
+    found = list(fields(item))
+    names = [value.decode("utf-8", "replace") for field, value in found if field == _NESTED_KEY]
+    plain = [value.decode("utf-8", "replace") for field, value in found if field == _KEY]
+    written = next((value for field, value in found if field == _JSON), b"null")
+    return ".".join(names or plain), json.loads(written)
+
+
+def _look_for(settings: Mapping[str, re.Pattern[str]], config: bytes, said: dict[str, str]) -> None:
+    for field, item in fields(config):
+        if field == _ITEM:
+            key, value = _named(item)
+            shown = f"{key}={value}" if isinstance(value, str) else f"{key}={value!r}"
+            for name, pattern in settings.items():
+                if name not in said and (match := pattern.search(shown)):
+                    said[name] = match[1]

@@ -1,0 +1,1 @@
+"""What the logs of each framework mean."""

@@ -1,0 +1,1 @@
+"""The report in other forms: terminal, Markdown, JSON, metrics, spans."""

@@ -1,0 +1,40 @@
+"""Writing a file that takes its place only once it is whole."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from rltrace.trace.errors import UNREADABLE, RltraceError
+from rltrace.trace.untrusted_files import written
+
+
+def write_file(path: Path, data: bytes) -> None:
+    """Writes a file (see `written`). Errors: `RltraceError` where it cannot be written."""
+    try:
+        with written(path) as file:
+            file.write(data)
+    except OSError as error:
+        raise RltraceError(f"cannot write {path}: {error.strerror}") from None
+
+
+@contextmanager
+def whole_file(path: Path, what: str) -> Iterator[BinaryIO]:
+    """The file to write (see `written`), gzipped where the name ends in `.gz`. Errors:
+    `RltraceError`, which calls it `what`, where nothing can be written there."""
+    try:
+        with written(path) as plain:
+            packs = path.name.endswith(".gz")
+            # Level 1: a third larger than level 9 and ten times quicker.
+            packed = gzip.GzipFile("", "wb", 1, plain, mtime=0) if packs else nullcontext(plain)
+            with packed as file:
+                yield cast(BinaryIO, file)
+    except OSError as error:
+        raise RltraceError(
+            f"cannot write {what} to {path}: {error.strerror or error}; "
+            "choose another place with -o",
+            UNREADABLE,
+        ) from error

@@ -1,0 +1,1 @@
+"""The parts of the report, each as a section for any page."""

@@ -1,0 +1,181 @@
+"""Two runs, or pairs of runs, beside each other: the difference first, then what made it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from rltrace.analysis import compare
+from rltrace.analysis.compare import Comparison, Trial
+from rltrace.analysis.fixes.job_settings import Difference
+from rltrace.analysis.gate.metrics import FactorChange, StageChange
+from rltrace.analysis.gate.regression import TAU
+from rltrace.analysis.stats.interval import Estimate, Interval
+from rltrace.report import units
+from rltrace.report.layout import Section, brief, listed, numbers, raised, table
+from rltrace.report.sections import gate_section
+from rltrace.trace.errors import ANSWER_IS_NO, CANNOT_TELL, OK
+from rltrace.trace.safe_text import visible
+
+_RUNS = "before", "after"
+_MOST_ALARMS = 3
+_MOST_SETTINGS = 6
+_LONGEST = 24  # characters of a setting
+
+
+def sections(found: Comparison, names: tuple[str, str] = ("before", "after")) -> Iterator[Section]:
+    """The answer, then stages, goodput and its factors, and what differs in work, settings,
+    devices; `names` are those of the runs."""
+    title = f"rltrace compare · {names[0]} → {names[1]}"
+    yield Section(title, (*_alarms(found, names), *_answer(found)))
+    if found.stages:
+        whole = found.difference_s
+        step = found.before_s, found.after_s, whole, whole.over(found.before_s)
+        stages = gate_section.of_stages([StageChange("step", *step), *found.stages], _RUNS)
+        one, other = found.steps
+        notes = (
+            f"Means of {one} and {other} steady steps. The intervals assume that two starts of a "
+            f"job differ by {100 * TAU:g} %.",
+        )
+        yield Section("Stages", (), stages, notes)
+    if found.factors:
+        factors = [_goodput(found), *found.factors]
+        yield Section("Goodput", (), gate_section.of_factors(factors, ("whole runs", *_RUNS)))
+    yield Section("What else differs", tuple(_others(found)))
+
+
+def _alarms(found: Comparison, names: Sequence[str]) -> Iterator[str]:
+    for name, alarms in zip(names, found.alarms, strict=True):
+        yield from (f"! {name}: {says}." for says in alarms[:_MOST_ALARMS])
+
+
+def _answer(found: Comparison) -> Iterator[str]:
+    """How the step and goodput changed, and what made it."""
+    step = f"{units.before_after(found.before_s, found.after_s)} a step"
+    if not found.step_ratio.excludes(1.0):
+        yield f"No difference beyond chance: {step}, {gate_section.percent(found.step_ratio)}."
+    else:
+        word = "slower" if found.step_ratio.value > 1 else "faster"
+        yield f"{word.capitalize()}: {step}, {gate_section.percent(found.step_ratio)}."
+        if (stage := found.stage) is not None:
+            part = stage.difference_s.value / found.difference_s.value
+            ends = gate_section.interval_beside(stage.difference_s, _signed)
+            yield (
+                f"{stage.name} made most of it: {_signed(stage.difference_s.value)} a "
+                f"step{ends}, {units.share(part)} of the difference."
+            )
+        elif found.stages:
+            yield "No single stage clearly made most of it."
+    if found.rate_ratio.known:
+        yield f"Goodput, useful tokens a second: {gate_section.percent(found.rate_ratio)}."
+    if (factor := found.factor) is not None:
+        once = f" ({gate_section.ONCE})" if factor.once else ""
+        yield f"Of its factors, {factor.name} changed most: {gate_section.percent(factor.ratio)}{once}."
+    yield from _work_and_pace(found)
+
+
+def _work_and_pace(found: Comparison) -> Iterator[str]:
+    if math.isnan(found.work_ratio.value):
+        yield "No tokens were recorded, so nothing tells more work from slower work."
+        return
+    drifted = [one.name for one in found.drift if one.changed]
+    yield (
+        f"Work: {gate_section.percent(found.work_ratio)} tokens a step. Pace: "
+        f"{gate_section.percent(found.pace_ratio)} seconds a token."
+        + (f" The work differs in {listed(drifted)}." if drifted else "")
+    )
+
+
+def _goodput(found: Comparison) -> FactorChange:
+    """Goodput as a row above its factors, whose product it is."""
+    before, after = (
+        math.prod(getattr(one, side) for one in found.factors) for side in ("before", "after")
+    )
+    ratio = after / before if before else math.nan
+    return FactorChange(gate_section.GOODPUT, before, after, Interval(ratio, math.nan, math.nan))
+
+
+def _others(found: Comparison) -> Iterator[str]:
+    drifted = [one for one in found.drift if abs(one.ratio.value - 1) >= 1e-9]
+    for one in (one for one in drifted if one.changed):
+        before, after = units.number(one.before), units.number(one.after)
+        yield f"{one.name}: {before} → {after}, {gate_section.percent(one.ratio)}."
+    if chance := [
+        f"{o.name} {gate_section.change(o.ratio.value)}" for o in drifted if not o.changed
+    ]:
+        yield f"May be chance: {', '.join(chance)}."
+    yield from _listed("Settings", found.settings)
+    yield from _listed("Devices and programs", found.devices)
+
+
+def _listed(title: str, differences: tuple[Difference, ...]) -> Iterator[str]:
+    if not differences:
+        yield f"{title}: the same."
+        return
+    shown = []
+    for one in differences:
+        before, after = (visible(repr(value), _LONGEST) for value in (one.before, one.after))
+        shown.append(f"{one.name} {before} → {after}")
+    yield f"{title}: {'; '.join(brief(shown, _MOST_SETTINGS))}."
+
+
+def _signed(seconds: float) -> str:
+    return ("+" if seconds > 0 else "") + units.seconds(seconds)
+
+
+# --- an experiment: runs with a change and without, in pairs
+
+EXIT_CODES = {
+    compare.CONFIRMED: OK,
+    compare.GAINS: OK,
+    compare.REFUTED: ANSWER_IS_NO,
+    compare.LOSES: ANSWER_IS_NO,
+    compare.NO_GAIN: ANSWER_IS_NO,
+    compare.UNDECIDED: CANNOT_TELL,
+}
+
+_OF = {
+    compare.STEP: "of a step's time",
+    compare.FRESHNESS: "of the time for a step's worth of fresh samples",
+    compare.GOODPUT: "of the time for a useful, fresh token",
+}
+
+
+def expected(predicted: Estimate | None, metric: str) -> Iterator[str]:
+    """What was predicted, before anything is run."""
+    if predicted is None:
+        yield "no gain is predicted"
+    else:
+        ends = sorted((1 - 1 / predicted.low, 1 - 1 / predicted.high))
+        yield f"predicted: the change saves {_range(ends[0], ends[1])} {_OF[metric]}"
+
+
+def experiment(name: str, found: Trial) -> Section:
+    rows = [
+        (
+            str(n),
+            *(units.seconds(run.step_s) for run in pair),
+            *(units.count(run.effective_tokens_per_s) for run in pair),
+        )
+        for n, pair in enumerate(found.pairs, 1)
+    ]
+    rates = ("before, tokens/s", 76), ("after, tokens/s", 76)
+    grid = table(rows, "pair", *numbers("before", "after", *rates))
+    notes = ("Means of steady steps; tokens are useful ones, weighted by freshness.",)
+    title = f"Experiment: {name}: {found.answer}"
+    return Section(title, tuple(_gained(found)), grid, notes if rows else ())
+
+
+def _gained(found: Trial) -> Iterator[str]:
+    yield f"{raised(found.because)}."
+    saved = units.share(found.saved.value) + gate_section.interval_beside(
+        found.saved, units.share, "95 % "
+    )
+    pairs = units.plural(len(found.pairs), "pair")
+    yield f"Measured: the change saves {saved} {_OF[found.metric]} ({pairs})."
+    if (predicted := found.predicted_saved) is not None:
+        yield f"Predicted: {_range(predicted.low, predicted.high)}."
+
+
+def _range(low: float, high: float) -> str:
+    return units.between(units.share(low), units.share(high))

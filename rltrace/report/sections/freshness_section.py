@@ -1,0 +1,279 @@
+"""Freshness in words: how old the data was, and what each version of lag costs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from rltrace.analysis.trajectories.freshness import (
+    FEWEST_STEPS,
+    FEWEST_TRAJECTORIES,
+    Freshness,
+    LagBound,
+    LagPoint,
+)
+from rltrace.analysis.trajectories.staleness import Staleness, TokenLags
+from rltrace.analysis.trajectories.tail import SlotUse, Tail
+from rltrace.report import units
+from rltrace.report.layout import Section, TableColumn, bar, numbers, table
+
+_CURVE = "What lag costs"
+_LAG_BAR = 24
+_MOST_LAGS = 12
+_MOST_POINTS = 8
+_NO_NATS = 5e-5
+
+
+def staleness_section(lags: Staleness, fresh: Freshness, handed_only: bool = False) -> Section:
+    """The ages of what was trained on; `handed_only`: nobody saw the learner train on it."""
+    bars = _lag_bars(lags)
+    largest = max(one.trajectories for one in bars)
+    rows = [
+        (
+            one.label,
+            bar(one.trajectories / largest, _LAG_BAR),
+            units.count(one.trajectories),
+            units.share(one.trajectories / lags.uses),
+            _of_tokens(one, lags.by_token),
+        )
+        for one in bars
+    ]
+    counted = "trajectories" if lags.uses == lags.trajectories else "uses"
+    columns = (
+        *numbers("lag"),
+        TableColumn("", least_width=68),
+        *numbers(counted, "share", "by token"),
+    )
+    if lags.known_uses:
+        line = (
+            f"Mean lag {units.number(lags.mean_lag)} {lags.unit}{_by_token(lags.by_token)}, "
+            f"p95 {lags.p95_lag:.0f}, largest {lags.largest_lag}."
+        )
+    else:
+        line = "Unknown: no policy version of these samples was recorded."
+    notes = []
+    if lags.uses > lags.trajectories:
+        notes.append(
+            f"{units.count(lags.trajectories)} trajectories were trained on "
+            f"{units.count(lags.uses)} times, each time with its own lag."
+        )
+    if lags.by_token.mixed_tokens:
+        notes.append(
+            f"The version changed within the trajectories of "
+            f"{units.share(lags.by_token.mixed_tokens / lags.by_token.tokens)} of the tokens. "
+            "These count evenly over the versions; brackets have the least and the most."
+        )
+    if lags.known_uses and lags.unknown_by_token:
+        tokens = lags.by_token.tokens
+        why = (f"{units.share(one.tokens / tokens)}, {one.reason}" for one in lags.unknown_by_token)
+        notes.append(f"By token unknown: {'; '.join(why)}.")
+    if handed_only:
+        notes.append("No step was completed, and no training on these samples was recorded.")
+    if lags.mixed_share > 0:
+        notes.append(f"The version changed within {units.share(lags.mixed_share)} of trajectories.")
+    if lags.mean_lag and not math.isnan(lags.mean_lag_in_queue):
+        notes.append(
+            f"Mean lag from first to last token {units.number(lags.mean_lag_in_flight)}, from "
+            f"there to training {units.number(lags.mean_lag_in_queue)}."
+        )
+    if lags.largest_lag == 0:
+        notes += _mismatch(fresh)
+    grid = table(rows, *columns) if len(rows) > 1 or not lags.known_uses else None
+    return Section("Staleness", (line,), grid, tuple(notes))
+
+
+def curve_section(fresh: Freshness) -> Section:
+    overall = fresh.overall
+    if overall is None:
+        line = "Not measured: the learner's importance ratios were not recorded."
+        prior = fresh.prior
+        as_if = " (assumed: the run does not name its objective)" if prior.assumed else ""
+        note = (
+            f"Published for {prior.objective}{as_if}: lag {prior.held} does no harm, from "
+            f"{prior.doubtful} learner steps on it may ({prior.source})."
+        )
+        return Section(_CURVE, (line,), notes=(note,))
+    points = [point for point in fresh.curve if point.lag is not None]
+    told = [point for point in points if point.enough]
+    shown = _some(told or points)
+    rows = [_cells(str(point.lag), point) for point in shown]
+    if len(points) != 1:
+        rows.append(_cells("all", overall))
+    titles = ("lag", "ESS", ("95 %", 68), "clipped", ("KL, nats", 76), "n")
+    line = (
+        f"ESS {units.share(fresh.effective_share.value)}: so many of the trained tokens "
+        f"count. The objective clipped {units.share(overall.clip_share.value)}."
+    )
+    notes = tuple(_notes(fresh, points))
+    return Section(_CURVE, (line, _bound(fresh.bound)), table(rows, *numbers(*titles)), notes)
+
+
+def _cells(label: str, point: LagPoint) -> tuple[str, ...]:
+    interval = f"{100 * point.ess_share.low:.0f} to {100 * point.ess_share.high:.0f} %"
+    return (
+        label,
+        units.share(point.ess_share.value),
+        units.UNKNOWN if math.isnan(point.ess_share.low) else interval,
+        units.share(point.clip_share.value),
+        _nats(point.kl_nats),
+        units.count(point.trajectories),
+    )
+
+
+def _bound(bound: LagBound) -> str:
+    limits = (
+        f"ESS at least {units.share(bound.ess_share_limit)}, "
+        f"clipped at most {units.share(bound.clip_share_limit)}"
+    )
+    if not bound.known:
+        return f"Which lag keeps {limits} cannot be told: {bound.because}."
+    if bound.max_lag is None:
+        if bound.safe_lag < 0:
+            return f"Which lag keeps {limits} cannot be told: the intervals reach over a limit."
+        return f"Lag {bound.safe_lag} keeps {limits}: {bound.because}."
+    if bound.max_lag < 0:
+        return f"No lag keeps {limits}: {bound.because}."
+    if bound.safe_lag == bound.max_lag:
+        return f"A lag bound of {bound.safe_lag} keeps {limits}: {bound.because}."
+    least = f"at least {bound.safe_lag} and " if bound.safe_lag >= 0 else ""
+    return (
+        f"The largest lag that keeps {limits} is {least}at most {bound.max_lag}: {bound.because}."
+    )
+
+
+def _notes(fresh: Freshness, points: list[LagPoint]) -> Iterator[str]:
+    few = [point for point in points if not point.enough]
+    if few and len(few) < len(points):
+        yield (
+            f"{units.plural(len(few), 'lag')} with fewer than {FEWEST_TRAJECTORIES} trajectories "
+            f"or {FEWEST_STEPS} steps not shown."
+        )
+    yield from _mismatch(fresh)
+
+
+def _mismatch(fresh: Freshness) -> Iterator[str]:
+    """What engine and trainer make of the same version."""
+    if fresh.mismatch is None:
+        return
+    same = fresh.mismatch.point
+    what = f"ESS {units.share(same.ess_share.value)}, KL {_nats(same.kl_nats)} nats"
+    if fresh.mismatch.alone:
+        yield f"Engine against trainer, at lag 0: {what}."
+    else:
+        yield f"Engine against trainer, at lag 0, with the updates within a step: {what}."
+
+
+def _nats(value: float) -> str:
+    return "0" if abs(value) < _NO_NATS else units.number(value)
+
+
+def _some(points: list[LagPoint]) -> list[LagPoint]:
+    """At most `_MOST_POINTS` of them, evenly spread, the first and the last among them."""
+    if len(points) <= _MOST_POINTS:
+        return points
+    last = len(points) - 1
+    return [points[round(i * last / (_MOST_POINTS - 1))] for i in range(_MOST_POINTS)]
+
+
+@dataclass(frozen=True)
+class _Bar:
+    """A row of the histogram: lags from `first` to `last` (None: unknown)."""
+
+    first: int | None
+    last: int | None
+    trajectories: int
+
+    @property
+    def label(self) -> str:
+        return "unknown" if self.first is None else units.between(str(self.first), str(self.last))
+
+
+def _lag_bars(lags: Staleness) -> list[_Bar]:
+    """Trajectories by lag, and lags that only tokens have; put together in ranges where there are
+    many. What is unknown has a bar of its own, so that both columns add up."""
+    counts = {one.lag: one.trajectories for one in lags.by_first_token}
+    by_token = [span.least for span in lags.by_token.spans if span.least is not None]
+    known = [lag for lag in counts if lag is not None] + by_token
+    bars: list[_Bar] = []
+    if known:
+        least, most = min(known), max(known)
+        wide = -(-(most - least + 1) // _MOST_LAGS)
+        for first in range(least, most + 1, wide):
+            within = range(first, first + wide)
+            n = sum(counts.get(lag, 0) for lag in within)
+            if n or lags.by_token.share(first, within[-1])[1] > 0:
+                bars.append(_Bar(first, within[-1], n))
+    if None in counts or lags.by_token.known_tokens < lags.by_token.tokens:
+        bars.append(_Bar(None, None, counts.get(None, 0)))
+    return bars
+
+
+def _of_tokens(one: _Bar, by_token: TokenLags) -> str:
+    """`43 %`, or `43 % (30 to 55)` where versions changed during generation."""
+    if not by_token.tokens:
+        return units.UNKNOWN
+    if one.first is None or one.last is None:
+        return units.share(1 - by_token.known_tokens / by_token.tokens)
+    low, even, high = by_token.share(one.first, one.last)
+    least, most = f"{100 * low:.0f}", f"{100 * high:.0f}"
+    return units.share(even) + (f" ({least} to {most})" if least != most else "")
+
+
+def _by_token(by_token: TokenLags) -> str:
+    """` (by token 0.8, 0.5 to 1.1)`; nothing where no token's lag is known."""
+    if not by_token.known_tokens:
+        return ""
+    low, high = units.number(by_token.mean_lag.low), units.number(by_token.mean_lag.high)
+    between = "" if low == high else f", between {low} and {high}"
+    return f" (by token {units.number(by_token.mean_lag.value)}{between})"
+
+
+# --- The tail in words: how long trajectories take, and what draining costs.
+
+_FULL = 0.95
+
+
+def has_tail(tail: Tail) -> bool:
+    """Whether there is anything to say."""
+    rewards = tail.reward_latency_s.n or tail.untimed_rewards
+    return bool(tail.latency_s.n or tail.unended or rewards)
+
+
+def tail_section(tail: Tail) -> Section:
+    rows = []
+    for name, spread, show in (
+        ("response tokens", tail.response_tokens, units.count),
+        ("latency", tail.latency_s, units.seconds),
+        ("to first token", tail.first_token_s, units.seconds),
+        ("reward latency", tail.reward_latency_s, units.seconds),
+    ):
+        if spread.n:
+            times = map(show, (spread.p50, spread.p95, spread.p99, spread.largest))
+            rows.append((name, *times, units.ratio(spread.tail_ratio), units.count(spread.n)))
+    columns = numbers("p50", "p95", "p99", ("max", 76), "p95/p50", ("n", 68))
+    lines, notes = tuple(_draining(tail.slots)), tuple(_tail_notes(tail))
+    return Section("Tail", lines, table(rows, "trajectories", *columns), notes)
+
+
+def _draining(slots: SlotUse | None) -> Iterator[str]:
+    if slots is None or not slots.batches or slots.used_share.mean >= _FULL:
+        return
+    yield (
+        f"{units.share(slots.used_share.mean)} of the engines' slots are in use. A batch takes "
+        f"{units.seconds(slots.span_s.mean)}, its last 10 % "
+        f"{units.seconds(slots.last_tenth_s.mean)} ({units.share(slots.last_tenth_share.mean)}). "
+        f"With all slots in use it would take "
+        f"{units.seconds(slots.no_idle_span_s)}."
+    )
+
+
+def _tail_notes(tail: Tail) -> Iterator[str]:
+    if known := [f"{word} {units.count(n)}" for word, n in tail.finishes if word != "unknown"]:
+        yield f"Samples ended by {', '.join(known)}."
+    if tail.unended:
+        yield f"{units.plural(tail.unended, 'more sample')} began and never ended."
+    if tail.untimed_rewards:
+        yield f"{units.plural(tail.untimed_rewards, 'reward')} recorded without a duration."
+    if tail.failed_rewards:
+        yield f"{units.plural(tail.failed_rewards, 'reward')} timed out or failed."

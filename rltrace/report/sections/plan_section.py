@@ -1,0 +1,199 @@
+"""Plans and triage in words and tables: the design first."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from rltrace.analysis.plan.breakdown import CostedWall
+from rltrace.analysis.plan.frameworks import Advice
+from rltrace.analysis.plan.plan import Plan, PlanRow, Point
+from rltrace.analysis.plan.triage import First, Triage
+from rltrace.report import units
+from rltrace.report.layout import Section, TableColumn, bar, labelled, listed, numbers, table
+from rltrace.report.sections.verdict_section import gain_words
+from rltrace.trace.vocabulary import Stage, word
+
+_BAR = 24
+_SLIGHT = 0.005  # of the step: what takes less has no line of its own
+_MORE = "More: rltrace plan ... --full (arithmetic, settings to launch it) · --json"
+
+
+def sections(found: Plan, advice: Advice, full: bool = False) -> Iterator[Section]:
+    """The design and what it rests on; `full`: with the arithmetic and settings to launch it."""
+    yield _answer(found, advice)
+    yield _stages(found, full)
+    yield _placements(found)
+    yield _memory(found, full)
+    if full:
+        yield _walls(found)
+        yield _framework(advice)
+        spec = found.spec
+        sources = (f"shape: {spec.model.source}", f"price: {spec.priced}", *found.rests_on)
+        yield Section("What this rests on", notes=sources)
+    else:
+        yield Section(_MORE)
+
+
+def _answer(found: Plan, advice: Advice) -> Section:
+    spec, best = found.spec, found.best
+    model, of = spec.model, found.parts.rollout.lengths
+    rate = f"{units.number(best.useful_tokens_per_device_s)} tokens/s per GPU"
+    if not math.isnan(best.useful_tokens_per_usd):
+        rate += f", {units.count(best.useful_tokens_per_usd)} tokens per US$"
+    ends = units.between(units.seconds(found.step_s.low), units.seconds(found.step_s.high))
+    mixture = f", {model.active / 1e9:.4g}B active" if model.is_mixture else ""
+    lines = [
+        f"Design: {best.name} on {_devices(best)} GPUs, with {advice.choice.framework.name}.",
+        f"A step takes {units.seconds(best.step_s)} ({ends}); {rate}.",
+        _wall_line(found.walls, found.binding),
+        *_first(advice.first),
+        *(f"Risk: {risk}." for risk in advice.risks),
+        f"Planned for {model.name} ({model.parameters / 1e9:.4g}B{mixture}): "
+        f"{spec.prompts:,} prompts × {spec.group} samples of {of.mean:,.0f} tokens a step (cap "
+        f"{of.cap:,.0f}), lag up to {units.plural(round(spec.lag_bound), 'version')}.",
+    ]
+    if spec.assumed:
+        lines.append(f"Assumed, as nothing says otherwise: {'; '.join(spec.assumed)}.")
+    return Section(f"rltrace plan · {spec.name} on {spec.gpus} × {spec.gpu.name}", tuple(lines))
+
+
+def _wall_line(walls: Sequence[CostedWall], binding: Sequence[str]) -> str:
+    """The walls that bind, and what a step would be without each."""
+    if not binding:
+        return "No wall: nothing takes more than a tenth of the step by itself."
+    shares = {wall.name: units.share(wall.share) for wall in walls}
+    named = [f"{name} (without it: a step {shares[name]} shorter)" for name in binding]
+    plural = "s" * (len(named) > 1)
+    return f"Wall{plural}, the bottleneck{plural}: {listed(named)}."
+
+
+def _first(one: First | None) -> Iterator[str]:
+    if one is not None:
+        lever = f" ({one.lever})" if one.lever else ""
+        found = one.prediction
+        gain = "" if found is None else f": goodput {gain_words(found.goodput_gain)}"
+        yield f"Try first: {one.move}{lever}{gain}. {one.risk}"
+
+
+def _stages(found: Plan, full: bool) -> Section:
+    step_s = found.best.step_s
+    shown = [cost for cost in found.stages if full or cost.tau_s >= _SLIGHT * step_s]
+    longest = max(cost.tau_s for cost in shown)
+    rows = (
+        (
+            f"{cost.stage}, each trajectory" if cost.stage == word(Stage.ENV) else cost.stage,
+            bar(cost.tau_s / longest, _BAR),
+            units.seconds(cost.tau_s),
+            f"{cost.devices:g}" if cost.devices else "",
+        )
+        for cost in shown
+    )
+    grid = table(rows, "stage", "", *numbers("time", "GPUs"))
+    notes = (
+        f"{labelled(cost.stage, cost.symbol)}: {'; '.join(cost.lines)}." for cost in found.stages
+    )
+    turns = found.parts.shared or found.best.name == "disaggregated"
+    how = "stages take turns" if turns else "rollout and training overlap"
+    title = f"Where a step of {units.seconds(step_s)} goes ({how})"
+    return Section(title, (), grid, tuple(notes) if full else ())
+
+
+def _memory(found: Plan, full: bool) -> Section:
+    lines = []
+    for use in found.memory:
+        parts = " + ".join(f"{name} {units.size(size)}" for name, size in use.used_bytes.items())
+        note = f"; {use.note}" * full
+        lines.append(f"{use.where}: {parts} of {units.size(use.usable_bytes)}{note}.")
+    return Section("Memory of each GPU", tuple(lines))
+
+
+def _placements(found: Plan) -> Section:
+    rows = (_placement(row, row.name == found.best.name) for row in found.rows)
+    columns = ("step", "tokens/s/GPU", "tokens/$", ("learner waits", 90), "mean lag")
+    grid = table(rows, "placement", "GPUs", *numbers(*columns))
+    notes = [f"{row.name} does not fit: {row.refused}." for row in found.rows if row.refused]
+    if not all(row.allowed for row in found.rows):
+        notes.append("(in brackets): samples would be older than --staleness allows.")
+    notes.append(f"Price: {found.spec.priced.partition(' (')[0]}.")
+    return Section("Placements on the same GPUs", (), grid, tuple(notes))
+
+
+def _placement(row: PlanRow, best: bool) -> tuple[str, ...]:
+    name = f"> {row.name}" if best else row.name if row.allowed else f"({row.name})"
+    if row.refused:
+        return (name, "does not fit", *[units.UNKNOWN] * 5)
+    waits = units.UNKNOWN if "shared" in row.devices else units.share(row.learner_waits_share)
+    return (name, *_placed(row)[1:], waits, f"{row.mean_lag:.1f}")
+
+
+def _placed(row: PlanRow) -> tuple[str, ...]:
+    rates = units.number(row.useful_tokens_per_device_s), units.count(row.useful_tokens_per_usd)
+    counts = " + ".join(map(str, row.devices.values()))
+    return (row.name, counts, units.seconds(row.step_s), *rates)
+
+
+def _walls(found: Plan) -> Section:
+    rows = ((wall.name, units.share(wall.share), wall.because) for wall in found.walls)
+    grid = table(rows, "wall", *numbers("of the step"), "because")
+    return Section("Walls: how much shorter a step would be without each", (), grid)
+
+
+def _framework(advice: Advice) -> Section:
+    choice, one = advice.choice, advice.choice.framework
+    options = []
+    for option in advice.launch:
+        value = str(option.value).lower() if isinstance(option.value, bool) else option.value
+        why = f"{'an example: ' * option.example}{option.reason}"
+        options.append(f"{option.option}={value}    # {why}")
+    notes = (
+        f"{one.name}: {one.says}; {'; '.join(choice.reasons)} ({one.source}).",
+        "The plan cannot choose a value marked as an example: check it before the launch.",
+    )
+    return Section(f"Launch with {one.name}", tuple(options), notes=notes)
+
+
+def _devices(row: PlanRow) -> str:
+    if "shared" in row.devices:
+        return f"{row.devices['shared']} shared"
+    return " + ".join(f"{count} {pool}" for pool, count in row.devices.items())
+
+
+def swept(points: Sequence[Point], what: str) -> Section:
+    """A sweep as a table: value, best placement and its wall; below it why a value has none."""
+    placed = [(point, point.row) for point in points if point.row is not None]
+    rates = [row.useful_tokens_per_device_s for _, row in placed]
+    rows = ((f"{point.value:g}", *_placed(row), point.wall) for point, row in placed)
+    title = f"{what} from {points[0].value:g} to {points[-1].value:g}"
+    if rates:
+        best, row = placed[rates.index(max(rates))]
+        title += f": most tokens per GPU at {best.value:g} ({row.name})"
+    columns = ("best placement", TableColumn("GPUs", least_width=90))
+    figures = numbers("step", "tokens/s/GPU", "tokens/$")
+    grid = table(rows, *numbers(what), *columns, *figures, "wall")
+    notes = (f"{point.value:g}: {point.refused}." for point in points if point.row is None)
+    return Section(title, (), grid, tuple(notes))
+
+
+def triaged(found: Triage, fix: First | None) -> Section:
+    rows = (
+        (
+            f"> {step.placement}" if step.placement == found.stated.placement else step.placement,
+            *map(units.seconds, (step.actors_s, step.learner_s, step.sync_s, step.step_s)),
+        )
+        for step in found.steps
+    )
+    others = [
+        f"{wall.name} {units.share(wall.share)}"
+        for wall in found.walls
+        if wall.name not in found.binding and wall.share > 0
+    ]
+    lines = [_wall_line(found.walls, found.binding), *_first(fix)]
+    if others:
+        lines.append(f"Without each of the others a step is shorter by: {', '.join(others)}.")
+    notes = (
+        "colocated adds up its stages. In the others the longer side counts, and the weight sync "
+        "that nothing overlaps; each stage keeps its devices, so per device they gain nothing yet.",
+    )
+    grid = table(rows, "placement", *numbers("actors", "learner", "weights", "step"))
+    return Section("rltrace triage", tuple(lines), grid, notes)

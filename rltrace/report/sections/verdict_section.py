@@ -1,0 +1,339 @@
+"""The walls in words and tables: what each costs, what to do, and what else the trace shows."""
+
+from __future__ import annotations
+
+import ast
+import json
+import math
+import re
+import shlex
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from rltrace.analysis.alarms.alarm import Health
+from rltrace.analysis.fixes.fixes import Fix
+from rltrace.analysis.stats.interval import Estimate
+from rltrace.analysis.summary import Summary, Verdict
+from rltrace.analysis.walls.registry import stages_of
+from rltrace.analysis.walls.wall import LIKELY, WEIGHTS, Figure, Wall
+from rltrace.analysis.walls.weights import IN_PHASE, UPDATE, UPDATE_BYTES
+from rltrace.report import units
+from rltrace.report.layout import Section, TableColumn, listed, lowered, numbers, raised, table
+from rltrace.trace.errors import RltraceError
+from rltrace.trace.run_dir import read_run_json
+from rltrace.trace.safe_text import visible
+
+_MOST_FIGURES = 4
+_WALLS, _FIXES = "Walls", "Fixes"
+_MATTERS = 0.05
+_MUCH = 0.2
+"""Share of the goodput from which a wall that nothing is known against is no wall to live with."""
+_MANY_UNKNOWN = 5  # walls: then they are named and no more
+_WOULD_TELL = "What would tell each: `rltrace report --json`."
+
+
+def walls_section(verdict: Verdict) -> Section:
+    unknown = [wall for wall in verdict.walls if not wall.cost.known]
+    left_out = unknown if len(unknown) >= _MANY_UNKNOWN else []
+    shown = [wall for wall in verdict.walls if wall not in left_out]
+    if not shown:
+        return Section(_WALLS, (f"None can be told: {verdict.because}. {_WOULD_TELL}",))
+    grid = table(map(_wall, shown), "wall", *numbers("costs", "95 % CI"), "how sure")
+    return Section(_WALLS, (), grid, (*_evidence(verdict), *_unknown(unknown)))
+
+
+def _wall(wall: Wall) -> tuple[str, ...]:
+    cost = wall.cost
+    known = cost.known and not math.isnan(cost.low)
+    interval = f"{units.share(cost.low)} to {units.share(cost.high)}" if known else ""
+    share = units.share(cost.share) if cost.known else units.UNKNOWN
+    return wall.name, share, interval, wall.confidence
+
+
+def _evidence(verdict: Verdict) -> Iterator[str]:
+    """What the cost of each wall that matters is, and the figures that go with it."""
+    for wall in verdict.walls:
+        if wall in verdict.binding or (wall.cost.known and wall.cost.share >= _MATTERS):
+            telling = sorted(wall.evidence, key=lambda one: not one.value)  # nothing comes last
+            said = "; ".join(figure_words(one) for one in telling[:_MOST_FIGURES])
+            yield f"{wall.name}: {wall.because}." + f" {raised(said)}." * bool(said)
+
+
+def figure_words(one: Figure) -> str:
+    """`exposed rollout 1.78 s a step`."""
+    if one.unit == "share":
+        return f"{one.name} {units.share(one.value)}"
+    if one.unit.startswith("bytes"):
+        return f"{one.name} {units.size(one.value)}{one.unit[5:]}"
+    if one.unit == "s" or one.unit.startswith("s "):
+        return f"{one.name} {units.seconds(one.value)}{one.unit[1:]}"
+    return f"{one.name} {units.number(one.value)} {one.unit}".rstrip()
+
+
+def _unknown(unknown: Sequence[Wall]) -> Iterator[str]:
+    """What each lacks, unless they are so many that this would hide what is there."""
+    if len(unknown) >= _MANY_UNKNOWN:
+        yield f"Cannot be told: {listed([wall.name for wall in unknown])}. {_WOULD_TELL}"
+        return
+    for wall in unknown:
+        if wall.missing:
+            yield f"{wall.name}: {wall.because}. What would tell: {'; '.join(wall.missing)}."
+
+
+def fixes_section(verdict: Verdict) -> Section | None:
+    """What to change, best first; None where nothing binds or nobody can tell."""
+    if verdict.alarms:
+        return Section(_FIXES, ("No advice before what is wrong is mended.",))
+    why_none = why_no_fix(verdict)
+    if not (verdict.fixes or verdict.no_gain or verdict.not_worth_it or why_none):
+        return None
+    lines = []
+    if verdict.do_nothing:
+        lines.append(
+            f"{nothing_to_do(verdict).capitalize()}: no known move against {against(verdict)} is "
+            "predicted to gain. `rltrace whatif` tries every lever."
+        )
+    if why_none:
+        lines.append(f"{raised(why_none)}.")
+    rows = [
+        (f"{number}. {fix.sized}", setting_words(fix), gain_words(fix.goodput_gain))
+        for number, fix in enumerate(verdict.fixes, 1)
+    ]
+    grid = table(rows, "fix", TableColumn("setting", copied=True), *numbers("goodput per device"))
+    return Section(_FIXES, tuple(lines), grid, tuple(_fix_notes(verdict)))
+
+
+def against(verdict: Verdict) -> str:
+    return listed([wall.name for wall in verdict.binding])
+
+
+def setting_words(fix: Fix) -> str:
+    """`reward_workers=4` and what has to be set with it; a dash where no option makes the move."""
+    if not fix.setting:
+        return units.UNKNOWN
+    return " ".join(
+        f"{key}={value if isinstance(value, str) else json.dumps(value)}"
+        for key, value in ((fix.setting, fix.value), *fix.needs.items())
+    )
+
+
+def gain_words(gain: Estimate | None) -> str:
+    """`+33 % (+22 to +42)`; a dash where nothing predicts it."""
+    if gain is None:
+        return "no number"
+    low, middle, high = (round(100 * (x - 1)) for x in (gain.low, gain.value, gain.high))
+    return f"{middle:+d} % ({low:+d} to {high:+d})" if low != high else f"{middle:+d} %"
+
+
+def _fix_notes(verdict: Verdict) -> Iterator[str]:
+    if verdict.no_gain:
+        yield f"No gain: {listed(verdict.no_gain)}."
+    if verdict.not_worth_it:
+        yield f"Costs more than it gains: {listed(verdict.not_worth_it)}."
+    if not verdict.fixes:
+        return
+    if verdict.unpredicted:
+        yield f"No gain is predicted: {verdict.unpredicted}."
+    else:
+        tries = any(fix.setting for fix in verdict.fixes)
+        yield (
+            "Each gain is for that fix alone. The order is by gain and effort."
+            + " `rltrace experiment --fix N` tries the Nth." * tries
+        )
+    for number, fix in enumerate(verdict.fixes, 1):
+        yield f"{number}. Risk: {lowered(fix.risk)} Watch {fix.watch}."
+
+
+def model_check(verdict: Verdict, step_s: float) -> str:
+    """How far the replay of the run as it was misses it; empty where there was none."""
+    return "" if verdict.unpredicted else replay_check(verdict.replay_error_share, step_s)
+
+
+def replay_check(error: float, step_s: float) -> str:
+    """How far a replay misses a step, by its share; empty where that is not known."""
+    if math.isnan(error) or not step_s > 0:
+        return ""
+    played, measured = units.seconds(step_s * (1 + error)), units.seconds(step_s)
+    return f"Model check, of the run as it was: a step takes {played}; measured {measured}."
+
+
+def nothing_to_do(verdict: Verdict) -> str:
+    """What to say where no move gains: a wall that costs little is no reason to do anything, one
+    that costs much is, though nobody here knows what."""
+    costs = any(wall.cost.share >= _MUCH for wall in verdict.binding)
+    return "no fix is known" if costs else "do nothing"
+
+
+def why_no_fix(verdict: Verdict) -> str:
+    """Why no fix is named against a wall, and what to look at; empty where one is, or nobody can
+    tell which wall binds."""
+    if verdict.alarms or verdict.first is None or verdict.fixes:
+        return ""
+    weights = [wall for wall in verdict.binding if wall.name == WEIGHTS]
+    if weights and not verdict.bytes_take_time:
+        why = _beside_bytes(weights[0])
+        return why if verdict.no_gain or verdict.not_worth_it else f"no fix is known: {why}"
+    if verdict.no_gain or verdict.not_worth_it:
+        return ""
+    return (
+        f"no fix is known: no move against {against(verdict)} has an option in this job or a "
+        "predicted gain"
+    )
+
+
+def _beside_bytes(wall: Wall) -> str:
+    """Of updates whose bytes are no load to any link: where else their time may be."""
+    found = {one.name: one for one in wall.evidence}
+    took, size = units.seconds(found[UPDATE].value), units.size(found[UPDATE_BYTES].value)
+    says = (
+        f"{size} are little for a link: most of the {took} of an update is likely spent elsewhere"
+    )
+    phases = [one for one in wall.evidence if one.name.startswith(IN_PHASE)]
+    if phases:
+        most = max(phases, key=lambda one: one.value)
+        name = most.name.removeprefix(IN_PHASE)
+        return f"{says}. Look at its longest phase, “{name}” ({units.seconds(most.value)})"
+    return (
+        f"{says}. Put a span with a `phase` around each part (gather, convert, wait for engines, "
+        "load) to see which"
+    )
+
+
+TYPE_THIS = "Type this: "
+
+
+def headline(summary: Summary) -> str:
+    """The first of `sentences`, which is the answer."""
+    return next(sentences(summary))
+
+
+def evidence(summary: Summary) -> Iterator[str]:
+    """The other sentences."""
+    _, *others = sentences(summary)
+    yield from others
+
+
+def sentences(summary: Summary) -> Iterator[str]:
+    """Which wall binds, and what that means, in the order in which it is read."""
+    found = summary.verdict
+    if found.alarms:
+        yield f"No advice: {what_is_wrong(summary.health)}. Mend that before anything is tuned."
+    elif found.balanced:
+        yield f"No wall: {found.because}."
+    elif found.first is None:
+        yield f"The wall cannot be told: {found.because}."
+        command = "" if summary.stages else suggested(summary.run.path)
+        if command:
+            yield f"{TYPE_THIS}{command}"
+        elif found.would_tell:
+            yield f"What would tell: {listed(found.would_tell)}."
+    else:
+        yield _walls(summary)
+        yield f"{raised(found.first.symptom)}."
+        others = [w for w in found.walls if w not in found.binding and w.cost.share >= _MATTERS]
+        if others:
+            behind = (f"{wall.name} ({_cost(wall)})" for wall in others[:2])
+            yield f"Behind it: {listed([*behind])}."
+        if found.may_cost_more:
+            yield f"Cannot be told, and may cost more: {listed(found.may_cost_more)}."
+        if why := why_no_fix(found):
+            yield f"{raised(why)}."
+        elif found.do_nothing:
+            yield f"{nothing_to_do(found).capitalize()}: no known move is predicted to gain."
+
+
+def what_is_wrong(health: Health) -> str:
+    """The alarms that forbid advice, in a few words."""
+    return listed(list(dict.fromkeys(one.short for one in health.alarms if one.forbids)))
+
+
+def best_fix(found: Verdict) -> Fix | None:
+    """The best fix, of those that can be set here if any can."""
+    gain = [fix for fix in found.fixes if fix.gains and fix.worth > 0]
+    return next(iter([*(fix for fix in gain if fix.setting), *gain]), None)
+
+
+def _walls(summary: Summary) -> str:
+    found = summary.verdict
+    first, *others = found.binding
+    maybe = "" if found.confidence == LIKELY else "maybe "
+    costs = _cost(first)
+    low, high = f"{100 * first.cost.low:.0f}", f"{100 * first.cost.high:.0f}"
+    if maybe and first.cost.half_width and low != high:
+        costs = f"{costs}, {low} to {high}"
+    walls = [f"{first.name} (without it: {costs})"]
+    walls += [f"{wall.name} ({_cost(wall)})" for wall in others]
+    text = f"Wall{'s' * bool(others)}, the bottleneck{'s' * bool(others)}: {maybe}{listed(walls)}."
+    if others and summary.composition is not None and not summary.composition.beside:
+        text += " They take turns."
+    return text
+
+
+def _cost(wall: Wall) -> str:
+    """What a step, or goodput, would be without it."""
+    share = wall.cost.share
+    if stages_of(wall.name):
+        return f"a step {units.share(share)} shorter"
+    return f"goodput {units.ratio(1 / (1 - share))}" if share < 1 else "all of goodput"
+
+
+# --- Hooks to type for a job that was not recognised, with the names in its own main file.
+
+# The first name of a stage wins that says it; a step is what has the others in it.
+_SAYS = {
+    "step": re.compile(r"(^|_)(step|iteration|epoch)(_|$)", re.I),
+    "rollout": re.compile(r"generat|rollout|sampl|decod|collect|explor|act(_|$)", re.I),
+    "reward": re.compile(r"reward|scor|judg|grad(e|ing)|verif|evaluat", re.I),
+    "train": re.compile(r"train|updat|learn|optim|backward|fit(_|$)", re.I),
+}
+_MOST_BYTES = 1_000_000
+
+
+def suggested(run_path: str) -> str:
+    """`rltrace wrap --hook __main__:sample=rollout -- python train.py` by what functions of the
+    command's own file are called; empty where that file is not here, or none is called so."""
+    try:
+        told = read_run_json(run_path)
+        command = [str(word) for word in told.get("command") or ()]
+        script = _script(command, Path(str(told.get("cwd") or ".")))
+        if script is None or script.stat().st_size > _MOST_BYTES:
+            return ""
+        called = dict(_functions(ast.parse(script.read_bytes())))
+    except (RltraceError, OSError, SyntaxError, ValueError, RecursionError):
+        return ""
+    says = {name: _says(name) for name in called}
+    inner = {name.rpartition(".")[2] for name, stages in says.items() if stages - {"step"}}
+    for name, stages in says.items():  # `train_step` is a step where it calls the others
+        if len(stages) > 1 and "step" in stages:
+            says[name] = {"step"} if called[name] & inner - {name} else stages - {"step"}
+    hooks = []
+    for stage in _SAYS:
+        if first := next((name for name, stages in says.items() if stage in stages), ""):
+            del says[first]
+            hooks.append(f"--hook __main__:{visible(first)}={stage}")
+    if not hooks:
+        return ""
+    return f"rltrace wrap {' '.join(hooks)} -- {visible(shlex.join(command))}"
+
+
+def _says(name: str) -> set[str]:
+    """The stages that a function's name says."""
+    return {stage for stage, word in _SAYS.items() if word.search(name.rpartition(".")[2])}
+
+
+def _script(command: list[str], cwd: Path) -> Path | None:
+    """The Python file that the command runs."""
+    found = (cwd / word for word in command if word.endswith(".py"))
+    return next((path for path in found if path.is_file()), None)
+
+
+def _functions(tree: ast.Module) -> Iterator[tuple[str, set[str]]]:
+    """Functions of a module, and then methods of its classes, as a hook names them, and the names
+    that each calls."""
+    classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
+    for body, of in ((tree.body, ""), *((one.body, f"{one.name}.") for one in classes)):
+        for node in body:
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                calls = (one.func for one in ast.walk(node) if isinstance(one, ast.Call))
+                called = {ast.unparse(one).rpartition(".")[2] for one in calls}
+                yield f"{of}{node.name}", called

@@ -1,0 +1,369 @@
+"""The agent of a node: the one process that runs beside the job and ends with the run.
+
+It holds no descriptor of the job's and no terminal. A port is open only while the run has more than
+one node.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rltrace.hooks import recorder as recording
+from rltrace.hooks.patch.safe_repr import describe
+from rltrace.hooks.recorder import Recorder
+from rltrace.run.closing import Lifetime, close_run
+from rltrace.run.node.clock_exchange import ClockServer, measure, own_addresses
+from rltrace.run.node.memory_bandwidth import COUNTER, MemoryFloor
+from rltrace.run.node.nvml import NoGpu, NvmlDevices
+from rltrace.trace.clock import boot_id, monotonic_ns, node_id, pair
+from rltrace.trace.errors import RltraceError
+from rltrace.trace.run_dir import APART_FILE, CLOCKS, NODES, PROCESS, append_line, write_json
+from rltrace.trace.untrusted_files import told_in
+
+if TYPE_CHECKING:
+    from rltrace.run.shipping.courier import Courier
+
+SAMPLE_EVERY_S = 1.0
+PAIR_EVERY_S = 5.0
+EXCHANGE_EVERY_S = 60.0
+LAST_WORDS_S = 5.0
+"""How long the first node's agent waits for the others' last exchange."""
+COMPARE_WITHIN_S = 15.0
+"""How long a node that shares no disk tries to compare its clock if it never could."""
+SHIP_WITHIN_S = 600.0
+"""How long an agent goes on shipping when the run is over."""
+
+
+def main(run_dir: str) -> None:
+    _let_go()
+    cores = len(os.sched_getaffinity(0))
+    recorder = recording.start(run_dir, role="agent", cores=cores, cpu=cpu_model())
+    if recorder is None:
+        return
+    agent = Agent(run_dir, recorder)
+    signal.signal(signal.SIGTERM, lambda *_: agent.stop())
+    try:
+        agent.work()
+    finally:
+        agent.leave()
+
+
+class Agent:
+    def __init__(self, run_dir: str, recorder: Recorder) -> None:
+        self.node = node_id()
+        self._run_dir = run_dir
+        self._recorder = recorder
+        apart = told_in(Path(run_dir, APART_FILE))  # where the directory is this node's own
+        self._is_apart = bool(apart)
+        # Containers have directories of their own and may share a kernel, so a clock: its name.
+        self._name = f"{self.node}~{recorder.who.rpartition('-')[2]}" if apart else self.node
+        detached = bool(apart.get("detached"))
+        self._lifetime = Lifetime(run_dir, self.node, self._is_apart, detached)
+        self._stopped = False
+        self._tell_of_the_one_before()
+        self._courier = self._make_courier()
+        self._server: ClockServer | None = None
+        self._devices = self._open_devices()
+        self._held: dict[str, list[int]] = {}  # as was said last
+        self._floor = MemoryFloor(run_dir, self.node, os.cpu_count() or 1)
+        self._pair_at = self._exchange_at = 0.0
+        self._patience_s = SAMPLE_EVERY_S
+        self._compared = False
+        self._unreached = ""  # why the last exchange failed
+
+    def stop(self) -> None:
+        self._stopped = True
+
+    def work(self) -> None:
+        """Samples and exchanges until the run is over, then does both a last time. What cannot be
+        written is left out: a disk that is full, or away, may have room later, or come back."""
+        with suppress(OSError):
+            self._introduce()
+        if self._courier is not None:
+            self._courier.start()
+        while not self._stopped and not self._lifetime.is_over():
+            with suppress(OSError):
+                self._tick(time.monotonic())
+            time.sleep(SAMPLE_EVERY_S - time.monotonic() % SAMPLE_EVERY_S)
+        if self._lifetime.is_deleted():
+            return  # nobody is left to write to
+        if self._courier is not None:
+            self._courier.hurry_at_end(LAST_WORDS_S)  # the others are to hear of it
+        for last in (self._sample, self._pair, self._exchange_at_last, self._measure_at_last):
+            with suppress(OSError):
+                last()
+        with suppress(OSError):
+            self._introduce(end_ns=monotonic_ns())
+        if self._lifetime.is_first:
+            with suppress(OSError):
+                self._listen()
+                if self._courier is None:  # else it waits for them
+                    self._await_others()
+            self._close_run()
+        if self._courier is not None:
+            self._courier.finish(SHIP_WITHIN_S)
+
+    def leave(self) -> None:
+        """Lets go of a node of its own: a process that starts there later gets another agent."""
+        if self._is_apart:
+            with suppress(OSError):
+                os.unlink(f"{self._run_dir}/{NODES}/{self.node}.lock")
+
+    def _tick(self, now: float) -> None:
+        self._sample()
+        if now >= self._pair_at:
+            self._pair_at = now + PAIR_EVERY_S
+            self._pair()
+        if self._lifetime.is_first:
+            self._listen()
+        elif now >= self._exchange_at:
+            self._exchange_at = now + self._exchange()
+
+    def _make_courier(self) -> Courier | None:
+        url = self._lifetime.run.get("shipped_to")
+        if not isinstance(url, str):
+            return None
+        from rltrace.run.shipping.courier import Courier  # few runs are shipped
+
+        is_first = self._lifetime.is_first
+        run_dir = Path(self._run_dir)
+        return Courier(run_dir, self.node, self._name, url, is_first, self._is_apart)
+
+    def _tell_of_the_one_before(self) -> None:
+        """That it was killed: until now nobody read the devices here."""
+        told = told_in(Path(self._run_dir, NODES, f"{self._name}.json"))
+        if "pid" in told and "end_ns" not in told:
+            says = "the agent of the node was killed; readings are missing until this one's"
+            self._recorder.problem("agent-replaced", target=str(told["pid"]), detail=says)
+
+    def _open_devices(self) -> NvmlDevices | None:
+        try:
+            devices = NvmlDevices(self._is_of_run)
+        except NoGpu as error:
+            self._recorder.problem("no-gpu", target=self.node, detail=str(error))
+            return None
+        self._recorder.describe(devices=devices.names(), uuids=devices.uuids())
+        return devices
+
+    def _is_of_run(self, pid: str) -> bool:
+        """Whether a pid of this host is that of a process which records."""
+        who = f"{self._recorder.who.rsplit('-', 3)[0]}-{pid}-"
+        with suppress(OSError):
+            return any(n.startswith(who) for n in os.listdir(f"{self._run_dir}/{PROCESS}"))
+        return False
+
+    def _sample(self) -> None:
+        host = list(read_host())
+        readings = [*host, *(self._devices.read() if self._devices else ())]
+        now_ns = monotonic_ns()
+        for reading in readings:
+            self._record(now_ns, *reading)
+        of_host = {counter: value for counter, _, value in host}
+        wanted = self._floor.is_wanted
+        room_bytes = memory_room_bytes() if wanted else math.inf
+        if self._floor.was_calm(now_ns, of_host, room_bytes) and wanted:
+            self._measure_memory()
+        if self._devices is not None and self._held != self._devices.held:
+            self._held = dict(self._devices.held)
+            self._recorder.describe(held=self._held)
+
+    def _measure_at_last(self) -> None:
+        if self._floor.is_wanted:
+            self._measure_memory()
+        if self._unreached and not self._compared:
+            first = self._lifetime.first_node
+            self._recorder.problem("clocks-not-compared", target=first, detail=self._unreached)
+
+    def _measure_memory(self) -> None:
+        try:
+            rate = self._floor.measure()
+        except Exception as error:  # no room for it: the reading is missing
+            self._recorder.problem("not-recorded", target=COUNTER, detail=describe(error))
+        else:
+            self._record(monotonic_ns(), COUNTER, NO_DEVICE, rate)
+
+    def _record(self, now_ns: int, counter: str, device: int, value: float) -> None:
+        name = self._recorder.name(counter)
+        self._recorder.append("samples", time_ns=now_ns, counter=name, device=device, value=value)
+
+    def _pair(self) -> None:
+        monotonic, real, bracket = pair()
+        self._note(kind="pair", monotonic_ns=monotonic, real_ns=real, bracket_ns=bracket)
+
+    def _exchange(self) -> float:
+        """Measures the clock of the node that everyone is compared with. Returns in how many
+        seconds to do so again: soon while that node's agent has not introduced itself, later and
+        later while it cannot be reached."""
+        first = self._lifetime.first_node
+        if first == self.node:
+            return EXCHANGE_EVERY_S  # one's own clock needs no comparing
+        peer = told_in(Path(self._run_dir, NODES, f"{first}.json"))
+        try:
+            addresses = [str(address) for address in peer["addresses"]]
+            port, token = int(peer["port"]), str(peer["token"])
+        except (ValueError, KeyError, TypeError):
+            self._unreached = "its agent has not introduced itself"
+            return SAMPLE_EVERY_S
+        if peer.get("boot_id") == boot_id():
+            addresses.insert(0, "127.0.0.1")
+        try:
+            offset = measure(addresses, port, token)
+        except OSError as error:
+            self._unreached = f"{', '.join(addresses)} port {port}: {error}"
+            self._patience_s = min(2 * self._patience_s, EXCHANGE_EVERY_S)
+            return self._patience_s
+        self._compared = True
+        self._patience_s = SAMPLE_EVERY_S
+        self._note(kind="exchange", peer=first, **offset._asdict())
+        return EXCHANGE_EVERY_S
+
+    def _exchange_at_last(self) -> None:
+        """A last exchange. Where nodes share no disk it may take some seconds until this one hears
+        where the first one listens: a job may be over by then."""
+        until = time.monotonic() + COMPARE_WITHIN_S
+        self._exchange()
+        while self._is_apart and self._unreached and not self._compared:
+            if time.monotonic() >= until:
+                return
+            time.sleep(0.2)
+            self._exchange()
+
+    def _listen(self) -> None:
+        """Opens a port once the run has another node, which will ask for the clock of this one."""
+        if self._server is None and len(self._nodes()) > 1:
+            self._server = ClockServer()
+            self._introduce()
+            if self._courier is not None:
+                self._courier.hurry()
+
+    def _nodes(self) -> set[str]:
+        """The nodes of the run: those on this disk by their locks, those apart by their files."""
+        files = Path(self._run_dir, NODES).iterdir()
+        return {file.stem for file in files if file.suffix in (".lock", ".json")}
+
+    def _introduce(self, **more: Any) -> None:
+        facts: dict[str, Any] = {
+            "node": self.node,
+            "host": socket.gethostname(),
+            "boot_id": boot_id(),
+            "pid": os.getpid(),
+            "addresses": own_addresses(),
+        }
+        if self._server is not None:
+            facts.update(port=self._server.port, token=self._server.token)
+        write_json(f"{self._run_dir}/{NODES}/{self._name}.json", {**facts, **more})
+
+    def _await_others(self) -> None:
+        until = time.monotonic() + LAST_WORDS_S
+        while self._server is not None and time.monotonic() < until and self._others_at_work():
+            time.sleep(0.1)
+
+    def _others_at_work(self) -> bool:
+        files = Path(self._run_dir, NODES).glob("*.json")
+        others = (told_in(path) for path in files if path.stem != self._name)
+        return any(told and "end_ns" not in told for told in others)
+
+    def _close_run(self) -> None:
+        """Writes the run's end when `wrap` could not."""
+        if self._lifetime.run.get("end_real_ns") is None and not self._stopped:
+            with suppress(OSError, RltraceError):
+                close_run(Path(self._run_dir), None)
+
+    def _note(self, **fields: object) -> None:
+        append_line(f"{self._run_dir}/{CLOCKS}/{self._name}.jsonl", fields)
+
+
+def _let_go() -> None:
+    """Holds on to nothing that belongs to whoever started us."""
+    os.chdir("/")
+    os.closerange(3, 4096)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+
+# --- what memory the control groups of this process, as those of a container, have left
+# A node may have memory where its container has none: who takes more there has a process killed.
+
+_NEW = ("memory.max", "memory.current", "inactive_file")
+_OLD = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+"""Of versions 2 and 1: the limit, what is used, and what of that are pages of files that nobody has
+looked at for long, which are given back before anything is killed."""
+
+
+def memory_room_bytes(
+    mounted: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")
+) -> float:
+    """The least that any group that this process is in, or one above it, has left; infinite where
+    none has a limit, or nobody tells."""
+    least = math.inf
+    with suppress(OSError, ValueError):
+        for line in own.read_text().splitlines():
+            _, kinds, path = line.split(":", 2)
+            if kinds and "memory" not in kinds.split(","):
+                continue
+            top, files = (mounted / "memory", _OLD) if kinds else (mounted, _NEW)
+            group = top / path.lstrip("/")
+            # A container may see its own group at the top, and be told of a path that it lacks.
+            for each in (group, *group.parents):
+                least = min(least, _room(each, *files))
+                if each == top:
+                    break
+    return least
+
+
+def _room(group: Path, limit: str, used: str, given_back: str) -> float:
+    try:
+        room = int((group / limit).read_text()) - int((group / used).read_text())
+        stat = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+        return room + int(stat.get(given_back, 0))
+    except (OSError, ValueError):  # no such group, or no limit: "max"
+        return math.inf
+
+
+# --- readings of the node itself: processors and memory, from `/proc`
+
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+NO_DEVICE = -1
+"""The device of a reading of the node itself."""
+
+
+def read_host() -> Iterator[tuple[str, int, float]]:
+    """Counter, device (`NO_DEVICE`: the node), value; nothing where there is no `/proc`.
+
+    `host/cpu_busy_seconds` is cumulative over all cores: two readings give the cores that were busy
+    between them. `host/runnable_threads` are those that ran or waited for a core at the moment of
+    the reading, but for the reader's own: where there are more than cores, work takes turns.
+    """
+    try:
+        with open("/proc/stat", "rb") as file:
+            user, nice, system, _, _, irq, softirq = map(int, file.readline().split()[1:8])
+            runnable = next(int(line.split()[1]) for line in file if line[:13] == b"procs_running")
+        with open("/proc/meminfo", "rb") as file:
+            memory = dict(line.split(b":", 1) for line in file)
+    except (OSError, ValueError, StopIteration):
+        return
+    busy = (user + nice + system + irq + softirq) / _TICKS_PER_S
+    yield "host/cpu_busy_seconds", NO_DEVICE, busy
+    yield "host/runnable_threads", NO_DEVICE, float(max(runnable - 1, 0))
+    yield "host/memory_available_bytes", NO_DEVICE, _kib(memory, b"MemAvailable")
+    yield "host/memory_total_bytes", NO_DEVICE, _kib(memory, b"MemTotal")
+
+
+def cpu_model() -> str:
+    """What the node's processors are called; empty where the system does not tell."""
+    with suppress(OSError), open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
+        names = (line.partition(":")[2].strip() for line in file if line[:10] == "model name")
+        return next(names, "")
+    return ""
+
+
+def _kib(memory: dict[bytes, bytes], key: bytes) -> float:
+    return int(memory.get(key, b"0").split()[0]) * 1024.0

@@ -1,0 +1,1 @@
+"""A policy in a device's memory, and copies to and from it."""

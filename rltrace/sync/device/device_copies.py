@@ -1,0 +1,299 @@
+"""Copies between slots and tensors of a device: `Within` its memory, `Crossing` over the link."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from bisect import bisect_left
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rltrace.sync.memory.dtypes import torch_name
+from rltrace.sync.memory.layout import Layout
+from rltrace.sync.memory.tensors import torch_view
+from rltrace.trace.errors import RltraceError
+
+if TYPE_CHECKING:
+    from rltrace.sync.device.device_memory import Cuda
+
+_log = logging.getLogger("rltrace.sync")
+
+PIECE_BYTES = 64 << 20
+"""Of copies over the link: each has an event, so blocks are hashed so far behind them."""
+_ALONE_FROM_BYTES = 1 << 20
+"""What is smaller is gathered on the device first: the link has a price for each copy."""
+_LARGE_BYTES = 4 << 20  # on a device: smaller tensors are copied many at a time
+_KNOWN = ("BF16", "F16", "F32")  # to kernels that copy many
+
+Kinds = dict[tuple[Any, Any], tuple[list[Any], list[Any]]]
+Part = tuple[int, int, int]
+"""Of an entry: its number, and the part's first byte and the first one after it."""
+
+
+def in_a_row(tensor: Any) -> Any:
+    """The elements of a contiguous tensor in a row; a single one may have any stride."""
+    return tensor.detach().as_strided((tensor.numel(),), (1,))
+
+
+def gather(kinds: Kinds, one: Any, other: Any) -> None:
+    """Puts two tensors, of which one is to be copied to the other, with those of the same types: as
+    bytes where they are of one type that not every kernel knows."""
+    import torch
+
+    known = {f"torch.{torch_name(code)}" for code in _KNOWN}
+    if one.dtype is other.dtype and str(one.dtype) not in known:
+        one, other = (in_a_row(tensor).view(torch.uint8) for tensor in (one, other))
+    ones, others = kinds.setdefault((one.dtype, other.dtype), ([], []))
+    ones.append(one)
+    others.append(other)
+
+
+class Within:
+    """Copies between slots in a device's memory and tensors of the device, many at a time."""
+
+    def __init__(self, layout: Layout, device: Cuda) -> None:
+        self.device = device
+        self._entries = layout.entries
+        self._views: dict[int, list[Any]] = {}
+        self._large = [n for n, e in enumerate(self._entries) if e.bytes >= _LARGE_BYTES]
+        self._small: dict[str, list[int]] = {code: [] for code in _KNOWN}
+        self._rest: list[int] = []
+        for number, entry in enumerate(self._entries):
+            if entry.bytes < _LARGE_BYTES:
+                self._small.get(entry.dtype, self._rest).append(number)
+
+    def copy(
+        self, data: Any, tensors: Sequence[Any], far: list[int], odd: set[int], to_slot: bool
+    ) -> list[int]:
+        """Queues it for all tensors of the device that have an address in `far` (0: none); those of
+        the numbers `odd` are of another type than their entry. Returns the numbers of those that
+        lie on another device, to be copied one by one: their address in `far` is 0 then."""
+        views, base, device = self.views(data), data.data_ptr(), self.device
+        left: list[int] = []
+        if not device.is_alone:
+            left = [n for n, at in enumerate(far) if at and not device.owns(tensors[n])]
+            for number in left:
+                far[number] = 0
+        for number in self._large:
+            if far[number] and number not in odd:
+                entry, at = self._entries[number], far[number]
+                here = base + entry.offset
+                to, source = (here, at) if to_slot else (at, here)
+                device.move(to, source, entry.bytes)
+        kinds: Kinds = {}
+        for group in self._small.values():
+            wanted = [n for n in group if far[n] and n not in odd]
+            if wanted:
+                ours = [views[n] for n in wanted]
+                kinds[ours[0].dtype, ours[0].dtype] = ours, [tensors[n] for n in wanted]
+        for number in [n for n in self._rest if n not in odd] + sorted(odd):
+            if far[number]:
+                gather(kinds, views[number], tensors[number])
+        for ours, theirs in kinds.values():
+            to_, source_ = (ours, theirs) if to_slot else (theirs, ours)
+            device.copy(to_, source_)
+        return left
+
+    def views(self, data: Any) -> list[Any]:
+        """The entries of a slot as tensors, made once."""
+        address = data.data_ptr()
+        if address not in self._views:
+            self._views[address] = [torch_view(data, entry) for entry in self._entries]
+        return self._views[address]
+
+
+class Crossing:
+    """Copies between a slot of this host and tensors of a device, at the link's speed: from
+    page-locked memory, in pieces, each of which is there to be hashed while the next one is on its
+    way. What is small, or of another type, goes through a piece of the device's memory that is
+    taken once. A thread issues the copies."""
+
+    def __init__(self, layout: Layout, device: Cuda) -> None:
+        self._entries = layout.entries
+        self._device = device
+        self._thread: ThreadPoolExecutor | None = None
+        self._host = 0
+        self._tensors: dict[int, Any] = {}
+        self._to_device = False
+        self._stage: Any = None
+        self._marks: list[Any] = []
+        self._issued = 0
+        self._begins: list[int] = []
+        self._reached = 0
+        self._changed = threading.Condition()
+        self._copying: Future[None] | None = None
+
+    def start(self, host: int, tensors: dict[int, Any], to_device: bool, *after: Any) -> None:
+        """Begins to copy what the entries of these numbers have in a slot that lies, page-locked,
+        at `host`, from their tensors or to them. After it `finish` has to be called."""
+        self._host, self._tensors, self._to_device = host, tensors, to_device
+        pieces = self._pieces(sorted(tensors))
+        self._begins = [self._entries[piece[0][0]].offset + piece[0][1] for piece in pieces]
+        self._issued = self._reached = 0
+        if self._thread is None:
+            self._thread = ThreadPoolExecutor(1, thread_name_prefix="rltrace.sync device")
+        self._copying = self._thread.submit(self._copy, pieces, after)
+
+    def wait(self, end: int) -> None:
+        """Until the slot's bytes before `end` are copied; from any thread."""
+        if end <= self._reached:
+            return
+        last = bisect_left(self._begins, end)
+        with self._changed:
+            while self._issued < last and self._copying is not None and not self._copying.done():
+                self._changed.wait(0.05)
+        if 0 < last <= self._issued:
+            self._marks[last - 1].synchronize()
+        if last <= self._issued:
+            self._reached = max(self._reached, *self._begins[last : last + 1], end)
+
+    def finish(self) -> None:
+        """Until all is copied, or nothing is on its way any more. Errors: whatever the device
+        raised."""
+        copying, self._copying = self._copying, None
+        if copying is not None:
+            try:
+                copying.result()
+            finally:
+                self._tensors = {}
+
+    def close(self) -> None:
+        """Ends the thread."""
+        if self._thread is not None:
+            self._thread.shutdown()
+            self._thread = None
+
+    def _pieces(self, numbers: Sequence[int]) -> list[list[Part]]:
+        """What is copied, in the slot's order."""
+        pieces: list[list[Part]] = []
+        room = 0
+        for number in numbers:
+            size = self._entries[number].bytes
+            for begin in range(0, size, PIECE_BYTES):
+                end = min(begin + PIECE_BYTES, size)
+                if end - begin > room:
+                    pieces.append([])
+                    room = PIECE_BYTES
+                pieces[-1].append((number, begin, end))
+                room -= end - begin
+        return pieces
+
+    def _copy(self, pieces: list[list[Part]], after: Sequence[Any]) -> None:
+        import torch
+
+        tensors, device = self._tensors, self._device
+        dtypes = {n: getattr(torch, torch_name(self._entries[n].dtype)) for n in tensors}
+        with device.queue(*after):
+            for number, piece in enumerate(pieces):
+                gathered: list[Part] = []
+                for part in piece:
+                    n, begin, end = part
+                    at = self._entries[n].offset + begin
+                    alone = end - begin >= _ALONE_FROM_BYTES and tensors[n].dtype is dtypes[n]
+                    if gathered and (alone or self._end(gathered[-1]) != at):
+                        self._gather(gathered, dtypes)
+                        gathered = []
+                    if not alone:
+                        gathered.append(part)
+                        continue
+                    there, here = tensors[n].data_ptr() + begin, self._host + at
+                    to, source = (there, here) if self._to_device else (here, there)
+                    device.move(to, source, end - begin)
+                if gathered:
+                    self._gather(gathered, dtypes)
+                again = self._marks[number] if number < len(self._marks) else None
+                self._marks[number : number + 1] = [device.mark(again)]
+                with self._changed:
+                    self._issued = number + 1
+                    self._changed.notify_all()
+
+    def _end(self, part: Part) -> int:
+        return self._entries[part[0]].offset + part[2]
+
+    def _gather(self, parts: list[Part], dtypes: dict[int, Any]) -> None:
+        """Copies parts that lie beside each other in the slot, by way of the device's piece."""
+        import torch
+
+        if self._stage is None:
+            device = self._tensors[parts[0][0]].device
+            self._stage = torch.empty(PIECE_BYTES, dtype=torch.uint8, device=device)
+        stage, first = self._stage, self._entries[parts[0][0]].offset + parts[0][1]
+        size = self._end(parts[-1]) - first
+        if self._to_device:
+            self._device.move(stage.data_ptr(), self._host + first, size)
+        kinds: Kinds = {}
+        for number, begin, end in parts:
+            at, dtype = self._entries[number].offset + begin - first, dtypes[number]
+            staged = stage[at : at + end - begin].view(dtype)
+            tensor = in_a_row(self._tensors[number])
+            if len(tensor) > len(staged):
+                unit = staged.element_size()
+                tensor = tensor[begin // unit : end // unit]
+            gather(kinds, staged, tensor)
+        for ours, theirs in kinds.values():
+            self._device.copy(*((theirs, ours) if self._to_device else (ours, theirs)))
+        if not self._to_device:
+            self._device.move(self._host + first, stage.data_ptr(), size)
+
+
+class FarSide:
+    """A device as one side of a policy has it: made when the first of its tensors comes."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        self._device: Cuda | None = None
+        self._is_out = False
+        self._crossing: Crossing | None = None
+        self._within: Within | None = None
+
+    def device_of(self, tensor: Any) -> Cuda:
+        """Errors: `RltraceError` where it cannot be used."""
+        from rltrace.sync.device.device_memory import device_of
+
+        self._device = self._device or device_of(tensor)
+        return self._device
+
+    def device_at_hand(self, tensor: Any) -> Cuda | None:
+        """None where its tensors had better be copied by torch alone, which is logged once."""
+        try:
+            return None if self._is_out else self.device_of(tensor)
+        except RltraceError as error:
+            self._is_out = True
+            _log.warning("tensors of %s are copied one by one: %s", tensor.device, error)
+            return None
+
+    def within(self, data: Any) -> Within:
+        """For slots of its memory. Errors: those of `device_of`."""
+        self._within = self._within or Within(self._layout, self.device_of(data))
+        return self._within
+
+    def begin(
+        self,
+        data: Any,
+        path: Path | None,
+        far: Sequence[int],
+        tensors: Sequence[Any],
+        to_device: bool,
+        *after: Any,
+    ) -> tuple[Crossing | None, list[int]]:
+        """Has those tensors on their way that have an address in `far`, to be finished by the
+        caller, and returns the numbers of those that it has to copy one by one. `path` is the
+        slot's file, where its memory may only be read."""
+        numbers = [number for number, address in enumerate(far) if address]
+        device = self.device_at_hand(tensors[numbers[0]]) if numbers else None
+        host = device.pinned(data, path) if device is not None else 0
+        if device is None or not host:
+            return None, numbers
+        ours = {n: tensors[n] for n in numbers if device.owns(tensors[n])}
+        if ours:
+            self._crossing = self._crossing or Crossing(self._layout, device)
+            self._crossing.start(host, ours, to_device, *after, device.now())
+        return self._crossing if ours else None, [n for n in numbers if n not in ours]
+
+    def close(self) -> None:
+        """Lets go of what it holds of the device."""
+        if self._crossing is not None:
+            self._crossing.close()
+        self._device = self._crossing = self._within = None

@@ -1,0 +1,115 @@
+"""The policies in this host's shared memory: how much of it they take, and who holds them."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from rltrace.sync.memory.control import CONTROL, PRESENT, WRITER, Control, enter, leave, slot_of
+from rltrace.sync.memory.locks import Lock
+from rltrace.sync.memory.place import JOINED, folder_of, shared_memory, where_of
+from rltrace.sync.transfer.joined_files import sweep
+from rltrace.trace.errors import RltraceError, WrongUsage
+
+_PROC = Path("/proc")
+
+
+@dataclass(frozen=True)
+class Holder:
+    """A process that has a policy open, to publish it (a learner, or a relay) or to read it; and
+    whether it stands still (a debugger, SIGSTOP)."""
+
+    pid: int
+    command: str
+    publishes: bool
+    is_stopped: bool
+
+
+@dataclass(frozen=True)
+class HeldPolicy:
+    """A policy, its latest version with the learner's step ("" and -1: none), and who holds it.
+    `bytes`: of one version; `memory_bytes`: of all its files. `is_held` without `holders`: by
+    processes that this user, or this container, cannot see. `trouble`: why it has no version."""
+
+    where: str
+    version: str
+    step: int
+    bytes: int
+    memory_bytes: int
+    is_held: bool
+    holders: tuple[Holder, ...]
+    trouble: str = ""
+
+
+def policies(*places: str) -> list[HeldPolicy]:
+    """Those at the given places, or all that bear a name. Nothing is locked.
+
+    Errors: `RltraceError` for a place that is none, or where there is no policy.
+    """
+    known = {where: folder_of(where) for where in places}
+    for where, folder in known.items():
+        if not (folder / PRESENT).exists() and not (folder / CONTROL).exists():
+            raise WrongUsage(f"there is no policy at {where}")
+    root = shared_memory()
+    if not places:
+        known = {where_of(path.parent.name): path.parent for path in root.glob(f"*/{PRESENT}")}
+        for users in (root / JOINED).glob("*.users"):  # its folder may be still to come
+            known |= {f"shm://{users.stem}": root / users.stem}
+    opened = _opened()
+    return [_held(where, folder, opened) for where, folder in sorted(known.items())]
+
+
+def remove(held: HeldPolicy) -> bool:
+    """Frees the memory of a policy, unless somebody holds it; whether it did."""
+    folder = folder_of(held.where)
+    with suppress(RltraceError):  # a stopped process keeps everyone out
+        enter(folder).release()
+    gone = not Lock.is_held(folder / PRESENT) and leave(folder)
+    sweep()
+    return gone
+
+
+def _held(where: str, folder: Path, opened: dict[str, set[int]]) -> HeldPolicy:
+    version, step, size, trouble = "", -1, 0, "no version yet"
+    try:
+        control = Control(folder / CONTROL)
+        size = control.layout.bytes
+        if control.latest:
+            manifest, is_sound = control.manifest(slot_of(control.latest))
+            version, step = str(manifest.version), manifest.step
+            trouble = "" if is_sound else "something else has written to it"
+    except FileNotFoundError:
+        pass
+    except RltraceError as error:
+        trouble = str(error)
+    writers = opened[str(folder / WRITER)]
+    users = shared_memory() / JOINED / f"{folder.name}.users"
+    pids = writers | opened[str(folder / PRESENT)] | opened[str(users)]
+    memory = 0
+    for path in folder.glob("*"):
+        with suppress(FileNotFoundError):
+            memory += path.stat().st_blocks * 512
+    is_held = bool(pids) or any(Lock.is_held(path) for path in (folder / PRESENT, users))
+    holders = tuple(_holder(pid, pid in writers) for pid in sorted(pids))
+    return HeldPolicy(where, version, step, size, memory, is_held, holders, trouble)
+
+
+def _opened() -> dict[str, set[int]]:
+    """Which processes have a file open, of those that this user may look into."""
+    found: dict[str, set[int]] = defaultdict(set)
+    for link in _PROC.glob("[0-9]*/fd/*"):
+        with suppress(OSError):
+            found[os.readlink(link)].add(int(link.parts[2]))
+    return found
+
+
+def _holder(pid: int, publishes: bool) -> Holder:
+    words, state = b"", ""
+    with suppress(OSError):  # it has ended since
+        words = (_PROC / str(pid) / "cmdline").read_bytes().replace(b"\0", b" ")
+        state = (_PROC / str(pid) / "stat").read_text(errors="replace").rpartition(") ")[2][:1]
+    command = " ".join(words.decode(errors="replace").split())
+    return Holder(pid, command, publishes, state in ("T", "t"))

@@ -1,0 +1,1 @@
+"""Versions on their way between hosts: relays, connections, blocks."""

@@ -1,0 +1,186 @@
+"""`tcp://host:port/policy` for a subscriber: a relay of its own host that all subscribers share.
+
+The first one starts the relay, a process of its own that follows the address and fills slots here;
+it ends when nobody uses it any more. Should it be killed, whoever notices first starts another,
+which goes on from the slots. Pulling is the same as from a publisher of this host.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from weakref import finalize
+
+from rltrace.sync.memory.arena import Arena
+from rltrace.sync.memory.locks import Lock
+from rltrace.sync.transfer.joined_files import JoinedFiles, sweep
+from rltrace.sync.transfer.relay import Relay
+from rltrace.sync.transfer.wire import TOKEN, Address
+from rltrace.trace.errors import CANNOT_TELL, OK, RltraceError
+from rltrace.trace.job_exceptions import from_outside
+
+_log = logging.getLogger("rltrace.sync")
+
+_DENSE = "--dense"
+_LOOK_S = 0.5
+_GRACE_S = 2.0  # a subscriber that goes may be followed by another one
+_AFTER_ERROR_S = 5.0
+_MOST_SAID_BYTES = 1 << 20
+
+
+def place_of(parent: str) -> str:
+    """Where a policy that is served elsewhere has its slots on this host.
+
+    Errors: `RltraceError` for what is no address.
+    """
+    address = Address.parse(parent)
+    return "shm://" + re.sub(r"[^\w.-]", "-", f"{address.policy}-{address.host}-{address.port}")
+
+
+class Joined:
+    """A subscriber's part in its host's relay."""
+
+    def __init__(self, parent: str, token: str | None = None, changes: bool = True) -> None:
+        """The relay is started with that token and those wishes by whoever is first.
+
+        Errors: `RltraceError` for what is no address.
+        """
+        self.place = place_of(parent)
+        self._parent = parent
+        self._command = [sys.executable, "-m", "rltrace.sync.transfer.joining", parent]
+        self._command += [] if changes else [_DENSE]
+        self._environment = os.environ | ({} if token is None else {TOKEN: token})
+        self.files = JoinedFiles(self.place)
+        self._using = self.files.enter()
+        sweep()
+        self._started: _Started | None = None
+        self._complaint: RltraceError | None = None  # of one that another has taken the place of
+        self._not_before = 0.0
+        self._ended = threading.Event()
+        self._look()
+        self._watch = threading.Thread(target=self._keep, name="rltrace.sync joined", daemon=True)
+        self._watch.start()
+
+    def attach(self, timeout_s: float) -> Arena:
+        """The slots of this host, once the first version is on its way to them.
+
+        Errors: `RltraceError`: what the relay complains of, or that there is none in time.
+        """
+        deadline = time.monotonic() + timeout_s
+        while True:
+            try:
+                return Arena.attach(self.place, _LOOK_S)
+            except RltraceError as error:
+                complaint = self._complaint or (self._started and self._started.complaint())
+                if complaint:
+                    raise complaint from error
+                if time.monotonic() >= deadline:
+                    said = f"nothing came from {self._parent} within {timeout_s:g} s"
+                    why = self.files.told()
+                    raise RltraceError(f"{said}: {why}" if why else said, CANNOT_TELL) from error
+
+    def close(self) -> None:
+        """Leaves; the last one out ends the relay."""
+        self._ended.set()
+        self._watch.join()
+        self._using.release()
+        self.files.remove()
+
+    def _keep(self) -> None:
+        while not self._ended.wait(_LOOK_S):
+            try:
+                self._look()
+            except OSError as error:
+                if from_outside(error):
+                    raise  # else no process or descriptor is to spare: the next look may have one
+                _log.warning("no relay of %s can be started: %s", self._parent, error)
+
+    def _look(self) -> None:
+        """Starts a relay where there is none. Of two started at once the lock leaves one."""
+        if self._started is not None:
+            if self._started.runs:
+                return  # or is about to
+            self._complaint = self._started.complaint()
+            if self._complaint is not None and time.monotonic() < self._not_before:
+                return
+        free = self.files.claim()
+        if free is None:
+            return
+        free.release()
+        self._not_before = time.monotonic() + _AFTER_ERROR_S
+        self._started = _Started(self._parent, self._command, self._environment, self.files.log)
+
+
+class _Started:
+    """A relay that this process has started, and what it complains of."""
+
+    def __init__(
+        self, parent: str, command: list[str], environment: dict[str, str], log: Path
+    ) -> None:
+        self._parent = parent
+        # A file of its own, which is still there when somebody else's has taken the name.
+        self._said, path = tempfile.mkstemp(prefix=f"{log.name}.", dir=log.parent)
+        finalize(self, os.close, self._said)
+        os.replace(path, log)
+        self._process = subprocess.Popen(
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=self._said,
+            start_new_session=True,  # it outlives the worker that happened to start it
+        )
+
+    @property
+    def runs(self) -> bool:
+        """Whether it has yet to end."""
+        return self._process.poll() is None
+
+    def complaint(self) -> RltraceError | None:
+        """What ended it; None where it runs, has ended well, or was killed."""
+        code = self._process.poll()
+        if code is None or code <= 0:
+            return None
+        lines = os.pread(self._said, _MOST_SAID_BYTES, 0).decode(errors="replace").splitlines()
+        said = [line for line in lines if line.strip()] or [f"following {self._parent} failed"]
+        return RltraceError(said[-1].removeprefix("rltrace: "), code)
+
+
+def main(parent: str, changes: bool) -> int:
+    """The relay's process: until nobody uses it. Returns its exit code."""
+    place = place_of(parent)
+    files = JoinedFiles(place)
+    lock = files.claim()
+    if lock is None:
+        return OK
+    try:
+        with Relay.follow(parent, place, changes=changes) as relay:
+            used_at = time.monotonic()
+            told = None
+            while relay.ended_by is None and time.monotonic() < used_at + _GRACE_S:
+                trouble = relay.status.behind.why.removeprefix(f"{parent}: ")
+                if trouble != told:
+                    files.tell(told := trouble)
+                time.sleep(_LOOK_S)
+                if Lock.is_held(files.users):  # by some subscriber
+                    used_at = time.monotonic()
+            if relay.ended_by is not None:
+                raise relay.ended_by
+        return OK
+    except RltraceError as error:
+        print(f"rltrace: {error}", file=sys.stderr)
+        return error.exit_code
+    finally:
+        files.remove(lock)
+        lock.release()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], changes=_DENSE not in sys.argv))

@@ -1,0 +1,1 @@
+"""A run made small: Parquet files and their manifest, written and read."""

@@ -1,0 +1,371 @@
+"""The stored rows of a run as SQL: those of its Parquet files and, loaded when they are first asked
+for, those of its segments. What is not whole is not shown.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rltrace.trace.compact.manifest import CompactManifest, segment_bytes
+from rltrace.trace.errors import RltraceError
+from rltrace.trace.job_devices import hidden_devices
+from rltrace.trace.read.processes import TracedProcess
+from rltrace.trace.read.row_filters import EVER_NS
+from rltrace.trace.read.run_files import RunFiles
+from rltrace.trace.read.segment_batches import Columns
+from rltrace.trace.run_dir import PARQUET
+from rltrace.trace.schema import OF_ONE_SAMPLE, TABLES, Column
+from rltrace.trace.untrusted_files import MOST_TEXT_BYTES
+from rltrace.trace.vocabulary import Stage
+
+if TYPE_CHECKING:
+    import duckdb
+
+
+_ROW_BYTES = 50  # of a segment, about
+
+STEP_COLUMNS = ("step", "start_ns", "end_ns", "process")
+
+
+class Stored:
+    """The rows of `files`, in the database that `database` gives."""
+
+    def __init__(self, files: RunFiles, database: Callable[[], duckdb.DuckDBPyConnection]) -> None:
+        self._files, self._connect = files, database
+        self.manifest = files.manifest
+        self._columns: dict[str, Columns] = {}
+        self._registered: set[str] = set()
+        self._published = (-1, -1)  # how many processes and names are: they only become more
+
+    def columns(self, name: str) -> Columns:
+        """What segments hold of a table and was not compacted, shown or not."""
+        if name not in self._columns:
+            self._columns[name] = self._files.columns(name)
+        return self._columns[name]
+
+    def near(self, name: str, since_ns: int = -EVER_NS, until_ns: int = EVER_NS) -> str:
+        """A query of the rows of a table that are shown, in the files in which those of a range of
+        time are. Errors: as `rows_of`."""
+        manifest, found = self.manifest, []
+        if manifest is not None:
+            parts, carried = manifest.between(name, since_ns, until_ns)
+            if parts:
+                found.append(f"FROM {self.of_files(name, [part.path for part in parts])}")
+            if carried:
+                began = f'WHERE "{TABLES[name].columns[0].name}" < {parts[0].from_ns}'
+                found.append(f"FROM {self.of_files(name, carried)} {began}")
+        if (rest := self.rest(name)) is not None:
+            found.append(f"FROM {rest}")
+        if not found and manifest is not None:
+            found = [f"FROM {self.of_files(name, [manifest.tables[name][0].path])} LIMIT 0"]
+        return " UNION ALL BY NAME ".join(found)
+
+    def count(self, name: str) -> int:
+        """How many rows of a table are shown. Errors: `RltraceError` where they cannot be read."""
+        import duckdb
+
+        try:
+            counted = f"SELECT count(*) FROM ({self.near(name)})"
+            count: int = self._connect().execute(counted).fetchall()[0][0]
+        except duckdb.Error as error:
+            raise unreadable(self._files.path / PARQUET / name, error) from None
+        return count
+
+    def steps(self) -> list[str]:
+        """Queries of the spans of steps that are shown, by `STEP_COLUMNS`. Errors: as `rows_of`."""
+        columns, of_steps = ", ".join(STEP_COLUMNS), f"WHERE stage = {int(Stage.STEP)}"
+        manifest, found = self.manifest, []
+        if manifest is not None and manifest.steps is not None:
+            source = self._rows_of([manifest.steps], [Column(name, "q") for name in STEP_COLUMNS])
+            found.append(f"SELECT {columns} FROM {self._shown('spans', source)}")
+        elif manifest is not None:
+            parts = self.of_files("spans", [part.path for part in manifest.tables["spans"]])
+            found.append(f"SELECT {columns} FROM {parts} {of_steps}")
+        if (rest := self.rest("spans")) is not None:
+            found.append(f"SELECT {columns} FROM {rest} {of_steps}")
+        return found
+
+    def of_files(self, name: str, files: Sequence[Path]) -> str:
+        """What is shown of compacted files of a table. Errors: as `rows_of`."""
+        return self._shown(name, self._rows_of(files, (*TABLES[name].columns, PROCESS)))
+
+    def rest(self, name: str) -> str | None:
+        """What is shown of the segments of a table; None where nothing is read from them."""
+        rest = self._rest(name)
+        return None if rest is None else self._shown(name, rest)
+
+    def about_rows(self) -> int:
+        """How many rows there are in all tables, about; no file is read for it."""
+        compacted = 0 if self.manifest is None else sum(self.manifest.rows.values())
+        rest = sum(segment_bytes(self._files.path, table) for table in self._files.rest)
+        return compacted + rest // _ROW_BYTES
+
+    def publish(self, database: duckdb.DuckDBPyConnection) -> None:
+        """Makes the processes and names that are known by now, or makes them anew. Errors:
+        `RltraceError` for a file that holds no names."""
+        import duckdb
+
+        files = self._files
+        publish_processes(database, files.processes)
+        if self.manifest is not None and not files.rest:
+            path = self.manifest.names
+            try:
+                database.execute(f"CREATE OR REPLACE VIEW names AS {names_in(database, path)}")
+            except duckdb.Error as error:
+                raise unreadable(path, error) from None
+        else:
+            publish_names(database, files.names)
+        self._published = len(files.processes), len(files.names)
+
+    def _shown(self, name: str, rows: str) -> str:
+        """Of rows of a table those that are shown: all, unless others were dropped, or left out, or
+        are readings of another job's devices."""
+        hidden = hidden_devices(self._files.processes) if name == "samples" else {}
+        for agent, devices in hidden.items():
+            which = f"process = {agent} AND device IN ({', '.join(map(str, devices))})"
+            rows = f"(FROM {rows} WHERE NOT ({which}))"
+        if self._files.only_some and name in OF_ONE_SAMPLE:
+            rows = f"(FROM {rows} WHERE false)"
+        dropped = self._files.dropped
+        return rows if dropped is None else dropped.shown(TABLES[name], rows)
+
+    def _rows_of(self, files: Sequence[Path], columns: Sequence[Column]) -> str:
+        """The rows of compacted files. Errors: as `rows_of`."""
+        processes = 0 if self.manifest is None else len(self.manifest.processes)
+        return rows_of(self._connect(), files, columns, processes)
+
+    def _rest(self, name: str) -> str | None:
+        """The table of what is read from segments; None where nothing is. One that was not there
+        yet when the run was compacted has none, and is empty."""
+        manifest = self.manifest
+        if name not in self._files.rest and (manifest is None or manifest.tables[name]):
+            return None
+        if name not in self._registered:
+            self._registered.add(name)
+            self._register(name)
+        return f"stored_{name}"
+
+    def _register(self, name: str) -> None:
+        import pyarrow as pa
+
+        columns = self.columns(name)
+        kinds = [*TABLES[name].columns, PROCESS]
+        named = zip([kind.name for kind in kinds], columns, strict=True)
+        loaded = pa.table({of: pa.array(values) for of, values in named})
+        self._connect().register(f"stored_{name}", loaded)
+        known = len(self._files.processes), len(self._files.names)
+        if known != self._published:  # the table may bring new ones
+            self.publish(self._connect())
+
+
+# --- the processes and the names of a run as tables of its database
+
+
+def publish_processes(
+    database: duckdb.DuckDBPyConnection, processes: Sequence[TracedProcess]
+) -> None:
+    """Makes `processes`, or makes it anew."""
+    import pyarrow as pa
+
+    whole, text = pa.int64(), pa.string()
+    kinds = {"process": pa.int32(), **dict.fromkeys(("who", "host", "node"), text), "pid": whole}
+    kinds |= {"role": text, "child_of": text, "rank": whole, "adapter": text, "devices": text}
+    kinds |= dict.fromkeys(("start_ns", "clock_bound_ns"), whole)
+    rows = [
+        {**vars(p), "process": p.number, "devices": json.dumps(p.facts.get("devices"))}
+        for p in processes
+    ]
+    database.register("processes", pa.Table.from_pylist(rows, pa.schema(kinds)))
+
+
+def publish_names(database: duckdb.DuckDBPyConnection, ids: Mapping[str, int]) -> None:
+    """Makes `names` of the texts that have these ids, or makes it anew."""
+    import pyarrow as pa
+
+    columns = {"id": pa.array(ids.values(), pa.int32()), "text": pa.array(ids.keys(), pa.string())}
+    database.register("names", pa.table(columns))
+
+
+# Anybody may have made them: a file of a few kilobytes can state billions of rows, and one that
+# somebody else wrote has the types that they liked. Both are told by what the files say of
+# themselves before a row of them is read.
+
+MOST_SMALL_ROWS = 1 << 26
+ROWS_OF_BYTE = 16
+"""Of a table: rows beyond so many take a byte for each 16 at the least. Real ones take 30 times as
+much, as no two of them begin at the same distance."""
+
+PROCESS = Column("process", "i")
+
+_GLOB = re.compile(r"([*?\[])")
+_STORED = {"b": "INT32", "i": "INT32", "q": "INT64", "f": "FLOAT", "d": "DOUBLE"}
+_TEXT = ("BYTE_ARRAY", "UTF8")
+_SIGNED = ("INT_8", "INT_16", "INT_32", "INT_64")
+
+
+def rows_of(
+    database: duckdb.DuckDBPyConnection,
+    paths: Sequence[Path],
+    columns: Sequence[Column],
+    processes: int,
+) -> str:
+    """The rows of Parquet files with these columns, one file after the other: those of the first so
+    many `processes`, as the run has no others, and of times that a clock can have shown. Errors:
+    `RltraceError` for what is none of rltrace's; duckdb.Error for what is no Parquet."""
+    check_rows(database, paths)
+    check_columns(database, paths, columns)
+    ranges = {PROCESS.name: (0, processes - 1)}
+    for i, column in enumerate(columns):
+        if column.is_time:
+            ranges[column.name] = (-EVER_NS if i else 1, EVER_NS - 1)
+    odd = _beyond(database, paths, ranges)
+    kept = " AND ".join(
+        f'"{name}" BETWEEN {least} AND {most}'
+        for name, (least, most) in ranges.items()
+        if name in odd
+    )
+    names = ", ".join(f'"{column.name}"' for column in columns)  # 0.1 wrote others, too
+    return f"(SELECT {names} FROM {parquet_of(paths)}{' WHERE ' if kept else ''}{kept})"
+
+
+def _beyond(
+    database: duckdb.DuckDBPyConnection,
+    paths: Sequence[Path],
+    ranges: Mapping[str, tuple[int, int]],
+) -> set[str]:
+    """The columns of which the files do not say that all values are within their range: a filter
+    has to read each of them at each question, and those of a real run need none."""
+    stated = database.execute(
+        "SELECT path_in_schema, min(TRY_CAST(stats_min_value AS BIGINT)),"
+        " max(TRY_CAST(stats_max_value AS BIGINT)), bool_and(num_values = 0 OR"
+        " (stats_null_count = 0 AND TRY_CAST(stats_min_value AS BIGINT) IS NOT NULL"
+        " AND TRY_CAST(stats_max_value AS BIGINT) IS NOT NULL))"
+        f" FROM parquet_metadata([{_listed(paths)}]) GROUP BY 1"
+    ).fetchall()
+    within = set()
+    for name, least, most, known in stated:
+        if name in ranges and known:
+            low, high = ranges[name]
+            if least is None or (least >= low and most <= high):
+                within.add(name)
+    return set(ranges) - within
+
+
+def check_rows(database: duckdb.DuckDBPyConnection, paths: Sequence[Path]) -> None:
+    """Errors: `RltraceError` for files that state more rows than they can have."""
+    stated = f"FROM parquet_metadata([{_listed(paths)}]) WHERE column_id = 0"
+    rows = database.execute(f"SELECT sum(row_group_num_rows) {stated}").fetchall()[0][0]
+    check_stated(int(rows or 0), paths)
+
+
+def check_stated(rows: int, paths: Sequence[Path]) -> None:
+    """Errors: `RltraceError` where these files cannot have so many rows."""
+    most = MOST_SMALL_ROWS + ROWS_OF_BYTE * sum(path.stat().st_size for path in paths)
+    if rows > most:
+        raise RltraceError(f"{paths[0]} is no table of rltrace: it states {rows:,} rows")
+
+
+def check_columns(
+    database: duckdb.DuckDBPyConnection, paths: Sequence[Path], columns: Iterable[Column]
+) -> None:
+    """Errors: `RltraceError` for files in which one of the columns has another type."""
+    kinds = {column.name: _STORED[column.kind] for column in columns}
+    found = database.execute(
+        "SELECT file_name, name, type, converted_type, logical_type "
+        f"FROM parquet_schema([{_listed(paths)}])"
+    ).fetchall()
+    for file, name, stored, converted, logical in found:
+        signed = (converted is None and logical is None) or converted in _SIGNED
+        if name in kinds and (stored != kinds[name] or not signed):
+            raise RltraceError(f"{file} is no table of rltrace: {name} has another type")
+
+
+def names_in(database: duckdb.DuckDBPyConnection, path: Path) -> str:
+    """A query of the `id` and the `text` of each name in a file. Errors: `RltraceError` for one
+    that holds something else, or more than the texts of a run are: what stands in a file once can
+    be in all of its rows; duckdb.Error for what is no Parquet."""
+    check_rows(database, [path])
+    check_columns(database, [path], [Column("id", "i")])
+    texts = f"FROM parquet_schema([{_listed([path])}]) WHERE name = 'text'"
+    if database.execute(f"SELECT type, converted_type {texts}").fetchall() != [_TEXT]:
+        raise RltraceError(f"{path} is no table of rltrace: text has another type")
+    names = parquet_of([path])
+    held, is_odd = database.execute(
+        f"SELECT sum(strlen(text)), count(*) > least(count(DISTINCT id), count(text)) FROM {names}"
+    ).fetchall()[0]
+    if is_odd:  # else every row that has the name would come as often as it has texts
+        raise RltraceError(f"{path} holds no names")
+    if (held or 0) > MOST_TEXT_BYTES:
+        said = f"its texts are longer than {MOST_TEXT_BYTES >> 20} MiB"
+        raise RltraceError(f"{path} is no table of rltrace: {said}")
+    return f"SELECT id::INT AS id, text FROM {names}"
+
+
+def parquet_of(paths: Iterable[Path]) -> str:
+    """The rows of Parquet files, one after the other. A folder called `step=5` is no column."""
+    return f"read_parquet([{_listed(paths)}], hive_partitioning = false)"
+
+
+def pattern_of(path: Path) -> Path:
+    """The pattern that fits a path only: DuckDB reads all that fits, and follows links."""
+    return Path(_GLOB.sub(r"[\1]", str(path)))
+
+
+def quoted(path: Path) -> str:
+    """A path as a literal."""
+    return "'" + str(path).replace("'", "''") + "'"
+
+
+def _listed(paths: Iterable[Path]) -> str:
+    """Paths as literals, each of which fits itself only."""
+    return ", ".join(quoted(pattern_of(path)) for path in paths)
+
+
+def unreadable(path: Path, error: Exception) -> RltraceError:
+    """What is said of a compacted table that is none."""
+    return RltraceError(f"{path} cannot be read: {str(error).strip().splitlines()[0]}")
+
+
+# --- a compacted run without a database of its own
+
+
+def table_columns(manifest: CompactManifest, table: str) -> dict[str, NDArray[Any]]:
+    """The columns of a table, `process` among them. Errors: `RltraceError` where it is none."""
+    import duckdb
+
+    paths = [part.path for part in manifest.tables[table]]
+    columns = (*TABLES[table].columns, PROCESS)
+    try:
+        with duckdb.connect() as database:
+            rows = rows_of(database, paths, columns, len(manifest.processes))
+            found = database.execute(f"FROM {rows}").fetchnumpy()
+    except duckdb.Error as error:
+        raise unreadable(paths[0].parent, error) from None
+    unknown = {column.name: np.nan if column.kind in "fd" else -1 for column in columns}
+    return {
+        column.name: np.ma.filled(found[column.name], unknown[column.name]).astype(column.kind)
+        for column in columns
+    }
+
+
+def name_texts(path: Path) -> list[str]:
+    """The text of each name id in a file. Errors: `RltraceError` for one that holds no names."""
+    import duckdb
+
+    try:
+        with duckdb.connect() as database:
+            rows = database.execute(names_in(database, path)).fetchall()
+    except duckdb.Error as error:
+        raise unreadable(path, error) from None
+    texts = dict(rows)
+    try:
+        return [str(texts[number]) for number in range(len(rows))]  # no gaps, none twice
+    except KeyError:
+        raise RltraceError(f"{path} holds no names") from None

@@ -1,0 +1,328 @@
+"""The processes of a run, as their own files describe them."""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rltrace.trace.metadata_validation import is_whole, problem_of, whole_text
+from rltrace.trace.read.clock_alignment import NodeClock, align, pair_of, read_clock_files
+from rltrace.trace.read.row_filters import make_unknown, of_real_times
+from rltrace.trace.read.segment_batches import Columns
+from rltrace.trace.run_dir import CLOCKS, NAMES, RECORDING_STOPPED
+from rltrace.trace.schema import Table
+from rltrace.trace.untrusted_files import FollowedLines, parsed
+
+
+@dataclass(frozen=True)
+class TracedProcess:
+    """One traced process. `number` is its `process` in every table; `start_ns` is Unix time;
+    `clock_bound_ns` says how well its clock is known (0: the reference's own, -1: not at all);
+    `child_of` is the role of the process that started one that has no role itself."""
+
+    number: int
+    who: str
+    host: str
+    node: str
+    pid: int
+    role: str | None
+    rank: int | None
+    adapter: str | None
+    start_ns: int
+    clock_bound_ns: int
+    child_of: str | None = None
+    facts: dict[str, Any] = field(repr=False, default_factory=dict)
+
+
+def described(
+    number: int,
+    who: str,
+    facts: dict[str, Any],
+    clocks: Mapping[str, NodeClock],
+    child_of: str | None,
+) -> TracedProcess:
+    """The process of `facts`, what its file holds; `clocks` are those of the nodes."""
+    node = _text(facts.get("node")) or ""
+    clock = clocks.get(node)
+    pid, rank = facts.get("pid"), facts.get("rank")
+    return TracedProcess(
+        number=number,
+        who=who,
+        host=_text(facts.get("host")) or who.split("-", maxsplit=1)[0],
+        node=node,
+        pid=pid if isinstance(pid, int) else -1,
+        role=_text(facts.get("role")),
+        rank=rank if isinstance(rank, int) else None,
+        adapter=_text(facts.get("adapter")),
+        start_ns=clock.moment(int(facts.get("start_ns") or 0)) if clock else -1,
+        clock_bound_ns=clock.bound_ns if clock else -1,
+        child_of=_text(child_of),
+        facts=facts,
+    )
+
+
+def _text(value: object) -> str | None:
+    """What a job says of itself, as text that every table takes."""
+    return None if value is None else whole_text(str(value))
+
+
+# --- which process of a run started which
+# A process that a framework starts beside its Ray actor (the core of an inference engine, its
+# workers, a pool of graders) has no role of its own: it is known by the role of the one that
+# started it. Parents that are not traced (a shell, an exec'ed tool) leave their children without
+# one.
+
+Facts = Mapping[str, Any]
+"""What a process's own file says."""
+
+
+def roles_of_parents(processes: Mapping[str, Facts]) -> dict[str, str]:
+    """For each process (by its `who`) without a role: that of its nearest ancestor with one."""
+    under_pid: dict[tuple[str, ...], list[tuple[int, str]]] = defaultdict(list)
+    for who, facts in processes.items():
+        under_pid[_place(facts, "pid")].append((_start(facts), who))
+    found = {}
+    for who in processes:
+        ancestor: str | None = who
+        while ancestor is not None and not processes[ancestor].get("role"):
+            ancestor = _parent(processes[ancestor], processes, under_pid)
+        if ancestor not in (None, who):
+            found[who] = str(processes[ancestor]["role"])
+    return found
+
+
+def _parent(
+    child: Facts,
+    processes: Mapping[str, Facts],
+    under_pid: Mapping[tuple[str, ...], list[tuple[int, str]]],
+) -> str | None:
+    """A pid is used again and again, and by programs that replace each other (`exec`): the last
+    that began under it before its child did."""
+    start = _start(child)
+    forked_from = str(child.get("forked_from"))
+    if forked_from in processes and _start(processes[forked_from]) < start:
+        return forked_from
+    before = [one for one in under_pid.get(_place(child, "ppid"), ()) if one[0] < start]
+    return max(before)[1] if before else None
+
+
+def _place(facts: Facts, pid: str) -> tuple[str, ...]:
+    """A pid means something on its host only; containers have host names of their own."""
+    return str(facts.get("node")), str(facts.get("host")), str(facts.get(pid))
+
+
+def _start(facts: Facts) -> int:
+    start = facts.get("start_ns")
+    return start if isinstance(start, int) else 0
+
+
+# There may be segments of processes that have no file of their own: it is lost, or they were
+# copied there from another run. A process's name tells its host, and when it began by the clock of
+# that.
+
+_WHO = re.compile(r"(.+)-(\d{1,10})-(\d{1,18})-[0-9a-f]+")  # as `Recorder.who` is made
+_SLACK_NS = 10**8  # between two pairs of a node's clock with real time
+
+
+class RunProcesses(ABC):
+    """`processes` of the run in `path`, by their numbers; `meta` is what its run.json says;
+    `clocks` say how a node's monotonic clock maps to the run's time."""
+
+    def __init__(self, path: Path, meta: dict[str, Any], names: Iterable[str] = ()) -> None:
+        self.path = path
+        self.meta = meta
+        self.processes: list[TracedProcess] = []
+        self.clocks: dict[str, NodeClock] = {}
+        self._facts: dict[str, dict[str, Any]] = {}  # what their files say, or their names
+        self._numbers: dict[str, int] = {}
+        self._names = FollowedNames(path / NAMES, names, self.problem)
+        self._strays: set[str] = set()
+
+    @abstractmethod
+    def problem(self, what: str, target: str, detail: str) -> None:
+        """Is told what cannot be read, or taken as it is."""
+
+    def number_of(self, who: str) -> int:
+        """The number of a process; one that has no file of its own gets one here."""
+        if who not in self._numbers:
+            if facts := self._known_of(who):
+                self._facts[who] = facts
+            lacks = "its role is unknown" if facts else "its clock and role are unknown"
+            self.problem("no-process-file", who, lacks)
+            self._describe(who)
+        return self._numbers[who]
+
+    def is_of_run(self, who: str, target: str) -> bool:
+        """Whether what a process stored is of this run; else `target` is named as a problem."""
+        if who in self._numbers or self._known_of(who) is not None:
+            return True
+        if target not in self._strays:
+            self._strays.add(target)
+            said = "no process of this run recorded it, it lies here by mistake: left out"
+            self.problem("another-run", target, said)
+        return False
+
+    def translated(self, table: Table, who: str, stored: Columns) -> Columns:
+        """Columns of rows that a process stored, with aligned times and global name ids. What began
+        at no time that a clock can have shown is left out, and named."""
+        clock = self.clocks.get(self.processes[self.number_of(who)].node)
+        columns: Columns = []
+        for column, values in zip(table.columns, stored, strict=True):
+            if column.is_time and clock is not None:
+                columns.append(clock.to_unix(values))
+            elif column.is_name:
+                columns.append(self._names.translated(who, values))
+            else:
+                columns.append(values)
+        columns, left_out = of_real_times(table, columns)
+        if left_out:
+            said = f"{left_out:,} rows of no possible time: left out"
+            self.problem("impossible-times", f"{table.name} of {who}", said)
+        return columns
+
+    def without_negative(self, table: Table, columns: Columns) -> Columns:
+        """What is counted is not below zero: such values are unknown, and a problem says so."""
+        for column, below in make_unknown(table, columns):
+            said = f"{below:,} below zero, taken as unknown"
+            self.problem("negative-values", f"{table.name}.{column}", said)
+        return columns
+
+    def _align(self) -> list[str]:
+        """Aligns the clocks of the nodes; the lines of their files that cannot be read."""
+        pairs, exchanges, bad_lines = read_clock_files(self.path / CLOCKS)
+        for facts in self._facts.values():
+            if (pair := pair_of(facts.get("clock"))) is not None:
+                pairs.setdefault(str(facts.get("node")), []).append(pair)
+        self.clocks = align(str(self.meta.get("node")), pairs, exchanges)
+        return bad_lines
+
+    def _describe(self, who: str, child_of: str | None = None) -> None:
+        """Puts a process into `processes`, or renews what is said there."""
+        number = self._numbers.setdefault(who, len(self.processes))
+        process = described(number, who, self._facts.get(who, {}), self.clocks, child_of)
+        self.processes[number : number + 1] = [process]
+
+    def _known_of(self, who: str) -> dict[str, Any] | None:
+        """What the name of a process says that has no file, as its file would: its node and its
+        start, where a process that is known was on its host. Of a run of which no process has a
+        file that is nothing. None where it is of another run: it ran on another host, or at another
+        time."""
+        named = _WHO.fullmatch(who)
+        known = [process for process in self.processes if process.who in self._facts]
+        seen = [(one[1], process) for process in known if (one := _WHO.fullmatch(process.who))]
+        if named is None or not seen:
+            return {}
+        host, pid, start_ns = named[1], int(named[2]), int(named[3])
+        began, ended = self.meta.get("start_real_ns"), self.meta.get("end_real_ns")
+        for process in {p.node: p for there, p in seen if there == host}.values():
+            clock = self.clocks.get(process.node)
+            if clock is None:
+                return {}
+            at_ns = clock.moment(start_ns)
+            is_after = not isinstance(began, int) or at_ns >= began - _SLACK_NS
+            is_before = not isinstance(ended, int) or at_ns <= ended + _SLACK_NS
+            if is_after and is_before:
+                place = {"node": process.node, "host": process.host}
+                return {**place, "pid": pid, "start_ns": start_ns}
+        return None
+
+    def _stop(self, who: str) -> dict[str, Any] | None:
+        """What the file of a process says of that it stopped recording: it does where the disk had
+        no room for a line among the problems."""
+        told = self._facts.get(who, {}).get(RECORDING_STOPPED)
+        with suppress(ValueError, TypeError):
+            return None if told is None else problem_of({**told, "what": RECORDING_STOPPED})
+        return None
+
+    def _dated(self, problem: dict[str, Any], who: str) -> dict[str, Any]:
+        """A problem of a process, when it came on the time line of the run where that is known."""
+        at, number = problem.get("monotonic_ns"), self._numbers.get(who)
+        clock = None if number is None else self.clocks.get(self.processes[number].node)
+        if at is None or clock is None:
+            return problem
+        return {**problem, "real_ns": clock.moment(at)}
+
+
+# --- The names of a run's processes, which may still be added to.
+
+_UNKNOWN = "?"
+_MISSING = -2
+LARGEST_ID = 1 << 20
+"""Of a name: ids are given one after the other, to 20,000 names of a process at most."""
+
+Tell = Callable[[str, str, str], None]
+"""Told what cannot be read: what it is, of which file, and why."""
+
+
+def name_of(line: str) -> tuple[int, str] | None:
+    """The id and the text in a line of a names file; None where it holds none."""
+    try:
+        number, text = parsed(line)
+        known = is_whole(number) and 0 <= number <= LARGEST_ID
+        return (number, str(text).encode("utf-8", "replace").decode()) if known else None
+    except (ValueError, TypeError):
+        return None
+
+
+class FollowedNames:
+    """Names by number, the same for all processes: `texts`, `numbers` by text, which begin with
+    `known` ones. A process writes a name down before it uses its id, so an id that is not known is
+    looked for in what its file has more than before."""
+
+    def __init__(
+        self, folder: Path, known: Iterable[str] = (), tell: Tell = lambda what, file, why: None
+    ) -> None:
+        self.texts = list(known)
+        self.numbers = {text: number for number, text in enumerate(self.texts)}
+        self._own: dict[str, NDArray[np.int32]] = {}
+        self._lines = FollowedLines(folder)
+        self._tell = tell
+
+    def translated(self, who: str, ids: NDArray[Any]) -> NDArray[np.int32]:
+        """The numbers of a process's own ids; -1 stays -1."""
+        found = self._looked_up(who, ids)
+        if found.min(initial=-1) == _MISSING:
+            self._read(who)
+            found = self._looked_up(who, ids)
+        if found.min(initial=-1) == _MISSING:  # not remembered: the line may still come
+            found[found == _MISSING] = self._number(_UNKNOWN)
+        return found
+
+    def _looked_up(self, who: str, ids: NDArray[Any]) -> NDArray[np.int32]:
+        own = self._own.get(who, np.empty(0, np.int32))
+        lookup = np.append(own, np.array([_MISSING, -1], np.int32))
+        return lookup[np.where(ids < 0, -1, np.minimum(ids, len(own)))]
+
+    def _read(self, who: str) -> None:
+        """Takes in the lines that were appended since the last look."""
+        file, own = f"{NAMES}/{who}.jsonl", self._own.get(who, np.empty(0, np.int32))
+        try:
+            lines = self._lines.new_of(who)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            self._tell("unreadable-file", file, str(error.strerror))
+            return
+        named = [found for line in lines if (found := name_of(line)) is not None]
+        for _ in range(len(lines) - len(named)):
+            self._tell("unreadable-line", file, "skipped")
+        more = max([len(own) - 1, *(number for number, _ in named)]) + 1 - len(own)
+        own = np.append(own, np.full(more, _MISSING, np.int32))
+        for number, text in named:
+            own[number] = self._number(text)
+        self._own[who] = own
+
+    def _number(self, text: str) -> int:
+        number = self.numbers.setdefault(text, len(self.texts))
+        if number == len(self.texts):
+            self.texts.append(text)
+        return number

@@ -1,0 +1,157 @@
+"""Files of the job's processes that could not be read whole: what every figure is short of."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rltrace.trace.errors import RltraceError
+from rltrace.trace.job_devices import AGENT
+from rltrace.trace.read.processes import TracedProcess
+from rltrace.trace.read.run import OpenedRun
+from rltrace.trace.run_dir import ENDS
+from rltrace.trace.schema import TABLES
+from rltrace.trace.untrusted_files import own_files, own_lines, parsed
+
+_TORN = "torn-file"
+
+
+@dataclass(frozen=True)
+class Damaged:
+    """A process whose files were cut or are damaged: the tables that they are of. `pid` is -1 where
+    nobody said."""
+
+    role: str
+    pid: int
+    host: str
+    tables: tuple[str, ...]
+
+
+def damaged(run: OpenedRun) -> tuple[Damaged, ...]:
+    """The job's processes with such files, as far as the tables of `run` were read; those of the
+    agents, which hold readings only, are left out."""
+    tables: dict[str, list[str]] = {}
+    for problem in run.problems:
+        if problem.get("what") == _TORN:
+            table, _, name = str(problem.get("target", "")).partition("/")
+            tables.setdefault(name.rsplit(".", 2)[0], []).append(table)
+    found = []
+    for process in run.processes:
+        if process.who in tables and process.role != AGENT:
+            of = tuple(dict.fromkeys(tables[process.who]))
+            found.append(Damaged(process.role or "", process.pid, process.host, of))
+    return tuple(found)
+
+
+def unreadable(run: OpenedRun) -> str | None:
+    """Why nothing is left to be told of a run, in one sentence: no row of what its processes
+    recorded can be read, or not even a process is known, and it is not known to be going on. None
+    where there is something."""
+    tables = [name for name in TABLES if name != "samples"]
+    if any(run.has_rows(name) for name in tables):
+        return None
+    for name in tables:
+        run.rows(name)  # tells what is wrong with its files
+    broken = damaged(run)
+    if broken:
+        torn = sorted({table for one in broken for table in one.tables})
+        return (
+            f"{run.path}: nothing of what was recorded can be read: the files of "
+            f"{', '.join(torn)} are damaged"
+        )
+    lives = None if run.meta.get("end_real_ns") else run.goes_on
+    if run.processes or lives:
+        return None
+    begun = lives is None and not run.meta.get("end_real_ns")
+    return (
+        f"{run.path} holds no process and no row: its files are missing, "
+        f"{'it has only begun, ' * begun}or the command started no Python that could be traced "
+        "(`rltrace doctor`)"
+    )
+
+
+def check_readable(run: OpenedRun) -> None:
+    """Errors: `RltraceError` for a run that is `unreadable`."""
+    if (why := unreadable(run)) is not None:
+        raise RltraceError(why)
+
+
+REASONS = ("memory", "node", "process")
+
+
+@dataclass(frozen=True)
+class End:
+    """How a process ended: with exit `code`, by `signal` (0: by itself, or nobody knows), which its
+    parent sent where it was `asked` (not where it had died of another). `why` is what Ray said of
+    an actor whose end nobody of the job wanted: "memory" (Ray ended it as memory ran out), "node"
+    (its node died) or "process" (it died itself)."""
+
+    signal: int
+    asked: bool
+    why: str = ""
+    code: int = 0
+
+
+def read_ends(run: Path, processes: Iterable[TracedProcess]) -> dict[int, End]:
+    """The ends that are known, by the number of the process. What cannot be read is skipped: an
+    end that nobody knows is what most processes have."""
+    processes = list(processes)
+    speakers, began = {process.who: process for process in processes}, _began(processes)
+    signals: dict[int, tuple[list[int], list[int]]] = {}  # that it was sent, and that it died of
+    why: dict[int, str] = {}
+    codes: dict[int, int] = {}
+    for path in own_files(run / ENDS, ".jsonl")[0]:
+        speaker = speakers.get(path.stem)
+        if speaker is None:
+            continue
+        for line in own_lines(path):
+            try:
+                told: dict[str, Any] = {**parsed(line)}
+                number_of = _meant(began, speaker, told)
+                number, asked = int(told["signal"]), told["asked"] is True
+            except (ValueError, KeyError, TypeError, OverflowError):
+                continue
+            if number_of is None:
+                continue
+            signals.setdefault(number_of, ([], []))[not asked].append(number)
+            if isinstance(code := told.get("code"), int):
+                codes[number_of] = code
+            if told.get("why") in REASONS:
+                why[number_of] = str(told["why"])
+    found = {}
+    for number_of, (sent, died_of) in signals.items():
+        seen = [number for number in died_of if number]
+        asked = bool(sent) and (not seen or seen[-1] in sent)
+        signal = [0, *filter(None, sent), *seen][-1]
+        found[number_of] = End(signal, asked, why.get(number_of, ""), codes.get(number_of, 0))
+    return found
+
+
+_Began = Mapping[tuple[Any, ...], list[tuple[int, int]]]
+"""When processes began, and their numbers, by the ways to speak of them."""
+
+
+def _began(processes: Iterable[TracedProcess]) -> _Began:
+    found: dict[tuple[Any, ...], list[tuple[int, int]]] = defaultdict(list)
+    for process in processes:
+        started, actor = process.facts.get("start_ns"), str(process.facts.get("actor_id") or "")
+        if isinstance(started, int):
+            found[process.node, process.host, process.pid].append((started, process.number))
+            for pid in (None, process.pid) if actor else ():
+                found[actor, pid].append((process.start_ns, process.number))
+    return found
+
+
+def _meant(began: _Began, speaker: TracedProcess, told: Mapping[str, Any]) -> int | None:
+    """Whom a line is about: pids are used again, and Ray starts an actor again under its id, so it
+    is the last that began before this was said. Errors: ValueError, KeyError, TypeError."""
+    key: tuple[Any, ...]
+    if "actor" in told:
+        key, until_ns = (told["actor"], told.get("pid")), int(told["real_ns"])
+    else:
+        key = (speaker.node, speaker.host, int(told["pid"]))
+        until_ns = int(told["monotonic_ns"])
+    return max((one for one in began.get(key, ()) if one[0] <= until_ns), default=(0, None))[1]

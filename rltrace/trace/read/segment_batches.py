@@ -1,0 +1,321 @@
+"""The batches of one segment's file: where the columns of a table lie in it, without their values.
+
+What a file says of itself is held against how long it is and against the table before a row of it
+is read, so that no length in it leads beyond its end, or to memory that it does not fill.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rltrace.trace.arrow_header import (
+    FLOAT_PRECISION,
+    PREFIX_BYTES,
+    RECORD_BATCH,
+    SCHEMA,
+    TYPE_FLOAT,
+    TYPE_INT,
+)
+from rltrace.trace.schema import WIDTH_BYTES, Table
+
+MOST_SEGMENT_BYTES = 1 << 30
+"""Of a segment's file; the writer begins another after 64 MiB."""
+
+MOST_BATCH_ROWS = 1 << 22
+"""Of a batch, which the writer gives 8,192 at most: a hole in a file is as many rows as one likes,
+at no cost to who made it."""
+
+Columns = list[NDArray[Any]]
+"""A numpy array for each column of the table."""
+
+
+class CutError(Exception):
+    """The file is shorter than it was, or than what it says of itself."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A batch of `rows` rows; where in the file each column of the table begins, -1 for one that
+    an older writer did not have."""
+
+    rows: int
+    offsets: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class _Message:
+    """The head of a message, understood; `offsets` are within the body, and empty of a schema."""
+
+    metadata: bytes
+    body_bytes: int
+    rows: int = 0
+    offsets: tuple[int, ...] = ()
+
+
+class Stream:
+    """The file of a segment of `table`, as far as it was read: `end` is where that is, and `is_cut`
+    whether a message began there at the last look that is not whole."""
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+        self.end = 0
+        self.is_cut = False
+        self._kinds: tuple[tuple[str, str], ...] = ()
+        self._columns: list[int] | None = None
+        self._message = _Message(b"", 0)
+
+    def batches(self, file: int, size: int) -> Iterator[Place]:
+        """The batches that are whole in the `size` bytes which the file has by now, and were not
+        before. Errors: `NotASegment`, OSError."""
+        if size > MOST_SEGMENT_BYTES:
+            raise NotASegment(f"larger than {MOST_SEGMENT_BYTES >> 30} GiB")
+        while True:
+            prefix = os.pread(file, min(PREFIX_BYTES, size - self.end), self.end)
+            if len(prefix) < PREFIX_BYTES:
+                self.is_cut = bool(prefix.strip(b"\0"))
+                return
+            length = message_bytes(prefix)
+            body = self.end + PREFIX_BYTES + length
+            self.is_cut = body > size
+            if not length or self.is_cut:
+                return
+            metadata = os.pread(file, length, self.end + PREFIX_BYTES)
+            if metadata != self._message.metadata:  # batches of as many rows have the same
+                self._message = self._understood(metadata)
+            message = self._message
+            self.is_cut = body + message.body_bytes > size
+            if self.is_cut:
+                return
+            self.end = body + message.body_bytes
+            if message.offsets:
+                yield Place(message.rows, tuple(o if o < 0 else body + o for o in message.offsets))
+
+    def _understood(self, metadata: bytes) -> _Message:
+        kind, body_bytes, at = header(metadata)
+        if kind == SCHEMA and self._columns is None and not body_bytes:
+            self._kinds = schema_kinds(metadata, at)
+            self._columns = self._of_table()
+            return _Message(metadata, 0)
+        if kind != RECORD_BATCH or self._columns is None:
+            raise NotASegment("a message that no segment has")
+        rows, offsets = self._batch(metadata, at, body_bytes)
+        return _Message(metadata, body_bytes, rows, offsets)
+
+    def _of_table(self) -> list[int]:
+        """The place of each column of the table among those of the file, or -1."""
+        found = {name: i for i, (name, _) in enumerate(self._kinds)}
+        places = [found.get(column.name, -1) for column in self.table.columns]
+        if places[0] < 0:
+            raise NotASegment("not a segment of this table")
+        for column, place in zip(self.table.columns, places, strict=True):
+            if place >= 0 and self._kinds[place][1] != column.kind:
+                raise NotASegment(f"column {column.name} has another type")
+        return places
+
+    def _batch(self, metadata: bytes, at: int, body_bytes: int) -> tuple[int, tuple[int, ...]]:
+        """The rows of a batch, and where in its body the columns of the table begin."""
+        layout = batch_layout(metadata, at, len(self._kinds))
+        if not 0 <= layout.rows <= MOST_BATCH_ROWS:
+            raise NotASegment(f"a batch of {layout.rows:,} rows")
+        offsets = []
+        for column, place in zip(self.table.columns, self._columns or (), strict=True):
+            if place < 0:
+                offsets.append(-1)
+                continue
+            values_bytes = layout.rows * WIDTH_BYTES[column.kind]
+            begin, length = layout.offsets[place], layout.lengths[place]
+            if layout.nulls[place]:
+                raise NotASegment(f"column {column.name} has nulls")
+            if values_bytes > length or not 0 <= begin <= body_bytes - values_bytes:
+                raise NotASegment(f"a batch of {layout.rows:,} rows that are not there")
+            offsets.append(begin)
+        return layout.rows, tuple(offsets)
+
+
+def values_at(file: int, table: Table, place: Place, column: int, first: int, count: int) -> Any:
+    """`count` values of a column from row `first` of a batch on; unknown in one that the file does
+    not have. Errors: `CutError` where the file has become shorter; OSError."""
+    kind = dtype(table, column)
+    if place.offsets[column] < 0:
+        return unknown(table, column, count)
+    size = count * kind.itemsize
+    data = os.pread(file, size, place.offsets[column] + first * kind.itemsize)
+    if len(data) < size:
+        raise CutError("it became shorter")
+    return np.frombuffer(data, kind)
+
+
+def unknown(table: Table, column: int, count: int) -> NDArray[Any]:
+    """Values of a column of which nothing is known."""
+    kind = dtype(table, column)
+    return np.full(count, np.nan if kind.kind == "f" else -1, kind)
+
+
+def joined(table: Table, parts: list[Columns]) -> Columns:
+    """The parts one after the other; empty columns where there are none."""
+    parts = [part for part in parts if len(part[0])]
+    if not parts:
+        return _nothing(table)
+    if len(parts) == 1:
+        return parts[0]
+    return [np.concatenate(column) for column in zip(*parts, strict=True)]
+
+
+@cache
+def dtype(table: Table, column: int) -> np.dtype[Any]:
+    """The type of a column's values, as they lie in a file."""
+    return np.dtype(f"<{table.columns[column].kind}")
+
+
+@cache
+def _nothing(table: Table) -> Columns:
+    return [np.empty(0, dtype(table, i)) for i in range(len(table.columns))]
+
+
+# A reader of a file that is still being filled needs the places, not the values. Only what a
+# segment is made of is understood: fixed-width columns without nulls or compression
+# (`Message.fbs`, `Schema.fbs`; flatbuffers are little-endian, references are relative to where
+# they stand).
+
+MOST_METADATA_BYTES = 1 << 20
+"""Of a message: a segment's schema has 1.5 kB."""
+
+_MOST_COLUMNS = 1000
+_LONGEST_NAME_BYTES = 1000
+_INT_KINDS = {8: "b", 32: "i", 64: "q"}
+_FLOAT_KINDS = {precision: kind for kind, precision in FLOAT_PRECISION.items()}
+
+
+class NotASegment(ValueError):
+    """The bytes are no message of a segment."""
+
+
+@dataclass(frozen=True)
+class BatchLayout:
+    """A record batch: its rows, and for each column where its values begin in the body, of how many
+    bytes they are, and how many of them are null."""
+
+    rows: int
+    offsets: tuple[int, ...]
+    lengths: tuple[int, ...]
+    nulls: tuple[int, ...]
+
+
+def message_bytes(prefix: bytes) -> int:
+    """Length of the metadata after the prefix; 0 where there is no message yet, or no more.
+    Errors: `NotASegment`."""
+    mark, length = struct.unpack_from("<Ii", prefix)
+    if mark == 0:  # space that was allocated for a message to come
+        return 0
+    if mark != 0xFFFFFFFF or not 0 <= length <= MOST_METADATA_BYTES:
+        raise NotASegment("no Arrow stream")
+    return int(length)
+
+
+def header(metadata: bytes) -> tuple[int, int, int]:
+    """`(kind of the message, length of its body, place of its header)`. Errors: `NotASegment`."""
+    try:
+        root = _reference(metadata, 0)
+        kind = _scalar(metadata, root, 1, "B")
+        body = _scalar(metadata, root, 3, "q")
+        return kind, body, _target(metadata, root, 2)
+    except struct.error:
+        raise NotASegment("a damaged message") from None
+
+
+@lru_cache(maxsize=16)  # thousands of segments begin with the same few schemas
+def schema_kinds(metadata: bytes, at: int) -> tuple[tuple[str, str], ...]:
+    """`(name, struct letter)` of each column of a schema; the letter is empty for a column that is
+    no number of ours. Errors: `NotASegment`."""
+    try:
+        fields = _target(metadata, at, 1)
+        count = _u32(metadata, fields)
+        if count > _MOST_COLUMNS:
+            raise NotASegment(f"{count:,} columns")
+        places = (_reference(metadata, fields + 4 + 4 * i) for i in range(count))
+        return tuple(
+            (_text(metadata, _target(metadata, at, 0)), _kind(metadata, at)) for at in places
+        )
+    except (struct.error, UnicodeDecodeError):
+        raise NotASegment("a damaged schema") from None
+
+
+def batch_layout(metadata: bytes, at: int, columns: int) -> BatchLayout:
+    """The layout of a record batch of so many columns. Errors: `NotASegment`, also where it is
+    compressed."""
+    try:
+        rows = _scalar(metadata, at, 0, "q")
+        nodes = _pairs(metadata, _target(metadata, at, 1))
+        buffers = _pairs(metadata, _target(metadata, at, 2))
+        if _slot(metadata, at, 3):
+            raise NotASegment("a compressed batch")
+    except struct.error:
+        raise NotASegment("a damaged batch") from None
+    # Each column has two buffers: a validity bitmap, which is empty, and the values.
+    if len(nodes) != columns or len(buffers) != 2 * columns:
+        raise NotASegment("a batch of other columns than the schema's")
+    offsets, lengths = tuple(b[0] for b in buffers[1::2]), tuple(b[1] for b in buffers[1::2])
+    return BatchLayout(rows, offsets, lengths, tuple(node[1] for node in nodes))
+
+
+def _kind(data: bytes, at: int) -> str:
+    kind = _scalar(data, at, 2, "B")
+    type_ = _target(data, at, 3)
+    if kind == TYPE_INT:
+        return _INT_KINDS.get(_scalar(data, type_, 0, "i"), "")
+    if kind == TYPE_FLOAT:
+        return _FLOAT_KINDS.get(_scalar(data, type_, 0, "h"), "")
+    return ""
+
+
+def _u32(data: bytes, at: int) -> int:
+    return int(struct.unpack_from("<I", data, at)[0])
+
+
+def _pairs(data: bytes, at: int) -> list[tuple[int, int]]:
+    """A vector of structs of two int64."""
+    count = _u32(data, at)
+    if count > 2 * _MOST_COLUMNS:
+        raise NotASegment(f"{count:,} parts in a batch")
+    numbers = struct.unpack_from(f"<{2 * count}q", data, at + 4)
+    return list(zip(numbers[::2], numbers[1::2], strict=True))
+
+
+def _reference(data: bytes, at: int) -> int:
+    return at + _u32(data, at)
+
+
+def _slot(data: bytes, table: int, field: int) -> int:
+    """Place of a table's field, 0 where it is absent."""
+    vtable = table - int(struct.unpack_from("<i", data, table)[0])
+    size = int(struct.unpack_from("<H", data, vtable)[0])
+    place = 4 + 2 * field
+    offset = int(struct.unpack_from("<H", data, vtable + place)[0]) if place < size else 0
+    return table + offset if offset else 0
+
+
+def _scalar(data: bytes, table: int, field: int, kind: str) -> int:
+    slot = _slot(data, table, field)
+    return int(struct.unpack_from(f"<{kind}", data, slot)[0]) if slot else 0
+
+
+def _target(data: bytes, table: int, field: int) -> int:
+    slot = _slot(data, table, field)
+    if not slot:
+        raise NotASegment("a message without its header")
+    return _reference(data, slot)
+
+
+def _text(data: bytes, at: int) -> str:
+    size = _u32(data, at)
+    if size > _LONGEST_NAME_BYTES:  # a thousand references to one text of a megabyte
+        raise NotASegment("a column with an endless name")
+    return data[at + 4 : at + 4 + size].decode()

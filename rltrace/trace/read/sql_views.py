@@ -1,0 +1,355 @@
+"""The SQL views over the tables of codes: words instead of codes, NULL instead of "unknown"."""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any
+
+from rltrace.trace import vocabulary
+from rltrace.trace.errors import INTERRUPTED, NO_MEMORY, RltraceError, WrongUsage, did_you_mean
+from rltrace.trace.read import trajectory_ids as repeated_ids
+from rltrace.trace.read.group_signals import SAMPLE_REWARDS, SIGNALS, WEIGHTS
+from rltrace.trace.read.step_clock import NAME as STEPS_THAT_COUNT
+from rltrace.trace.read.step_clock import STEPS, steps_that_count
+from rltrace.trace.read.trajectory_ids import GROUPED, RAW_GROUPED, regrouped
+from rltrace.trace.read.trajectory_ids import NAME as REGROUPED
+from rltrace.trace.read.trajectory_lifecycle import LIVES, SYNC_ROWS, TOLD_USES, UNTOLD, VERDICTS
+from rltrace.trace.schema import TABLES, Column, Table
+from rltrace.trace.vocabulary import Part, word
+
+if TYPE_CHECKING:
+    import duckdb
+
+
+RECORDED = "recorded"
+_PROCESS_COLUMNS = "p.who, p.host, p.node, p.pid, p.role, p.rank"
+_RENAMED = {"syncs": "p.role AS process_role"}  # a sync has a role of its own
+
+
+def in_words(table: Table) -> str:
+    """CREATE VIEW statement of one table's friendly view."""
+    selected = ", ".join(_readable(column) for column in table.columns)
+    joins = "LEFT JOIN processes p USING (process)"
+    named = [column.name for column in table.columns if column.is_name]
+    for name in named:
+        joins += f' LEFT JOIN names AS n_{name} ON n_{name}.id = r."{name}"'
+    of_process = _PROCESS_COLUMNS.replace("p.role", _RENAMED.get(table.name, "p.role"))
+    return (
+        f"CREATE OR REPLACE VIEW {table.name} AS SELECT {selected}, process, {of_process} "
+        f"FROM recorded_{table.name} r {joins}"
+    )
+
+
+LAGS = """
+CREATE OR REPLACE VIEW lags AS
+SELECT u.trajectory, u.step, u.version, t.first_version, t.last_version,
+       u.version - t.first_version AS lag, u.tokens, u.fate
+FROM uses u LEFT JOIN trajectories t USING (trajectory)
+"""
+"""Lag in policy versions; NULL where either version is unknown, never 0."""
+
+CAPTURED = f"""
+CREATE OR REPLACE VIEW captured AS
+SELECT trajectory,
+       list(token ORDER BY position) FILTER (part = {int(Part.PROMPT)}) AS prompt_token_ids,
+       list(token ORDER BY position) FILTER (part = {int(Part.RESPONSE)}) AS response_token_ids,
+       start_ns, process
+FROM raw_captured_tokens GROUP BY ALL
+"""
+
+RECORDED_VIEW = f"CREATE OR REPLACE VIEW {RECORDED} AS SELECT {{}}::BIGINT AS until_ns"
+"""One row: until when the run was recorded, as in the report (`recorded_until`)."""
+
+# The union of intervals: in order of their starts, each adds what lies past all ends before it.
+STAGES = """
+CREATE OR REPLACE VIEW stages AS
+WITH clipped AS (
+    SELECT k.step, s.stage, greatest(s.start_ns, k.start_ns) AS a, least(s.end_ns, k.end_ns) AS b
+    FROM spans s JOIN steps k ON s.start_ns < k.end_ns AND s.end_ns > k.start_ns
+    WHERE s.stage <> 'step'),
+reached AS (
+    SELECT *, max(b) OVER (PARTITION BY step, stage ORDER BY a, b
+                           ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
+    FROM clipped)
+SELECT step, stage, sum(greatest(0, b - greatest(a, coalesce(before, a)))) / 1e9 AS seconds,
+       count(*) AS spans
+FROM reached GROUP BY step, stage ORDER BY step, seconds DESC
+"""
+
+
+SPAN_STAGES = """
+create or replace table span_stages as
+select process, stage, count(*) as spans, count(*) filter (end_ns < 0) as open,
+       count(*) filter (end_ns >= 0 and end_ns < start_ns) as backwards,
+       min(lane) as first_lane, max(lane) as last_lane
+from raw_spans where start_ns > 0 group by process, stage"""
+"""`spans` have begun, of which `open` have not ended and `backwards` ended before (clocks); their
+lanes lie between two numbers."""
+
+DERIVED = {
+    "steps": (STEPS,),
+    "stages": (STAGES,),
+    "lags": (LAGS,),
+    "captured": (CAPTURED,),
+    "grouped_trajectories": (GROUPED,),
+    "raw_grouped_trajectories": (RAW_GROUPED,),
+    "signals": (SIGNALS,),
+    "sample_lives": LIVES,
+    "told_uses": (TOLD_USES,),
+    "sample_rewards": (SAMPLE_REWARDS,),
+    "sample_verdicts": (VERDICTS,),
+    "span_stages": (SPAN_STAGES,),
+    "sync_rows": (SYNC_ROWS,),
+}
+"""Tables and views by their names, and the statements that make them of others."""
+
+IN_WORDS = (*TABLES, "steps", "stages", "lags", "captured", "grouped_trajectories")
+"""Those that people read."""
+
+NAMED = (*TABLES, *DERIVED, REGROUPED, WEIGHTS, RECORDED, "processes", "names")
+"""What a query can name, besides the tables of codes (`raw_`)."""
+
+
+def _readable(column: Column) -> str:
+    name = f'r."{column.name}"'
+    alias = f'"{column.name}"'
+    if column.is_name:
+        return f"n_{column.name}.text AS {alias}"
+    if column.codes:
+        listed = ", ".join(f"'{word(code)}'" for code in getattr(vocabulary, column.codes))
+        return f"([{listed}])[nullif({name}, -1) + 1] AS {alias}"
+    if column.kind in "fd":
+        return f"CASE WHEN isnan({name}) THEN NULL ELSE {name} END AS {alias}"
+    return f"nullif({name}, -1) AS {alias}"
+
+
+_ROWS, _RAW, _UNTOLD = "recorded_", "raw_", "untold"
+
+
+class Tables(ABC):
+    """Rows, and what is derived from them in SQL. A subclass says where they come from."""
+
+    _untold = UNTOLD
+    _known = frozenset(prefix + table for prefix in (_ROWS, _RAW) for table in TABLES).union(
+        DERIVED, (_UNTOLD, REGROUPED, STEPS_THAT_COUNT)
+    )
+    """What can be made: as soon as something that is asked or made names it."""
+
+    def __init__(self) -> None:
+        self._loaded: set[str] = set()
+        self._ids_come_again: bool | None = None
+
+    @property
+    @abstractmethod
+    def _database(self) -> duckdb.DuckDBPyConnection:
+        """Where the tables are made."""
+
+    def ask(self, query: str) -> list[tuple[Any, ...]]:
+        """The rows of one of rltrace's own queries: those of `sql`, sooner. Nobody looks whether it
+        only asks, and it is planned once, not first as a relation and then again to be run; of a
+        short run that is much of what it takes. Errors: as `sql` and `fetchall`."""
+        return self._asked(query).fetchall()
+
+    def ask_columns(self, query: str) -> dict[str, Any]:
+        """The same as numpy's arrays, by column."""
+        return self._asked(query).fetchnumpy()
+
+    def ids_that_came_again(self) -> tuple[int, int]:
+        """How many ids of samples came again: `(of samples that are told apart, of others)`."""
+        if not self._repeats_ids("uses"):
+            return 0, 0
+        count = "SELECT count(DISTINCT trajectory) FILTER (id {} -1) FROM repeated_ids"
+        told, unclear = (self.ask(count.format(sign))[0][0] for sign in ("<>", "="))
+        return told, unclear
+
+    def _repeats_ids(self, table: str) -> bool:
+        """Whether rows of a table have ids that come again (`repeated_ids`)."""
+        if table not in repeated_ids.TABLES:
+            return False
+        if self._ids_come_again is None:
+            self._make_for("recorded_trajectories recorded_uses")
+            self._ids_come_again = repeated_ids.tell_samples_apart(self._database)
+        return self._ids_come_again
+
+    @abstractmethod
+    def _make_rows(self, name: str) -> None:
+        """Makes `recorded_<name>`: the rows of a table."""
+
+    def _step_starts(self) -> list[int]:
+        """When the steps began (Unix ns, in order)."""
+        return [row[0] for row in self.ask("SELECT start_ns FROM steps")]
+
+    def _asked(self, query: str) -> duckdb.DuckDBPyConnection:
+        """The database with the answer, which is to be taken before anything else is asked."""
+        self._make_for(query)
+        import duckdb
+
+        try:
+            return self._database.execute(query)
+        except (duckdb.BinderException, duckdb.CatalogException, duckdb.IOException) as error:
+            raise refused(error, query, self._database) from None
+
+    def _make_for(self, query: str) -> None:
+        """Makes the tables and views that a query names, each once, in the order of the query."""
+        for name in dict.fromkeys(re.findall(r"\w+", query.lower())):
+            if name in self._known and name not in self._loaded:
+                self._loaded.add(name)
+                try:
+                    self._make(name)
+                except BaseException:  # Ctrl-C in a notebook
+                    self._loaded.discard(name)
+                    raise
+
+    def _make(self, name: str) -> None:
+        """Makes what is named, and before it what that is made of."""
+        table = name.partition("_")[2]
+        if name == REGROUPED:
+            self._make_for("raw_trajectories raw_uses")
+            self._database.register(name, regrouped(self._database, self._step_starts))
+        elif name == STEPS_THAT_COUNT:
+            self._make_for("raw_spans")
+            self._database.register(name, steps_that_count(self._database))
+        elif name == _UNTOLD:
+            self._execute(self._untold)
+        elif name in DERIVED:
+            self._execute(*DERIVED[name])
+        elif name.startswith(_RAW):
+            rows = f"FROM {_ROWS}{table}"
+            rows = repeated_ids.rows_told_apart(table) if self._repeats_ids(table) else rows
+            self._execute(f"CREATE OR REPLACE VIEW {name} AS {rows}")
+        else:
+            self._make_rows(table)
+
+    def _execute(self, *statements: str) -> None:
+        for statement in statements:
+            self._make_for(statement)
+            self._database.execute(statement)
+
+
+_TABLES = sorted(name for name in NAMED if not name.startswith("raw_"))
+_COLUMN = re.compile(
+    r'column "([^"]+)".* (?:not found|does not exist)|not have a column named "([^"]+)"',
+    re.IGNORECASE,
+)
+"""How DuckDB says that there is no such column."""
+_IO = "IO Error: "
+_SPILLED = re.compile(r"\.tmp\b|temp_directory|create directory|No space left|disk full", re.I)
+"""How DuckDB says that there is no room for what does not fit into memory."""
+_EXTENSION = re.compile(r"install the required extension '(\w+)")
+"""How DuckDB says that a query needs an extension, which it may not install."""
+_NO_FILES = "No files found"
+NO_ROOM = (
+    "this takes more memory than there is, and the working directory has no room for the rest: ask "
+    "of fewer steps, or from a directory with room"
+)
+_ASKED = re.compile(r'(?:\bfrom\b|\bjoin\b|,)\s*(?:main\.)?"?(\w+)', re.IGNORECASE)
+
+
+def first_line(error: Exception) -> str:
+    """What DuckDB says, without its advice, which is on settings that nobody can set here."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__).rstrip(".")
+
+
+def failed(error: duckdb.Error) -> RltraceError | None:
+    """One sentence on what DuckDB could not do for want of memory or room, because it was
+    interrupted, or a file is damaged; None for an error of which the query is the cause."""
+    import duckdb
+
+    said = first_line(error)
+    if isinstance(error, duckdb.InterruptException):
+        return RltraceError("interrupted", INTERRUPTED)
+    if isinstance(error, duckdb.OutOfMemoryException):
+        return RltraceError(NO_ROOM if "offload" in said else NO_MEMORY)
+    if isinstance(error, duckdb.IOException) and _SPILLED.search(said):
+        return RltraceError(f"{NO_ROOM} ({said.removeprefix(_IO)})")
+    is_query = isinstance(error, duckdb.IOException) and _NO_FILES in said
+    if (isinstance(error, _of_files()) and not is_query) or type(error) is duckdb.Error:
+        return RltraceError(f"a file of the run is damaged: {said.removeprefix(_IO)}")
+    return None
+
+
+def _of_files() -> tuple[type[Exception], ...]:
+    import duckdb
+
+    return (duckdb.IOException, duckdb.SerializationException, duckdb.InternalException)
+
+
+def refused(error: duckdb.Error, query: str, database: duckdb.DuckDBPyConnection) -> RltraceError:
+    """One sentence on a query that `database` did not run, which names the columns that there are
+    where it asks for another, and else the tables."""
+    import duckdb
+
+    said = first_line(error)
+    if (needed := _EXTENSION.search(said)) is not None:
+        message = f"a query loads no extension, and this one needs {needed[1]!r}"
+        return WrongUsage(message)
+    if (instead := failed(error)) is not None:
+        return instead
+    if isinstance(error, duckdb.PermissionException):
+        said = said.partition(": ")[2].partition(" - ")[0]
+        message = f"a query reads the tables of its run and nothing else: {said}"
+        return WrongUsage(message)
+    missing, columns = _COLUMN.search(said), _columns(query, database)
+    if isinstance(error, duckdb.BinderException) and missing and columns:
+        name = missing[1] or missing[2]
+        quoted = "; text stands in single quotes" if f'"{name}"' in query else ""
+        near = did_you_mean(name, *(one for names in columns.values() for one in names))
+        there = "; ".join(f"{table} has {', '.join(names)}" for table, names in columns.items())
+        said = f"it finds no column {name!r}{near} ({there}{quoted})"
+    else:
+        asked = (word for word in _ASKED.findall(query) if word.lower() not in NAMED)
+        near = next(filter(None, (did_you_mean(word, *_TABLES) for word in asked)), "")
+        said = f"{said}{near} (tables: {', '.join(_TABLES)})"
+    return WrongUsage(f"the query does not run: {said}")
+
+
+def _columns(query: str, database: duckdb.DuckDBPyConnection) -> dict[str, list[str]]:
+    """The columns of each table that a query names, in the order of the query."""
+    known = {*NAMED, *(f"raw_{name}" for name in TABLES)}
+    named = dict.fromkeys(word.lower() for word in _ASKED.findall(query))
+    return {name: database.table(name).columns for name in named if name in known}
+
+
+# --- which statements only ask: a query of a run reads, and changes nothing
+
+_GAP = r"(?:\s|--[^\n]*(?:\n|\Z)|/\*(?:[^*]|\*(?!/))*\*/)*"
+"""Blanks and comments, each in one way only, so that none of them takes for ever."""
+_FIRST_WORD = re.compile(
+    rf"{_GAP}(?:explain\b{_GAP}(?:(?:analyze\b|\([^)]*\)){_GAP})?)?(\w+|\()", re.IGNORECASE
+)
+"""Of a statement, or of the one that is explained, which `EXPLAIN ANALYZE` runs."""
+_ASKING = (
+    *("(", "select", "from", "with", "values", "table", "pivot", "unpivot"),
+    *("show", "describe", "desc", "summarize", "pragma", "call"),
+)
+_IMPORT = re.compile(rf"\b(import){_GAP}\bdatabase\b", re.IGNORECASE)
+_LOGGING = re.compile(r"\benable_logging\b", re.IGNORECASE)
+"""A function that answers with rows and sets something; with DuckDB 1 in a locked database, too,
+where a file that it may not have aborts the process later on."""
+
+
+def only_asks(query: str) -> None:
+    """Errors: `RltraceError` for a statement that is none of those which answer with rows."""
+    import duckdb
+
+    # Before DuckDB sees it: to tell its statements DuckDB 1 reads the files of an IMPORT DATABASE.
+    if (bringing := _IMPORT.search(query)) is not None:
+        raise _not_asking(bringing[1])
+    if _LOGGING.search(query):
+        raise WrongUsage("a query only reads: enable_logging changes settings")
+    kinds = duckdb.StatementType
+    asking = (kinds.SELECT, kinds.EXPLAIN, kinds.PRAGMA, kinds.CALL, kinds.MULTI)
+    for statement in duckdb.extract_statements(query):
+        found = _FIRST_WORD.match(statement.query)
+        word = found[1] if found else statement.query
+        try:
+            asks = statement.type in asking
+        except ValueError:  # DuckDB knows more kinds than its module for Python
+            asks = False
+        if not asks or word.lower() not in _ASKING:
+            raise _not_asking(word)
+
+
+def _not_asking(word: str) -> RltraceError:
+    return WrongUsage(f"a query only reads: give a SELECT, not {word.upper()}")

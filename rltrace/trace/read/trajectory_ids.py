@@ -1,0 +1,275 @@
+"""Groups whose id comes again: a loop that names them by prompt merges the samples of many steps.
+
+A group-relative advantage is of samples that were rewarded together, so an id is taken apart into
+rounds where the trace shows that it was used for several:
+
+- A sample begins after another of its id has been trained on, or was dropped for its advantage of
+  zero: the advantage of that one's group was known by then.
+- It begins after all before it have ended, and they were used in earlier steps than it and all that
+  follow it. So rounds of a job that generates ahead of its learner are told apart, and a group that
+  was begun under several versions and used in one step stays whole.
+
+Where samples begin in a later step (or under a later version, where no step is known) and nobody
+recorded how they were used, either may be so: such a group is taken for one while it is no larger
+than groups are otherwise, and else of its samples no group is known.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from rltrace.trace.vocabulary import Fate
+
+if TYPE_CHECKING:
+    import duckdb
+    import pyarrow as pa
+
+
+NAME = "regrouped"
+"""Table: `trajectory`, `group`, `round`: samples whose group is not the one that was recorded. Its
+id is another one then, or -1 where it is not known. Empty where each id is of one group."""
+
+_OF_ROW = 'CASE WHEN r.trajectory IS NULL THEN t."group" ELSE {} END AS "group"'
+_WITH = f"FROM {{}} t LEFT JOIN {NAME} r ON r.trajectory = t.trajectory"
+RAW_GROUPED = (
+    f"CREATE OR REPLACE VIEW raw_grouped_trajectories AS SELECT t.* REPLACE "
+    f"""({_OF_ROW.format('r."group"')}) {_WITH.format("raw_trajectories")}"""
+)
+GROUPED = (
+    f"CREATE OR REPLACE VIEW grouped_trajectories AS SELECT t.* REPLACE "
+    f"""({_OF_ROW.format('nullif(r."group", -1)')}) {_WITH.format("trajectories")}"""
+)
+"""Views: `raw_trajectories` and `trajectories` with these groups."""
+
+ADVANTAGE_KNOWN = (int(Fate.TRAINED), int(Fate.ZERO_ADVANTAGE))
+"""Fates of samples whose group was complete."""
+_SUSPECT = f"""
+SELECT 1 FROM raw_trajectories t LEFT JOIN (
+    SELECT trajectory, time_ns FROM raw_uses
+    WHERE time_ns > 0 AND trajectory <> -1 AND fate IN {ADVANTAGE_KNOWN}) u USING (trajectory)
+WHERE start_ns > 0 AND trajectory <> -1 AND "group" <> -1 GROUP BY "group"
+HAVING max(start_ns) >= min(greatest(start_ns, end_ns)) OR max(start_ns) > min(time_ns) LIMIT 1
+"""
+# Row by row, which costs a fifth of putting samples together of their rows: where nothing is found
+# the samples of each group began before any ended, and before the advantage of any was known.
+_CANDIDATES = f"""
+WITH s AS (
+    SELECT trajectory, max(nullif("group", -1)) AS g, min(start_ns) AS began_ns,
+           max(end_ns) AS ended_ns, min(nullif(first_version, -1)) AS version
+    FROM raw_trajectories WHERE start_ns > 0 AND trajectory <> -1
+    GROUP BY trajectory HAVING g IS NOT NULL),
+u AS (
+    SELECT trajectory, min(time_ns) FILTER (fate IN {ADVANTAGE_KNOWN}) AS known_ns,
+           min(nullif(step, -1)) AS first_use, max(nullif(step, -1)) AS last_use
+    FROM raw_uses WHERE time_ns > 0 AND trajectory <> -1 GROUP BY trajectory),
+j AS (SELECT * FROM s LEFT JOIN u USING (trajectory)),
+apart AS (
+    SELECT *, began_ns >= max(greatest(began_ns, ended_ns)) OVER (
+        PARTITION BY g ORDER BY began_ns, trajectory
+        ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS after_all
+    FROM j),
+seen AS (SELECT g, count(*) AS samples, max(began_ns) > min(known_ns) OR bool_or(after_all) AS again
+         FROM apart GROUP BY g)
+"""
+_USUAL_SIZE = 0.9  # quantile of the groups of which nothing is open: no larger one is left whole
+_SALT = 0x9E3779B97F4A7C15
+_63, _64 = 1 << 63, 1 << 64
+
+
+@dataclass(slots=True)
+class GroupedSample:
+    """A sample of a group; moments in Unix ns (an end of -1: it was not seen), uses as steps.
+    `known_ns` is when its advantage was known at the latest. None: unknown."""
+
+    trajectory: int
+    group: int
+    began_ns: int
+    ended_ns: int
+    version: int | None
+    known_ns: int | None
+    first_use: int | None
+    last_use: int | None
+    used_after: int | None = None  # earliest step that used this one or a later one of its id
+
+
+@dataclass(slots=True)
+class _Round:
+    """Samples of one group as far as is known; `open`: they may be of several."""
+
+    number: int = 0
+    samples: list[GroupedSample] = field(default_factory=list)
+    ended_ns: int = 0
+    version: int | None = None
+    known_ns: int | None = None
+    last_use: int | None = None
+    open: bool = False
+
+    def add(self, one: GroupedSample) -> None:
+        self.samples.append(one)
+        self.ended_ns = max(self.ended_ns, one.began_ns, one.ended_ns)
+        self.version = _of(max, self.version, one.version)
+        self.known_ns = _of(min, self.known_ns, one.known_ns)
+        self.last_use = _of(max, self.last_use, one.last_use)
+
+
+def regrouped(database: duckdb.DuckDBPyConnection, starts: Callable[[], list[int]]) -> pa.Table:
+    """The table, of a database with `raw_trajectories` and `raw_uses`. `starts` gives when the
+    steps began (Unix ns, in order); it is asked only where that matters."""
+    # An id of one round of overlapping samples, as almost all are, needs no further look.
+    if database.execute(_SUSPECT).fetchone() is None:
+        return _table([])
+    found = database.execute(
+        f"{_CANDIDATES} SELECT trajectory, g, began_ns, ended_ns, version, known_ns, first_use,"
+        " last_use FROM j WHERE g IN (SELECT g FROM seen WHERE again)"
+        " ORDER BY g, began_ns, trajectory"
+    ).fetchall()
+
+    def sizes() -> list[int]:
+        rest = f"{_CANDIDATES} SELECT samples FROM seen WHERE again IS NOT TRUE"
+        return [n for (n,) in database.execute(rest).fetchall()]
+
+    return _table(told_apart([GroupedSample(*row) for row in found], starts, sizes))
+
+
+def _table(changed: list[tuple[int, int, int]]) -> pa.Table:
+    import pyarrow as pa
+
+    columns = list(zip(*changed, strict=True)) or [(), (), ()]
+    names = ("trajectory", "group", "round")
+    return pa.table(
+        {name: pa.array(list(c), pa.int64()) for name, c in zip(names, columns, strict=True)}
+    )
+
+
+def told_apart(
+    samples: list[GroupedSample], starts: Callable[[], list[int]], sizes: Callable[[], list[int]]
+) -> list[tuple[int, int, int]]:
+    """`(trajectory, group, round)` of those whose group is another one than they say. `samples` are
+    those of the ids that may come again, in order of the id and of their start; `sizes` gives how
+    many samples the other ids have."""
+    starts = cache(starts)
+    rounds: list[_Round] = []
+    for _, of_id in groupby(samples, lambda one: one.group):
+        rounds += _rounds(list(of_id), starts)
+    usual = _usual_size(sizes(), rounds) if any(one.open for one in rounds) else 0
+    return [
+        (sample.trajectory, -1 if unknown else _key(sample.group, one.number), one.number)
+        for one in rounds
+        for unknown in [one.open and len(one.samples) > usual]
+        if unknown or one.number
+        for sample in one.samples
+    ]
+
+
+def _rounds(samples: list[GroupedSample], starts: Callable[[], list[int]]) -> Iterator[_Round]:
+    """The rounds of one id, whose samples come in the order in which they began."""
+    later: int | None = None
+    for one in reversed(samples):
+        later = one.used_after = _of(min, later, one.first_use)
+    now = _Round()
+    for one in samples:
+        begins = now.samples and _begins(now, one, starts)
+        if begins:
+            yield now
+            now = _Round(now.number + 1)
+        elif begins is None:
+            now.open = True
+        now.add(one)
+    yield now
+
+
+def _begins(now: _Round, one: GroupedSample, starts: Callable[[], list[int]]) -> bool | None:
+    """Whether a round begins with a sample; None: it may."""
+    if now.known_ns is not None and now.known_ns < one.began_ns:
+        return True
+    if one.began_ns < now.ended_ns:
+        return False
+    if now.last_use is not None and one.used_after is not None:
+        return now.last_use < one.used_after
+    if steps := starts():
+        later = bisect_right(steps, one.began_ns) > bisect_right(steps, now.ended_ns)
+    elif now.version is not None and one.version is not None:
+        later = one.version > now.version
+    else:
+        later = False
+    return None if later else False
+
+
+def _usual_size(others: list[int], rounds: list[_Round]) -> int:
+    """How large groups are of which nothing is open, nearly all of them."""
+    sizes = sorted(others + [len(one.samples) for one in rounds if not one.open])
+    return sizes[int(_USUAL_SIZE * (len(sizes) - 1))] if sizes else 0
+
+
+def _key(group: int, number: int) -> int:
+    """An id for a later round: the recorded one, and another number for each round."""
+    mixed = (group ^ number * _SALT) % _64
+    signed = mixed - _64 if mixed >= _63 else mixed
+    return signed if signed != -1 else number
+
+
+def _of(which: Callable[[int, int], int], a: int | None, b: int | None) -> int | None:
+    """The smaller or larger of two, of which one may be unknown."""
+    return b if a is None else a if b is None else which(a, b)
+
+
+# An id is over once its sample has met the learner: a generation that begins later is of another
+# sample, and so are the rewards and uses from then on. Where a use came before the generation that
+# it would belong to had ended, as in a job that generates ahead, nobody knows which sample it was
+# of: such an id is taken for unknown.
+
+TABLES = {"trajectories": "start_ns", "rewards": "start_ns", "uses": "time_ns"}
+"""The tables with ids of samples, and the moment that says which sample of an id a row is of."""
+
+_ENDS = """
+SELECT {} FROM recorded_trajectories t JOIN (
+    SELECT trajectory, min(time_ns) AS met_ns FROM recorded_uses
+    WHERE time_ns > 0 AND trajectory <> -1 GROUP BY trajectory) USING (trajectory)
+WHERE start_ns > met_ns {}
+"""
+_FIND = f"""
+CREATE OR REPLACE TABLE repeated_ids AS
+WITH ids AS ({_ENDS.format("DISTINCT trajectory", "")}),
+events AS (
+    SELECT trajectory, start_ns AS at_ns, greatest(start_ns, end_ns) AS end_ns, false AS is_use
+    FROM recorded_trajectories WHERE start_ns > 0 AND trajectory IN (FROM ids)
+    UNION ALL
+    SELECT trajectory, time_ns, NULL, true
+    FROM recorded_uses WHERE time_ns > 0 AND trajectory IN (FROM ids)),
+after AS (
+    SELECT *, NOT is_use AND coalesce(lag(is_use) OVER of_id, true) AS begins
+    FROM events WINDOW of_id AS (PARTITION BY trajectory ORDER BY at_ns, is_use)),
+numbered AS (
+    SELECT *, count(*) FILTER (begins) OVER so_far AS number,
+           max(end_ns) OVER so_far AS ended_ns
+    FROM after WINDOW so_far AS (PARTITION BY trajectory ORDER BY at_ns, is_use)),
+unclear AS (SELECT DISTINCT trajectory FROM numbered WHERE is_use AND at_ns < ended_ns)
+SELECT trajectory, at_ns AS since_ns, (hash(trajectory, number) >> 1)::BIGINT AS id
+FROM numbered WHERE begins AND number > 1 AND trajectory NOT IN (FROM unclear)
+UNION ALL
+SELECT trajectory, 0, -1 FROM unclear
+"""
+"""Table: from a moment on, the rows of an id are of the sample `id`; -1: of one that is unknown."""
+
+
+def tell_samples_apart(database: duckdb.DuckDBPyConnection) -> bool:
+    """Whether an id comes again in `recorded_trajectories` and `recorded_uses`; then it makes the
+    table `repeated_ids`."""
+    if database.execute(_ENDS.format("1", "LIMIT 1")).fetchone() is None:
+        return False
+    database.execute(_FIND)
+    return True
+
+
+def rows_told_apart(table: str) -> str:
+    """A query of the rows of a table with the ids that samples have."""
+    return (
+        "SELECT t.* REPLACE (coalesce(r.id, t.trajectory) AS trajectory) "
+        f"FROM recorded_{table} t ASOF LEFT JOIN repeated_ids r "
+        f"ON t.trajectory = r.trajectory AND t.{TABLES[table]} >= r.since_ns"
+    )

@@ -1,0 +1,82 @@
+"""How a file of a run is opened to be written: never as a standard stream, never through a link.
+
+A job may have closed its standard streams, and go on writing to their numbers; another user may
+have put a link, or a pipe that nobody reads, where a file of the run belongs. Standard library
+only.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rltrace.trace.job_exceptions import from_outside
+
+_FLAGS = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # else opening a pipe waits for its reader
+_ROOT = "/"
+_PLACE = getattr(os, "O_PATH", os.O_RDONLY) | os.O_CLOEXEC
+"""How a number is kept from being given to anybody: who reads or writes there fails as before."""
+_LAST_STREAM = 2
+
+
+class opened:
+    """`with opened(path, flags) as file:` is a descriptor of that file itself, closed at the end.
+    Until then none of the numbers 0 to 2 is free, so that a map, which has a descriptor of its own
+    before Python 3.13, gets none of them either; those that the job had closed are closed again.
+    Errors: OSError; ELOOP where a link stands there."""
+
+    __slots__ = ("_asked", "_numbers")
+
+    def __init__(self, path: str | os.PathLike[str], flags: int, mode: int = 0o644) -> None:
+        self._asked = path, flags | _FLAGS, mode
+        self._numbers: list[int] = []
+
+    def __enter__(self) -> int:
+        while (number := os.open(_ROOT, _PLACE)) <= _LAST_STREAM:
+            self._numbers.append(number)
+        os.close(number)
+        try:
+            number = os.open(*self._asked)
+        except BaseException:
+            self.__exit__()
+            raise
+        self._numbers.append(number)
+        return number
+
+    def __exit__(self, *_: object) -> None:
+        for number in reversed(self._numbers):
+            if number > _LAST_STREAM or _is_place(number):
+                os.close(number)
+
+
+def opener(path: str, flags: int) -> int:
+    """For `open`, in a process of ours, which has its standard streams. Errors: as `opened`."""
+    return os.open(path, flags | _FLAGS, 0o644)
+
+
+def _is_place(number: int) -> bool:
+    """Whether a number is still kept by us: another thread may have made it a stream meanwhile."""
+    try:
+        return os.path.samestat(os.fstat(number), os.stat(_ROOT))
+    except OSError as error:
+        if from_outside(error):
+            raise
+        return False
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Two commands that write into a folder do so one after the other; one that is killed holds
+    nobody up. Errors: OSError where there is no such folder."""
+    file = os.open(folder, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
+    try:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)
+        except OSError:
+            pass  # a filesystem that has no locks
+        yield
+    finally:
+        os.close(file)

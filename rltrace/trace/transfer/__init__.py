@@ -1,0 +1,1 @@
+"""A run that lies elsewhere: shipped to a URL, and brought from there."""

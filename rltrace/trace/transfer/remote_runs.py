@@ -1,0 +1,373 @@
+"""A run at a URL, brought here: into a folder of a cache, of which only what is new is brought.
+
+Packs are applied in the order of their streams, a stream's in the order of their numbers, each
+once. A folder that holds a run's plain files (somebody has copied it there) is brought file by
+file. What is missing or damaged is written down among the run's problems, and the rest is read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import posixpath
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from rltrace.trace import run_dir
+from rltrace.trace.errors import RltraceError
+from rltrace.trace.liveness import is_brought
+from rltrace.trace.read.clock_alignment import NodeClock
+from rltrace.trace.run_dir import NODES
+from rltrace.trace.safe_open import alone
+from rltrace.trace.schema import TABLES
+from rltrace.trace.transfer.store import (
+    MOST_FILE_BYTES,
+    MOST_PACKED_BYTES,
+    PACKS,
+    NotAPack,
+    PackName,
+    Store,
+    apply,
+    has_run,
+    parse_pack_name,
+    unpack,
+    unreached,
+)
+from rltrace.trace.untrusted_files import MOST_TEXT_BYTES, own_files, told_in
+
+CACHE_VARIABLE = "RLTRACE_CACHE"
+"""Environment variable with the folder for runs that were brought from URLs."""
+
+_SAVE_EVERY = 64  # packs
+_MERGED_MEANWHILE = 5  # times that the agent merges packs while they are read
+_COMING_S = 60.0  # after its end, what a run has not shipped is on its way
+_WAIT_S, _WAIT_EVERY_S = 10.0, 1.0  # for that, which most often takes a few seconds
+_NAMED = 5  # processes of a node that is told of
+_MOST_PARQUET_BYTES = 16 << 30
+_PLAIN = (*run_dir.FOLDERS, run_dir.DROPPED, run_dir.PARQUET)
+
+Tell = Callable[[int, int], None]
+"""Told how many bytes have come, and of how many."""
+
+
+def fetch(url: str, tell: Tell = lambda done, of: None) -> Path:
+    """Brings what is new of the run at `url`; its directory here. Errors: `RltraceError` where
+    there is none, or it cannot be reached; OSError of the disk here."""
+    try:
+        store = Store(url)
+        if not has_run(store):
+            raise RltraceError(_no_run(store))
+        folder = cached(url)
+        folder.mkdir(parents=True, exist_ok=True)
+        with alone(folder):
+            _bring(store, folder, tell)
+    except OSError as error:
+        raise unreached(url, error) from None
+    return folder
+
+
+def cached(url: str) -> Path:
+    """Where a run at a URL lies here once it has been brought."""
+    default = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "rltrace")
+    mark = hashlib.blake2b(url.rstrip("/").encode(), digest_size=6).hexdigest()
+    name = posixpath.basename(url.rstrip("/"))[:80]
+    return Path(os.environ.get(CACHE_VARIABLE) or default).absolute() / mark / name
+
+
+def brought_from(folder: Path) -> str | None:
+    """The URL that a run's directory was brought from; None of one that was not."""
+    if not is_brought(folder):
+        return None
+    return str(told_in(folder / run_dir.FETCHED_FILE).get("url") or "a run at a URL")
+
+
+def _no_run(store: Store) -> str:
+    runs = [name for name in store.folders() if store.get(f"{name}/{run_dir.RUN_FILE}") is not None]
+    return run_dir.folder_of_runs(store.url, runs) if runs else f"{store.url} holds no run"
+
+
+def _bring(store: Store, folder: Path, tell: Tell) -> None:
+    for name in run_dir.FOLDERS:
+        (folder / name).mkdir(exist_ok=True)
+    known = told_in(folder / run_dir.FETCHED_FILE)
+    known["url"] = store.url
+    run: dict[str, Any] | None = None
+    give_up = time.monotonic() + _WAIT_S
+    while True:
+        _bring_nodes(store, folder)  # first: what they say is there comes with the packs
+        if packs := store.sizes(PACKS):
+            problems = _bring_merging(store, folder, packs, known, tell)
+        else:
+            problems = _bring_files(store, folder, known, tell)
+        was_over, run = _is_over(run), store.get_json(run_dir.RUN_FILE)
+        if not (packs and _is_over(run) and _lacking(folder)):
+            break
+        if was_over:  # else it ended meanwhile: the last of it comes after its end
+            if not _is_coming(run) or time.monotonic() > give_up:
+                break
+            time.sleep(_WAIT_EVERY_S)
+    if run is None:
+        raise RltraceError(f"{store.url}/{run_dir.RUN_FILE} is not a run's description")
+    told = folder / run_dir.PROBLEMS / "(shipping).jsonl"
+    told.unlink(missing_ok=True)
+    if _is_over(run):
+        problems += _not_whole(folder, known.get("whose", {}), run)
+    for problem in problems:
+        run_dir.append_line(str(told), problem)
+    run_dir.write_json(f"{folder}/{run_dir.RUN_FILE}", run)
+
+
+def _bring_merging(
+    store: Store, folder: Path, sizes: dict[str, int], known: dict[str, Any], tell: Tell
+) -> list[dict[str, str]]:
+    """As `_bring_packs`, where the agent may merge some in the meantime: then it goes on from the
+    packs that there are."""
+    for _ in range(_MERGED_MEANWHILE):
+        try:
+            return _bring_packs(store, folder, sizes, known, tell)
+        except FileNotFoundError:
+            sizes = store.sizes(PACKS)
+    return _bring_packs(store, folder, sizes, known, tell)
+
+
+def _bring_packs(
+    store: Store, folder: Path, sizes: dict[str, int], known: dict[str, Any], tell: Tell
+) -> list[dict[str, str]]:
+    """Applies the packs that are not yet; what is wrong with them."""
+    streams: dict[str, list[PackName]] = {}
+    for name in sizes:
+        if (pack := parse_pack_name(name)) is not None:
+            streams.setdefault(pack.stream, []).append(pack)
+    applied: dict[str, int] = known.setdefault("applied", {})
+    lacking: dict[str, str] = known.setdefault("lacking", {})
+    whose: dict[str, str] = known.setdefault("whose", {})
+    new: list[PackName] = []
+    given_up: set[str] = set()  # what was in them is in the packs that follow
+    for packs in sorted(streams.values(), key=lambda packs: (packs[0].began_ns, packs[0].stream)):
+        packs.sort(key=lambda pack: (pack.number, pack.after))
+        last = applied.get(packs[0].stream, 0)
+        reached = 0  # all packs until this number are there, by themselves or merged
+        for pack in packs:
+            if pack.after > reached:
+                lacking[f"{pack.stream}.{pack.after:08d}"] = "it is missing"
+            reached = max(reached, pack.number)
+        new += [pack for pack in packs if pack.number > last]
+        given_up.update(p.name for p, following in pairwise(packs) if following.after < p.number)
+    of_bytes, done_bytes = sum(sizes[pack.name] for pack in new), 0
+    wanted = {f"{PACKS}/{pack.name}": sizes[pack.name] for pack in new}
+    newest = {stream: max(pack.number for pack in packs) for stream, packs in streams.items()}
+    cut: set[str] = set()
+    for n, (pack, (_, data)) in enumerate(zip(new, store.read(wanted), strict=True), 1):
+        done_bytes += sizes[pack.name]
+        tell(done_bytes, of_bytes)
+        if pack.stream in cut:
+            continue
+        try:
+            if not data:
+                raise NotAPack(f"it is longer than {MOST_PACKED_BYTES} bytes, or empty")
+            pieces = unpack(data)
+            apply(pieces, folder)
+            introduced = [p.path for p in pieces if p.path.startswith(f"{run_dir.PROCESS}/")]
+            whose.update((Path(path).stem, pack.node) for path in introduced)
+        except NotAPack as error:
+            if pack.number == newest[pack.stream]:  # it is being written, or its writer was killed
+                cut.add(pack.stream)
+                continue
+            if pack.name not in given_up:
+                lacking[f"{PACKS}/{pack.name}"] = str(error)
+        applied[pack.stream] = pack.number
+        if n % _SAVE_EVERY == 0:
+            _write_known(folder, known)
+    _write_known(folder, known)
+    return [
+        {"what": run_dir.PACK_LOST, "target": name, "detail": lacking[name]} for name in lacking
+    ]
+
+
+def _bring_nodes(store: Store, folder: Path) -> None:
+    """Brings what the nodes say of themselves. What a node says is there is among the packs that
+    are listed afterwards."""
+    for name in store.sizes(run_dir.NODES):
+        told = store.get_json(f"{run_dir.NODES}/{name}")
+        if told is not None and _is_plain(f"{run_dir.NODES}/{name}"):
+            run_dir.write_json(f"{folder}/{run_dir.NODES}/{name}", told)
+
+
+def _is_over(run: Mapping[str, Any] | None) -> bool:
+    return run is not None and run.get("end_real_ns") is not None
+
+
+def _is_coming(run: Mapping[str, Any] | None) -> bool:
+    """Whether a run ended so short a time ago that what has not come is on its way."""
+    ended_ns = None if run is None else run.get("end_real_ns")
+    return isinstance(ended_ns, int) and 0 <= time.time_ns() - ended_ns < _COMING_S * 1e9
+
+
+def _lacking(folder: Path) -> list[Path]:
+    """The files of the nodes whose agents have not said that all of theirs is there."""
+    files = sorted((folder / run_dir.NODES).glob("*.json"))
+    return [path for path in files if told_in(path).get(SHIPPED) is False]
+
+
+def _bring_files(
+    store: Store, folder: Path, known: dict[str, Any], tell: Tell
+) -> list[dict[str, str]]:
+    """Brings plain files of which the size has changed, and small ones always: a file of rows grows
+    by batches, and is filled in between."""
+    before: dict[str, int] = known.setdefault("files", {})
+    found = {n: size for n, size in store.sizes(deep=True).items() if _is_plain(n)}
+    long = [n for n, size in found.items() if size > _most_bytes(n)]
+    for name in long:
+        del found[name]
+    new = {n: size for n, size in found.items() if before.get(n) != size or n.endswith(".json")}
+    of_bytes, done_bytes = sum(new.values()), 0
+    for name, size in new.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        store.copy(name, str(path))
+        before[name] = size
+        done_bytes += size
+        tell(done_bytes, of_bytes)
+    _write_known(folder, known)
+    said = "larger than any that rltrace writes: not brought"
+    return [{"what": "unreadable-file", "target": name, "detail": said} for name in long]
+
+
+def _is_plain(name: str) -> bool:
+    """Whether a run has such a file: in one of its folders, or in that of a compacted table."""
+    *folders, file = name.split("/")
+    of_table = len(folders) == 2 and folders[0] == run_dir.PARQUET and folders[1] in TABLES
+    return not file.startswith(".") and (of_table or (len(folders) == 1 and folders[0] in _PLAIN))
+
+
+def _most_bytes(name: str) -> int:
+    """How large a file is that is brought: one that is not read would only fill the disk here."""
+    folder = name.partition("/")[0]
+    if folder == run_dir.PARQUET:
+        return _MOST_PARQUET_BYTES
+    return MOST_FILE_BYTES if folder in TABLES else MOST_TEXT_BYTES
+
+
+def _not_whole(
+    folder: Path, whose: dict[str, str], run: Mapping[str, Any]
+) -> Iterator[dict[str, str]]:
+    """The nodes of a run that is over whose agents have not said that all of theirs is there, with
+    the processes that ran on them."""
+    for path in _lacking(folder):
+        node = told_in(path)
+        names = []
+        for who in sorted(who for who, name in whose.items() if name == path.stem):
+            process = told_in(folder / run_dir.PROCESS / f"{who}.json")
+            if process.get("role") != "agent":
+                names.append(f"{process.get('role') or 'a process'} (pid {process.get('pid')})")
+        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        named = ", ".join(names[:_NAMED]) or "nobody"
+        asked = "the job has just ended: ask again in a minute. If the same is said then, "
+        detail = (
+            f"what {named}{more} recorded there may not all have come: {asked * _is_coming(run)}"
+            f"the node was lost, or `rltrace ship {node.get('directory')}` there brings the rest"
+        )
+        yield {"what": run_dir.NOT_WHOLE, "target": str(node.get("host")), "detail": detail}
+
+
+def _write_known(folder: Path, known: dict[str, Any]) -> None:
+    run_dir.write_json(f"{folder}/{run_dir.FETCHED_FILE}", known)
+
+
+# A node's agent ships what changed since it looked last, and says when that was; of what happened
+# since then nothing is known here. So a process that was silent is known to have been only until
+# its files were looked at last, and what did not end may have ended.
+
+SHIPPED = "shipped"
+"""In the file of a node at the store: whether all of the node is there."""
+
+LOOKED, ALL_LOOKED, AGAIN = "looked_ns", "all_looked_ns", "again_s"
+"""There, too, while it is not: when the last look began that all came of, and since when each file
+of rows has been looked at (ns of the node's monotonic clock), and in how many seconds the next look
+is due."""
+
+_GONE_S, _GONE_TIMES = 120.0, 4.0
+"""A node from which nothing came for so long, and for so many times as long as it said, is gone."""
+
+
+@dataclass(frozen=True)
+class NodeReach:
+    """A node, and its host, of which more is to come. What it recorded is here until `until_ns`, of
+    processes that were silent for long until `all_ns` (Unix ns; 0: it has not said); `again_s` is
+    how long after its last look it was to look again."""
+
+    node: str
+    host: str
+    until_ns: int
+    all_ns: int
+    again_s: float
+
+    def is_gone(self, now_ns: int) -> bool:
+        """Whether nothing has come for too long."""
+        silent_s = (now_ns - self.until_ns) / 1e9
+        return self.until_ns > 0 and silent_s > max(_GONE_S, _GONE_TIMES * self.again_s)
+
+
+@dataclass(frozen=True)
+class Reach:
+    """The nodes of which not all is here; containers of one kernel are one node, each with files
+    of its own."""
+
+    nodes: tuple[NodeReach, ...]
+
+    @property
+    def until_ns(self) -> int:
+        """Until when something is known of any of them (Unix ns); 0 where none has said."""
+        return max((node.until_ns for node in self.nodes), default=0)
+
+    def known_ns(self, node: str, sign_ns: int, until_ns: int) -> int:
+        """Until when it is known what a process did of which the last sign is from `sign_ns`, in a
+        recording that lasted until `until_ns` (Unix ns)."""
+        all_ns = min((told.all_ns for told in self.nodes if told.node == node), default=until_ns)
+        return min(until_ns, max(sign_ns, all_ns))
+
+    def gone(self, now_ns: int) -> tuple[NodeReach, ...]:
+        """Those from which nothing has come for too long."""
+        return tuple(node for node in self.nodes if node.is_gone(now_ns))
+
+
+EVERYTHING = Reach(())
+"""Of a run that lies where it was recorded, or all of which is here."""
+
+
+def read_reach(run: Path, clocks: Mapping[str, NodeClock]) -> Reach:
+    """The reach of the run in a directory, of whose nodes these are the clocks. What cannot be read
+    tells of nothing."""
+    if not is_brought(run):
+        return EVERYTHING
+    found = []
+    for path in own_files(run / NODES, ".json")[0]:
+        told = told_in(path)
+        if told.get(SHIPPED) is False:
+            found.append(_node_reach(told, clocks.get(str(told.get("node")))))
+    return Reach(tuple(found))
+
+
+def _node_reach(told: Mapping[str, Any], clock: NodeClock | None) -> NodeReach:
+    def unix(key: str) -> int:
+        value = told.get(key)
+        if clock is None or type(value) is not int or not 0 < value < 1 << 62:
+            return 0
+        return clock.moment(value)
+
+    again = told.get(AGAIN)
+    again_s = float(again) if isinstance(again, (int, float)) and 0 <= again < 1e9 else 0.0
+    return NodeReach(
+        str(told.get("node")), str(told.get("host")), unix(LOOKED), unix(ALL_LOOKED), again_s
+    )
+
+
+def clock_time(moment_ns: int) -> str:
+    """A moment as a clock on the wall here shows it; with its date where that is not today's."""
+    at = time.localtime(moment_ns / 1e9)
+    is_today = at[:3] == time.localtime()[:3]
+    return time.strftime("%H:%M:%S" if is_today else "%Y-%m-%d %H:%M:%S", at)

@@ -1,0 +1,362 @@
+"""The files of a run that anybody may have made: read only where they are plain files of its own.
+
+A link may lead to a file that is none of the run's, a pipe or a device never ends, and a hole of a
+terabyte costs nothing to make. rltrace writes none of them. `RLTRACE_FOLLOW_LINKS=1` follows links,
+for a store that keeps its files so. Standard library only.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import stat
+import sys
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any, BinaryIO
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+
+FOLLOW_VARIABLE = "RLTRACE_FOLLOW_LINKS"
+"""Environment variable that has links in a run's directory followed, where it is 1."""
+
+MOST_TEXT_BYTES = 256 << 20
+"""Of a text: 20,000 names of a kilobyte have a tenth of it."""
+
+NO_PLAIN_FILE = "no plain file of the run: ignored"
+"""Why a link, a pipe, a device or a folder is not read."""
+
+_READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # else opening a pipe waits for its writer
+
+
+def follows_links() -> bool:
+    """Whether links in a run's directory are followed."""
+    return os.environ.get(FOLLOW_VARIABLE) == "1"
+
+
+def is_elsewhere(path: str | Path) -> bool:
+    """Whether a file or folder of a run is a link that is not followed: what is written or deleted
+    there would not be the run's."""
+    return os.path.islink(path) and not follows_links()
+
+
+def entries(folder: str | Path) -> list[os.DirEntry[str]]:
+    """What lies in a run's folder, by name; nothing where there is none, or it is a link that is
+    not followed."""
+    if is_elsewhere(folder):
+        return []
+    try:
+        with os.scandir(folder) as found:
+            return sorted(found, key=lambda entry: entry.name)
+    except OSError:  # deleted, or never made
+        return []
+
+
+def own_files(folder: str | Path, suffix: str = "") -> tuple[list[Path], list[Path]]:
+    """What lies in a run's folder and ends in `suffix`, by name: plain files, and what is none.
+    Both are empty where there is no folder; one that is a link is none itself."""
+    if is_elsewhere(folder):
+        return [], [Path(folder)]
+    follow = follows_links()
+    plain: list[Path] = []
+    others: list[Path] = []
+    with suppress(OSError):  # links that lead round
+        for entry in entries(folder):
+            if entry.name.endswith(suffix):
+                kept = plain if entry.is_file(follow_symlinks=follow) else others
+                kept.append(Path(entry.path))
+    return plain, others
+
+
+def open_own(path: str | Path) -> tuple[int, os.stat_result]:
+    """A descriptor to read a plain file by, and the file's status. Errors: OSError."""
+    try:
+        file = os.open(path, _READ | (0 if follows_links() else os.O_NOFOLLOW))
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise OSError(errno.ELOOP, NO_PLAIN_FILE, str(path)) from None
+        raise
+    status = os.fstat(file)
+    if not stat.S_ISREG(status.st_mode):
+        os.close(file)
+        raise OSError(errno.EINVAL, NO_PLAIN_FILE, str(path))
+    return file, status
+
+
+def read_own(path: str | Path, begin: int = 0) -> bytes:
+    """What a text file holds from byte `begin` on. Errors: OSError, also where that is more than
+    any text of a run has."""
+    file, status = open_own(path)
+    with open(file, "rb") as opened:
+        if status.st_size - begin > MOST_TEXT_BYTES:
+            raise OSError(errno.EFBIG, f"larger than {MOST_TEXT_BYTES >> 20} MiB", str(path))
+        opened.seek(begin)
+        return opened.read(max(0, status.st_size - begin))  # as much room is made for it
+
+
+def own_lines(path: str | Path) -> list[str]:
+    """The lines of a text file; none of one that cannot be read."""
+    try:
+        return lines_of(read_own(path))
+    except OSError:
+        return []
+
+
+def lines_of(text: bytes) -> list[str]:
+    """The lines that are not empty. They end with a line feed and nothing else: names may hold what
+    `splitlines` takes for an end, such as U+2028."""
+    return [line for line in text.decode("utf-8", "replace").split("\n") if line]
+
+
+# --- the lines of a folder of a run (a file a process, or a node) while they are being added to
+
+_SUFFIX = ".jsonl"
+
+
+class FollowedLines:
+    """Each whole line of the plain files in `folder`, once."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._read_bytes: dict[str, int] = {}
+
+    def new(self) -> Iterator[tuple[str, str]]:
+        """`(name of the file without its suffix, line)` of what was appended since the last look,
+        file by file. What cannot be read is left out."""
+        follow = follows_links()
+        for entry in entries(self._folder):
+            name = entry.name.removesuffix(_SUFFIX)
+            with suppress(OSError):
+                status = entry.stat(follow_symlinks=follow)
+                if name != entry.name and status.st_size > self._read_bytes.get(name, 0):
+                    yield from ((name, line) for line in self.new_of(name))
+
+    def new_of(self, name: str) -> list[str]:
+        """The same of one file. Errors: OSError."""
+        begin = self._read_bytes.get(name, 0)
+        data = read_own(self._folder / f"{name}{_SUFFIX}", begin)
+        whole = data[: data.rfind(b"\n") + 1]
+        self._read_bytes[name] = begin + len(whole)
+        return lines_of(whole)
+
+
+# A pipe that nobody writes to, a socket or a terminal has nothing to read for ever, and some
+# devices have without end. Standard library only.
+
+_KINDS = (
+    (stat.S_ISFIFO, "a pipe"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+)
+
+
+def open_given(path: str | Path) -> BinaryIO:
+    """A file, open to be read, and read again from its beginning. Errors: OSError, whose `strerror`
+    says what else it is."""
+    _check(path, os.stat(path).st_mode)
+    return open(path, "rb")
+
+
+def read_given(path: str | Path) -> bytes:
+    """What a file holds, or a pipe of the shell's (`<(...)`, /dev/stdin). Errors: OSError."""
+    mode = os.stat(path).st_mode
+    if not (stat.S_ISFIFO(mode) and _has_no_name(path)):
+        _check(path, mode)
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def text_given(path: str | Path) -> str:
+    """The same as a text. Errors: OSError, also where it is longer than any text is: a hole of a
+    hundred gigabytes is made at no cost; UnicodeDecodeError, a ValueError, where it is none."""
+    if os.stat(path).st_size > MOST_TEXT_BYTES:
+        raise OSError(errno.EFBIG, f"it is larger than {MOST_TEXT_BYTES >> 20} MiB", str(path))
+    return read_given(path).decode("utf-8")
+
+
+def _check(path: str | Path, mode: int) -> None:
+    """Errors: OSError for what is neither a file nor a folder: opening a folder is one itself."""
+    for is_kind, kind in _KINDS:
+        if is_kind(mode):
+            raise OSError(errno.EINVAL, f"it is {kind}, not a file", str(path))
+
+
+def _has_no_name(path: str | Path) -> bool:
+    """Whether a pipe is in no folder: whoever made it has opened both its ends."""
+    return not os.path.exists(os.path.realpath(path))
+
+
+# --- The files that a user names to be written: a pipe or a device takes what a file would.
+#
+# Only a regular file may be replaced or cut short: whoever renames a new file over /dev/null,
+# which root may do, breaks every program of the machine. Standard library only.
+
+_REFUSED = ((stat.S_ISSOCK, "a socket"), (stat.S_ISBLK, "a disk"))
+
+
+def open_to_append(path: str | Path) -> BinaryIO:
+    """What a user named, open to be written after its end. Errors: as `open_as_it_is`."""
+    return open_as_it_is(path) or open(path, "ab")
+
+
+@contextmanager
+def written(path: str | Path) -> Iterator[BinaryIO]:
+    """What a user named, to be written from its beginning. A file takes its place only once it is
+    whole: what was there before is replaced then, or left as it is, and a link to it goes on
+    leading there. What is no file, as a pipe or a device, is written to at once. Errors: OSError,
+    whose `strerror` says what stands there instead of a file, or why it cannot be written."""
+    as_it_is = open_as_it_is(path)
+    if as_it_is is None:
+        with _replaced(Path(os.path.realpath(path))) as file:
+            yield file
+    else:
+        with as_it_is as file:
+            yield file
+
+
+@contextmanager
+def _replaced(path: Path) -> Iterator[BinaryIO]:
+    part = path.with_name(path.name + ".part")
+    try:
+        part.unlink(missing_ok=True)  # of one that was killed; a link would be written through
+        with part.open("xb") as file:
+            with suppress(OSError):  # a new file; or another user's, who lets this one write it
+                os.fchmod(file.fileno(), stat.S_IMODE(path.stat().st_mode))
+            yield file
+        os.replace(part, path)
+    finally:
+        with suppress(OSError):  # where nothing can be written, there is nothing to remove
+            part.unlink(missing_ok=True)
+
+
+def open_as_it_is(path: str | Path) -> BinaryIO | None:
+    """What stands there and can be written to, but not replaced: a pipe, a device, what this
+    process prints to. None for any other file, and where there is nothing yet. Errors: OSError for
+    what takes nothing."""
+    try:
+        status = os.stat(path)
+    except FileNotFoundError:
+        return None
+    if stat.S_ISDIR(status.st_mode):
+        raise OSError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    for number in (1, 2):
+        with suppress(OSError):  # the job that called us may have closed it
+            if os.path.samestat(os.fstat(number), status):
+                # Opened anew, a file would be written from its beginning by both.
+                return os.fdopen(os.dup(number), "wb")
+    if stat.S_ISREG(status.st_mode):
+        return None
+    for is_kind, kind in _REFUSED:
+        if is_kind(status.st_mode):
+            raise OSError(errno.EINVAL, f"it is {kind}, not a file", str(path))
+    return _open_special(path, stat.S_ISFIFO(status.st_mode))
+
+
+def _open_special(path: str | Path, is_pipe: bool) -> BinaryIO:
+    try:
+        # Without a reader, opening a pipe would wait for one, perhaps for ever.
+        file = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    except OSError as error:
+        if not is_pipe or error.errno != errno.ENXIO:
+            raise
+        raise OSError(errno.ENXIO, "nobody reads the pipe", str(path)) from None
+    os.set_blocking(file, True)
+    return os.fdopen(file, "wb")
+
+
+NONSENSE = (ValueError, TypeError, LookupError, AttributeError, OverflowError)
+"""What it may raise to take what comes from elsewhere for what it should be."""
+
+MOST_UNPACKED_BYTES = 1 << 30
+"""Of a packed file: a thousandth of it on disk can unpack to all of a machine's memory."""
+
+MOST_UNPACKED_VALUES = 1 << 25
+"""Of a packed file: each value of a JSON text takes some 60 bytes, and three of the text."""
+
+_MOST_BITS = 1024
+_GZIP = b"\x1f\x8b"
+
+
+def parsed(text: str | bytes) -> Any:
+    """The value of a JSON text. Errors: ValueError, also for one that is nested too deep."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("nested too deep") from None
+
+
+def told_in(path: Path) -> dict[str, Any]:
+    """What a file of a run tells of a node, a process or itself; nothing where it cannot be read,
+    or holds something else."""
+    try:
+        told = parsed(read_own(path))
+    except (OSError, ValueError):
+        return {}
+    return told if isinstance(told, dict) else {}
+
+
+def parsed_toml(text: str) -> dict[str, Any]:
+    """The tables of a text. Errors: ValueError, also where it is nested too deep."""
+    try:
+        tables = tomllib.loads(text)
+        _check_whole(tables)
+    except RecursionError:
+        raise ValueError("nested too deep") from None
+    return tables
+
+
+@cache
+def packaged_toml(path: str) -> dict[str, Any]:
+    """The tables of a file that is part of this package, by its path in it."""
+    return tomllib.loads(resources.files("rltrace").joinpath(path).read_text("utf-8"))
+
+
+def packaged_tables(folder: str) -> Iterator[dict[str, Any]]:
+    """The tables of each file of a folder of this package, by the files' names."""
+    files = resources.files("rltrace").joinpath(folder).iterdir()
+    for name in sorted(file.name for file in files if file.name.endswith(".toml")):
+        yield packaged_toml(f"{folder}/{name}")
+
+
+def _check_whole(value: object) -> None:
+    """Errors: ValueError for a whole number that no float is as large as, and that Python may not
+    even print: a hexadecimal one has no limit of digits."""
+    if isinstance(value, int) and value.bit_length() > _MOST_BITS:
+        raise ValueError("a number has too many digits")
+    if isinstance(value, dict | list):
+        for inner in value.values() if isinstance(value, dict) else value:
+            _check_whole(inner)
+
+
+def unpacked(data: bytes) -> bytes:
+    """What gzip packed, or the data themselves where it did not. Errors: ValueError where they are
+    damaged, end too early or are too large."""
+    if not data.startswith(_GZIP):
+        return data
+    parts: list[bytes] = []
+    left = MOST_UNPACKED_BYTES
+    try:
+        while data:  # members, one after the other
+            member = zlib.decompressobj(wbits=31)
+            parts.append(member.decompress(data, left))
+            left -= len(parts[-1])
+            if not member.eof:
+                why = "ends too early" if left else "is too large: unpack it first"
+                raise ValueError(f"its compressed data {why}")
+            data = member.unused_data.lstrip(b"\0")
+    except zlib.error:
+        raise ValueError("its compressed data is damaged") from None
+    whole = b"".join(parts)
+    if sum(map(whole.count, (b"{", b"[", b","))) > MOST_UNPACKED_VALUES:
+        raise ValueError("its compressed data has too many values: unpack it first")
+    return whole

@@ -1,0 +1,1 @@
+"""The policy and how it learns: its model, decoding, and GRPO."""

@@ -1,0 +1,112 @@
+"""GRPO (Shao et al. 2024, arXiv 2402.03300): group-relative advantages, batches, k3 KL, ratios."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rltrace.trainer.learning.model import Transformer, next_token_log_probs
+from rltrace.trainer.task import END
+from rltrace.trainer.trajectory import Trajectory
+
+
+def group_advantages(rewards: Sequence[float], groups: Sequence[str]) -> NDArray[np.float64]:
+    """`(reward - mean of its group) / (standard deviation of its group + 1e-4)`, section 4.1.2.
+
+    The deviation is that of a sample (n - 1). A group of equal rewards gets exactly 0: no signal.
+    A reward that is NaN has no part in its group and gets 0.
+    """
+    value = np.asarray(rewards, dtype=np.float64)
+    advantages = np.zeros_like(value)
+    members: dict[str, list[int]] = {}
+    for index, group in enumerate(groups):
+        if not np.isnan(value[index]):
+            members.setdefault(group, []).append(index)
+    for rows in members.values():
+        group_rewards = value[rows]
+        if np.ptp(group_rewards) > 0:
+            spread = group_rewards.std(ddof=1) + 1e-4
+            advantages[rows] = (group_rewards - group_rewards.mean()) / spread
+    return advantages
+
+
+@dataclass(frozen=True, eq=False)
+class Response:
+    """What can be trained on: a prompt, the tokens after it, and which of them the policy generated
+    (the others are a tool's)."""
+
+    prompt: tuple[int, ...]
+    tokens: NDArray[np.int64]
+    generated: NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Packed:
+    """Responses behind their prompts as one batch, padded on the right.
+
+    `tokens` is `[rows, longest]`. What is said about a token given those before it is
+    `[rows, longest - 1]`: column `i` belongs to `tokens[:, i + 1]`. `mask` is true on tokens that
+    the policy generated.
+    """
+
+    tokens: Tensor
+    mask: Tensor
+
+    @classmethod
+    def of(cls, responses: Sequence[Response | Trajectory]) -> Packed:
+        longest = max(len(r.prompt) + len(r.tokens) for r in responses)
+        tokens = np.full((len(responses), longest), END, dtype=np.int64)
+        mask = np.zeros((len(responses), longest - 1), dtype=bool)
+        for row, response in enumerate(responses):
+            start = len(response.prompt)
+            end = start + len(response.tokens)
+            tokens[row, :start] = response.prompt
+            tokens[row, start:end] = response.tokens
+            mask[row, start - 1 : end - 1] = response.generated
+        return cls(torch.from_numpy(tokens), torch.from_numpy(mask))
+
+    def spread(self, values: Sequence[NDArray[np.float32]]) -> Tensor:
+        """Puts one value for each generated token in its place; zero elsewhere."""
+        placed = torch.zeros(self.mask.shape)
+        placed[self.mask] = torch.from_numpy(np.concatenate(values))
+        return placed
+
+    def collect(self, values: Tensor) -> list[NDArray[np.float32]]:
+        ends = self.mask.sum(dim=1).cumsum(dim=0).numpy()
+        return np.split(values[self.mask].numpy(), ends[:-1])
+
+
+def response_log_probs(
+    model: Transformer, responses: Sequence[Response | Trajectory]
+) -> list[NDArray[np.float32]]:
+    """Log-probabilities of the generated tokens under `model`, recomputed in one forward pass."""
+    batch = Packed.of(responses)
+    with torch.no_grad():
+        return batch.collect(next_token_log_probs(model(batch.tokens), batch.tokens))
+
+
+def k3(log_probs: Tensor, reference: Tensor) -> Tensor:
+    """Per-token estimate of KL(policy || reference), never negative (eq. 4); unbiased for
+    tokens that the policy itself sampled, hence only nearly so for older ones."""
+    difference = reference - log_probs
+    return difference.exp() - difference - 1
+
+
+def ratio_statistics(log_ratio: Tensor, cut: Tensor, mask: Tensor) -> list[dict[str, float]]:
+    """Those of a `Use` for each row of `[rows, length]`, over the tokens that `mask` selects, w
+    being the ratio of learner to sampler probability; zeros for a row without any."""
+    weight = log_ratio.exp() * mask
+    count = mask.sum(dim=1).clamp(min=1)
+    columns = {
+        "mean_log_ratio": (log_ratio * mask).sum(dim=1) / count,
+        "clip_share": (cut & mask).sum(dim=1) / count,
+        "sum_w": weight.sum(dim=1),
+        "sum_w_squared": weight.square().sum(dim=1),
+    }
+    rows = torch.stack(tuple(columns.values()), dim=1).tolist()
+    return [dict(zip(columns, row, strict=True)) for row in rows]

@@ -1,0 +1,66 @@
+"""The policy that a run starts from: made once by the controller, handed to every role."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from rltrace.sync.flat import pack, unpack
+from rltrace.sync.memory.layout import layout_of
+from rltrace.trainer.config import TrainerConfig
+from rltrace.trainer.learning.grpo import Packed, Response
+from rltrace.trainer.learning.model import ModelShape, Transformer, next_token_log_probs
+from rltrace.trainer.task import Task, task_of
+
+Weights = NDArray[np.uint8]
+"""All weights of a policy as one flat buffer."""
+
+
+def policy_of(config: TrainerConfig, weights: Weights | None = None) -> Transformer:
+    """A policy of the run's shape, with the given weights or fresh ones. Roles compute on one
+    thread each: they share the machine."""
+    torch.set_num_threads(1)
+    task = task_of(config)
+    context = task.longest_prompt + config.max_response
+    shape = ModelShape(task.vocabulary, context, config.width, config.layers, config.heads)
+    policy = Transformer(shape, config.seed)
+    if weights is not None:
+        state = policy.state_dict()
+        unpack(weights, layout_of(state), state)
+    return policy
+
+
+def initial_weights(config: TrainerConfig) -> Weights:
+    """Version 0: random from the seed, then `warm_start` supervised updates."""
+    policy = policy_of(config)
+    if config.warm_start:
+        warm_start(policy, task_of(config), config.warm_start, config.seed)
+    state = policy.state_dict()
+    return pack(state, layout_of(state))
+
+
+# --- supervised updates on right responses before RL: how often a fresh policy succeeds is chosen
+
+BATCH_PROMPTS = 64
+LEARNING_RATE = 3e-3
+
+
+def warm_start(model: Transformer, task: Task, updates: int, seed: int) -> None:
+    """Trains `model` in place, by cross-entropy on the tokens that the policy is to generate.
+
+    Same seed, same weights.
+    """
+    optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, weight_decay=0.0)
+    for update in range(updates):
+        batch = Packed.of(
+            [
+                Response(prompt, np.array(tokens), np.array(owned))
+                for prompt in task.prompts(BATCH_PROMPTS, f"warm start/{seed}/{update}")
+                for tokens, owned in [task.demonstration(prompt)]
+            ]
+        )
+        log_probs = next_token_log_probs(model(batch.tokens), batch.tokens)
+        optimizer.zero_grad()
+        torch.autograd.backward(-log_probs[batch.mask].mean())
+        optimizer.step()

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from rltrace.analysis.timeline.interval_lookup import numbered
 from rltrace.analysis.timeline.intervals import (
     Intervals,
     Nested,
@@ -20,7 +19,7 @@ from rltrace.analysis.timeline.intervals import (
     of_spans,
     union,
 )
-from rltrace.testing.inside.analysis import intervals, mapped
+from rltrace.testing.inside.analysis import intervals, mapped, numbered
 
 NONE = np.zeros(8, np.bool_)
 UNTIL = 60

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rltrace.report.sections.evidence_sections import figures_of
 from rltrace.testing.inside.analysis import ComparedFigure, Summary, summarize
-from rltrace.testing.inside.report import to_json
+from rltrace.testing.inside.report import figures_of, to_json
 from rltrace.testing.made import process, run_of, turns
 from tests.report.summaries import Summaries, rendered
 

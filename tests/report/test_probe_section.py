@@ -6,9 +6,9 @@ import dataclasses
 import math
 from typing import Any
 
-from rltrace.report.sections.evidence_sections import probe_section
 from rltrace.testing.inside.analysis import Interval, Probe, ProbedStage
 from rltrace.testing.inside.analysis import interval_UNKNOWN as UNKNOWN
+from rltrace.testing.inside.report import probe_section
 from rltrace.testing.inside.trace import Stage
 
 

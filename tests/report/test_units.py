@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from rltrace.report import units
-from rltrace.report.sections import gate_section as ratios
+from rltrace.testing.inside.report import gate_section as ratios
 from rltrace.testing.inside.analysis import Interval
 from rltrace.testing.inside.report import bar
 

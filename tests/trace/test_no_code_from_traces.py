@@ -19,9 +19,9 @@ they are unpacked to."""
 
 RUNS = {"eval", "exec", "compile", "__import__"}
 
-THE_JOBS_OWN = {("main_code.py", "exec"), ("main_code.py", "compile")}
+THE_JOBS_OWN = {("main_module.py", "exec"), ("main_module.py", "compile")}
 """The program of the job, which is the user's and would have run anyway."""
-OUR_OWN = {("wrappers.py", "compile"), ("boot.py", "__import__")}
+OUR_OWN = {("wrapper_code.py", "compile"), ("boot.py", "__import__")}
 """Replacements, made of what stands in that file; modules of ours and of adapters, by the tables
 there and by what `wrap` put into the environment."""
 

@@ -7,7 +7,7 @@ import gzip
 
 import pytest
 
-from rltrace.trace.safe_text import visible, visible_lines
+from rltrace.testing.inside.trace import visible, visible_lines
 from rltrace.trace.untrusted_files import MOST_UNPACKED_VALUES, unpacked
 
 

@@ -14,12 +14,14 @@ import pytest
 from click.testing import CliRunner, Result
 
 import rltrace
-from rltrace.analysis.fixes.fixes import NO_MORE, held, most_gain
 from rltrace.analysis.whatif.trust import MOST_ERROR, OffTheRun, replay_error
 from rltrace.cli import main
 from rltrace.testing.inside.analysis import (
+    NO_MORE,
     Constants,
     RunAnalysis,
+    held,
+    most_gain,
     predict,
     ranked,
     summarize,

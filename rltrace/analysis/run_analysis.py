@@ -51,12 +51,12 @@ if TYPE_CHECKING:
     from rltrace.analysis.whatif.workload import StepWorkload
 
 
-def _of_all(module: str, function: str = "") -> Any:
-    """A figure that needs the whole analysis: what a module's function of its name computes."""
+def _of_all(module: str, function: str) -> Any:
+    """A figure that needs the whole analysis: what a function of a module computes."""
 
     def figure(analysis: RunAnalysis) -> Any:
         whole = import_module(f"rltrace.analysis.{module}")  # which imports this one
-        return getattr(whole, function or module)(analysis)
+        return getattr(whole, function)(analysis)
 
     return cached_property(figure)
 
@@ -154,7 +154,7 @@ class RunAnalysis:
     def gpus(self) -> tuple[DeviceLoad, ...]:
         return device_load(self.run, *self.drawn_ns)
 
-    busy: Busy | None = _of_all("busy")
+    busy: Busy | None = _of_all("figures.device_use", "busy")
 
     # --- samples
 
@@ -174,7 +174,7 @@ class RunAnalysis:
     def goodput_of_steps(self) -> tuple[StepGoodput, ...]:
         return step_goodput(self.run, self.steps)
 
-    cascade: Cascade | None = _of_all("cascade")
+    cascade: Cascade | None = _of_all("figures.goodput_factors", "cascade")
 
     @cached_property
     def tail(self) -> Tail:
@@ -186,7 +186,7 @@ class RunAnalysis:
 
         return captured(self.run)
 
-    reward: RewardCurve | None = _of_all("reward_curve")
+    reward: RewardCurve | None = _of_all("trajectories.reward_signal", "reward_curve")
 
     # --- weights
 
@@ -200,7 +200,7 @@ class RunAnalysis:
 
     # --- what waited for what
 
-    composition: Composition | None = _of_all("composition", "compose")
+    composition: Composition | None = _of_all("timeline.placement", "compose")
 
     @property
     def placement(self) -> str:
@@ -212,10 +212,10 @@ class RunAnalysis:
         """Samples, followed from generation to the learner."""
         return follow(self.run, self.steps)
 
-    path_segments: tuple[PathSegment, ...] | str = _of_all("critical_path", "find_path")
+    path_segments: tuple[PathSegment, ...] | str = _of_all("timeline.critical_path", "find_path")
     """The stretches of the critical path, or why there is none."""
 
-    critical_path: CriticalPath | None = _of_all("critical_path")
+    critical_path: CriticalPath | None = _of_all("timeline.critical_path", "critical_path")
 
     @property
     def drawn_path(self) -> tuple[PathSegment, ...]:
@@ -235,7 +235,7 @@ class RunAnalysis:
         """The same, where it tells more than exposed times: chains ran beside each other."""
         return self.path if self.composition is not None and self.composition.beside else None
 
-    probe: Probe | None = _of_all("probe", "find_probe")
+    probe: Probe | None = _of_all("timeline.probe", "find_probe")
 
     @cached_property
     def source(self) -> Source | None:
@@ -259,4 +259,4 @@ class RunAnalysis:
     def health(self) -> Health:
         return health_of(self)
 
-    coverage: Coverage = _of_all("coverage")
+    coverage: Coverage = _of_all("figures.coverage", "coverage")

@@ -100,20 +100,20 @@ RAY_WORKER = "_private/workers/default_worker.py"
 
 # What is done to modules as they are imported: by which function of ours, loaded only then.
 _RAY_PATCHES = (
-    ("ray._private.function_manager", "ray_actors:patch_function_manager"),
-    ("ray.exceptions", "ray_ends:watch_errors"),
-    ("ray._private.worker", "ray_env:patch_init"),
-    ("ray._private.worker", "ray_ends:watch_kill"),
-    ("ray._private.utils", "ray_env:patch_actor_options"),
-    ("ray.dashboard.modules.job.sdk", "ray_env:patch_job_client"),
+    ("ray._private.function_manager", "patch.ray_actors:patch_function_manager"),
+    ("ray.exceptions", "child_exits:watch_errors"),
+    ("ray._private.worker", "patch.ray_env:patch_init"),
+    ("ray._private.worker", "child_exits:watch_kill"),
+    ("ray._private.utils", "patch.ray_env:patch_actor_options"),
+    ("ray.dashboard.modules.job.sdk", "patch.ray_env:patch_job_client"),
 )
 _PATCHES = (
-    ("threading", "children:watch_threads"),
-    ("subprocess", "children:watch_subprocess"),
-    ("multiprocessing.popen_fork", "children:watch_multiprocessing"),
-    ("multiprocessing.util", "children:watch_exits"),
+    ("threading", "child_exits:watch_threads"),
+    ("subprocess", "child_exits:watch_subprocess"),
+    ("multiprocessing.popen_fork", "child_exits:watch_multiprocessing"),
+    ("multiprocessing.util", "child_exits:watch_exits"),
 )
-_LOG_PATCHES = (("wandb.sdk.wandb_run", "wandb_rows:patch"),)
+_LOG_PATCHES = (("wandb.sdk.wandb_run", "patch.wandb_rows:patch"),)
 
 _booted = False
 

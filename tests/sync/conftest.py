@@ -43,7 +43,7 @@ def alone(memory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
     joins an address removes what killed processes have left in all of a user's."""
     folder = memory / "ours"
     folder.mkdir(mode=0o700)
-    for module in ("holders", "joined_files", "place", "wire"):
+    for module in ("memory.holders", "transfer.joined_files", "memory.place", "transfer.wire"):
         monkeypatch.setattr(f"rltrace.sync.{module}.shared_memory", lambda: folder)
     (tmp_path / "sitecustomize.py").write_text(ALONE.format(folder=str(folder)))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)

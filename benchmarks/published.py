@@ -24,8 +24,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from rltrace.testing.inside.analysis import baseline, predict, stated
-from rltrace.testing.inside.analysis import whatif_constants_table as table
+from rltrace.testing.inside.analysis import baseline, predict, stated, table
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -26,8 +26,7 @@ from rltrace.analysis.gate.metrics import Drift, FactorChange, StageChange
 from rltrace.analysis.gate.panel import Panel, RunSeries, columns_of, panel_of
 from rltrace.analysis.gate.regression import TAU, contrast
 from rltrace.analysis.run_analysis import RunAnalysis
-from rltrace.analysis.stats.distributions import t95
-from rltrace.analysis.stats.interval import UNKNOWN, Estimate, Interval, factor
+from rltrace.analysis.stats.interval import UNKNOWN, Estimate, Interval, factor, t95
 from rltrace.analysis.stats.resampling import drawn_counts, mean_block, mean_ratio
 from rltrace.analysis.timeline.step_figures import edges_of, step_figures
 from rltrace.trace.errors import CANNOT_TELL, RltraceError

@@ -28,12 +28,11 @@ from rltrace.analysis.timeline.stages import (
     stage_rows,
     without_stalls,
 )
-from rltrace.analysis.timeline.step_range import whole_steps
-from rltrace.analysis.timeline.steps import Steps, find_steps
+from rltrace.analysis.timeline.steps import Steps, find_steps, whole_steps
 from rltrace.analysis.trajectories.freshness import Freshness, freshness
 from rltrace.analysis.trajectories.staleness import Staleness, staleness
 from rltrace.analysis.trajectories.tail import Tail, tail
-from rltrace.analysis.whatif.constants import Constants
+from rltrace.analysis.whatif.workload import Constants
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.read.run import OpenedRun, recorded_until
 

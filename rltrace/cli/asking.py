@@ -40,7 +40,7 @@ def whatif(
     """
     from rltrace.analysis.fixes import fixes
     from rltrace.analysis.whatif import levers, predict
-    from rltrace.analysis.whatif.constants import Constants
+    from rltrace.analysis.whatif.workload import Constants
     from rltrace.report.formats import to_json
     from rltrace.report.sections import whatif_section
 

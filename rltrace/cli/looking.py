@@ -18,6 +18,7 @@ from rltrace.trace.errors import WrongUsage
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from rltrace.hooks.hook import OwnFigure
     from rltrace.trace.read.run import OpenedRun
 
 _CHEAPEST, _DEAREST = 1e-4, 1e6  # US$ per device-hour; what is beyond is a slip
@@ -50,7 +51,6 @@ def report(
     """What limits the job (the wall), where a step goes, what to change, how good the data is."""
     from rltrace.analysis.run_analysis import RunAnalysis
     from rltrace.analysis.summary import summary_of
-    from rltrace.report.sections.evidence_sections import figures_of
 
     files = {"--svg": svg is not None, "--html": html is not None}
     options.one_form({"--short": short, "--json": as_json, "--markdown": markdown, **files})
@@ -64,8 +64,9 @@ def report(
 
         options.say(in_short(analysis))
         return
+    whole = as_json or markdown or html is not None or full or own_figures
     with working("analysing the run"):
-        summary = summary_of(analysis, figures_of(run))
+        summary = summary_of(analysis, _own_figures(run) if whole else ())
     if as_json:
         from rltrace.report.formats import to_json
 
@@ -80,20 +81,30 @@ def report(
         size_bytes = page.write(analysis, summary, html, own_figures)
         options.say(f"{html}: {size_bytes / 1e3:,.0f} kB; open it in a browser")
     else:
-        from rltrace.report import screen
-        from rltrace.report.formats import terminal
 
         def draw(on: Console) -> None:
-            if full or own_figures:
+            if whole:
+                from rltrace.report.formats import terminal
+
                 terminal.render(summary, on, own_figures)
             else:
+                from rltrace.report import screen
+
                 screen.render(summary, on)
 
         if svg is not None:
-            terminal.write_svg(draw, svg)
+            from rltrace.report.formats.terminal import write_svg
+
+            write_svg(draw, svg)
             options.say(str(svg))
         else:
             draw(console())
+
+
+def _own_figures(run: OpenedRun) -> tuple[OwnFigure, ...]:
+    from rltrace.report.sections.evidence_sections import figures_of
+
+    return figures_of(run)
 
 
 @command()

@@ -112,7 +112,7 @@ def narrow_to(run: OpenedRun, steps: str | None, last: int | None) -> None:
     """Narrows a run to what `--steps` or `--last` says. Errors: `RltraceError`."""
     if steps is None and last is None:
         return
-    from rltrace.analysis.timeline.step_range import StepSelection, asked_steps, narrow
+    from rltrace.analysis.timeline.steps import StepSelection, asked_steps, narrow
 
     if steps is not None and last is not None:
         raise WrongUsage("give only one of --steps and --last")

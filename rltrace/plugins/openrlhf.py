@@ -18,7 +18,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from rltrace.hooks import weight_moves
-from rltrace.hooks.patch.version_ranges import satisfies
+from rltrace.hooks.hook import satisfies
 from rltrace.hooks.span_api import Phases
 from rltrace.trace.errors import WrongUsage
 

@@ -14,8 +14,7 @@ from rltrace.report import units
 from rltrace.report.layout import Section, TableColumn, brief, numbers, table
 from rltrace.report.run_lines import dropped_lines, outlived_lines
 from rltrace.trace.metadata_validation import only_some
-from rltrace.trace.read.dropped_details import Dropped
-from rltrace.trace.read.processes import TracedProcess
+from rltrace.trace.read.processes import Dropped, TracedProcess
 from rltrace.trace.read.run import OpenedRun
 from rltrace.trace.read.run_losses import unreadable
 from rltrace.trace.run_dir import PARQUET

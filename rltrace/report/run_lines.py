@@ -16,7 +16,7 @@ from rltrace.trace.transfer.remote_runs import clock_time
 if TYPE_CHECKING:
     from rltrace.analysis.figures.coverage import AsOf
     from rltrace.analysis.summary import StepsSummary, Summary
-    from rltrace.trace.read.dropped_details import Dropped
+    from rltrace.trace.read.processes import Dropped
     from rltrace.trace.read.run_losses import Damaged
 
 _MOST = 3  # processes that are named

@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import rltrace
 from rltrace.adapters import find_adapters
-from rltrace.hooks.hook import Adapter, Hook
+from rltrace.hooks.hook import Adapter, Hook, satisfies
 from rltrace.hooks.patch.install import spec_of
-from rltrace.hooks.patch.version_ranges import satisfies
 from rltrace.report import units
 from rltrace.report.inventory import HARMLESS
 from rltrace.report.layout import Section, brief, table

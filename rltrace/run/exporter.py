@@ -112,7 +112,7 @@ def judge(path: str) -> None:
     """Prints the judgement on the last steps, in that child. Errors: `RltraceError`."""
     from rltrace.analysis.run_analysis import RunAnalysis
     from rltrace.analysis.summary import summary_of
-    from rltrace.analysis.timeline.step_range import StepSelection, narrow
+    from rltrace.analysis.timeline.steps import StepSelection, narrow
 
     run = open_readable(Path(path))
     narrow(run, StepSelection(newest=_JUDGED_STEPS))

@@ -15,7 +15,7 @@ import pytest
 
 import rltrace
 from benchmarks.make_trace import Workload, make
-from rltrace.analysis.timeline.step_range import whole_steps
+from rltrace.analysis.timeline.steps import whole_steps
 from rltrace.testing import at, process, run_of, stating, turns
 from rltrace.testing.inside.analysis import (
     Constants,

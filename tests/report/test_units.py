@@ -8,9 +8,9 @@ from collections.abc import Callable
 import pytest
 
 from rltrace.report import units
-from rltrace.testing.inside.report import gate_section as ratios
 from rltrace.testing.inside.analysis import Interval
 from rltrace.testing.inside.report import bar
+from rltrace.testing.inside.report import gate_section as ratios
 
 READ = {
     units.seconds: {

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
-from rltrace.analysis.alarms.alarm import HALF, Said, alarm, counted, grave
+import numpy as np
+
+from rltrace.analysis.alarms.alarm import HALF, Said, alarm, counted, grave, note
 from rltrace.analysis.run_analysis import RunAnalysis
-from rltrace.analysis.timeline.steps import FEWEST_ALIKE
+from rltrace.analysis.timeline.steps import FEWEST_ALIKE, Steps
 from rltrace.analysis.trajectories.samples import DECIDED_SAMPLES
+from rltrace.trace.read.trajectory_ids import GIVEN_NAN
 from rltrace.trace.vocabulary import Fate, Finish, Outcome, named
 
 # Where most come to nothing, what is trained on is not what the task asks for.
@@ -58,3 +62,102 @@ def unused(analysis: RunAnalysis) -> Iterator[Said]:
         why = ", ".join(f"{count} {named(Fate, fate)}" for fate, count in sorted(fates.items()))
         met = sum(fates.values())
         yield grave(f"the learner trained on none of the {met} samples that it got ({why})")
+
+
+_FEWEST = 30
+_SURE = 2.58  # standard errors of the difference of two means: 1 % by chance
+_SILENT_SHARE = 0.01
+_CUT = tuple(int(one) for one in (Finish.ABORT, Finish.TIMEOUT, Finish.LENGTH))
+
+
+@alarm("no versions", "policy versions are unknown")
+def no_versions(analysis: RunAnalysis) -> Iterator[Said]:
+    lags = analysis.staleness
+    known = lags.known_trajectories
+    if lags.trajectories > known and analysis.placement in ("one-step-off", "async"):
+        unknown = 1 - known / lags.trajectories
+        yield note(
+            f"the policy version of {unknown:.0%} of the trained samples is unknown in a job that "
+            f"is {analysis.placement}: nobody can say how stale they are. Record the version of "
+            "each sample's first and last token"
+        )
+
+
+@alarm("silent drops", "long samples vanish")
+def silent_drops(analysis: RunAnalysis) -> Iterator[Said]:
+    """Samples without a fate that are surely longer than those with one."""
+    told = analysis.run.ask(f"""
+        select is_met, count(*), avg(response_tokens), var_pop(response_tokens),
+               avg((coalesce(finish, -1) in {_CUT})::int)
+        from sample_lives
+        where is_generated and trajectory is not null and response_tokens is not null group by 1
+    """)
+    groups = {met: figures for met, *figures in told}
+    if set(groups) != {True, False}:
+        return
+    (used, usual, of_used, _), (gone, long, of_gone, cut) = groups[True], groups[False]
+    share = gone / (gone + used)
+    if gone < _FEWEST or share < _SILENT_SHARE:
+        return
+    if long - usual > _SURE * math.sqrt(of_gone / gone + of_used / used):
+        yield note(
+            f"{share:.0%} of the samples vanish without a reason ({cut:.0%} of them were cut "
+            f"off). They have {long:,.0f} tokens in the mean, the others {usual:,.0f}: long "
+            "reasoning is trained away. Record each drop with its reason"
+        )
+
+
+@alarm("made anew", "token ids are made anew")
+def made_anew(analysis: RunAnalysis) -> Iterator[Said]:
+    kept = analysis.kept
+    if kept.ids_known > kept.ids_kept:
+        yield note(
+            f"token ids of {1 - kept.ids_kept / kept.ids_known:.0%} of the trained samples were "
+            "made again from text: they may differ from what was sampled, and then the ratios are "
+            "wrong. Keep the ids that the engine returns"
+        )
+
+
+# One such figure may be harmless: trainers skip an update whose gradient overflowed and go on. It
+# is grave where the last reading is none either, or where they are many and not a single one.
+
+_MANY = 0.1
+_WATCHED = r"loss|grad.*norm|(^|[/_])(reward|score|return|advantage)s?([/_](mean|avg))?$"
+_NOT_WATCHED = r"(^|/)(val|eval|test)|(^|[/_])(std|var|min|max)"
+"""Counters by name. A deviation of one sample is NaN by nature, and so is a mean of an evaluation
+that did not take place."""
+
+
+@alarm("not finite", "its figures are not finite")
+def not_finite(analysis: RunAnalysis) -> Iterator[Said]:
+    run, steps = analysis.run, analysis.steps
+    infinite = "select count(*) from raw_rewards where start_ns > 0 and isinf(value)"
+    counts = {
+        "samples with infinite importance ratios": analysis.freshness.infinite_ratios,
+        "infinite rewards": run.ask(infinite)[0][0],
+    }
+    # Of verdicts those that did not fail and are NaN all the same.
+    found = run.ask(f"""
+        select what, kind, count(*), count(*) filter (bad), min(told_ns) filter (bad),
+               arg_max(bad, told_ns)
+        from (select 'the reward was NaN' as what, 'verdict' as kind, {GIVEN_NAN} as bad,
+                     end_ns as told_ns
+              from raw_rewards where start_ns > 0 and end_ns > 0 and (bad or not isnan(value))
+              union all
+              select text || ' was NaN or infinite', 'reading', not isfinite(value), time_ns
+              from raw_samples join names on names.id = counter
+              where time_ns > 0 and regexp_matches(text, '{_WATCHED}', 'i')
+                    and not regexp_matches(text, '{_NOT_WATCHED}', 'i'))
+        group by all having count(*) filter (bad) > 0 order by kind desc, what
+    """)
+    yield from (_often(steps, *row) for row in found)
+    yield from (grave(f"{what}: {n}") for what, n in counts.items() if n)
+
+
+def _often(steps: Steps, what: str, of: str, n: int, bad: int, at_ns: int, last: bool) -> Said:
+    """`bad` of `n` figures, the first logged at `at_ns` as its step ended or just after, and
+    whether the `last` one was."""
+    place = -1 if steps.whole_run else int(np.searchsorted(steps.starts_ns, at_ns)) - 1
+    first = f", first in step {steps.windows[place].step}" if place >= 0 else ""
+    says = f"{what} in {bad} of {n} {of}{'s' * (n != 1)}{first}"
+    return grave(says) if last or bad >= max(2, _MANY * n) else note(says)

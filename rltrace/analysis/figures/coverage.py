@@ -14,7 +14,7 @@ from rltrace.hooks.recorder import COUNTED
 from rltrace.trace.job_devices import AGENT
 from rltrace.trace.liveness import is_brought
 from rltrace.trace.metadata_validation import only_some
-from rltrace.trace.read.dropped_details import Dropped
+from rltrace.trace.read.processes import Dropped
 from rltrace.trace.read.run import OpenedRun
 from rltrace.trace.read.run_losses import Damaged, damaged, read_ends
 from rltrace.trace.run_dir import (

@@ -17,14 +17,12 @@ from rltrace.analysis.fixes.playbook import (
     settings_for,
 )
 from rltrace.analysis.run_analysis import RunAnalysis
-from rltrace.analysis.stats.distributions import t95
-from rltrace.analysis.stats.interval import Estimate
+from rltrace.analysis.stats.interval import Estimate, t95
 from rltrace.analysis.walls.env_reward import TOOLS
 from rltrace.analysis.walls.rank import Ranking
-from rltrace.analysis.walls.registry import stages_of
 from rltrace.analysis.walls.sparse_reward import successes
 from rltrace.analysis.walls.stage_wall import that_count
-from rltrace.analysis.walls.wall import ENV_REWARD, FRESHNESS, Wall
+from rltrace.analysis.walls.wall import ENV_REWARD, FRESHNESS, Wall, stages_of
 from rltrace.analysis.whatif import predict
 from rltrace.analysis.whatif.levers import LEVERS
 from rltrace.analysis.whatif.predict import Prediction, Source, predictor, verdict_of

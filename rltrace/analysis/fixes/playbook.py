@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
-from rltrace.hooks.patch.version_ranges import satisfies
+from rltrace.hooks.hook import satisfies
 from rltrace.trace.untrusted_files import packaged_tables
 
 

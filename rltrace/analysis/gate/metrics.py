@@ -15,7 +15,7 @@ from functools import cache
 from typing import Any
 
 from rltrace.analysis.stats.interval import UNKNOWN, Interval
-from rltrace.analysis.walls.registry import wall_names
+from rltrace.analysis.walls.wall import wall_names
 from rltrace.trace.errors import ANSWER_IS_NO, CANNOT_TELL, OK, WrongUsage, did_you_mean
 from rltrace.trace.untrusted_files import packaged_toml
 from rltrace.trace.vocabulary import Stage, word

@@ -21,8 +21,7 @@ import numpy as np
 
 from rltrace.analysis.gate.metrics import HIGHER, PASS, REGRESSION, UNSURE, GateMetric
 from rltrace.analysis.gate.panel import FEWEST, Panel
-from rltrace.analysis.stats.distributions import quantile, tail
-from rltrace.analysis.stats.interval import UNKNOWN, Interval, around
+from rltrace.analysis.stats.interval import UNKNOWN, Interval, around, quantile, tail
 from rltrace.analysis.stats.resampling import Floats
 
 MISS = 0.1

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from rltrace.analysis.figures.devices import Devices
 from rltrace.analysis.figures.goodput import Trained
-from rltrace.trace.read.dropped_details import Dropped
+from rltrace.trace.read.processes import Dropped
 
 STARTING, RUNNING, SILENT = "starting", "running", "silent"
 ENDED, FAILED, KILLED, DELETED = "ended", "failed", "killed", "deleted"

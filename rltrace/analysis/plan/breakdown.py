@@ -20,7 +20,7 @@ from rltrace.analysis.walls.wall import (
     TAIL,
     WEIGHTS,
 )
-from rltrace.analysis.whatif.constants import PlanConstants
+from rltrace.analysis.whatif.workload import PlanConstants
 from rltrace.trace.vocabulary import STAGE_SYMBOLS, Stage, word
 
 

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass, replace
 from functools import cache
 
-from rltrace.analysis.whatif.constants import named, packaged
+from rltrace.analysis.whatif.workload import named, packaged
 from rltrace.trace.errors import WrongUsage, did_you_mean
 
 _COUNTED = re.compile(r"([1-9]\d{0,5})\s*[x×]\s*(.+)", re.IGNORECASE)

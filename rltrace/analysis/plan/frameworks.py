@@ -16,7 +16,7 @@ from rltrace.analysis.plan.stage_costs import LIMIT
 from rltrace.analysis.plan.triage import First, first_of
 from rltrace.analysis.trajectories.freshness import prior_for
 from rltrace.analysis.walls.wall import FRESHNESS, LEARNER, ROLLOUT, WEIGHTS
-from rltrace.analysis.whatif.constants import packaged
+from rltrace.analysis.whatif.workload import packaged
 
 OVERLAP, IN_TURN = "overlap generation with training", "use all devices in turn"
 _RELATIVE = re.compile(r"x[0-9.]+")

@@ -18,14 +18,15 @@ from rltrace.analysis.plan.stage_costs import (
     rollout,
     training_memory,
 )
-from rltrace.analysis.whatif.constants import PlanConstants, packaged
 from rltrace.analysis.whatif.replay import Replay, replay
 from rltrace.analysis.whatif.workload import (
     OVERLAPPING,
     EngineModel,
+    PlanConstants,
     SampleBatch,
     StepWorkload,
     SyncModel,
+    packaged,
 )
 from rltrace.trace.errors import ANSWER_IS_NO, RltraceError
 

@@ -29,8 +29,7 @@ from rltrace.analysis.plan.placements import (
 from rltrace.analysis.plan.spec import Spec
 from rltrace.analysis.plan.workload_input import Tables, is_whole, merged
 from rltrace.analysis.stats.interval import Estimate
-from rltrace.analysis.whatif.constants import PlanConstants, packaged, plan_table
-from rltrace.analysis.whatif.workload import PLACEMENTS
+from rltrace.analysis.whatif.workload import PLACEMENTS, PlanConstants, packaged, plan_table
 from rltrace.trace.errors import ANSWER_IS_NO, RltraceError, WrongUsage
 
 WORTH = 1.1

@@ -10,9 +10,9 @@ from statistics import NormalDist
 import numpy as np
 
 from rltrace.analysis.plan.data_sheets import Gpu, Shape
-from rltrace.analysis.stats import distributions as orders
-from rltrace.analysis.stats.distributions import Floats
-from rltrace.analysis.whatif.constants import PlanConstants
+from rltrace.analysis.stats import interval as orders
+from rltrace.analysis.stats.interval import Floats
+from rltrace.analysis.whatif.workload import PlanConstants
 
 STALENESS = {"strict": 0.0, "bounded": 2.0, "loose": 8.0}
 """What the words of `--staleness` stand for, in policy versions."""

@@ -24,8 +24,8 @@ from itertools import product
 
 from rltrace.analysis.plan.data_sheets import Gpu, Shape, all_gather_s, all_reduce_s, powers_of_two
 from rltrace.analysis.plan.spec import Lengths, Spec
-from rltrace.analysis.stats.distributions import makespan
-from rltrace.analysis.whatif.constants import PlanConstants
+from rltrace.analysis.stats.interval import makespan
+from rltrace.analysis.whatif.workload import PlanConstants
 from rltrace.trace.errors import ANSWER_IS_NO, RltraceError
 from rltrace.trace.vocabulary import Stage
 

@@ -14,8 +14,7 @@ from typing import Any
 
 from rltrace.analysis.fixes.playbook import moves
 from rltrace.analysis.plan.breakdown import CostedWall, binding
-from rltrace.analysis.walls.registry import wall_of
-from rltrace.analysis.walls.wall import TAIL
+from rltrace.analysis.walls.wall import TAIL, wall_of
 from rltrace.analysis.whatif.predict import NO_GAIN, SLOWER, Prediction, Source, predictor
 from rltrace.analysis.whatif.stated import Stated, stated
 from rltrace.trace.errors import RltraceError

@@ -18,11 +18,11 @@ from rltrace.analysis.plan.data_sheets import Gpu, Shape, counted, of_driver
 from rltrace.analysis.plan.spec import STALENESS, EnvironmentModel, Spec
 from rltrace.analysis.plan.stage_costs import learner, rollout
 from rltrace.analysis.run_analysis import RunAnalysis
-from rltrace.analysis.stats.distributions import variation
-from rltrace.analysis.whatif.constants import Constants, PlanConstants, packaged
+from rltrace.analysis.stats.interval import variation
 from rltrace.analysis.whatif.of_run import workload_of
 from rltrace.analysis.whatif.replay import replay
 from rltrace.analysis.whatif.stated import tables_given
+from rltrace.analysis.whatif.workload import Constants, PlanConstants, packaged
 from rltrace.trace.errors import CANNOT_TELL, RltraceError, WrongUsage
 from rltrace.trace.vocabulary import Stage, word
 

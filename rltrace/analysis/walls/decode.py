@@ -10,9 +10,8 @@ from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.stats.summary_stats import Spread, spread_of
 from rltrace.analysis.walls.attribute import beside_tools
 from rltrace.analysis.walls.long_tail import drain
-from rltrace.analysis.walls.registry import register
 from rltrace.analysis.walls.stage_wall import exposed_figures, stage_wall
-from rltrace.analysis.walls.wall import ROLLOUT, Figure, Wall, figure
+from rltrace.analysis.walls.wall import ROLLOUT, Figure, Wall, figure, register
 from rltrace.trace.vocabulary import Stage
 
 _FULL = 0.9  # of the slots in use

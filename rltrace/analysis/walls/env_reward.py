@@ -6,9 +6,8 @@ import math
 
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.stats.summary_stats import spread_of
-from rltrace.analysis.walls.registry import register
 from rltrace.analysis.walls.stage_wall import exposed_figures, stage_wall, that_count
-from rltrace.analysis.walls.wall import ENV_REWARD, Figure, Wall, proportion
+from rltrace.analysis.walls.wall import ENV_REWARD, Figure, Wall, proportion, register
 from rltrace.trace.vocabulary import Stage
 
 TOOLS = "tools of a sample, p95"

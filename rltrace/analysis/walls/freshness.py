@@ -12,7 +12,6 @@ import math
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.stats.interval import within
 from rltrace.analysis.trajectories.freshness import CLIP_LIMIT, ESS_LIMIT
-from rltrace.analysis.walls.registry import register
 from rltrace.analysis.walls.wall import (
     FRESHNESS,
     LIKELY,
@@ -23,6 +22,7 @@ from rltrace.analysis.walls.wall import (
     Wall,
     cannot_tell,
     cost_of,
+    register,
 )
 
 SYMPTOM = "samples lag, and fewer of their tokens count (ESS)"

@@ -10,10 +10,9 @@ import math
 
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.walls.observability import stands_in
-from rltrace.analysis.walls.registry import register
 from rltrace.analysis.walls.stage_wall import exposed_figures, stage_wall
-from rltrace.analysis.walls.wall import LEARNER, Figure, Wall
-from rltrace.analysis.whatif.constants import PEAK_TFLOPS, train_mfu
+from rltrace.analysis.walls.wall import LEARNER, Figure, Wall, register
+from rltrace.analysis.whatif.workload import PEAK_TFLOPS, train_mfu
 from rltrace.trace.job_devices import held_devices
 from rltrace.trace.vocabulary import Stage
 

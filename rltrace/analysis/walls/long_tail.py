@@ -14,7 +14,6 @@ from dataclasses import replace
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.stats.interval import within
 from rltrace.analysis.walls.attribute import beside_tools
-from rltrace.analysis.walls.registry import register
 from rltrace.analysis.walls.stage_wall import stage_wall
 from rltrace.analysis.walls.wall import (
     LIKELY,
@@ -25,6 +24,7 @@ from rltrace.analysis.walls.wall import (
     Wall,
     cannot_tell,
     figure,
+    register,
 )
 from rltrace.trace.vocabulary import Stage
 

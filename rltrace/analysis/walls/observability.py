@@ -16,7 +16,6 @@ import numpy as np
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.trajectories.samples import TRAINED_SAMPLES
 from rltrace.analysis.walls.attribute import attribute, held_up_s
-from rltrace.analysis.walls.registry import register
 from rltrace.analysis.walls.wall import (
     LIKELY,
     OBSERVABILITY,
@@ -26,6 +25,7 @@ from rltrace.analysis.walls.wall import (
     Wall,
     cannot_tell,
     proportion,
+    register,
 )
 from rltrace.trace.read.run import OpenedRun
 from rltrace.trace.vocabulary import Stage

@@ -10,7 +10,6 @@ from rltrace.analysis.figures.coverage import NOT_LOGGED
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.timeline.waits import waits
 from rltrace.analysis.walls.attribute import idle_share
-from rltrace.analysis.walls.registry import stages_of, wall_of, walls
 from rltrace.analysis.walls.wall import (
     ALIKE,
     CANNOT_TELL,
@@ -21,7 +20,10 @@ from rltrace.analysis.walls.wall import (
     TAIL,
     WEAK,
     Wall,
+    stages_of,
     too_few,
+    wall_of,
+    walls,
 )
 from rltrace.trace.vocabulary import Stage, word
 

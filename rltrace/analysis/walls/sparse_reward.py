@@ -16,7 +16,6 @@ from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.trajectories.reward_signal import mostly_clear, unclear_samples
 from rltrace.analysis.trajectories.samples import GENERATED_SAMPLES
 from rltrace.analysis.walls.attribute import unseen_of
-from rltrace.analysis.walls.registry import register
 from rltrace.analysis.walls.wall import (
     LIKELY,
     SPARSE_REWARD,
@@ -25,6 +24,7 @@ from rltrace.analysis.walls.wall import (
     Wall,
     cannot_tell,
     proportion,
+    register,
 )
 from rltrace.trace.vocabulary import Stage
 

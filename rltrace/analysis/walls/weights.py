@@ -11,9 +11,8 @@ import math
 
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.stats.summary_stats import spread_of
-from rltrace.analysis.walls.registry import register
 from rltrace.analysis.walls.stage_wall import exposed_figures, stage_wall
-from rltrace.analysis.walls.wall import WEIGHTS, Figure, Wall, figure
+from rltrace.analysis.walls.wall import WEIGHTS, Figure, Wall, figure, register
 from rltrace.trace.vocabulary import Stage
 
 UPDATE, UPDATE_BYTES, IN_PHASE = "an update", "bytes of an update", "in phase "

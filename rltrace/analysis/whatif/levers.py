@@ -16,9 +16,16 @@ from typing import Any
 
 import numpy as np
 
-from rltrace.analysis.whatif.constants import MECHANISMS, Constants, transfer_s
 from rltrace.analysis.whatif.replay import grown, resplit, scaled_learner, scaled_rollout
-from rltrace.analysis.whatif.workload import OVERLAPPING, PLACEMENTS, SampleBatch, StepWorkload
+from rltrace.analysis.whatif.workload import (
+    MECHANISMS,
+    OVERLAPPING,
+    PLACEMENTS,
+    Constants,
+    SampleBatch,
+    StepWorkload,
+    transfer_s,
+)
 from rltrace.trace.errors import WrongUsage, did_you_mean
 from rltrace.trace.untrusted_files import packaged_toml
 from rltrace.trace.vocabulary import Stage

@@ -15,7 +15,6 @@ from rltrace.analysis.timeline.placement import stated_placement
 from rltrace.analysis.timeline.stage_chains import Chain
 from rltrace.analysis.timeline.stages import Breakdown
 from rltrace.analysis.timeline.waits import Sends, sends_in, stopping
-from rltrace.analysis.whatif.constants import Constants
 from rltrace.analysis.whatif.predict import Source
 from rltrace.analysis.whatif.replay import replay
 from rltrace.analysis.whatif.run_samples import (
@@ -28,7 +27,14 @@ from rltrace.analysis.whatif.run_samples import (
 )
 from rltrace.analysis.whatif.stated import stated
 from rltrace.analysis.whatif.trust import is_off
-from rltrace.analysis.whatif.workload import AT_ONCE, GOES_ON, PLACEMENTS, StepWorkload, SyncModel
+from rltrace.analysis.whatif.workload import (
+    AT_ONCE,
+    GOES_ON,
+    PLACEMENTS,
+    Constants,
+    StepWorkload,
+    SyncModel,
+)
 from rltrace.trace.errors import CANNOT_TELL, RltraceError
 from rltrace.trace.job_devices import held_devices
 from rltrace.trace.read.run import OpenedRun

@@ -24,9 +24,8 @@ from operator import attrgetter
 import numpy as np
 
 from rltrace.analysis.timeline.intervals import Floats
-from rltrace.analysis.whatif.constants import Constants, transfer_s
 from rltrace.analysis.whatif.events import Actors, EventClock, ReplayedGroup
-from rltrace.analysis.whatif.workload import AT_ONCE, StepWorkload, SyncModel
+from rltrace.analysis.whatif.workload import AT_ONCE, Constants, StepWorkload, SyncModel, transfer_s
 from rltrace.trace.vocabulary import Stage
 
 _STEPS = 5

@@ -11,15 +11,18 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from rltrace.analysis.stats.distributions import lognormal_values
-from rltrace.analysis.whatif.constants import PEAK_TFLOPS, Constants, train_mfu, weight_bytes
+from rltrace.analysis.stats.interval import lognormal_values
 from rltrace.analysis.whatif.replay import replay
 from rltrace.analysis.whatif.workload import (
+    PEAK_TFLOPS,
     PLACEMENTS,
+    Constants,
     EngineModel,
     SampleBatch,
     StepWorkload,
     SyncModel,
+    train_mfu,
+    weight_bytes,
 )
 from rltrace.trace.errors import RltraceError, WrongUsage
 from rltrace.trace.untrusted_files import packaged_toml, parsed_toml, text_given

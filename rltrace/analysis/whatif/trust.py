@@ -6,9 +6,8 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from rltrace.analysis.whatif.constants import Constants, table
 from rltrace.analysis.whatif.replay import Replay, replay
-from rltrace.analysis.whatif.workload import OVERLAPPING, StepWorkload
+from rltrace.analysis.whatif.workload import OVERLAPPING, Constants, StepWorkload, table
 from rltrace.trace.errors import CANNOT_TELL, RltraceError
 
 MOST_ERROR = 0.3

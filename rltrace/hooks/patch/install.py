@@ -18,12 +18,11 @@ from typing import Any
 from rltrace.hooks import recorder as recording
 from rltrace.hooks.boot import HOOKS_VARIABLE
 from rltrace.hooks.finder import ImportFinder
-from rltrace.hooks.hook import Adapter, Hook
+from rltrace.hooks.hook import Adapter, Hook, satisfies
 from rltrace.hooks.launch_info import Program
 from rltrace.hooks.patch import call_observer
 from rltrace.hooks.patch.call_observer import Observer
 from rltrace.hooks.patch.safe_repr import describe
-from rltrace.hooks.patch.version_ranges import satisfies
 from rltrace.hooks.patch.wrapping import (
     Patch,
     Unwrappable,

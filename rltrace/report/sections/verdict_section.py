@@ -14,8 +14,7 @@ from rltrace.analysis.alarms.alarm import Health
 from rltrace.analysis.fixes.fixes import Fix
 from rltrace.analysis.stats.interval import Estimate
 from rltrace.analysis.summary import Summary, Verdict
-from rltrace.analysis.walls.registry import stages_of
-from rltrace.analysis.walls.wall import LIKELY, WEIGHTS, Figure, Wall
+from rltrace.analysis.walls.wall import LIKELY, WEIGHTS, Figure, Wall, stages_of
 from rltrace.analysis.walls.weights import IN_PHASE, UPDATE, UPDATE_BYTES
 from rltrace.report import units
 from rltrace.report.layout import Section, TableColumn, listed, lowered, numbers, raised, table

@@ -16,7 +16,7 @@ from rltrace.run.shipping.shipper import Shipper
 from rltrace.trace.clock import node_id
 from rltrace.trace.compact.manifest import read_manifest, segment_bytes
 from rltrace.trace.errors import RltraceError, WrongUsage
-from rltrace.trace.read.dropped_details import read_dropped
+from rltrace.trace.read.processes import read_dropped
 from rltrace.trace.run_dir import APART_FILE, NODES, RUN_FILE, read_described, update_run_json
 from rltrace.trace.schema import TABLES
 from rltrace.trace.transfer.remote_runs import SHIPPED

@@ -20,7 +20,6 @@ from rltrace.trace.compact.stored_rows import Stored, pattern_of, quoted, unread
 from rltrace.trace.errors import WrongUsage
 from rltrace.trace.liveness import OUTLIVED, command_s, described_alive
 from rltrace.trace.read.clock_alignment import NodeClock
-from rltrace.trace.read.group_signals import WEIGHTS, reward_weights, weights_table
 from rltrace.trace.read.row_filters import EVER_NS, Narrowed, Range
 from rltrace.trace.read.run_files import RunFiles
 from rltrace.trace.read.sql_views import (
@@ -32,6 +31,7 @@ from rltrace.trace.read.sql_views import (
     only_asks,
     refused,
 )
+from rltrace.trace.read.trajectory_ids import WEIGHTS, reward_weights, weights_table
 from rltrace.trace.schema import EVENT_TABLES, TABLES
 from rltrace.trace.transfer.remote_runs import read_reach
 

@@ -17,8 +17,7 @@ from rltrace.trace.clock import monotonic_ns, node_id
 from rltrace.trace.compact.manifest import readable_manifest
 from rltrace.trace.metadata_validation import PROCESS as PROCESS_KINDS
 from rltrace.trace.metadata_validation import fitting, only_some, problem_of
-from rltrace.trace.read.dropped_details import read_dropped
-from rltrace.trace.read.processes import RunProcesses, roles_of_parents
+from rltrace.trace.read.processes import RunProcesses, read_dropped, roles_of_parents
 from rltrace.trace.read.row_filters import end_what_was_left
 from rltrace.trace.read.segment_batches import Columns, joined
 from rltrace.trace.read.segment_reader import segments_in

@@ -31,8 +31,7 @@ from rltrace.trace.compact.stored_rows import name_texts, table_columns
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.metadata_validation import PROCESS as PROCESS_KINDS
 from rltrace.trace.metadata_validation import fitting, only_some, problem_of
-from rltrace.trace.read.dropped_details import Dropped, read_dropped
-from rltrace.trace.read.processes import RunProcesses, roles_of_parents
+from rltrace.trace.read.processes import Dropped, RunProcesses, read_dropped, roles_of_parents
 from rltrace.trace.read.segment_batches import (
     Columns,
     CutError,

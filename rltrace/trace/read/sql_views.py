@@ -9,10 +9,16 @@ from typing import TYPE_CHECKING, Any
 from rltrace.trace import vocabulary
 from rltrace.trace.errors import INTERRUPTED, NO_MEMORY, RltraceError, WrongUsage, did_you_mean
 from rltrace.trace.read import trajectory_ids as repeated_ids
-from rltrace.trace.read.group_signals import SAMPLE_REWARDS, SIGNALS, WEIGHTS
 from rltrace.trace.read.step_clock import NAME as STEPS_THAT_COUNT
 from rltrace.trace.read.step_clock import STEPS, steps_that_count
-from rltrace.trace.read.trajectory_ids import GROUPED, RAW_GROUPED, regrouped
+from rltrace.trace.read.trajectory_ids import (
+    GROUPED,
+    RAW_GROUPED,
+    SAMPLE_REWARDS,
+    SIGNALS,
+    WEIGHTS,
+    regrouped,
+)
 from rltrace.trace.read.trajectory_ids import NAME as REGROUPED
 from rltrace.trace.read.trajectory_lifecycle import LIVES, SYNC_ROWS, TOLD_USES, UNTOLD, VERDICTS
 from rltrace.trace.schema import TABLES, Column, Table

@@ -30,7 +30,7 @@ from rltrace.testing.inside.analysis import (
 from rltrace.testing.inside.analysis import EnvironmentModel as Environment
 from rltrace.testing.inside.analysis import data_sheets as hardware
 from rltrace.testing.inside.analysis import plan_table as plan_constants
-from rltrace.testing.inside.analysis import whatif_constants_table as whatif_constants
+from rltrace.testing.inside.analysis import table as whatif_constants
 from rltrace.testing.inside.trace import RltraceError, Stage
 from tests.analysis.plan.made import spec
 

@@ -13,10 +13,10 @@ from rltrace.testing.inside.analysis import (
     baseline,
     predict,
     replay,
+    table,
     train_mfu,
     weight_bytes,
 )
-from rltrace.testing.inside.analysis import whatif_constants_table as table
 from rltrace.testing.inside.trace import RltraceError
 from tests.analysis.whatif.played import ALIKE, told
 

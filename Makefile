@@ -40,7 +40,7 @@ SYSTEM := .venvs/system-$(shell cat pins/system.* tests/system/install.sh | sha2
 FUZZ_PINS := pins/fuzz.txt
 FUZZ := .venvs/fuzz-$(shell sha256sum < $(FUZZ_PINS) | cut -c1-12)
 
-.PHONY: demo test test-all snapshots test-fresh-boot test-verl test-openrlhf test-trl test-parts test-s3 frameworks test-system test-packaging fuzz lint types check bench bench-scale bench-sync prove gate-study gate-self clean
+.PHONY: demo test test-all snapshots test-fresh-boot test-verl test-openrlhf test-trl test-parts test-s3 frameworks test-system test-packaging fuzz lint picture types check bench bench-scale bench-sync prove gate-study gate-self clean
 
 demo: $(READY)
 	$(BIN)/rltrace wrap -- $(BIN)/python examples/train.py
@@ -110,6 +110,11 @@ lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
+	$(BIN)/python .ci/house check
+
+# The floors of the package, drawn from its imports.
+picture: $(READY)
+	@$(BIN)/python .ci/house picture
 
 types: $(READY)
 	$(BIN)/mypy

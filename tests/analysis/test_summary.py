@@ -15,7 +15,6 @@ import pytest
 
 import rltrace
 from benchmarks.make_trace import Workload, make
-from rltrace.analysis.timeline.steps import whole_steps
 from rltrace.testing import at, process, run_of, stating, turns
 from rltrace.testing.inside.analysis import (
     Constants,
@@ -24,6 +23,7 @@ from rltrace.testing.inside.analysis import (
     narrow,
     series_of,
     summarize,
+    whole_steps,
     workload_of,
 )
 from rltrace.testing.inside.analysis import StepSelection as Asked

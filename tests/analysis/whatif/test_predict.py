@@ -12,7 +12,6 @@ import pytest
 from click.testing import CliRunner
 
 from benchmarks.published import MEDIAN_ERROR, WORST_ERROR, rows
-from rltrace.analysis.stats.interval import Estimate
 from rltrace.analysis.whatif.levers import NotApplicable
 from rltrace.analysis.whatif.predict import Prediction, Source, predict, ranked
 from rltrace.cli import main
@@ -20,6 +19,7 @@ from rltrace.testing.inside.analysis import LEVERS, Constants, replay
 from rltrace.testing.inside.analysis import EngineModel as Engine
 from rltrace.testing.inside.analysis import StepWorkload as Workload
 from rltrace.testing.inside.analysis import SyncModel as Sync
+from rltrace.testing.inside.analysis import interval_Estimate as Estimate
 from rltrace.testing.inside.trace import WRONG_USAGE, RltraceError, Stage
 from tests.analysis.whatif.played import ALIKE, batch, told, workload
 

@@ -1,8 +1,8 @@
-"""The clocks of a node, and what a node is: the processes that share one monotonic clock.
+"""The clocks of a node: the processes that share one monotonic clock.
 
 Events carry CLOCK_MONOTONIC, which all processes with one boot id and one time namespace share, so
-their order is exact for free. A *pair* relates it to real time; nodes are related to each other by
-the agents' exchanges (`rltrace/run/`). Standard library only: this is read in traced processes.
+their order is exact for free. A *pair* relates it to real time; nodes are related by the agents'
+exchanges (`rltrace/run/`). Standard library only: traced processes read this.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def boot_id() -> str:
 
 
 def time_namespace() -> int:
-    """Inode of this process's time namespace, 0 where the kernel has none (before Linux 5.6)."""
+    """Inode of this process's time namespace; 0 where there is none (before Linux 5.6)."""
     try:
         return os.stat(_TIME_NAMESPACE).st_ino
     except OSError as error:
@@ -46,8 +46,8 @@ def node_id() -> str:
 
 
 def pair(attempts: int = 16) -> tuple[int, int, int]:
-    """One instant on both clocks: `(monotonic_ns, real_ns, bracket_ns)`, the tightest of
-    `attempts` brackets. The pairing is wrong by at most `bracket_ns / 2`."""
+    """One instant on both clocks, `(monotonic_ns, real_ns, bracket_ns)`: the tightest of `attempts`
+    brackets. It is wrong by at most `bracket_ns / 2`."""
     best = (0, 0, 1 << 62)
     for _ in range(attempts):
         before = monotonic_ns()

@@ -1,8 +1,7 @@
-"""How a file of a run is opened to be written: never as a standard stream, never through a link.
+"""Opens files of a run for writing, never as a standard stream, never through a link.
 
-A job may have closed its standard streams, and go on writing to their numbers; another user may
-have put a link, or a pipe that nobody reads, where a file of the run belongs. Standard library
-only.
+A job may have closed its standard streams and still write to their numbers; another user may have
+put a link, or a pipe that nobody reads, where a file of the run belongs. Standard library only.
 """
 
 from __future__ import annotations
@@ -23,10 +22,9 @@ _LAST_STREAM = 2
 
 
 class opened:
-    """`with opened(path, flags) as file:` is a descriptor of that file itself, closed at the end.
-    Until then none of the numbers 0 to 2 is free, so that a map, which has a descriptor of its own
-    before Python 3.13, gets none of them either; those that the job had closed are closed again.
-    Errors: OSError; ELOOP where a link stands there."""
+    """`with opened(path, flags) as file:` is a descriptor of that very file. Until it is closed
+    none of the numbers 0 to 2 is free, so that a map, which has a descriptor of its own before
+    Python 3.13, gets none either. Errors: OSError; ELOOP where a link stands there."""
 
     __slots__ = ("_asked", "_numbers")
 
@@ -58,7 +56,7 @@ def opener(path: str, flags: int) -> int:
 
 
 def _is_place(number: int) -> bool:
-    """Whether a number is still kept by us: another thread may have made it a stream meanwhile."""
+    """Whether we still hold a number: another thread may have made it a stream meanwhile."""
     try:
         return os.path.samestat(os.fstat(number), os.stat(_ROOT))
     except OSError as error:
@@ -69,8 +67,8 @@ def _is_place(number: int) -> bool:
 
 @contextmanager
 def alone(folder: Path) -> Iterator[None]:
-    """Two commands that write into a folder do so one after the other; one that is killed holds
-    nobody up. Errors: OSError where there is no such folder."""
+    """Commands that write into a folder do so one after the other; a killed one holds nobody up.
+    Errors: OSError where there is no such folder."""
     file = os.open(folder, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
     try:
         try:

@@ -1,8 +1,8 @@
-"""The trace's tables: their columns, types and the rule that marks a row as stored.
+"""The trace's tables: their columns and types.
 
 Every column is a fixed-width number, so a row is a handful of stores into a mapped file. Unknown is
--1 (integers) or NaN (floats): both are all ones in memory, which is how fresh space is prefilled.
-The first column of a table is its *marker*: it is a time, stored last, and 0 in space never used.
+-1 (integers) or NaN (floats): both are all ones in memory, which is how fresh space is prefilled. A
+table's first column is its *marker*: a time, stored last, and 0 in space never used.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ WIDTH_BYTES = {"b": 1, "i": 4, "q": 8, "f": 4, "d": 8}
 
 
 class Column:
-    """One column: `kind` is a `struct` letter; `is_time` columns hold monotonic nanoseconds;
-    `codes` names the vocabulary's enum that the number stands for; `is_name` columns hold ids into
-    the process's names. (A plain class: dataclasses cost every traced process 6 ms.)"""
+    """`kind` is a `struct` letter; `is_time` columns hold monotonic ns; `codes` names the enum of
+    the vocabulary; `is_name` columns hold ids of the process's names. (Dataclasses cost 6 ms a
+    process.)"""
 
     __slots__ = ("codes", "is_name", "is_time", "kind", "name")
 
@@ -41,11 +41,10 @@ class Table:
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of one row in a full batch."""
         return sum(WIDTH_BYTES[c.kind] for c in self.columns)
 
     def index(self, column: str) -> int:
-        """Position of a column. Errors: `ValueError` for a name that the table does not have."""
+        """Position of a column. Errors: `ValueError` where the table has none of that name."""
         return [c.name for c in self.columns].index(column)
 
     def find(self, column: str) -> int:
@@ -163,13 +162,13 @@ CAPTURED_TOKENS = Table(
         Column("token", "i"),
     ),
 )
-"""What samples were made of, where that was asked for. `start_ns` is when the trajectory began, the
-same in all of its rows: they are shown and cut into parts together."""
+"""What samples were made of, where that was asked for. `start_ns` is the trajectory's, the same in
+all of its rows: they are shown and cut into parts together."""
 
 EVENT_TABLES: dict[str, Table] = {
     t.name: t for t in (SPANS, TRAJECTORIES, REWARDS, USES, SYNCS, SAMPLES)
 }
-"""The tables of what happened, which every figure is of."""
+"""What happened; every figure is of these."""
 
 OF_ONE_SAMPLE = (TRAJECTORIES.name, REWARDS.name, USES.name)
 """Those whose rows are about one sample."""

@@ -1,8 +1,10 @@
-"""The files of a run that anybody may have made: read only where they are plain files of its own.
+"""Reads and writes files that anybody may have made or named.
 
-A link may lead to a file that is none of the run's, a pipe or a device never ends, and a hole of a
-terabyte costs nothing to make. rltrace writes none of them. `RLTRACE_FOLLOW_LINKS=1` follows links,
-for a store that keeps its files so. Standard library only.
+A run's own files are read only where they are plain files: a link may lead elsewhere, a pipe or a
+device never ends, a hole of a terabyte costs nothing to make. `RLTRACE_FOLLOW_LINKS=1` follows
+links, for a store that keeps its files so. Files that a user names may be pipes or devices: what
+has nothing to read, or no end, is refused, and only a regular file is replaced or cut short (a new
+file renamed over /dev/null breaks every program of the machine). Standard library only.
 """
 
 from __future__ import annotations
@@ -29,29 +31,23 @@ else:
 FOLLOW_VARIABLE = "RLTRACE_FOLLOW_LINKS"
 """Environment variable that has links in a run's directory followed, where it is 1."""
 
-MOST_TEXT_BYTES = 256 << 20
-"""Of a text: 20,000 names of a kilobyte have a tenth of it."""
-
-NO_PLAIN_FILE = "no plain file of the run: ignored"
-"""Why a link, a pipe, a device or a folder is not read."""
-
+MOST_TEXT_BYTES = 256 << 20  # 20,000 names of a kilobyte have a tenth of it
+NO_PLAIN_FILE = "no plain file of the run: ignored"  # a link, a pipe, a device or a folder
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # else opening a pipe waits for its writer
 
 
 def follows_links() -> bool:
-    """Whether links in a run's directory are followed."""
     return os.environ.get(FOLLOW_VARIABLE) == "1"
 
 
 def is_elsewhere(path: str | Path) -> bool:
-    """Whether a file or folder of a run is a link that is not followed: what is written or deleted
-    there would not be the run's."""
+    """Whether it is a link that is not followed: what is written or deleted there is not the
+    run's."""
     return os.path.islink(path) and not follows_links()
 
 
 def entries(folder: str | Path) -> list[os.DirEntry[str]]:
-    """What lies in a run's folder, by name; nothing where there is none, or it is a link that is
-    not followed."""
+    """What lies in a run's folder, by name; nothing where there is none, or it is a link."""
     if is_elsewhere(folder):
         return []
     try:
@@ -78,7 +74,7 @@ def own_files(folder: str | Path, suffix: str = "") -> tuple[list[Path], list[Pa
 
 
 def open_own(path: str | Path) -> tuple[int, os.stat_result]:
-    """A descriptor to read a plain file by, and the file's status. Errors: OSError."""
+    """A descriptor to read a plain file by, and its status. Errors: OSError."""
     try:
         file = os.open(path, _READ | (0 if follows_links() else os.O_NOFOLLOW))
     except OSError as error:
@@ -93,8 +89,8 @@ def open_own(path: str | Path) -> tuple[int, os.stat_result]:
 
 
 def read_own(path: str | Path, begin: int = 0) -> bytes:
-    """What a text file holds from byte `begin` on. Errors: OSError, also where that is more than
-    any text of a run has."""
+    """What a text file holds from byte `begin` on. Errors: OSError, also for more than
+    `MOST_TEXT_BYTES`."""
     file, status = open_own(path)
     with open(file, "rb") as opened:
         if status.st_size - begin > MOST_TEXT_BYTES:
@@ -112,8 +108,8 @@ def own_lines(path: str | Path) -> list[str]:
 
 
 def lines_of(text: bytes) -> list[str]:
-    """The lines that are not empty. They end with a line feed and nothing else: names may hold what
-    `splitlines` takes for an end, such as U+2028."""
+    """The lines that are not empty. Only a line feed ends them: names may hold what `splitlines`
+    takes for an end, such as U+2028."""
     return [line for line in text.decode("utf-8", "replace").split("\n") if line]
 
 
@@ -123,15 +119,15 @@ _SUFFIX = ".jsonl"
 
 
 class FollowedLines:
-    """Each whole line of the plain files in `folder`, once."""
+    """Each whole line of the plain `.jsonl` files in `folder`, once, while they are added to."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._read_bytes: dict[str, int] = {}
 
     def new(self) -> Iterator[tuple[str, str]]:
-        """`(name of the file without its suffix, line)` of what was appended since the last look,
-        file by file. What cannot be read is left out."""
+        """`(name of the file without suffix, line)` of what was appended since the last look, file
+        by file. What cannot be read is left out."""
         follow = follows_links()
         for entry in entries(self._folder):
             name = entry.name.removesuffix(_SUFFIX)
@@ -161,8 +157,8 @@ _KINDS = (
 
 
 def open_given(path: str | Path) -> BinaryIO:
-    """A file, open to be read, and read again from its beginning. Errors: OSError, whose `strerror`
-    says what else it is."""
+    """A file, open to be read, more than once. Errors: OSError, whose `strerror` says what else it
+    is."""
     _check(path, os.stat(path).st_mode)
     return open(path, "rb")
 
@@ -177,8 +173,8 @@ def read_given(path: str | Path) -> bytes:
 
 
 def text_given(path: str | Path) -> str:
-    """The same as a text. Errors: OSError, also where it is longer than any text is: a hole of a
-    hundred gigabytes is made at no cost; UnicodeDecodeError, a ValueError, where it is none."""
+    """The same as a text. Errors: OSError, also where it is longer than any text is;
+    UnicodeDecodeError, a ValueError, where it is none."""
     if os.stat(path).st_size > MOST_TEXT_BYTES:
         raise OSError(errno.EFBIG, f"it is larger than {MOST_TEXT_BYTES >> 20} MiB", str(path))
     return read_given(path).decode("utf-8")
@@ -211,10 +207,10 @@ def open_to_append(path: str | Path) -> BinaryIO:
 
 @contextmanager
 def written(path: str | Path) -> Iterator[BinaryIO]:
-    """What a user named, to be written from its beginning. A file takes its place only once it is
-    whole: what was there before is replaced then, or left as it is, and a link to it goes on
-    leading there. What is no file, as a pipe or a device, is written to at once. Errors: OSError,
-    whose `strerror` says what stands there instead of a file, or why it cannot be written."""
+    """What a user named, to be written from its beginning. A file takes its place once it is whole:
+    what was there is replaced then, or stays, and a link to it goes on leading there. What is no
+    file (a pipe, a device) is written to at once. Errors: OSError, whose `strerror` says what
+    stands there instead of a file, or why it cannot be written."""
     as_it_is = open_as_it_is(path)
     if as_it_is is None:
         with _replaced(Path(os.path.realpath(path))) as file:
@@ -240,9 +236,8 @@ def _replaced(path: Path) -> Iterator[BinaryIO]:
 
 
 def open_as_it_is(path: str | Path) -> BinaryIO | None:
-    """What stands there and can be written to, but not replaced: a pipe, a device, what this
-    process prints to. None for any other file, and where there is nothing yet. Errors: OSError for
-    what takes nothing."""
+    """What can be written to but not replaced: a pipe, a device, what this process prints to. None
+    for any other file, and where there is nothing. Errors: OSError for what takes nothing."""
     try:
         status = os.stat(path)
     except FileNotFoundError:
@@ -277,18 +272,14 @@ def _open_special(path: str | Path, is_pipe: bool) -> BinaryIO:
 NONSENSE = (ValueError, TypeError, LookupError, AttributeError, OverflowError)
 """What it may raise to take what comes from elsewhere for what it should be."""
 
-MOST_UNPACKED_BYTES = 1 << 30
-"""Of a packed file: a thousandth of it on disk can unpack to all of a machine's memory."""
-
-MOST_UNPACKED_VALUES = 1 << 25
-"""Of a packed file: each value of a JSON text takes some 60 bytes, and three of the text."""
-
+MOST_UNPACKED_BYTES = 1 << 30  # a thousandth of it on disk can unpack to all of a machine's memory
+MOST_UNPACKED_VALUES = 1 << 25  # of JSON: each takes some 60 bytes, and three of the text
 _MOST_BITS = 1024
 _GZIP = b"\x1f\x8b"
 
 
 def parsed(text: str | bytes) -> Any:
-    """The value of a JSON text. Errors: ValueError, also for one that is nested too deep."""
+    """The value of a JSON text. Errors: ValueError, also where it is nested too deep."""
     try:
         return json.loads(text)
     except RecursionError:
@@ -296,8 +287,8 @@ def parsed(text: str | bytes) -> Any:
 
 
 def told_in(path: Path) -> dict[str, Any]:
-    """What a file of a run tells of a node, a process or itself; nothing where it cannot be read,
-    or holds something else."""
+    """What a file tells of a node, a process or itself; nothing where it cannot be read or holds
+    something else."""
     try:
         told = parsed(read_own(path))
     except (OSError, ValueError):
@@ -317,20 +308,20 @@ def parsed_toml(text: str) -> dict[str, Any]:
 
 @cache
 def packaged_toml(path: str) -> dict[str, Any]:
-    """The tables of a file that is part of this package, by its path in it."""
+    """The tables of a file of this package, by its path in it."""
     return tomllib.loads(resources.files("rltrace").joinpath(path).read_text("utf-8"))
 
 
 def packaged_tables(folder: str) -> Iterator[dict[str, Any]]:
-    """The tables of each file of a folder of this package, by the files' names."""
+    """The tables of each file of a folder of this package, in the order of names."""
     files = resources.files("rltrace").joinpath(folder).iterdir()
     for name in sorted(file.name for file in files if file.name.endswith(".toml")):
         yield packaged_toml(f"{folder}/{name}")
 
 
 def _check_whole(value: object) -> None:
-    """Errors: ValueError for a whole number that no float is as large as, and that Python may not
-    even print: a hexadecimal one has no limit of digits."""
+    """Errors: ValueError for an integer beyond any float, which Python may not even print: a
+    hexadecimal one has no limit of digits."""
     if isinstance(value, int) and value.bit_length() > _MOST_BITS:
         raise ValueError("a number has too many digits")
     if isinstance(value, dict | list):
@@ -339,8 +330,8 @@ def _check_whole(value: object) -> None:
 
 
 def unpacked(data: bytes) -> bytes:
-    """What gzip packed, or the data themselves where it did not. Errors: ValueError where they are
-    damaged, end too early or are too large."""
+    """What gzip packed, or the data themselves. Errors: ValueError where they are damaged, end too
+    early or are too large."""
     if not data.startswith(_GZIP):
         return data
     parts: list[bytes] = []

@@ -1,6 +1,6 @@
-"""What an adapter is made of: `Hook` (which function, which stage, what to read) and `Adapter`.
+"""What an adapter is made of: `Hook`s and an `Adapter`.
 
-An adapter is data and a few small functions; the engine (`rltrace.hooks.patch.install`) does the rest:
+An adapter is data and a few small functions; `rltrace.hooks.patch` does the rest:
 
     def tokens(call: Call) -> None:                      # after the call
         if call.span is not None:
@@ -50,11 +50,10 @@ if TYPE_CHECKING:
 class Call:
     """One call of a hooked function, as readers see it.
 
-    `args` and `kwargs` are the caller's own objects: read them, never change them. In `before` the
-    call has not begun; in `after` either `result` or `exception` is set (of a generator: one `Call`
-    an item, `result` the item). `start_ns` and `end_ns` are the node's monotonic nanoseconds, -1
-    while unknown. `span` is the open span (`None` when the hook's stage is `None`); `state` is
-    whatever `before` wants `after` to have.
+    `args` and `kwargs` are the caller's own objects: never change them. In `before` the call has
+    not begun; in `after` either `result` or `exception` is set (of a generator: one `Call` an item,
+    its `result`). `start_ns` and `end_ns` are monotonic, -1 while unknown. `span` is the open span
+    (`None` where the hook's stage is `None`); `state` is what `before` wants `after` to have.
     """
 
     __slots__ = (
@@ -71,8 +70,7 @@ class Call:
         "state",
     )
 
-    stage: int
-    """The code of the stage of this call, -1 for none; there once it has begun."""
+    stage: int  # its code, -1 for none; there once the call has begun
 
     def __init__(
         self,
@@ -110,12 +108,10 @@ class Call:
         return signature.defaults.get(name, default)
 
     def row(self, table: str, **columns: Any) -> Any:
-        """Append a row to `trajectories`, `rewards`, `uses`, `syncs` or `samples`; return it.
-
-        The times that are not given are the call's: `start_ns`, `end_ns` (once known) and, for
-        tables with a single time, now. The row's `.set(**columns)` completes it later. `None` when
-        it could not be stored (a full disk).
-        """
+        """Appends a row to `trajectories`, `rewards`, `uses`, `syncs` or `samples`, to be completed
+        by its `.set(**columns)`; `None` when it could not be stored (a full disk). Times not given
+        are the call's: `start_ns`, `end_ns` (once known) and, for tables with a single time,
+        now."""
         marker, *names = _COLUMNS[table]
         if marker not in columns:
             known = marker == "start_ns" and self.start_ns > 0
@@ -127,9 +123,7 @@ class Call:
 
 _COLUMNS = {name: [column.name for column in table.columns] for name, table in TABLES.items()}
 
-Reader = Callable[[Call], object]
-"""Reads a call; what it returns is ignored, what it raises is reported once."""
-
+Reader = Callable[[Call], object]  # reads a call; what it raises is reported once
 StageOf = Callable[[Call], "Stage | str | None"]
 """Decides the stage of a call before it begins; `None`: this call is no span."""
 
@@ -177,22 +171,20 @@ class Hook:
 
     @property
     def targets(self) -> tuple[tuple[str, str], ...]:
-        """All (module, qualified name) pairs, the main one first."""
         return tuple(split_target(target) for target in (self.target, *self.alternates))
 
     @property
     def is_for_probes(self) -> bool:
-        """Whether nothing of its calls is recorded: it is a place of doses and no more."""
+        """Whether it is a place of doses only: nothing of its calls is recorded."""
         return bool(self.dose) and self.stage is None and not (self.before or self.after)
 
     @property
     def span_name(self) -> str:
-        """The name that its spans carry."""
         return self.name or split_target(self.target)[1]
 
     @property
     def stage_word(self) -> str:
-        """The stage for people: a word, `"by call"`, or `""` when no span is recorded."""
+        """The stage for people: a word, `"by call"`, or `""` without a span."""
         if callable(self.stage) or (self.stage is None and self.stages):
             return ", ".join(self.stages) or "by call"
         if isinstance(self.stage, Stage):
@@ -204,11 +196,10 @@ class Adapter:
     """What rltrace knows about one framework. Subclass it and set the class attributes.
 
     `framework` is the import name whose first import brings the adapter in (`"verl"`,
-    `"rltrace.trainer"`); `labels` maps the framework's own timer or metric names to stages; `roles`
-    maps Ray actor classes (`"module:Class"`) to the role of the process that runs one; `figures`
-    are those of the framework's own metrics that are not what they seem. `is_part` says that other
-    frameworks and loops are built with it (a queue, a layer of actors): a process that imports it
-    is none of a framework by that.
+    `"rltrace.trainer"`); `labels` maps the framework's timer or metric names to stages; `roles`
+    maps Ray actor classes (`"module:Class"`) to the role of their process; `figures` are its own
+    metrics that are not what they seem. `is_part`: other frameworks and loops are built with it (a
+    queue, a layer of actors), so a process that imports it is none of a framework by that.
     """
 
     framework: ClassVar[str]
@@ -220,13 +211,13 @@ class Adapter:
     is_part: ClassVar[bool] = False
 
     def describe(self, module: ModuleType) -> dict[str, Any]:
-        """Facts about this process, for its process file; called once the framework is imported."""
+        """Facts about this process, for its file; called once the framework is imported."""
         del module
         return {}
 
 
 class _Signature:
-    """Where the arguments of a function stand, found once: `co_varnames` makes a tuple a time."""
+    """Where a function's arguments stand, found once: `co_varnames` makes a tuple a time."""
 
     __slots__ = ("defaults", "positions")
 
@@ -254,12 +245,12 @@ def split_target(target: str) -> tuple[str, str]:
 
 
 def stage_code(stage: Stage | str | None) -> int:
-    """The code of a stage given as a word or a member; -1 for `None`. Errors: `ValueError`."""
+    """The code of a stage, a word or a member; -1 for `None`. Errors: `ValueError`."""
     return -1 if stage is None else int(_member(Stage, stage))
 
 
 def phase_code(phase: Phase | str | None) -> int:
-    """The code of a sync phase given as a word or a member; -1 for `None`. Errors: `ValueError`."""
+    """The code of a sync phase, likewise. Errors: `ValueError`."""
     return -1 if phase is None else int(_member(Phase, phase))
 
 
@@ -273,9 +264,6 @@ def _member(kind: Any, word: Any) -> Any:
             f"{word!r} is no {kind.__name__.lower()}; there are "
             + ", ".join(member.name.lower() for member in kind)
         ) from None
-
-
-# --- what an adapter says about the figures that its framework logs itself
 
 
 @dataclass(frozen=True)
@@ -315,9 +303,9 @@ _CLAUSE = re.compile(r"\s*(>=|<=|==|!=|>|<)\s*(\d+(?:\.\d+)*)\s*")
 
 
 def satisfies(version: str, wanted: str) -> bool:
-    """Whether a version lies in a range. An unknown version does, and so does every version in an
-    empty range; suffixes (`rc1`, `.post2`, `+cpu`) do not count. Errors: `ValueError` for a range
-    that cannot be read."""
+    """Whether a version lies in a range. An unknown version does, and any does in an empty range;
+    suffixes (`rc1`, `.post2`, `+cpu`) do not count. Errors: `ValueError` for a range that cannot be
+    read."""
     found = _NUMBERS.match(version)
     if not wanted or found is None:
         return True

@@ -52,7 +52,7 @@ def batch_message(table: Table, rows: int) -> tuple[bytes, list[int], int]:
     offsets, body_bytes = [], 0
     for column in table.columns:
         offsets.append(body_bytes)
-        body_bytes += _padded(rows * WIDTH_BYTES[column.kind])
+        body_bytes += -(-rows * WIDTH_BYTES[column.kind] // 8) * 8
     out = _Flatbuffer()
     header = out.message(RECORD_BATCH, body_bytes)
     refs = out.table(header, [("q", rows), ("ref", None), ("ref", None)])
@@ -64,10 +64,6 @@ def batch_message(table: Table, rows: int) -> tuple[bytes, list[int], int]:
     out.vector_of_pairs(refs[1], nodes)
     out.vector_of_pairs(refs[2], buffers)
     return out.encapsulated(), offsets, body_bytes
-
-
-def _padded(size: int) -> int:
-    return -(-size // 8) * 8
 
 
 class _Flatbuffer:

@@ -11,7 +11,7 @@ import os
 import time
 from time import monotonic_ns
 
-from rltrace.trace.job_exceptions import from_outside
+from rltrace.trace.job_exceptions import contained
 
 __all__ = ["boot_id", "monotonic_ns", "node_id", "pair", "time_namespace"]
 
@@ -21,23 +21,16 @@ _TIME_NAMESPACE = "/proc/self/ns/time"
 
 def boot_id() -> str:
     """The kernel's boot id; the host's name where there is none (not Linux)."""
-    try:
-        with open(_BOOT_ID, encoding="utf-8") as file:
-            return file.read().strip()
-    except OSError as error:
-        if from_outside(error):
-            raise
-        return os.uname().nodename
+    with contained(OSError), open(_BOOT_ID, encoding="utf-8") as file:
+        return file.read().strip()
+    return os.uname().nodename
 
 
 def time_namespace() -> int:
     """Inode of this process's time namespace; 0 where there is none (before Linux 5.6)."""
-    try:
+    with contained(OSError):
         return os.stat(_TIME_NAMESPACE).st_ino
-    except OSError as error:
-        if from_outside(error):
-            raise
-        return 0
+    return 0
 
 
 def node_id() -> str:

@@ -18,8 +18,6 @@ from rltrace.trace.launcher_ranks import go_on
 from rltrace.trace.run_dir import CLOCKS, FETCHED_FILE, NAMES, NODES, PROCESS, read_described
 
 if TYPE_CHECKING:
-    from typing import Any
-
     from rltrace.trace.read.processes import TracedProcess
 
 

@@ -25,7 +25,7 @@ import time
 
 from rltrace.trace.clock import node_id
 from rltrace.trace.errors import RltraceError
-from rltrace.trace.job_exceptions import from_outside
+from rltrace.trace.job_exceptions import contained, from_outside
 from rltrace.trace.safe_open import opened
 from rltrace.trace.safe_text import redacted
 from rltrace.trace.schema import SCHEMA_VERSION, TABLES
@@ -37,17 +37,12 @@ if TYPE_CHECKING:
 RUN_VARIABLE = "RLTRACE_RUN"  # environment variable: the absolute run directory
 RUNS_FOLDER = "rltrace-runs"  # in the working directory
 RUN_FILE = "run.json"
-APART_FILE = "apart.json"
-"""In a directory that is one node's own, where nodes share no disk: where it is shipped."""
-FETCHED_FILE = "fetched.json"
-"""In a directory of a run that was brought from a URL: what of it is here."""
-
+APART_FILE = "apart.json"  # in a directory that is one node's own: where it is shipped
+FETCHED_FILE = "fetched.json"  # in a directory that was brought from a URL: what of the run is here
 PROCESS, NAMES, PROBLEMS, CLOCKS, NODES = "process", "names", "problems", "clocks", "nodes"
 ENDS, DROPPED = "ends", "dropped"
-SAMPLED = "sampled"
-"""The setting of a run of 0.1 that has rows of this share of its samples only (`wrap --sample`)."""
-CAPTURE_TOKENS = "capture_tokens"
-"""The setting of a run that was asked to record token ids (`wrap --capture-tokens`)."""
+SAMPLED = "sampled"  # setting of a run of 0.1: the share of its samples that has rows
+CAPTURE_TOKENS = "capture_tokens"  # setting: token ids are recorded (`wrap --capture-tokens`)
 PARQUET = "parquet"  # folder of the compacted tables (`rltrace compact`)
 ELSEWHERE, NOT_WHOLE, PACK_LOST = "nodes-elsewhere", "node-not-whole", "pack-lost"
 """Problems of a run of which not all is here."""
@@ -178,12 +173,9 @@ def read_run_json(path: str) -> dict[str, Any]:
 
 
 def _runs_in(path: str) -> list[str]:
-    try:
+    with contained(OSError):
         return sorted(name for name in os.listdir(path) if holds_run(f"{path}/{name}"))
-    except OSError as error:
-        if from_outside(error):
-            raise
-        return []
+    return []
 
 
 def folder_of_runs(where: str, runs: list[str]) -> str:
@@ -246,15 +238,11 @@ def _written_over(path: str, text: bytes) -> bool:
     """Writes over a file's old text in one write, if it fits into what the file has already: a full
     disk, which a job may have died of, has no room for another file. What is left becomes
     blanks."""
-    try:
-        with opened(path, os.O_WRONLY) as file:
-            status = os.fstat(file)
-            text = text.ljust(status.st_size)
-            return len(text) <= 512 * status.st_blocks and os.pwrite(file, text, 0) == len(text)
-    except OSError as error:
-        if from_outside(error):
-            raise
-        return False
+    with contained(OSError), opened(path, os.O_WRONLY) as file:
+        status = os.fstat(file)
+        text = text.ljust(status.st_size)
+        return len(text) <= 512 * status.st_blocks and os.pwrite(file, text, 0) == len(text)
+    return False
 
 
 def append_line(path: str, value: object) -> None:

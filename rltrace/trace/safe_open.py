@@ -9,15 +9,15 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from rltrace.trace.job_exceptions import from_outside
+from rltrace.trace.job_exceptions import contained
 
 _FLAGS = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # else opening a pipe waits for its reader
 _ROOT = "/"
 _PLACE = getattr(os, "O_PATH", os.O_RDONLY) | os.O_CLOEXEC
-"""How a number is kept from being given to anybody: who reads or writes there fails as before."""
+"""Takes a number so that nobody else gets it: reads and writes there fail as before."""
 _LAST_STREAM = 2
 
 
@@ -57,12 +57,9 @@ def opener(path: str, flags: int) -> int:
 
 def _is_place(number: int) -> bool:
     """Whether we still hold a number: another thread may have made it a stream meanwhile."""
-    try:
+    with contained(OSError):
         return os.path.samestat(os.fstat(number), os.stat(_ROOT))
-    except OSError as error:
-        if from_outside(error):
-            raise
-        return False
+    return False
 
 
 @contextmanager
@@ -71,10 +68,8 @@ def alone(folder: Path) -> Iterator[None]:
     Errors: OSError where there is no such folder."""
     file = os.open(folder, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
     try:
-        try:
+        with suppress(OSError):  # a filesystem that has no locks
             fcntl.flock(file, fcntl.LOCK_EX)
-        except OSError:
-            pass  # a filesystem that has no locks
         yield
     finally:
         os.close(file)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 
-from rltrace.trace.job_exceptions import from_outside
+from rltrace.trace.job_exceptions import contained
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -111,12 +111,9 @@ def is_harmless(value: str) -> bool:
 def _is_number(text: str) -> bool:
     if not text or len(text) > _LONGEST_NUMBER or text.strip("0123456789.eE+-_"):
         return False  # most words: an exception for each would take longer
-    try:
+    with contained(ValueError):
         return float(text) is not None
-    except ValueError as error:
-        if from_outside(error):
-            raise
-        return False
+    return False
 
 
 def _launches(text: str) -> bool:
@@ -160,9 +157,6 @@ def _is_word(part: str) -> bool:
         and (large == len(letters) or 4 * large <= len(letters) or letters.istitle())
     )
 
-
-# Names of spans, paths and arguments are whatever the job has. JSON and CSV hold them as they are;
-# what is printed for people goes through here. Standard library only, nothing imported.
 
 _MARKERS = "\u2028\u2029"  # spaces to Python, ends of lines to some terminals
 

@@ -56,6 +56,10 @@ def _time(name: str) -> Column:
     return Column(name, "q", is_time=True)
 
 
+def _numbers(kind: str, *names: str) -> list[Column]:
+    return [Column(name, kind) for name in names]
+
+
 SPANS = Table(
     "spans",
     (
@@ -64,11 +68,8 @@ SPANS = Table(
         Column("name", "i", is_name=True),
         Column("stage", "b", codes="Stage"),
         Column("phase", "b", codes="Phase"),
-        Column("step", "i"),
-        Column("version", "i"),
-        Column("lane", "q"),
-        Column("tokens", "q"),
-        Column("bytes", "q"),
+        *_numbers("i", "step", "version"),
+        *_numbers("q", "lane", "tokens", "bytes"),
         Column("items", "i"),
     ),
 )
@@ -76,25 +77,14 @@ SPANS = Table(
 TRAJECTORIES = Table(
     "trajectories",
     (
-        _time("start_ns"),
-        _time("first_token_ns"),
-        _time("end_ns"),
-        Column("trajectory", "q"),
-        Column("group", "q"),
-        Column("prompt", "q"),
-        Column("task", "q"),
-        Column("environment", "q"),
-        Column("first_version", "i"),
-        Column("last_version", "i"),
-        Column("reference_version", "i"),
-        Column("prompt_tokens", "i"),
-        Column("response_tokens", "i"),
-        Column("turns", "i"),
+        *map(_time, ("start_ns", "first_token_ns", "end_ns")),
+        *_numbers("q", "trajectory", "group", "prompt", "task", "environment"),
+        *_numbers("i", "first_version", "last_version", "reference_version"),
+        *_numbers("i", "prompt_tokens", "response_tokens", "turns"),
         Column("env_ns", "q"),
         Column("preemptions", "i"),
         Column("finish", "b", codes="Finish"),
-        Column("token_ids", "b"),
-        Column("logprobs", "b"),
+        *_numbers("b", "token_ids", "logprobs"),
     ),
 )
 
@@ -115,14 +105,10 @@ USES = Table(
     (
         _time("time_ns"),
         Column("trajectory", "q"),
-        Column("step", "i"),
-        Column("version", "i"),
+        *_numbers("i", "step", "version"),
         Column("fate", "b", codes="Fate"),
         Column("tokens", "i"),
-        Column("mean_log_ratio", "d"),
-        Column("clip_share", "d"),
-        Column("sum_w", "d"),
-        Column("sum_w_squared", "d"),
+        *_numbers("d", "mean_log_ratio", "clip_share", "sum_w", "sum_w_squared"),
     ),
 )
 
@@ -133,9 +119,7 @@ SYNCS = Table(
         _time("end_ns"),
         Column("version", "i"),
         Column("role", "b", codes="SyncRole"),
-        Column("stall_ns", "q"),
-        Column("bytes", "q"),
-        Column("wire_bytes", "q"),
+        *_numbers("q", "stall_ns", "bytes", "wire_bytes"),
         Column("buckets", "i"),
         Column("transport", "b", codes="Transport"),
         Column("checksum", "q"),
@@ -158,8 +142,7 @@ CAPTURED_TOKENS = Table(
         _time("start_ns"),
         Column("trajectory", "q"),
         Column("part", "b", codes="Part"),
-        Column("position", "i"),
-        Column("token", "i"),
+        *_numbers("i", "position", "token"),
     ),
 )
 """What samples were made of, where that was asked for. `start_ns` is the trajectory's, the same in

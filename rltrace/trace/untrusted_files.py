@@ -28,9 +28,7 @@ else:
     import tomli as tomllib
 
 
-FOLLOW_VARIABLE = "RLTRACE_FOLLOW_LINKS"
-"""Environment variable that has links in a run's directory followed, where it is 1."""
-
+FOLLOW_VARIABLE = "RLTRACE_FOLLOW_LINKS"  # 1: links in a run's directory are followed
 MOST_TEXT_BYTES = 256 << 20  # 20,000 names of a kilobyte have a tenth of it
 NO_PLAIN_FILE = "no plain file of the run: ignored"  # a link, a pipe, a device or a folder
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # else opening a pipe waits for its writer
@@ -113,8 +111,6 @@ def lines_of(text: bytes) -> list[str]:
     return [line for line in text.decode("utf-8", "replace").split("\n") if line]
 
 
-# --- the lines of a folder of a run (a file a process, or a node) while they are being added to
-
 _SUFFIX = ".jsonl"
 
 
@@ -145,9 +141,6 @@ class FollowedLines:
         return lines_of(whole)
 
 
-# A pipe that nobody writes to, a socket or a terminal has nothing to read for ever, and some
-# devices have without end. Standard library only.
-
 _KINDS = (
     (stat.S_ISFIFO, "a pipe"),
     (stat.S_ISSOCK, "a socket"),
@@ -166,7 +159,8 @@ def open_given(path: str | Path) -> BinaryIO:
 def read_given(path: str | Path) -> bytes:
     """What a file holds, or a pipe of the shell's (`<(...)`, /dev/stdin). Errors: OSError."""
     mode = os.stat(path).st_mode
-    if not (stat.S_ISFIFO(mode) and _has_no_name(path)):
+    # A pipe in no folder: whoever made it has opened both its ends.
+    if not (stat.S_ISFIFO(mode) and not os.path.exists(os.path.realpath(path))):
         _check(path, mode)
     with open(path, "rb") as file:
         return file.read()
@@ -187,21 +181,11 @@ def _check(path: str | Path, mode: int) -> None:
             raise OSError(errno.EINVAL, f"it is {kind}, not a file", str(path))
 
 
-def _has_no_name(path: str | Path) -> bool:
-    """Whether a pipe is in no folder: whoever made it has opened both its ends."""
-    return not os.path.exists(os.path.realpath(path))
-
-
-# --- The files that a user names to be written: a pipe or a device takes what a file would.
-#
-# Only a regular file may be replaced or cut short: whoever renames a new file over /dev/null,
-# which root may do, breaks every program of the machine. Standard library only.
-
 _REFUSED = ((stat.S_ISSOCK, "a socket"), (stat.S_ISBLK, "a disk"))
 
 
 def open_to_append(path: str | Path) -> BinaryIO:
-    """What a user named, open to be written after its end. Errors: as `open_as_it_is`."""
+    """A file that a user named, to be written after its end. Errors: as `open_as_it_is`."""
     return open_as_it_is(path) or open(path, "ab")
 
 

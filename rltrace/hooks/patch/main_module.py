@@ -1,4 +1,4 @@
-"""Hooks in the code that runs as `__main__`, which no import ever brings.
+"""Hooks code that runs as `__main__`, which no import brings.
 
 Its source is compiled here with an outermost decorator on each hooked definition; everything else,
 line numbers included, stays as it was. Code that defines nothing hooked is left to Python alone.
@@ -70,8 +70,8 @@ def _compile_script(path: str) -> CodeType | None:
 def _compiled(
     source: bytes, path: str, modules: set[str]
 ) -> tuple[CodeType | None, list[tuple[str, Hook]]]:
-    """The code of a source file in which the hooked definitions are decorated, `None` when it has
-    none of them, or is no valid Python; and what hooks look for in it, by its qualified name."""
+    """The code of a source file with the hooked definitions decorated, `None` when it has none, or
+    is no valid Python; and what hooks look for in it, by qualified name."""
     installation = boot.installation()
     hooks = installation.main_hooks()
     wanted = [(name, hook) for hook in hooks for module, name in hook.targets if module in modules]
@@ -184,7 +184,6 @@ class _ScriptImporter:
         self._code = code
 
     def find_spec(self, name: str, target: Any = None) -> ModuleSpec | None:
-        """The script, when `__main__` is looked for."""
         del target
         if name != "__main__":
             return None
@@ -193,7 +192,6 @@ class _ScriptImporter:
         return spec
 
     def get_code(self, name: str) -> CodeType:
-        """What `runpy` executes in the globals of `__main__`."""
         del name
         builtins.__rltrace_run__ = self._run  # type: ignore[attr-defined]
         return compile("__rltrace_run__(globals())", self._path, "exec", dont_inherit=True)
@@ -223,7 +221,7 @@ class _ScriptImporter:
 
 
 def _without_our_frames(shown_by: Any, path: str) -> Any:
-    """An excepthook that shows the traceback as it is without us: from the script's frame on."""
+    """An excepthook that shows the traceback from the script's frame on."""
 
     def excepthook(
         kind: type[BaseException], error: BaseException, trace: TracebackType | None

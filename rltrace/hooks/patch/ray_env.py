@@ -1,4 +1,4 @@
-"""Ray clusters that the job did not start itself: their workers are given the run's environment.
+"""Gives the run's environment to workers of a joined Ray cluster.
 
 Workers inherit the environment of the node that starts them, not the driver's, so what has to reach
 them travels in the job's runtime environment. It is merged in where Ray has put its own parts and
@@ -29,9 +29,9 @@ _told = partial(hook_failed, "ray.init")
 
 
 def merged(runtime_env: Any, joining: bool = True) -> Any:
-    """A runtime environment with the run's variables in it. The user's own entries are kept. When
-    the job starts the cluster (`joining` False) only a `PYTHONPATH` of the user's is completed,
-    since everything else is inherited."""
+    """A runtime environment with the run's variables; the user's own entries are kept. When the job
+    starts the cluster (`joining` False) only a `PYTHONPATH` of the user's is completed: all else is
+    inherited."""
     variables: Mapping[str, str] = (runtime_env or {}).get("env_vars") or {}
     if not joining and _PATH not in variables:
         return runtime_env
@@ -143,7 +143,7 @@ def _init_through_hook(
 
 
 def _address(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
-    """The address that `ray.init` will use, as it decides it itself."""
+    """The address that `ray.init` will use, decided as it does."""
     given: str | None = args[0] if args else kwargs.get("address")
     if given is None or given == "auto":
         return os.environ.get(_ADDRESS_VARIABLE) or given

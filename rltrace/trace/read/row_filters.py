@@ -1,4 +1,9 @@
-"""Times that no clock can have shown, and counts below zero: unknown, whoever stored them."""
+"""Which rows count: possible times and counts, and ranges of time.
+
+Of a range is what began in it, and what was going on when it began. A sample that was used in it
+is, whenever it was generated and judged, so that its lag is known. A row that was still open when
+the range began counts where its process recorded anything later: else it was lost long before.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +23,12 @@ if TYPE_CHECKING:
     from rltrace.trace.compact.stored_rows import Stored
 
 
-EVER_NS = 1 << 62
-"""Unix nanoseconds of a moment in 2116: two of them can be subtracted and added."""
+EVER_NS = 1 << 62  # Unix ns of a moment in 2116: two can be subtracted and added
 
 
 def of_real_times(table: Table, columns: Columns) -> tuple[Columns, int]:
-    """The rows, and how many there are less than there were: those that began at no time are left
-    out. Of the others, what else is no time is unknown. `columns` begin with those of `table`, with
-    times in Unix ns."""
+    """The rows that began at a possible time, and how many did not; what else is no time becomes
+    unknown. `columns` begin with those of `table`, with times in Unix ns."""
     if not len(columns[0]):
         return columns, 0
     real = (columns[0] > 0) & (columns[0] < EVER_NS)
@@ -41,10 +44,10 @@ def of_real_times(table: Table, columns: Columns) -> tuple[Columns, int]:
 
 
 def end_what_was_left(columns: Columns) -> None:
-    """Ends spans that a process left without storing so: an exception of the job's may strike just
-    as a `with rltrace.span(...)` is left. Such a span is open while one around it, in its lane, has
-    ended. How long it took is unknown: it gets no length. Steps are none: one that failed has no
-    end. `columns` are those of spans, from wherever they are stored, and the process of each."""
+    """Ends spans that a process left without storing so: an exception of the job may strike just as
+    a `with rltrace.span(...)` is left. Such a span is open while one around it, in its lane, has
+    ended. It gets no length, as that is unknown. Steps stay open: one that failed has no end.
+    `columns` are those of spans, and the process of each."""
     start, end, stage, lane = (
         columns[SPANS.index(name)] for name in ("start_ns", "end_ns", "stage", "lane")
     )
@@ -65,7 +68,7 @@ COUNTS = (
     *("tokens", "bytes", "items", "prompt_tokens", "response_tokens", "turns", "env_ns"),
     *("preemptions", "stall_ns", "wire_bytes", "buckets"),
 )
-"""Columns of which no value is below zero, but -1 for an unknown one."""
+"""Columns without values below zero, but -1 for an unknown one."""
 
 
 def make_unknown(table: Table, columns: Columns) -> Iterator[tuple[str, int]]:
@@ -78,21 +81,15 @@ def make_unknown(table: Table, columns: Columns) -> Iterator[tuple[str, int]]:
             yield column.name, int(below.sum())
 
 
-# What began in the range is in it, and what was going on when it began. A sample that was used in
-# it is, whenever it was generated and judged, so that its lag is known. A row that was still open
-# when the range began counts where its process recorded anything later: else it was lost long
-# before.
-
 OF_SAMPLES = ("trajectories", "rewards", CAPTURED_TOKENS.name)
 _USED = "trajectory IN (FROM range_used)"
-_KEPT_ROWS = 5_000_000
-"""A table of so many rows at the most is kept in memory, where each question finds it."""
+_KEPT_ROWS = 5_000_000  # a table of so many at the most is kept in memory
 
 
 @dataclass(frozen=True)
 class Range:
-    """From `since_ns` on and before `until_ns` (Unix); of spans of steps those with these numbers
-    count, whatever others overlap them."""
+    """From `since_ns` on and before `until_ns` (Unix); of spans of steps only those with these
+    numbers."""
 
     since_ns: int
     until_ns: int
@@ -101,12 +98,11 @@ class Range:
 
     @property
     def goes_on(self) -> bool:
-        """Whether it has no end."""
         return self.until_ns >= EVER_NS
 
 
 class Narrowed:
-    """Makes the tables of a range in `database`, of the rows that are `stored`."""
+    """Makes the tables of a range in `database`, of `stored` rows."""
 
     def __init__(self, database: duckdb.DuckDBPyConnection, stored: Stored, of: Range) -> None:
         self._database, self._stored, self._of = database, stored, of
@@ -180,7 +176,7 @@ class Narrowed:
         )
 
     def _add_earlier(self, name: str) -> None:
-        """What belongs to the samples that were used, from the parts before, back to the first part
+        """Adds what belongs to the samples that were used, from the parts before, back to the first
         that has nothing of them: samples are used within a bounded time, if at all."""
         if self._manifest is None:
             return

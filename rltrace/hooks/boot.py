@@ -29,8 +29,7 @@ HOOKS_VARIABLE = "RLTRACE_HOOKS"  # the user's hooks as `module:qualname=stage`,
 PYTHON_VARIABLE = "RLTRACE_PYTHON"  # the interpreter of `wrap`; node agents use it too
 MAIN_VARIABLE = "RLTRACE_MAIN"  # the module that the driver runs as `__main__` (`python -m`)
 DETACHED_VARIABLE = "RLTRACE_DETACHED"
-"""Set for a job that was handed to a cluster: it may begin, and go on, after the command that
-submitted it, and the run with it."""
+"""Set for a job handed to a cluster: it may outlive the command that submitted it, and the run."""
 
 PROBE_VARIABLE = "RLTRACE_PROBE"  # the design of the probe (`rltrace.hooks.probe.delays`), if any
 LOG_STEPS_VARIABLE = "RLTRACE_LOG_STEPS"  # set where the job logs figures of steps (`wandb_rows`)
@@ -247,8 +246,7 @@ def _place() -> dict[str, Any]:
 
 
 def _is_over(run_dir: str) -> bool:
-    """Whether the run has ended: what it started may live on (a Ray cluster) and start processes
-    for others."""
+    """Whether the run has ended: a Ray cluster that it left may start processes for others."""
     if DETACHED_VARIABLE not in os.environ:
         with contained(OSError), open(f"{run_dir}/{RUN_FILE}", encoding="utf-8") as file:
             return '"end_real_ns":null' not in file.read().replace(" ", "")

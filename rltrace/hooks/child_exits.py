@@ -43,8 +43,7 @@ def watch_multiprocessing(module: Any) -> None:
 
 
 def watch_exits(module: Any) -> None:
-    """Patches `multiprocessing.util`, just imported: a child that an exception ends runs its
-    `_exit_function` while that is on its way."""
+    """Patches `multiprocessing.util`: an exception ends a child by its `_exit_function`."""
     original = module._exit_function
 
     @wraps(original)
@@ -61,8 +60,8 @@ def watch_exits(module: Any) -> None:
 
 
 def watch_threads(module: Any) -> None:
-    """Patches `threading`, just imported: a thread that an exception ends goes by its `excepthook`,
-    unless the job has put another there."""
+    """Patches `threading`: a thread's exception goes to `excepthook`, unless the job put another
+    there."""
     module.excepthook = then(module.excepthook, _thread_failed)
 
 
@@ -71,8 +70,8 @@ def then(
     look: Callable[..., object],
     tell: Callable[[Exception], object] | None = None,
 ) -> Callable[..., Any]:
-    """`original`, after which `look` is given the result and the arguments. What that raises is
-    given to `tell`, and the job goes on."""
+    """`original`, after which `look` is given result and arguments; `tell` gets what that
+    raises."""
 
     @wraps(original)
     def looked_at(*args: Any, **kwargs: Any) -> Any:

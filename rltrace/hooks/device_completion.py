@@ -30,8 +30,7 @@ if TYPE_CHECKING:
 
 MOST_PENDING = 1024  # events at a time: behind a device that hangs they do not pile up
 ANCHOR_NS = 1_000_000_000
-"""Until the next anchor: clocks drift, and the milliseconds are a float32. The second comes after a
-quarter of it."""
+"""To the next anchor (clocks drift, the ms are a float32); to the second a quarter of it."""
 
 _given_up: list[bool] = []  # no exception: with its frames the job's objects would live on
 
@@ -56,8 +55,7 @@ class DeviceEnds:
         self._late: dict[int, deque[tuple[int, int]]] = {}  # of a lane: ends of host and device
 
     def __call__(self, span: Span) -> None:
-        """What goes wrong on a device is the job's to hear of, from torch; here nobody looks any
-        more."""
+        """A device's failures are the job's to hear of, from torch; here nobody looks any more."""
         try:
             self._ended(span)
         except Exception as error:
@@ -133,8 +131,8 @@ class CudaEvents:
         self._anchors: dict[int, _Anchor] = {}
 
     def relax(self) -> Any:
-        """From now on CUDA's calls of this thread break no graph that any thread is capturing. What
-        `restore` is to be given."""
+        """From now on this thread's CUDA calls break no graph being captured. Give `restore` the
+        result."""
         mode = self._ctypes.c_int(_RELAXED)
         self._runtime.cudaThreadExchangeStreamCaptureMode(self._ctypes.byref(mode))
         return mode
@@ -169,8 +167,8 @@ class CudaEvents:
         return min(reached, monotonic_ns())
 
     def _anchor(self, device: int, before: _Anchor | None) -> _Anchor:
-        """Of a few events the one whose time is known best: between its recording and the first
-        look that found it done."""
+        """Of a few events the one with the narrowest time: from its recording to being found
+        done."""
         stream = self._streams.get(device)
         if stream is None:  # not one of torch's own, which hands them out in turn
             pointer = self._ctypes.c_void_p()
@@ -198,8 +196,7 @@ class CudaEvents:
 
 
 class _Anchor:
-    """An event, when it came to pass (host's clock), until when others are measured from it, and ns
-    of the host for one of the device."""
+    """An event, its time (host's clock), until when it measures others, host ns for a device ns."""
 
     __slots__ = ("event", "host_ns", "rate", "until_ns")
 
@@ -211,8 +208,7 @@ class _Anchor:
 
 
 def watch() -> None:
-    """Called where something new is recorded: from when the process uses a GPU, the ends of its
-    spans are followed. Never raises."""
+    """Called where something new is recorded: once the process uses a GPU, ends are followed."""
     torch: Any = sys.modules.get("torch")
     with contained():  # torch is just being imported, or has no CUDA
         if torch.cuda.is_initialized() and torch.version.cuda and not _given_up:

@@ -37,8 +37,8 @@ class ImportFinder:
             self._before.setdefault(name, []).append(callback)
 
     def after(self, name: str, callback: Callable[[Any], None]) -> None:
-        """Calls back with the module each time its code has run (`importlib.reload` included), and
-        now, if it is imported already."""
+        """Calls back with the module each time its code has run (also on reload), and now if
+        imported."""
         self._after.setdefault(name, []).append(callback)
         module = sys.modules.get(name)
         if module is not None:

@@ -108,9 +108,9 @@ class Call:
         return signature.defaults.get(name, default)
 
     def row(self, table: str, **columns: Any) -> Any:
-        """Appends a row to `trajectories`, `rewards`, `uses`, `syncs` or `samples`, to be completed
-        by its `.set(**columns)`; `None` when it could not be stored (a full disk). Times not given
-        are the call's: `start_ns`, `end_ns` (once known) and, for tables with a single time,
+        """Appends a row to `trajectories`, `rewards`, `uses`, `syncs` or `samples`; its
+        `.set(**columns)` completes it; `None` when it could not be stored (a full disk). Times not
+        given are the call's: `start_ns`, `end_ns` (once known) and, for tables with a single time,
         now."""
         marker, *names = _COLUMNS[table]
         if marker not in columns:
@@ -303,9 +303,8 @@ _CLAUSE = re.compile(r"\s*(>=|<=|==|!=|>|<)\s*(\d+(?:\.\d+)*)\s*")
 
 
 def satisfies(version: str, wanted: str) -> bool:
-    """Whether a version lies in a range. An unknown version does, and any does in an empty range;
-    suffixes (`rc1`, `.post2`, `+cpu`) do not count. Errors: `ValueError` for a range that cannot be
-    read."""
+    """Whether a version lies in a range. An unknown version does, and any does in an empty range.
+    Suffixes (`rc1`, `+cpu`) do not count. Errors: `ValueError` for a range that cannot be read."""
     found = _NUMBERS.match(version)
     if not wanted or found is None:
         return True

@@ -8,8 +8,8 @@ from rltrace.trace.safe_text import redacted
 
 
 class Program:
-    """`kind` is `"script"`, `"module"` (`-m`), `"code"` (`-c`) or `""` (interactive, stdin); `name`
-    is the path, the module or the code."""
+    """`kind` is "script", "module" (`-m`), "code" (`-c`) or "" (stdin); `name`: path, module or
+    code."""
 
     __slots__ = ("kind", "name")
 
@@ -24,8 +24,7 @@ def program(orig_argv: list[str]) -> Program:
 
 
 def _place(orig_argv: list[str]) -> tuple[str, int, int]:
-    """A program's kind, the place of the word that names it (else behind all words), and where in
-    that word its name begins."""
+    """The kind; the place of the word that names the program, and of the name in that word."""
     place, end = 1, len(orig_argv)
     while place < end:
         word = orig_argv[place]

@@ -35,9 +35,8 @@ def made_here(url: str) -> str:
 
 
 def own_directory(run_dir: str, shipping: str, detached: bool) -> str:
-    """The directory of a run for the processes of this node: one at the same path, else in the
-    folder for temporary files. `run_dir` where it was deleted under the job, or nothing can be
-    made: then the recorder says so."""
+    """A directory of the run on this node: at the same path, else in the folder for temporary
+    files; `run_dir` where none can be made, or the run was deleted: then the recorder says so."""
     node, host, url = shipping.split(" ", 2)
     if (node, host) == (node_id(), os.uname().nodename):
         return run_dir

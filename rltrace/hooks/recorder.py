@@ -42,8 +42,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 MOST_NAMES = 20_000
-"""Numbers in span names would grow the name file without bound: later new names are
-`MANY_NAMES`."""
+"""A job with numbers in span names would fill the disk: later names are `MANY_NAMES`."""
 
 MANY_NAMES = "(more names)"
 
@@ -165,9 +164,8 @@ class Recorder:
         self._write_process_file()
 
     def problem(self, what: str, say: bool = False, **fields: Any) -> bool:
-        """Writes down, once each, what was not recorded or hooked; `say`: on stderr too. A job that
-        goes wrong in ever new ways is quoted `MOST_PROBLEMS` times of a kind. False: there was no
-        room."""
+        """Writes down, once each, what was not recorded or hooked, at most `MOST_PROBLEMS` times of
+        a kind; `say`: on stderr too. False: there was no room."""
         key = (what, str(fields.get("target", "")))
         said = tuple(self._said)  # a signal handler may add to it while it is counted
         if key in said or sum(kind == what for kind, _ in said) >= MOST_PROBLEMS:
@@ -178,9 +176,8 @@ class Recorder:
         return self._noted(what=what, **fields)
 
     def odd_value(self, target: str, value: object, said: str) -> None:
-        """Writes down what a value that nobody can record was given for, and how often: each of the
-        first times, then whenever their number has doubled. Of the first its kind is named, and a
-        number itself."""
+        """Writes down what an odd value was given for, and how often: the first times each, then
+        whenever that doubled. Of the first its kind is named, and a number itself."""
         times, detail = self._odd.get(target, (0, ""))
         if not detail:
             from rltrace.hooks.patch.safe_repr import quoted  # few processes ever tell anything
@@ -238,7 +235,7 @@ class Recorder:
         self._write(ENDS, {**facts, "monotonic_ns": monotonic_ns()})
 
     def ended_with_threads(self) -> None:
-        """The process ends well while daemon threads work, whose spans stay open: it was not
+        """The process ends well, though daemon threads at work leave spans open: it was not
         lost."""
         threading = sys.modules.get("threading")
         if threading is not None and threading.active_count() >= 2 and self._introduced:
@@ -289,9 +286,8 @@ capture_tokens: Callable[[Recorder, Row, Any, Any], None] | None = None
 """Stores token ids, where somebody asked for them (`token_capture`)."""
 
 _LOAD_VOCABULARY = partial(__import__, "rltrace.trace.vocabulary")
-"""What recording imports late is there before a fork: a child that is forked amid such an import
-would wait for ever. No function of ours: a time limit that strikes in one would be lost, since
-nobody hears what is raised before a fork."""
+"""Imported before a fork: a child forked amid that import would wait for ever. No function of ours:
+a time limit that strikes in one would be lost, as nobody hears what is raised before a fork."""
 
 _followers: list[Callable[[Recorder | None], None]] = []
 _fork_hook_set = False
@@ -384,8 +380,7 @@ def not_compiled(target: str) -> None:
 
 
 def as_word(value: object) -> str:
-    """What a job gives as a name or word. Another object may be a completion: only its kind is
-    told."""
+    """A name or word that a job gives. Another object may be a completion: its kind only."""
     if isinstance(value, str):
         return str.__str__(value)
     from rltrace.hooks.patch.safe_repr import quoted

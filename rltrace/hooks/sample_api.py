@@ -82,9 +82,8 @@ class OpenTrajectory(Span):
         response_token_ids: Sequence[int] | None = None,
     ) -> None:
         """Generation has ended: `finish` is "stop", "length", "abort", "timeout" or "error";
-        `version` is the policy version of the last token (default: the process's, if that is of
-        weights that it took, or also the first token's). Token ids, of all that follows the prompt,
-        are kept as the prompt's."""
+        `version` is the policy version of the last token (default: the process's, if it took these
+        weights, or that is also the first token's). Token ids are kept as the prompt's."""
         recorder = _recorder._active
         if version is None and recorder is not None and recorder.version != -1:
             # What a learner in this process has sent is not what a thread of it generates with.
@@ -273,8 +272,7 @@ _IDS = frozenset({"trajectory", "group", "prompt", "task", "environment"})
 
 
 def _row(kind: type[Any], table: str, **values: Any) -> Any:
-    """Stores a row of the known columns; ids are hashed, names resolved, the marker is now if not
-    given."""
+    """Stores the known columns; ids are hashed, names resolved; the marker is now by default."""
     recorder = _recorder._active
     if recorder is None:
         return IDLE

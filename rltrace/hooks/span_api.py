@@ -173,8 +173,7 @@ def begin_span(
 
 
 def _piecemeal(stage: object, name: object, step: Any, version: Any, *counts: Any) -> LoopSpan:
-    """The span again, where a value did not fit its column: the interval is kept, and what values
-    can be."""
+    """The span again, where a value did not fit: the interval is kept, and what can be."""
     with contained(tell=_spans.on_failure):
         words = [None if word is None else _recorder.as_word(word) for word in (stage, name)]
         opened = span(words[0] or "other", words[1])
@@ -239,8 +238,7 @@ class Phases:
         self._open: LoopSpan = IDLE  # type: ignore[assignment]  # it does nothing, to any call
 
     def begin(self, stage: str, name: str, phase: str | None = None, **known: int) -> LoopSpan:
-        """The next phase, named as by `rltrace.span`, with the known version and bytes. Never
-        raises."""
+        """The next phase, named as by `rltrace.span`, with what is known of it. Never raises."""
         before = self._open
         before.end()  # a probe sleeps its dose here
         after = self._open = span(stage, name, phase, **known)

@@ -109,10 +109,9 @@ def begin(
     items: int | None = None,
     lane: int | None = None,
 ) -> Span:
-    """Begins a span; `name` is an id (`Recorder.name`), `lane` the line of nesting that it belongs
-    to: this thread or asyncio task, if None. Errors: OSError when there is no space, TypeError or
-    ValueError for values that are no integers or do not fit: callers (hooks and the API) guard the
-    job."""
+    """Begins a span; `name` is an id (`Recorder.name`), `lane` the line of nesting (None: this
+    thread or asyncio task). Errors: OSError when there is no space, TypeError or ValueError for
+    values that are no integers or do not fit: callers (hooks and the API) guard the job."""
     batch = recorder.span_writer.batch
     slot = batch.next_slot()
     if slot >= batch.rows:
@@ -154,8 +153,7 @@ def stored(row: Row, *columns: str) -> list[int]:
 
 
 def watch_asyncio() -> None:
-    """Called once asyncio is imported: from then on a span in a task has that task as its lane,
-    since tasks interleave on one thread."""
+    """Called once asyncio is imported: tasks interleave on a thread, so each is a lane."""
     global running_loop, current_task
     asyncio: Any = sys.modules["asyncio"]
     current_task = asyncio.current_task

@@ -44,8 +44,8 @@ class TokenWriter(TableWriter):
             done += rows
 
     def _claim_some(self, most: int) -> tuple[Batch, int, int]:
-        """Empty rows in a line: the batch, the first slot, and how many (up to `most`). One before
-        which another thread's comes stays empty."""
+        """Empty rows in a line: batch, first slot, how many. One before another thread's stays
+        empty."""
         batch, first = self.claim()
         rows = 1
         while rows < most and first + rows < batch.rows:
@@ -69,8 +69,7 @@ def start() -> None:
 
 
 def capture(recorder: Recorder, row: Row, prompt: Any, response: Any) -> None:
-    """Stores the token ids of a sample; none of a trajectory without an id, to which nothing could
-    be joined. Never raises."""
+    """Stores a sample's token ids, if its trajectory has an id. Never raises."""
     start_ns = trajectory = _UNKNOWN
     with contained(ValueError):  # released: a forked child completes its parent's row
         start_ns, trajectory = stored(row, "start_ns", "trajectory")
@@ -86,8 +85,7 @@ def capture(recorder: Recorder, row: Row, prompt: Any, response: Any) -> None:
 
 
 def _ids(recorder: Recorder, part: Part, given: Any) -> array[int] | None:
-    """Whole numbers in a list, tuple, array or tensor of one dimension; None where it is none, or
-    would be used up by being read."""
+    """Whole numbers in a list, tuple, array or tensor of one dimension; None for anything else."""
 
     def odd(_: Exception) -> None:
         recorder.odd_value(f"{part.name.lower()}_token_ids", given, "holds no token ids")

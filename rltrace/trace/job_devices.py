@@ -17,8 +17,7 @@ def held_devices(
     processes: Sequence[TracedProcess], seen: bool = True
 ) -> dict[int, tuple[str, ...]]:
     """By number of a process: the devices that it says it was given, else (if `seen`) those that it
-    had memory on, each by one name. An engine's core, beside its actor, may be what has the
-    memory."""
+    had memory on. An engine's core, beside its actor, may be what has the memory."""
     # The last agent of a place: one that was killed may have been replaced.
     agents = {_place(one): one.facts for one in processes if one.role == AGENT}
     found = {}

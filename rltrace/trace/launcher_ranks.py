@@ -74,11 +74,8 @@ def go_on(run: Path) -> bool:
 
 
 def _goes_on(told: dict[str, Any]) -> bool:
-    if told.get("exit_code") is not None:
-        return False
-    if not _is_here(told):
-        return True
-    return _is_alive(told, "wrap_pid") or _is_alive(told, "command_pid")
+    may_live = not _is_here(told) or any(_is_alive(told, w) for w in ("wrap_pid", "command_pid"))
+    return told.get("exit_code") is None and may_live
 
 
 def _is_here(told: dict[str, Any]) -> bool:

@@ -29,8 +29,7 @@ _TOLD = (CLOCKS, NODES, PROCESS, NAMES)  # what an agent, or a process that begi
 
 
 class Liveness:
-    """Asks `/proc` about a run's processes. Of a run that was brought from a URL nobody here can
-    tell."""
+    """Asks `/proc` about a run's processes; of a run brought from a URL nobody here can tell."""
 
     def __init__(self, run: Path | None = None) -> None:
         self.node = node_id()
@@ -47,9 +46,8 @@ class Liveness:
         return began_ns is not None and began_ns <= started + _SLACK_NS
 
     def of_command(self, meta: dict[str, object]) -> bool | None:
-        """Whether the traced command lives, or `wrap`, which is about to write down how it ended;
-        None where nobody here can tell. Of a run that a program began itself (`rltrace.start`) that
-        is the program."""
+        """Whether the traced command lives, or `wrap`, which is about to write down how it ended
+        (of `rltrace.start` the program itself); None where nobody here can tell."""
         started, real_ns = meta.get("start_monotonic_ns"), 0
         if not isinstance(started, int):  # an older writer's; a clock that was set deceives here
             started, real_ns = meta.get("start_real_ns"), time.time_ns() - time.monotonic_ns()
@@ -108,8 +106,7 @@ OUTLIVED = "outlived_by"  # in a run's description: how many processes of its co
 
 
 def command_s(meta: dict[str, Any]) -> float | None:
-    """Seconds from the making of the run directory to the end of its command; None while not
-    known."""
+    """Seconds from the making of the run directory to its command's end; None: not known."""
     start, end = meta.get("start_real_ns"), meta.get("end_real_ns")
     if not isinstance(start, int) or not isinstance(end, int):
         return None

@@ -46,11 +46,10 @@ CAPTURE_TOKENS = "capture_tokens"  # setting: token ids are recorded (`wrap --ca
 PARQUET = "parquet"  # folder of the compacted tables (`rltrace compact`)
 ELSEWHERE, NOT_WHOLE, PACK_LOST = "nodes-elsewhere", "node-not-whole", "pack-lost"
 """Problems of a run of which not all is here."""
-RECORDING_STOPPED = "recording-stopped"
 STEP_FAILED, PROCESS_FAILED, THREAD_FAILED = "step-failed", "process-failed", "thread-failed"
-# An exception ended it.
-"""The problem of a process that recorded nothing more, and what its file says of it where the disk
-had no room for a line among the problems."""
+"""Problems: an exception ended it."""
+RECORDING_STOPPED = "recording-stopped"
+"""Problem of a process, said in its own file where the disk had no room for another line."""
 
 FOLDERS = (PROCESS, NAMES, PROBLEMS, ENDS, CLOCKS, NODES, *TABLES)
 
@@ -77,10 +76,9 @@ class RunExistsError(FileExistsError):
 def create_run(
     path: str, command: list[str], settings: dict[str, Any], version: str, **more: Any
 ) -> None:
-    """Makes the run directory; of several that want the same one only one gets it. `version` is
-    rltrace's own, `more` goes into the description; of the command only what is harmless is kept.
-    Nobody else can write there, whatever the umask. Errors: `RunExistsError`; OSError (read-only or
-    full disk)."""
+    """Makes the run directory, for one of several that want it. `version` is rltrace's own, `more`
+    goes into the description; of the command only what is harmless is kept. Nobody else can write
+    there, whatever the umask. Errors: `RunExistsError`; OSError (read-only or full disk)."""
     os.makedirs(path, 0o755, exist_ok=True)
     described = {
         "id": os.path.basename(os.path.abspath(path)),
@@ -206,8 +204,7 @@ def read_described(path: str) -> dict[str, Any]:
 
 
 def now_ns(told: dict[str, Any]) -> int:
-    """This moment on a run's time line (Unix ns), by its description: on the node where it began a
-    clock that was set since then moves nothing."""
+    """Now on a run's time line (Unix ns); where it began, a clock that was set moves nothing."""
     real, monotonic = told.get("start_real_ns"), told.get("start_monotonic_ns")
     if told.get("node") != node_id() or not isinstance(real, int) or not isinstance(monotonic, int):
         return time.time_ns()
@@ -235,9 +232,8 @@ def write_json(path: str, value: dict[str, Any]) -> None:
 
 
 def _written_over(path: str, text: bytes) -> bool:
-    """Writes over a file's old text in one write, if it fits into what the file has already: a full
-    disk, which a job may have died of, has no room for another file. What is left becomes
-    blanks."""
+    """Writes over a file's text, within the room that it has, in one write: a full disk, which a
+    job may have died of, has none for another file. What is left becomes blanks."""
     with contained(OSError), opened(path, os.O_WRONLY) as file:
         status = os.fstat(file)
         text = text.ljust(status.st_size)
@@ -263,9 +259,8 @@ _ESCAPES = {code: f"\\u{code:04x}" for code in range(32)} | {
 
 
 def dumps(value: object) -> str:
-    """JSON text of str, int, float, bool, None, lists and dicts; anything else as its `str()`.
-    Not-a-number becomes null. Encode it with "backslashreplace", which turns lone surrogates into
-    JSON's escapes."""
+    """JSON of str, int, float, bool, None, lists, dicts; else of `str()`. Not-a-number becomes
+    null. To be encoded with "backslashreplace", which makes lone surrogates JSON's escapes."""
     if value is None or value is True or value is False:
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, int):

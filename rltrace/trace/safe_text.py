@@ -44,8 +44,8 @@ _LONGEST_PART, _LONGEST_NAME = 16, 120  # characters of the name of an option
 
 
 def redacted(words: Iterable[object], program: int = 0) -> list[str]:
-    """The words of a command line without values that may harm. `program` is the place of the word
-    that names what is run, where that is known."""
+    """A command line without values that may harm; `program`: the place of the word that names
+    it."""
     found: list[str] = []
     launching = is_named = False  # a module may be named next; the program has been
     before = ""
@@ -67,8 +67,7 @@ def redacted(words: Iterable[object], program: int = 0) -> list[str]:
 
 
 def redacted_facts(facts: dict[str, Any]) -> dict[str, Any]:
-    """What a process states of itself, its settings and objective redacted likewise. A setting that
-    is no plain value is left out."""
+    """What a process states of itself, redacted. A setting that is no plain value is left out."""
     found = dict(facts)
     if isinstance(facts.get("objective"), str):
         found["objective"] = _redacted_value(facts["objective"])
@@ -94,8 +93,8 @@ def redacted_urls(text: str) -> str:
 
 
 def is_harmless(value: str) -> bool:
-    """Whether a value is a number, a word that frameworks know, a path that is there, or a short
-    list of such."""
+    """Whether it is a number, a word that frameworks know, a path that is there, or a short
+    list."""
     if value.lower() in WORDS or _is_number(value):
         return True
     if value[:1] not in ("-", "") and "=" not in value and os.path.exists(value):
@@ -122,8 +121,7 @@ def _launches(text: str) -> bool:
 
 
 def _without_value(text: str, may_be_value: bool) -> str:
-    """An option, or `name=value`, without its value; other words are values, as may be one that
-    follows an option."""
+    """An option, or `name=value`, without its value; other words are values."""
     name, equals, value = text.partition("=")
     if text[:2] == "--":
         is_option = name.islower() and _is_name(name[2:])
@@ -138,8 +136,8 @@ def _without_value(text: str, may_be_value: bool) -> str:
 
 
 def _is_name(text: str) -> bool:
-    """Whether people name an option so. A key looks different: it mixes letters with digits, and
-    small letters with large ones."""
+    """Whether people name an option so: a key mixes letters with digits, and small with large
+    ones."""
     parts = text.replace("-", "_").replace(".", "_").split("_")
     return bool(text) and len(text) <= _LONGEST_NAME and all(map(_is_word, parts))
 

@@ -79,8 +79,7 @@ class Batch:
 
 
 def release_maps() -> None:
-    """Unmaps what is in use; a later store raises ValueError instead of reaching the file. For a
-    forked child: the batches are its parent's."""
+    """Unmaps a parent's batches in a forked child: a later store raises ValueError."""
     for reference, _, _ in _mapped:
         batch = reference()
         for column in () if batch is None else batch.columns:
@@ -179,8 +178,7 @@ def row_at(kind: Any, batch: Batch, slot: int) -> Any:
 
 
 class TableWriter:
-    """Writes one table of one process into `<directory>/<who>.<n>.arrows`; `on_first` is called
-    before each file is made."""
+    """Writes `<directory>/<who>.<n>.arrows`; `on_first` is called before each file is made."""
 
     def __init__(
         self, table: Table, directory: str, who: str, on_first: Callable[[], None] | None = None
@@ -199,8 +197,7 @@ class TableWriter:
         self.batch = Batch(0, (), self._places)
 
     def append(self, **values: float) -> Row:
-        """Stores a row, its marker last. Errors: as `Row.set`, and OSError when there is no
-        space."""
+        """Stores a row, its marker last. Errors: as `Row.set`, and OSError without space."""
         return self.store(values)
 
     def store(self, values: dict[str, float]) -> Row:
@@ -237,8 +234,7 @@ class TableWriter:
                 self._growing = False
 
     def _begin_batch(self) -> None:
-        """What strikes in here leaves things as they were: the batch counts from the stores at the
-        end, which nothing can part."""
+        """What strikes leaves all as it was: the batch counts from the stores at the end."""
         _close_unused()
         if self._segment.size_bytes > SEGMENT_BYTES:
             self._next_segment()

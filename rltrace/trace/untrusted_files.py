@@ -39,8 +39,7 @@ def follows_links() -> bool:
 
 
 def is_elsewhere(path: str | Path) -> bool:
-    """Whether it is a link that is not followed: what is written or deleted there is not the
-    run's."""
+    """Whether it is a link that is not followed: to write or delete there is not for us."""
     return os.path.islink(path) and not follows_links()
 
 
@@ -87,8 +86,7 @@ def open_own(path: str | Path) -> tuple[int, os.stat_result]:
 
 
 def read_own(path: str | Path, begin: int = 0) -> bytes:
-    """What a text file holds from byte `begin` on. Errors: OSError, also for more than
-    `MOST_TEXT_BYTES`."""
+    """What a text holds from byte `begin` on. Errors: OSError, also beyond `MOST_TEXT_BYTES`."""
     file, status = open_own(path)
     with open(file, "rb") as opened:
         if status.st_size - begin > MOST_TEXT_BYTES:
@@ -106,8 +104,7 @@ def own_lines(path: str | Path) -> list[str]:
 
 
 def lines_of(text: bytes) -> list[str]:
-    """The lines that are not empty. Only a line feed ends them: names may hold what `splitlines`
-    takes for an end, such as U+2028."""
+    """The lines that are not empty. Names may hold what `splitlines` takes for an end (U+2028)."""
     return [line for line in text.decode("utf-8", "replace").split("\n") if line]
 
 
@@ -122,8 +119,8 @@ class FollowedLines:
         self._read_bytes: dict[str, int] = {}
 
     def new(self) -> Iterator[tuple[str, str]]:
-        """`(name of the file without suffix, line)` of what was appended since the last look, file
-        by file. What cannot be read is left out."""
+        """`(file's name without suffix, line)` of what is new, file by file, as far as it can be
+        read."""
         follow = follows_links()
         for entry in entries(self._folder):
             name = entry.name.removesuffix(_SUFFIX)
@@ -150,8 +147,7 @@ _KINDS = (
 
 
 def open_given(path: str | Path) -> BinaryIO:
-    """A file, open to be read, more than once. Errors: OSError, whose `strerror` says what else it
-    is."""
+    """A file, open to be read, more than once. Errors: OSError, which says what else it is."""
     _check(path, os.stat(path).st_mode)
     return open(path, "rb")
 
@@ -271,8 +267,7 @@ def parsed(text: str | bytes) -> Any:
 
 
 def told_in(path: Path) -> dict[str, Any]:
-    """What a file tells of a node, a process or itself; nothing where it cannot be read or holds
-    something else."""
+    """What a file tells of a node, a process or itself; {} where it tells nothing readable."""
     try:
         told = parsed(read_own(path))
     except (OSError, ValueError):
@@ -304,8 +299,7 @@ def packaged_tables(folder: str) -> Iterator[dict[str, Any]]:
 
 
 def _check_whole(value: object) -> None:
-    """Errors: ValueError for an integer beyond any float, which Python may not even print: a
-    hexadecimal one has no limit of digits."""
+    """Errors: ValueError for a number beyond any float: Python may not even print it."""
     if isinstance(value, int) and value.bit_length() > _MOST_BITS:
         raise ValueError("a number has too many digits")
     if isinstance(value, dict | list):
@@ -314,8 +308,7 @@ def _check_whole(value: object) -> None:
 
 
 def unpacked(data: bytes) -> bytes:
-    """What gzip packed, or the data themselves. Errors: ValueError where they are damaged, end too
-    early or are too large."""
+    """What gzip packed, or the data. Errors: ValueError if damaged, cut off or too large."""
     if not data.startswith(_GZIP):
         return data
     parts: list[bytes] = []

@@ -179,8 +179,7 @@ class Observer:
             span.end()
 
     def unended(self, error: BaseException) -> None:
-        """The end of a span could not be stored: its batch is another process's by now, or is not
-        mapped."""
+        """A span's end could not be stored: its batch is another process's, or is not mapped."""
         if from_outside(error):
             raise error
 
@@ -189,8 +188,8 @@ class Observer:
             recording.not_compiled(self.hook.target or self._name)
 
     def more_room(self) -> None:
-        """Calls within calls are deep: the recursion limit grows by our frames, so that the job's
-        own reach as deep as without us."""
+        """Calls are nested deeply: the recursion limit grows by our frames, for the job's to
+        fit."""
         more = _MORE_ROOM if self.deep else _MORE_ROOM + ROOM + _OWN_FRAMES
         self.room += _MORE_ROOM
         self.deep = True
@@ -246,9 +245,8 @@ def watch_items(
     result: Any, place: int | None, observer: Observer, args: tuple[Any, ...], kwargs: Any
 ) -> Any:
     """`result`, with the iterator at `place` (-1: itself) replaced by a generator of the same
-    items, if there is one. What hands out a model's weights (`verl`'s engines) returns a generator
-    beside other things: how long an item takes, and its size, is known only while somebody consumes
-    it."""
+    items. `verl`'s engines hand out weights so, beside other things: how long one takes, and its
+    size, shows only while somebody consumes it."""
     if place is None or place < 0:
         return _items(result, observer, args, kwargs) if _is_iterator(result) else result
     if type(result) is not tuple or len(result) <= place or not _is_iterator(result[place]):

@@ -145,8 +145,7 @@ class Installation:
         return hooked
 
     def observer(self, target: str, stage: str) -> Observer | None:
-        """What records a user's hook in a function that came as a copy; `None` without such a
-        hook."""
+        """What records a user's hook in a function that came as a copy, if there is one."""
         for hook in self.main_hooks():
             if id(hook) in self._users and (hook.target, hook.stage_word) == (target, stage):
                 self._placed(hook)
@@ -167,8 +166,7 @@ class Installation:
         self._resolved.update(id(hook) for hook in hooks)
 
     def refused(self, hook: Hook, why: str) -> None:
-        """Tells that what a hook names cannot be hooked; a user, who can name another function, at
-        once."""
+        """Tells that a hook's target cannot be hooked; a user can name another, so at once."""
         self._resolved.add(id(hook))
         stage = hook.stage_word
         problem("hook-failed", target=hook.target, stage=stage, detail=why)
@@ -282,8 +280,8 @@ def _may_have(remote: Any, method: str) -> bool:
 
 
 def version_of(framework: str) -> str:
-    """`__version__` of an imported framework or of a package around it, else the installed version;
-    `""` when unknown."""
+    """`__version__` of an imported framework or a package around it, else the installed one; or
+    `""`."""
     name = framework
     while name:
         found = getattr(sys.modules.get(name), "__version__", None)

@@ -163,16 +163,14 @@ def _written(cls: type) -> type:
 
 
 def _modules(cls: type) -> set[str]:
-    """Names under which hooks may know the class's module: `python -m` sends a driver's own classes
-    as those of `__main__`."""
+    """Names under which hooks may know a class's module; `python -m` sends it as `__main__`."""
     module = _written(cls).__module__
     main = os.environ.get(boot.MAIN_VARIABLE)
     return {module, main, f"{main}.__main__"} if main and module == "__main__" else {module}
 
 
 def _devices() -> list[str]:
-    """The GPUs that Ray gave this worker. Not `CUDA_VISIBLE_DEVICES`: frameworks have Ray leave it
-    alone."""
+    """The GPUs that Ray gave. Frameworks make Ray leave `CUDA_VISIBLE_DEVICES` alone."""
     with contained():  # this Ray keeps them elsewhere: then they are not known
         context = sys.modules["ray"].get_runtime_context()
         return [str(device) for device in context.get_accelerator_ids().get("GPU", [])]
@@ -180,8 +178,8 @@ def _devices() -> list[str]:
 
 
 def _actor_id(manager: Any) -> str | None:
-    """Ray's id of the actor that this process is or becomes; empty where Ray does not tell, `None`
-    where it is none."""
+    """Ray's id of this process's actor, also a coming one; "" where Ray does not tell, None: no
+    actor."""
     worker = getattr(manager, "_worker", None)
     if getattr(worker, "mode", 1) != 1:  # ray.WORKER_MODE
         return None

@@ -29,9 +29,8 @@ _told = partial(hook_failed, "ray.init")
 
 
 def merged(runtime_env: Any, joining: bool = True) -> Any:
-    """A runtime environment with the run's variables; the user's own entries are kept. When the job
-    starts the cluster (`joining` False) only a `PYTHONPATH` of the user's is completed: all else is
-    inherited."""
+    """A runtime environment with the run's variables beside the user's. A cluster that the job
+    starts (not `joining`) inherits these: only a `PYTHONPATH` of the user's is completed."""
     variables: Mapping[str, str] = (runtime_env or {}).get("env_vars") or {}
     if not joining and _PATH not in variables:
         return runtime_env

@@ -21,8 +21,7 @@ _FROZEN, _IMPORTING = "<frozen ", ("importlib._bootstrap", "importlib._bootstrap
 
 
 def quoted(value: object) -> str:
-    """A number itself, of anything else its kind and length: it may be a prompt, tokens or a
-    secret."""
+    """A number itself, of anything else kind and length: it may be a prompt or a secret."""
     kind = kind_of(value)
     with contained():
         for number in (bool, int, float, complex):
@@ -82,8 +81,7 @@ def _raised_at(error: BaseException) -> str:
 
 
 def _is_written(code: CodeType) -> bool:
-    """Whether code stands in a file, or is Python's own: what was compiled from a text may name any
-    file."""
+    """Whether code is in a file, or Python's own; what was compiled from text names any file."""
     name = code.co_filename
     if name.startswith(_FROZEN):
         import _imp

@@ -29,8 +29,7 @@ class NewFigures:
         self._seen_ns = 0
 
     def take(self) -> dict[str, float]:
-        """New figures of the newest step, if any. Errors: OSError, ValueError for a damaged
-        file."""
+        """New figures, if any. Errors: OSError, ValueError for a damaged file."""
         now_s = monotonic()
         if now_s < self._look_at_s:
             return {}
@@ -46,8 +45,7 @@ class NewFigures:
 
 
 def patch(module: Any) -> None:
-    """Patches `Run.log`, which puts new figures into its row. Errors: AttributeError where there is
-    none."""
+    """Patches `Run.log` to add new figures to its row. Errors: AttributeError without it."""
     figures = NewFigures(os.environ[RUN_VARIABLE])
     log = module.Run.log
 

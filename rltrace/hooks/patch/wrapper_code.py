@@ -16,8 +16,8 @@ import types
 from typing import Any, NamedTuple
 
 _FILE, _TWIN_FILE = "<frozen importlib._bootstrap of rltrace>", "<rltrace>"
-"""`warnings` and `logging` pass over frames of such a file when they count levels of callers, and
-`torch.compile` leaves them to Python."""
+"""Names that `warnings` and `logging` pass over for levels of callers, and `torch.compile`
+skips."""
 
 _VARIADIC, _KEYWORDS = 0x04, 0x08  # code flags: the function takes `*args`, `**kwargs`
 
@@ -198,9 +198,8 @@ _Shape = tuple[int, int, int, bool, bool]
 
 
 def _shape(function: Any) -> tuple[_Shape, tuple[str, ...]]:
-    """A function's parameters: how many are positional only, positional, keywords only, whether
-    there are `*args` and `**kwargs`; and all names. What has no code (a builtin, a bound method)
-    takes anything."""
+    """A function's parameters: how many are positional only, positional, keywords only; `*args`,
+    `**kwargs`; all names. What has no code (a builtin, a bound method) takes anything."""
     if not isinstance(function, types.FunctionType):
         return (0, 0, 0, True, True), ("args", "kwargs")
     code = function.__code__

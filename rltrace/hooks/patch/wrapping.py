@@ -73,14 +73,11 @@ class Patch:
 
 
 def static_attribute(owner: Any, name: str) -> tuple[Any, bool]:
-    """An attribute as it is stored (a `staticmethod`, a `property`, ...), and whether it is
-    inherited. Errors: `AttributeError`."""
-    if name in vars(owner):
-        return vars(owner)[name], False
-    if isinstance(owner, type):
-        for base in owner.__mro__:
-            if name in vars(base):
-                return vars(base)[name], True
+    """An attribute as stored (a `property`, ...), and if it is inherited. Errors:
+    `AttributeError`."""
+    for base in (owner, *owner.__mro__) if isinstance(owner, type) else (owner,):
+        if name in vars(base):
+            return vars(base)[name], base is not owner
     return getattr(owner, name), True
 
 

@@ -274,9 +274,8 @@ class StepFile:
 
 
 BLOCK = 4
-"""Steps of a block. Rarer, larger doses tell more for the same budget: the variance of a dose of
-mean b, given in one of n steps, is (n - 1) b². But a large dose may bring a stage to bind that did
-not."""
+"""Steps of a block. Rarer, larger doses tell more for a budget (a dose of mean b in one of n steps
+has variance (n - 1) b²), but a large one may bring a stage to bind that did not."""
 
 LARGEST_BUDGET = 0.125  # of the job's time: a dose is then half as long again as the work
 DEFAULT_BUDGET = 0.05
@@ -313,8 +312,7 @@ class Design:
         return self.budget * BLOCK
 
     def doses(self, place: int) -> dict[str, float]:
-        """The dilation of each stage dosed in a step; `place` counts steps from 0, where the job
-        began."""
+        """The dilation of each stage dosed in a step; `place` counts steps from the job's first."""
         block, within = divmod(place, BLOCK)
         if block < 1:
             return {}

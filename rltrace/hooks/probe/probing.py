@@ -30,16 +30,16 @@ _delays: Delays | None = None
 def start(run_dir: str, design: str) -> None:
     """Probes this process from now on; `design` is a `Design.text()`."""
     global _delays
-    with contained(OSError, ValueError, tell=_no_doses):
+
+    def no_doses(error: Exception) -> None:
+        _not_probed("this process", f"it gets no doses: {error}")
+
+    with contained(OSError, ValueError, tell=no_doses):
         _delays = Delays(Design.of(design), run_dir)
         call_observer.kind = ProbingObserver
         span_api.begin_span = _begin_dosed  # type: ignore[assignment]
         span_api.on_step = _delays.publish
         span_decorator.dosed = dosed
-
-
-def _no_doses(error: Exception) -> None:
-    _not_probed("this process", f"it gets no doses: {error}")
 
 
 class _Dosed(NamedTuple):
@@ -129,7 +129,8 @@ class DosedSpan(LoopSpan):
     def end(self) -> None:
         with contained(tell=recording.failed):
             if _delays is not None and self._stay.is_open:
-                if self._holds_thread or not _in_loop():
+                in_loop = _spans.running_loop is not None and _spans.running_loop() is not None
+                if self._holds_thread or not in_loop:
                     _delays.sleep(self._stay)
                 elif _delays.has_dose(self._stay):
                     what = "inside of a coroutine only `async with rltrace.span(...)` is delayed"
@@ -176,10 +177,6 @@ _begin: Callable[..., LoopSpan] = span_api.begin_span
 def _begin_dosed(*facts: Any) -> LoopSpan:
     span: LoopSpan = dosed(_begin(*facts))
     return span
-
-
-def _in_loop() -> bool:
-    return _spans.running_loop is not None and _spans.running_loop() is not None
 
 
 def _not_probed(target: str, detail: str) -> None:

@@ -49,8 +49,7 @@ _SILENT_S = 600.0  # a run without an end that was silent for so long is over
 
 @dataclass(frozen=True)
 class Compaction:
-    """What compacting did, by table; sizes in bytes of files. `settled`: the run had ended, nothing
-    is left."""
+    """What compacting did, by table, in rows and bytes of files; `settled`: nothing is left."""
 
     rows: dict[str, int]
     segment_bytes: dict[str, int]
@@ -61,10 +60,9 @@ class Compaction:
 def compact(
     run: OpenedRun, progress: Callable[[str], None] | None = None, part_bytes: int = PART_BYTES
 ) -> Compaction:
-    """Writes the Parquet files of a run; its segments stay. `progress` is told each table's name, a
-    part has rows of about `part_bytes`. Nothing is done where all is compacted. Errors:
-    `RltraceError` when the disk is full (which leaves no file), the folder is a link, or compacted
-    segments are gone and others have come."""
+    """Writes the Parquet files of a run; its segments stay. `progress` is told each table's name; a
+    part has rows of about `part_bytes`. Errors: `RltraceError` when the disk is full (which leaves
+    no file), the folder is a link, or compacted segments are gone and others have come."""
     folder = run.path / PARQUET
     if is_elsewhere(folder):  # what lies there would be deleted
         raise RltraceError(f"{run.path} is not compacted: {folder} is a link to another place")
@@ -121,13 +119,12 @@ def _bytes(manifest: CompactManifest) -> dict[str, int]:
 
 def _check_whole(run: OpenedRun, known: CompactManifest) -> None:
     """Errors: `RltraceError` where what was compacted is in Parquet only."""
-    for table in TABLES:
-        for file in known.taken[table]:
-            if not (run.path / table / file).exists():
-                raise RltraceError(
-                    f"{run.path} cannot be compacted again: segments of what was compacted before "
-                    "are gone; it is read as it is, with what has come since"
-                )
+    files = [run.path / table / file for table in TABLES for file in known.taken[table]]
+    if not all(file.exists() for file in files):
+        raise RltraceError(
+            f"{run.path} cannot be compacted again: segments of what was compacted before are "
+            "gone; it is read as it is, with what has come since"
+        )
 
 
 def _written(
@@ -212,24 +209,23 @@ def _of_one_process(steps: Ints) -> Ints:
 
 
 def delete_segments(run: Path) -> None:
-    """Deletes the segments of a compacted run. Errors: `RltraceError` where not all of it is
-    compacted."""
+    """Deletes a run's segments. Errors: `RltraceError` where not all of it is compacted."""
     with alone(run):
         manifest = read_manifest(run)
         if manifest is None:
             raise RltraceError(f"{run} is not compacted: its segments are all there is")
         if not manifest.settled or any(manifest.has_rest(run, table) for table in TABLES):
-            said = f"{run} was still being recorded: its segments hold what has come since, or"
-            said += " are of another run (`rltrace info`)"
-            raise WrongUsage(said)
+            raise WrongUsage(
+                f"{run} was still being recorded: its segments hold what has come since, or are of "
+                "another run (`rltrace info`)"
+            )
         for table in TABLES:
             for path in segment_files(run, table):
                 path.unlink()
 
 
 def check_deletable(run: OpenedRun) -> None:
-    """Errors: `RltraceError` for a run whose segments cannot be deleted: it goes on, or was brought
-    from a URL, from which more may come."""
+    """Errors: `RltraceError` where more segments may come: the run goes on, or is of a URL."""
     if (url := brought_from(run.path)) is not None:
         said = f"{run.path} is a copy of {url}, to which the next command adds what has come there"
         raise WrongUsage(f"{said}: compact it without --delete-segments")
@@ -243,8 +239,8 @@ def _is_being_recorded(run: OpenedRun) -> bool:
     command left in the background goes on recording), or the run has not ended, nobody here can
     tell whether it goes on elsewhere, and it was not long silent."""
     liveness = Liveness(run.path)
-    processes = [p for p in run.processes if p.role != "agent" and p.pid != os.getpid()]
-    if any(liveness.of_process(process) for process in processes):
+    others = (p for p in run.processes if p.role != "agent" and p.pid != os.getpid())
+    if any(map(liveness.of_process, others)):
         return True
     if run.meta.get("end_real_ns") is not None:
         return False

@@ -72,22 +72,16 @@ class CompactManifest:
     ) -> tuple[list[TablePart], list[Path]]:
         """`(parts, carried)`: the files of rows that began or went on in a range of time. Of what
         was carried those rows count that began before the first of the parts."""
-        parts = [
-            part
-            for part in self.tables[table]
-            if part.from_ns < until_ns and part.until_ns > since_ns
-        ]
+        of_table = self.tables[table]
+        parts = [p for p in of_table if p.from_ns < until_ns and p.until_ns > since_ns]
         is_first = not parts or parts[0].from_ns == -EVER_NS  # nothing began before that
         return parts, [] if is_first else list(self.carried.get(table, ()))
 
     def has_rest(self, run: Path, table: str) -> bool:
         """Whether a table has segments with rows that may not have been taken."""
-        known = self.taken.get(table, {})
-        for path in segment_files(run, table):
-            one = known.get(path.name)
-            if one is None or not self.settled or _size(path) != one.bytes:
-                return True
-        return False
+        known, files = self.taken.get(table, {}), segment_files(run, table)
+        taken = ((path, known.get(path.name)) for path in files)
+        return any(not self.settled or one is None or _size(p) != one.bytes for p, one in taken)
 
 
 def read_manifest(run: Path) -> CompactManifest | None:
@@ -105,8 +99,7 @@ def read_manifest(run: Path) -> CompactManifest | None:
 
 
 def readable_manifest(run: Path) -> CompactManifest | None:
-    """As `read_manifest`. Errors: `RltraceError` where nothing is left but Parquet files that
-    cannot be read."""
+    """As `read_manifest`. Errors: `RltraceError` where only unreadable Parquet files are left."""
     found, folder = read_manifest(run), run / PARQUET
     if found is not None or any(segment_files(run, table) for table in TABLES):
         return found
@@ -133,13 +126,9 @@ def _why_not(folder: Path) -> str:
 
 def _are_there(folder: Path, files: list[Path]) -> bool:
     """Whether all are plain files in the folder or its own folders, and no two the same."""
-    if len(set(files)) < len(files):
-        return False
-    for inside in {file.parent for file in files}:
-        plain, _ = own_files(inside, ".parquet")
-        if {file for file in files if file.parent == inside} - {*plain}:
-            return False
-    return True
+    folders = {file.parent for file in files}
+    plain = {path for inside in folders for path in own_files(inside, ".parquet")[0]}
+    return len(set(files)) == len(files) and plain.issuperset(files)
 
 
 def _in_parts(folder: Path, said: Mapping[str, Any]) -> CompactManifest:

@@ -41,8 +41,8 @@ CARRIED = "carried"
 
 
 class SortedParts:
-    """The parts of a table in `folder`, and what is `carried` over their ends. `below`: by column,
-    how many counts were below zero."""
+    """The parts of a table in `folder`; `carried` over their ends; `below`: counts below zero by
+    column."""
 
     def __init__(
         self,
@@ -299,8 +299,7 @@ class Surveyed:
         self.steps = self._step_rows() if self._stage >= 0 and self.rows else _NO_STEPS
 
     def _taken(self, seen: list[_Seen], size_bytes: int, ended: bool) -> Taken:
-        """All stored rows where nobody writes any more, else those that have ended, with so few
-        left that they can be listed."""
+        """All stored rows where nobody writes any more, else the ended ones, with few left."""
         places, left = 0, list[int]()
         newest_ns = max((int(max(a.max(), b.max())) for _, _, a, b in seen if len(a)), default=0)
         for first, stored, _, _ in seen:
@@ -351,8 +350,8 @@ def taken_slots(batch: SegmentBatch, taken: Taken) -> Ints:
 
 def cuts(sampled_ns: Ints, rows: int, starts_ns: Ints, part_rows: int) -> list[int]:
     """The moments between parts. `sampled_ns` are starts of rows, evenly drawn, `starts_ns` those
-    of steps, both in order. A part of more rows than one step ends where a step begins; a step of
-    more rows than a part is cut within."""
+    of steps, both in order. A part ends where a step begins, unless the step has more rows than a
+    part."""
     found: list[int] = []
     if rows <= part_rows or not len(sampled_ns):
         return found

@@ -52,8 +52,7 @@ class Stored:
         return self._columns[name]
 
     def near(self, name: str, since_ns: int = -EVER_NS, until_ns: int = EVER_NS) -> str:
-        """A query of the shown rows of a table, in the files that a range of time is in. Errors: as
-        `rows_of`."""
+        """A query of a table's shown rows in the files of a range of time. Errors: as `rows_of`."""
         manifest, found = self.manifest, []
         if manifest is not None:
             parts, carried = manifest.between(name, since_ns, until_ns)
@@ -109,8 +108,8 @@ class Stored:
         return compacted + rest // _ROW_BYTES
 
     def publish(self, database: duckdb.DuckDBPyConnection) -> None:
-        """Makes the known processes and names, or makes them anew. Errors: `RltraceError` for a
-        file that holds no names."""
+        """Makes the processes and names known by now. Errors: `RltraceError` for a file without
+        names."""
         import duckdb
 
         files = self._files
@@ -126,8 +125,7 @@ class Stored:
         self._published = len(files.processes), len(files.names)
 
     def _shown(self, name: str, rows: str) -> str:
-        """Those that are shown of some rows: all, but for what was dropped or left out, and
-        readings of another job's devices."""
+        """Those of `rows` that were not dropped or left out, and are of the job's own devices."""
         hidden = hidden_devices(self._files.processes) if name == "samples" else {}
         for agent, devices in hidden.items():
             which = f"process = {agent} AND device IN ({', '.join(map(str, devices))})"
@@ -142,27 +140,23 @@ class Stored:
         return rows_of(self._connect(), files, columns, processes)
 
     def _rest(self, name: str) -> str | None:
-        """The table of what is read from segments; None where nothing is. One that came after the
-        run was compacted has none, and is empty."""
+        """The table of what is read from segments, if any; a table newer than the manifest is
+        empty."""
         manifest = self.manifest
         if name not in self._files.rest and (manifest is None or manifest.tables[name]):
             return None
         if name not in self._registered:
+            import pyarrow as pa
+
             self._registered.add(name)
-            self._register(name)
+            names = [column.name for column in (*TABLES[name].columns, PROCESS)]
+            named = zip(names, self.columns(name), strict=True)
+            loaded = pa.table({of: pa.array(values) for of, values in named})
+            self._connect().register(f"stored_{name}", loaded)
+            known = len(self._files.processes), len(self._files.names)
+            if known != self._published:  # the table may bring new ones
+                self.publish(self._connect())
         return f"stored_{name}"
-
-    def _register(self, name: str) -> None:
-        import pyarrow as pa
-
-        columns = self.columns(name)
-        kinds = [*TABLES[name].columns, PROCESS]
-        named = zip([kind.name for kind in kinds], columns, strict=True)
-        loaded = pa.table({of: pa.array(values) for of, values in named})
-        self._connect().register(f"stored_{name}", loaded)
-        known = len(self._files.processes), len(self._files.names)
-        if known != self._published:  # the table may bring new ones
-            self.publish(self._connect())
 
 
 def publish_processes(
@@ -211,9 +205,8 @@ def rows_of(
     columns: Sequence[Column],
     processes: int,
 ) -> str:
-    """The rows of Parquet files with these columns: those of the first so many `processes`, and of
-    times that a clock can have shown. Errors: `RltraceError` for what is none of rltrace's;
-    duckdb.Error for what is no Parquet."""
+    """The rows of Parquet files with these columns, of the first `processes` and of possible times.
+    Errors: `RltraceError` for what is none of rltrace's; duckdb.Error for what is no Parquet."""
     check_rows(database, paths)
     check_columns(database, paths, columns)
     ranges = {PROCESS.name: (0, processes - 1)}
@@ -235,8 +228,7 @@ def _beyond(
     paths: Sequence[Path],
     ranges: Mapping[str, tuple[int, int]],
 ) -> set[str]:
-    """The columns of which the files do not say that all values are in their range: only these need
-    a filter, which reads them at each question."""
+    """Columns that need a filter: by what the files say, a value may be out of its range."""
     stated = database.execute(
         "SELECT path_in_schema, min(TRY_CAST(stats_min_value AS BIGINT)),"
         " max(TRY_CAST(stats_max_value AS BIGINT)), bool_and(num_values = 0 OR"

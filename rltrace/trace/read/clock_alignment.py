@@ -117,8 +117,8 @@ def pair_of(said: object) -> Pair | None:
 def align(
     reference: str, pairs: dict[str, list[Pair]], exchanges: Iterable[Exchange]
 ) -> dict[str, NodeClock]:
-    """A clock for every node that has a pair; where the reference has none, the first node's stands
-    in."""
+    """A clock for every node that has a pair. A reference without one is replaced by the first
+    node."""
     if reference not in pairs:
         reference = next(iter(sorted(pairs)), reference)
     if reference not in pairs:
@@ -138,10 +138,8 @@ def align(
             if node not in clocks:
                 clocks[node] = _through(known, node, measured)
                 waiting.append(node)
-    for node, own in pairs.items():
-        if node not in clocks:
-            clocks[node] = _by_itself(node, own, UNKNOWN_BOUND_NS)
-    return clocks
+    alone = {n: _by_itself(n, own, UNKNOWN_BOUND_NS) for n, own in pairs.items() if n not in clocks}
+    return {**clocks, **alone}
 
 
 def _through(known: NodeClock, node: str, measured: list[Exchange]) -> NodeClock:

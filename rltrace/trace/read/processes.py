@@ -83,8 +83,7 @@ def _parent(
     processes: Mapping[str, Facts],
     under_pid: Mapping[tuple[str, ...], list[tuple[int, str]]],
 ) -> str | None:
-    """The last that began under the parent's pid before the child: pids are used again, and by
-    programs that replace each other (`exec`)."""
+    """The last that began under the parent's pid before the child: pids are used again."""
     start = _start(child)
     forked_from = str(child.get("forked_from"))
     if forked_from in processes and _start(processes[forked_from]) < start:
@@ -108,8 +107,8 @@ _SLACK_NS = 10**8  # between two pairs of a node's clock with real time
 
 
 class RunProcesses(ABC):
-    """`processes` of the run in `path`, by number; `meta` is its run.json; `clocks` map the nodes'
-    monotonic clocks to the run's time."""
+    """`processes` of the run in `path`, by number; `clocks` map nodes' monotonic clocks to its
+    time."""
 
     def __init__(self, path: Path, meta: dict[str, Any], names: Iterable[str] = ()) -> None:
         self.path = path
@@ -146,8 +145,8 @@ class RunProcesses(ABC):
         return False
 
     def translated(self, table: Table, who: str, stored: Columns) -> Columns:
-        """Columns of rows that a process stored, with aligned times and global name ids. What began
-        at no possible time is left out, and told."""
+        """Columns of stored rows, with aligned times and global name ids; impossible times are left
+        out."""
         clock = self.clocks.get(self.processes[self.number_of(who)].node)
         columns: Columns = []
         for column, values in zip(table.columns, stored, strict=True):
@@ -226,8 +225,8 @@ class RunProcesses(ABC):
         return None
 
     def _stop(self, who: str) -> dict[str, Any] | None:
-        """Why a process stopped recording, by its file: the disk had no room for a line among the
-        problems."""
+        """Why a process stopped recording, by its own file: for a disk without room for a
+        problem."""
         told = self._facts.get(who, {}).get(RECORDING_STOPPED)
         with suppress(ValueError, TypeError):
             return None if told is None else problem_of({**told, "what": RECORDING_STOPPED})
@@ -259,9 +258,9 @@ def name_of(line: str) -> tuple[int, str] | None:
 
 
 class FollowedNames:
-    """Names by number, the same for all processes: `texts`, and `numbers` by text, which begin with
-    `known` ones. A process writes a name before it uses its id, so an unknown id is looked for in
-    what has come to its file."""
+    """Names by number, the same for all processes: `texts`, and `numbers` by text, after `known`
+    ones. A process writes a name before it uses its id: an unknown id is looked for in what has
+    come."""
 
     def __init__(
         self, folder: Path, known: Iterable[str] = (), tell: Tell = lambda what, file, why: None
@@ -325,8 +324,7 @@ class Dropped:
     is_shipped: bool
 
     def shown(self, table: Table, rows: str) -> str:
-        """Of `rows` of a table (SQL) those whose details are whole, and what was in progress
-        then."""
+        """Of `rows` of a table (SQL) those whose details are whole, and what was in progress."""
         until_ns = self.until_ns
         if table is CAPTURED_TOKENS:
             until_ns = max(until_ns, self.tokens_until_ns)

@@ -35,11 +35,9 @@ def of_real_times(table: Table, columns: Columns) -> tuple[Columns, int]:
     left_out = len(real) - int(np.count_nonzero(real))
     kept = [column[real] for column in columns] if left_out else [*columns]
     for i, column in enumerate(table.columns):
-        if not i or not column.is_time:
-            continue
-        odd = (kept[i] < -1) | (kept[i] >= EVER_NS)
-        if odd.any():
-            kept[i] = np.where(odd, np.int64(-1), kept[i])
+        if i and column.is_time:
+            odd = (kept[i] < -1) | (kept[i] >= EVER_NS)
+            kept[i] = np.where(odd, np.int64(-1), kept[i]) if odd.any() else kept[i]
     return kept, left_out
 
 
@@ -72,8 +70,8 @@ COUNTS = (
 
 
 def make_unknown(table: Table, columns: Columns) -> Iterator[tuple[str, int]]:
-    """Replaces counts below zero by -1 in `columns`, those of `table` in order; gives the name of
-    each column that had some, and how many."""
+    """Replaces counts below zero by -1 in `columns`; gives the columns that had some, and how
+    many."""
     for i, column in enumerate(table.columns):
         if column.name in COUNTS and columns[i].min(initial=0) < -1:
             below = columns[i] < -1
@@ -88,7 +86,7 @@ _KEPT_ROWS = 5_000_000  # a table of so many at the most is kept in memory
 
 @dataclass(frozen=True)
 class Range:
-    """From `since_ns` on and before `until_ns` (Unix); of spans of steps only those with these
+    """From `since_ns` on and before `until_ns` (Unix); of spans of steps those with these
     numbers."""
 
     since_ns: int
@@ -169,11 +167,9 @@ class Narrowed:
         if "used" in self._made:
             return
         self._made.add("used")
-        within = self._within(TABLES["uses"])
-        self._database.execute(
-            "CREATE OR REPLACE TABLE range_used AS SELECT DISTINCT trajectory "
-            f"FROM ({self._near('uses')}) WHERE trajectory <> -1 AND {within}"
-        )
+        within = f"trajectory <> -1 AND {self._within(TABLES['uses'])}"
+        rows = f"SELECT DISTINCT trajectory FROM ({self._near('uses')}) WHERE {within}"
+        self._database.execute(f"CREATE OR REPLACE TABLE range_used AS {rows}")
 
     def _add_earlier(self, name: str) -> None:
         """Adds what belongs to the samples that were used, from the parts before, back to the first
@@ -183,16 +179,11 @@ class Narrowed:
         parts = self._manifest.tables[name]
         before = [part for part in parts if part.until_ns <= self._of.since_ns]
         for part in reversed(before):
-            database = self._database
-            missing = (
-                f"FROM range_used WHERE trajectory NOT IN (SELECT trajectory FROM recorded_{name})"
-            )
-            if not database.execute(f"{missing} LIMIT 1").fetchall():
+            known = f"SELECT trajectory FROM recorded_{name}"
+            missing = f"FROM range_used WHERE trajectory NOT IN ({known})"
+            if self._database.execute(f"{missing} LIMIT 1").fetchone() is None:
                 return
-            had = database.execute(f"SELECT count(*) FROM recorded_{name}").fetchall()
-            database.execute(
-                f"INSERT INTO recorded_{name} BY NAME "
-                f"FROM {self._stored.of_files(name, [part.path])} WHERE trajectory IN ({missing})"
-            )
-            if database.execute(f"SELECT count(*) FROM recorded_{name}").fetchall() == had:
+            rows = f"FROM {self._stored.of_files(name, [part.path])}"
+            insert = f"INSERT INTO recorded_{name} BY NAME {rows} WHERE trajectory IN ({missing})"
+            if self._database.execute(insert).fetchall() == [(0,)]:
                 return

@@ -100,8 +100,7 @@ class OpenedRun(Tables):
 
     def sql(self, query: str) -> duckdb.DuckDBPyRelation:
         """Runs a query over the tables and views (docs/trace-format.md lists them). Errors:
-        `RltraceError` for a query that does not run, and for a statement that writes or changes a
-        setting."""
+        `RltraceError` where it does not run, or does not only read."""
         self._make_for(query)
         import duckdb
 
@@ -141,8 +140,7 @@ class OpenedRun(Tables):
 
     def narrow(self, to: Range, cut_short: bool = False) -> None:
         """From now on the tables hold the rows of a range, and `meta` says that the run ended with
-        it; if it was only `cut_short`, how and when it ended still holds. Call it before anything
-        else is asked."""
+        it, unless it was only `cut_short`. Call it before anything else is asked."""
         self.range, self.cut_short = to, cut_short
         ended = self.meta.get("end_real_ns")
         if not to.goes_on and not cut_short:  # how the command ended says nothing of it: it went on
@@ -163,8 +161,8 @@ class OpenedRun(Tables):
 
     @property
     def begins_ns(self) -> int | None:
-        """When what is shown begins (Unix ns): with the run, with the range, or after what was
-        dropped. None: nobody knows."""
+        """When what is shown begins (Unix ns): the run, the range, or after what was dropped; None:
+        unknown."""
         started, dropped = self.meta.get("start_real_ns"), self.dropped
         begins = [started] if isinstance(started, int) else []
         begins += [self.since_ns] if self.since_ns > 0 else []
@@ -201,7 +199,7 @@ class OpenedRun(Tables):
         return self._files.clocks.get(node)
 
     def rows(self, table: str) -> int:
-        """Stored rows of a table, of the whole run, without those hidden because details were
+        """Stored rows of a table, of the whole run, without those hidden as details were
         dropped."""
         manifest = self._files.manifest
         if self.dropped is not None:
@@ -217,8 +215,8 @@ class OpenedRun(Tables):
         return table in self._files.rest and self._files.has_rows(table)
 
     def rows_of_processes(self, table: str) -> Counter[int]:
-        """About how many rows of a table each process stored that are still there, of the whole
-        run; segments are not read for it."""
+        """About how many rows of a table each process stored, of the whole run; reads no
+        segments."""
         if not self.is_compacted:
             return self._files.rows_of_processes(table)
         query = f"SELECT process, count(*) FROM raw_{table} GROUP BY process"

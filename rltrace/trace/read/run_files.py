@@ -65,8 +65,7 @@ class RunFiles(RunProcesses):
 
     def columns(self, name: str) -> Columns:
         """The columns of a table in the order of the schema, then the process of each row; without
-        what was compacted. Ask once a table: what is wrong with its files is added to the
-        problems."""
+        what was compacted. Ask once: what is wrong with its files is added to the problems."""
         table = TABLES[name]
         taken = {} if self.manifest is None else self.manifest.taken.get(name, {})
         parts: list[Columns] = []
@@ -112,8 +111,7 @@ class RunFiles(RunProcesses):
         )
 
     def rows_of_processes(self, name: str) -> Counter[int]:
-        """About how many rows of a table each process has in its segments, without reading
-        these."""
+        """About how many rows of a table each process has in its segments; these are not read."""
         rows: Counter[int] = Counter()
         for batches in segments_in(self.path / name, TABLES[name]):
             found = sum(batches.each(lambda batch: batch.stored_rows if batch.rows else 0))

@@ -106,8 +106,7 @@ class RunFollower(RunProcesses):
         return -1 if self.dropped is None else self.dropped.until_ns
 
     def stopped(self) -> dict[str, tuple[int | None, str]]:
-        """By who it is that stopped recording by the last poll: when (Unix ns; None: not known) and
-        why."""
+        """Who had stopped recording by the last poll: when (Unix ns; None: not known) and why."""
         dated = {who: self._dated(stop, who) for who, stop in self._stops.items()}
         return {
             who: (stop.get("real_ns"), str(stop.get("detail") or "")) for who, stop in dated.items()
@@ -235,8 +234,8 @@ class RunFollower(RunProcesses):
                 del known[name]
 
     def _told(self, table: Table, rows: Rows) -> Rows:
-        """Rows of a time of which none were lost, and what is in progress since before; of samples
-        only where all were recorded."""
+        """Rows of a time without losses, and what goes on since; samples where all were
+        recorded."""
         if table.name in OF_ONE_SAMPLE and only_some(self.meta):
             return rows.where(np.zeros(len(rows), np.bool_))
         if not len(rows) or self.lost_until_ns < 0:

@@ -30,19 +30,18 @@ class Damaged:
 
 
 def damaged(run: OpenedRun) -> tuple[Damaged, ...]:
-    """Such processes of the job, as far as the tables of `run` were read; without agents, which
-    hold readings only."""
+    """Such processes of the job, as far as tables were read. Agents, with readings only, are left
+    out."""
     tables: dict[str, list[str]] = {}
     for problem in run.problems:
         if problem.get("what") == _TORN:
             table, _, name = str(problem.get("target", "")).partition("/")
             tables.setdefault(name.rsplit(".", 2)[0], []).append(table)
-    found = []
-    for process in run.processes:
-        if process.who in tables and process.role != AGENT:
-            of = tuple(dict.fromkeys(tables[process.who]))
-            found.append(Damaged(process.role or "", process.pid, process.host, of))
-    return tuple(found)
+    return tuple(
+        Damaged(one.role or "", one.pid, one.host, tuple(dict.fromkeys(tables[one.who])))
+        for one in run.processes
+        if one.who in tables and one.role != AGENT
+    )
 
 
 def unreadable(run: OpenedRun) -> str | None:
@@ -94,8 +93,7 @@ class End:
 
 
 def read_ends(run: Path, processes: Iterable[TracedProcess]) -> dict[int, End]:
-    """The known ends, by number of the process. What cannot be read is skipped: of most processes
-    no end is known."""
+    """The known ends, by number of the process. What cannot be read is skipped."""
     processes = list(processes)
     speakers, began = {process.who: process for process in processes}, _began(processes)
     signals: dict[int, tuple[list[int], list[int]]] = {}  # that it was sent, and that it died of
@@ -129,7 +127,7 @@ def read_ends(run: Path, processes: Iterable[TracedProcess]) -> dict[int, End]:
 
 
 _Began = Mapping[tuple[Any, ...], list[tuple[int, int]]]
-"""When processes began, and their numbers, by the ways to speak of them."""
+"""Starts and numbers of processes, by the ways to speak of them."""
 
 
 def _began(processes: Iterable[TracedProcess]) -> _Began:

@@ -56,8 +56,8 @@ class _Message:
 
 
 class Stream:
-    """The file of a segment of `table`, read until `end`; `is_cut`: at the last look a message
-    began there that is not whole."""
+    """The file of a segment of `table`, read until `end`; `is_cut`: a message begins there, not
+    whole."""
 
     def __init__(self, table: Table) -> None:
         self.table = table
@@ -68,8 +68,8 @@ class Stream:
         self._message = _Message(b"", 0)
 
     def batches(self, file: int, size: int) -> Iterator[Place]:
-        """The batches that have become whole in the file's first `size` bytes. Errors:
-        `NotASegment`, OSError."""
+        """The batches that have become whole in the file's `size` bytes. Errors: `NotASegment`,
+        OSError."""
         if size > MOST_SEGMENT_BYTES:
             raise NotASegment(f"larger than {MOST_SEGMENT_BYTES >> 30} GiB")
         while True:
@@ -194,8 +194,8 @@ class NotASegment(ValueError):
 
 @dataclass(frozen=True)
 class BatchLayout:
-    """A record batch: its rows; of each column where its values begin in the body, how many bytes
-    they are, and how many are null."""
+    """A record batch; of each column the start of its values in the body, bytes, and count of
+    nulls."""
 
     rows: int
     offsets: tuple[int, ...]
@@ -204,8 +204,7 @@ class BatchLayout:
 
 
 def message_bytes(prefix: bytes) -> int:
-    """Bytes of the metadata after the prefix; 0 where there is no message yet. Errors:
-    `NotASegment`."""
+    """Bytes of the metadata after the prefix; 0: no message yet. Errors: `NotASegment`."""
     mark, length = struct.unpack_from("<Ii", prefix)
     if mark == 0:  # space that was allocated for a message to come
         return 0
@@ -227,8 +226,7 @@ def header(metadata: bytes) -> tuple[int, int, int]:
 
 @lru_cache(maxsize=16)  # thousands of segments begin with the same few schemas
 def schema_kinds(metadata: bytes, at: int) -> tuple[tuple[str, str], ...]:
-    """`(name, struct letter)` of each column of a schema; "" for one that is no number of ours.
-    Errors: `NotASegment`."""
+    """`(name, struct letter, "" if none of ours)` of each column. Errors: `NotASegment`."""
     try:
         fields = _target(metadata, at, 1)
         count = _u32(metadata, fields)

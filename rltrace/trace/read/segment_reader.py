@@ -65,8 +65,7 @@ class SegmentBatch:
 
     @property
     def stored_rows(self) -> int:
-        """How many rows are stored: all, where the last one is, but a few that threads skipped
-        before it."""
+        """How many rows are stored; where the last is, all (threads skip but a few before it)."""
         last = values_at(self._file, self._table, self._place, 0, self.rows - 1, 1)
         return self.rows if last[0] != 0 else int(self.stored.sum())
 
@@ -90,8 +89,7 @@ class SegmentBatch:
 
 
 class Batches:
-    """The record batches of a file. `problem` says, once all were gone through, what was wrong, or
-    None."""
+    """The record batches of a file; `problem`: what was wrong, once all were gone through."""
 
     def __init__(self, path: Path, table: Table, problem: str | None = None) -> None:
         self.path, self.table, self.problem = path, table, problem

@@ -147,9 +147,8 @@ class Tables(ABC):
         """Where the tables are made."""
 
     def ask(self, query: str) -> list[tuple[Any, ...]]:
-        """The rows of one of rltrace's own queries. It is not checked to only ask, and is planned
-        once, not first as a relation; of a short run that is much of the time. Errors: as `sql` and
-        `fetchall`."""
+        """The rows of one of rltrace's own queries: nobody checks that it only asks, and it is
+        planned once, which of a short run is much of the time. Errors: as `sql` and `fetchall`."""
         return self._asked(query).fetchall()
 
     def ask_columns(self, query: str) -> dict[str, Any]:
@@ -270,8 +269,8 @@ def failed(error: duckdb.Error) -> RltraceError | None:
 
 
 def refused(error: duckdb.Error, query: str, database: duckdb.DuckDBPyConnection) -> RltraceError:
-    """One sentence on a query that did not run; it names the columns that there are where an
-    unknown one was asked for, else the tables."""
+    """One sentence on a query that did not run, with the columns, or else the tables, that there
+    are."""
     import duckdb
 
     said = first_line(error)

@@ -39,8 +39,7 @@ WHERE s.stage = {int(Stage.STEP)} AND s.step >= 0 ORDER BY s.start_ns
 
 
 def steps_that_count(database: duckdb.DuckDBPyConnection) -> pa.Table:
-    """The table, of a database with `raw_spans`. Of the process that keeps the time it has all
-    steps, also those that did not end."""
+    """The table, of a database with `raw_spans`. It has all steps of the keeper, ended or not."""
     import pyarrow as pa
 
     marked = database.execute(_MARKED).fetchall()
@@ -59,8 +58,8 @@ def steps_that_count(database: duckdb.DuckDBPyConnection) -> pa.Table:
 
 
 def _that_count(rows: list[_Step], keeper: int) -> list[_Step]:
-    """All of the keeper; another's step that did not end counts where no other has its number: what
-    a restart cut short is done again."""
+    """All of the keeper; another's open step only where no other has its number (it was done
+    again)."""
     kept = [row for row in rows if row[3] == keeper]
     kept += [row for row in one_clock([r for r in rows if r[2] >= r[1]]) if row[3] != keeper]
     numbers = {row[0] for row in kept}

@@ -349,5 +349,4 @@ FROM (SELECT trajectory, component, avg(value) AS value FROM raw_rewards
       GROUP BY trajectory, component)
 LEFT JOIN weights USING (component) GROUP BY trajectory
 """
-"""View: the reward of each sample, the sum of its components times their weights (1: none
-stated)."""
+"""View: each sample's reward, the sum of its components times their weights (1: none stated)."""

@@ -101,8 +101,7 @@ select trajectory, sum(end_ns - start_ns) filter (end_ns > start_ns)::bigint as 
        min(start_ns) as judged_ns, bool_or(outcome > 0) as unjudged
 from raw_rewards where start_ns > 0 and end_ns >= start_ns and trajectory <> -1
 group by trajectory"""
-"""Of each judged sample how long its verdicts took (NULL: no duration), when the first began, and
-whether one of them failed."""
+"""Of each judged sample: how long verdicts took (NULL: unknown), when they began, if one failed."""
 
 # `min(fate)`: a sample that was trained on (0) at any time was trained on.
 """Tables and views: `sample_lives` has a row for each sample that was generated (`is_generated`) or

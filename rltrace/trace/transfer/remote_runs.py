@@ -58,7 +58,9 @@ def fetch(url: str, tell: Tell = lambda done, of: None) -> Path:
     try:
         store = Store(url)
         if not has_run(store):
-            raise RltraceError(_no_run(store))
+            runs = [n for n in store.folders() if store.get(f"{n}/{run_dir.RUN_FILE}") is not None]
+            none = f"{store.url} holds no run"
+            raise RltraceError(run_dir.folder_of_runs(store.url, runs) if runs else none)
         folder = cached(url)
         folder.mkdir(parents=True, exist_ok=True)
         with alone(folder):
@@ -81,11 +83,6 @@ def brought_from(folder: Path) -> str | None:
     if not is_brought(folder):
         return None
     return str(told_in(folder / run_dir.FETCHED_FILE).get("url") or "a run at a URL")
-
-
-def _no_run(store: Store) -> str:
-    runs = [name for name in store.folders() if store.get(f"{name}/{run_dir.RUN_FILE}") is not None]
-    return run_dir.folder_of_runs(store.url, runs) if runs else f"{store.url} holds no run"
 
 
 def _bring(store: Store, folder: Path, tell: Tell) -> None:
@@ -212,13 +209,12 @@ def _lacking(folder: Path) -> list[Path]:
 def _bring_files(
     store: Store, folder: Path, known: dict[str, Any], tell: Tell
 ) -> list[dict[str, str]]:
-    """Brings plain files whose size has changed, and small ones always: a file of rows grows by
-    batches, and is filled in between."""
+    """Brings plain files whose size has changed, and small ones always; batches are filled in
+    place."""
     before: dict[str, int] = known.setdefault("files", {})
     found = {n: size for n, size in store.sizes(deep=True).items() if _is_plain(n)}
     long = [n for n, size in found.items() if size > _most_bytes(n)]
-    for name in long:
-        del found[name]
+    found = {n: size for n, size in found.items() if n not in long}
     new = {n: size for n, size in found.items() if before.get(n) != size or n.endswith(".json")}
     of_bytes, done_bytes = sum(new.values()), 0
     for name, size in new.items():
@@ -251,8 +247,7 @@ def _most_bytes(name: str) -> int:
 def _not_whole(
     folder: Path, whose: dict[str, str], run: Mapping[str, Any]
 ) -> Iterator[dict[str, str]]:
-    """What is missing of a run that is over: the nodes that did not ship all, with their
-    processes."""
+    """What is missing of a run that is over: nodes that did not ship all, with processes."""
     for path in _lacking(folder):
         node = told_in(path)
         names = []
@@ -279,9 +274,8 @@ def _write_known(folder: Path, known: dict[str, Any]) -> None:
 
 SHIPPED = "shipped"  # in a node's file at the store: whether all of the node is there
 LOOKED, ALL_LOOKED, AGAIN = "looked_ns", "all_looked_ns", "again_s"
-"""In that file, while not all is there: when the last look began that all came of, and since when
-each file of rows has been looked at (ns of the node's monotonic clock), and the seconds to the next
-look."""
+"""There, too, while not all is: when the last look began that all came of, since when each file of
+rows was looked at (ns of the node's monotonic clock), and seconds to the next look."""
 
 _GONE_S, _GONE_TIMES = 120.0, 4.0
 """A node that was silent for so long, and for so many times as long as it said, is gone."""
@@ -290,8 +284,7 @@ _GONE_S, _GONE_TIMES = 120.0, 4.0
 @dataclass(frozen=True)
 class NodeReach:
     """A node of which more is to come. What it recorded is here until `until_ns`, of long silent
-    processes until `all_ns` (Unix ns; 0: it has not said); `again_s`: from its last look to the
-    next."""
+    processes until `all_ns` (Unix ns; 0: it has not said). `again_s`: between its looks."""
 
     node: str
     host: str
@@ -306,8 +299,7 @@ class NodeReach:
 
 @dataclass(frozen=True)
 class Reach:
-    """The nodes of which not all is here; containers of one kernel are one node, each with own
-    files."""
+    """The nodes of which not all is here; containers of a kernel are one, each with own files."""
 
     nodes: tuple[NodeReach, ...]
 
@@ -317,8 +309,8 @@ class Reach:
         return max((node.until_ns for node in self.nodes), default=0)
 
     def known_ns(self, node: str, sign_ns: int, until_ns: int) -> int:
-        """Until when it is known what a process did whose last sign is from `sign_ns`, in a
-        recording until `until_ns` (Unix ns)."""
+        """Until when a process is known, by its last sign, in a recording until `until_ns` (Unix
+        ns)."""
         all_ns = min((told.all_ns for told in self.nodes if told.node == node), default=until_ns)
         return min(until_ns, max(sign_ns, all_ns))
 

@@ -133,8 +133,8 @@ def _first_line(error: Exception) -> str:
 
 
 class Store:
-    """A folder at a URL; `is_local`: on a disk mounted here. Its methods raise OSError, whatever
-    the filesystem raises."""
+    """A folder at a URL; `is_local`: on a disk mounted here. Its methods raise OSError for any
+    failure."""
 
     def __init__(self, url: str) -> None:
         """Errors: `RltraceError` as `check_url`; OSError when the filesystem cannot be opened."""
@@ -152,8 +152,7 @@ class Store:
         self.is_local = is_local(self.url)
 
     def create(self) -> None:
-        """Makes the folders of a run, once, as it begins: later, where a local disk is away, they
-        would be made beneath it."""
+        """Makes a run's folders as it begins; later, with a disk away, they would be beneath it."""
         if self._has_folders:
             with _as_os_error():
                 for folder in (PACKS, NODES):
@@ -205,8 +204,7 @@ class Store:
             return bool(self._files.isdir(self._root))
 
     def read(self, sizes: dict[str, int]) -> Iterator[tuple[str, bytes]]:
-        """Files by name, some at once, in the given order. One longer than a pack may be comes as
-        nothing."""
+        """Files by name, some at once, in this order. One longer than a pack comes as nothing."""
         batch: list[str] = []
         held = 0
         for name, size in sizes.items():
@@ -314,8 +312,8 @@ class NotAPack(ValueError):
 
 @dataclass(frozen=True)
 class Piece:
-    """Bytes of a file of the run, at `offset`; `path` is within the run's directory. A file that is
-    `replaced` is the piece and nothing else."""
+    """Bytes at `offset` of a file, `path` in the run's directory. A `replaced` file is just
+    these."""
 
     path: str
     offset: int

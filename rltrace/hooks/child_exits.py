@@ -60,8 +60,7 @@ def watch_exits(module: Any) -> None:
 
 
 def watch_threads(module: Any) -> None:
-    """Patches `threading`: a thread's exception goes to `excepthook`, unless the job put another
-    there."""
+    """Patches `threading`: a thread's exception goes to `excepthook`, if that is still ours."""
     module.excepthook = then(module.excepthook, _thread_failed)
 
 
@@ -70,8 +69,7 @@ def then(
     look: Callable[..., object],
     tell: Callable[[Exception], object] | None = None,
 ) -> Callable[..., Any]:
-    """`original`, after which `look` is given result and arguments; `tell` gets what that
-    raises."""
+    """`original`, then `look` at the result and the arguments; `tell` gets what that raises."""
 
     @wraps(original)
     def looked_at(*args: Any, **kwargs: Any) -> Any:

@@ -131,8 +131,7 @@ class CudaEvents:
         self._anchors: dict[int, _Anchor] = {}
 
     def relax(self) -> Any:
-        """From now on this thread's CUDA calls break no graph being captured. Give `restore` the
-        result."""
+        """From now on this thread's CUDA calls break no graph being captured; see `restore`."""
         mode = self._ctypes.c_int(_RELAXED)
         self._runtime.cudaThreadExchangeStreamCaptureMode(self._ctypes.byref(mode))
         return mode
@@ -167,8 +166,7 @@ class CudaEvents:
         return min(reached, monotonic_ns())
 
     def _anchor(self, device: int, before: _Anchor | None) -> _Anchor:
-        """Of a few events the one with the narrowest time: from its recording to being found
-        done."""
+        """Of a few events the best timed one, between its recording and being found done."""
         stream = self._streams.get(device)
         if stream is None:  # not one of torch's own, which hands them out in turn
             pointer = self._ctypes.c_void_p()

@@ -37,8 +37,7 @@ class ImportFinder:
             self._before.setdefault(name, []).append(callback)
 
     def after(self, name: str, callback: Callable[[Any], None]) -> None:
-        """Calls back with the module each time its code has run (also on reload), and now if
-        imported."""
+        """Calls back with the module each time its code runs (also on reload), now if imported."""
         self._after.setdefault(name, []).append(callback)
         module = sys.modules.get(name)
         if module is not None:

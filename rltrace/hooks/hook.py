@@ -108,9 +108,9 @@ class Call:
         return signature.defaults.get(name, default)
 
     def row(self, table: str, **columns: Any) -> Any:
-        """Appends a row to `trajectories`, `rewards`, `uses`, `syncs` or `samples`; its
-        `.set(**columns)` completes it; `None` when it could not be stored (a full disk). Times not
-        given are the call's: `start_ns`, `end_ns` (once known) and, for tables with a single time,
+        """Appends a row to `trajectories`, `rewards`, `uses`, `syncs` or `samples`, which its
+        `.set(**columns)` completes; `None` when it could not be stored (a full disk). Times not
+        given are the call's `start_ns`, `end_ns` (once known) or, for tables with a single time,
         now."""
         marker, *names = _COLUMNS[table]
         if marker not in columns:

@@ -8,7 +8,7 @@ from rltrace.trace.safe_text import redacted
 
 
 class Program:
-    """`kind` is "script", "module" (`-m`), "code" (`-c`) or "" (stdin); `name`: path, module or
+    """`kind`: "script", "module" (`-m`), "code" (`-c`) or "" (stdin); `name`: path, module,
     code."""
 
     __slots__ = ("kind", "name")

@@ -235,8 +235,7 @@ class Recorder:
         self._write(ENDS, {**facts, "monotonic_ns": monotonic_ns()})
 
     def ended_with_threads(self) -> None:
-        """The process ends well, though daemon threads at work leave spans open: it was not
-        lost."""
+        """The process ends well, though daemon threads leave spans open: it was not lost."""
         threading = sys.modules.get("threading")
         if threading is not None and threading.active_count() >= 2 and self._introduced:
             with contained(OSError):

@@ -44,8 +44,7 @@ _LONGEST_PART, _LONGEST_NAME = 16, 120  # characters of the name of an option
 
 
 def redacted(words: Iterable[object], program: int = 0) -> list[str]:
-    """A command line without values that may harm; `program`: the place of the word that names
-    it."""
+    """A command line without values that may harm; `program`: the place of its name."""
     found: list[str] = []
     launching = is_named = False  # a module may be named next; the program has been
     before = ""
@@ -93,8 +92,7 @@ def redacted_urls(text: str) -> str:
 
 
 def is_harmless(value: str) -> bool:
-    """Whether it is a number, a word that frameworks know, a path that is there, or a short
-    list."""
+    """Whether it is a number, a word of frameworks, a path that is there, or a list of these."""
     if value.lower() in WORDS or _is_number(value):
         return True
     if value[:1] not in ("-", "") and "=" not in value and os.path.exists(value):
@@ -136,8 +134,7 @@ def _without_value(text: str, may_be_value: bool) -> str:
 
 
 def _is_name(text: str) -> bool:
-    """Whether people name an option so: a key mixes letters with digits, and small with large
-    ones."""
+    """Whether people name an option so: a key mixes letters with digits, small with large."""
     parts = text.replace("-", "_").replace(".", "_").split("_")
     return bool(text) and len(text) <= _LONGEST_NAME and all(map(_is_word, parts))
 

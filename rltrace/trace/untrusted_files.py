@@ -119,8 +119,7 @@ class FollowedLines:
         self._read_bytes: dict[str, int] = {}
 
     def new(self) -> Iterator[tuple[str, str]]:
-        """`(file's name without suffix, line)` of what is new, file by file, as far as it can be
-        read."""
+        """`(file's name without suffix, line)` of what is new, file by file, if readable."""
         follow = follows_links()
         for entry in entries(self._folder):
             name = entry.name.removesuffix(_SUFFIX)

@@ -188,8 +188,7 @@ class Observer:
             recording.not_compiled(self.hook.target or self._name)
 
     def more_room(self) -> None:
-        """Calls are nested deeply: the recursion limit grows by our frames, for the job's to
-        fit."""
+        """Calls are nested deeply: the recursion limit grows by our frames, so the job's fit."""
         more = _MORE_ROOM if self.deep else _MORE_ROOM + ROOM + _OWN_FRAMES
         self.room += _MORE_ROOM
         self.deep = True

@@ -16,8 +16,7 @@ import types
 from typing import Any, NamedTuple
 
 _FILE, _TWIN_FILE = "<frozen importlib._bootstrap of rltrace>", "<rltrace>"
-"""Names that `warnings` and `logging` pass over for levels of callers, and `torch.compile`
-skips."""
+"""`warnings` and `logging` do not count such levels of callers, `torch.compile` skips them."""
 
 _VARIADIC, _KEYWORDS = 0x04, 0x08  # code flags: the function takes `*args`, `**kwargs`
 

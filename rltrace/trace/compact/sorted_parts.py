@@ -41,8 +41,7 @@ CARRIED = "carried"
 
 
 class SortedParts:
-    """The parts of a table in `folder`; `carried` over their ends; `below`: counts below zero by
-    column."""
+    """The parts of a table in `folder`, rows `carried` over their ends, counts `below` zero."""
 
     def __init__(
         self,
@@ -349,9 +348,8 @@ def taken_slots(batch: SegmentBatch, taken: Taken) -> Ints:
 
 
 def cuts(sampled_ns: Ints, rows: int, starts_ns: Ints, part_rows: int) -> list[int]:
-    """The moments between parts. `sampled_ns` are starts of rows, evenly drawn, `starts_ns` those
-    of steps, both in order. A part ends where a step begins, unless the step has more rows than a
-    part."""
+    """The moments between parts. `sampled_ns` are starts of rows, evenly drawn, `starts_ns` of
+    steps, both in order. A part ends where a step begins, unless that has more rows than a part."""
     found: list[int] = []
     if rows <= part_rows or not len(sampled_ns):
         return found

@@ -108,8 +108,7 @@ class Stored:
         return compacted + rest // _ROW_BYTES
 
     def publish(self, database: duckdb.DuckDBPyConnection) -> None:
-        """Makes the processes and names known by now. Errors: `RltraceError` for a file without
-        names."""
+        """Makes the known processes and names. Errors: `RltraceError` for a file without names."""
         import duckdb
 
         files = self._files
@@ -140,8 +139,7 @@ class Stored:
         return rows_of(self._connect(), files, columns, processes)
 
     def _rest(self, name: str) -> str | None:
-        """The table of what is read from segments, if any; a table newer than the manifest is
-        empty."""
+        """The table of what is read from segments, if any; one newer than the manifest is empty."""
         manifest = self.manifest
         if name not in self._files.rest and (manifest is None or manifest.tables[name]):
             return None

@@ -117,8 +117,7 @@ def pair_of(said: object) -> Pair | None:
 def align(
     reference: str, pairs: dict[str, list[Pair]], exchanges: Iterable[Exchange]
 ) -> dict[str, NodeClock]:
-    """A clock for every node that has a pair. A reference without one is replaced by the first
-    node."""
+    """A clock for every node with a pair. The first node stands in for a reference without one."""
     if reference not in pairs:
         reference = next(iter(sorted(pairs)), reference)
     if reference not in pairs:

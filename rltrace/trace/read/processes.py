@@ -107,8 +107,7 @@ _SLACK_NS = 10**8  # between two pairs of a node's clock with real time
 
 
 class RunProcesses(ABC):
-    """`processes` of the run in `path`, by number; `clocks` map nodes' monotonic clocks to its
-    time."""
+    """`processes` of the run in `path` by number; `clocks` map nodes' clocks to the run's time."""
 
     def __init__(self, path: Path, meta: dict[str, Any], names: Iterable[str] = ()) -> None:
         self.path = path
@@ -145,8 +144,8 @@ class RunProcesses(ABC):
         return False
 
     def translated(self, table: Table, who: str, stored: Columns) -> Columns:
-        """Columns of stored rows, with aligned times and global name ids; impossible times are left
-        out."""
+        """Columns of stored rows, with aligned times and global name ids, without impossible
+        times."""
         clock = self.clocks.get(self.processes[self.number_of(who)].node)
         columns: Columns = []
         for column, values in zip(table.columns, stored, strict=True):
@@ -225,8 +224,7 @@ class RunProcesses(ABC):
         return None
 
     def _stop(self, who: str) -> dict[str, Any] | None:
-        """Why a process stopped recording, by its own file: for a disk without room for a
-        problem."""
+        """Why a process stopped recording, by its file: its disk may have no room for a problem."""
         told = self._facts.get(who, {}).get(RECORDING_STOPPED)
         with suppress(ValueError, TypeError):
             return None if told is None else problem_of({**told, "what": RECORDING_STOPPED})
@@ -259,8 +257,8 @@ def name_of(line: str) -> tuple[int, str] | None:
 
 class FollowedNames:
     """Names by number, the same for all processes: `texts`, and `numbers` by text, after `known`
-    ones. A process writes a name before it uses its id: an unknown id is looked for in what has
-    come."""
+    ones. A process writes a name before it uses its id, so unknown ids are looked for in new
+    lines."""
 
     def __init__(
         self, folder: Path, known: Iterable[str] = (), tell: Tell = lambda what, file, why: None

@@ -70,8 +70,7 @@ COUNTS = (
 
 
 def make_unknown(table: Table, columns: Columns) -> Iterator[tuple[str, int]]:
-    """Replaces counts below zero by -1 in `columns`; gives the columns that had some, and how
-    many."""
+    """Replaces counts below zero by -1 in `columns`; gives the columns with some, and how many."""
     for i, column in enumerate(table.columns):
         if column.name in COUNTS and columns[i].min(initial=0) < -1:
             below = columns[i] < -1
@@ -86,8 +85,7 @@ _KEPT_ROWS = 5_000_000  # a table of so many at the most is kept in memory
 
 @dataclass(frozen=True)
 class Range:
-    """From `since_ns` on and before `until_ns` (Unix); of spans of steps those with these
-    numbers."""
+    """From `since_ns` on and before `until_ns` (Unix); of steps' spans those of these numbers."""
 
     since_ns: int
     until_ns: int

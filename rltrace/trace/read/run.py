@@ -161,8 +161,7 @@ class OpenedRun(Tables):
 
     @property
     def begins_ns(self) -> int | None:
-        """When what is shown begins (Unix ns): the run, the range, or after what was dropped; None:
-        unknown."""
+        """When what is shown begins (Unix ns): the run, its range, or after what was dropped."""
         started, dropped = self.meta.get("start_real_ns"), self.dropped
         begins = [started] if isinstance(started, int) else []
         begins += [self.since_ns] if self.since_ns > 0 else []
@@ -199,8 +198,7 @@ class OpenedRun(Tables):
         return self._files.clocks.get(node)
 
     def rows(self, table: str) -> int:
-        """Stored rows of a table, of the whole run, without those hidden as details were
-        dropped."""
+        """Stored rows of a table, of the whole run, without what is hidden as it was dropped."""
         manifest = self._files.manifest
         if self.dropped is not None:
             return self._stored.count(table)
@@ -215,8 +213,7 @@ class OpenedRun(Tables):
         return table in self._files.rest and self._files.has_rows(table)
 
     def rows_of_processes(self, table: str) -> Counter[int]:
-        """About how many rows of a table each process stored, of the whole run; reads no
-        segments."""
+        """About how many rows of a table each process stored, in all; reads no segments."""
         if not self.is_compacted:
             return self._files.rows_of_processes(table)
         query = f"SELECT process, count(*) FROM raw_{table} GROUP BY process"

@@ -234,8 +234,7 @@ class RunFollower(RunProcesses):
                 del known[name]
 
     def _told(self, table: Table, rows: Rows) -> Rows:
-        """Rows of a time without losses, and what goes on since; samples where all were
-        recorded."""
+        """Rows of a time without losses, and what goes on; samples if all were recorded."""
         if table.name in OF_ONE_SAMPLE and only_some(self.meta):
             return rows.where(np.zeros(len(rows), np.bool_))
         if not len(rows) or self.lost_until_ns < 0:

@@ -30,8 +30,8 @@ class Damaged:
 
 
 def damaged(run: OpenedRun) -> tuple[Damaged, ...]:
-    """Such processes of the job, as far as tables were read. Agents, with readings only, are left
-    out."""
+    """Such processes of the job, as far as tables were read; no agents, which hold only
+    readings."""
     tables: dict[str, list[str]] = {}
     for problem in run.problems:
         if problem.get("what") == _TORN:

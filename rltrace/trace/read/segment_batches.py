@@ -56,7 +56,7 @@ class _Message:
 
 
 class Stream:
-    """The file of a segment of `table`, read until `end`; `is_cut`: a message begins there, not
+    """The file of a segment of `table`, read until `end`; `is_cut`: a message there is not
     whole."""
 
     def __init__(self, table: Table) -> None:
@@ -68,8 +68,7 @@ class Stream:
         self._message = _Message(b"", 0)
 
     def batches(self, file: int, size: int) -> Iterator[Place]:
-        """The batches that have become whole in the file's `size` bytes. Errors: `NotASegment`,
-        OSError."""
+        """The batches that are new and whole in `size` bytes. Errors: `NotASegment`, OSError."""
         if size > MOST_SEGMENT_BYTES:
             raise NotASegment(f"larger than {MOST_SEGMENT_BYTES >> 30} GiB")
         while True:
@@ -194,8 +193,7 @@ class NotASegment(ValueError):
 
 @dataclass(frozen=True)
 class BatchLayout:
-    """A record batch; of each column the start of its values in the body, bytes, and count of
-    nulls."""
+    """A record batch; of each column where in the body its values begin, bytes, and nulls."""
 
     rows: int
     offsets: tuple[int, ...]

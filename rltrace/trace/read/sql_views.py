@@ -269,8 +269,7 @@ def failed(error: duckdb.Error) -> RltraceError | None:
 
 
 def refused(error: duckdb.Error, query: str, database: duckdb.DuckDBPyConnection) -> RltraceError:
-    """One sentence on a query that did not run, with the columns, or else the tables, that there
-    are."""
+    """One sentence on a query that did not run, with the columns, or else tables, there are."""
     import duckdb
 
     said = first_line(error)

@@ -58,8 +58,7 @@ def steps_that_count(database: duckdb.DuckDBPyConnection) -> pa.Table:
 
 
 def _that_count(rows: list[_Step], keeper: int) -> list[_Step]:
-    """All of the keeper; another's open step only where no other has its number (it was done
-    again)."""
+    """All of the keeper; another's open step only if no other has its number (it was redone)."""
     kept = [row for row in rows if row[3] == keeper]
     kept += [row for row in one_clock([r for r in rows if r[2] >= r[1]]) if row[3] != keeper]
     numbers = {row[0] for row in kept}

@@ -209,8 +209,7 @@ def _lacking(folder: Path) -> list[Path]:
 def _bring_files(
     store: Store, folder: Path, known: dict[str, Any], tell: Tell
 ) -> list[dict[str, str]]:
-    """Brings plain files whose size has changed, and small ones always; batches are filled in
-    place."""
+    """Brings plain files of another size than before, and small ones always."""
     before: dict[str, int] = known.setdefault("files", {})
     found = {n: size for n, size in store.sizes(deep=True).items() if _is_plain(n)}
     long = [n for n, size in found.items() if size > _most_bytes(n)]
@@ -309,8 +308,7 @@ class Reach:
         return max((node.until_ns for node in self.nodes), default=0)
 
     def known_ns(self, node: str, sign_ns: int, until_ns: int) -> int:
-        """Until when a process is known, by its last sign, in a recording until `until_ns` (Unix
-        ns)."""
+        """Until when (Unix ns) a process is known, by its last sign and the recording's end."""
         all_ns = min((told.all_ns for told in self.nodes if told.node == node), default=until_ns)
         return min(until_ns, max(sign_ns, all_ns))
 

@@ -133,8 +133,7 @@ def _first_line(error: Exception) -> str:
 
 
 class Store:
-    """A folder at a URL; `is_local`: on a disk mounted here. Its methods raise OSError for any
-    failure."""
+    """A folder at a URL; `is_local`: on a disk mounted here. All failures are OSErrors."""
 
     def __init__(self, url: str) -> None:
         """Errors: `RltraceError` as `check_url`; OSError when the filesystem cannot be opened."""
@@ -312,8 +311,7 @@ class NotAPack(ValueError):
 
 @dataclass(frozen=True)
 class Piece:
-    """Bytes at `offset` of a file, `path` in the run's directory. A `replaced` file is just
-    these."""
+    """Bytes at `offset` of a file in the run's directory; a `replaced` file is only these."""
 
     path: str
     offset: int

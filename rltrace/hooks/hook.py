@@ -57,17 +57,8 @@ class Call:
     """
 
     __slots__ = (
-        "args",
-        "end_ns",
-        "exception",
-        "function",
-        "kwargs",
-        "recorder",
-        "result",
-        "span",
-        "stage",
-        "start_ns",
-        "state",
+        *("args", "end_ns", "exception", "function", "kwargs", "recorder"),
+        *("result", "span", "stage", "start_ns", "state"),
     )
 
     stage: int  # its code, -1 for none; there once the call has begun

@@ -40,16 +40,13 @@ def own_directory(run_dir: str, shipping: str, detached: bool) -> str:
     node, host, url = shipping.split(" ", 2)
     if (node, host) == (node_id(), os.uname().nodename):
         return run_dir
-    for folder in (run_dir, _temporary(run_dir)):
+    own = f"{os.environ.get('TMPDIR', '/tmp')}/rltrace-{os.getuid()}/{os.path.basename(run_dir)}"
+    for folder in (run_dir, own):
         with contained(OSError):
             _make(folder, node, url, detached)
             os.environ[RUN_VARIABLE] = folder
             return folder
     return run_dir
-
-
-def _temporary(run_dir: str) -> str:
-    return f"{os.environ.get('TMPDIR', '/tmp')}/rltrace-{os.getuid()}/{os.path.basename(run_dir)}"
 
 
 def _make(folder: str, node: str, url: str, detached: bool) -> None:

@@ -15,7 +15,7 @@ import os
 import stat
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from importlib import resources
@@ -137,12 +137,10 @@ class FollowedLines:
         return lines_of(whole)
 
 
-_KINDS = (
-    (stat.S_ISFIFO, "a pipe"),
-    (stat.S_ISSOCK, "a socket"),
-    (stat.S_ISCHR, "a device"),
-    (stat.S_ISBLK, "a device"),
-)
+_Kinds = tuple[tuple[Callable[[int], bool], str], ...]
+_REFUSED: _Kinds = ((stat.S_ISSOCK, "a socket"), (stat.S_ISBLK, "a disk"))
+_CHARACTERS, _DISK = (stat.S_ISCHR, "a device"), (stat.S_ISBLK, "a device")
+_KINDS: _Kinds = ((stat.S_ISFIFO, "a pipe"), (stat.S_ISSOCK, "a socket"), _CHARACTERS, _DISK)
 
 
 def open_given(path: str | Path) -> BinaryIO:
@@ -169,14 +167,11 @@ def text_given(path: str | Path) -> str:
     return read_given(path).decode("utf-8")
 
 
-def _check(path: str | Path, mode: int) -> None:
-    """Errors: OSError for what is neither a file nor a folder: opening a folder is one itself."""
-    for is_kind, kind in _KINDS:
+def _check(path: str | Path, mode: int, kinds: _Kinds = _KINDS) -> None:
+    """Errors: OSError for what is of one of these kinds."""
+    for is_kind, kind in kinds:
         if is_kind(mode):
             raise OSError(errno.EINVAL, f"it is {kind}, not a file", str(path))
-
-
-_REFUSED = ((stat.S_ISSOCK, "a socket"), (stat.S_ISBLK, "a disk"))
 
 
 def open_to_append(path: str | Path) -> BinaryIO:
@@ -230,18 +225,12 @@ def open_as_it_is(path: str | Path) -> BinaryIO | None:
                 return os.fdopen(os.dup(number), "wb")
     if stat.S_ISREG(status.st_mode):
         return None
-    for is_kind, kind in _REFUSED:
-        if is_kind(status.st_mode):
-            raise OSError(errno.EINVAL, f"it is {kind}, not a file", str(path))
-    return _open_special(path, stat.S_ISFIFO(status.st_mode))
-
-
-def _open_special(path: str | Path, is_pipe: bool) -> BinaryIO:
+    _check(path, status.st_mode, _REFUSED)
     try:
         # Without a reader, opening a pipe would wait for one, perhaps for ever.
         file = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     except OSError as error:
-        if not is_pipe or error.errno != errno.ENXIO:
+        if not stat.S_ISFIFO(status.st_mode) or error.errno != errno.ENXIO:
             raise
         raise OSError(errno.ENXIO, "nobody reads the pipe", str(path)) from None
     os.set_blocking(file, True)

@@ -39,20 +39,8 @@ class Observer:
     `drop` (there was no call after all) are given back; `on` is False once unpatched."""
 
     __slots__ = (
-        "_after",
-        "_before",
-        "_name",
-        "_phase",
-        "_reads",
-        "_stage",
-        "_stage_decides",
-        "deep",
-        "depth",
-        "function",
-        "hook",
-        "on",
-        "per_item",
-        "room",
+        *("_after", "_before", "_name", "_phase", "_reads", "_stage", "_stage_decides"),
+        *("deep", "depth", "function", "hook", "on", "per_item", "room"),
     )
 
     clock: Clock = clock

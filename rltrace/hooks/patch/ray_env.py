@@ -20,9 +20,7 @@ from rltrace.hooks.boot import CARRIED, DETACHED_VARIABLE, SITE
 from rltrace.hooks.recorder import hook_failed
 from rltrace.trace.job_exceptions import contained
 
-_ADDRESS_VARIABLE = "RAY_ADDRESS"
 _HOOK_VARIABLE = "RAY_RUNTIME_ENV_HOOK"
-
 _PATH = "PYTHONPATH"
 _current = threading.local()
 _told = partial(hook_failed, "ray.init")
@@ -145,7 +143,7 @@ def _address(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
     """The address that `ray.init` will use, decided as it does."""
     given: str | None = args[0] if args else kwargs.get("address")
     if given is None or given == "auto":
-        return os.environ.get(_ADDRESS_VARIABLE) or given
+        return os.environ.get("RAY_ADDRESS") or given
     return given
 
 

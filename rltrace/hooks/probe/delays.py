@@ -297,9 +297,10 @@ class Design:
     def __init__(self, stages: Iterable[str], budget: float, seed: int) -> None:
         """Errors: `ValueError` for a stage that cannot be delayed, a budget out of range."""
         self.stages = tuple(dict.fromkeys(stages)) or DEFAULT_STAGES
+        listed = ", ".join(STAGES)
         for stage in self.stages:
             if stage not in STAGES:
-                raise ValueError(f"{stage!r} is none of the stages that can be delayed: {_LISTED}")
+                raise ValueError(f"{stage!r} is none of the stages that can be delayed: {listed}")
         if not 0 < budget <= LARGEST_BUDGET:
             most = f"{100 * LARGEST_BUDGET:g} %"
             raise ValueError(f"a budget is more than 0 % and at most {most}, not {100 * budget:g}")
@@ -335,6 +336,3 @@ class Design:
         """Errors: `ValueError`."""
         budget, seed, stages = text.split(";")
         return cls(stages.split(","), float(budget), int(seed))
-
-
-_LISTED = ", ".join(STAGES)

@@ -116,22 +116,32 @@ class Stream:
 
     def _batch(self, metadata: bytes, at: int, body_bytes: int) -> tuple[int, tuple[int, ...]]:
         """The rows of a batch, and where in its body the columns begin."""
-        layout = batch_layout(metadata, at, len(self._kinds))
-        if not 0 <= layout.rows <= MOST_BATCH_ROWS:
-            raise NotASegment(f"a batch of {layout.rows:,} rows")
+        try:
+            rows = _scalar(metadata, at, 0, "q")
+            nodes = _pairs(metadata, _target(metadata, at, 1))  # length, nulls
+            buffers = _pairs(metadata, _target(metadata, at, 2))  # begin, length
+            if _slot(metadata, at, 3):
+                raise NotASegment("a compressed batch")
+        except struct.error:
+            raise NotASegment("a damaged batch") from None
+        # Each column has two buffers: a validity bitmap, which is empty, and the values.
+        if len(nodes) != len(self._kinds) or len(buffers) != 2 * len(self._kinds):
+            raise NotASegment("a batch of other columns than the schema's")
+        if not 0 <= rows <= MOST_BATCH_ROWS:
+            raise NotASegment(f"a batch of {rows:,} rows")
         offsets = []
         for column, place in zip(self.table.columns, self._columns or (), strict=True):
             if place < 0:
                 offsets.append(-1)
                 continue
-            values_bytes = layout.rows * WIDTH_BYTES[column.kind]
-            begin, length = layout.offsets[place], layout.lengths[place]
-            if layout.nulls[place]:
+            values_bytes = rows * WIDTH_BYTES[column.kind]
+            begin, length = buffers[2 * place + 1]
+            if nodes[place][1]:
                 raise NotASegment(f"column {column.name} has nulls")
             if values_bytes > length or not 0 <= begin <= body_bytes - values_bytes:
-                raise NotASegment(f"a batch of {layout.rows:,} rows that are not there")
+                raise NotASegment(f"a batch of {rows:,} rows that are not there")
             offsets.append(begin)
-        return layout.rows, tuple(offsets)
+        return rows, tuple(offsets)
 
 
 def values_at(file: int, table: Table, place: Place, column: int, first: int, count: int) -> Any:
@@ -191,16 +201,6 @@ class NotASegment(ValueError):
     """The bytes are no message of a segment."""
 
 
-@dataclass(frozen=True)
-class BatchLayout:
-    """A record batch; of each column where in the body its values begin, bytes, and nulls."""
-
-    rows: int
-    offsets: tuple[int, ...]
-    lengths: tuple[int, ...]
-    nulls: tuple[int, ...]
-
-
 def message_bytes(prefix: bytes) -> int:
     """Bytes of the metadata after the prefix; 0: no message yet. Errors: `NotASegment`."""
     mark, length = struct.unpack_from("<Ii", prefix)
@@ -236,23 +236,6 @@ def schema_kinds(metadata: bytes, at: int) -> tuple[tuple[str, str], ...]:
         )
     except (struct.error, UnicodeDecodeError):
         raise NotASegment("a damaged schema") from None
-
-
-def batch_layout(metadata: bytes, at: int, columns: int) -> BatchLayout:
-    """The layout of a record batch. Errors: `NotASegment`, also where it is compressed."""
-    try:
-        rows = _scalar(metadata, at, 0, "q")
-        nodes = _pairs(metadata, _target(metadata, at, 1))
-        buffers = _pairs(metadata, _target(metadata, at, 2))
-        if _slot(metadata, at, 3):
-            raise NotASegment("a compressed batch")
-    except struct.error:
-        raise NotASegment("a damaged batch") from None
-    # Each column has two buffers: a validity bitmap, which is empty, and the values.
-    if len(nodes) != columns or len(buffers) != 2 * columns:
-        raise NotASegment("a batch of other columns than the schema's")
-    offsets, lengths = tuple(b[0] for b in buffers[1::2]), tuple(b[1] for b in buffers[1::2])
-    return BatchLayout(rows, offsets, lengths, tuple(node[1] for node in nodes))
 
 
 def _kind(data: bytes, at: int) -> str:

@@ -8,6 +8,7 @@ done no step again.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -40,8 +41,6 @@ WHERE s.stage = {int(Stage.STEP)} AND s.step >= 0 ORDER BY s.start_ns
 
 def steps_that_count(database: duckdb.DuckDBPyConnection) -> pa.Table:
     """The table, of a database with `raw_spans`. It has all steps of the keeper, ended or not."""
-    import pyarrow as pa
-
     marked = database.execute(_MARKED).fetchall()
     part = {process: (role, rank) for *_, process, role, rank in marked}
     rows = [row[:4] for row in marked if None not in row[:4]]
@@ -49,12 +48,15 @@ def steps_that_count(database: duckdb.DuckDBPyConnection) -> pa.Table:
         keeper = _by_steps([row for row in rows if row[2] >= row[1]] or rows)[0]
         rows = _that_count([row for row in rows if part[row[3]] == part[keeper]], keeper)
     found = sorted({(process, start) for _, start, _, process in rows})
-    return pa.table(
-        {
-            "process": pa.array([process for process, _ in found], pa.int64()),
-            "start_ns": pa.array([start for _, start in found], pa.int64()),
-        }
-    )
+    return table_of(found, "process", "start_ns")
+
+
+def table_of(rows: Sequence[tuple[int, ...]], *names: str) -> pa.Table:
+    """A table with these columns."""
+    import pyarrow as pa
+
+    columns = np.array(rows, np.int64).reshape(-1, len(names)).T
+    return pa.table(dict(zip(names, columns, strict=True)))
 
 
 def _that_count(rows: list[_Step], keeper: int) -> list[_Step]:

@@ -33,6 +33,7 @@ from functools import cache
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from rltrace.trace.read.step_clock import table_of
 from rltrace.trace.vocabulary import Fate, Outcome
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from rltrace.trace.read.processes import TracedProcess
 
 
+_REGROUPED = ("trajectory", "group", "round")
 NAME = "regrouped"
 """Table: `trajectory`, `group`, `round`: samples whose group is not the recorded one but another,
 or -1 where it is not known. Empty where each id is of one group."""
@@ -134,7 +136,7 @@ def regrouped(database: duckdb.DuckDBPyConnection, starts: Callable[[], list[int
     steps began (Unix ns, in order), and is asked only where it matters."""
     # An id of one round of overlapping samples, as almost all are, needs no further look.
     if database.execute(_SUSPECT).fetchone() is None:
-        return _table([])
+        return table_of([], *_REGROUPED)
     found = database.execute(
         f"{_CANDIDATES} SELECT trajectory, g, began_ns, ended_ns, version, known_ns, first_use,"
         " last_use FROM j WHERE g IN (SELECT g FROM seen WHERE again)"
@@ -145,17 +147,8 @@ def regrouped(database: duckdb.DuckDBPyConnection, starts: Callable[[], list[int
         rest = f"{_CANDIDATES} SELECT samples FROM seen WHERE again IS NOT TRUE"
         return [n for (n,) in database.execute(rest).fetchall()]
 
-    return _table(told_apart([GroupedSample(*row) for row in found], starts, sizes))
-
-
-def _table(changed: list[tuple[int, int, int]]) -> pa.Table:
-    import pyarrow as pa
-
-    columns = list(zip(*changed, strict=True)) or [(), (), ()]
-    names = ("trajectory", "group", "round")
-    return pa.table(
-        {name: pa.array(list(c), pa.int64()) for name, c in zip(names, columns, strict=True)}
-    )
+    changed = told_apart([GroupedSample(*row) for row in found], starts, sizes)
+    return table_of(changed, *_REGROUPED)
 
 
 def told_apart(

@@ -45,13 +45,10 @@ def is_elsewhere(path: str | Path) -> bool:
 
 def entries(folder: str | Path) -> list[os.DirEntry[str]]:
     """What lies in a run's folder, by name; nothing where there is none, or it is a link."""
-    if is_elsewhere(folder):
-        return []
-    try:
-        with os.scandir(folder) as found:
+    if not is_elsewhere(folder):
+        with suppress(OSError), os.scandir(folder) as found:  # it is deleted, or was never made
             return sorted(found, key=lambda entry: entry.name)
-    except OSError:  # deleted, or never made
-        return []
+    return []
 
 
 def own_files(folder: str | Path, suffix: str = "") -> tuple[list[Path], list[Path]]:
@@ -97,10 +94,9 @@ def read_own(path: str | Path, begin: int = 0) -> bytes:
 
 def own_lines(path: str | Path) -> list[str]:
     """The lines of a text file; none of one that cannot be read."""
-    try:
+    with suppress(OSError):
         return lines_of(read_own(path))
-    except OSError:
-        return []
+    return []
 
 
 def lines_of(text: bytes) -> list[str]:
@@ -139,8 +135,10 @@ class FollowedLines:
 
 _Kinds = tuple[tuple[Callable[[int], bool], str], ...]
 _REFUSED: _Kinds = ((stat.S_ISSOCK, "a socket"), (stat.S_ISBLK, "a disk"))
-_CHARACTERS, _DISK = (stat.S_ISCHR, "a device"), (stat.S_ISBLK, "a device")
-_KINDS: _Kinds = ((stat.S_ISFIFO, "a pipe"), (stat.S_ISSOCK, "a socket"), _CHARACTERS, _DISK)
+_KINDS: _Kinds = (
+    *((stat.S_ISFIFO, "a pipe"), (stat.S_ISSOCK, "a socket")),
+    *((stat.S_ISCHR, "a device"), (stat.S_ISBLK, "a device")),
+)
 
 
 def open_given(path: str | Path) -> BinaryIO:
@@ -256,11 +254,10 @@ def parsed(text: str | bytes) -> Any:
 
 def told_in(path: Path) -> dict[str, Any]:
     """What a file tells of a node, a process or itself; {} where it tells nothing readable."""
-    try:
+    with suppress(OSError, ValueError):
         told = parsed(read_own(path))
-    except (OSError, ValueError):
-        return {}
-    return told if isinstance(told, dict) else {}
+        return told if isinstance(told, dict) else {}
+    return {}
 
 
 def parsed_toml(text: str) -> dict[str, Any]:

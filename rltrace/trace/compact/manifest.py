@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -216,10 +217,9 @@ def segment_bytes(run: Path, table: str) -> int:
 
 def _size(path: Path) -> int:
     """Bytes of a file; none of one that is deleted at this moment."""
-    try:
+    with suppress(FileNotFoundError):
         return path.stat().st_size
-    except FileNotFoundError:
-        return 0
+    return 0
 
 
 def segment_files(run: Path, table: str) -> list[Path]:

@@ -10,7 +10,7 @@ import errno
 import os
 import re
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -188,7 +188,8 @@ class Writer:
 
         temporary = path.with_suffix(".tmp")
         target = str(temporary).replace("'", "''")
-        with self._database(rows) as database:
+        own = duckdb.connect() if rows.nbytes > _FEW_BYTES else nullcontext(self._few)
+        with own as database:
             database.execute("SET enable_progress_bar = false")
             database.register("rows", rows)
             ordered = f'FROM rows ORDER BY "{order}"' if order else "FROM rows"
@@ -205,11 +206,6 @@ class Writer:
                 raise _not_written(path, temporary, error) from None
             database.unregister("rows")
         os.replace(temporary, path)
-
-    def _database(self, rows: pa.Table) -> AbstractContextManager[duckdb.DuckDBPyConnection]:
-        import duckdb
-
-        return duckdb.connect() if rows.nbytes > _FEW_BYTES else nullcontext(self._few)
 
 
 def _not_written(path: Path, temporary: Path, error: duckdb.Error) -> Exception:

@@ -247,12 +247,11 @@ Tell = Callable[[str, str, str], None]  # what cannot be read: its kind, its fil
 
 def name_of(line: str) -> tuple[int, str] | None:
     """The id and text in a line of a names file; None: it holds none."""
-    try:
+    with suppress(ValueError, TypeError):
         number, text = parsed(line)
-        known = is_whole(number) and 0 <= number <= LARGEST_ID
-        return (number, str(text).encode("utf-8", "replace").decode()) if known else None
-    except (ValueError, TypeError):
-        return None
+        if is_whole(number) and 0 <= number <= LARGEST_ID:
+            return number, str(text).encode("utf-8", "replace").decode()
+    return None
 
 
 class FollowedNames:

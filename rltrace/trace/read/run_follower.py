@@ -82,7 +82,9 @@ class RunFollower(RunProcesses):
 
     def __init__(self, path: Path) -> None:
         meta = run_dir.read_described(str(path))
-        self._manifest = _compacted(path)
+        manifest = readable_manifest(path)
+        has_segments = any(segment_bytes(path, table) for table in EVENT_TABLES)
+        self._manifest = None if has_segments else manifest
         self.problems: dict[str, str] = {}
         known = [] if self._manifest is None else name_texts(self._manifest.names)
         super().__init__(path, meta, known)
@@ -258,12 +260,6 @@ class RunFollower(RunProcesses):
         lengths = [len(columns[0]) for columns in translated]
         named["process"] = np.repeat(np.array(numbers, np.int64), lengths)
         return Rows(named)
-
-
-def _compacted(path: Path) -> CompactManifest | None:
-    """Where the tables lie, if their segments have been deleted."""
-    manifest = readable_manifest(path)
-    return None if any(segment_bytes(path, table) for table in EVENT_TABLES) else manifest
 
 
 _Slots = NDArray[np.int64]

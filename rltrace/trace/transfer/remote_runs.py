@@ -291,10 +291,6 @@ class NodeReach:
     all_ns: int
     again_s: float
 
-    def is_gone(self, now_ns: int) -> bool:
-        silent_s = (now_ns - self.until_ns) / 1e9
-        return self.until_ns > 0 and silent_s > max(_GONE_S, _GONE_TIMES * self.again_s)
-
 
 @dataclass(frozen=True)
 class Reach:
@@ -313,7 +309,10 @@ class Reach:
         return min(until_ns, max(sign_ns, all_ns))
 
     def gone(self, now_ns: int) -> tuple[NodeReach, ...]:
-        return tuple(node for node in self.nodes if node.is_gone(now_ns))
+        silent_s = {
+            node: (now_ns - node.until_ns) / 1e9 for node in self.nodes if node.until_ns > 0
+        }
+        return tuple(n for n, s in silent_s.items() if s > max(_GONE_S, _GONE_TIMES * n.again_s))
 
 
 EVERYTHING = Reach(())  # of a run that lies where it was recorded, or is here whole

@@ -22,7 +22,7 @@ import re
 import zlib
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -171,20 +171,16 @@ class Store:
 
     def get(self, name: str) -> bytes | None:
         """What a small file holds; None where there is none."""
-        with _as_os_error():
-            try:
-                data = self._files.cat_file(self._path(name), start=0, end=_MOST_TOLD_BYTES)
-            except FileNotFoundError:
-                return None
-        return bytes(data)
+        with _as_os_error(), suppress(FileNotFoundError):
+            return bytes(self._files.cat_file(self._path(name), start=0, end=_MOST_TOLD_BYTES))
+        return None
 
     def get_json(self, name: str) -> dict[str, Any] | None:
         """As `get`, of a file with an object; None also where it holds something else."""
-        try:
+        with suppress(ValueError):
             loaded = parsed(self.get(name) or b"null")
-        except ValueError:
-            return None
-        return loaded if isinstance(loaded, dict) else None
+            return loaded if isinstance(loaded, dict) else None
+        return None
 
     def sizes(self, folder: str = "", deep: bool = False) -> dict[str, int]:
         """The files of a folder (`deep`: and below it) by name, with their bytes."""
@@ -227,14 +223,12 @@ class Store:
             self._files.get_file(self._path(name), path)
 
     def _listed(self, path: str, deep: bool = False) -> list[dict[str, Any]]:
-        with _as_os_error():
+        with _as_os_error(), suppress(FileNotFoundError):
             self._files.invalidate_cache()
-            try:
-                if deep:
-                    return list(self._files.find(path, detail=True).values())
-                return list(self._files.ls(path, detail=True))
-            except FileNotFoundError:
-                return []
+            if deep:
+                return list(self._files.find(path, detail=True).values())
+            return list(self._files.ls(path, detail=True))
+        return []
 
     def _together(self, names: list[str]) -> Iterator[tuple[str, bytes]]:
         with ThreadPoolExecutor(_AT_ONCE) as pool, _as_os_error():

@@ -1,10 +1,9 @@
 """Ends spans when the GPU is done, where that is later.
 
-A forward or backward pass of torch's only queues its kernels: the call returns, and the device
-works on. By the host's clock that work belongs to whatever comes next. So where a span of such a
-pass ends, a CUDA event is queued behind its work; nobody waits for it. Once it has come to pass,
-the row's end becomes its time, and what came next on the lane begins there. Until then, and where
-the event is lost with the process, the host's end stands.
+A forward or backward pass of torch's only queues its kernels, and the device works on. By the
+host's clock that work belongs to whatever comes next. So where a span of such a pass ends, a CUDA
+event is queued behind its work. Once that has come to pass, which nobody waits for, its time is the
+row's end, and what came next on the lane begins there. Until then the host's end stands.
 
 The event's time on the host's clock is that of an anchor (an event on a stream of our own with
 nothing else in it) and the milliseconds between the two, times how fast the device's clock is seen

@@ -126,22 +126,20 @@ class Hook:
     - `target`: `"package.module:Class.method"`; `"__main__:function"` is the script itself.
     - `stage`: a word of the vocabulary (or `Stage`); a function that decides per call; `"step"` for
       the function that is one learner step; `None` when only the readers matter (no span).
-    - `stages`: where a function decides, or a reader begins spans of its own, the words that it may
-      give: `rltrace doctor` lists them.
+    - `stages`: the words that a function, or a reader with spans of its own, may give: `rltrace
+      doctor` lists them.
     - `phase`: a phase of a sync. `name`: the span's name, by default `Class.method`.
-    - `before`, `after`: readers. `step`: for `stage="step"`, the step's number; the process's step
-      is set to it for as long as the next one has not begun. Without it steps count from 0.
+    - `before`, `after`: readers. `step`: for `stage="step"`, the step's number, which the process
+      keeps until the next begins; by default steps count from 0.
     - `alternates`: where other versions of the framework keep the same function; all that exist
-      are hooked, one is enough. `versions`: such as `">=0.6,<0.10"`; outside of it the hook is not
-      looked for.
+      are hooked, one is enough. `versions`: such as `">=0.6,<0.10"`; no other is hooked.
     - `per_item`: of a generator, one span an item (the time inside the producer); otherwise one
       span from the first item to the last.
     - `stream`: of a function that returns an iterator, or a tuple with one at this place (-1: the
       result itself): its items are the calls, as those of a generator, and the call itself is none.
-    - `dose`: where a probe (`rltrace wrap --probe`) delays a stage: at the end of this function's
-      calls. By default that is the hook's own stage; a stage here is that of a hook without one
-      (it is only put in place where a run is probed), and `""` is for a function whose end
-      nobody waits for, or that somebody watches for its being over.
+    - `dose`: the stage that a probe (`rltrace wrap --probe`) delays at the end of this function's
+      calls, by default the hook's own (a hook without one is then for probes only); `""` is for a
+      function whose end nobody waits for, or is watched for being over.
     - `optional`: absence is no problem worth telling.
     """
 

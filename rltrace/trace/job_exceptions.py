@@ -1,11 +1,10 @@
 """Whether an exception in our code is the job's or our own.
 
 A time limit (a signal handler that raises), Ctrl-C and `PyThreadState_SetAsyncExc` may strike while
-our code runs. Such an exception goes on to the job; every `except Exception` around our code asks
-here first. CPython lets them in only where a function begins, where a loop goes round, and after a
-call. What the statement itself raised is told from them by where the traceback ends. What must not
-be torn apart (the row that says that a span has ended) is written as stores alone, with `-clock`
-for the time: nothing can strike between these.
+our code runs; every `except Exception` around it asks here first, as such an exception goes on to
+the job. CPython lets them in only where a function begins, where a loop goes round, and after a
+call: where the traceback ends tells them apart. What must not be torn apart (the row that says that
+a span has ended) is written as stores alone, with `-clock` for the time.
 """
 
 from __future__ import annotations

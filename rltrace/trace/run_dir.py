@@ -1,4 +1,4 @@
-"""The run directory: what lies where, and the two files that describe the run and its processes.
+"""The run directory: what lies where, and what describes a run.
 
     run.json                    the run: command, times, exit code, settings
     process/<who>.json          one process

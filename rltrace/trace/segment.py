@@ -1,4 +1,4 @@
-"""Writes a table into a file: record batches that are mapped and filled in place.
+"""Writes a table: record batches that are mapped and filled in place.
 
 The file is the buffer. A batch's space is allocated, prefilled with "unknown" (all ones; the marker
 column with zeros) and only then made visible by the length word of its header. So the file is a

@@ -3,11 +3,11 @@
 `@ray.remote class X` reaches a worker pickled by value, with every method, inherited ones too,
 copied onto Ray's own subclass: patching `module.X` there changes nothing. So the class that Ray's
 loader returns is patched, before Ray makes the method executors from it. A hook on a base class
-applies to the copies of the base's methods; a method that is overridden is another function. What
-Ray does not copy (generators, static and class methods) is patched on the class that a hook names.
+applies to the copies of the base's methods, not to overriding ones. What Ray does not copy
+(generators, static and class methods) is patched on the class that a hook names.
 
-A process loads other actors' classes too, with each handle that it is given. Its own is the one
-that it loads once it is an actor: the outermost load, since a class may hold handles itself.
+A process loads the classes of actors' handles too. Its own is the one that it loads once it is an
+actor: the outermost load, since a class may hold handles itself.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
 """Gives the run's environment to workers of a joined Ray cluster.
 
 Workers inherit the environment of the node that starts them, not the driver's, so what has to reach
-them travels in the job's runtime environment. It is merged in where Ray has put its own parts and
-the user's together, inside `ray.init`, and only when the driver joins a cluster: a worker with a
-runtime environment cannot be started ahead of time. What the user set is kept; `PYTHONPATH` gets
-our folder in front. `RAY_RUNTIME_ENV_HOOK` is left to the user: a driver that cannot import what it
-names fails, and an environment variable outlives the processes in which we know that it can.
+them travels in the job's runtime environment: merged in where Ray joins its own parts and the
+user's, inside `ray.init`, only for a driver that joins a cluster (a worker with a runtime
+environment cannot be started ahead of time). `RAY_RUNTIME_ENV_HOOK` is left to the user: a driver
+that cannot import what it names fails, and it outlives the processes that we know.
 """
 
 from __future__ import annotations

@@ -2,10 +2,9 @@
 
 The replacement keeps what callers can see: parameters and their defaults, `__wrapped__`, the kind
 of function (coroutine functions, generators and async generators stay what they are), results and
-exceptions. A function that is sent to another process by value (Ray does that with the functions
-and classes of the driver's script) arrives there whole, whether rltrace is importable there or not:
-with an observer of that process's where it is traced and knows the hook (`Observer.__reduce__`), as
-a pass-through (`None`) elsewhere.
+exceptions. One that is sent to another process by value (as Ray sends those of the driver's script)
+has an observer of that process there, where it is traced and knows the hook
+(`Observer.__reduce__`), and else passes on (`None`), also without rltrace.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The doses of this process: how long to sleep after a stay in a stage.
 
 Of a stay's time only its own counts: what ran within it in another stage is that stage's, and a
-stay directly within one of the same stage is part of it. A dose ends the stay that it belongs to,
-so it is time of that stage like the work itself. What is owed is added up until it is worth a
-sleep, and what a sleep took too long is taken off the next: the sum comes out right.
+stay directly within one of the same stage is part of it. A dose ends its stay, so it is time of
+that stage. What is owed is added up until it is worth a sleep, and what a sleep took too long is
+taken off the next.
 
 A dose is a *dilation*: of every second that a stage works in a dosed step, so much more is slept.
 In every block of `BLOCK` steps each stage is dosed in exactly one, drawn for each stage by itself;
@@ -12,9 +12,8 @@ second of a step's critical path is stretched by more than its stage, the job ge
 that. Every process draws the same doses from seed, step and stage: they only share the step.
 
 Written to the counters: `probe/<stage>/planned` (the dilation, by whoever records a step, as it
-begins), `.../slept` (seconds, at the end of each sleep), and in all steps, dosed or not,
-`.../worked` and `.../longest`: the seconds that stays took of their own, doses not counted, and the
-longest of them. They tell steps with much work from steps with little.
+begins), `.../slept` (seconds, at the end of each sleep), and in all steps `.../worked` and
+`.../longest`: the seconds that stays took of their own, without doses, and the longest of them.
 """
 
 from __future__ import annotations

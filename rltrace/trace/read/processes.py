@@ -1,15 +1,13 @@
 """The processes of a run: clocks, parents, names, what was dropped.
 
 A process that a framework starts beside its Ray actor (the core of an inference engine, its
-workers, a pool of graders) has no role of its own: it is known by the role of the one that started
-it. Parents that are not traced (a shell, an exec'ed tool) leave their children without one.
-
-Segments of processes without a file: it is lost, or they were copied there from another run. A
-process's name tells its host, and when it began by the clock of that.
+workers, a pool of graders) has no role of its own: it has that of the one that started it, unless a
+process between them is not traced (a shell). Where a process has no file, it is lost, or its
+segments were copied from another run: its name tells host and start.
 
 Each line of `dropped/<node>.jsonl` is a segment that was: its rows, and when the newest of them
-began. What began before the newest of all is not whole, so no table shows it. Captured tokens went
-first, and alone: no figure is of them, so only they are not shown.
+began. What began before the newest of all is not whole, so no table shows it; captured tokens, of
+which no figure is, went first, and alone.
 """
 
 from __future__ import annotations

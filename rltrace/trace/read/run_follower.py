@@ -1,18 +1,13 @@
 """Follows a run while it is written: each process, segment and row once.
 
-    follower = Follower(path)
-    while not follower.gone:
-        for table, rows in follower.poll().items(): ...
-        follower.unfinished("spans")    # what is in progress
-
 Nothing is kept of rows that were given out, and nothing is asked of the job: its files are read.
 Only what happened is followed (`EVENT_TABLES`). Rows are as in the tables of `OpenedRun`; a node's
 clock is known better as its run goes on, so a later reading may give other times for other nodes.
 
-A row is first there (its marker is set), and for an interval complete only later, in place. A
-reader comes back only for rows that were not complete. A segment is read with `pread`, by its path,
-at each look: a map would be a SIGBUS where a file is cut, would hold a descriptor of each of
-hundreds of files, and is not refreshed on NFS.
+A row is first there (its marker is set), and an interval is complete only later, in place, so a
+reader comes back for rows that were not complete. A segment is read with `pread`, by its path, at
+each look: a map would be a SIGBUS where a file is cut, would hold a descriptor of each of hundreds
+of files, and is not refreshed on NFS.
 """
 
 from __future__ import annotations

@@ -6,22 +6,19 @@ of samples rewarded together, so an id is taken apart into rounds where the trac
 - A sample begins after another of its id has been trained on, or was dropped for its advantage of
   zero: the advantage of that one's group was known by then.
 - It begins after all before it have ended, and they were used in earlier steps than it and all that
-  follow it. So rounds of a job that generates ahead of its learner are told apart, and a group that
-  was begun under several versions and used in one step stays whole.
+  follow it: jobs may generate ahead, or begin a group under several versions.
 
 Where samples begin in a later step (or version, where no step is known) and nobody recorded their
 use, such a group is taken for one while it is no larger than others; else its group is unknown.
 
-An id of a sample is over once the sample has met the learner: a later generation is of another
-sample, and so are the rewards and uses from then on. Where a use came before the generation that it
-would belong to had ended, as in a job that generates ahead, the id is taken for unknown.
+A sample's id is over once it has met the learner: what comes later is of another sample. Where a
+use came before its generation had ended, as in a job that generates ahead, the id is unknown.
 
 Where no reward differs, a group-relative advantage (GRPO, RLOO) is zero. Rewards are compared
-component by component: components that cancel out (x and 1 - x) are not found out. A process may
-state how its job combines components: the fact `reward_weights`, as of a weighted sum in which
-nothing is added for a component that did not apply. So a component of weight 0 makes no signal, and
-a sample that another component judged has 0 of this one. What nobody states a weight of is compared
-between the samples that have it.
+component by component: that components cancel out (x and 1 - x) is not found out. A process may
+state weights of a sum (the fact `reward_weights`): a component of weight 0 makes no signal, and a
+sample that another component judged has 0 of this one. Components without a weight are compared
+between the samples that have them.
 """
 
 from __future__ import annotations

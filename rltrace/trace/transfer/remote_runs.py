@@ -309,10 +309,12 @@ class Reach:
         return min(until_ns, max(sign_ns, all_ns))
 
     def gone(self, now_ns: int) -> tuple[NodeReach, ...]:
-        silent_s = {
-            node: (now_ns - node.until_ns) / 1e9 for node in self.nodes if node.until_ns > 0
-        }
-        return tuple(n for n, s in silent_s.items() if s > max(_GONE_S, _GONE_TIMES * n.again_s))
+        return tuple(
+            node
+            for node in self.nodes
+            if node.until_ns > 0
+            and (now_ns - node.until_ns) / 1e9 > max(_GONE_S, _GONE_TIMES * node.again_s)
+        )
 
 
 EVERYTHING = Reach(())  # of a run that lies where it was recorded, or is here whole

@@ -227,16 +227,14 @@ def _without_our_frames(shown_by: Any, path: str) -> Any:
         kind: type[BaseException], error: BaseException, trace: TracebackType | None
     ) -> None:
         start = trace
-        while start is not None and not _is_script_frame(start, path):
+        while start is not None:
+            code = start.tb_frame.f_code
+            if code.co_filename == path and "__rltrace_run__" not in code.co_names:
+                break
             start = start.tb_next
         shown_by(kind, error.with_traceback(start or trace), start or trace)
 
     return excepthook
-
-
-def _is_script_frame(trace: TracebackType, path: str) -> bool:
-    code = trace.tb_frame.f_code
-    return code.co_filename == path and "__rltrace_run__" not in code.co_names
 
 
 def _patch_runpy(runpy: Any) -> None:

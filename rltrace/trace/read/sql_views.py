@@ -8,18 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from rltrace.trace import vocabulary
 from rltrace.trace.errors import INTERRUPTED, NO_MEMORY, RltraceError, WrongUsage, did_you_mean
-from rltrace.trace.read import trajectory_ids as repeated_ids
+from rltrace.trace.read import trajectory_ids as ids
 from rltrace.trace.read.step_clock import NAME as STEPS_THAT_COUNT
 from rltrace.trace.read.step_clock import STEPS, steps_that_count
-from rltrace.trace.read.trajectory_ids import (
-    GROUPED,
-    RAW_GROUPED,
-    SAMPLE_REWARDS,
-    SIGNALS,
-    WEIGHTS,
-    regrouped,
-)
-from rltrace.trace.read.trajectory_ids import NAME as REGROUPED
 from rltrace.trace.read.trajectory_lifecycle import LIVES, SYNC_ROWS, TOLD_USES, UNTOLD, VERDICTS
 from rltrace.trace.schema import TABLES, Column, Table
 from rltrace.trace.vocabulary import Part, word
@@ -96,12 +87,12 @@ DERIVED = {
     "stages": (STAGES,),
     "lags": (LAGS,),
     "captured": (CAPTURED,),
-    "grouped_trajectories": (GROUPED,),
-    "raw_grouped_trajectories": (RAW_GROUPED,),
-    "signals": (SIGNALS,),
+    "grouped_trajectories": (ids.GROUPED,),
+    "raw_grouped_trajectories": (ids.RAW_GROUPED,),
+    "signals": (ids.SIGNALS,),
     "sample_lives": LIVES,
     "told_uses": (TOLD_USES,),
-    "sample_rewards": (SAMPLE_REWARDS,),
+    "sample_rewards": (ids.SAMPLE_REWARDS,),
     "sample_verdicts": (VERDICTS,),
     "span_stages": (SPAN_STAGES,),
     "sync_rows": (SYNC_ROWS,),
@@ -109,7 +100,7 @@ DERIVED = {
 """Statements that make tables and views of others, by name."""
 
 IN_WORDS = (*TABLES, "steps", "stages", "lags", "captured", "grouped_trajectories")  # for people
-NAMED = (*TABLES, *DERIVED, REGROUPED, WEIGHTS, RECORDED, "processes", "names")
+NAMED = (*TABLES, *DERIVED, ids.NAME, ids.WEIGHTS, RECORDED, "processes", "names")
 """What a query can name, besides the tables of codes (`raw_`)."""
 
 
@@ -133,7 +124,7 @@ class Tables(ABC):
 
     _untold = UNTOLD
     _known = frozenset(prefix + table for prefix in (_ROWS, _RAW) for table in TABLES).union(
-        DERIVED, (_UNTOLD, REGROUPED, STEPS_THAT_COUNT)
+        DERIVED, (_UNTOLD, ids.NAME, STEPS_THAT_COUNT)
     )
     """What is made as soon as something that is asked or made names it."""
 
@@ -165,11 +156,11 @@ class Tables(ABC):
 
     def _repeats_ids(self, table: str) -> bool:
         """Whether rows of a table have ids that come again (`repeated_ids`)."""
-        if table not in repeated_ids.TABLES:
+        if table not in ids.TABLES:
             return False
         if self._ids_come_again is None:
             self._make_for("recorded_trajectories recorded_uses")
-            self._ids_come_again = repeated_ids.tell_samples_apart(self._database)
+            self._ids_come_again = ids.tell_samples_apart(self._database)
         return self._ids_come_again
 
     @abstractmethod
@@ -200,10 +191,10 @@ class Tables(ABC):
     def _make(self, name: str) -> None:
         """Makes what is named, and before it what that is made of."""
         table = name.partition("_")[2]
-        if name == REGROUPED:
+        if name == ids.NAME:
             self._make_for("raw_trajectories raw_uses")
             starts = "SELECT start_ns FROM steps"
-            found = regrouped(self._database, lambda: [row[0] for row in self.ask(starts)])
+            found = ids.regrouped(self._database, lambda: [row[0] for row in self.ask(starts)])
             self._database.register(name, found)
         elif name == STEPS_THAT_COUNT:
             self._make_for("raw_spans")
@@ -214,7 +205,7 @@ class Tables(ABC):
             self._execute(*DERIVED[name])
         elif name.startswith(_RAW):
             rows = f"FROM {_ROWS}{table}"
-            rows = repeated_ids.rows_told_apart(table) if self._repeats_ids(table) else rows
+            rows = ids.rows_told_apart(table) if self._repeats_ids(table) else rows
             self._execute(f"CREATE OR REPLACE VIEW {name} AS {rows}")
         else:
             self._make_rows(table)

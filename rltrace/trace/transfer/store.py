@@ -113,8 +113,7 @@ def _check_installed(url: str, protocol: str) -> None:
 
 
 def _not_installed(url: str, needs: str, install: str) -> RltraceError:
-    message = f"{url} cannot be opened here: {needs}, which is not installed: {install}"
-    return WrongUsage(message)
+    return WrongUsage(f"{url} cannot be opened here: {needs}, which is not installed: {install}")
 
 
 def unreached(url: str, error: OSError) -> RltraceError:

@@ -82,6 +82,7 @@ class Recorder:
             for name, table in TABLES.items()
         }
         self.span_writer = self.tables["spans"]
+        self.captures_tokens = capture_tokens is not None
         self._names: dict[str, int] = {}
         self._next_name = itertools.count().__next__
         self._naming = RLock()
@@ -152,8 +153,8 @@ class Recorder:
             return None
 
     def capture(self, row: Row | None, prompt: Any = None, response: Any = None) -> None:
-        """Stores the token ids of the sample of a trajectory `row`, where they were asked for.
-        `response` is all that follows the prompt. Never raises."""
+        """Stores the token ids of the sample of a trajectory `row`, where they were asked for
+        (`captures_tokens`). `response` is all that follows the prompt. Never raises."""
         if capture_tokens is not None and row is not None:
             capture_tokens(self, row, prompt, response)
 

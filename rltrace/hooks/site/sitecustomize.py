@@ -36,7 +36,7 @@ def _execute(spec, name):
     try:
         spec.loader.exec_module(module)
     except BaseException:
-        del sys.modules[name]
+        sys.modules.pop(name, None)
         if before is not None:
             sys.modules[name] = before
         raise

@@ -86,11 +86,8 @@ def capture(recorder: Recorder, row: Row, prompt: Any, response: Any) -> None:
 
 def _ids(recorder: Recorder, part: Part, given: Any) -> array[int] | None:
     """Whole numbers in a list, tuple, array or tensor of one dimension; None for anything else."""
-
-    def odd(_: Exception) -> None:
-        recorder.odd_value(f"{part.name.lower()}_token_ids", given, "holds no token ids")
-
-    with contained(tell=odd):
+    name = f"{part.name.lower()}_token_ids"
+    with contained(tell=lambda _: recorder.odd_value(name, given, "holds no token ids")):
         if isinstance(given, _TEXTS):
             raise TypeError(given)
         len(given)

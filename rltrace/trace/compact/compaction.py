@@ -168,27 +168,20 @@ def _written(
         ids = np.arange(len(texts), dtype=np.int32)
         named = pa.table({"id": ids, "text": pa.array(texts, pa.string())})
         writer.write(named, folder / NAMES_FILE)
+
+    def inside(path: Path) -> str:
+        return str(path.relative_to(folder))
+
+    def described(part: TablePart) -> dict[str, object]:
+        facts = dict(vars(part))
+        return {"file": inside(facts.pop("path")), **facts}
+
     return {
         "schema_version": SCHEMA_VERSION,
         "settled": ended,
         "rows": {name: sum(part.rows for part in parts) for name, parts in tables.items()},
-        "tables": {
-            name: [
-                {
-                    "file": str(part.path.relative_to(folder)),
-                    "rows": part.rows,
-                    "from_ns": part.from_ns,
-                    "until_ns": part.until_ns,
-                    "steps": part.steps,
-                }
-                for part in parts
-            ]
-            for name, parts in tables.items()
-        },
-        "carried": {
-            name: [str(file.relative_to(folder)) for file in paths]
-            for name, paths in carried.items()
-        },
+        "tables": {name: [*map(described, parts)] for name, parts in tables.items()},
+        "carried": {name: [*map(inside, paths)] for name, paths in carried.items()},
         "taken": {
             name: {file: [one.slots, one.bytes, list(one.left)] for file, one in of_table.items()}
             for name, of_table in taken.items()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -79,7 +80,6 @@ def make_unknown(table: Table, columns: Columns) -> Iterator[tuple[str, int]]:
 
 
 OF_SAMPLES = ("trajectories", "rewards", CAPTURED_TOKENS.name)
-_USED = "trajectory IN (FROM range_used)"
 _KEPT_ROWS = 5_000_000  # a table of so many at the most is kept in memory
 
 
@@ -103,7 +103,6 @@ class Narrowed:
     def __init__(self, database: duckdb.DuckDBPyConnection, stored: Stored, of: Range) -> None:
         self._database, self._stored, self._of = database, stored, of
         self._manifest = stored.manifest
-        self._made: set[str] = set()
 
     def make(self, name: str) -> None:
         """Makes `recorded_<name>`."""
@@ -129,29 +128,24 @@ class Narrowed:
     def _within(self, table: Table) -> str:
         since, until, marker = self._of.since_ns, self._of.until_ns, table.columns[0].name
         if table is CAPTURED_TOKENS:
-            self._find_used()
-            return f"(start_ns < {until} AND (start_ns >= {since} OR {_USED}))"
+            return f"(start_ns < {until} AND (start_ns >= {since} OR {self._is_used}))"
         if table.find("end_ns") < 0:
             return f'"{marker}" >= {since} AND "{marker}" < {until}'
-        self._find_alive()
         of_time = (
             f"(start_ns < {until} AND (start_ns >= {since} OR end_ns >= {since} "
-            "OR (end_ns = -1 AND process IN (FROM range_alive))))"
+            f"OR (end_ns = -1 AND {self._is_alive})))"
         )
         if table.name in OF_SAMPLES:
-            self._find_used()
-            return f"(start_ns < {until} AND ({of_time} OR {_USED}))"
+            return f"(start_ns < {until} AND ({of_time} OR {self._is_used}))"
         if table.name != "spans":
             return of_time
         first, last = self._of.first_step, self._of.last_step
         of_steps = f"(start_ns >= {since} AND step BETWEEN {first} AND {last})"
         return f"({of_time} AND (stage <> {int(Stage.STEP)} OR {of_steps}))"
 
-    def _find_alive(self) -> None:
-        """The processes that recorded something in the range."""
-        if "alive" in self._made:
-            return
-        self._made.add("alive")
+    @cached_property
+    def _is_alive(self) -> str:
+        """Whether the process of a row recorded something in the range."""
         since, until = self._of.since_ns, self._of.until_ns
         began = f"start_ns < {until} AND greatest(start_ns, end_ns) >= {since}"
         rows = " UNION ".join(
@@ -159,15 +153,15 @@ class Narrowed:
             for name in ("spans", "trajectories", "rewards", "syncs")
         )
         self._database.execute(f"CREATE OR REPLACE TABLE range_alive AS {rows}")
+        return "process IN (FROM range_alive)"
 
-    def _find_used(self) -> None:
-        """The samples that were used in the range."""
-        if "used" in self._made:
-            return
-        self._made.add("used")
+    @cached_property
+    def _is_used(self) -> str:
+        """Whether the sample of a row was used in the range."""
         within = f"trajectory <> -1 AND {self._within(TABLES['uses'])}"
         rows = f"SELECT DISTINCT trajectory FROM ({self._near('uses')}) WHERE {within}"
         self._database.execute(f"CREATE OR REPLACE TABLE range_used AS {rows}")
+        return "trajectory IN (FROM range_used)"
 
     def _add_earlier(self, name: str) -> None:
         """Adds what belongs to the samples that were used, from the parts before, back to the first

@@ -24,7 +24,6 @@ from rltrace.trace.read.segment_batches import (
     Place,
     Stream,
     joined,
-    unknown,
     values_at,
 )
 from rltrace.trace.schema import Table
@@ -77,15 +76,11 @@ class SegmentBatch:
         if not len(slots):
             return joined(self._table, [])
         first, last = int(slots[0]), int(slots[-1]) + 1
-        whole = last - first == len(slots)
-        columns: Columns = []
-        for number, offset in enumerate(self._place.offsets):
-            if offset < 0:
-                columns.append(unknown(self._table, number, len(slots)))
-                continue
-            near = values_at(self._file, self._table, self._place, number, first, last - first)
-            columns.append(near if whole else near[slots - first])
-        return columns
+        near = [
+            values_at(self._file, self._table, self._place, number, first, last - first)
+            for number in range(len(self._place.offsets))
+        ]
+        return near if last - first == len(slots) else [column[slots - first] for column in near]
 
 
 class Batches:

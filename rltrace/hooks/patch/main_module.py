@@ -223,9 +223,7 @@ class _ScriptImporter:
 def _without_our_frames(shown_by: Any, path: str) -> Any:
     """An excepthook that shows the traceback from the script's frame on."""
 
-    def excepthook(
-        kind: type[BaseException], error: BaseException, trace: TracebackType | None
-    ) -> None:
+    def excepthook(kind: type, error: BaseException, trace: TracebackType | None) -> None:
         start = trace
         while start is not None:
             code = start.tb_frame.f_code

@@ -141,9 +141,8 @@ def stand_in(function: Any, observer: Observer) -> Any:
     """A function for `function`, of which each call is recorded. Errors: `Unwrappable`."""
     observer.function = function
     kind = _kind(function, observer)
-    wrapper = replacement_of(
-        function, kind, observer, observer.reads_arguments, bool(observer.hook.after)
-    )
+    tells, keeps = observer.reads_arguments, bool(observer.hook.after)
+    wrapper = replacement_of(function, kind, observer, tells, keeps)
     functools.update_wrapper(wrapper, function)
     wrapper.__dict__[MARK] = observer
     if not _flags(function) & (_CO_COROUTINE | _CO_ASYNC_GENERATOR):

@@ -155,9 +155,8 @@ def _written(
             found = survey(files, table, ended)
             if name == "spans":
                 steps = found.steps
-            parts = SortedParts(
-                files, table, found, _of_one_process(steps), folder, part_bytes, writer
-            )
+            starts = _of_one_process(steps)
+            parts = SortedParts(files, table, found, starts, folder, part_bytes, writer)
             tables[name], carried[name], taken[name] = parts.write(), parts.carried, found.taken
             for column, below in parts.below.items():
                 said = f"{below:,} below zero, taken as unknown"

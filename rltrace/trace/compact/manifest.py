@@ -202,9 +202,7 @@ def _in_one_file(run: Path, said: Mapping[str, Any]) -> CompactManifest | None:
         processes=[str(who) for who in said["processes"]],
         problems=[problem_of(problem) for problem in said["problems"]],
         taken={
-            table: {
-                path.name: Taken(EVER_NS, (), _size(path)) for path in segment_files(run, table)
-            }
+            table: {p.name: Taken(EVER_NS, (), _size(p)) for p in segment_files(run, table)}
             for table in TABLES
         },
         settled=True,

@@ -47,9 +47,8 @@ def end_what_was_left(columns: Columns) -> None:
     a `with rltrace.span(...)` is left. Such a span is open while one around it, in its lane, has
     ended. It gets no length, as that is unknown. Steps stay open: one that failed has no end.
     `columns` are those of spans, and the process of each."""
-    start, end, stage, lane = (
-        columns[SPANS.index(name)] for name in ("start_ns", "end_ns", "stage", "lane")
-    )
+    names = ("start_ns", "end_ns", "stage", "lane")
+    start, end, stage, lane = (columns[SPANS.index(name)] for name in names)
     process = columns[-1]
     is_open = (end < 0) & (stage != Stage.STEP)
     if not is_open.any():

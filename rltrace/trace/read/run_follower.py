@@ -105,9 +105,7 @@ class RunFollower(RunProcesses):
     def stopped(self) -> dict[str, tuple[int | None, str]]:
         """Who had stopped recording by the last poll: when (Unix ns; None: not known) and why."""
         dated = {who: self._dated(stop, who) for who, stop in self._stops.items()}
-        return {
-            who: (stop.get("real_ns"), str(stop.get("detail") or "")) for who, stop in dated.items()
-        }
+        return {who: (s.get("real_ns"), str(s.get("detail") or "")) for who, s in dated.items()}
 
     def poll(self, ended: frozenset[str] = frozenset()) -> dict[str, Rows]:
         """Reads what is new: for each table the rows that have become complete. `ended` are the
@@ -302,10 +300,8 @@ class GrowingSegment:
                 raise CutError("it became shorter")
             for place in self._stream.batches(file, status.st_size):
                 self._batches.append(_FollowedBatch(self.table, place, self._newest))
-            found = [
-                batch.poll(file, batch is not self._batches[-1], final) for batch in self._batches
-            ]
             last = self._batches[-1:]
+            found = [batch.poll(file, batch not in last, final) for batch in self._batches]
             self._batches = [b for b in self._batches if not b.is_read or b in last]
             complete = joined(self.table, found)
             self.given += len(complete[0])

@@ -177,9 +177,7 @@ def _bring_packs(
         if n % _SAVE_EVERY == 0:
             _write_known(folder, known)
     _write_known(folder, known)
-    return [
-        {"what": run_dir.PACK_LOST, "target": name, "detail": lacking[name]} for name in lacking
-    ]
+    return [{"what": run_dir.PACK_LOST, "target": n, "detail": lacking[n]} for n in lacking]
 
 
 def _bring_nodes(store: Store, folder: Path) -> None:
@@ -341,9 +339,8 @@ def _node_reach(told: Mapping[str, Any], clock: NodeClock | None) -> NodeReach:
 
     again = told.get(AGAIN)
     again_s = float(again) if isinstance(again, (int, float)) and 0 <= again < 1e9 else 0.0
-    return NodeReach(
-        str(told.get("node")), str(told.get("host")), unix(LOOKED), unix(ALL_LOOKED), again_s
-    )
+    node, host = str(told.get("node")), str(told.get("host"))
+    return NodeReach(node, host, unix(LOOKED), unix(ALL_LOOKED), again_s)
 
 
 def clock_time(moment_ns: int) -> str:

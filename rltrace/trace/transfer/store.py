@@ -341,9 +341,8 @@ def unpack(data: bytes) -> list[Piece]:
         at = 8 + int.from_bytes(body[:8], "little")
         pieces = []
         for path, offset, size, replaced in parsed(bytes(body[8:at])):
-            pieces.append(
-                _checked(Piece(path, offset, bytes(body[at : at + size]), replaced), size)
-            )
+            piece = Piece(path, offset, bytes(body[at : at + size]), replaced)
+            pieces.append(_checked(piece, size))
             at += size
     except (zlib.error, TypeError, ValueError) as error:
         raise NotAPack(str(error)) from None

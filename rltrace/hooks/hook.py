@@ -100,9 +100,8 @@ class Call:
 
     def row(self, table: str, **columns: Any) -> Any:
         """Appends a row to `trajectories`, `rewards`, `uses`, `syncs` or `samples`, which its
-        `.set(**columns)` completes; `None` when it could not be stored (a full disk). Times not
-        given are the call's `start_ns`, `end_ns` (once known) or, for tables with a single time,
-        now."""
+        `.set(...)` completes; `None` when it could not be stored (a full disk). Times not given are
+        the call's `start_ns`, `end_ns` (once known) or, for tables with one time, now."""
         marker, *names = _COLUMNS[table]
         if marker not in columns:
             known = marker == "start_ns" and self.start_ns > 0

@@ -8,8 +8,7 @@ from rltrace.trace.safe_text import redacted
 
 
 class Program:
-    """`kind`: "script", "module" (`-m`), "code" (`-c`) or "" (stdin); `name`: path, module,
-    code."""
+    """`kind`: "script", "module" (`-m`), "code" (`-c`), "" (stdin); `name`: path, module, code."""
 
     __slots__ = ("kind", "name")
 

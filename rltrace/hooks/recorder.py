@@ -304,8 +304,7 @@ def active() -> Recorder | None:
 
 
 def start(run_dir: str, **facts: Any) -> Recorder | None:
-    """Starts recording into a run directory, once; None when it cannot be written to, which is said
-    on stderr. `facts` are as in `Recorder.describe`."""
+    """Starts recording into a run directory, once; None, and said, where it cannot be written."""
     global _fork_hook_set
     if _active is not None:
         return _active

@@ -44,8 +44,7 @@ class TokenWriter(TableWriter):
             done += rows
 
     def _claim_some(self, most: int) -> tuple[Batch, int, int]:
-        """Empty rows in a line: batch, first slot, how many. One before another thread's is
-        left."""
+        """Empty rows in a line: batch, first slot, how many. One that stands apart is left."""
         batch, first = self.claim()
         rows = 1
         while rows < most and first + rows < batch.rows:

@@ -67,8 +67,7 @@ def batch_message(table: Table, rows: int) -> tuple[bytes, list[int], int]:
 
 
 class _Flatbuffer:
-    """Top-down flatbuffer: a table comes first, its references are filled in as their targets
-    follow. So every reference points forward, as the format demands."""
+    """Top-down flatbuffer: targets follow what refers to them, as the format demands."""
 
     def __init__(self) -> None:
         self._bytes = bytearray(4)

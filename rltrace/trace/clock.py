@@ -39,8 +39,7 @@ def node_id() -> str:
 
 
 def pair(attempts: int = 16) -> tuple[int, int, int]:
-    """One instant on both clocks, `(monotonic_ns, real_ns, bracket_ns)`: the tightest of `attempts`
-    brackets. It is wrong by at most `bracket_ns / 2`."""
+    """One instant as `(monotonic_ns, real_ns, bracket_ns)`: wrong by at most `bracket_ns / 2`."""
     best = (0, 0, 1 << 62)
     for _ in range(attempts):
         before = monotonic_ns()

@@ -61,8 +61,7 @@ class Liveness:
 
 
 def heard_of_s(run: Path) -> float:
-    """When a run was last heard of (Unix s, by the clock of its disk). Its agents see to that every
-    few seconds; rows leave no mark on their file."""
+    """When a run was last heard of (Unix s, its disk's clock): agents write every few seconds."""
     at = [0.0]
     for folder in _TOLD:
         with suppress(OSError), os.scandir(run / folder) as found:

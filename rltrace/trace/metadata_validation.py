@@ -83,8 +83,7 @@ def problem_of(said: object) -> dict[str, Any]:
 
 
 def fitting(said: object, kinds: _Kinds) -> tuple[dict[str, Any], list[str]]:
-    """What an object states that is of its kind, and a phrase for each value that is not; null was
-    never said. Errors: TypeError for what is no object."""
+    """What an object states that fits, and a phrase for what does not. Errors: TypeError."""
     if not isinstance(said, dict):
         raise TypeError("it is no JSON object")
     odd = {

@@ -186,8 +186,7 @@ def folder_of_runs(where: str, runs: list[str]) -> str:
 
 
 def read_described(path: str) -> dict[str, Any]:
-    """As `read_run_json`, without what is of another kind than it should be. Errors: RltraceError
-    also for a run that states no schema or a newer one."""
+    """As `read_run_json`, without what cannot be. Errors: RltraceError also for a newer schema."""
     from rltrace.trace.metadata_validation import RUN, fitting, whole_text
 
     told, _ = fitting(read_run_json(path), RUN)
@@ -232,8 +231,7 @@ def write_json(path: str, value: dict[str, Any]) -> None:
 
 
 def _written_over(path: str, text: bytes) -> bool:
-    """Writes over a file's text, within the room that it has, in one write: a full disk, which a
-    job may have died of, has none for another file. What is left becomes blanks."""
+    """Writes over a file's text, within its room: on a full disk there is none for another file."""
     with contained(OSError), opened(path, os.O_WRONLY) as file:
         status = os.fstat(file)
         text = text.ljust(status.st_size)

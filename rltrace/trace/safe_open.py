@@ -64,8 +64,7 @@ def _is_place(number: int) -> bool:
 
 @contextmanager
 def alone(folder: Path) -> Iterator[None]:
-    """Commands that write into a folder do so one after the other; a killed one holds nobody up.
-    Errors: OSError where there is no such folder."""
+    """Commands write into a folder one after the other. Errors: OSError without such a folder."""
     file = os.open(folder, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
     try:
         with suppress(OSError):  # a filesystem that has no locks

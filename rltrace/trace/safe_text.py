@@ -157,8 +157,7 @@ _MARKERS = "\u2028\u2029"  # spaces to Python, ends of lines to some terminals
 
 
 def visible(text: str, longest: int | None = None) -> str:
-    """The text on one line, with escapes (`\\x1b`, `\\n`) for what cannot be printed; a text longer
-    than `longest` characters gets an ellipsis in its middle."""
+    """The text on one line: escapes (`\\x1b`) for what cannot be printed, its middle elided."""
     if not text.isprintable():
         text = "".join(c if _is_harmless(c) else _escaped(c) for c in text)
     if longest is None or len(text) <= longest:

@@ -271,8 +271,7 @@ class TableWriter:
     def _batch_at(
         self, segment: _Segment, file: int, start: int, rows: int
     ) -> tuple[Batch, memoryview, bytes]:
-        """A new batch at a place of the segment, and what makes it count: where the length word of
-        its header goes, and that word."""
+        """A new batch at a place of the segment; its header's length word, and where that goes."""
         message, offsets, body_bytes = batch_message(self.table, rows)
         word = message[:PREFIX_BYTES]
         body = start + len(message)

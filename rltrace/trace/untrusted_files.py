@@ -158,8 +158,8 @@ def read_given(path: str | Path) -> bytes:
 
 
 def text_given(path: str | Path) -> str:
-    """The same as a text. Errors: OSError, also where it is longer than any text is;
-    UnicodeDecodeError, a ValueError, where it is none."""
+    """The same as a text. Errors: OSError, also where it is too long; UnicodeDecodeError
+    (ValueError)."""
     if os.stat(path).st_size > MOST_TEXT_BYTES:
         raise OSError(errno.EFBIG, f"it is larger than {MOST_TEXT_BYTES >> 20} MiB", str(path))
     return read_given(path).decode("utf-8")

@@ -153,8 +153,7 @@ class Observer:
             call.exception = None  # else the frames it holds would live as long as the call
 
     def watched(self, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The call's result, with its iterator replaced by one whose items are calls. A result
-        without one (a list, a view, another shape) stays what it is."""
+        """The call's result, with its iterator, if any, replaced by one whose items are calls."""
         if self.on and recording._active is not None:
             with contained(tell=partial(self._report, "stream")):
                 return watch_items(result, self.hook.stream, self, args, kwargs)

@@ -280,8 +280,7 @@ def _may_have(remote: Any, method: str) -> bool:
 
 
 def version_of(framework: str) -> str:
-    """`__version__` of an imported framework or package around it, else the installed one, or
-    ""."""
+    """`__version__` of an imported framework or a package around it, else as installed; or ""."""
     name = framework
     while name:
         found = getattr(sys.modules.get(name), "__version__", None)

@@ -145,8 +145,7 @@ def _decorator(hook: Hook, installation: Installation) -> str:
 
 
 def _claim_script(name: str) -> None:
-    """Goes behind the hooks for folders and zip files, so it is asked for little else than this
-    script, however it is spelled, and can take itself out of the list as it is asked."""
+    """Goes behind the hooks for folders and zip files: it is asked for little else, and leaves."""
     script = name if os.path.isabs(name) else os.path.join(os.getcwd(), name)
 
     def claim(asked: str) -> _ScriptImporter:

@@ -178,8 +178,7 @@ def _devices() -> list[str]:
 
 
 def _actor_id(manager: Any) -> str | None:
-    """Ray's id of the actor that this process is or becomes; "" if Ray does not tell, None:
-    none."""
+    """Ray's id of this process's actor, or one to be; "" if Ray does not tell, None: no actor."""
     worker = getattr(manager, "_worker", None)
     if getattr(worker, "mode", 1) != 1:  # ray.WORKER_MODE
         return None

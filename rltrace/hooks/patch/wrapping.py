@@ -60,8 +60,7 @@ class Patch:
         setattr(owner, name, self._replacement)
 
     def undo(self) -> None:
-        """Stops recording and restores the very original, unless somebody wrapped ours meanwhile:
-        then it stays in place and only passes calls on."""
+        """Stops recording; restores the original, unless somebody wrapped ours (it passes on)."""
         self.observer.on = False
         if vars(self.owner).get(self.name) is not self._replacement:
             return
@@ -72,8 +71,7 @@ class Patch:
 
 
 def static_attribute(owner: Any, name: str) -> tuple[Any, bool]:
-    """An attribute as stored (a `property`, ...), and if it is inherited. Errors:
-    `AttributeError`."""
+    """An attribute as stored, and whether it is inherited. Errors: `AttributeError`."""
     for base in (owner, *owner.__mro__) if isinstance(owner, type) else (owner,):
         if name in vars(base):
             return vars(base)[name], base is not owner
@@ -196,8 +194,7 @@ def _coroutine_beneath(function: Any) -> types.CellType | None:
 
 
 def _managed_beneath(function: Any) -> types.CellType | None:
-    """Where `contextlib` keeps the generator function that it made a context manager of: a call of
-    that is the `with` block, which lasts as long as the generator does."""
+    """Where `contextlib` keeps a context manager's generator function: a call is the `with`."""
     inner = getattr(function, "__wrapped__", None)
     if not isinstance(function, types.FunctionType) or not isinstance(inner, types.FunctionType):
         return None

@@ -86,8 +86,7 @@ class CompactManifest:
 
 
 def read_manifest(run: Path) -> CompactManifest | None:
-    """The manifest; None where the run is not compacted, its files are not whole, or it was
-    compacted before there were parts and has grown since."""
+    """The manifest; None where not all that an old rltrace compacts is, or files are not whole."""
     folder = run / PARQUET
     try:
         said = parsed(read_own(folder / MANIFEST_FILE))

@@ -142,8 +142,7 @@ class RunProcesses(ABC):
         return False
 
     def translated(self, table: Table, who: str, stored: Columns) -> Columns:
-        """Columns of stored rows, with aligned times and global name ids, without impossible
-        times."""
+        """Columns of stored rows with aligned times and global name ids; no impossible times."""
         clock = self.clocks.get(self.processes[self.number_of(who)].node)
         columns: Columns = []
         for column, values in zip(table.columns, stored, strict=True):
@@ -254,8 +253,7 @@ def name_of(line: str) -> tuple[int, str] | None:
 
 class FollowedNames:
     """Names by number, the same for all processes: `texts`, and `numbers` by text, after `known`
-    ones. A process writes a name before it uses its id, so unknown ids are looked for in new
-    lines."""
+    ones. A process writes a name before it uses its id, so unknown ids are in new lines."""
 
     def __init__(
         self, folder: Path, known: Iterable[str] = (), tell: Tell = lambda what, file, why: None

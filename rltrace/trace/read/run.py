@@ -99,8 +99,8 @@ class OpenedRun(Tables):
         return self._database
 
     def sql(self, query: str) -> duckdb.DuckDBPyRelation:
-        """Runs a query over the tables and views (docs/trace-format.md lists them). Errors:
-        `RltraceError` where it does not run, or does not only read."""
+        """Runs a query (docs/trace-format.md lists the tables and views). Errors: `RltraceError`
+        also where it does not only read."""
         self._make_for(query)
         import duckdb
 
@@ -118,8 +118,7 @@ class OpenedRun(Tables):
         self._database.create_function(name, function, ["VARCHAR"], "BIGINT")
 
     def lock(self) -> None:
-        """From now on queries read this run and no other file, and load no extension: for questions
-        from somebody else. What spills to disk still does."""
+        """For questions from somebody else: no other file is read, no extension loaded."""
         manifest = self._files.manifest
         own = [] if manifest is None else manifest.files
         paths = ", ".join(map(quoted, {*own, *map(pattern_of, own)}))

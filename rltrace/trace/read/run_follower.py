@@ -366,8 +366,7 @@ class _FollowedBatch:
         return [column[complete] for column in rows]
 
     def _begun(self, file: int, full: bool, final: bool) -> _Slots:
-        """Slots that were stored since the last look. A slot is claimed before it is stored, and a
-        thread may be held up in between: such holes are looked at again."""
+        """Slots stored since the last look, also in holes that a thread, held up, had claimed."""
         to_the_end = full or final
         again = self._gather(file, 0, self._holes) != 0
         found = [self._holes[again]]

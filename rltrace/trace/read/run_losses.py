@@ -30,8 +30,7 @@ class Damaged:
 
 
 def damaged(run: OpenedRun) -> tuple[Damaged, ...]:
-    """Such processes of the job, as far as tables were read; no agents, which hold only
-    readings."""
+    """Such processes of the job, as far as tables were read; no agents, with readings only."""
     tables: dict[str, list[str]] = {}
     for problem in run.problems:
         if problem.get("what") == _TORN:

@@ -56,8 +56,7 @@ class _Message:
 
 
 class Stream:
-    """The file of a segment of `table`, read until `end`; `is_cut`: a message there is not
-    whole."""
+    """The file of a segment of `table`, read to `end`; `is_cut`: a message there is not whole."""
 
     def __init__(self, table: Table) -> None:
         self.table = table

@@ -64,8 +64,7 @@ def is_local(url: str) -> bool:
 
 
 def check_url(url: str) -> str:
-    """The URL, without a slash at its end. Errors: `RltraceError` for a password in it, or a
-    filesystem that is not known or not installed."""
+    """The URL without a last slash. Errors: `RltraceError` for credentials, or what is unknown."""
     if not is_url(url):
         message = f"{url} is no URL: give one such as s3://bucket/runs or file:///mnt/runs"
         raise WrongUsage(message)

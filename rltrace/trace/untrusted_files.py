@@ -100,7 +100,7 @@ def own_lines(path: str | Path) -> list[str]:
 
 
 def lines_of(text: bytes) -> list[str]:
-    """The lines that are not empty. Names may hold what `splitlines` takes for an end (U+2028)."""
+    """The lines that are not empty. Only line feeds end them: names may hold U+2028."""
     return [line for line in text.decode("utf-8", "replace").split("\n") if line]
 
 

@@ -60,7 +60,7 @@ class Patch:
         setattr(owner, name, self._replacement)
 
     def undo(self) -> None:
-        """Stops recording; restores the original, unless somebody wrapped ours (it passes on)."""
+        """Stops recording, puts the original back; one wrapped meanwhile only passes on."""
         self.observer.on = False
         if vars(self.owner).get(self.name) is not self._replacement:
             return

@@ -86,7 +86,8 @@ class CompactManifest:
 
 
 def read_manifest(run: Path) -> CompactManifest | None:
-    """The manifest; None where not all that an old rltrace compacts is, or files are not whole."""
+    """The manifest; None where files are not whole, or it is an old one without parts and
+    outgrown."""
     folder = run / PARQUET
     try:
         said = parsed(read_own(folder / MANIFEST_FILE))

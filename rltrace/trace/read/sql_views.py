@@ -167,6 +167,10 @@ class Tables(ABC):
     def _make_rows(self, name: str) -> None:
         """Makes `recorded_<name>`: the rows of a table."""
 
+    def _step_starts(self) -> list[int]:
+        """When the steps began (Unix ns, in order)."""
+        return [row[0] for row in self.ask("SELECT start_ns FROM steps")]
+
     def _asked(self, query: str) -> duckdb.DuckDBPyConnection:
         """The database with the answer: take it before anything else is asked."""
         self._make_for(query)
@@ -193,9 +197,7 @@ class Tables(ABC):
         table = name.partition("_")[2]
         if name == ids.NAME:
             self._make_for("raw_trajectories raw_uses")
-            starts = "SELECT start_ns FROM steps"
-            found = ids.regrouped(self._database, lambda: [row[0] for row in self.ask(starts)])
-            self._database.register(name, found)
+            self._database.register(name, ids.regrouped(self._database, self._step_starts))
         elif name == STEPS_THAT_COUNT:
             self._make_for("raw_spans")
             self._database.register(name, steps_that_count(self._database))

@@ -1,31 +1,9 @@
 """What an adapter is made of: `Hook`s and an `Adapter`.
 
-An adapter is data and a few small functions; `rltrace.hooks.patch` does the rest:
-
-    def tokens(call: Call) -> None:                      # after the call
-        if call.span is not None:
-            call.span.set(tokens=int(call.result["lengths"].sum()), items=len(call.result))
-
-    def started(call: Call) -> None:                     # before the call; `after` finishes the row
-        call.state = call.row("trajectories", trajectory=identify(call.argument("request_id")),
-                              prompt_tokens=len(call.argument("prompt")))
-
-    def finished(call: Call) -> None:
-        call.state.set(end_ns=call.end_ns, response_tokens=len(call.result))
-
-    class Verl(Adapter):
-        framework = "verl"
-        versions = ">=0.6,<0.10"
-        hooks = (
-            Hook("verl.trainer.ppo.ray_trainer:RayPPOTrainer.fit_step", stage="step", step=number),
-            Hook("verl.workers:Engine.generate", stage="rollout", before=started, after=finished),
-            Hook("verl.workers:Engine.update", stage="sync", phase="load"),
-        )
-        roles = {"verl.workers:Engine": "rollout"}       # Ray actor class -> the process's role
-
-What a target is (function, method, class or static method, property, coroutine function, generator,
-Ray actor class) is found out when it is patched, so a hook does not say it. A reader may raise:
-that is caught, written to the run's problems once per hook, and the job goes on.
+An adapter is data and a few small functions (docs/adapters.md has one); `rltrace.hooks.patch` does
+the rest. What a target is (function, method, class or static method, property, coroutine function,
+generator, Ray actor class) is found out when it is patched. A reader may raise: that is caught,
+written to the run's problems once per hook, and the job goes on.
 """
 
 from __future__ import annotations
@@ -248,10 +226,8 @@ def _member(kind: Any, word: Any) -> Any:
     try:
         return kind[word.upper().replace("-", "_")]
     except KeyError:
-        raise ValueError(
-            f"{word!r} is no {kind.__name__.lower()}; there are "
-            + ", ".join(member.name.lower() for member in kind)
-        ) from None
+        there = ", ".join(member.name.lower() for member in kind)
+        raise ValueError(f"{word!r} is no {kind.__name__.lower()}; there are {there}") from None
 
 
 @dataclass(frozen=True)

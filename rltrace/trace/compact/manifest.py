@@ -86,8 +86,7 @@ class CompactManifest:
 
 
 def read_manifest(run: Path) -> CompactManifest | None:
-    """The manifest; None where files are not whole, or it is an old one without parts and
-    outgrown."""
+    """The manifest; None where files are not whole, or an old one (without parts) is outgrown."""
     folder = run / PARQUET
     try:
         said = parsed(read_own(folder / MANIFEST_FILE))

@@ -1,9 +1,8 @@
-"""The first moment of every Python process of a traced job.
+"""Starts recording in every Python process of a traced job.
 
 Both carriers (`rltrace/hooks/site/sitecustomize.py` and the wheel's `rltrace.pth`) call `boot`;
-doing so twice is harmless. It starts the recorder and leaves a finder behind, which brings in the
-rest when, and only if, a framework that we hook is imported. Every import here is paid for by every
-process, so there are few.
+doing so twice is harmless. It starts the recorder and a finder, which brings in the rest only when
+a framework that we hook is imported. Every process pays for every import here, so there are few.
 """
 
 from __future__ import annotations
@@ -25,39 +24,23 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-ADAPTERS_VARIABLE = "RLTRACE_ADAPTERS"
-"""Environment variable with the adapters as `framework=module:Class`, joined by `;`."""
-
-HOOKS_VARIABLE = "RLTRACE_HOOKS"
-"""Environment variable with the user's own hooks as `module:qualname=stage`, joined by `;`."""
-
-PYTHON_VARIABLE = "RLTRACE_PYTHON"
-"""Environment variable with the interpreter that `wrap` runs under; node agents use it too."""
-
-MAIN_VARIABLE = "RLTRACE_MAIN"
-"""Environment variable with the module that the driver runs as `__main__` (`python -m`)."""
-
+ADAPTERS_VARIABLE = "RLTRACE_ADAPTERS"  # the adapters as `framework=module:Class`, joined by `;`
+HOOKS_VARIABLE = "RLTRACE_HOOKS"  # the user's hooks as `module:qualname=stage`, joined by `;`
+PYTHON_VARIABLE = "RLTRACE_PYTHON"  # the interpreter of `wrap`; node agents use it too
+MAIN_VARIABLE = "RLTRACE_MAIN"  # the module that the driver runs as `__main__` (`python -m`)
 DETACHED_VARIABLE = "RLTRACE_DETACHED"
-"""Set for a job that was handed to a cluster: it may begin, and go on, when the command that
-submitted it has ended, and the run with it."""
+"""Set for a job handed to a cluster: it may outlive the command that submitted it, and the run."""
 
-PROBE_VARIABLE = "RLTRACE_PROBE"
-"""Environment variable with the design of the probe (`rltrace.hooks.probe.delays`), if the run has one."""
-
-LOG_STEPS_VARIABLE = "RLTRACE_LOG_STEPS"
-"""Set where the figures of steps are to go into what the job logs (`rltrace.hooks.patch.wandb_rows`)."""
-
+PROBE_VARIABLE = "RLTRACE_PROBE"  # the design of the probe (`rltrace.hooks.probe.delays`), if any
+LOG_STEPS_VARIABLE = "RLTRACE_LOG_STEPS"  # set where the job logs figures of steps (`wandb_rows`)
 SYNC_VARIABLE = "RLTRACE_SYNC"
-"""Environment variable with what brings weights through rltrace.sync where a framework has its own
-way, as `module of the framework=package.module:function`, joined by `;` (`wrap --sync`)."""
+"""What brings weights through rltrace.sync where a framework has its own way, as `module of the
+framework=package.module:function`, joined by `;` (`wrap --sync`)."""
 
 SHIP_VARIABLE = "RLTRACE_SHIP"
-"""Environment variable with the node and the host where the run was made, and its URL, with a space
-between each, if the run is shipped (`rltrace.hooks.node_setup`)."""
+"""Node and host where the run was made, and its URL, with spaces between, if it is shipped."""
 
-CAPTURE_VARIABLE = "RLTRACE_CAPTURE_TOKENS"
-"""Set where the token ids of samples are recorded."""
-
+CAPTURE_VARIABLE = "RLTRACE_CAPTURE_TOKENS"  # set where token ids of samples are recorded
 OWN_VARIABLES = (PROBE_VARIABLE, LOG_STEPS_VARIABLE, SYNC_VARIABLE, SHIP_VARIABLE, CAPTURE_VARIABLE)
 """Variables of a run that no other run takes over."""
 
@@ -65,7 +48,7 @@ CARRIED = (
     *(RUN_VARIABLE, ADAPTERS_VARIABLE, HOOKS_VARIABLE, PYTHON_VARIABLE, MAIN_VARIABLE),
     *OWN_VARIABLES,
 )
-"""What a process that does not inherit the environment has to be given, beside `PYTHONPATH`."""
+"""What a process that inherits no environment has to be given, beside `PYTHONPATH`."""
 
 SITE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "site")
 """The folder that goes first on `PYTHONPATH`."""
@@ -135,7 +118,7 @@ def _not_traced(error: Exception) -> None:
 
 
 def installation() -> Any:
-    """The hooks of this process (`rltrace.hooks.patch.install.Installation`), made when first needed."""
+    """The hooks of this process (an `Installation`), made when first needed."""
     global _installation
     if _installation is None:
         from rltrace.hooks.patch.install import Installation
@@ -146,7 +129,7 @@ def installation() -> Any:
 
 
 def observer(target: str, stage: str) -> Any:
-    """What records one of the user's hooks in a copy of a hooked function; `None`: nothing does."""
+    """What records a user's hook in a copy of a hooked function; `None`: nothing does."""
     if _finder is not None and recording.active() is not None:
         with contained(tell=partial(recording.hook_failed, target)):
             return installation().observer(target, stage)
@@ -263,8 +246,7 @@ def _place() -> dict[str, Any]:
 
 
 def _is_over(run_dir: str) -> bool:
-    """Whether the run has ended: what it started may live on (a Ray cluster) and start processes
-    for others."""
+    """Whether the run has ended: a Ray cluster that it left may start processes for others."""
     if DETACHED_VARIABLE not in os.environ:
         with contained(OSError), open(f"{run_dir}/{RUN_FILE}", encoding="utf-8") as file:
             return '"end_real_ns":null' not in file.read().replace(" ", "")

@@ -1,9 +1,10 @@
-"""How the processes that this one started ended, as far as Python's own modules learn of it.
+"""Tells how child processes and Ray actors ended.
 
 Only the parent knows: a worker that was sent SIGKILL says nothing any more, and one that its parent
 ended by `terminate()` in the middle of its work is none that was lost. Told are processes that a
-signal or an exit code above 0 ended, and those that were sent one; each is a line of
-`ends/<who>.jsonl`. Of an exception a process tells itself.
+signal or an exit code above 0 ended, and those that were sent one, each as a line of
+`ends/<who>.jsonl`; actors by their id, once each, with why where nobody of the job wanted it. Of an
+exception a process tells itself.
 """
 
 from __future__ import annotations
@@ -22,7 +23,6 @@ from rltrace.trace.run_dir import PROCESS_FAILED, THREAD_FAILED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
 
 
 _ENDING = {int(number) for number in (signal.SIGTERM, signal.SIGKILL, signal.SIGINT, signal.SIGHUP)}
@@ -43,8 +43,7 @@ def watch_multiprocessing(module: Any) -> None:
 
 
 def watch_exits(module: Any) -> None:
-    """Patches the module `multiprocessing.util`, just imported: a child that an exception ends runs
-    its `_exit_function` while that is on its way."""
+    """Patches `multiprocessing.util`: an exception ends a child by its `_exit_function`."""
     original = module._exit_function
 
     @wraps(original)
@@ -61,8 +60,7 @@ def watch_exits(module: Any) -> None:
 
 
 def watch_threads(module: Any) -> None:
-    """Patches the module `threading`, just imported: a thread that an exception ends goes by its
-    `excepthook`, unless the job has put another there."""
+    """Patches `threading`: a thread's exception goes to `excepthook`, if that is still ours."""
     module.excepthook = then(module.excepthook, _thread_failed)
 
 
@@ -71,8 +69,7 @@ def then(
     look: Callable[..., object],
     tell: Callable[[Exception], object] | None = None,
 ) -> Callable[..., Any]:
-    """`original`, after which `look` is given the result and the arguments. What that raises is
-    given to `tell`, and the job goes on."""
+    """`original`, then `look` at the result and the arguments; `tell` gets what that raises."""
 
     @wraps(original)
     def looked_at(*args: Any, **kwargs: Any) -> Any:
@@ -91,7 +88,6 @@ def _thread_failed(_: None, args: Any) -> None:
 
 
 def _sent(_: object, child: Any, sig: int) -> None:
-    """A signal was sent to a child."""
     if child.returncode is None and int(sig) in _ENDING:
         _tell(child.pid, int(sig), asked=True)
 
@@ -118,9 +114,6 @@ def _tell(pid: int, number: int, **more: Any) -> None:
         recorder.ended(pid=pid, signal=number, **more)
 
 
-# Told by the actor's id, once each, in `ends/<who>.jsonl`, with why where nobody of the job wanted
-# it.
-
 _INTENDED = ("ray.kill", "INTENDED", "out of scope", "owner has died", "exit_actor")
 _NODE = ("node has died", "node is dead", "node died")
 _ACTOR = re.compile(r"(?:Actor\(|actor ID: )([0-9a-f]{32})")
@@ -130,7 +123,7 @@ _told: set[tuple[str, int]] = set()
 
 
 def watch_kill(worker: Any) -> None:
-    """Patches `ray.kill`, where `ray._private.worker` has just been imported."""
+    """Patches `ray.kill`, where `ray._private.worker` was just imported."""
     original = worker.kill
 
     @wraps(original)

@@ -1,13 +1,12 @@
-"""When the device had done what a span asked for, where that is later than the span's end.
+"""Ends spans when the GPU is done, where that is later.
 
-A forward or backward pass of torch's only queues its kernels: the call returns, and the device
-works on. By the host's clock that work belongs to whatever comes next. So where a span of such a
-pass ends, a CUDA event is queued behind its work; nobody ever waits for it. Once it has come to
-pass, the row's end becomes the event's time, and what came next on the lane begins there. Until
-then, and where the event is lost with the process, the host's end stands.
+A forward or backward pass of torch's only queues its kernels, and the device works on. By the
+host's clock that work belongs to whatever comes next. So where a span of such a pass ends, a CUDA
+event is queued behind its work. Once that has come to pass, which nobody waits for, its time is the
+row's end, and what came next on the lane begins there. Until then the host's end stands.
 
-The event's time on the host's clock is that of an anchor, an event on a stream of our own with
-nothing else in it, and the milliseconds between the two, times how fast the device's clock is seen
+The event's time on the host's clock is that of an anchor (an event on a stream of our own with
+nothing else in it) and the milliseconds between the two, times how fast the device's clock is seen
 to run between anchors. Where the device has nothing left to do there is no event.
 """
 
@@ -28,12 +27,9 @@ if TYPE_CHECKING:
 
     from rltrace.hooks.spans import Span
 
-MOST_PENDING = 1024
-"""Events that may wait at a time: behind a device that hangs they do not pile up."""
-
+MOST_PENDING = 1024  # events at a time: behind a device that hangs they do not pile up
 ANCHOR_NS = 1_000_000_000
-"""After so long there is a new anchor: clocks drift, and the milliseconds are a float32. The second
-comes after a quarter of it."""
+"""To the next anchor (clocks drift, the ms are a float32); to the second a quarter of it."""
 
 _given_up: list[bool] = []  # no exception: with its frames the job's objects would live on
 
@@ -43,8 +39,7 @@ _RELAXED, _NON_BLOCKING = 2, 1  # cudaStreamCaptureModeRelaxed, cudaStreamNonBlo
 
 
 class DeviceEnds:
-    """Told of each span that has ended, by any thread. `events` makes them: see `CudaEvents`, the
-    only one there is outside the tests."""
+    """Told of each ended span, by any thread. `events` makes them: `CudaEvents` outside tests."""
 
     def __init__(self, events: CudaEvents) -> None:
         from rltrace.trace.vocabulary import Stage
@@ -59,8 +54,7 @@ class DeviceEnds:
         self._late: dict[int, deque[tuple[int, int]]] = {}  # of a lane: ends of host and device
 
     def __call__(self, span: Span) -> None:
-        """The span has ended, by the host's clock. What goes wrong on a device is the job's to hear
-        of, from torch; here it only means that nobody looks any more."""
+        """A device's failures are the job's to hear of, from torch; here nobody looks any more."""
         try:
             self._ended(span)
         except Exception as error:
@@ -136,19 +130,17 @@ class CudaEvents:
         self._anchors: dict[int, _Anchor] = {}
 
     def relax(self) -> Any:
-        """From now on CUDA's calls of this thread break no graph that is just being captured, by
-        whatever thread. What `restore` is to be given."""
+        """From now on this thread's CUDA calls break no graph being captured; see `restore`."""
         mode = self._ctypes.c_int(_RELAXED)
         self._runtime.cudaThreadExchangeStreamCaptureMode(self._ctypes.byref(mode))
         return mode
 
     def restore(self, mode: Any) -> None:
-        """The thread's calls are again what they were."""
         self._runtime.cudaThreadExchangeStreamCaptureMode(self._ctypes.byref(mode))
 
     def record(self) -> Any:
         """An event behind all that is queued; None where nothing is, while a graph is captured (it
-        would become part of that), and where no anchor can be had."""
+        would become part of that), and where there is no anchor."""
         cuda = self._cuda
         if cuda.is_current_stream_capturing() or cuda.current_stream().query():
             return None
@@ -164,7 +156,7 @@ class CudaEvents:
         return device, event, anchor
 
     def reached_ns(self, recorded: Any) -> int | None:
-        """When the event came to pass, on the host's monotonic clock; None: not yet."""
+        """When the event came to pass (monotonic clock); None: not yet."""
         device, event, anchor = recorded
         if not event.query():
             return None
@@ -173,8 +165,7 @@ class CudaEvents:
         return min(reached, monotonic_ns())
 
     def _anchor(self, device: int, before: _Anchor | None) -> _Anchor:
-        """Of a few events the one whose time is known best: it came to pass between its recording
-        and the first look that found it so."""
+        """Of a few events the best timed one, between its recording and being found done."""
         stream = self._streams.get(device)
         if stream is None:  # not one of torch's own, which hands them out in turn
             pointer = self._ctypes.c_void_p()
@@ -202,8 +193,7 @@ class CudaEvents:
 
 
 class _Anchor:
-    """An event, the moment of the host's clock at which it came to pass, until when others are
-    measured from it, and nanoseconds of the host for one of the device."""
+    """An event, its time (host's clock), until when it measures others, host ns for a device ns."""
 
     __slots__ = ("event", "host_ns", "rate", "until_ns")
 
@@ -215,8 +205,7 @@ class _Anchor:
 
 
 def watch() -> None:
-    """Called where something new is recorded: from when the process uses a GPU, the ends of its
-    spans are followed. Never raises into the job."""
+    """Called where something new is recorded: once the process uses a GPU, ends are followed."""
     torch: Any = sys.modules.get("torch")
     with contained():  # torch is just being imported, or has no CUDA
         if torch.cuda.is_initialized() and torch.version.cuda and not _given_up:

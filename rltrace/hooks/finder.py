@@ -1,8 +1,8 @@
-"""Calling us when a module is imported: before it is looked for, and after its code has run.
+"""Calls back when a module is looked for, and after its code has run.
 
-A module that nobody watches costs one dictionary look-up. For a watched one the finders behind ours
-do the finding and their loader does the loading; only the moment after `exec_module` is added. This
-happens in every traced process, so nothing is imported here.
+An unwatched module costs one dictionary look-up. For a watched one the finders behind ours find it,
+and their loader loads it; only the moment after `exec_module` is added. Every traced process does
+this, so nothing is imported here.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class ImportFinder:
-    """A finder for `sys.meta_path`, to be put first. Callbacks may raise: that is reported."""
+    """A finder, first on `sys.meta_path`. What callbacks raise is reported."""
 
     def __init__(self, report: Report) -> None:
         self._report = report
@@ -30,15 +30,14 @@ class ImportFinder:
         self._main: dict[str, Callable[[Any, str], Any]] = {}
 
     def before(self, name: str, callback: Callable[[], None]) -> None:
-        """Calls back once, when `name` is first looked for; now, if it is imported already."""
+        """Calls back once, when `name` is first looked for; now, if it is imported."""
         if name in sys.modules:
             self._call(name, callback)
         else:
             self._before.setdefault(name, []).append(callback)
 
     def after(self, name: str, callback: Callable[[Any], None]) -> None:
-        """Calls back with the module each time its code has run (`importlib.reload` included), and
-        now, if it is imported already."""
+        """Calls back with the module each time its code runs (also on reload), now if imported."""
         self._after.setdefault(name, []).append(callback)
         module = sys.modules.get(name)
         if module is not None:
@@ -61,12 +60,10 @@ class ImportFinder:
         return spec
 
     def announce(self, name: str) -> None:
-        """Calls back those who wait for `name` to be looked for."""
         for callback in self._before.pop(name, ()):
             self._call(name, callback)
 
     def executed(self, name: str, module: Any) -> None:
-        """The module's code has run: call back whoever waits for that."""
         for callback in list(self._after.get(name, ())):
             self._call(name, callback, module)
 
@@ -140,7 +137,6 @@ class _Loader:
         return getattr(self._loader, attribute)
 
     def create_module(self, spec: Any) -> Any:
-        """The loader's own module object, or `None` for the default one."""
         create = getattr(self._loader, "create_module", None)
         return None if create is None else create(spec)
 

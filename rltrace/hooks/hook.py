@@ -1,31 +1,9 @@
-"""What an adapter is made of: `Hook` (which function, which stage, what to read) and `Adapter`.
+"""What an adapter is made of: `Hook`s and an `Adapter`.
 
-An adapter is data and a few small functions; the engine (`rltrace.hooks.patch.install`) does the rest:
-
-    def tokens(call: Call) -> None:                      # after the call
-        if call.span is not None:
-            call.span.set(tokens=int(call.result["lengths"].sum()), items=len(call.result))
-
-    def started(call: Call) -> None:                     # before the call; `after` finishes the row
-        call.state = call.row("trajectories", trajectory=identify(call.argument("request_id")),
-                              prompt_tokens=len(call.argument("prompt")))
-
-    def finished(call: Call) -> None:
-        call.state.set(end_ns=call.end_ns, response_tokens=len(call.result))
-
-    class Verl(Adapter):
-        framework = "verl"
-        versions = ">=0.6,<0.10"
-        hooks = (
-            Hook("verl.trainer.ppo.ray_trainer:RayPPOTrainer.fit_step", stage="step", step=number),
-            Hook("verl.workers:Engine.generate", stage="rollout", before=started, after=finished),
-            Hook("verl.workers:Engine.update", stage="sync", phase="load"),
-        )
-        roles = {"verl.workers:Engine": "rollout"}       # Ray actor class -> the process's role
-
-What a target is (function, method, class or static method, property, coroutine function, generator,
-Ray actor class) is found out when it is patched, so a hook does not say it. A reader may raise:
-that is caught, written to the run's problems once per hook, and the job goes on.
+An adapter is data and a few small functions (docs/adapters.md has one); `rltrace.hooks.patch` does
+the rest. What a target is (function, method, class or static method, property, coroutine function,
+generator, Ray actor class) is found out when it is patched. A reader may raise: that is caught,
+written to the run's problems once per hook, and the job goes on.
 """
 
 from __future__ import annotations
@@ -50,29 +28,18 @@ if TYPE_CHECKING:
 class Call:
     """One call of a hooked function, as readers see it.
 
-    `args` and `kwargs` are the caller's own objects: read them, never change them. In `before` the
-    call has not begun; in `after` either `result` or `exception` is set (of a generator: one `Call`
-    an item, `result` the item). `start_ns` and `end_ns` are the node's monotonic nanoseconds, -1
-    while unknown. `span` is the open span (`None` when the hook's stage is `None`); `state` is
-    whatever `before` wants `after` to have.
+    `args` and `kwargs` are the caller's own objects: never change them. In `before` the call has
+    not begun; in `after` either `result` or `exception` is set (of a generator: one `Call` an item,
+    its `result`). `start_ns` and `end_ns` are monotonic, -1 while unknown. `span` is the open span
+    (`None` where the hook's stage is `None`); `state` is what `before` wants `after` to have.
     """
 
     __slots__ = (
-        "args",
-        "end_ns",
-        "exception",
-        "function",
-        "kwargs",
-        "recorder",
-        "result",
-        "span",
-        "stage",
-        "start_ns",
-        "state",
+        *("args", "end_ns", "exception", "function", "kwargs", "recorder"),
+        *("result", "span", "stage", "start_ns", "state"),
     )
 
-    stage: int
-    """The code of the stage of this call, -1 for none; there once it has begun."""
+    stage: int  # its code, -1 for none; there once the call has begun
 
     def __init__(
         self,
@@ -110,12 +77,9 @@ class Call:
         return signature.defaults.get(name, default)
 
     def row(self, table: str, **columns: Any) -> Any:
-        """Append a row to `trajectories`, `rewards`, `uses`, `syncs` or `samples`; return it.
-
-        The times that are not given are the call's: `start_ns`, `end_ns` (once known) and, for
-        tables with a single time, now. The row's `.set(**columns)` completes it later. `None` when
-        it could not be stored (a full disk).
-        """
+        """Appends a row to `trajectories`, `rewards`, `uses`, `syncs` or `samples`, which its
+        `.set(...)` completes; `None` when it could not be stored (a full disk). Times not given are
+        the call's `start_ns`, `end_ns` (once known) or, for tables with one time, now."""
         marker, *names = _COLUMNS[table]
         if marker not in columns:
             known = marker == "start_ns" and self.start_ns > 0
@@ -127,9 +91,7 @@ class Call:
 
 _COLUMNS = {name: [column.name for column in table.columns] for name, table in TABLES.items()}
 
-Reader = Callable[[Call], object]
-"""Reads a call; what it returns is ignored, what it raises is reported once."""
-
+Reader = Callable[[Call], object]  # reads a call; what it raises is reported once
 StageOf = Callable[[Call], "Stage | str | None"]
 """Decides the stage of a call before it begins; `None`: this call is no span."""
 
@@ -141,22 +103,20 @@ class Hook:
     - `target`: `"package.module:Class.method"`; `"__main__:function"` is the script itself.
     - `stage`: a word of the vocabulary (or `Stage`); a function that decides per call; `"step"` for
       the function that is one learner step; `None` when only the readers matter (no span).
-    - `stages`: where a function decides, or a reader begins spans of its own, the words that it may
-      give: `rltrace doctor` lists them.
+    - `stages`: the words that a function, or a reader with spans of its own, may give: `rltrace
+      doctor` lists them.
     - `phase`: a phase of a sync. `name`: the span's name, by default `Class.method`.
-    - `before`, `after`: readers. `step`: for `stage="step"`, the step's number; the process's step
-      is set to it for as long as the next one has not begun. Without it steps count from 0.
+    - `before`, `after`: readers. `step`: for `stage="step"`, the step's number, which the process
+      keeps until the next begins; by default steps count from 0.
     - `alternates`: where other versions of the framework keep the same function; all that exist
-      are hooked, one is enough. `versions`: such as `">=0.6,<0.10"`; outside of it the hook is not
-      looked for.
+      are hooked, one is enough. `versions`: such as `">=0.6,<0.10"`; no other is hooked.
     - `per_item`: of a generator, one span an item (the time inside the producer); otherwise one
       span from the first item to the last.
     - `stream`: of a function that returns an iterator, or a tuple with one at this place (-1: the
       result itself): its items are the calls, as those of a generator, and the call itself is none.
-    - `dose`: where a probe (`rltrace wrap --probe`) delays a stage: at the end of this function's
-      calls. By default that is the hook's own stage; a stage here is that of a hook without one
-      (it is only put in place where a run is probed), and `""` is for a function whose end
-      nobody waits for, or that somebody watches for its being over.
+    - `dose`: the stage that a probe (`rltrace wrap --probe`) delays at the end of this function's
+      calls, by default the hook's own (a hook without one is then for probes only); `""` is for a
+      function whose end nobody waits for, or is watched for being over.
     - `optional`: absence is no problem worth telling.
     """
 
@@ -177,22 +137,20 @@ class Hook:
 
     @property
     def targets(self) -> tuple[tuple[str, str], ...]:
-        """All (module, qualified name) pairs, the main one first."""
         return tuple(split_target(target) for target in (self.target, *self.alternates))
 
     @property
     def is_for_probes(self) -> bool:
-        """Whether nothing of its calls is recorded: it is a place of doses and no more."""
+        """Whether it is a place of doses only: nothing of its calls is recorded."""
         return bool(self.dose) and self.stage is None and not (self.before or self.after)
 
     @property
     def span_name(self) -> str:
-        """The name that its spans carry."""
         return self.name or split_target(self.target)[1]
 
     @property
     def stage_word(self) -> str:
-        """The stage for people: a word, `"by call"`, or `""` when no span is recorded."""
+        """The stage for people: a word, `"by call"`, or `""` without a span."""
         if callable(self.stage) or (self.stage is None and self.stages):
             return ", ".join(self.stages) or "by call"
         if isinstance(self.stage, Stage):
@@ -204,11 +162,10 @@ class Adapter:
     """What rltrace knows about one framework. Subclass it and set the class attributes.
 
     `framework` is the import name whose first import brings the adapter in (`"verl"`,
-    `"rltrace.trainer"`); `labels` maps the framework's own timer or metric names to stages; `roles`
-    maps Ray actor classes (`"module:Class"`) to the role of the process that runs one; `figures`
-    are those of the framework's own metrics that are not what they seem. `is_part` says that other
-    frameworks and loops are built with it (a queue, a layer of actors): a process that imports it
-    is none of a framework by that.
+    `"rltrace.trainer"`); `labels` maps the framework's timer or metric names to stages; `roles`
+    maps Ray actor classes (`"module:Class"`) to the role of their process; `figures` are its own
+    metrics that are not what they seem. `is_part`: other frameworks and loops are built with it (a
+    queue, a layer of actors), so a process that imports it is none of a framework by that.
     """
 
     framework: ClassVar[str]
@@ -220,13 +177,13 @@ class Adapter:
     is_part: ClassVar[bool] = False
 
     def describe(self, module: ModuleType) -> dict[str, Any]:
-        """Facts about this process, for its process file; called once the framework is imported."""
+        """Facts about this process, for its file; called once the framework is imported."""
         del module
         return {}
 
 
 class _Signature:
-    """Where the arguments of a function stand, found once: `co_varnames` makes a tuple a time."""
+    """Where a function's arguments stand, found once: `co_varnames` makes a tuple a time."""
 
     __slots__ = ("defaults", "positions")
 
@@ -254,12 +211,12 @@ def split_target(target: str) -> tuple[str, str]:
 
 
 def stage_code(stage: Stage | str | None) -> int:
-    """The code of a stage given as a word or a member; -1 for `None`. Errors: `ValueError`."""
+    """The code of a stage, a word or a member; -1 for `None`. Errors: `ValueError`."""
     return -1 if stage is None else int(_member(Stage, stage))
 
 
 def phase_code(phase: Phase | str | None) -> int:
-    """The code of a sync phase given as a word or a member; -1 for `None`. Errors: `ValueError`."""
+    """The code of a sync phase, likewise. Errors: `ValueError`."""
     return -1 if phase is None else int(_member(Phase, phase))
 
 
@@ -269,13 +226,8 @@ def _member(kind: Any, word: Any) -> Any:
     try:
         return kind[word.upper().replace("-", "_")]
     except KeyError:
-        raise ValueError(
-            f"{word!r} is no {kind.__name__.lower()}; there are "
-            + ", ".join(member.name.lower() for member in kind)
-        ) from None
-
-
-# --- what an adapter says about the figures that its framework logs itself
+        there = ", ".join(member.name.lower() for member in kind)
+        raise ValueError(f"{word!r} is no {kind.__name__.lower()}; there are {there}") from None
 
 
 @dataclass(frozen=True)
@@ -315,9 +267,8 @@ _CLAUSE = re.compile(r"\s*(>=|<=|==|!=|>|<)\s*(\d+(?:\.\d+)*)\s*")
 
 
 def satisfies(version: str, wanted: str) -> bool:
-    """Whether a version lies in a range. An unknown version does, and so does every version in an
-    empty range; suffixes (`rc1`, `.post2`, `+cpu`) do not count. Errors: `ValueError` for a range
-    that cannot be read."""
+    """Whether a version lies in a range. An unknown version does, and any does in an empty range.
+    Suffixes (`rc1`, `+cpu`) do not count. Errors: `ValueError` for a range that cannot be read."""
     found = _NUMBERS.match(version)
     if not wanted or found is None:
         return True

@@ -1,4 +1,4 @@
-"""What a Python process was started to run, told from its command line."""
+"""What a process runs, and its place in a launch."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from rltrace.trace.safe_text import redacted
 
 
 class Program:
-    """`kind` is `"script"`, `"module"` (`-m`), `"code"` (`-c`) or `""` (interactive, stdin); `name`
-    is the path, the module or the code."""
+    """`kind`: "script", "module" (`-m`), "code" (`-c`), "" (stdin); `name`: path, module, code."""
 
     __slots__ = ("kind", "name")
 
@@ -19,14 +18,12 @@ class Program:
 
 
 def program(orig_argv: list[str]) -> Program:
-    """Reads `sys.orig_argv` the way the interpreter does."""
     kind, place, begin = _place(orig_argv)
     return Program(kind, orig_argv[place][begin:] if place < len(orig_argv) else "")
 
 
 def _place(orig_argv: list[str]) -> tuple[str, int, int]:
-    """The kind of a program, the place of the word that names it, behind all words where none
-    does, and where in that word its name begins."""
+    """The kind; the place of the word that names the program, and of the name in that word."""
     place, end = 1, len(orig_argv)
     while place < end:
         word = orig_argv[place]
@@ -61,8 +58,8 @@ _STARTS_A_CHILD = (
 
 
 def shown(orig_argv: list[str]) -> list[str]:
-    """The words as a run holds them: the program, and no value that may be a secret. Of code that
-    `-c` runs none is left, as a job that learns to program runs what it generated so."""
+    """The words as a run holds them: the program, and no value that may be a secret. No code of
+    `-c`: a job that learns to program runs what it generated so."""
     kind, place, begin = _place(orig_argv)
     words = redacted(orig_argv, place)
     if kind == "code" and place < len(words):
@@ -71,8 +68,6 @@ def shown(orig_argv: list[str]) -> list[str]:
         words[place] = word[:begin] + child + CODE
     return words
 
-
-# A launcher that starts `rltrace wrap` once a rank has one run for all (`rltrace.trace.launcher_ranks`).
 
 # Rank, number of ranks, rank on the node, and what tells a launch from others. What is set by the
 # job itself, or by the launcher within another, comes first.
@@ -88,9 +83,8 @@ _LAUNCHERS = (
 
 
 class Launch:
-    """This process's place: `rank` of `ranks`, and `local` among those of its node (-1: unknown).
-    `id` tells the launch from others as far as the launcher does; `is_known`: it is like no
-    other's."""
+    """This process's place: `rank` of `ranks`, `local` among those of its node (-1: unknown). `id`
+    tells the launch from others as far as the launcher does; `is_known`: it is like no other's."""
 
     __slots__ = ("id", "is_known", "local", "rank", "ranks")
 
@@ -103,7 +97,7 @@ class Launch:
 
 
 def launch() -> Launch | None:
-    """The place of this process in its launch; None where nobody says one."""
+    """This process's place in its launch, if it has one."""
     for rank, ranks, local, names in _LAUNCHERS:
         place, size = _number(rank), _number(ranks)
         if place >= 0 and size >= 0:

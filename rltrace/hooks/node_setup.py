@@ -1,7 +1,10 @@
-"""A node that does not share the disk on which the run was made: its processes write to a directory
-of the node's own, and its agent ships what is in it to the run's URL.
+"""Sets a node up: its own run directory, its agent.
 
-Loaded only where a run that is shipped has no directory here. Standard library only.
+Where a node does not share the disk on which the run was made, its processes write to a directory
+of the node's own, and its agent ships that to the run's URL. An agent must leave no trace in the
+process that starts it: no child for the program's own `wait`, no open descriptor, no import of
+`subprocess`. So a shell puts it into the background and ends at once: some two milliseconds, once a
+node. Standard library only.
 """
 
 from __future__ import annotations
@@ -27,27 +30,23 @@ from rltrace.trace.schema import SCHEMA_VERSION
 
 
 def made_here(url: str) -> str:
-    """What `SHIP_VARIABLE` says of a run that is made here."""
+    """What `SHIP_VARIABLE` says of a run made here."""
     return f"{node_id()} {os.uname().nodename} {url}"
 
 
 def own_directory(run_dir: str, shipping: str, detached: bool) -> str:
-    """The directory of a run for the processes of this node: one at the same path, or in the
-    folder for temporary files where that cannot be made. `run_dir` where it was deleted under the
-    job, or nothing can be made: then the recorder says so."""
+    """A directory of the run on this node: at the same path, else in the folder for temporary
+    files; `run_dir` where none can be made, or the run was deleted: then the recorder says so."""
     node, host, url = shipping.split(" ", 2)
     if (node, host) == (node_id(), os.uname().nodename):
         return run_dir
-    for folder in (run_dir, _temporary(run_dir)):
+    own = f"{os.environ.get('TMPDIR', '/tmp')}/rltrace-{os.getuid()}/{os.path.basename(run_dir)}"
+    for folder in (run_dir, own):
         with contained(OSError):
             _make(folder, node, url, detached)
             os.environ[RUN_VARIABLE] = folder
             return folder
     return run_dir
-
-
-def _temporary(run_dir: str) -> str:
-    return f"{os.environ.get('TMPDIR', '/tmp')}/rltrace-{os.getuid()}/{os.path.basename(run_dir)}"
 
 
 def _make(folder: str, node: str, url: str, detached: bool) -> None:
@@ -74,10 +73,6 @@ def _make(folder: str, node: str, url: str, detached: bool) -> None:
         write_first(f"{folder}/{RUN_FILE}", told)  # until the agent has brought the run's own
 
 
-# It must leave no trace in the process that starts it: no child to be reaped by the program's own
-# `wait`, no open descriptor, no import of `subprocess`. So a shell puts it into the background and
-# ends at once; that takes some two milliseconds, once a node.
-
 _START = """
 import sys
 sys.path.append(sys.argv[2])
@@ -87,8 +82,8 @@ main(sys.argv[1])
 
 
 def spawn_agent(run_dir: str, lock: str, python: str = "") -> bool:
-    """Takes the node's lock and starts its agent. `python` is preferred to this interpreter where
-    it exists. False when another process was faster, or nothing can be written or started."""
+    """Takes the node's lock and starts its agent, with `python` where that exists. False where
+    another process was faster, or nothing can be written or started."""
     with contained(OSError, NotImplementedError):
         with opened(lock, os.O_WRONLY | os.O_CREAT | os.O_EXCL):
             pass

@@ -1,11 +1,9 @@
-"""What the API hands out where nothing is recorded: there is no run, or `torch.compile` is at work.
-On it everything is allowed and nothing happens.
+"""The API where nothing is recorded: no run, or inside `torch.compile`.
 
-`torch.compile` traces a function and makes one graph of all that it calls. A call of the recorder
-would break the graph, and end a `fullgraph=True` job. It follows the attribute `COMPILED_AS` of a
-function to what it is to trace instead, and calls a function that is marked as constant once, while
-it traces. So a twin without our code stands for what records, and the report says what was not
-recorded.
+`torch.compile` makes one graph of all that a function calls. A call of the recorder would break the
+graph, and end a `fullgraph=True` job. It follows a function's attribute `COMPILED_AS` to what it is
+to trace instead, and calls a function that is marked as constant once, while it traces. So a twin
+without our code stands for what records, and the report says what was not recorded.
 """
 
 from __future__ import annotations
@@ -21,8 +19,7 @@ if TYPE_CHECKING:
 
 
 COMPILED_AS = "_torchdynamo_inline"
-INSIDE = "inside-torch-compile"
-"""The problem of what was compiled: its spans are not recorded."""
+INSIDE = "inside-torch-compile"  # the problem of what was compiled: its spans are not recorded
 
 
 class Idle:
@@ -30,11 +27,8 @@ class Idle:
 
     __slots__ = ("__weakref__",)
 
-    decorated = 0
-    """Functions that were decorated while there was no run: they stay unrecorded."""
-
-    start_ns = -1
-    """It has not begun."""
+    decorated = 0  # functions decorated while there was no run: they stay unrecorded
+    start_ns = -1  # it has not begun
 
     # `with` on an object whose methods are Python functions costs 115 ns; with these two, which
     # are C callables (one returns the object itself, one a falsy value), 60 ns.
@@ -74,7 +68,7 @@ class Untraced(Idle):
 
 
 def told_when_compiled(observer: Any) -> Callable[[], None]:
-    """A function that a twin calls: it is called once for each time that the twin is compiled."""
+    """A function that a twin calls, once each time that the twin is compiled."""
 
     def told() -> None:
         if observer is not None:  # it is in a copy that was sent to a process that is not traced
@@ -85,8 +79,6 @@ def told_when_compiled(observer: Any) -> Callable[[], None]:
 
 
 class _Api:
-    """What tells that a function of the API was compiled."""
-
     __slots__ = ("name",)
 
     def __init__(self, name: str) -> None:
@@ -99,7 +91,7 @@ class _Api:
 
 
 def stays_out_of_graphs(function: Api) -> Api:
-    """Has `torch.compile` trace a twin of a function of the API, which hands out an idle object."""
+    """Has `torch.compile` trace a twin of an API function, which hands out an idle object."""
 
     told = told_when_compiled(_Api(function.__name__))
 

@@ -1,4 +1,4 @@
-"""What one process writes down: its rows, the names they use, and what it could not record.
+"""What one process writes down: rows, names, problems.
 
 There is one recorder a process. It never raises into the job: when it cannot write (a full disk,
 say) it says so once on stderr and turns itself off. Standard library only.
@@ -42,22 +42,20 @@ if TYPE_CHECKING:
     from typing import Any
 
 MOST_NAMES = 20_000
-"""A job that puts numbers into its span names would grow the name file without bound: past this
-many, new names are recorded as `MANY_NAMES`."""
+"""A job with numbers in span names would fill the disk: later names are `MANY_NAMES`."""
 
 MANY_NAMES = "(more names)"
 
 _COMPILED = "torch.compile compiled it, and nothing is recorded in there: hook what calls it"
 MOST_PROBLEMS = 20
-COUNTED = 64
-"""Odd values of a kind that are written down one by one."""
+COUNTED = 64  # odd values of a kind that are written one by one
 _LONGEST_WORD = 60  # characters of a word that is none of the vocabulary's
 _LONGEST_SAID = 500  # characters of a line on stderr
 _PASSING = {errno.EMFILE, errno.ENFILE, errno.EINTR, errno.EAGAIN, errno.ENOMEM}
 
 
 class Recorder:
-    """The recorder of this process. `step` and `version` are what rows get that state none."""
+    """The recorder of this process. `step` and `version` are for rows that state none."""
 
     def __init__(self, run_dir: str, **facts: Any) -> None:
         self.run_dir = run_dir
@@ -95,7 +93,7 @@ class Recorder:
         self._odd: dict[str, tuple[int, str]] = {}
 
     def name(self, text: str) -> int:
-        """The id of a name; a new one is written to the names file before it is returned."""
+        """The id of a name; a new one is in the names file before it is returned."""
         known = self._names.get(text)
         if known is not None:
             return known
@@ -118,7 +116,7 @@ class Recorder:
         return number
 
     def text(self, name_id: int) -> str:
-        """The name behind an id. Errors: KeyError for an id that was never given."""
+        """The name behind an id. Errors: KeyError for an unknown one."""
         for text, number in self._names.items():
             if number == name_id:
                 return text
@@ -145,7 +143,7 @@ class Recorder:
     begin = spans.begin
 
     def append(self, table: str, **values: float) -> Row | None:
-        """Stores a row of any table; None when it could not be stored, which is said once."""
+        """Stores a row of any table; None when it could not be, which is said once."""
         try:
             return self.tables[table].store(values)
         except Exception as error:
@@ -155,9 +153,8 @@ class Recorder:
             return None
 
     def capture(self, row: Row | None, prompt: Any = None, response: Any = None) -> None:
-        """Stores the token ids of the sample whose trajectory `row` is, as far as they are known,
-        where they were asked for (`captures_tokens`). `response` is all that follows the prompt.
-        Never raises."""
+        """Stores the token ids of the sample of a trajectory `row`, where they were asked for
+        (`captures_tokens`). `response` is all that follows the prompt. Never raises."""
         if capture_tokens is not None and row is not None:
             capture_tokens(self, row, prompt, response)
 
@@ -167,9 +164,8 @@ class Recorder:
         self._write_process_file()
 
     def problem(self, what: str, say: bool = False, **fields: Any) -> bool:
-        """Writes down, once each, what was not recorded or hooked; `say` puts it on stderr too. A
-        job that goes wrong in ever new ways is quoted `MOST_PROBLEMS` times of a kind. Whether
-        there was room for it."""
+        """Writes down, once each, what was not recorded or hooked, at most `MOST_PROBLEMS` times of
+        a kind; `say`: on stderr too. False: there was no room."""
         key = (what, str(fields.get("target", "")))
         said = tuple(self._said)  # a signal handler may add to it while it is counted
         if key in said or sum(kind == what for kind, _ in said) >= MOST_PROBLEMS:
@@ -180,9 +176,8 @@ class Recorder:
         return self._noted(what=what, **fields)
 
     def odd_value(self, target: str, value: object, said: str) -> None:
-        """Writes down what a value was given for that nobody can record, and how often: each of the
-        first times, then whenever their number has doubled. The first value is named: its kind and,
-        of a number, itself."""
+        """Writes down what an odd value was given for, and how often: the first times each, then
+        whenever that doubled. Of the first its kind is named, and a number itself."""
         times, detail = self._odd.get(target, (0, ""))
         if not detail:
             from rltrace.hooks.patch.safe_repr import quoted  # few processes ever tell anything
@@ -201,8 +196,8 @@ class Recorder:
         return False
 
     def failed(self, error: BaseException) -> None:
-        """Called with whatever recording raised; raises nothing. A disk that takes no more ends
-        recording; a want that passes (no descriptor free, say) costs the row only."""
+        """Called with whatever recording raised; raises nothing. A full disk ends recording; a want
+        that passes (no descriptor free, say) costs the row only."""
         kind = type(error)
         if kind in self._failures and not isinstance(error, OSError):
             return  # a handler of signals that come often may be here again and again
@@ -240,8 +235,7 @@ class Recorder:
         self._write(ENDS, {**facts, "monotonic_ns": monotonic_ns()})
 
     def ended_with_threads(self) -> None:
-        """The process ends well while threads of it are at work (daemons), whose spans stay open:
-        nobody shall take it for one that was lost."""
+        """The process ends well, though daemon threads leave spans open: it was not lost."""
         threading = sys.modules.get("threading")
         if threading is not None and threading.active_count() >= 2 and self._introduced:
             with contained(OSError):
@@ -251,7 +245,7 @@ class Recorder:
         append_line(f"{self.run_dir}/{folder}/{self.who}.jsonl", line)
 
     def _introduce(self) -> None:
-        """Called before the first row: a forked child that records nothing leaves no file."""
+        """Before the first row: a forked child that records nothing leaves no file."""
         if not self._introduced:
             self._write_process_file()
 
@@ -286,36 +280,31 @@ class Recorder:
 _active: Recorder | None = None
 _argv: list[str] = []
 
-writers: dict[str, type[TableWriter]] = {}
-"""What writes a table where it is not `TableWriter` (`rltrace.hooks.token_capture`)."""
-
+writers: dict[str, type[TableWriter]] = {}  # where it is not `TableWriter` (`token_capture`)
 capture_tokens: Callable[[Recorder, Row, Any, Any], None] | None = None
-"""What stores token ids, where somebody asked for them (`rltrace.hooks.token_capture`)."""
+"""Stores token ids, where somebody asked for them (`token_capture`)."""
 
 _LOAD_VOCABULARY = partial(__import__, "rltrace.trace.vocabulary")
-"""What recording imports late is there before a fork: a child that is forked while another thread
-is in the middle of it would wait for ever. No function of ours: a time limit that strikes in one
-would be lost, since nobody hears what is raised before a fork."""
+"""Imported before a fork: a child forked amid that import would wait for ever. No function of ours:
+a time limit that strikes in one would be lost, as nobody hears what is raised before a fork."""
 
 _followers: list[Callable[[Recorder | None], None]] = []
 _fork_hook_set = False
 
 
 def _command_line() -> list[str]:
-    """That of this process, which those that are forked share: its paths are looked for once."""
+    """Shared with forked children: its paths are looked for once."""
     if not _argv:
         _argv.extend(shown(getattr(sys, "orig_argv", [])))
     return _argv
 
 
 def active() -> Recorder | None:
-    """The recorder of this process; None when there is no run."""
     return _active
 
 
 def start(run_dir: str, **facts: Any) -> Recorder | None:
-    """Starts recording into an existing run directory, once; None when it cannot be written to,
-    which is said on stderr. `facts` are as in `Recorder.describe`."""
+    """Starts recording into a run directory, once; None, and said, where it cannot be written."""
     global _fork_hook_set
     if _active is not None:
         return _active
@@ -341,7 +330,7 @@ def start(run_dir: str, **facts: Any) -> Recorder | None:
 
 
 def stop() -> None:
-    """Stops recording in this process. What was stored stays; spans still open can be ended."""
+    """Stops recording in this process; spans still open can be ended."""
     _set_active(None)
 
 
@@ -376,7 +365,7 @@ def problem(what: str, **fields: Any) -> None:
 
 
 def hook_failed(target: str, error: BaseException, **fields: Any) -> None:
-    """Tells that a hook was not put in place, or did not do its work, for the sake of an error."""
+    """Tells that a hook could not be put in place, or did not do its work."""
     if _active is not None:
         from rltrace.hooks.patch.safe_repr import describe
 
@@ -384,13 +373,12 @@ def hook_failed(target: str, error: BaseException, **fields: Any) -> None:
 
 
 def not_compiled(target: str) -> None:
-    """Tells that a function was compiled in which a span of `target` would have been recorded."""
+    """Tells that a function was compiled in which `target` would have recorded a span."""
     problem(INSIDE, target=target, detail=_COMPILED)
 
 
 def as_word(value: object) -> str:
-    """What a job gives as a name or a word. Another object may be a completion: of that its kind,
-    and nothing of its own is called."""
+    """A name or word that a job gives. Another object may be a completion: its kind only."""
     if isinstance(value, str):
         return str.__str__(value)
     from rltrace.hooks.patch.safe_repr import quoted
@@ -412,14 +400,13 @@ def _misfit(column: str, value: object) -> None:
 
 
 def failed(error: BaseException) -> None:
-    """Tells of whatever recording raised, if there is a run (`Recorder.failed`)."""
     if _active is not None:
         _active.failed(error)
 
 
 def _at_exit() -> None:
-    """A bonus for processes that end well: the step that nobody closed ends here. One that an
-    exception cut short does not; the interpreter keeps what it has printed the traceback of."""
+    """For processes that end well: the step that nobody closed ends here, unless an exception cut
+    it short (the interpreter keeps what it has printed the traceback of)."""
     if _active is None:
         return
     _active.ended_with_threads()
@@ -432,7 +419,7 @@ def _at_exit() -> None:
 
 
 def to_stderr(text: str, longest: int | None = _LONGEST_SAID) -> None:
-    """One line on stderr, straight to the descriptor: sys.stderr may be anybody's by now."""
+    """One line on stderr, to the descriptor: sys.stderr may be anybody's by now."""
     with contained():  # no file can be opened any more: said as it is
         from rltrace.trace.safe_text import visible  # few processes ever say anything
 

@@ -1,5 +1,4 @@
-"""`rltrace.trajectory`, `reward`, `use`, `weight_update` and `counter`: what happens to samples
-and weights.
+"""The API of samples and weights: `trajectory`, `reward`, `use`, ...
 
 Ids (of trajectories, groups, prompts) are whatever the loop uses: str, int or bytes.
 """
@@ -83,9 +82,8 @@ class OpenTrajectory(Span):
         response_token_ids: Sequence[int] | None = None,
     ) -> None:
         """Generation has ended: `finish` is "stop", "length", "abort", "timeout" or "error";
-        `version` is the policy version of the last token (default: the process's, where that is of
-        weights that it took, or the first token's, too). The ids of what follows the prompt are
-        kept only where they were asked for, as the prompt's."""
+        `version` is the policy version of the last token (default: the process's, if it took these
+        weights, or that is also the first token's). Token ids are kept as the prompt's."""
         recorder = _recorder._active
         if version is None and recorder is not None and recorder.version != -1:
             # What a learner in this process has sent is not what a thread of it generates with.
@@ -111,7 +109,7 @@ class OpenTrajectory(Span):
             recorder.capture(self, prompt, response)
 
     def end(self) -> None:
-        """Ends it now, unless `finish` has: how it finished is then unknown."""
+        """Ends it now, unless `finish` has: how is then unknown."""
         self._close(None)
 
     def __exit__(self, *error: object) -> None:
@@ -139,9 +137,9 @@ def reward(
     component: str | None = None,
     outcome: str | None = None,
 ) -> OpenReward:
-    """A verdict on a sample. `rltrace.reward(id, 0.5)` records one at this instant; as a `with`
-    block it is timed, and `.set(value=...)` completes it. `outcome` is "ok", "timeout" or "error"
-    (default: "ok", or "error" when the block raises)."""
+    """A verdict on a sample. `rltrace.reward(id, 0.5)` records one at this instant; a `with` block
+    times it, and `.set(value=...)` completes it. `outcome` is "ok", "timeout" or "error" (default:
+    "ok", or "error" when the block raises)."""
     if _recorder._active is None:
         return _IDLE_REWARD
     now_ns = monotonic_ns()
@@ -188,8 +186,8 @@ def use(
 ) -> None:
     """What the learner did with a sample: `fate` is "trained", or why it was dropped: "stale",
     "zero-advantage", "filtered", "truncated", "failed". `version` is the version that trains
-    (default: the process's), so that lag = version - the version that generated. The ratio
-    statistics are of w = exp(log-prob now - log-prob at generation) over its response tokens."""
+    (default: the process's): lag = version - the version that generated. The ratio statistics are
+    of w = exp(log-prob now - log-prob at generation) over its response tokens."""
     recorder = _recorder._active
     if recorder is None:
         return
@@ -221,9 +219,9 @@ def weight_update(
     stall_ns: int | None = None,
     checksum: int | None = None,
 ) -> WeightUpdate:
-    """This process's part in making policy version `version` visible to rollout: a `with` block.
-    When it ends, `version` is the process's version. `role` is "source", "relay" or "sink"; `bytes`
-    are the weights', `wire_bytes` what was sent; `stall_ns` is how long the role stood still."""
+    """This process's part in making policy version `version` visible to rollout: a `with` block,
+    after which `version` is the process's. `role` is "source", "relay" or "sink"; `bytes` are the
+    weights', `wire_bytes` what was sent; `stall_ns` is how long the role stood still."""
     if _recorder._active is None:
         return _IDLE_UPDATE
     row: WeightUpdate = _row(
@@ -274,8 +272,7 @@ _IDS = frozenset({"trajectory", "group", "prompt", "task", "environment"})
 
 
 def _row(kind: type[Any], table: str, **values: Any) -> Any:
-    """Stores a row of the columns that are known; ids are hashed, names resolved, and the marker
-    is now unless it is given."""
+    """Stores the known columns; ids are hashed, names resolved; the marker is now by default."""
     recorder = _recorder._active
     if recorder is None:
         return IDLE
@@ -305,8 +302,7 @@ def _row(kind: type[Any], table: str, **values: Any) -> Any:
 
 
 def _code(enum: str, word: str | None) -> int | None:
-    """The code of a word of the vocabulary; what it does not have, a word or anything else, is
-    said, and left unknown."""
+    """The code of a word; what the vocabulary does not have is said, and left unknown."""
     if word is None or _recorder._active is None:
         return None
     try:

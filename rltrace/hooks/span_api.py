@@ -1,4 +1,4 @@
-"""`rltrace.span` and `rltrace.step`: the calls that a training loop makes most."""
+"""`rltrace.span` and `rltrace.step`, the most frequent calls of a loop."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ on_step: Callable[[int], None] | None = None
 
 
 class _Phases(dict[str, int]):
-    """Codes of phases, the enum loaded only for the first one that is named."""
+    """Codes of phases; the enum is loaded for the first that is named."""
 
     def __missing__(self, word: str) -> int:
         self.update(codes_of("Phase"))
@@ -73,7 +73,7 @@ class Step(Span):
 
 
 _active: Recorder | None = None
-"""The process's recorder, kept here too: a global of this module is read 10 ns faster."""
+"""The process's recorder; a global of this module is read 10 ns faster."""
 
 
 def _follow(recorder: Recorder | None) -> None:
@@ -125,7 +125,7 @@ def begin_span(
     bytes: int | None,
     items: int | None,
 ) -> LoopSpan:
-    """What `span` does where there is a run; a probe puts its own in this place."""
+    """What `span` does where there is a run; a probe sets its own."""
     recorder = _active
     if recorder is None:  # another thread has just stopped it
         return _IDLE_SPAN
@@ -173,8 +173,7 @@ def begin_span(
 
 
 def _piecemeal(stage: object, name: object, step: Any, version: Any, *counts: Any) -> LoopSpan:
-    """The span again, when a value did not fit its column: the interval is kept, and of its values
-    what can be."""
+    """The span again, where a value did not fit: the interval is kept, and what can be."""
     with contained(tell=_spans.on_failure):
         words = [None if word is None else _recorder.as_word(word) for word in (stage, name)]
         opened = span(words[0] or "other", words[1])
@@ -188,9 +187,8 @@ def _piecemeal(stage: object, name: object, step: Any, version: Any, *counts: An
 @stays_out_of_graphs
 def step(number: int) -> Step:
     """One learner step. Either `with rltrace.step(n): ...`, or a call at the top of the loop, which
-    ends the step before. Spans recorded in the process meanwhile belong to it. A step that an
-    exception leaves is a failed one, which no figure of a usual step has in it.
-    """
+    ends the step before. Spans of the process meanwhile belong to it. A step that an exception
+    leaves is a failed one, which no figure of a usual step has in it."""
     recorder = _recorder._active
     if recorder is None:
         return _IDLE_STEP
@@ -220,32 +218,27 @@ def step(number: int) -> Step:
 
 
 def _whole(number: Any) -> int | None:
-    """A step's number as the integer that it is (7, 7.0, a tensor, "7"); None: it is none (7.5)."""
+    """A step's number as an integer (7, 7.0, a tensor, "7"); None: it is none (7.5)."""
     with contained():  # whatever it is
         whole = int(number)
         return whole if isinstance(number, (str, bytes)) or whole == number else None
     return None
 
 
-# Spans that are opened one after the other leave what lies between them unexplained: a few
-# microseconds, or the milliseconds that a busy machine takes just there.
-
-
 class Phases:
     """The phases of one piece of work in this thread or task; a context manager that ends the last.
-    Each begins at the very reading of the clock at which the one before ends. Spans inside of a
-    phase are its own."""
+    Each begins at the very reading of the clock at which the one before ends, so nothing is
+    unexplained between them. Spans inside of a phase are its own."""
 
     __slots__ = ("_open", "_since_ns")
 
     def __init__(self, since_ns: int = -1) -> None:
-        """`since_ns`: where the first phase begins, if not when it is opened (monotonic clock)."""
+        """`since_ns`: where the first phase begins, if earlier than it is opened (monotonic)."""
         self._since_ns = since_ns
         self._open: LoopSpan = IDLE  # type: ignore[assignment]  # it does nothing, to any call
 
     def begin(self, stage: str, name: str, phase: str | None = None, **known: int) -> LoopSpan:
-        """The next phase, as `rltrace.span` names it, with the version and bytes that are known:
-        the one before has ended. Never raises."""
+        """The next phase, named as by `rltrace.span`, with what is known of it. Never raises."""
         before = self._open
         before.end()  # a probe sleeps its dose here
         after = self._open = span(stage, name, phase, **known)

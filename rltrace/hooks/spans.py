@@ -1,7 +1,8 @@
-"""The hot path: one span, begun and ended. Every statement here is paid for in every traced job.
+"""The hot path: a span begins and ends.
 
-`begin` stores the columns straight into the mapped file, `start_ns` last: a row whose start is 0
-does not exist yet. Ending a span is one more store. Nothing of a span stays in memory.
+Every traced job pays for every statement here. `begin` stores the columns straight into the mapped
+file, `start_ns` last: a row whose start is 0 does not exist yet. Ending a span is one more store.
+Nothing of a span stays in memory.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ def _ignore(error: BaseException) -> None:
 
 
 on_failure: Callable[[BaseException], None] = _ignore
-"""What becomes of an error in completing a row; the recorder sets its own."""
+"""Gets an error in completing a row; the recorder sets its own."""
 
 on_end: Callable[[Span], None] | None = None
-"""Told of each span that has ended, where the process uses a GPU: see `device_ends`."""
+"""Told of each ended span, where the process uses a GPU: see `device_completion`."""
 
 
 class Span(Row):
@@ -42,7 +43,7 @@ class Span(Row):
 
     @property
     def start_ns(self) -> int:
-        """When it began, on the monotonic clock; -1 where that cannot be read any more."""
+        """When it began, by the monotonic clock; -1 where that cannot be read any more."""
         try:
             return int(self._batch.columns[0][self._slot])
         except Exception as error:
@@ -108,9 +109,8 @@ def begin(
     items: int | None = None,
     lane: int | None = None,
 ) -> Span:
-    """Begins a span: `.end()` ends it, `.set(tokens=...)` completes it, `.discard()` takes it back.
-    `name` is an id (`Recorder.name`), `lane` the line of nesting it belongs to: this thread or
-    asyncio task, if None. Errors: OSError when no space can be had, TypeError or ValueError for
+    """Begins a span; `name` is an id (`Recorder.name`), `lane` the line of nesting (None: this
+    thread or asyncio task). Errors: OSError when there is no space, TypeError or ValueError for
     values that are no integers or do not fit: callers (hooks and the API) guard the job."""
     batch = recorder.span_writer.batch
     slot = batch.next_slot()
@@ -153,8 +153,7 @@ def stored(row: Row, *columns: str) -> list[int]:
 
 
 def watch_asyncio() -> None:
-    """Called once asyncio is imported: from then on the lane of a span that is begun inside a
-    task is that task, since tasks interleave on one thread."""
+    """Called once asyncio is imported: tasks interleave on a thread, so each is a lane."""
     global running_loop, current_task
     asyncio: Any = sys.modules["asyncio"]
     current_task = asyncio.current_task
@@ -165,7 +164,7 @@ _codes: dict[str, dict[str, int]] = {}
 
 
 def codes_of(enum: str) -> dict[str, int]:
-    """Code by word of a vocabulary enum, given by name: `codes_of("Stage")["rollout"]` is 0."""
+    """Code by word of an enum of the vocabulary: `codes_of("Stage")["rollout"]` is 0."""
     known = _codes.get(enum)
     if known is None:
         from rltrace.trace import vocabulary

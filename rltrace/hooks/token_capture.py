@@ -1,4 +1,4 @@
-"""Recording the token ids of samples, where that was asked for (`rltrace wrap --capture-tokens`).
+"""Records the token ids of samples (`rltrace wrap --capture-tokens`).
 
 Whoever records a trajectory hands over its row and the ids, each part of a sample once. What is no
 sequence of token ids (text, above all) is left out, and said. Standard library only.
@@ -27,10 +27,8 @@ _TEXTS = (str, bytes, bytearray, memoryview)
 
 
 class TokenWriter(TableWriter):
-    """Stores the tokens of a sample in stretches of rows."""
-
     def store_tokens(self, start_ns: int, trajectory: int, part: Part, ids: array[int]) -> None:
-        """A row for each of the ids. Errors: OSError when no space can be had."""
+        """A row for each id. Errors: OSError when there is no space."""
         done = 0
         while done < len(ids):
             batch, first, rows = self._claim_some(len(ids) - done)
@@ -46,8 +44,7 @@ class TokenWriter(TableWriter):
             done += rows
 
     def _claim_some(self, most: int) -> tuple[Batch, int, int]:
-        """Empty rows in a line: the batch, the first slot, and how many (up to `most`). One that
-        another thread's come in front of stays empty."""
+        """Empty rows in a line: batch, first slot, how many. One that stands apart is left."""
         batch, first = self.claim()
         rows = 1
         while rows < most and first + rows < batch.rows:
@@ -66,14 +63,12 @@ def _fill(column: Any, first: int, values: array[int]) -> None:
 
 
 def start() -> None:
-    """From now on recorders of this process record token ids."""
     recording.writers[CAPTURED_TOKENS.name] = TokenWriter
     recording.capture_tokens = capture
 
 
 def capture(recorder: Recorder, row: Row, prompt: Any, response: Any) -> None:
-    """Stores the token ids of a sample. A trajectory without an id, to which nothing could be
-    joined, has none. Never raises."""
+    """Stores a sample's token ids, if its trajectory has an id. Never raises."""
     start_ns = trajectory = _UNKNOWN
     with contained(ValueError):  # released: a forked child completes its parent's row
         start_ns, trajectory = stored(row, "start_ns", "trajectory")
@@ -89,13 +84,9 @@ def capture(recorder: Recorder, row: Row, prompt: Any, response: Any) -> None:
 
 
 def _ids(recorder: Recorder, part: Part, given: Any) -> array[int] | None:
-    """Whole numbers in a list, tuple, array or tensor of one dimension; None where it is none, or
-    something that would be used up by being read."""
-
-    def odd(_: Exception) -> None:
-        recorder.odd_value(f"{part.name.lower()}_token_ids", given, "holds no token ids")
-
-    with contained(tell=odd):
+    """Whole numbers in a list, tuple, array or tensor of one dimension; None for anything else."""
+    name = f"{part.name.lower()}_token_ids"
+    with contained(tell=lambda _: recorder.odd_value(name, given, "holds no token ids")):
         if isinstance(given, _TEXTS):
             raise TypeError(given)
         len(given)

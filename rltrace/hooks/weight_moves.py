@@ -1,9 +1,8 @@
-"""What rltrace.sync says of weights that it has moved for a framework.
+"""What rltrace.sync says of weights that it moved for a framework.
 
 The framework's adapter writes the row of `syncs`, of the same calls as for any other transport, so
-that transports can be held against each other. What only the mover knows (bytes, pieces, transport,
-digest), and what only the adapter does (when the framework's update began), is left on an object of
-the framework's that both know.
+that transports can be compared. What only the mover knows (bytes, pieces, transport, digest) or
+only the adapter (when the framework's update began) is left on an object that both know.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ def begins(owner: Any, since_ns: int) -> None:
 
 
 def begun(owner: Any) -> int:
-    """When the update that is under way began; -1 where nobody said. Each is told once."""
+    """When the update under way began; -1 where nobody said. Each is told once."""
     since_ns: int = getattr(owner, _SINCE, -1)
     if since_ns > 0:
         setattr(owner, _SINCE, -1)

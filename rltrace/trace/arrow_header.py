@@ -1,9 +1,9 @@
-"""The headers of an Arrow IPC stream, written without pyarrow.
+"""Writes the headers of an Arrow IPC stream without pyarrow.
 
-A stream is a schema message and then record-batch messages; each is a length-prefixed flatbuffer
-(Arrow columnar format, "Encapsulated message format"; `Message.fbs` and `Schema.fbs`). Our columns
-are fixed-width numbers without nulls, so a batch's header follows from the number of its rows.
-Importing pyarrow for this would cost a traced process 143 ms and 43 MB.
+A stream is a schema message and then record-batch messages, each a length-prefixed flatbuffer
+(Arrow columnar format, "Encapsulated message format"; `Message.fbs`, `Schema.fbs`). Our columns are
+fixed-width numbers without nulls, so a batch's header follows from its number of rows. Importing
+pyarrow would cost a traced process 143 ms and 43 MB.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-PREFIX_BYTES = 8
-"""A message starts with a continuation word (all ones) and the length of its flatbuffer."""
+PREFIX_BYTES = 8  # of a message: a continuation word (all ones) and the length of its flatbuffer
 
 _METADATA_V5 = 4
 SCHEMA, RECORD_BATCH = 1, 3
@@ -28,7 +27,6 @@ _SIZE = {"?": 1, "B": 1, "h": 2, "i": 4, "q": 8, "ref": 4}
 
 
 def schema_message(table: Table) -> bytes:
-    """The whole schema message of a table, prefix included."""
     out = _Flatbuffer()
     header = out.message(SCHEMA, body_bytes=0)
     fields_ref = out.table(header, [("h", 0), ("ref", None)])[1]
@@ -49,12 +47,12 @@ def schema_message(table: Table) -> bytes:
 
 
 def batch_message(table: Table, rows: int) -> tuple[bytes, list[int], int]:
-    """Header of a record batch of `rows` rows: `(message with prefix, offset of each column in the
-    body, length of the body in bytes)`. Columns start at multiples of 8 bytes."""
+    """Header of a record batch: `(message with prefix, offset of each column in the body, bytes of
+    the body)`. Columns start at multiples of 8 bytes."""
     offsets, body_bytes = [], 0
     for column in table.columns:
         offsets.append(body_bytes)
-        body_bytes += _padded(rows * WIDTH_BYTES[column.kind])
+        body_bytes += -(-rows * WIDTH_BYTES[column.kind] // 8) * 8
     out = _Flatbuffer()
     header = out.message(RECORD_BATCH, body_bytes)
     refs = out.table(header, [("q", rows), ("ref", None), ("ref", None)])
@@ -68,25 +66,20 @@ def batch_message(table: Table, rows: int) -> tuple[bytes, list[int], int]:
     return out.encapsulated(), offsets, body_bytes
 
 
-def _padded(size: int) -> int:
-    return -(-size // 8) * 8
-
-
 class _Flatbuffer:
-    """Top-down flatbuffer: a table is laid down first and its references are filled in as their
-    targets follow, so every reference points forward, as the format demands."""
+    """Top-down flatbuffer: targets follow what refers to them, as the format demands."""
 
     def __init__(self) -> None:
         self._bytes = bytearray(4)
 
     def message(self, header_type: int, body_bytes: int) -> int:
-        """Lays down the root `Message`; returns the place of its reference to the header."""
+        """Lays down the root `Message`; the place of its reference to the header."""
         slots = [("h", _METADATA_V5), ("B", header_type), ("ref", None), ("q", body_bytes)]
         return self.table(0, slots)[2]
 
     def table(self, ref: int, slots: Sequence[tuple[str, int | None] | None]) -> dict[int, int]:
-        """Lays down a table and its vtable and points `ref` to it. A slot is `(type, value)` or
-        None where absent; returns the places of the slots of type "ref"."""
+        """Lays down a table and its vtable and points `ref` to it. A slot is `(type, value)`, or
+        None where absent. Returns the places of the slots of type "ref"."""
         places, end = [], 4
         for slot in slots:
             if slot is None:
@@ -124,7 +117,7 @@ class _Flatbuffer:
         return [at + 4 + 4 * i for i in range(count)]
 
     def vector_of_pairs(self, ref: int, pairs: list[tuple[int, int]]) -> None:
-        """A vector of structs of two int64; the elements, not the length, are aligned to 8."""
+        """A vector of structs of two int64; its elements, not its length, are aligned to 8."""
         self._align(8)
         self._bytes += bytes(4)
         self._point(ref, len(self._bytes))

@@ -1,8 +1,8 @@
-"""The clocks of a node, and what a node is: the processes that share one monotonic clock.
+"""The clocks of a node: the processes that share one monotonic clock.
 
 Events carry CLOCK_MONOTONIC, which all processes with one boot id and one time namespace share, so
-their order is exact for free. A *pair* relates it to real time; nodes are related to each other by
-the agents' exchanges (`rltrace/run/`). Standard library only: this is read in traced processes.
+their order is exact for free. A *pair* relates it to real time; nodes are related by the agents'
+exchanges (`rltrace/run/`). Standard library only: traced processes read this.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 import time
 from time import monotonic_ns
 
-from rltrace.trace.job_exceptions import from_outside
+from rltrace.trace.job_exceptions import contained
 
 __all__ = ["boot_id", "monotonic_ns", "node_id", "pair", "time_namespace"]
 
@@ -21,23 +21,16 @@ _TIME_NAMESPACE = "/proc/self/ns/time"
 
 def boot_id() -> str:
     """The kernel's boot id; the host's name where there is none (not Linux)."""
-    try:
-        with open(_BOOT_ID, encoding="utf-8") as file:
-            return file.read().strip()
-    except OSError as error:
-        if from_outside(error):
-            raise
-        return os.uname().nodename
+    with contained(OSError), open(_BOOT_ID, encoding="utf-8") as file:
+        return file.read().strip()
+    return os.uname().nodename
 
 
 def time_namespace() -> int:
-    """Inode of this process's time namespace, 0 where the kernel has none (before Linux 5.6)."""
-    try:
+    """Inode of this process's time namespace; 0 where there is none (before Linux 5.6)."""
+    with contained(OSError):
         return os.stat(_TIME_NAMESPACE).st_ino
-    except OSError as error:
-        if from_outside(error):
-            raise
-        return 0
+    return 0
 
 
 def node_id() -> str:
@@ -46,8 +39,7 @@ def node_id() -> str:
 
 
 def pair(attempts: int = 16) -> tuple[int, int, int]:
-    """One instant on both clocks: `(monotonic_ns, real_ns, bracket_ns)`, the tightest of
-    `attempts` brackets. The pairing is wrong by at most `bracket_ns / 2`."""
+    """One instant as `(monotonic_ns, real_ns, bracket_ns)`: wrong by at most `bracket_ns / 2`."""
     best = (0, 0, 1 << 62)
     for _ in range(attempts):
         before = monotonic_ns()

@@ -1,4 +1,4 @@
-"""The one exception that rltrace shows to a user: a clear sentence and an exit code."""
+"""The one exception that users see: a clear sentence and an exit code."""
 
 from __future__ import annotations
 
@@ -7,17 +7,13 @@ ANSWER_IS_NO = 1
 WRONG_USAGE = 2
 CANNOT_TELL = 3
 UNREADABLE = 4
-OUR_MISTAKE = 70
-"""As `sysexits.h` has it: none of the answers, so that no build takes it for one."""
-INTERRUPTED = 128 + 2
-"""What a shell says of a program that Ctrl-C ended."""
-
+OUR_MISTAKE = 70  # as in `sysexits.h`; no build takes it for an answer
+INTERRUPTED = 128 + 2  # what a shell says of a program that Ctrl-C ended
 NO_MEMORY = "this takes more memory than there is: ask of fewer steps"
 
 
 def did_you_mean(said: str, *known: str) -> str:
-    """` (did you mean rollout or reward?)`, to stand behind a name that is not known; empty where
-    none of the known ones begins so or is alike."""
+    """` (did you mean rollout or reward?)` for a name that is not known; "" where none is alike."""
     from difflib import get_close_matches
 
     plain = {name.lower().replace("-", "_"): name for name in known}

@@ -1,4 +1,4 @@
-"""The devices of a job: those that its processes say they were given, or had memory on."""
+"""Which devices a job was given, or had memory on."""
 
 from __future__ import annotations
 
@@ -9,16 +9,15 @@ if TYPE_CHECKING:
     from rltrace.trace.read.processes import TracedProcess
 
 AGENT = "agent"
-"""Role of the process that watches a node; its `devices` are the names of all GPUs there, `uuids`
-theirs, and `held` the numbers of those on which a pid was seen to have memory."""
+"""Role of the process that watches a node. Its `devices` are the names of all GPUs there, `uuids`
+theirs, `held` the numbers of those on which a pid had memory."""
 
 
 def held_devices(
     processes: Sequence[TracedProcess], seen: bool = True
 ) -> dict[int, tuple[str, ...]]:
-    """By number of a process of the job, the devices that it says it was given, else, if they are
-    to be `seen`, those that it had memory on: one name each, by whatever name it was given. What
-    works there is not always who has memory: an engine's core is a process beside its actor."""
+    """By number of a process: the devices that it says it was given, else (if `seen`) those that it
+    had memory on. An engine's core, beside its actor, may be what has the memory."""
     # The last agent of a place: one that was killed may have been replaced.
     agents = {_place(one): one.facts for one in processes if one.role == AGENT}
     found = {}
@@ -33,8 +32,8 @@ def held_devices(
 
 
 def hidden_devices(processes: Sequence[TracedProcess]) -> dict[int, list[int]]:
-    """By number of an agent, the numbers of its devices that are not the job's: another may be at
-    work there. None where nobody says, or not in a way that can be looked up."""
+    """By number of an agent, the numbers of its devices that are not the job's: another job may be
+    at work there. Empty where nobody says, or not in a way that can be looked up."""
     held: dict[tuple[str, str], set[str]] = {}
     devices = held_devices(processes)
     for one in processes:
@@ -54,12 +53,12 @@ def listed(value: Any) -> list[Any]:
 
 
 def _place(process: TracedProcess) -> tuple[str, str]:
-    """Containers may share a node's clock, and each has a host name and devices of its own."""
+    """Containers may share a node's clock; each has its own host name and devices."""
     return process.node, process.host
 
 
 def _name(process: TracedProcess, device: str, uuids: list[Any]) -> str:
-    """A device is told by its number, by its UUID or by the beginning of that (CUDA takes one)."""
+    """A device is named by its number, its UUID, or the beginning of that (CUDA takes one)."""
     if device.isdecimal() and int(device) < len(uuids):
         return str(uuids[int(device)])
     same = [uuid for uuid in uuids if device.startswith("GPU-") and str(uuid).startswith(device)]

@@ -1,11 +1,10 @@
-"""Whose an exception is that reaches our code: the job's, or our own mistake.
+"""Whether an exception in our code is the job's or our own.
 
 A time limit (a signal handler that raises), Ctrl-C and `PyThreadState_SetAsyncExc` may strike while
-our code runs. Such an exception is the job's and goes on to it; every `except Exception` around our
-code asks here first. CPython lets them in at few instructions only: where a function begins, where
-a loop goes round, and after a call. What the statement itself raised is told from them by where
-the traceback ends. Between such instructions nothing can strike: what must not be torn apart (the
-row that says that a span has ended) is written as stores alone, with `-clock` for the time.
+our code runs; every `except Exception` around it asks here first, as such an exception goes on to
+the job. CPython lets them in only where a function begins, where a loop goes round, and after a
+call: where the traceback ends tells them apart. What must not be torn apart (the row that says that
+a span has ended) is written as stores alone, with `-clock` for the time.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Clock:
-    """`-clock` is `monotonic_ns()`, by an operator: no call, so nothing can strike there."""
+    """`-clock` is `monotonic_ns()` by an operator: no call, so nothing can strike there."""
 
     __slots__ = ()
     __neg__ = monotonic_ns  # a builtin does not bind: it is called without the instance
@@ -34,9 +33,8 @@ _BARE = (MemoryError, StopIteration, StopAsyncIteration)
 
 
 def from_outside(error: BaseException) -> bool:
-    """Whether an exception that was caught around our code was let in by the interpreter, and not
-    raised by what our code did. Call it in the `except` clause, and `raise` where it is so (or have
-    `contained` do so)."""
+    """Whether an exception caught around our code was let in by the interpreter, not raised by what
+    our code did. Call it in the `except` clause, and `raise` where it is so (`contained` does)."""
     if not isinstance(error, Exception):
         return True
     step = error.__traceback__
@@ -59,9 +57,9 @@ def from_outside(error: BaseException) -> bool:
 
 
 class contained:
-    """`with contained():` around code of ours: what it raises ends there, given to `tell`, and what
-    comes from outside goes on to the job. Of some `kinds` only, where they are named. It is called
-    twice, which what is timed in fractions of a microsecond writes out instead."""
+    """`with contained():` ends what our code raises there, and gives it to `tell`; what comes from
+    outside goes on to the job. With `kinds`, only those end. It is two calls: code that is timed in
+    fractions of a microsecond writes it out instead."""
 
     __slots__ = ("_kinds", "_tell")
 
@@ -94,8 +92,8 @@ def _instruction(step: TracebackType) -> str:
 
 
 def _interrupts(step: TracebackType, called: FrameType) -> bool:
-    """Whether a frame is a signal handler's, called while the frame of `step` was running: nobody
-    calls a function where another one begins, and only a handler is given the frame below it."""
+    """Whether a frame is a signal handler's, called while the frame of `step` ran: nobody calls a
+    function where another one begins, and only a handler is given the frame below it."""
     if _instruction(step) == "RESUME":
         return True
     below = step.tb_frame
@@ -106,7 +104,7 @@ def _interrupts(step: TracebackType, called: FrameType) -> bool:
 
 
 def _handlers() -> list[Any]:
-    """The code of the functions that are signal handlers now."""
+    """The code of the current signal handlers."""
     from signal import getsignal, valid_signals
 
     codes = []
@@ -121,8 +119,8 @@ def _handlers() -> list[Any]:
 
 
 def _is_bare(error: Exception) -> bool:
-    """Whether an exception could have been made from its class alone. An asynchronous one always
-    is; what C code raises of its own says what was wrong."""
+    """Whether an exception could have been made from its class alone, as asynchronous ones always
+    are; what C code raises of its own says what was wrong."""
     if type(error) in _BARE:
         return False
     made: CodeType | None = getattr(type(error).__init__, "__code__", None)

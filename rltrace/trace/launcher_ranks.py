@@ -1,9 +1,9 @@
-"""The ranks of a launcher that started `rltrace wrap` once for each: one run has all of them.
+"""The ranks of a launcher that started `rltrace wrap` many times.
 
     ranks/<rank>.json    a rank: its node, its wrap, its command, its exit code once it has ended
 
-Who makes the run is the first; a name in `ranks/` is a rank's claim to be in it, which one process
-can have. The run is closed by the last.
+All share one run. The first makes it, the last closes it; a name in `ranks/` is one process's claim
+to a rank.
 """
 
 from __future__ import annotations
@@ -22,14 +22,12 @@ from rltrace.trace.safe_open import alone
 from rltrace.trace.untrusted_files import own_files, parsed, read_own, told_in
 
 RANKS = "ranks"
-LAUNCH = "launch"
-"""In a run's description: the launch that has it, as its `id` and how many `ranks` that has."""
-_MADE_WITHIN_S = 5.0
-"""How long whoever makes a run may take until others can enter it."""
+LAUNCH = "launch"  # in a run's description: the launch that has it, as `id` and number of `ranks`
+_MADE_WITHIN_S = 5.0  # until others can enter a run that is being made
 
 
 def enter(run: Path, rank: int) -> None:
-    """Makes this process a rank of the run. Errors: OSError, also where the rank is there."""
+    """Makes this process a rank of the run. Errors: OSError, also where the rank is taken."""
     (run / RANKS).mkdir(exist_ok=True)
     told = {"rank": rank, "node": node_id(), "host": socket.gethostname(), "wrap_pid": os.getpid()}
     write_first(_path(run, rank), {**told, "command_pid": None, "exit_code": None})
@@ -59,8 +57,8 @@ def tell(run: Path, rank: int, **fields: Any) -> None:
 
 
 def leave(run: Path, rank: int, code: int) -> int | None:
-    """Writes down how a rank ended. Returns the exit code of all, the first by rank that is not 0,
-    where it was the last; None where others go on. Errors: OSError, ValueError."""
+    """Writes down how a rank ended. Returns the exit code of all where it was the last (the first
+    by rank that is not 0), else None. Errors: OSError, ValueError."""
     with alone(run / RANKS):
         tell(run, rank, exit_code=code)
         told = _read(run)
@@ -71,17 +69,13 @@ def leave(run: Path, rank: int, code: int) -> int | None:
 
 
 def go_on(run: Path) -> bool:
-    """Whether a rank of the run, on any node, has not ended, or may still be writing down how all
-    did, as far as that can be told here."""
+    """Whether a rank, on any node, has not ended, or may still be writing down how all did."""
     return any(_goes_on(told) or _is_alive(told, "wrap_pid") for told in _read(run))
 
 
 def _goes_on(told: dict[str, Any]) -> bool:
-    if told.get("exit_code") is not None:
-        return False
-    if not _is_here(told):
-        return True
-    return _is_alive(told, "wrap_pid") or _is_alive(told, "command_pid")
+    may_live = not _is_here(told) or any(_is_alive(told, w) for w in ("wrap_pid", "command_pid"))
+    return told.get("exit_code") is None and may_live
 
 
 def _is_here(told: dict[str, Any]) -> bool:

@@ -1,7 +1,7 @@
-"""Whether a traced process still lives, as far as that can be told from here.
+"""Whether a traced process still lives, as far as this node can tell.
 
-Only a process of this node and this host name can be asked about (containers share a boot id, and
-see other pids). A pid is used again and again, so it has to have begun before the recording did.
+Only a process of this node and host name can be asked about (containers share a boot id and see
+other pids). Pids are used again, so it has to have begun before the recording did.
 """
 
 from __future__ import annotations
@@ -18,8 +18,6 @@ from rltrace.trace.launcher_ranks import go_on
 from rltrace.trace.run_dir import CLOCKS, FETCHED_FILE, NAMES, NODES, PROCESS, read_described
 
 if TYPE_CHECKING:
-    from typing import Any
-
     from rltrace.trace.read.processes import TracedProcess
 
 
@@ -31,8 +29,7 @@ _TOLD = (CLOCKS, NODES, PROCESS, NAMES)  # what an agent, or a process that begi
 
 
 class Liveness:
-    """Asks `/proc` of the node that this process is on, of the run in a directory. Of one that was
-    brought from a URL nobody here can tell: what its processes do is known as of when it came."""
+    """Asks `/proc` about a run's processes; of a run brought from a URL nobody here can tell."""
 
     def __init__(self, run: Path | None = None) -> None:
         self.node = node_id()
@@ -49,9 +46,8 @@ class Liveness:
         return began_ns is not None and began_ns <= started + _SLACK_NS
 
     def of_command(self, meta: dict[str, object]) -> bool | None:
-        """Whether the command that a run traces lives, or `wrap`, which is about to write down how
-        it ended; None where nobody here can tell. Of a run that a program began itself
-        (`rltrace.start`) that is the program."""
+        """Whether the traced command lives, or `wrap`, which is about to write down how it ended
+        (of `rltrace.start` the program itself); None where nobody here can tell."""
         started, real_ns = meta.get("start_monotonic_ns"), 0
         if not isinstance(started, int):  # an older writer's; a clock that was set deceives here
             started, real_ns = meta.get("start_real_ns"), time.time_ns() - time.monotonic_ns()
@@ -65,8 +61,7 @@ class Liveness:
 
 
 def heard_of_s(run: Path) -> float:
-    """When a run was last heard of (Unix s, by the clock of its disk). Its agents see to that every
-    few seconds; rows are stored without a mark on their file."""
+    """When a run was last heard of (Unix s, its disk's clock): agents write every few seconds."""
     at = [0.0]
     for folder in _TOLD:
         with suppress(OSError), os.scandir(run / folder) as found:
@@ -75,9 +70,9 @@ def heard_of_s(run: Path) -> float:
 
 
 def described_alive(run: Path) -> tuple[dict[str, Any], bool | None]:
-    """What describes the run in a directory, and whether it goes on; None where nobody here can
-    tell. It is not over unless it says so, or nobody is left who would: its end is written before
-    the last of them is gone, so it is looked for once more. Errors: as `read_described`."""
+    """A run's description, and whether it goes on (None: nobody here can tell). It is over only if
+    it says so, or nobody is left who would: its end is written before the last of them is gone, so
+    it is looked for once more. Errors: as `read_described`."""
     meta = read_described(str(run))
     if meta.get("end_real_ns") is not None:
         return meta, False
@@ -106,13 +101,11 @@ def began_at(pid: int) -> int | None:
     return int(numbers[18]) * _TICK_NS - slept_ns
 
 
-OUTLIVED = "outlived_by"
-"""In a run's description: how many processes that its command had started lived when it ended."""
+OUTLIVED = "outlived_by"  # in a run's description: how many processes of its command outlived it
 
 
 def command_s(meta: dict[str, Any]) -> float | None:
-    """Seconds from when the run directory was made to when its command ended; None while that is
-    not known (it runs, or nobody saw its end)."""
+    """Seconds from the making of the run directory to its command's end; None: not known."""
     start, end = meta.get("start_real_ns"), meta.get("end_real_ns")
     if not isinstance(start, int) or not isinstance(end, int):
         return None

@@ -1,7 +1,7 @@
-"""What a run's small files state, without what cannot be: anybody may have written them.
+"""Checks what a run's small files state: anybody may have written them.
 
-Readers add times, look processes up by their names and put numbers into columns of 64 bits. What is
-of another kind is left out here, once, and so unknown to all of them. Standard library only.
+Readers add times, look processes up by name and put numbers into 64-bit columns. What is of another
+kind is left out here, once, and so unknown to all of them. Standard library only.
 """
 
 from __future__ import annotations
@@ -17,13 +17,12 @@ Kind = Callable[[object], bool]
 
 
 def is_whole(value: object) -> bool:
-    """Whether it is a whole number that a column of times can hold."""
+    """Whether it is an integer that a column of times can hold."""
     return isinstance(value, int) and not isinstance(value, bool) and -_MOST < value < _MOST
 
 
 def whole_text(text: str) -> str:
-    """A text that every encoding takes: half a surrogate pair, as of a file's name that is none,
-    becomes its escape."""
+    """A text that every encoding takes: half a surrogate pair becomes its escape."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
@@ -54,9 +53,7 @@ RUN: _Kinds = {
     **dict.fromkeys(("framework", "framework_version"), _TEXT),
     "command": _LIST,
     "settings": _TABLE,
-}
-"""The kinds of what run.json states."""
-
+}  # what run.json states
 PROCESS: _Kinds = {
     **dict.fromkeys(("pid", "ppid", "rank", "start_ns", "cores", "parameters"), _WHOLE),
     **dict.fromkeys(("node", "host"), _TEXT),
@@ -64,8 +61,7 @@ PROCESS: _Kinds = {
     **dict.fromkeys(("settings", "versions", "recording-stopped"), _TABLE),
     "clock": (_is_clock, "no pair of times"),
     "reward_weights": (_is_numbers, "no table of numbers"),
-}
-"""The kinds of what the file of a process states."""
+}  # what the file of a process states
 
 
 _PROBLEM: _Kinds = {
@@ -78,8 +74,8 @@ _PROBLEM: _Kinds = {
 
 
 def problem_of(said: object) -> dict[str, Any]:
-    """What a line or an entry states of what could not be recorded or read. Errors: TypeError for
-    what is no object, ValueError where it does not say what the problem is."""
+    """What a line states of what could not be recorded or read. Errors: TypeError for what is no
+    object, ValueError where it does not say what the problem is."""
     problem, _ = fitting(said, _PROBLEM)
     if problem.get("what") is None:
         raise ValueError("it does not say what the problem is")
@@ -87,8 +83,7 @@ def problem_of(said: object) -> dict[str, Any]:
 
 
 def fitting(said: object, kinds: _Kinds) -> tuple[dict[str, Any], list[str]]:
-    """What an object states that is of its kind, and a phrase for each value that is not. What is
-    null was never said. Errors: TypeError for what is no object."""
+    """What an object states that fits, and a phrase for what does not. Errors: TypeError."""
     if not isinstance(said, dict):
         raise TypeError("it is no JSON object")
     odd = {
@@ -100,7 +95,7 @@ def fitting(said: object, kinds: _Kinds) -> tuple[dict[str, Any], list[str]]:
 
 
 def only_some(meta: Mapping[str, Any]) -> str:
-    """Why nothing is told of the samples of a run that this describes; empty where it is."""
+    """Why nothing is told of the samples of this run; empty where it is."""
     share = (meta.get("settings") or {}).get(SAMPLED)
     if not isinstance(share, int | float) or not 0 < share < 1:
         return ""

@@ -1,4 +1,4 @@
-"""The run directory: what lies where, and the two files that describe the run and its processes.
+"""The run directory: what lies where, and what describes a run.
 
     run.json                    the run: command, times, exit code, settings
     process/<who>.json          one process
@@ -25,7 +25,7 @@ import time
 
 from rltrace.trace.clock import node_id
 from rltrace.trace.errors import RltraceError
-from rltrace.trace.job_exceptions import from_outside
+from rltrace.trace.job_exceptions import contained, from_outside
 from rltrace.trace.safe_open import opened
 from rltrace.trace.safe_text import redacted
 from rltrace.trace.schema import SCHEMA_VERSION, TABLES
@@ -34,48 +34,38 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-RUN_VARIABLE = "RLTRACE_RUN"
-"""Environment variable that names the absolute run directory in every traced process."""
-
+RUN_VARIABLE = "RLTRACE_RUN"  # environment variable: the absolute run directory
 RUNS_FOLDER = "rltrace-runs"  # in the working directory
 RUN_FILE = "run.json"
-APART_FILE = "apart.json"
-"""In a directory that is one node's own, where nodes share no disk: where it is shipped."""
-FETCHED_FILE = "fetched.json"
-"""In a directory of a run that was brought from a URL: what of it is here."""
-
+APART_FILE = "apart.json"  # in a directory that is one node's own: where it is shipped
+FETCHED_FILE = "fetched.json"  # in a directory that was brought from a URL: what of the run is here
 PROCESS, NAMES, PROBLEMS, CLOCKS, NODES = "process", "names", "problems", "clocks", "nodes"
 ENDS, DROPPED = "ends", "dropped"
-SAMPLED = "sampled"
-"""The setting of a run of 0.1 that has rows of this share of its samples only (`wrap --sample`)."""
-CAPTURE_TOKENS = "capture_tokens"
-"""The setting of a run that was asked to record token ids (`wrap --capture-tokens`)."""
-PARQUET = "parquet"
-"""Folder of the compacted tables (`rltrace compact`)."""
-
+SAMPLED = "sampled"  # setting of a run of 0.1: the share of its samples that has rows
+CAPTURE_TOKENS = "capture_tokens"  # setting: token ids are recorded (`wrap --capture-tokens`)
+PARQUET = "parquet"  # folder of the compacted tables (`rltrace compact`)
 ELSEWHERE, NOT_WHOLE, PACK_LOST = "nodes-elsewhere", "node-not-whole", "pack-lost"
 """Problems of a run of which not all is here."""
-RECORDING_STOPPED = "recording-stopped"
 STEP_FAILED, PROCESS_FAILED, THREAD_FAILED = "step-failed", "process-failed", "thread-failed"
-# An exception ended it.
-"""The problem of a process that recorded nothing more, and what its file says of it where the disk
-had no room for a line among the problems."""
+"""Problems: an exception ended it."""
+RECORDING_STOPPED = "recording-stopped"
+"""Problem of a process, said in its own file where the disk had no room for another line."""
 
 FOLDERS = (PROCESS, NAMES, PROBLEMS, ENDS, CLOCKS, NODES, *TABLES)
 
 _SHOWN = ("id", "node", "host", "framework", "framework_version", "rltrace_version")
-"""Texts that are shown and handed on, and that nothing is opened or run by."""
+"""Texts that are shown and handed on; nothing is opened or run by them."""
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
 _CANNOT_LINK = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EACCES}
 
 
 def publishes_file(run_dir: str, node: str) -> str:
-    """The file that says that a process of the node publishes weights from the node's memory."""
+    """Says that a process of the node publishes weights from the node's memory."""
     return f"{run_dir}/{NODES}/{node}.publishes"
 
 
 def holds_run(path: str) -> bool:
-    """Whether a directory is a run, or is becoming one at this moment."""
+    """Whether a directory is a run, or is just becoming one."""
     return os.path.exists(f"{path}/{RUN_FILE}")
 
 
@@ -86,10 +76,9 @@ class RunExistsError(FileExistsError):
 def create_run(
     path: str, command: list[str], settings: dict[str, Any], version: str, **more: Any
 ) -> None:
-    """Makes the run directory. `version` is rltrace's own; of the command only what is harmless is
-    kept; `more` is said of the run, too. Of several that want the same directory only one gets it.
-    Nobody else can write there, whatever the umask. Errors: `RunExistsError` for the others;
-    OSError (read-only or full disk)."""
+    """Makes the run directory, for one of several that want it. `version` is rltrace's own, `more`
+    goes into the description; of the command only what is harmless is kept. Nobody else can write
+    there, whatever the umask. Errors: `RunExistsError`; OSError (read-only or full disk)."""
     os.makedirs(path, 0o755, exist_ok=True)
     described = {
         "id": os.path.basename(os.path.abspath(path)),
@@ -120,9 +109,8 @@ def create_run(
 
 
 def write_first(path: str, value: dict[str, Any]) -> None:
-    """Writes a file that nobody has written yet; its name is the claim, so nobody else can. It gets
-    that name whole: whoever looks sees no file, or all of it.
-    Errors: `RunExistsError` for the others; OSError."""
+    """Writes a file that nobody has written yet: its name is the claim. It gets that name whole, so
+    whoever looks sees no file or all of it. Errors: `RunExistsError`; OSError."""
     temporary = f"{path}.{os.getpid()}.{os.urandom(3).hex()}.tmp"
     try:
         _write_new(temporary, _text(value))
@@ -140,7 +128,7 @@ def write_first(path: str, value: dict[str, Any]) -> None:
 
 
 def _claim(path: str, temporary: str) -> None:
-    """As a link, on a file system that has none (FAT, some shares): an empty file for a moment."""
+    """As a link, on a file system without links (FAT, some shares): an empty file for a moment."""
     try:
         _write_new(path, b"")
     except FileExistsError:
@@ -183,17 +171,13 @@ def read_run_json(path: str) -> dict[str, Any]:
 
 
 def _runs_in(path: str) -> list[str]:
-    """The names of the runs in a folder."""
-    try:
+    with contained(OSError):
         return sorted(name for name in os.listdir(path) if holds_run(f"{path}/{name}"))
-    except OSError as error:
-        if from_outside(error):
-            raise
-        return []
+    return []
 
 
 def folder_of_runs(where: str, runs: list[str]) -> str:
-    """What is said where a run was asked for, of a folder (a path or a URL) that holds `runs`."""
+    """What is said where a run was asked for, of a folder (path or URL) that holds `runs`."""
     said = f"{where} is no run, but a folder that holds"
     one = f"{where.rstrip('/')}/{runs[-1]}"
     if len(runs) == 1:
@@ -202,8 +186,7 @@ def folder_of_runs(where: str, runs: list[str]) -> str:
 
 
 def read_described(path: str) -> dict[str, Any]:
-    """As `read_run_json`, of a run that this rltrace can read, without what is of another kind than
-    it should be. Errors: RltraceError also for one that states no schema or a newer one."""
+    """As `read_run_json`, without what cannot be. Errors: RltraceError also for a newer schema."""
     from rltrace.trace.metadata_validation import RUN, fitting, whole_text
 
     told, _ = fitting(read_run_json(path), RUN)
@@ -220,8 +203,7 @@ def read_described(path: str) -> dict[str, Any]:
 
 
 def now_ns(told: dict[str, Any]) -> int:
-    """This moment on the time line of a run, of which its description is given (Unix ns): a clock
-    that was set since it began moves nothing, on the node where that was."""
+    """Now on a run's time line (Unix ns); where it began, a clock that was set moves nothing."""
     real, monotonic = told.get("start_real_ns"), told.get("start_monotonic_ns")
     if told.get("node") != node_id() or not isinstance(real, int) or not isinstance(monotonic, int):
         return time.time_ns()
@@ -229,13 +211,12 @@ def now_ns(told: dict[str, Any]) -> int:
 
 
 def update_run_json(path: str, **fields: Any) -> None:
-    """Changes fields of run.json; only `wrap` and the agent call this. Errors: as reading."""
+    """Changes fields of run.json; only `wrap` and the agent do. Errors: as reading."""
     write_json(f"{path}/{RUN_FILE}", {**read_run_json(path), **fields})
 
 
 def write_json(path: str, value: dict[str, Any]) -> None:
-    """Replaces a file at once, so that a reader sees the old or the new text, never half of it.
-    Errors: OSError."""
+    """Replaces a file at once: a reader sees the old or the new text. Errors: OSError."""
     temporary = f"{path}.{os.getpid()}.tmp"
     text = _text(value)
     try:
@@ -250,18 +231,12 @@ def write_json(path: str, value: dict[str, Any]) -> None:
 
 
 def _written_over(path: str, text: bytes) -> bool:
-    """Writes a text over a file's old one, if that has the room: on a full disk, which a job may
-    have died of, there is none for another file. It is one write, within what the file has already,
-    and what is left of the old text becomes blanks."""
-    try:
-        with opened(path, os.O_WRONLY) as file:
-            status = os.fstat(file)
-            text = text.ljust(status.st_size)
-            return len(text) <= 512 * status.st_blocks and os.pwrite(file, text, 0) == len(text)
-    except OSError as error:
-        if from_outside(error):
-            raise
-        return False
+    """Writes over a file's text, within its room: on a full disk there is none for another file."""
+    with contained(OSError), opened(path, os.O_WRONLY) as file:
+        status = os.fstat(file)
+        text = text.ljust(status.st_size)
+        return len(text) <= 512 * status.st_blocks and os.pwrite(file, text, 0) == len(text)
+    return False
 
 
 def append_line(path: str, value: object) -> None:
@@ -271,7 +246,6 @@ def append_line(path: str, value: object) -> None:
 
 
 def _text(value: object) -> bytes:
-    """A line of JSON."""
     return (dumps(value) + "\n").encode("utf-8", "backslashreplace")
 
 
@@ -283,9 +257,8 @@ _ESCAPES = {code: f"\\u{code:04x}" for code in range(32)} | {
 
 
 def dumps(value: object) -> str:
-    """JSON text of str, int, float, bool, None and of lists and dicts of them; anything else is
-    written as its `str()`. Not-a-number becomes null, since JSON has no word for it. To be encoded
-    with the error handler "backslashreplace", which turns lone surrogates into JSON's escapes."""
+    """JSON of str, int, float, bool, None, lists, dicts; else of `str()`. Not-a-number becomes
+    null. To be encoded with "backslashreplace", which makes lone surrogates JSON's escapes."""
     if value is None or value is True or value is False:
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, int):

@@ -1,8 +1,7 @@
-"""How a file of a run is opened to be written: never as a standard stream, never through a link.
+"""Opens files of a run for writing, never as a standard stream, never through a link.
 
-A job may have closed its standard streams, and go on writing to their numbers; another user may
-have put a link, or a pipe that nobody reads, where a file of the run belongs. Standard library
-only.
+A job may have closed its standard streams and still write to their numbers; another user may have
+put a link, or a pipe that nobody reads, where a file of the run belongs. Standard library only.
 """
 
 from __future__ import annotations
@@ -10,23 +9,22 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from rltrace.trace.job_exceptions import from_outside
+from rltrace.trace.job_exceptions import contained
 
 _FLAGS = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # else opening a pipe waits for its reader
 _ROOT = "/"
 _PLACE = getattr(os, "O_PATH", os.O_RDONLY) | os.O_CLOEXEC
-"""How a number is kept from being given to anybody: who reads or writes there fails as before."""
+"""Takes a number so that nobody else gets it: reads and writes there fail as before."""
 _LAST_STREAM = 2
 
 
 class opened:
-    """`with opened(path, flags) as file:` is a descriptor of that file itself, closed at the end.
-    Until then none of the numbers 0 to 2 is free, so that a map, which has a descriptor of its own
-    before Python 3.13, gets none of them either; those that the job had closed are closed again.
-    Errors: OSError; ELOOP where a link stands there."""
+    """`with opened(path, flags) as file:` is a descriptor of that very file. Until it is closed
+    none of the numbers 0 to 2 is free, so that a map, which has a descriptor of its own before
+    Python 3.13, gets none either. Errors: OSError; ELOOP where a link stands there."""
 
     __slots__ = ("_asked", "_numbers")
 
@@ -58,25 +56,19 @@ def opener(path: str, flags: int) -> int:
 
 
 def _is_place(number: int) -> bool:
-    """Whether a number is still kept by us: another thread may have made it a stream meanwhile."""
-    try:
+    """Whether we still hold a number: another thread may have made it a stream meanwhile."""
+    with contained(OSError):
         return os.path.samestat(os.fstat(number), os.stat(_ROOT))
-    except OSError as error:
-        if from_outside(error):
-            raise
-        return False
+    return False
 
 
 @contextmanager
 def alone(folder: Path) -> Iterator[None]:
-    """Two commands that write into a folder do so one after the other; one that is killed holds
-    nobody up. Errors: OSError where there is no such folder."""
+    """Commands write into a folder one after the other. Errors: OSError without such a folder."""
     file = os.open(folder, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
     try:
-        try:
+        with suppress(OSError):  # a filesystem that has no locks
             fcntl.flock(file, fcntl.LOCK_EX)
-        except OSError:
-            pass  # a filesystem that has no locks
         yield
     finally:
         os.close(file)

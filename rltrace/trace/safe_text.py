@@ -1,15 +1,17 @@
-"""Command lines and settings with only what is known to be harmless in them.
+"""Makes texts safe: command lines without secrets, names without control characters.
 
-The program, the names of options, numbers, words that frameworks take (`WORDS`) and paths that are
+The program, names of options, numbers, words that frameworks take (`WORDS`) and paths that are
 there stay; `REDACTED` stands for every other value, so nothing has to look like a secret to be left
-out. Every traced process does this at its start: standard library only, and little of that.
+out. Names of spans, paths and arguments are whatever the job has: JSON and CSV hold them as they
+are, `visible` is for what people read. Standard library only, and little of it: every traced
+process does this at its start.
 """
 
 from __future__ import annotations
 
 import os
 
-from rltrace.trace.job_exceptions import from_outside
+from rltrace.trace.job_exceptions import contained
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,9 +23,7 @@ REDACTED = "[redacted]"
 
 _LAUNCHERS = "accelerate bash deepspeed env job launch nice python python3 ray run sh srun submit \
 torchrun uv"
-LAUNCHERS = frozenset(_LAUNCHERS.split())
-"""Words that start a program which is named behind them."""
-
+LAUNCHERS = frozenset(_LAUNCHERS.split())  # words that start a program named behind them
 _WORDS = """true false none null yes no on off auto default nan inf -inf all - -- async sync
 colocate colocate_async colocated disaggregated one-step-off separate_async actor learner wait
 rltrace relay delta delta_sharded disk nccl xccl hccl gloo mooncake cpu cuda gpu npu vllm sglang
@@ -44,8 +44,7 @@ _LONGEST_PART, _LONGEST_NAME = 16, 120  # characters of the name of an option
 
 
 def redacted(words: Iterable[object], program: int = 0) -> list[str]:
-    """The words of a command line, of which values are left out that are not known to be
-    harmless. `program` is the place of the word that names what is run, where that is known."""
+    """A command line without values that may harm; `program`: the place of its name."""
     found: list[str] = []
     launching = is_named = False  # a module may be named next; the program has been
     before = ""
@@ -67,8 +66,7 @@ def redacted(words: Iterable[object], program: int = 0) -> list[str]:
 
 
 def redacted_facts(facts: dict[str, Any]) -> dict[str, Any]:
-    """What a process states of itself, with its settings and what it calls its objective redacted
-    in the same way. A setting that is no plain value is none."""
+    """What a process states of itself, redacted. A setting that is no plain value is left out."""
     found = dict(facts)
     if isinstance(facts.get("objective"), str):
         found["objective"] = _redacted_value(facts["objective"])
@@ -94,8 +92,7 @@ def redacted_urls(text: str) -> str:
 
 
 def is_harmless(value: str) -> bool:
-    """Whether a value tells nothing: a number, a word that frameworks know, a path that is there,
-    or a short list of such."""
+    """Whether it is a number, a word of frameworks, a path that is there, or a list of these."""
     if value.lower() in WORDS or _is_number(value):
         return True
     if value[:1] not in ("-", "") and "=" not in value and os.path.exists(value):
@@ -111,12 +108,9 @@ def is_harmless(value: str) -> bool:
 def _is_number(text: str) -> bool:
     if not text or len(text) > _LONGEST_NUMBER or text.strip("0123456789.eE+-_"):
         return False  # most words: an exception for each would take longer
-    try:
+    with contained(ValueError):
         return float(text) is not None
-    except ValueError as error:
-        if from_outside(error):
-            raise
-        return False
+    return False
 
 
 def _launches(text: str) -> bool:
@@ -125,8 +119,7 @@ def _launches(text: str) -> bool:
 
 
 def _without_value(text: str, may_be_value: bool) -> str:
-    """A word that is an option, or `name=value`, with its value left out; others are values, and
-    so may be one that follows an option."""
+    """An option, or `name=value`, without its value; other words are values."""
     name, equals, value = text.partition("=")
     if text[:2] == "--":
         is_option = name.islower() and _is_name(name[2:])
@@ -141,8 +134,7 @@ def _without_value(text: str, may_be_value: bool) -> str:
 
 
 def _is_name(text: str) -> bool:
-    """Whether people name an option so: of words, which may end in a number. A key does not look
-    like that: it mixes letters with digits, and small letters with large ones."""
+    """Whether people name an option so: a key mixes letters with digits, small with large."""
     parts = text.replace("-", "_").replace(".", "_").split("_")
     return bool(text) and len(text) <= _LONGEST_NAME and all(map(_is_word, parts))
 
@@ -161,15 +153,11 @@ def _is_word(part: str) -> bool:
     )
 
 
-# Names of spans, paths and arguments are whatever the job has. JSON and CSV hold them as they are;
-# what is printed for people goes through here. Standard library only, nothing imported.
-
 _MARKERS = "\u2028\u2029"  # spaces to Python, ends of lines to some terminals
 
 
 def visible(text: str, longest: int | None = None) -> str:
-    """The text on one line, escapes (`\\x1b`, `\\n`) in the place of what cannot be printed, and of
-    at most `longest` characters, an ellipsis in the middle of a longer one."""
+    """The text on one line: escapes (`\\x1b`) for what cannot be printed, its middle elided."""
     if not text.isprintable():
         text = "".join(c if _is_harmless(c) else _escaped(c) for c in text)
     if longest is None or len(text) <= longest:
@@ -179,12 +167,12 @@ def visible(text: str, longest: int | None = None) -> str:
 
 
 def visible_lines(text: str) -> str:
-    """As `visible`, of a text of several lines."""
+    """As `visible`, of several lines."""
     return "\n".join(visible(line) for line in text.split("\n"))
 
 
 def _is_harmless(c: str) -> bool:
-    """Whether it stands for itself: not a control character, not one that turns the direction."""
+    """Not a control character, not one that turns the direction."""
     return c.isprintable() or (c.isspace() and c >= "\xa0" and c not in _MARKERS)
 
 

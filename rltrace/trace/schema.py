@@ -1,8 +1,8 @@
-"""The trace's tables: their columns, types and the rule that marks a row as stored.
+"""The trace's tables: their columns and types.
 
 Every column is a fixed-width number, so a row is a handful of stores into a mapped file. Unknown is
--1 (integers) or NaN (floats): both are all ones in memory, which is how fresh space is prefilled.
-The first column of a table is its *marker*: it is a time, stored last, and 0 in space never used.
+-1 (integers) or NaN (floats): both are all ones in memory, which is how fresh space is prefilled. A
+table's first column is its *marker*: a time, stored last, and 0 in space never used.
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ WIDTH_BYTES = {"b": 1, "i": 4, "q": 8, "f": 4, "d": 8}
 
 
 class Column:
-    """One column: `kind` is a `struct` letter; `is_time` columns hold monotonic nanoseconds;
-    `codes` names the vocabulary's enum that the number stands for; `is_name` columns hold ids into
-    the process's names. (A plain class: dataclasses cost every traced process 6 ms.)"""
+    """`kind` is a `struct` letter; `is_time`: monotonic ns; `codes` names an enum of the
+    vocabulary; `is_name`: ids of the process's names. (A dataclass costs every process 6 ms.)"""
 
     __slots__ = ("codes", "is_name", "is_time", "kind", "name")
 
@@ -41,11 +40,10 @@ class Table:
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of one row in a full batch."""
         return sum(WIDTH_BYTES[c.kind] for c in self.columns)
 
     def index(self, column: str) -> int:
-        """Position of a column. Errors: `ValueError` for a name that the table does not have."""
+        """Position of a column. Errors: `ValueError` where the table has none of that name."""
         return [c.name for c in self.columns].index(column)
 
     def find(self, column: str) -> int:
@@ -57,6 +55,10 @@ def _time(name: str) -> Column:
     return Column(name, "q", is_time=True)
 
 
+def _numbers(kind: str, *names: str) -> list[Column]:
+    return [Column(name, kind) for name in names]
+
+
 SPANS = Table(
     "spans",
     (
@@ -65,11 +67,8 @@ SPANS = Table(
         Column("name", "i", is_name=True),
         Column("stage", "b", codes="Stage"),
         Column("phase", "b", codes="Phase"),
-        Column("step", "i"),
-        Column("version", "i"),
-        Column("lane", "q"),
-        Column("tokens", "q"),
-        Column("bytes", "q"),
+        *_numbers("i", "step", "version"),
+        *_numbers("q", "lane", "tokens", "bytes"),
         Column("items", "i"),
     ),
 )
@@ -77,25 +76,14 @@ SPANS = Table(
 TRAJECTORIES = Table(
     "trajectories",
     (
-        _time("start_ns"),
-        _time("first_token_ns"),
-        _time("end_ns"),
-        Column("trajectory", "q"),
-        Column("group", "q"),
-        Column("prompt", "q"),
-        Column("task", "q"),
-        Column("environment", "q"),
-        Column("first_version", "i"),
-        Column("last_version", "i"),
-        Column("reference_version", "i"),
-        Column("prompt_tokens", "i"),
-        Column("response_tokens", "i"),
-        Column("turns", "i"),
+        *map(_time, ("start_ns", "first_token_ns", "end_ns")),
+        *_numbers("q", "trajectory", "group", "prompt", "task", "environment"),
+        *_numbers("i", "first_version", "last_version", "reference_version"),
+        *_numbers("i", "prompt_tokens", "response_tokens", "turns"),
         Column("env_ns", "q"),
         Column("preemptions", "i"),
         Column("finish", "b", codes="Finish"),
-        Column("token_ids", "b"),
-        Column("logprobs", "b"),
+        *_numbers("b", "token_ids", "logprobs"),
     ),
 )
 
@@ -116,14 +104,10 @@ USES = Table(
     (
         _time("time_ns"),
         Column("trajectory", "q"),
-        Column("step", "i"),
-        Column("version", "i"),
+        *_numbers("i", "step", "version"),
         Column("fate", "b", codes="Fate"),
         Column("tokens", "i"),
-        Column("mean_log_ratio", "d"),
-        Column("clip_share", "d"),
-        Column("sum_w", "d"),
-        Column("sum_w_squared", "d"),
+        *_numbers("d", "mean_log_ratio", "clip_share", "sum_w", "sum_w_squared"),
     ),
 )
 
@@ -134,9 +118,7 @@ SYNCS = Table(
         _time("end_ns"),
         Column("version", "i"),
         Column("role", "b", codes="SyncRole"),
-        Column("stall_ns", "q"),
-        Column("bytes", "q"),
-        Column("wire_bytes", "q"),
+        *_numbers("q", "stall_ns", "bytes", "wire_bytes"),
         Column("buckets", "i"),
         Column("transport", "b", codes="Transport"),
         Column("checksum", "q"),
@@ -159,17 +141,16 @@ CAPTURED_TOKENS = Table(
         _time("start_ns"),
         Column("trajectory", "q"),
         Column("part", "b", codes="Part"),
-        Column("position", "i"),
-        Column("token", "i"),
+        *_numbers("i", "position", "token"),
     ),
 )
-"""What samples were made of, where that was asked for. `start_ns` is when the trajectory began, the
-same in all of its rows: they are shown and cut into parts together."""
+"""What samples were made of, where that was asked for. `start_ns` is the trajectory's, the same in
+all of its rows: they are shown and cut into parts together."""
 
 EVENT_TABLES: dict[str, Table] = {
     t.name: t for t in (SPANS, TRAJECTORIES, REWARDS, USES, SYNCS, SAMPLES)
 }
-"""The tables of what happened, which every figure is of."""
+"""What happened; every figure is of these."""
 
 OF_ONE_SAMPLE = (TRAJECTORIES.name, REWARDS.name, USES.name)
 """Those whose rows are about one sample."""

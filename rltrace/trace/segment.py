@@ -1,9 +1,9 @@
-"""Writing a table: growing record batches that are mapped and filled in place.
+"""Writes a table: record batches that are mapped and filled in place.
 
 The file is the buffer. A batch's space is allocated, prefilled with "unknown" (all ones; the marker
-column with zeros) and only then made visible by the length word of its header, so the file is a
-valid Arrow stream at every instant and whatever was stored survives `kill -9`. No thread, no flush,
-no lock except when a batch is full. Standard library only.
+column with zeros) and only then made visible by the length word of its header. So the file is a
+valid Arrow stream at every instant, and what was stored survives `kill -9`. No thread, no flush, no
+lock except when a batch is full. Standard library only.
 
 No descriptor is kept open between batches: a program that closes "all files" and reuses their
 numbers must never find us writing into one of its own, or closing it.
@@ -36,26 +36,18 @@ FIRST_BATCH_ROWS = 64
 LARGEST_BATCH_ROWS = 8192
 GROWTH = 4
 GROW_WITHIN_NS = 4 * 10**9
-"""A batch is followed by a larger one only if it was filled within this time. The kernel writes
-dirty pages back after some 30 s and protects them; the next store into such a page is a fault that
-may wait for the file system's journal. A batch that fills in seconds is done with before that."""
+"""A larger batch follows only one that was filled within this time. The kernel writes dirty pages
+back after some 30 s and protects them; the next store there is a fault that may wait for the file
+system's journal. A batch that fills in seconds is done with before that."""
 
-SEGMENT_BYTES = 64 << 20
-"""A segment that has grown past this is left and a new one begun, so that it can be shipped."""
-
-STREAM = ".arrows"
-"""Ending of a segment's name."""
-
-NEW = ".new"
-"""Ending of a file that is still being made: it holds no row."""
-
+SEGMENT_BYTES = 64 << 20  # a longer segment is left and a new one begun, so that it can be shipped
+STREAM = ".arrows"  # ending of a segment's name
+NEW = ".new"  # ending of a file that is still being made: it holds no row
 _mapped: list[tuple[ref[Batch], mmap.mmap, _Segment]] = []
-"""The maps of this process. They are closed here and nowhere else: with a map goes a descriptor,
-and a job that has closed "all files" may have given its number to a file of its own."""
+"""The maps of this process, closed here and nowhere else: with a map goes a descriptor, and a job
+that has closed "all files" may have given its number to a file of its own."""
 
-_kept: list[mmap.mmap] = []
-"""Maps that must never be closed, because the descriptor that they would close is not ours."""
-
+_kept: list[mmap.mmap] = []  # never closed: the descriptor that they would close is not ours
 _CANNOT_ALLOCATE = {errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.ENODEV}
 _POPULATE_WRITE = 23  # MADV_POPULATE_WRITE; MAP_POPULATE leaves shared pages to be write-faulted
 _MAP: dict[str, Any] = {"flags": mmap.MAP_SHARED}
@@ -87,8 +79,7 @@ class Batch:
 
 
 def release_maps() -> None:
-    """Unmaps what is still in use; a later store raises ValueError instead of reaching the file.
-    Called in a forked child: the batches are its parent's."""
+    """Unmaps a parent's batches in a forked child: a later store raises ValueError."""
     for reference, _, _ in _mapped:
         batch = reference()
         for column in () if batch is None else batch.columns:
@@ -145,7 +136,7 @@ def _ignore(column: str, value: object) -> None:
 
 
 on_misfit: Callable[[str, object], None] = _ignore
-"""Told of a value that does not fit its column; the process's recorder sets its own."""
+"""Told of a value that does not fit; the process's recorder sets its own."""
 
 
 def _store(batch: Batch, slot: int, values: dict[str, float]) -> None:
@@ -160,7 +151,7 @@ def _store(batch: Batch, slot: int, values: dict[str, float]) -> None:
 
 
 def _store_converted(name: str, column: Any, slot: int, value: Any) -> None:
-    """A whole number in another type (5.0, a tensor) is stored as the integer that it is."""
+    """A whole number of another type (5.0, a tensor) is stored as its integer."""
     try:
         column.nbytes  # noqa: B018
     except ValueError:  # released: a forked child completes its parent's row, which is not its own
@@ -179,7 +170,7 @@ def _store_converted(name: str, column: Any, slot: int, value: Any) -> None:
 
 
 def row_at(kind: Any, batch: Batch, slot: int) -> Any:
-    """The row at a slot, as an instance of `Row` or a class of it."""
+    """The row at a slot, as an instance of `Row` or a subclass."""
     row = kind()
     row._batch = batch
     row._slot = slot
@@ -187,8 +178,7 @@ def row_at(kind: Any, batch: Batch, slot: int) -> Any:
 
 
 class TableWriter:
-    """Writes one table of one process into `<directory>/<who>.<n>.arrows`; `on_first` is called
-    before each file is made."""
+    """Writes `<directory>/<who>.<n>.arrows`; `on_first` is called before each file is made."""
 
     def __init__(
         self, table: Table, directory: str, who: str, on_first: Callable[[], None] | None = None
@@ -207,8 +197,7 @@ class TableWriter:
         self.batch = Batch(0, (), self._places)
 
     def append(self, **values: float) -> Row:
-        """Stores a row; its marker column comes last. Errors: as `Row.set`, and OSError when no
-        space can be had."""
+        """Stores a row, its marker last. Errors: as `Row.set`, and OSError without space."""
         return self.store(values)
 
     def store(self, values: dict[str, float]) -> Row:
@@ -221,7 +210,7 @@ class TableWriter:
         return row
 
     def claim(self) -> tuple[Batch, int]:
-        """An empty row: the batch and the slot in it. Errors: OSError when no space can be had."""
+        """An empty row: batch and slot. Errors: OSError when there is no space."""
         batch = self.batch
         slot = batch.next_slot()
         while slot >= batch.rows:
@@ -231,8 +220,8 @@ class TableWriter:
         return batch, slot
 
     def grow(self, full: Batch) -> None:
-        """Replaces a full batch. Errors: OSError when no space can be had; RuntimeError when a
-        signal handler or finalizer records while this thread is in here."""
+        """Replaces a full batch. Errors: OSError when there is no space; RuntimeError when a signal
+        handler or finalizer records while this thread is in here."""
         with self._lock:
             if self.batch is not full:
                 return  # another thread was faster
@@ -245,8 +234,7 @@ class TableWriter:
                 self._growing = False
 
     def _begin_batch(self) -> None:
-        """Whatever strikes in here leaves things as they were: the batch counts from the stores at
-        the end, which nothing can part."""
+        """What strikes leaves all as it was: the batch counts from the stores at the end."""
         _close_unused()
         if self._segment.size_bytes > SEGMENT_BYTES:
             self._next_segment()
@@ -283,8 +271,7 @@ class TableWriter:
     def _batch_at(
         self, segment: _Segment, file: int, start: int, rows: int
     ) -> tuple[Batch, memoryview, bytes]:
-        """A new batch that begins at a place of the segment, and what makes it count: where the
-        length word of its header goes, and that word."""
+        """A new batch at a place of the segment; its header's length word, and where that goes."""
         message, offsets, body_bytes = batch_message(self.table, rows)
         word = message[:PREFIX_BYTES]
         body = start + len(message)

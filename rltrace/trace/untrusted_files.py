@@ -1,8 +1,10 @@
-"""The files of a run that anybody may have made: read only where they are plain files of its own.
+"""Reads and writes files that anybody may have made or named.
 
-A link may lead to a file that is none of the run's, a pipe or a device never ends, and a hole of a
-terabyte costs nothing to make. rltrace writes none of them. `RLTRACE_FOLLOW_LINKS=1` follows links,
-for a store that keeps its files so. Standard library only.
+A run's own files are read only where they are plain files: a link may lead elsewhere, a pipe or a
+device never ends, a hole of a terabyte costs nothing to make. `RLTRACE_FOLLOW_LINKS=1` follows
+links, for a store that keeps its files so. Files that a user names may be pipes or devices: what
+has nothing to read, or no end, is refused, and only a regular file is replaced or cut short (a new
+file renamed over /dev/null breaks every program of the machine). Standard library only.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ import os
 import stat
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from importlib import resources
@@ -26,39 +28,27 @@ else:
     import tomli as tomllib
 
 
-FOLLOW_VARIABLE = "RLTRACE_FOLLOW_LINKS"
-"""Environment variable that has links in a run's directory followed, where it is 1."""
-
-MOST_TEXT_BYTES = 256 << 20
-"""Of a text: 20,000 names of a kilobyte have a tenth of it."""
-
-NO_PLAIN_FILE = "no plain file of the run: ignored"
-"""Why a link, a pipe, a device or a folder is not read."""
-
+FOLLOW_VARIABLE = "RLTRACE_FOLLOW_LINKS"  # 1: links in a run's directory are followed
+MOST_TEXT_BYTES = 256 << 20  # 20,000 names of a kilobyte have a tenth of it
+NO_PLAIN_FILE = "no plain file of the run: ignored"  # a link, a pipe, a device or a folder
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # else opening a pipe waits for its writer
 
 
 def follows_links() -> bool:
-    """Whether links in a run's directory are followed."""
     return os.environ.get(FOLLOW_VARIABLE) == "1"
 
 
 def is_elsewhere(path: str | Path) -> bool:
-    """Whether a file or folder of a run is a link that is not followed: what is written or deleted
-    there would not be the run's."""
+    """Whether it is a link that is not followed: to write or delete there is not for us."""
     return os.path.islink(path) and not follows_links()
 
 
 def entries(folder: str | Path) -> list[os.DirEntry[str]]:
-    """What lies in a run's folder, by name; nothing where there is none, or it is a link that is
-    not followed."""
-    if is_elsewhere(folder):
-        return []
-    try:
-        with os.scandir(folder) as found:
+    """What lies in a run's folder, by name; nothing where there is none, or it is a link."""
+    if not is_elsewhere(folder):
+        with suppress(OSError), os.scandir(folder) as found:  # it is deleted, or was never made
             return sorted(found, key=lambda entry: entry.name)
-    except OSError:  # deleted, or never made
-        return []
+    return []
 
 
 def own_files(folder: str | Path, suffix: str = "") -> tuple[list[Path], list[Path]]:
@@ -78,7 +68,7 @@ def own_files(folder: str | Path, suffix: str = "") -> tuple[list[Path], list[Pa
 
 
 def open_own(path: str | Path) -> tuple[int, os.stat_result]:
-    """A descriptor to read a plain file by, and the file's status. Errors: OSError."""
+    """A descriptor to read a plain file by, and its status. Errors: OSError."""
     try:
         file = os.open(path, _READ | (0 if follows_links() else os.O_NOFOLLOW))
     except OSError as error:
@@ -93,8 +83,7 @@ def open_own(path: str | Path) -> tuple[int, os.stat_result]:
 
 
 def read_own(path: str | Path, begin: int = 0) -> bytes:
-    """What a text file holds from byte `begin` on. Errors: OSError, also where that is more than
-    any text of a run has."""
+    """What a text holds from byte `begin` on. Errors: OSError, also beyond `MOST_TEXT_BYTES`."""
     file, status = open_own(path)
     with open(file, "rb") as opened:
         if status.st_size - begin > MOST_TEXT_BYTES:
@@ -105,33 +94,28 @@ def read_own(path: str | Path, begin: int = 0) -> bytes:
 
 def own_lines(path: str | Path) -> list[str]:
     """The lines of a text file; none of one that cannot be read."""
-    try:
+    with suppress(OSError):
         return lines_of(read_own(path))
-    except OSError:
-        return []
+    return []
 
 
 def lines_of(text: bytes) -> list[str]:
-    """The lines that are not empty. They end with a line feed and nothing else: names may hold what
-    `splitlines` takes for an end, such as U+2028."""
+    """The lines that are not empty. Only line feeds end them: names may hold U+2028."""
     return [line for line in text.decode("utf-8", "replace").split("\n") if line]
 
-
-# --- the lines of a folder of a run (a file a process, or a node) while they are being added to
 
 _SUFFIX = ".jsonl"
 
 
 class FollowedLines:
-    """Each whole line of the plain files in `folder`, once."""
+    """Each whole line of the plain `.jsonl` files in `folder`, once, while they are added to."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._read_bytes: dict[str, int] = {}
 
     def new(self) -> Iterator[tuple[str, str]]:
-        """`(name of the file without its suffix, line)` of what was appended since the last look,
-        file by file. What cannot be read is left out."""
+        """`(file's name without suffix, line)` of what is new, file by file, if readable."""
         follow = follows_links()
         for entry in entries(self._folder):
             name = entry.name.removesuffix(_SUFFIX)
@@ -149,20 +133,16 @@ class FollowedLines:
         return lines_of(whole)
 
 
-# A pipe that nobody writes to, a socket or a terminal has nothing to read for ever, and some
-# devices have without end. Standard library only.
-
-_KINDS = (
-    (stat.S_ISFIFO, "a pipe"),
-    (stat.S_ISSOCK, "a socket"),
-    (stat.S_ISCHR, "a device"),
-    (stat.S_ISBLK, "a device"),
+_Kinds = tuple[tuple[Callable[[int], bool], str], ...]
+_REFUSED: _Kinds = ((stat.S_ISSOCK, "a socket"), (stat.S_ISBLK, "a disk"))
+_KINDS: _Kinds = (
+    *((stat.S_ISFIFO, "a pipe"), (stat.S_ISSOCK, "a socket")),
+    *((stat.S_ISCHR, "a device"), (stat.S_ISBLK, "a device")),
 )
 
 
 def open_given(path: str | Path) -> BinaryIO:
-    """A file, open to be read, and read again from its beginning. Errors: OSError, whose `strerror`
-    says what else it is."""
+    """A file, open to be read, more than once. Errors: OSError, which says what else it is."""
     _check(path, os.stat(path).st_mode)
     return open(path, "rb")
 
@@ -170,51 +150,39 @@ def open_given(path: str | Path) -> BinaryIO:
 def read_given(path: str | Path) -> bytes:
     """What a file holds, or a pipe of the shell's (`<(...)`, /dev/stdin). Errors: OSError."""
     mode = os.stat(path).st_mode
-    if not (stat.S_ISFIFO(mode) and _has_no_name(path)):
+    # A pipe in no folder: whoever made it has opened both its ends.
+    if not (stat.S_ISFIFO(mode) and not os.path.exists(os.path.realpath(path))):
         _check(path, mode)
     with open(path, "rb") as file:
         return file.read()
 
 
 def text_given(path: str | Path) -> str:
-    """The same as a text. Errors: OSError, also where it is longer than any text is: a hole of a
-    hundred gigabytes is made at no cost; UnicodeDecodeError, a ValueError, where it is none."""
+    """The same as a text. Errors: OSError, also where it is too long; UnicodeDecodeError
+    (ValueError)."""
     if os.stat(path).st_size > MOST_TEXT_BYTES:
         raise OSError(errno.EFBIG, f"it is larger than {MOST_TEXT_BYTES >> 20} MiB", str(path))
     return read_given(path).decode("utf-8")
 
 
-def _check(path: str | Path, mode: int) -> None:
-    """Errors: OSError for what is neither a file nor a folder: opening a folder is one itself."""
-    for is_kind, kind in _KINDS:
+def _check(path: str | Path, mode: int, kinds: _Kinds = _KINDS) -> None:
+    """Errors: OSError for what is of one of these kinds."""
+    for is_kind, kind in kinds:
         if is_kind(mode):
             raise OSError(errno.EINVAL, f"it is {kind}, not a file", str(path))
 
 
-def _has_no_name(path: str | Path) -> bool:
-    """Whether a pipe is in no folder: whoever made it has opened both its ends."""
-    return not os.path.exists(os.path.realpath(path))
-
-
-# --- The files that a user names to be written: a pipe or a device takes what a file would.
-#
-# Only a regular file may be replaced or cut short: whoever renames a new file over /dev/null,
-# which root may do, breaks every program of the machine. Standard library only.
-
-_REFUSED = ((stat.S_ISSOCK, "a socket"), (stat.S_ISBLK, "a disk"))
-
-
 def open_to_append(path: str | Path) -> BinaryIO:
-    """What a user named, open to be written after its end. Errors: as `open_as_it_is`."""
+    """A file that a user named, to be written after its end. Errors: as `open_as_it_is`."""
     return open_as_it_is(path) or open(path, "ab")
 
 
 @contextmanager
 def written(path: str | Path) -> Iterator[BinaryIO]:
-    """What a user named, to be written from its beginning. A file takes its place only once it is
-    whole: what was there before is replaced then, or left as it is, and a link to it goes on
-    leading there. What is no file, as a pipe or a device, is written to at once. Errors: OSError,
-    whose `strerror` says what stands there instead of a file, or why it cannot be written."""
+    """What a user named, to be written from its beginning. A file takes its place once it is whole:
+    what was there is replaced then, or stays, and a link to it goes on leading there. What is no
+    file (a pipe, a device) is written to at once. Errors: OSError, whose `strerror` says what
+    stands there instead of a file, or why it cannot be written."""
     as_it_is = open_as_it_is(path)
     if as_it_is is None:
         with _replaced(Path(os.path.realpath(path))) as file:
@@ -240,9 +208,8 @@ def _replaced(path: Path) -> Iterator[BinaryIO]:
 
 
 def open_as_it_is(path: str | Path) -> BinaryIO | None:
-    """What stands there and can be written to, but not replaced: a pipe, a device, what this
-    process prints to. None for any other file, and where there is nothing yet. Errors: OSError for
-    what takes nothing."""
+    """What can be written to but not replaced: a pipe, a device, what this process prints to. None
+    for any other file, and where there is nothing. Errors: OSError for what takes nothing."""
     try:
         status = os.stat(path)
     except FileNotFoundError:
@@ -256,18 +223,12 @@ def open_as_it_is(path: str | Path) -> BinaryIO | None:
                 return os.fdopen(os.dup(number), "wb")
     if stat.S_ISREG(status.st_mode):
         return None
-    for is_kind, kind in _REFUSED:
-        if is_kind(status.st_mode):
-            raise OSError(errno.EINVAL, f"it is {kind}, not a file", str(path))
-    return _open_special(path, stat.S_ISFIFO(status.st_mode))
-
-
-def _open_special(path: str | Path, is_pipe: bool) -> BinaryIO:
+    _check(path, status.st_mode, _REFUSED)
     try:
         # Without a reader, opening a pipe would wait for one, perhaps for ever.
         file = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     except OSError as error:
-        if not is_pipe or error.errno != errno.ENXIO:
+        if not stat.S_ISFIFO(status.st_mode) or error.errno != errno.ENXIO:
             raise
         raise OSError(errno.ENXIO, "nobody reads the pipe", str(path)) from None
     os.set_blocking(file, True)
@@ -277,18 +238,14 @@ def _open_special(path: str | Path, is_pipe: bool) -> BinaryIO:
 NONSENSE = (ValueError, TypeError, LookupError, AttributeError, OverflowError)
 """What it may raise to take what comes from elsewhere for what it should be."""
 
-MOST_UNPACKED_BYTES = 1 << 30
-"""Of a packed file: a thousandth of it on disk can unpack to all of a machine's memory."""
-
-MOST_UNPACKED_VALUES = 1 << 25
-"""Of a packed file: each value of a JSON text takes some 60 bytes, and three of the text."""
-
+MOST_UNPACKED_BYTES = 1 << 30  # a thousandth of it on disk can unpack to all of a machine's memory
+MOST_UNPACKED_VALUES = 1 << 25  # of JSON: each takes some 60 bytes, and three of the text
 _MOST_BITS = 1024
 _GZIP = b"\x1f\x8b"
 
 
 def parsed(text: str | bytes) -> Any:
-    """The value of a JSON text. Errors: ValueError, also for one that is nested too deep."""
+    """The value of a JSON text. Errors: ValueError, also where it is nested too deep."""
     try:
         return json.loads(text)
     except RecursionError:
@@ -296,13 +253,11 @@ def parsed(text: str | bytes) -> Any:
 
 
 def told_in(path: Path) -> dict[str, Any]:
-    """What a file of a run tells of a node, a process or itself; nothing where it cannot be read,
-    or holds something else."""
-    try:
+    """What a file tells of a node, a process or itself; {} where it tells nothing readable."""
+    with suppress(OSError, ValueError):
         told = parsed(read_own(path))
-    except (OSError, ValueError):
-        return {}
-    return told if isinstance(told, dict) else {}
+        return told if isinstance(told, dict) else {}
+    return {}
 
 
 def parsed_toml(text: str) -> dict[str, Any]:
@@ -317,20 +272,19 @@ def parsed_toml(text: str) -> dict[str, Any]:
 
 @cache
 def packaged_toml(path: str) -> dict[str, Any]:
-    """The tables of a file that is part of this package, by its path in it."""
+    """The tables of a file of this package, by its path in it."""
     return tomllib.loads(resources.files("rltrace").joinpath(path).read_text("utf-8"))
 
 
 def packaged_tables(folder: str) -> Iterator[dict[str, Any]]:
-    """The tables of each file of a folder of this package, by the files' names."""
+    """The tables of each file of a folder of this package, in the order of names."""
     files = resources.files("rltrace").joinpath(folder).iterdir()
     for name in sorted(file.name for file in files if file.name.endswith(".toml")):
         yield packaged_toml(f"{folder}/{name}")
 
 
 def _check_whole(value: object) -> None:
-    """Errors: ValueError for a whole number that no float is as large as, and that Python may not
-    even print: a hexadecimal one has no limit of digits."""
+    """Errors: ValueError for a number beyond any float: Python may not even print it."""
     if isinstance(value, int) and value.bit_length() > _MOST_BITS:
         raise ValueError("a number has too many digits")
     if isinstance(value, dict | list):
@@ -339,8 +293,7 @@ def _check_whole(value: object) -> None:
 
 
 def unpacked(data: bytes) -> bytes:
-    """What gzip packed, or the data themselves where it did not. Errors: ValueError where they are
-    damaged, end too early or are too large."""
+    """What gzip packed, or the data. Errors: ValueError if damaged, cut off or too large."""
     if not data.startswith(_GZIP):
         return data
     parts: list[bytes] = []

@@ -1,7 +1,7 @@
-"""The words and codes that every part of rltrace shares: stages, phases, fates, outcomes, roles.
+"""The shared words and codes: stages, phases, fates, outcomes, roles.
 
-A code is what a trace file stores (int8); its name is what people read. Codes are append-only:
-a number that was written once keeps its meaning in every later version.
+A trace file stores the code (int8), people read the name. Codes are append-only: a number that was
+written once keeps its meaning in every later version.
 """
 
 from __future__ import annotations
@@ -108,20 +108,19 @@ STAGE_SYMBOLS: dict[Stage, str] = {
     Stage.SYNC: "τ_S",
     Stage.SWITCH: "τ_X",
 }
-"""The symbol of a stage in formulas and reports; stages without one are shown by name."""
+"""Symbols in formulas and reports; stages without one are shown by name."""
 
-STEP_SPAN = "step"
-"""Name of the span (stage `STEP`) that one learner step is recorded as."""
+STEP_SPAN = "step"  # name of the span of one learner step
 
 
 def word(member: IntEnum) -> str:
-    """The name that people read and the API accepts: `Stage.ZERO_ADVANTAGE` -> `zero-advantage`."""
+    """The name that people read and the API takes: `Stage.ZERO_ADVANTAGE` -> `zero-advantage`."""
     return member.name.lower().replace("_", "-")
 
 
 @cache
 def named(kind: type[IntEnum], code: int | None) -> str:
-    """The word of a code, or "unknown" (-1, or written by a later version)."""
+    """The word of a code; "unknown" for -1 and what a later version wrote."""
     return word(kind(code)) if code in set(kind) else "unknown"
 
 

@@ -1,4 +1,4 @@
-"""What happens at a hooked call: a span is begun and ended, and the hook's readers are run.
+"""Records a hooked call: its span, and what the hook's readers say.
 
 Nothing here raises into the job. What goes wrong is written to the run's problems, once per hook.
 """
@@ -20,8 +20,7 @@ from rltrace.trace.vocabulary import STEP_SPAN, Stage
 
 _NO_SPAN = -1
 
-ROOM = 8
-"""Calls of a hooked function within each other for which the recursion limit stays what it is."""
+ROOM = 8  # calls within each other for which the recursion limit stays
 _MORE_ROOM = 64
 _OWN_FRAMES = 16  # what recording takes while it is at work
 
@@ -32,37 +31,23 @@ _REVIVE = (
 
 
 kind: type[Observer] | None = None
-"""What `Observer(hook)` makes, if not an `Observer`; a probe sets its own."""
+"""What `Observer(hook)` makes instead; a probe sets its own."""
 
 
 class Observer:
-    """Records the calls of one hooked function. `begin` gives what `end`, `fail` (the call raised)
-    or `drop` (there was no call after all) are given back; `on` is False once unpatched."""
+    """Records the calls of one hooked function. `begin` gives what `end`, `fail` (it raised) or
+    `drop` (there was no call after all) are given back; `on` is False once unpatched."""
 
     __slots__ = (
-        "_after",
-        "_before",
-        "_name",
-        "_phase",
-        "_reads",
-        "_stage",
-        "_stage_decides",
-        "deep",
-        "depth",
-        "function",
-        "hook",
-        "on",
-        "per_item",
-        "room",
+        *("_after", "_before", "_name", "_phase", "_reads", "_stage", "_stage_decides"),
+        *("deep", "depth", "function", "hook", "on", "per_item", "room"),
     )
 
     clock: Clock = clock
 
-    delays = False
-    """Whether calls are delayed: `delay` is awaited where a coroutine has come to its end."""
+    delays = False  # whether `delay` is awaited where a coroutine has come to its end
 
     def __new__(cls, *_: Any) -> Observer:
-        """An observer, or what takes its place."""
         return object.__new__((cls is Observer and kind) or cls)
 
     def __init__(self, hook: Hook) -> None:
@@ -95,18 +80,16 @@ class Observer:
 
     @property
     def is_plain(self) -> bool:
-        """Whether a call is its span and no more, which the replacement ends by itself."""
+        """Whether a call is only its span, which the replacement ends by itself."""
         return not (self._reads or self.delays)
 
     @property
     def reads_arguments(self) -> bool:
-        """Whether `begin` wants to know what a call is given."""
         hook = self.hook
         reads = hook.before or hook.after or hook.step or hook.stream is not None
         return bool(reads or callable(hook.stage))
 
     def begin(self, args: tuple[Any, ...], kwargs: Any) -> Any:
-        """The call begins."""
         recorder = recording._active
         if recorder is None or not self.on:
             return None
@@ -142,7 +125,6 @@ class Observer:
         return call
 
     def end(self, call: Any, result: Any) -> None:
-        """The call has returned `result`."""
         if call is None:
             return
         if type(call) is not Call:
@@ -164,7 +146,6 @@ class Observer:
                 self._report("after", error)
 
     def fail(self, call: Any, error: BaseException) -> None:
-        """The call has raised."""
         if type(call) is Call:
             call.exception = error
         self.end(call, None)
@@ -172,40 +153,35 @@ class Observer:
             call.exception = None  # else the frames it holds would live as long as the call
 
     def watched(self, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """What the call has returned, with its iterator replaced by one whose items are calls. A
-        result without one (a list, a view, another shape) stays what it is."""
+        """The call's result, with its iterator, if any, replaced by one whose items are calls."""
         if self.on and recording._active is not None:
             with contained(tell=partial(self._report, "stream")):
                 return watch_items(result, self.hook.stream, self, args, kwargs)
         return result
 
     def cut(self, call: Any) -> None:
-        """Something has struck while `end` was at it: the call is over all the same."""
+        """Something has struck in `end`: the call is over all the same."""
         span = getattr(call, "span", call)
         if span is not None and span._batch.columns[1][span._slot] == -1:
             span.end()
 
     def unended(self, error: BaseException) -> None:
-        """The end of a span could not be stored: its batch is another process's by now, or the file
-        system cannot map."""
+        """A span's end could not be stored: its batch is another process's, or is not mapped."""
         if from_outside(error):
             raise error
 
     def tell_compiled(self) -> None:
-        """`torch.compile` is compiling the function into something else."""
         if self.on:
             recording.not_compiled(self.hook.target or self._name)
 
     def more_room(self) -> None:
-        """Calls within calls have become deep: the recursion limit grows by the frames that are
-        ours, so that the job's own reach as deep as without us."""
+        """Calls are nested deeply: the recursion limit grows by our frames, so the job's fit."""
         more = _MORE_ROOM if self.deep else _MORE_ROOM + ROOM + _OWN_FRAMES
         self.room += _MORE_ROOM
         self.deep = True
         _move_limit(more)
 
     def less_room(self) -> None:
-        """No call is running any more."""
         more, self.room, self.deep = self.room + _OWN_FRAMES, ROOM, False
         _move_limit(-more)
 
@@ -238,11 +214,11 @@ class Observer:
 
 
 _limit = 0
-"""What the recursion limit was set to by us; another value is the job's, which is left as it is."""
+"""The recursion limit that we set; another one is the job's, which stays."""
 
 
 def _move_limit(frames: int) -> None:
-    """Moves the interpreter's recursion limit by frames of ours that are in use, or no more."""
+    """Moves the recursion limit by frames of ours that are in use, or no more."""
     global _limit
     now = sys.getrecursionlimit()
     if frames > 0 or now == _limit:
@@ -251,16 +227,12 @@ def _move_limit(frames: int) -> None:
             _limit = now + frames
 
 
-# --- iterators that a hooked function returns: each item is a call of its own
-# What hands out a model's weights one by one (`verl`'s engines) returns a generator beside other
-# things; how long an item takes and how large it is, is known only while somebody consumes it.
-
-
 def watch_items(
     result: Any, place: int | None, observer: Observer, args: tuple[Any, ...], kwargs: Any
 ) -> Any:
-    """`result`, with the iterator at `place` of it (-1: itself) replaced by a generator of the same
-    items. Whatever has no iterator there is given back as it is."""
+    """`result`, with the iterator at `place` (-1: itself) replaced by a generator of the same
+    items. `verl`'s engines hand out weights so, beside other things: how long one takes, and its
+    size, shows only while somebody consumes it."""
     if place is None or place < 0:
         return _items(result, observer, args, kwargs) if _is_iterator(result) else result
     if type(result) is not tuple or len(result) <= place or not _is_iterator(result[place]):
@@ -270,7 +242,7 @@ def watch_items(
 
 
 def _is_iterator(value: Any) -> bool:
-    """Only what can be gone over once anyway: a list or a view may be asked for its length."""
+    """Only what can be gone over once: a list or a view may be asked for its length."""
     return hasattr(type(value), "__next__") and hasattr(type(value), "__iter__")
 
 

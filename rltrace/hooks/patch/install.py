@@ -1,4 +1,4 @@
-"""Putting hooks into place as their modules are imported, and telling which could not be.
+"""Puts hooks in place as modules are imported; tells which could not be.
 
 Hooks come from adapters (loaded when their framework is first imported) and from the command line.
 A target that is not there is written to the run's problems with what was looked for; a target that
@@ -38,7 +38,7 @@ _REMOTE = {("ray.actor", "ActorClass"), ("ray.remote_function", "RemoteFunction"
 
 
 class Installation:
-    """The hooks of this process. One per process; forked children inherit it as it is."""
+    """The hooks of this process; forked children inherit them."""
 
     def __init__(self, finder: ImportFinder, running: Program) -> None:
         self.finder = finder
@@ -88,7 +88,6 @@ class Installation:
         return self.hooks
 
     def add(self, hook: Hook, framework: str = "") -> None:
-        """Puts one hook in place, now or when its module is imported."""
         try:
             targets = hook.targets
             Observer(hook)  # a stage that is no word is told at once, not at the first call
@@ -113,7 +112,6 @@ class Installation:
                 self.finder.after(module_name, resolve)
 
     def undo(self) -> None:
-        """Takes every hook out again, the last one first."""
         while self.patches:
             self.patches.pop().undo()
         self._resolved.clear()
@@ -135,7 +133,7 @@ class Installation:
             self.refused(hook, f"cannot be replaced: {describe(error)}")
 
     def decorate(self, function: Any, hook: Hook) -> Any:
-        """`function` with the hook around it, or `function` itself where that is impossible."""
+        """`function` with the hook around it; itself where that is impossible."""
         if is_remote(function) or is_on(function, hook):
             return function
         try:
@@ -147,8 +145,7 @@ class Installation:
         return hooked
 
     def observer(self, target: str, stage: str) -> Observer | None:
-        """What records a hook of the user's in a function that came here as a copy; `None` when
-        there is no such hook."""
+        """What records a user's hook in a function that came as a copy, if there is one."""
         for hook in self.main_hooks():
             if id(hook) in self._users and (hook.target, hook.stage_word) == (target, stage):
                 self._placed(hook)
@@ -156,7 +153,7 @@ class Installation:
         return None
 
     def _placed(self, hook: Hook) -> None:
-        """Says in the process's file that a hook of the user's is in place."""
+        """Says in the process's file that a user's hook is in place."""
         if id(hook) not in self._users or hook.target in self._in_place:
             return
         self._in_place.append(hook.target)
@@ -169,8 +166,7 @@ class Installation:
         self._resolved.update(id(hook) for hook in hooks)
 
     def refused(self, hook: Hook, why: str) -> None:
-        """Tells that what a hook names is there and cannot be hooked: at once, if the hook is the
-        user's, who can name another function."""
+        """Tells that a hook's target cannot be hooked; a user can name another, so at once."""
         self._resolved.add(id(hook))
         stage = hook.stage_word
         problem("hook-failed", target=hook.target, stage=stage, detail=why)
@@ -242,7 +238,7 @@ class Installation:
             recorder.describe(**facts)
 
     def of_class(self, modules: set[str], qualname: str) -> Iterator[tuple[str, Hook]]:
-        """The hooks on methods of a class that is known under one of `modules`: (method, hook)."""
+        """The hooks on methods of a class known under one of `modules`: (method, hook)."""
         for hook in self.hooks:
             for module, name in hook.targets:
                 owner, _, method = name.rpartition(".")
@@ -250,7 +246,6 @@ class Installation:
                     yield method, hook
 
     def of_function(self, module: str, qualname: str) -> Iterator[Hook]:
-        """The hooks on a function."""
         for hook in self.hooks:
             if (module, qualname) in hook.targets:
                 yield hook
@@ -267,7 +262,6 @@ def _is_there(module_name: str, qualname: str) -> bool:
 
 
 def is_on(function: Any, hook: Hook) -> bool:
-    """Whether a function's calls are recorded by this hook already."""
     return any(observer.hook is hook and observer.on for observer in observers(function))
 
 
@@ -286,8 +280,7 @@ def _may_have(remote: Any, method: str) -> bool:
 
 
 def version_of(framework: str) -> str:
-    """`__version__` of an imported framework or of the package around it, else the version under
-    which it is installed; `""` when unknown."""
+    """`__version__` of an imported framework or a package around it, else as installed; or ""."""
     name = framework
     while name:
         found = getattr(sys.modules.get(name), "__version__", None)
@@ -302,9 +295,6 @@ def version_of(framework: str) -> str:
         return version(framework.partition(".")[0])
     except PackageNotFoundError:
         return ""
-
-
-# --- whether a module exists, told from the files of its package: nothing is imported for it
 
 
 def may_exist(name: str) -> bool:

@@ -1,4 +1,4 @@
-"""Hooks in the code that runs as `__main__`, which no import ever brings.
+"""Hooks code that runs as `__main__`, which no import brings.
 
 Its source is compiled here with an outermost decorator on each hooked definition; everything else,
 line numbers included, stays as it was. Code that defines nothing hooked is left to Python alone.
@@ -70,8 +70,8 @@ def _compile_script(path: str) -> CodeType | None:
 def _compiled(
     source: bytes, path: str, modules: set[str]
 ) -> tuple[CodeType | None, list[tuple[str, Hook]]]:
-    """The code of a source file in which the hooked definitions are decorated, `None` when it has
-    none of them, or is no valid Python; and what hooks look for in it, by its qualified name."""
+    """The code of a source file with the hooked definitions decorated, `None` when it has none, or
+    is no valid Python; and what hooks look for in it, by qualified name."""
     installation = boot.installation()
     hooks = installation.main_hooks()
     wanted = [(name, hook) for hook in hooks for module, name in hook.targets if module in modules]
@@ -145,8 +145,7 @@ def _decorator(hook: Hook, installation: Installation) -> str:
 
 
 def _claim_script(name: str) -> None:
-    """Goes behind the hooks for folders and zip files, so it is asked for little else than this
-    script, however it is spelled, and can take itself out of the list as it is asked."""
+    """Goes behind the hooks for folders and zip files: it is asked for little else, and leaves."""
     script = name if os.path.isabs(name) else os.path.join(os.getcwd(), name)
 
     def claim(asked: str) -> _ScriptImporter:
@@ -184,7 +183,6 @@ class _ScriptImporter:
         self._code = code
 
     def find_spec(self, name: str, target: Any = None) -> ModuleSpec | None:
-        """The script, when `__main__` is looked for."""
         del target
         if name != "__main__":
             return None
@@ -193,7 +191,6 @@ class _ScriptImporter:
         return spec
 
     def get_code(self, name: str) -> CodeType:
-        """What `runpy` executes in the globals of `__main__`."""
         del name
         builtins.__rltrace_run__ = self._run  # type: ignore[attr-defined]
         return compile("__rltrace_run__(globals())", self._path, "exec", dont_inherit=True)
@@ -223,22 +220,18 @@ class _ScriptImporter:
 
 
 def _without_our_frames(shown_by: Any, path: str) -> Any:
-    """An excepthook that shows the traceback as it is without us: from the script's frame on."""
+    """An excepthook that shows the traceback from the script's frame on."""
 
-    def excepthook(
-        kind: type[BaseException], error: BaseException, trace: TracebackType | None
-    ) -> None:
+    def excepthook(kind: type, error: BaseException, trace: TracebackType | None) -> None:
         start = trace
-        while start is not None and not _is_script_frame(start, path):
+        while start is not None:
+            code = start.tb_frame.f_code
+            if code.co_filename == path and "__rltrace_run__" not in code.co_names:
+                break
             start = start.tb_next
         shown_by(kind, error.with_traceback(start or trace), start or trace)
 
     return excepthook
-
-
-def _is_script_frame(trace: TracebackType, path: str) -> bool:
-    code = trace.tb_frame.f_code
-    return code.co_filename == path and "__rltrace_run__" not in code.co_names
 
 
 def _patch_runpy(runpy: Any) -> None:

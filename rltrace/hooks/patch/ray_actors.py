@@ -1,13 +1,13 @@
-"""Hooks on Ray actor classes and remote functions, put in as a worker loads them.
+"""Hooks Ray actor classes and remote functions as a worker loads them.
 
 `@ray.remote class X` reaches a worker pickled by value, with every method, inherited ones too,
 copied onto Ray's own subclass: patching `module.X` there changes nothing. So the class that Ray's
 loader returns is patched, before Ray makes the method executors from it. A hook on a base class
-applies to the copies of the base's methods; a method that is overridden is another function. What
-Ray does not copy (generators, static and class methods) is patched on the class that a hook names.
+applies to the copies of the base's methods, not to overriding ones. What Ray does not copy
+(generators, static and class methods) is patched on the class that a hook names.
 
-A process loads other actors' classes too, with each handle that it is given. Its own is the one
-that it loads once it is an actor: the outermost load, since a class may hold handles itself.
+A process loads the classes of actors' handles too. Its own is the one that it loads once it is an
+actor: the outermost load, since a class may hold handles itself.
 """
 
 from __future__ import annotations
@@ -50,15 +50,12 @@ def patch_function_manager(module: Any) -> None:
 
 
 class _Loaded:
-    """What a worker has loaded so far."""
-
     def __init__(self, installation: Installation) -> None:
         self._installation = installation
         self._own = ""
         self._depth = 0
 
     def actor_class(self, loaded: Any, *_: Any) -> None:
-        """An actor class has come in."""
         if isinstance(loaded, type):
             self._load_adapters(loaded)
             patch_actor_class(loaded, self._installation)
@@ -77,7 +74,7 @@ class _Loaded:
         return loader
 
     def own_class(self, loaded: Any, manager: Any, *_: Any) -> None:
-        """Ray has asked for an actor class: for that of this process, or for a handle's."""
+        """Ray has asked for this process's actor class, or for a handle's."""
         if self._own or self._depth or not isinstance(loaded, type):
             return
         actor_id = _actor_id(manager)
@@ -86,7 +83,6 @@ class _Loaded:
             self._describe(loaded, actor_id)
 
     def remote_function(self, result: Any, manager: Any, *_: Any) -> None:
-        """A remote function has been loaded."""
         self._installation.main_hooks()
         for key, info in list(manager._function_execution_info.items()):
             function = info.function
@@ -128,7 +124,7 @@ class _Loaded:
 
 
 def patch_actor_class(actor_class: type, installation: Installation) -> None:
-    """Puts the hooks that name this class, or one that it inherits from, onto it."""
+    """Hooks a class where hooks name it or one of its bases."""
     installation.main_hooks()
     mro = actor_class.__mro__
     for place, base in enumerate(mro):
@@ -145,7 +141,7 @@ def patch_actor_class(actor_class: type, installation: Installation) -> None:
 
 
 def _definition(base: type, method: str, behind: tuple[type, ...]) -> Any:
-    """The function itself that a class has under a name, its own or inherited."""
+    """A function of a class by its name, its own or inherited."""
     for owner in (base, *behind):
         if method in vars(owner):
             return _innermost(vars(owner)[method])
@@ -167,16 +163,14 @@ def _written(cls: type) -> type:
 
 
 def _modules(cls: type) -> set[str]:
-    """The names under which hooks may know the class's module: a driver that was started with
-    `python -m` sends its own classes as those of `__main__`."""
+    """Names under which hooks may know a class's module; `python -m` sends it as `__main__`."""
     module = _written(cls).__module__
     main = os.environ.get(boot.MAIN_VARIABLE)
     return {module, main, f"{main}.__main__"} if main and module == "__main__" else {module}
 
 
 def _devices() -> list[str]:
-    """The GPUs that Ray gave to this worker. Not `CUDA_VISIBLE_DEVICES`: frameworks tell Ray to
-    leave that alone."""
+    """The GPUs that Ray gave. Frameworks make Ray leave `CUDA_VISIBLE_DEVICES` alone."""
     with contained():  # this Ray keeps them elsewhere: then they are not known
         context = sys.modules["ray"].get_runtime_context()
         return [str(device) for device in context.get_accelerator_ids().get("GPU", [])]
@@ -184,8 +178,7 @@ def _devices() -> list[str]:
 
 
 def _actor_id(manager: Any) -> str | None:
-    """Ray's id of the actor that this process is, or is about to become as its class is loaded;
-    empty in a Ray that does not tell, `None` where it is none."""
+    """Ray's id of this process's actor, or one to be; "" if Ray does not tell, None: no actor."""
     worker = getattr(manager, "_worker", None)
     if getattr(worker, "mode", 1) != 1:  # ray.WORKER_MODE
         return None

@@ -1,11 +1,10 @@
-"""Ray clusters that the job did not start itself: their workers are given the run's environment.
+"""Gives the run's environment to workers of a joined Ray cluster.
 
 Workers inherit the environment of the node that starts them, not the driver's, so what has to reach
-them travels in the job's runtime environment. It is merged in where Ray has put its own parts and
-the user's together, inside `ray.init`, and only when the driver joins a cluster: a worker with a
-runtime environment cannot be started ahead of time. What the user set is kept; `PYTHONPATH` gets
-our folder in front. `RAY_RUNTIME_ENV_HOOK` is left to the user: a driver that cannot import what it
-names fails, and an environment variable outlives the processes in which we know that it can.
+them travels in the job's runtime environment: merged in where Ray joins its own parts and the
+user's, inside `ray.init`, only for a driver that joins a cluster (a worker with a runtime
+environment cannot be started ahead of time). `RAY_RUNTIME_ENV_HOOK` is left to the user: a driver
+that cannot import what it names fails, and it outlives the processes that we know.
 """
 
 from __future__ import annotations
@@ -20,18 +19,15 @@ from rltrace.hooks.boot import CARRIED, DETACHED_VARIABLE, SITE
 from rltrace.hooks.recorder import hook_failed
 from rltrace.trace.job_exceptions import contained
 
-_ADDRESS_VARIABLE = "RAY_ADDRESS"
 _HOOK_VARIABLE = "RAY_RUNTIME_ENV_HOOK"
-
 _PATH = "PYTHONPATH"
 _current = threading.local()
 _told = partial(hook_failed, "ray.init")
 
 
 def merged(runtime_env: Any, joining: bool = True) -> Any:
-    """A runtime environment with the run's variables in it. The user's own entries are kept. When
-    the job starts the cluster (`joining` False) only a `PYTHONPATH` of the user's is completed,
-    since everything else is inherited."""
+    """A runtime environment with the run's variables beside the user's. A cluster that the job
+    starts (not `joining`) inherits these: only a `PYTHONPATH` of the user's is completed."""
     variables: Mapping[str, str] = (runtime_env or {}).get("env_vars") or {}
     if not joining and _PATH not in variables:
         return runtime_env
@@ -143,10 +139,10 @@ def _init_through_hook(
 
 
 def _address(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
-    """The address that `ray.init` will use, as it decides it itself."""
+    """The address that `ray.init` will use, decided as it does."""
     given: str | None = args[0] if args else kwargs.get("address")
     if given is None or given == "auto":
-        return os.environ.get(_ADDRESS_VARIABLE) or given
+        return os.environ.get("RAY_ADDRESS") or given
     return given
 
 

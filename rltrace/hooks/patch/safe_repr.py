@@ -1,8 +1,8 @@
-"""Values and exceptions in a few words that hold nothing of what the job works on.
+"""Names values and exceptions without quoting the job's data.
 
 Prompts, completions and secrets turn up in the wrong place of a call, in what exceptions say, and
-in the names of files and classes that a job makes of a text: what is written into a run
-(`problems/`) has none of them. Standard library only.
+in names of files and classes made of a text: what is written into a run (`problems/`) has none of
+them. Standard library only.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ _FROZEN, _IMPORTING = "<frozen ", ("importlib._bootstrap", "importlib._bootstrap
 
 
 def quoted(value: object) -> str:
-    """A value as its owner would know it: a number itself, of anything else its kind and length
-    only, since it may be a prompt, tokens or a secret."""
+    """A number itself, of anything else kind and length: it may be a prompt or a secret."""
     kind = kind_of(value)
     with contained():
         for number in (bool, int, float, complex):
@@ -33,8 +32,8 @@ def quoted(value: object) -> str:
 
 
 def describe(error: BaseException) -> str:
-    """An exception in a few words: its kind, and where it was raised or, of the system's own, what
-    the system says. Never what it says itself, which may quote anything."""
+    """An exception's kind, and where it was raised or, of the system's own, what the system says.
+    Never what it says itself, which may quote anything."""
     kind = kind_of(error)
     with contained():
         if isinstance(error, OSError) and isinstance(error.errno, int):
@@ -44,13 +43,12 @@ def describe(error: BaseException) -> str:
 
 
 def kind_of(value: object) -> str:
-    """The name of a value's class or, where that was made of a text, of the nearest base that was
-    not."""
+    """The name of a value's class or, if made of a text, of the nearest base that was not."""
     return next(filter(None, map(_written_name, type(value).__mro__)), "object")
 
 
 def _written_name(kind: type) -> str:
-    """The name of a class that stands in the file of its module, or is of compiled code."""
+    """The name of a class in the file of its module, or of compiled code."""
     with contained():
         name = str(kind.__name__)
         file = getattr(sys.modules[kind.__module__], "__file__", None) or ""
@@ -69,7 +67,7 @@ def _written_name(kind: type) -> str:
 
 
 def _raised_at(error: BaseException) -> str:
-    """Where: the innermost place in a file, from which generated code may have been called."""
+    """The innermost place in a file, from which generated code may have been called."""
     place = generated = ""
     step = error.__traceback__
     while step is not None:
@@ -83,8 +81,7 @@ def _raised_at(error: BaseException) -> str:
 
 
 def _is_written(code: CodeType) -> bool:
-    """Whether code stands in a file, or is of Python itself: one that was compiled from a text has
-    any name for its file."""
+    """Whether code is in a file, or Python's own; what was compiled from text names any file."""
     name = code.co_filename
     if name.startswith(_FROZEN):
         import _imp

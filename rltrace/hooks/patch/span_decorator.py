@@ -1,4 +1,4 @@
-"""`@rltrace.span(...)`: one span a call, whatever kind of function it is."""
+"""`@rltrace.span(...)`: one span a call, whatever kind of function."""
 
 from __future__ import annotations
 
@@ -16,15 +16,14 @@ Counts = tuple[int | None, int | None, int | None]
 """Tokens, bytes and items of each call, where they are known."""
 
 dosed: Callable[[Any, bool], Any] | None = None
-"""Makes a span that is delayed of one that is not; a probe sets its own. The other argument: the
-span holds its thread from the beginning to the end."""
+"""Makes a delayed span; a probe sets its own. The other argument: the span holds its thread."""
 
 
 def decorate(
     function: Callable[..., Any], name: int, stage: int, phase: int, counts: Counts
 ) -> Callable[..., Any]:
-    """Replaces a function so that each call is a span with these counts. A coroutine function stays
-    one, and so do a generator (the span covers its iteration) and an async generator."""
+    """Has each call of a function be a span with these counts. Coroutine functions and generators
+    stay what they are; a generator's span covers its iteration."""
     active = _recorder.active()
     text = active.text(name) if active is not None else "?"
     made: Callable[..., Any] = stand_in(function, DecoratedObserver(stage, phase, text, counts))
@@ -50,7 +49,6 @@ class DecoratedObserver(Observer):
         return DecoratedObserver, (self._stage, self._phase, self._key[1], self._counts)
 
     def begin(self, args: tuple[Any, ...], kwargs: Any) -> Any:
-        """The call begins."""
         recorder = _recorder._active
         if recorder is None:
             return None
@@ -68,11 +66,9 @@ class DecoratedObserver(Observer):
             return None
 
     async def delay(self, call: Any) -> None:
-        """The coroutine of the call has come to its end; `end` follows."""
         if call is not None:
             await call.__aexit__(None, None, None)
 
     def fail(self, call: Any, error: BaseException) -> None:
-        """The call has raised."""
         if call is not None:
             call.__exit__(type(error), error, None)

@@ -1,9 +1,8 @@
-"""`rltrace wrap --log-steps`: what the newest step was like goes into the next row that the job
-itself logs to Weights & Biases.
+"""Adds the newest step's figures to what the job logs to wandb.
 
-No run is begun and no row is added: a row that the job logs gets some names more, all of them under
-`rltrace/`, and those that the job gave win. The figures lie in a small file, which `wrap` writes
-(`rltrace.run.wrap`), since a process that is traced knows only its own part of a step.
+`rltrace wrap --log-steps`: no run is begun and no row is added. A row that the job logs gets some
+names more, all under `rltrace/`; those that the job gave win. `wrap` writes the figures to a small
+file, since a traced process knows only its own part of a step.
 """
 
 from __future__ import annotations
@@ -18,23 +17,19 @@ from rltrace.hooks.recorder import hook_failed
 from rltrace.trace.job_exceptions import contained
 from rltrace.trace.run_dir import RUN_VARIABLE
 
-FILE = "newest-step.json"
-"""In the run directory: the figures of the newest step, by the names that they are logged under."""
-
+FILE = "newest-step.json"  # in the run directory: figures of the newest step by name
 _TARGET = "wandb.sdk.wandb_run:Run.log"
 _EVERY_S = 1.0  # a job may log thousands of rows a second
 
 
 class NewFigures:
-    """The figures of the newest step, each time that there are new ones."""
-
     def __init__(self, run_dir: str) -> None:
         self._path = f"{run_dir}/{FILE}"
         self._look_at_s = 0.0
         self._seen_ns = 0
 
     def take(self) -> dict[str, float]:
-        """Empty where nothing is new. Errors: OSError, ValueError for a file that is none."""
+        """New figures, if any. Errors: OSError, ValueError for a damaged file."""
         now_s = monotonic()
         if now_s < self._look_at_s:
             return {}
@@ -50,8 +45,7 @@ class NewFigures:
 
 
 def patch(module: Any) -> None:
-    """Patches `Run.log` in wandb's module of runs, which puts new figures into the row that it is
-    given. Errors: AttributeError where there is none."""
+    """Patches `Run.log` to add new figures to its row. Errors: AttributeError without it."""
     figures = NewFigures(os.environ[RUN_VARIABLE])
     log = module.Run.log
 

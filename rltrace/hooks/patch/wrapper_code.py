@@ -1,6 +1,6 @@
-"""The code of replacements: a function with the very parameters of the one that it stands for.
+"""Makes replacements with the very parameters of their originals.
 
-It is written out for each shape of parameters (and compiled once a shape), since a function that
+Code is written out for each shape of parameters (and compiled once a shape), since a function that
 takes `*args` shows: it holds what it was given until it returns, `__defaults__` and
 `inspect.getfullargspec` tell of it, and packing costs. Arguments are handed on, not kept: of each
 name only the one reference is left that the call takes with it.
@@ -16,14 +16,13 @@ import types
 from typing import Any, NamedTuple
 
 _FILE, _TWIN_FILE = "<frozen importlib._bootstrap of rltrace>", "<rltrace>"
-"""`warnings` and `logging` pass over frames of such a file when they count levels of callers, and
-`torch.compile` leaves them to Python."""
+"""`warnings` and `logging` do not count such levels of callers, `torch.compile` skips them."""
 
 _VARIADIC, _KEYWORDS = 0x04, 0x08  # code flags: the function takes `*args`, `**kwargs`
 
-# What these stand for is told in `rltrace.hooks.patch.call_observer`. Between `begin` and `try`, in `finally`
-# and around the stores nothing can strike (`rltrace.trace.job_exceptions`). `{call}` is `function(...)`
-# with the arguments handed on, `{given}` what the observer is told of them.
+# `Observer` says what the calls do. Between `begin` and `try`, in `finally` and around the stores
+# nothing can strike (`job_exceptions`). `{call}` is `function(...)` with the arguments handed on,
+# `{given}` what the observer is told of them.
 _PLAIN = """
 row = observer.begin({given})
 try:
@@ -144,8 +143,6 @@ if observer.deep and not observer.depth:
 
 
 class _Kind(NamedTuple):
-    """How a kind of function is replaced."""
-
     body: str
     is_async: bool = False
     awaits: str = ""
@@ -173,8 +170,8 @@ _compiled: dict[tuple[Any, ...], types.CodeType] = {}
 def replacement_of(
     function: Any, kind: str, observer: Any, tells: bool = False, keeps: bool = False
 ) -> Any:
-    """A function of a kind (`_KINDS`) that stands for `function` and has `observer` told of its
-    calls, with their arguments if `tells`. It `keeps` them: they need not be handed on then."""
+    """A function of a kind (`_KINDS`) that stands for `function` and tells `observer` of its calls,
+    with their arguments if `tells`. If it `keeps` them they need not be handed on."""
     shape, names = _shape(function)
     key = (kind, tells, keeps, *shape)
     code = _compiled.get(key)
@@ -200,9 +197,8 @@ _Shape = tuple[int, int, int, bool, bool]
 
 
 def _shape(function: Any) -> tuple[_Shape, tuple[str, ...]]:
-    """The parameters of a function: how many are positional only, positional, and keywords only,
-    whether there are `*args` and `**kwargs`; and the names of all. What has no code that tells (a
-    builtin, a bound method) takes anything."""
+    """A function's parameters: how many are positional only, positional, keywords only; `*args`,
+    `**kwargs`; all names. What has no code (a builtin, a bound method) takes anything."""
     if not isinstance(function, types.FunctionType):
         return (0, 0, 0, True, True), ("args", "kwargs")
     code = function.__code__
@@ -305,7 +301,7 @@ def _handed_on(word: str) -> str:
 
 
 def _filled(template: str, text: dict[str, str]) -> str:
-    """The template with its fields filled in, each with the indentation of its line."""
+    """The template with its fields filled in, each at its line's indentation."""
     lines = []
     for line in template.strip().splitlines():
         margin = line[: len(line) - len(line.lstrip())]

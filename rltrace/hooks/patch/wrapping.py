@@ -1,11 +1,10 @@
-"""Replacing a function by one that records its calls, and putting the original back.
+"""Replaces a function by one that records its calls, and undoes it.
 
 The replacement keeps what callers can see: parameters and their defaults, `__wrapped__`, the kind
 of function (coroutine functions, generators and async generators stay what they are), results and
-exceptions. A function that is sent to another process by value (Ray does that with the functions
-and classes of the driver's script) arrives there whole, whether rltrace is importable in that
-process or not: with an observer of that process's where it is traced and knows the hook
-(`Observer.__reduce__`), as a pass-through (`None`) elsewhere.
+exceptions. One that is sent to another process by value (as Ray sends those of the driver's script)
+has an observer of that process there, where it is traced and knows the hook
+(`Observer.__reduce__`), and else passes on (`None`), also without rltrace.
 """
 
 from __future__ import annotations
@@ -22,9 +21,7 @@ from rltrace.trace.job_exceptions import contained
 if TYPE_CHECKING:
     from rltrace.hooks.patch.call_observer import Observer
 
-MARK = "__rltrace__"
-"""Attribute of a replacement that holds its observer (`None` in a copy that only passes on)."""
-
+MARK = "__rltrace__"  # a replacement's observer (`None` in a copy that only passes on)
 _CO_GENERATOR = 0x20
 _CO_COROUTINE = 0x80
 _CO_ITERABLE_COROUTINE = 0x100
@@ -40,11 +37,11 @@ _FUNCTIONS = (
 
 
 class Unwrappable(TypeError):
-    """The target exists but is nothing that can be replaced without changing the program."""
+    """Replacing the target would change the program."""
 
 
 class Patch:
-    """One replaced attribute of a module or class. `undo` puts the very same object back."""
+    """One replaced attribute of a module or class."""
 
     __slots__ = ("_inherited", "_original", "_replacement", "name", "observer", "owner")
 
@@ -63,8 +60,7 @@ class Patch:
         setattr(owner, name, self._replacement)
 
     def undo(self) -> None:
-        """Stops recording and restores the original, unless somebody wrapped ours meanwhile: then
-        it stays in place and only passes calls on."""
+        """Stops recording, puts the original back; one wrapped meanwhile only passes on."""
         self.observer.on = False
         if vars(self.owner).get(self.name) is not self._replacement:
             return
@@ -75,19 +71,15 @@ class Patch:
 
 
 def static_attribute(owner: Any, name: str) -> tuple[Any, bool]:
-    """An attribute as it is stored (a `staticmethod`, a `property`, ...), and whether it is
-    inherited. Errors: `AttributeError`."""
-    if name in vars(owner):
-        return vars(owner)[name], False
-    if isinstance(owner, type):
-        for base in owner.__mro__:
-            if name in vars(base):
-                return vars(base)[name], True
+    """An attribute as stored, and whether it is inherited. Errors: `AttributeError`."""
+    for base in (owner, *owner.__mro__) if isinstance(owner, type) else (owner,):
+        if name in vars(base):
+            return vars(base)[name], base is not owner
     return getattr(owner, name), True
 
 
 def observers(function: Any) -> list[Observer]:
-    """The observers that record a function's calls: its own and those of what it wraps."""
+    """The observers that record a function's calls, also those of what it wraps."""
     found = []
     for _ in range(64):
         if _is_endpoint(function):
@@ -104,7 +96,7 @@ def observers(function: Any) -> list[Observer]:
 
 
 def replacement(raw: Any, observer: Observer) -> Any:
-    """What to store in place of an attribute, of the same kind. Errors: `Unwrappable`."""
+    """What stands for an attribute, of the same kind. Errors: `Unwrappable`."""
     if isinstance(raw, staticmethod):
         return staticmethod(wrap(raw.__func__, observer))
     if isinstance(raw, classmethod):
@@ -123,8 +115,7 @@ def replacement(raw: Any, observer: Observer) -> Any:
 
 
 def _is_endpoint(raw: Any) -> bool:
-    """Whether it is what Monarch's `@endpoint` makes of an actor's method: an object that the mesh
-    calls through, with the function inside."""
+    """Whether it is of Monarch's `@endpoint`: an object that the mesh calls through."""
     return type(raw).__name__ == "EndpointProperty" and hasattr(raw, "_method")
 
 
@@ -145,13 +136,11 @@ def wrap(function: Any, observer: Observer) -> Any:
 
 
 def stand_in(function: Any, observer: Observer) -> Any:
-    """A function in the place of `function`, of which each call is recorded. Errors:
-    `Unwrappable`."""
+    """A function for `function`, of which each call is recorded. Errors: `Unwrappable`."""
     observer.function = function
     kind = _kind(function, observer)
-    wrapper = replacement_of(
-        function, kind, observer, observer.reads_arguments, bool(observer.hook.after)
-    )
+    tells, keeps = observer.reads_arguments, bool(observer.hook.after)
+    wrapper = replacement_of(function, kind, observer, tells, keeps)
     functools.update_wrapper(wrapper, function)
     wrapper.__dict__[MARK] = observer
     if not _flags(function) & (_CO_COROUTINE | _CO_ASYNC_GENERATOR):
@@ -189,7 +178,7 @@ def _flags(function: Any) -> int:
 
 
 def _coroutine_beneath(function: Any) -> types.CellType | None:
-    """Where a decorated function that is no coroutine function itself keeps the one that it wraps.
+    """Where a decorated function that is no coroutine function keeps the one that it wraps.
 
     Such a decorator may look at who calls it (verl's `auto_await` gives a caller that can await the
     coroutine, and any other one the result), so nothing may come between it and its caller.
@@ -205,8 +194,7 @@ def _coroutine_beneath(function: Any) -> types.CellType | None:
 
 
 def _managed_beneath(function: Any) -> types.CellType | None:
-    """Where `contextlib` keeps the generator function that it made a context manager of: a call of
-    such a function is the `with` block, which lasts as long as the generator does."""
+    """Where `contextlib` keeps a context manager's generator function: a call is the `with`."""
     inner = getattr(function, "__wrapped__", None)
     if not isinstance(function, types.FunctionType) or not isinstance(inner, types.FunctionType):
         return None
@@ -216,7 +204,6 @@ def _managed_beneath(function: Any) -> types.CellType | None:
 
 
 def _cell_of(function: types.FunctionType, inner: Any) -> types.CellType | None:
-    """The cell in which a decorated function keeps what it wraps."""
     for cell in function.__closure__ or ():
         with contained(ValueError):  # an empty cell
             if cell.cell_contents is inner:

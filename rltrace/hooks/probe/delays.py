@@ -1,14 +1,19 @@
-"""The doses of this process: how long to sleep after a stay in a stage, and what was slept.
+"""The doses of this process: how long to sleep after a stay in a stage.
 
 Of a stay's time only its own counts: what ran within it in another stage is that stage's, and a
-stay directly within one of the same stage is part of it. A dose ends the stay that it belongs to,
-so it is time of that stage like the work itself. What is owed is added up until it is worth a
-sleep, and what a sleep took too long is taken off the next: the sum comes out right.
+stay directly within one of the same stage is part of it. A dose ends its stay, so it is time of
+that stage. What is owed is added up until it is worth a sleep, and what a sleep took too long is
+taken off the next.
 
-Written to the counters: `probe/<stage>/planned` (the dilation, by whoever records a step, as the
-step begins), `.../slept` (seconds, at the end of each sleep), and in all steps, dosed or not,
-`.../worked` and `.../longest`: the seconds that stays took of their own, doses not counted, and
-the longest of them. They tell steps with much work from steps with little.
+A dose is a *dilation*: of every second that a stage works in a dosed step, so much more is slept.
+In every block of `BLOCK` steps each stage is dosed in exactly one, drawn for each stage by itself;
+the first block is left alone (warm-up). So the mean dose of each stage is `budget`, and as no
+second of a step's critical path is stretched by more than its stage, the job gets no slower than by
+that. Every process draws the same doses from seed, step and stage: they only share the step.
+
+Written to the counters: `probe/<stage>/planned` (the dilation, by whoever records a step, as it
+begins), `.../slept` (seconds, at the end of each sleep), and in all steps `.../worked` and
+`.../longest`: the seconds that stays took of their own, without doses, and the longest of them.
 """
 
 from __future__ import annotations
@@ -33,16 +38,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
 
-
-if TYPE_CHECKING:
-    pass
-
-LEAST_NS = 2_000_000
-"""Shorter sleeps are not worth it: an event loop counts in milliseconds."""
-
-NOTED_NS = 5_000_000
-"""Stays are noted together until they are this long."""
-
+LEAST_NS = 2_000_000  # shorter sleeps are not worth it: event loops count in ms
+NOTED_NS = 5_000_000  # stays are noted together until they are this long
 PLANNED, SLEPT, WORKED, LONGEST = "planned", "slept", "worked", "longest"
 
 
@@ -78,13 +75,11 @@ class Delays:
         os.register_at_fork(after_in_child=self._renew_lock)
 
     def publish(self, step: int) -> None:
-        """This process records that a step begins."""
         self.steps.publish(step)
         for stage, dose in self.design.doses(self.steps.place()).items():
             _count(stage, PLANNED, dose)
 
     def enter(self, stage: int) -> Stay:
-        """A stay begins."""
         outer = self._inside.get()
         while outer is not None and not outer.is_open:  # it began what outlives it
             outer = outer.outer
@@ -93,7 +88,7 @@ class Delays:
         return stay
 
     def sleep(self, stay: Stay) -> None:
-        """Ends a stay, after its dose; nothing else happens in this thread meanwhile."""
+        """Ends a stay, after its dose, for which this thread stands still."""
         try:
             with contained(tell=recording.failed):
                 if due_ns := self._due_ns(stay):
@@ -106,7 +101,7 @@ class Delays:
             self.leave(stay)
 
     async def sleep_aside(self, stay: Stay) -> None:
-        """Ends a stay, after its dose; the event loop goes on meanwhile."""
+        """Ends a stay, after its dose, while the event loop goes on."""
         try:
             with contained(tell=recording.failed):
                 if due_ns := self._due_ns(stay):
@@ -133,7 +128,6 @@ class Delays:
             outer.away_ns += stay.away_ns if same else monotonic_ns() - stay.since_ns
 
     def has_dose(self, stay: Stay) -> bool:
-        """Whether the stay's stage is delayed in this step."""
         return self._dose_of(stay.stage) > 0
 
     def _due_ns(self, stay: Stay) -> int:
@@ -191,7 +185,7 @@ class Delays:
 
 
 class _Work:
-    """The account of a stage: stays that are not noted yet, and what its doses may have cost."""
+    """A stage's account: stays that are not noted yet, and what its doses may have cost."""
 
     __slots__ = ("last_ns", "longest_ns", "spent_ns", "stage", "sum_ns", "until_ns")
 
@@ -205,8 +199,8 @@ class _Work:
         self, since_ns: int, end_ns: float, dose: float, budget: float, began_ns: int
     ) -> bool:
         """Whether the budget allows for a dose that ends a stay. Of the time in which any stay of a
-        dosed stage was open, however many were at once, the job has lost dose / (1 + dose) at most;
-        that may be `budget` of the time since the run began."""
+        dosed stage was open, however many at once, the job has lost dose / (1 + dose) at most; that
+        may be `budget` of the time since the run began."""
         longer_ns = max(0.0, end_ns - max(since_ns, self.until_ns))
         spent_ns = self.spent_ns + longer_ns * dose / (1 + dose)
         if spent_ns > budget * (end_ns - began_ns):
@@ -216,13 +210,12 @@ class _Work:
         return True
 
     def add(self, own_ns: int, now_ns: int) -> None:
-        """A stay ends its work now."""
         self.sum_ns += own_ns
         self.longest_ns = max(self.longest_ns, own_ns)
         self.last_ns = now_ns
 
     def note(self) -> None:
-        """Writes them down, at the end of the last one: it may be in the step before."""
+        """Writes them down at the end of the last one, which may be in the step before."""
         _count(self.stage, WORKED, self.sum_ns / 1e9, self.last_ns)
         _count(self.stage, LONGEST, self.longest_ns / 1e9, self.last_ns)
         self.sum_ns = self.longest_ns = 0
@@ -235,11 +228,6 @@ def _count(stage: str, what: str, value: float, time_ns: int | None = None) -> N
         recorder.append("samples", time_ns=moment, counter=counter, value=value)
 
 
-# --- the step that a node is at: three numbers in a small mapped file that its processes share
-# The process that records steps writes, all others read: eight bytes of memory, no call. Mapped
-# files are no messages between nodes, so each node has its own; one on which nobody records steps
-# has none.
-
 FOLDER = "probe"
 
 _BEGAN, _FIRST, _STEP = range(3)
@@ -247,7 +235,12 @@ _NUMBERS = 3
 
 
 class StepFile:
-    """This node's step file of a run; made if there is none yet."""
+    """This node's step file of a run: three numbers that its processes share, mapped.
+
+    The process that records steps writes, all others read: eight bytes of memory, no call. Mapped
+    files are no messages between nodes, so each node has its own; without such a process it has
+    none.
+    """
 
     __slots__ = ("_map", "_numbers")
 
@@ -279,23 +272,11 @@ class StepFile:
         return self._numbers[_STEP] - first if first else -1
 
 
-# A dose is a *dilation*: of every second that a stage works in a dosed step, so much more is
-# slept. Steps come in blocks of `BLOCK`. In every block each stage is dosed in exactly one step,
-# which one is drawn for each stage by itself; the first block is left alone (warm-up). So the mean
-# dose of each stage is `budget`, and since no second of a step's critical path can be stretched by
-# more than its stage is, the job as a whole cannot get slower by more than that.
-#
-# Every process draws the same doses from seed, step and stage: they need to agree on the step
-# only.
-
 BLOCK = 4
-"""Steps of a block. Rarer, larger doses tell more for the same budget: the variance of a dose of
-mean b, given in one of n steps, is (n - 1) b². But a large dose may bring a stage to bind that did
-not, and what is asked is what binds without it."""
+"""Steps of a block. Rarer, larger doses tell more for a budget (a dose of mean b in one of n steps
+has variance (n - 1) b²), but a large one may bring a stage to bind that did not."""
 
-LARGEST_BUDGET = 0.125
-"""Of the job's time: a dose is then half as long again as the work."""
-
+LARGEST_BUDGET = 0.125  # of the job's time: a dose is then half as long again as the work
 DEFAULT_BUDGET = 0.05
 
 STAGES = (
@@ -315,9 +296,10 @@ class Design:
     def __init__(self, stages: Iterable[str], budget: float, seed: int) -> None:
         """Errors: `ValueError` for a stage that cannot be delayed, a budget out of range."""
         self.stages = tuple(dict.fromkeys(stages)) or DEFAULT_STAGES
+        listed = ", ".join(STAGES)
         for stage in self.stages:
             if stage not in STAGES:
-                raise ValueError(f"{stage!r} is none of the stages that can be delayed: {_LISTED}")
+                raise ValueError(f"{stage!r} is none of the stages that can be delayed: {listed}")
         if not 0 < budget <= LARGEST_BUDGET:
             most = f"{100 * LARGEST_BUDGET:g} %"
             raise ValueError(f"a budget is more than 0 % and at most {most}, not {100 * budget:g}")
@@ -330,8 +312,7 @@ class Design:
         return self.budget * BLOCK
 
     def doses(self, place: int) -> dict[str, float]:
-        """The dilation of each stage that is dosed in a step; `place` counts steps from 0, where
-        the job began."""
+        """The dilation of each stage dosed in a step; `place` counts steps from the job's first."""
         block, within = divmod(place, BLOCK)
         if block < 1:
             return {}
@@ -342,11 +323,10 @@ class Design:
         return int.from_bytes(blake2b(key, digest_size=8).digest(), "little") % BLOCK
 
     def text(self) -> str:
-        """The design as the value of an environment variable; `Design.of` reads it."""
+        """The design for an environment variable; `Design.of` reads it."""
         return f"{self.budget!r};{self.seed};{','.join(self.stages)}"
 
     def settings(self) -> dict[str, Any]:
-        """The design as a run's settings state it."""
         design = {"stages": list(self.stages), "budget": self.budget, "seed": self.seed}
         return {**design, "dose": self.dose, "block": BLOCK}
 
@@ -355,6 +335,3 @@ class Design:
         """Errors: `ValueError`."""
         budget, seed, stages = text.split(";")
         return cls(stages.split(","), float(budget), int(seed))
-
-
-_LISTED = ", ".join(STAGES)

@@ -1,9 +1,8 @@
-"""The probe (`rltrace wrap --probe`): stages are delayed by known doses at random steps.
+"""Delays stages by known doses at random steps (`wrap --probe`).
 
-Nothing of this is imported in a process of a run that is not probed. Where it is, `start` puts
-what delays in the place of what only records: hooks become `ProbingObserver`s, and the spans of the
-API `DosedSpan`s. A dose that cannot be given is written to the run's problems, and the job goes on
-without it.
+A run that is not probed imports nothing of this. `start` puts what delays in the place of what only
+records: hooks become `ProbingObserver`s, and spans of the API `DosedSpan`s. A dose that cannot be
+given is written to the run's problems, and the job goes on without it.
 """
 
 from __future__ import annotations
@@ -29,18 +28,18 @@ _delays: Delays | None = None
 
 
 def start(run_dir: str, design: str) -> None:
-    """Probes what this process does from now on; `design` is a `Design.text()`."""
+    """Probes this process from now on; `design` is a `Design.text()`."""
     global _delays
-    with contained(OSError, ValueError, tell=_no_doses):
+
+    def no_doses(error: Exception) -> None:
+        _not_probed("this process", f"it gets no doses: {error}")
+
+    with contained(OSError, ValueError, tell=no_doses):
         _delays = Delays(Design.of(design), run_dir)
         call_observer.kind = ProbingObserver
         span_api.begin_span = _begin_dosed  # type: ignore[assignment]
         span_api.on_step = _delays.publish
         span_decorator.dosed = dosed
-
-
-def _no_doses(error: Exception) -> None:
-    _not_probed("this process", f"it gets no doses: {error}")
 
 
 class _Dosed(NamedTuple):
@@ -51,8 +50,6 @@ class _Dosed(NamedTuple):
 
 
 class ProbingObserver(Observer):
-    """An observer whose calls are delayed."""
-
     __slots__ = ("_delayed", "_iterates")
 
     delays = True
@@ -63,7 +60,6 @@ class ProbingObserver(Observer):
         self._iterates: bool | None = None
 
     def begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The call begins."""
         call = super().begin(args, kwargs)
         delays = _delays
         if delays is None or not self.on or recording._active is None:
@@ -85,26 +81,21 @@ class ProbingObserver(Observer):
             return call
 
     def end(self, call: Any, result: Any) -> None:
-        """The call has returned `result`."""
         if type(call) is _Dosed and _delays is not None:
             _delays.sleep(call.stay)
         super().end(_left(call), result)
 
     async def delay(self, call: Any) -> None:
-        """The coroutine of the call has come to its end; `end` follows."""
         if type(call) is _Dosed and _delays is not None:
             await _delays.sleep_aside(call.stay)
 
     def fail(self, call: Any, error: BaseException) -> None:
-        """The call has raised."""
         super().fail(_left(call), error)
 
     def cut(self, call: Any) -> None:
-        """Something has struck while `end` was at it."""
         super().cut(_left(call))
 
     def drop(self, call: Any) -> None:
-        """There was nothing to record."""
         super().drop(_left(call))
 
     def _whole(self) -> bool:
@@ -127,8 +118,8 @@ def _left(call: Any) -> Any:
 
 
 class DosedSpan(LoopSpan):
-    """A span of the API that is delayed at its end: `with` sleeps, `async with` lets other tasks
-    go on. A `with` inside of a coroutine is not delayed: nobody knows whether it waits in there."""
+    """A span of the API that is delayed at its end: `with` sleeps, `async with` lets other tasks go
+    on. A `with` in a coroutine is not delayed: nobody knows whether it waits in there."""
 
     __slots__ = ("_holds_thread", "_stay")
 
@@ -136,10 +127,10 @@ class DosedSpan(LoopSpan):
     _holds_thread: bool
 
     def end(self) -> None:
-        """Ends the span, after its dose. Never raises."""
         with contained(tell=recording.failed):
             if _delays is not None and self._stay.is_open:
-                if self._holds_thread or not _in_loop():
+                in_loop = _spans.running_loop is not None and _spans.running_loop() is not None
+                if self._holds_thread or not in_loop:
                     _delays.sleep(self._stay)
                 elif _delays.has_dose(self._stay):
                     what = "inside of a coroutine only `async with rltrace.span(...)` is delayed"
@@ -160,18 +151,16 @@ class DosedSpan(LoopSpan):
         super().end()
 
     def discard(self) -> None:
-        """Takes the row back, as if the span had not been begun."""
         self._leave()
         super().discard()
 
     def _leave(self) -> None:
-        """There is no dose: it has raised, or was not."""
         if _delays is not None:
             _delays.leave(self._stay)
 
 
 def dosed(span: Any, holds_thread: bool = False) -> Any:
-    """A span that has just begun, as one that is delayed; `holds_thread`: a function's that is no
+    """A span that has just begun, as a delayed one; `holds_thread`: of a function that is no
     coroutine function, which lets no other task go on anyway."""
     with contained(tell=recording.failed):
         if _delays is not None and type(span) in (LoopSpan, _spans.Span):
@@ -188,10 +177,6 @@ _begin: Callable[..., LoopSpan] = span_api.begin_span
 def _begin_dosed(*facts: Any) -> LoopSpan:
     span: LoopSpan = dosed(_begin(*facts))
     return span
-
-
-def _in_loop() -> bool:
-    return _spans.running_loop is not None and _spans.running_loop() is not None
 
 
 def _not_probed(target: str, detail: str) -> None:

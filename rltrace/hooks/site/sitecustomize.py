@@ -14,7 +14,6 @@ def _boot():
     if sys.version_info < (3, 10) or not os.environ.get("RLTRACE_RUN"):
         return
     if "rltrace" not in sys.modules:
-        from _frozen_importlib import module_from_spec
         from _frozen_importlib_external import spec_from_file_location
 
         package = os.path.dirname(os.path.dirname(_HERE))
@@ -23,16 +22,24 @@ def _boot():
             os.path.join(package, "__init__.py"),
             submodule_search_locations=[package],
         )
-        module = module_from_spec(spec)
-        sys.modules["rltrace"] = module
-        try:
-            spec.loader.exec_module(module)
-        except BaseException:
-            del sys.modules["rltrace"]
-            raise
+        _execute(spec, "rltrace")
     from rltrace.hooks.boot import boot
 
     boot()
+
+
+def _execute(spec, name):
+    from _frozen_importlib import module_from_spec
+
+    before = sys.modules.get(name)
+    module = sys.modules[name] = module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        sys.modules.pop(name, None)
+        if before is not None:
+            sys.modules[name] = before
+        raise
 
 
 def _drop_empty_entry():
@@ -81,20 +88,11 @@ def _run_hidden():
             if "sitecustomize" not in sys.modules:
                 sys.modules["sitecustomize"] = ours
         return
-    from _frozen_importlib import module_from_spec
     from _frozen_importlib_external import PathFinder
 
     spec = PathFinder.find_spec("sitecustomize", rest)
-    if spec is None or spec.loader is None:
-        return
-    module = module_from_spec(spec)
-    ours = sys.modules.get("sitecustomize")
-    sys.modules["sitecustomize"] = module
-    try:
-        spec.loader.exec_module(module)
-    except BaseException:
-        sys.modules["sitecustomize"] = ours
-        raise
+    if spec is not None and spec.loader is not None:
+        _execute(spec, "sitecustomize")
 
 
 for _part in (_drop_empty_entry, _boot):

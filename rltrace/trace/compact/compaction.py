@@ -1,9 +1,9 @@
-"""Compacting runs: Parquet files of all tables, and the manifest that says they are whole.
+"""Compacts runs: Parquet files of all tables, and their manifest.
 
 Times are aligned and names are global, so a compacted table needs nothing but `names` and the
 process files. Rows are sorted by time, which is what makes them small: `start_ns` is delta-encoded.
-A run that is still being recorded is compacted as far as its rows have ended, and its segments are
-only read; the manifest says which rows those are, and the rest is read from the segments.
+Of a run that is still recorded the rows that have ended are compacted; the manifest says which, and
+the rest is read from the segments.
 """
 
 from __future__ import annotations
@@ -44,14 +44,12 @@ if TYPE_CHECKING:
     from rltrace.trace.read.run import OpenedRun
 
 
-_SILENT_S = 600.0
-"""A run that nobody ended, and of which nothing was heard for so long, is over."""
+_SILENT_S = 600.0  # a run without an end that was silent for so long is over
 
 
 @dataclass(frozen=True)
 class Compaction:
-    """What compacting a run did, by table; sizes in bytes of the files. `settled`: the run had
-    ended, so that nothing is left."""
+    """What compacting did, by table, in rows and bytes of files; `settled`: nothing is left."""
 
     rows: dict[str, int]
     segment_bytes: dict[str, int]
@@ -62,11 +60,9 @@ class Compaction:
 def compact(
     run: OpenedRun, progress: Callable[[str], None] | None = None, part_bytes: int = PART_BYTES
 ) -> Compaction:
-    """Writes the Parquet files of a run; the segments stay. `progress` is told each table's name. A
-    part has rows of about `part_bytes`. A run of which all is compacted is left as it is; one that
-    somebody compacts at this moment is waited for. Errors: `RltraceError` when the disk is full,
-    which leaves none of them there, its folder is a link, or segments that were compacted are gone
-    and others have come."""
+    """Writes the Parquet files of a run; its segments stay. `progress` is told each table's name; a
+    part has rows of about `part_bytes`. Errors: `RltraceError` when the disk is full (which leaves
+    no file), the folder is a link, or compacted segments are gone and others have come."""
     folder = run.path / PARQUET
     if is_elsewhere(folder):  # what lies there would be deleted
         raise RltraceError(f"{run.path} is not compacted: {folder} is a link to another place")
@@ -78,7 +74,6 @@ def compact(
 
 
 def _why_not(run: Path, folder: Path, error: OSError) -> str:
-    """What is said where the disk did not take the Parquet files."""
     kept = "its segments are as they were and are read as before"
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         said = f"{run} is not compacted, since its disk is full ({folder} cannot be written)"
@@ -124,13 +119,12 @@ def _bytes(manifest: CompactManifest) -> dict[str, int]:
 
 def _check_whole(run: OpenedRun, known: CompactManifest) -> None:
     """Errors: `RltraceError` where what was compacted is in Parquet only."""
-    for table in TABLES:
-        for file in known.taken[table]:
-            if not (run.path / table / file).exists():
-                raise RltraceError(
-                    f"{run.path} cannot be compacted again: segments of what was compacted before "
-                    "are gone; it is read as it is, with what has come since"
-                )
+    files = [run.path / table / file for table in TABLES for file in known.taken[table]]
+    if not all(file.exists() for file in files):
+        raise RltraceError(
+            f"{run.path} cannot be compacted again: segments of what was compacted before are "
+            "gone; it is read as it is, with what has come since"
+        )
 
 
 def _written(
@@ -161,9 +155,8 @@ def _written(
             found = survey(files, table, ended)
             if name == "spans":
                 steps = found.steps
-            parts = SortedParts(
-                files, table, found, _of_one_process(steps), folder, part_bytes, writer
-            )
+            starts = _of_one_process(steps)
+            parts = SortedParts(files, table, found, starts, folder, part_bytes, writer)
             tables[name], carried[name], taken[name] = parts.write(), parts.carried, found.taken
             for column, below in parts.below.items():
                 said = f"{below:,} below zero, taken as unknown"
@@ -174,27 +167,20 @@ def _written(
         ids = np.arange(len(texts), dtype=np.int32)
         named = pa.table({"id": ids, "text": pa.array(texts, pa.string())})
         writer.write(named, folder / NAMES_FILE)
+
+    def inside(path: Path) -> str:
+        return str(path.relative_to(folder))
+
+    def described(part: TablePart) -> dict[str, object]:
+        facts = dict(vars(part))
+        return {"file": inside(facts.pop("path")), **facts}
+
     return {
         "schema_version": SCHEMA_VERSION,
         "settled": ended,
         "rows": {name: sum(part.rows for part in parts) for name, parts in tables.items()},
-        "tables": {
-            name: [
-                {
-                    "file": str(part.path.relative_to(folder)),
-                    "rows": part.rows,
-                    "from_ns": part.from_ns,
-                    "until_ns": part.until_ns,
-                    "steps": part.steps,
-                }
-                for part in parts
-            ]
-            for name, parts in tables.items()
-        },
-        "carried": {
-            name: [str(file.relative_to(folder)) for file in paths]
-            for name, paths in carried.items()
-        },
+        "tables": {name: [*map(described, parts)] for name, parts in tables.items()},
+        "carried": {name: [*map(inside, paths)] for name, paths in carried.items()},
         "taken": {
             name: {file: [one.slots, one.bytes, list(one.left)] for file, one in of_table.items()}
             for name, of_table in taken.items()
@@ -205,7 +191,7 @@ def _written(
 
 
 def _of_one_process(steps: Ints) -> Ints:
-    """`(step, start_ns)` of the steps of the process that has most of them."""
+    """`(step, start_ns)` of the process with most steps."""
     import numpy as np
 
     if not len(steps):
@@ -215,24 +201,23 @@ def _of_one_process(steps: Ints) -> Ints:
 
 
 def delete_segments(run: Path) -> None:
-    """Deletes the segments of a compacted run. Errors: `RltraceError` when it is not compacted, or
-    not all of it, as one that is still being recorded."""
+    """Deletes a run's segments. Errors: `RltraceError` where not all of it is compacted."""
     with alone(run):
         manifest = read_manifest(run)
         if manifest is None:
             raise RltraceError(f"{run} is not compacted: its segments are all there is")
         if not manifest.settled or any(manifest.has_rest(run, table) for table in TABLES):
-            said = f"{run} was still being recorded: its segments hold what has come since, or"
-            said += " are of another run (`rltrace info`)"
-            raise WrongUsage(said)
+            raise WrongUsage(
+                f"{run} was still being recorded: its segments hold what has come since, or are of "
+                "another run (`rltrace info`)"
+            )
         for table in TABLES:
             for path in segment_files(run, table):
                 path.unlink()
 
 
 def check_deletable(run: OpenedRun) -> None:
-    """Errors: `RltraceError` for a run whose segments cannot be deleted, however it is compacted:
-    one that goes on, or that was brought from a URL, from which more may come."""
+    """Errors: `RltraceError` where more segments may come: the run goes on, or is of a URL."""
     if (url := brought_from(run.path)) is not None:
         said = f"{run.path} is a copy of {url}, to which the next command adds what has come there"
         raise WrongUsage(f"{said}: compact it without --delete-segments")
@@ -242,13 +227,12 @@ def check_deletable(run: OpenedRun) -> None:
 
 
 def _is_being_recorded(run: OpenedRun) -> bool:
-    """Whether more may come: a process of the run lives on this node, its agent aside (`wrap` may
-    have ended before: what its command left in the background goes on recording), or the run has
-    not ended and nobody here can tell whether it goes on, on another node or in another container,
-    unless it has long been silent."""
+    """Whether more may come: a process of the run lives on this node, its agent aside (what a
+    command left in the background goes on recording), or the run has not ended, nobody here can
+    tell whether it goes on elsewhere, and it was not long silent."""
     liveness = Liveness(run.path)
-    processes = [p for p in run.processes if p.role != "agent" and p.pid != os.getpid()]
-    if any(liveness.of_process(process) for process in processes):
+    others = (p for p in run.processes if p.role != "agent" and p.pid != os.getpid())
+    if any(map(liveness.of_process, others)):
         return True
     if run.meta.get("end_real_ns") is not None:
         return False

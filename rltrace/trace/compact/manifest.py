@@ -1,14 +1,15 @@
-"""The manifest of a compacted run: where its tables lie, that they are whole, and what they hold.
+"""The manifest of a compacted run: its files and what they hold.
 
 A table is cut into parts where steps begin, each a file of the rows that began in it, so that one
-step of a long run is read without the rest. What began before a part and goes on in it is in the
-part before, and once more among the `carried` rows, which only who reads a range looks at.
+step of a long run is read without the rest. What goes on beyond its part is among the `carried`
+rows, too, which only who reads a range looks at.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,14 +30,13 @@ LOADING_PROBLEMS = ("torn-file", "no-process-file", "negative-values", "impossib
 
 MANIFEST_FILE = "manifest.json"
 NAMES_FILE, STEPS_FILE = "names.parquet", "steps.parquet"
-PART_BYTES = 64 << 20
-"""Bytes of the rows of a part, as segments have them: about a million spans."""
+PART_BYTES = 64 << 20  # of a part's rows, as segments have them: about a million spans
 
 
 @dataclass(frozen=True)
 class TablePart:
-    """A file of a table: the rows that began from `from_ns` on and before `until_ns` (Unix), in
-    that order. `steps` are the first and the last that began then, None where none did."""
+    """A file of the rows that began from `from_ns` on and before `until_ns` (Unix), in that order.
+    `steps`: the first and the last that began then."""
 
     path: Path
     rows: int
@@ -47,11 +47,10 @@ class TablePart:
 
 @dataclass(frozen=True)
 class CompactManifest:
-    """Where the compacted tables lie, how many rows each has, which process each number is, and
-    what was wrong with the segments that they were made from. `steps` is the file of all spans of
-    steps, None in a run that was compacted before there were parts. `taken` is what of each segment
-    is in them, by table and file; `settled` whether the run had ended, so that a segment of the
-    same size has no other rows."""
+    """Where the compacted tables lie, their `rows`, which process each number is, and what was
+    wrong with the segments. `steps` is the file of all spans of steps (None in a run compacted
+    before there were parts). `taken` is what of each segment is in them, by table and file;
+    `settled`: the run had ended, so a segment of the same size has no other rows."""
 
     tables: dict[str, tuple[TablePart, ...]]
     carried: dict[str, tuple[Path, ...]]
@@ -65,7 +64,6 @@ class CompactManifest:
 
     @property
     def files(self) -> list[Path]:
-        """All files that are read."""
         parts = [part.path for of_table in self.tables.values() for part in of_table]
         carried = [path for paths in self.carried.values() for path in paths]
         return [*parts, *carried, self.names, *([self.steps] if self.steps else [])]
@@ -73,30 +71,22 @@ class CompactManifest:
     def between(
         self, table: str, since_ns: int, until_ns: int
     ) -> tuple[list[TablePart], list[Path]]:
-        """`(parts, carried)`: the files in which the rows of a table are that began in a range of
-        time, or were going on in it. Of what was carried those count that began before the first
-        of the parts."""
-        parts = [
-            part
-            for part in self.tables[table]
-            if part.from_ns < until_ns and part.until_ns > since_ns
-        ]
+        """`(parts, carried)`: the files of rows that began or went on in a range of time. Of what
+        was carried those rows count that began before the first of the parts."""
+        of_table = self.tables[table]
+        parts = [p for p in of_table if p.from_ns < until_ns and p.until_ns > since_ns]
         is_first = not parts or parts[0].from_ns == -EVER_NS  # nothing began before that
         return parts, [] if is_first else list(self.carried.get(table, ()))
 
     def has_rest(self, run: Path, table: str) -> bool:
         """Whether a table has segments with rows that may not have been taken."""
-        known = self.taken.get(table, {})
-        for path in segment_files(run, table):
-            one = known.get(path.name)
-            if one is None or not self.settled or _size(path) != one.bytes:
-                return True
-        return False
+        known, files = self.taken.get(table, {}), segment_files(run, table)
+        taken = ((path, known.get(path.name)) for path in files)
+        return any(not self.settled or one is None or _size(p) != one.bytes for p, one in taken)
 
 
 def read_manifest(run: Path) -> CompactManifest | None:
-    """The manifest of a compacted run; None when it is not compacted, or its files are not whole.
-    One that was compacted before there were parts, and has grown since, is not either."""
+    """The manifest; None where files are not whole, or an old one (without parts) is outgrown."""
     folder = run / PARQUET
     try:
         said = parsed(read_own(folder / MANIFEST_FILE))
@@ -109,8 +99,7 @@ def read_manifest(run: Path) -> CompactManifest | None:
 
 
 def readable_manifest(run: Path) -> CompactManifest | None:
-    """As `read_manifest`. Errors: `RltraceError` for a run of which nothing is left but Parquet
-    files, where these cannot be read: it is no empty one."""
+    """As `read_manifest`. Errors: `RltraceError` where only unreadable Parquet files are left."""
     found, folder = read_manifest(run), run / PARQUET
     if found is not None or any(segment_files(run, table) for table in TABLES):
         return found
@@ -123,7 +112,6 @@ def readable_manifest(run: Path) -> CompactManifest | None:
 
 
 def _why_not(folder: Path) -> str:
-    """Why there is no manifest, where there is none."""
     path = folder / MANIFEST_FILE
     try:
         version = parsed(read_own(path))["schema_version"]
@@ -137,14 +125,10 @@ def _why_not(folder: Path) -> str:
 
 
 def _are_there(folder: Path, files: list[Path]) -> bool:
-    """Whether all are plain files in the folder, or in folders of its own, and no two the same."""
-    if len(set(files)) < len(files):
-        return False
-    for inside in {file.parent for file in files}:
-        plain, _ = own_files(inside, ".parquet")
-        if {file for file in files if file.parent == inside} - {*plain}:
-            return False
-    return True
+    """Whether all are plain files in the folder or its own folders, and no two the same."""
+    folders = {file.parent for file in files}
+    plain = {path for inside in folders for path in own_files(inside, ".parquet")[0]}
+    return len(set(files)) == len(files) and plain.issuperset(files)
 
 
 def _in_parts(folder: Path, said: Mapping[str, Any]) -> CompactManifest:
@@ -183,8 +167,8 @@ def _in_parts(folder: Path, said: Mapping[str, Any]) -> CompactManifest:
 
 
 def _of(folder: Path, said: Mapping[str, Any], table: str, otherwise: Any) -> Any:
-    """What is said of a table. There may be none of captured tokens: in an older run, and where
-    somebody has deleted them. Errors: KeyError for any other table, TypeError."""
+    """What is said of a table. Of captured tokens there may be nothing: in an older run, and where
+    somebody deleted them. Errors: KeyError for any other table, TypeError."""
     if table == CAPTURED_TOKENS.name and (table not in said or not (folder / table).exists()):
         return otherwise
     return said[table]
@@ -217,9 +201,7 @@ def _in_one_file(run: Path, said: Mapping[str, Any]) -> CompactManifest | None:
         processes=[str(who) for who in said["processes"]],
         problems=[problem_of(problem) for problem in said["problems"]],
         taken={
-            table: {
-                path.name: Taken(EVER_NS, (), _size(path)) for path in segment_files(run, table)
-            }
+            table: {p.name: Taken(EVER_NS, (), _size(p)) for p in segment_files(run, table)}
             for table in TABLES
         },
         settled=True,
@@ -227,31 +209,24 @@ def _in_one_file(run: Path, said: Mapping[str, Any]) -> CompactManifest | None:
 
 
 def segment_bytes(run: Path, table: str) -> int:
-    """Bytes of a table's segments."""
     return sum(_size(path) for path in segment_files(run, table))
 
 
 def _size(path: Path) -> int:
     """Bytes of a file; none of one that is deleted at this moment."""
-    try:
+    with suppress(FileNotFoundError):
         return path.stat().st_size
-    except FileNotFoundError:
-        return 0
+    return 0
 
 
 def segment_files(run: Path, table: str) -> list[Path]:
-    """A table's segments."""
     return own_files(run / table, STREAM)[0]
-
-
-# --- what of a segment has been compacted, by the places of its rows
-# Of a job that goes on the rest is read from the segment, and no row is lost or comes twice.
 
 
 @dataclass(frozen=True)
 class Taken:
-    """The rows at the first `slots` places of a segment, but for those `left` (in order): they had
-    not ended. The file had so many bytes then."""
+    """The rows at the first `slots` places of a segment, of `bytes` then, but for those `left` (in
+    order): they had not ended. A job that goes on loses no row, and none comes twice."""
 
     slots: int
     left: tuple[int, ...]
@@ -265,5 +240,4 @@ class Taken:
         return at == len(self.left) or self.left[at] >= first + rows
 
     def has(self, places: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Which of these places have been taken."""
         return (places < self.slots) & ~np.isin(places, self.left)

@@ -1,7 +1,7 @@
-"""Writing a table as parts, each in the order of time, with memory for a few parts and not for all.
+"""Writes a table as sorted parts, with memory for a few of them.
 
-Rows are gathered from the segments a few parts at a time: a process stores its rows in the order in
-which they begin, nearly, so most of its batches are looked at once or twice.
+Rows are gathered from the segments a few parts at a time: a process stores its rows nearly in the
+order in which they begin, so most of its batches are looked at once or twice.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import errno
 import os
 import re
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,7 +24,7 @@ from rltrace.trace.compact.stored_rows import PROCESS
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.read.row_filters import EVER_NS, end_what_was_left, make_unknown
 from rltrace.trace.read.run_follower import SETTLED_NS
-from rltrace.trace.read.segment_batches import Columns, joined
+from rltrace.trace.read.segment_batches import Columns, joined_numbered
 from rltrace.trace.read.segment_reader import Batches, SegmentBatch, segments_in
 from rltrace.trace.read.sql_views import first_line
 from rltrace.trace.schema import SPANS, Table
@@ -41,8 +41,7 @@ CARRIED = "carried"
 
 
 class SortedParts:
-    """The parts of a table in `folder`, and what is `carried` over their ends. `below` counts by
-    column the values below zero of what is counted."""
+    """The parts of a table in `folder`, rows `carried` over their ends, counts `below` zero."""
 
     def __init__(
         self,
@@ -80,7 +79,6 @@ class SortedParts:
         return written
 
     def _gathered(self, edges: list[int]) -> Iterator[Columns]:
-        """The rows between each two of the edges."""
         parts: list[list[Columns]] = [[] for _ in edges[1:]]
         for segment in self._found.segments:
             lower = segment.last_ns >= edges[0]
@@ -90,9 +88,7 @@ class SortedParts:
                     parts[place].append(columns)
         for place in range(len(parts)):
             whole, parts[place] = parts[place], []
-            columns = [*joined(self._table, []), np.empty(0, np.int32)]
-            if whole:
-                columns = [np.concatenate(column) for column in zip(*whole, strict=True)]
+            columns = joined_numbered(self._table, whole)
             for column, below in make_unknown(self._table, columns):
                 self.below[column] = self.below.get(column, 0) + below
             yield columns
@@ -135,9 +131,8 @@ class SortedParts:
 
     def _end_what_was_left(self, columns: Columns, until_ns: int) -> None:
         """As `end_what_was_left`, in a part: the span around may have begun in an earlier one."""
-        whole = columns
-        if self._reaching:
-            whole = [np.concatenate(two) for two in zip(self._reaching, columns, strict=True)]
+        both = [self._reaching, columns] if self._reaching else [columns]
+        whole = joined_numbered(self._table, both)
         end_what_was_left(whole)
         end = whole[self._end]
         columns[self._end] = end[len(end) - len(columns[self._end]) :]
@@ -157,8 +152,8 @@ class SortedParts:
         folder = self._folder / CARRIED
         folder.mkdir(exist_ok=True)
         path = folder / f"{self._table.name}-{number:04}.parquet"
-        whole = [np.concatenate(column) for column in zip(*self._kept, strict=True)]
-        self._writer.write(self._arrow(whole), path, self._names[0])
+        whole = self._arrow(joined_numbered(self._table, self._kept))
+        self._writer.write(whole, path, self._names[0])
         self.carried.append(path)
         self._kept = []
 
@@ -167,8 +162,6 @@ class SortedParts:
         return pa.table({name: pa.array(values) for name, values in named})
 
 
-# --- Parquet files of rows, as DuckDB writes them.
-
 _ROW_GROUP_ROWS = 200_000
 _FEW_BYTES = 16 << 20
 _NUMBER = re.compile(r'"errno":\s*"(\d{1,4})"')
@@ -176,8 +169,8 @@ _FULL = "No space left"
 
 
 class Writer:
-    """Writes files, while it is entered. What is small goes through one database, since to open one
-    takes longer than to write it; what is not has one of its own, whose memory goes with it."""
+    """Writes files, while it is entered. Small ones share a database, since opening one takes
+    longer than writing; a large one has its own, whose memory goes with it."""
 
     def __enter__(self) -> Writer:
         import duckdb
@@ -195,7 +188,8 @@ class Writer:
 
         temporary = path.with_suffix(".tmp")
         target = str(temporary).replace("'", "''")
-        with self._database(rows) as database:
+        own = duckdb.connect() if rows.nbytes > _FEW_BYTES else nullcontext(self._few)
+        with own as database:
             database.execute("SET enable_progress_bar = false")
             database.register("rows", rows)
             ordered = f'FROM rows ORDER BY "{order}"' if order else "FROM rows"
@@ -213,14 +207,8 @@ class Writer:
             database.unregister("rows")
         os.replace(temporary, path)
 
-    def _database(self, rows: pa.Table) -> AbstractContextManager[duckdb.DuckDBPyConnection]:
-        import duckdb
-
-        return duckdb.connect() if rows.nbytes > _FEW_BYTES else nullcontext(self._few)
-
 
 def _not_written(path: Path, temporary: Path, error: duckdb.Error) -> Exception:
-    """What went wrong where DuckDB did not write a file, of which it tells the system's number."""
     said = str(error)
     if temporary.name in said and (number := _NUMBER.search(said)):
         return OSError(int(number[1]), os.strerror(int(number[1])), str(path))
@@ -234,11 +222,9 @@ def _not_written(path: Path, temporary: Path, error: duckdb.Error) -> Exception:
     return RltraceError(f"cannot write {path}: {first_line(error)}")
 
 
-# Also which of them can be compacted, where the job goes on. One pass over two columns.
-
 Ints = NDArray[np.int64]
 _Seen = tuple[int, NDArray[np.bool_], Ints, Ints]
-"""Of a batch: the place of its first row, which are stored, and when each began and ended."""
+"""Of a batch: the place of its first row, which are stored, when each began and ended."""
 
 _ONE_OF = 256  # rows, the start of one is kept, to say where a part of so many rows ends
 _MOST_LEFT = 1_000
@@ -248,9 +234,9 @@ _NO_TIMES, _NO_STEPS = np.empty(0, np.int64), np.empty((0, 4), np.int64)
 
 @dataclass
 class Survey:
-    """The segments of a table and how many rows are to be taken from them; what is taken of each
-    file, of those without a row too (torn in their first batch, say); the starts of one row in
-    `_ONE_OF`, in order; and of spans the rows of steps, `(step, start_ns, end_ns, process)`."""
+    """What is to be taken of a table: its segments, how many rows, and the places of each file, of
+    those without a row too (torn in their first batch, say); the starts of one row in `_ONE_OF`, in
+    order; of spans the rows of steps, `(step, start_ns, end_ns, process)`."""
 
     segments: list[Surveyed] = field(default_factory=list)
     taken: dict[str, Taken] = field(default_factory=dict)
@@ -280,9 +266,9 @@ def survey(files: RunFiles, table: Table, ended: bool) -> Survey:
 
 
 class Surveyed:
-    """A segment: which rows are to be `taken`, how many these are, when those of each of its
-    batches began (Unix ns, the first and the last), the starts of one row in `_ONE_OF`, and of
-    spans the rows of steps. `before` is what was found in the segments before it."""
+    """A segment: the rows to be `taken`, their number, when those of each batch began (Unix ns,
+    first and last), the starts of one row in `_ONE_OF`, and of spans the rows of steps. `before`:
+    what was found in the segments before it."""
 
     def __init__(
         self, files: RunFiles, table: Table, batches: Batches, ended: bool, before: Survey
@@ -308,8 +294,7 @@ class Surveyed:
         self.steps = self._step_rows() if self._stage >= 0 and self.rows else _NO_STEPS
 
     def _taken(self, seen: list[_Seen], size_bytes: int, ended: bool) -> Taken:
-        """Which rows are: all that are stored where nobody writes any more, else those that have
-        ended, with so few left behind that they can be listed."""
+        """All stored rows where nobody writes any more, else the ended ones, with few left."""
         places, left = 0, list[int]()
         newest_ns = max((int(max(a.max(), b.max())) for _, _, a, b in seen if len(a)), default=0)
         for first, stored, _, _ in seen:
@@ -339,8 +324,6 @@ class Surveyed:
         return times_ns if clock is None else clock.to_unix(times_ns)
 
     def _step_rows(self) -> Ints:
-        """Of the rows that are taken those of steps."""
-
         def of_steps(batch: SegmentBatch) -> Columns:
             slots = taken_slots(batch, self.taken)
             return batch.rows_at(slots[batch.column(self._stage)[slots] == int(Stage.STEP)])
@@ -356,18 +339,13 @@ class Surveyed:
 
 
 def taken_slots(batch: SegmentBatch, taken: Taken) -> Ints:
-    """Places in a batch of the rows that are taken."""
     slots = np.flatnonzero(batch.stored)
     return slots[taken.has(slots + batch.first)]
 
 
-# --- where a table is cut into parts: where steps begin, so that each part has about so many rows
-
-
 def cuts(sampled_ns: Ints, rows: int, starts_ns: Ints, part_rows: int) -> list[int]:
-    """The moments at which a part ends and another begins. `sampled_ns` are starts of rows, evenly
-    drawn, in order; `starts_ns` are those of steps, in order. A part of more rows than one step has
-    ends where a step begins; where a step has more than a part may, it is cut within."""
+    """The moments between parts. `sampled_ns` are starts of rows, evenly drawn, `starts_ns` of
+    steps, both in order. A part ends where a step begins, unless that has more rows than a part."""
     found: list[int] = []
     if rows <= part_rows or not len(sampled_ns):
         return found

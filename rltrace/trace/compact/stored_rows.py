@@ -1,5 +1,6 @@
-"""The stored rows of a run as SQL: those of its Parquet files and, loaded when they are first asked
-for, those of its segments. What is not whole is not shown.
+"""The stored rows of a run as SQL, from Parquet files and segments.
+
+Segments are loaded when they are first asked for. What is not whole is not shown.
 """
 
 from __future__ import annotations
@@ -51,8 +52,7 @@ class Stored:
         return self._columns[name]
 
     def near(self, name: str, since_ns: int = -EVER_NS, until_ns: int = EVER_NS) -> str:
-        """A query of the rows of a table that are shown, in the files in which those of a range of
-        time are. Errors: as `rows_of`."""
+        """A query of a table's shown rows in the files of a range of time. Errors: as `rows_of`."""
         manifest, found = self.manifest, []
         if manifest is not None:
             parts, carried = manifest.between(name, since_ns, until_ns)
@@ -108,8 +108,7 @@ class Stored:
         return compacted + rest // _ROW_BYTES
 
     def publish(self, database: duckdb.DuckDBPyConnection) -> None:
-        """Makes the processes and names that are known by now, or makes them anew. Errors:
-        `RltraceError` for a file that holds no names."""
+        """Makes the known processes and names. Errors: `RltraceError` for a file without names."""
         import duckdb
 
         files = self._files
@@ -125,8 +124,7 @@ class Stored:
         self._published = len(files.processes), len(files.names)
 
     def _shown(self, name: str, rows: str) -> str:
-        """Of rows of a table those that are shown: all, unless others were dropped, or left out, or
-        are readings of another job's devices."""
+        """Those of `rows` that were not dropped or left out, and are of the job's own devices."""
         hidden = hidden_devices(self._files.processes) if name == "samples" else {}
         for agent, devices in hidden.items():
             which = f"process = {agent} AND device IN ({', '.join(map(str, devices))})"
@@ -137,41 +135,31 @@ class Stored:
         return rows if dropped is None else dropped.shown(TABLES[name], rows)
 
     def _rows_of(self, files: Sequence[Path], columns: Sequence[Column]) -> str:
-        """The rows of compacted files. Errors: as `rows_of`."""
         processes = 0 if self.manifest is None else len(self.manifest.processes)
         return rows_of(self._connect(), files, columns, processes)
 
     def _rest(self, name: str) -> str | None:
-        """The table of what is read from segments; None where nothing is. One that was not there
-        yet when the run was compacted has none, and is empty."""
+        """The table of what is read from segments, if any; one newer than the manifest is empty."""
         manifest = self.manifest
         if name not in self._files.rest and (manifest is None or manifest.tables[name]):
             return None
         if name not in self._registered:
+            import pyarrow as pa
+
             self._registered.add(name)
-            self._register(name)
+            names = [column.name for column in (*TABLES[name].columns, PROCESS)]
+            named = zip(names, self.columns(name), strict=True)
+            loaded = pa.table({of: pa.array(values) for of, values in named})
+            self._connect().register(f"stored_{name}", loaded)
+            known = len(self._files.processes), len(self._files.names)
+            if known != self._published:  # the table may bring new ones
+                self.publish(self._connect())
         return f"stored_{name}"
-
-    def _register(self, name: str) -> None:
-        import pyarrow as pa
-
-        columns = self.columns(name)
-        kinds = [*TABLES[name].columns, PROCESS]
-        named = zip([kind.name for kind in kinds], columns, strict=True)
-        loaded = pa.table({of: pa.array(values) for of, values in named})
-        self._connect().register(f"stored_{name}", loaded)
-        known = len(self._files.processes), len(self._files.names)
-        if known != self._published:  # the table may bring new ones
-            self.publish(self._connect())
-
-
-# --- the processes and the names of a run as tables of its database
 
 
 def publish_processes(
     database: duckdb.DuckDBPyConnection, processes: Sequence[TracedProcess]
 ) -> None:
-    """Makes `processes`, or makes it anew."""
     import pyarrow as pa
 
     whole, text = pa.int64(), pa.string()
@@ -186,7 +174,6 @@ def publish_processes(
 
 
 def publish_names(database: duckdb.DuckDBPyConnection, ids: Mapping[str, int]) -> None:
-    """Makes `names` of the texts that have these ids, or makes it anew."""
     import pyarrow as pa
 
     columns = {"id": pa.array(ids.values(), pa.int32()), "text": pa.array(ids.keys(), pa.string())}
@@ -199,8 +186,8 @@ def publish_names(database: duckdb.DuckDBPyConnection, ids: Mapping[str, int]) -
 
 MOST_SMALL_ROWS = 1 << 26
 ROWS_OF_BYTE = 16
-"""Of a table: rows beyond so many take a byte for each 16 at the least. Real ones take 30 times as
-much, as no two of them begin at the same distance."""
+"""Rows of a table beyond `MOST_SMALL_ROWS` take a byte for each 16 at the least; real ones take 30
+times as much, as no two begin at the same distance."""
 
 PROCESS = Column("process", "i")
 
@@ -216,9 +203,8 @@ def rows_of(
     columns: Sequence[Column],
     processes: int,
 ) -> str:
-    """The rows of Parquet files with these columns, one file after the other: those of the first so
-    many `processes`, as the run has no others, and of times that a clock can have shown. Errors:
-    `RltraceError` for what is none of rltrace's; duckdb.Error for what is no Parquet."""
+    """The rows of Parquet files with these columns, of the first `processes` and of possible times.
+    Errors: `RltraceError` for what is none of rltrace's; duckdb.Error for what is no Parquet."""
     check_rows(database, paths)
     check_columns(database, paths, columns)
     ranges = {PROCESS.name: (0, processes - 1)}
@@ -240,8 +226,7 @@ def _beyond(
     paths: Sequence[Path],
     ranges: Mapping[str, tuple[int, int]],
 ) -> set[str]:
-    """The columns of which the files do not say that all values are within their range: a filter
-    has to read each of them at each question, and those of a real run need none."""
+    """Columns that need a filter: by what the files say, a value may be out of its range."""
     stated = database.execute(
         "SELECT path_in_schema, min(TRY_CAST(stats_min_value AS BIGINT)),"
         " max(TRY_CAST(stats_max_value AS BIGINT)), bool_and(num_values = 0 OR"
@@ -288,9 +273,9 @@ def check_columns(
 
 
 def names_in(database: duckdb.DuckDBPyConnection, path: Path) -> str:
-    """A query of the `id` and the `text` of each name in a file. Errors: `RltraceError` for one
-    that holds something else, or more than the texts of a run are: what stands in a file once can
-    be in all of its rows; duckdb.Error for what is no Parquet."""
+    """A query of the `id` and `text` of each name in a file. Errors: `RltraceError` for a file of
+    something else, or of more than the texts of a run (what stands in a file once can be in all of
+    its rows); duckdb.Error for what is no Parquet."""
     check_rows(database, [path])
     check_columns(database, [path], [Column("id", "i")])
     texts = f"FROM parquet_schema([{_listed([path])}]) WHERE name = 'text'"
@@ -319,21 +304,15 @@ def pattern_of(path: Path) -> Path:
 
 
 def quoted(path: Path) -> str:
-    """A path as a literal."""
     return "'" + str(path).replace("'", "''") + "'"
 
 
 def _listed(paths: Iterable[Path]) -> str:
-    """Paths as literals, each of which fits itself only."""
     return ", ".join(quoted(pattern_of(path)) for path in paths)
 
 
 def unreadable(path: Path, error: Exception) -> RltraceError:
-    """What is said of a compacted table that is none."""
     return RltraceError(f"{path} cannot be read: {str(error).strip().splitlines()[0]}")
-
-
-# --- a compacted run without a database of its own
 
 
 def table_columns(manifest: CompactManifest, table: str) -> dict[str, NDArray[Any]]:

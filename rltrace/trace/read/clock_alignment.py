@@ -1,11 +1,10 @@
-"""Putting the clocks of all nodes on one time line, with a bound on the error.
+"""Puts the clocks of all nodes on one time line, with a bound.
 
-The reference is the node on which the run was started: its monotonic clock, tied to real time by
-the tightest pair at the start, so that a later step of real time moves nothing. Every other node is
-related to it by the exchanges that the agents measured (Cristian 1989; the four stamps of NTP, RFC
-5905 section 8), each wrong by at most half its round trip; between exchanges the offset is
-interpolated, which follows drift. Nodes without a path of exchanges fall back on their own real
-time, and their bound is unknown.
+The reference is the monotonic clock of the node on which the run began, tied to real time by the
+tightest pair at the start, so that a later step of real time moves nothing. Other nodes are related
+to it by the agents' exchanges (Cristian 1989; the four stamps of NTP, RFC 5905 section 8), each
+wrong by at most half its round trip; the offset is interpolated between them, which follows drift.
+Nodes without a path of exchanges fall back on their own real time; their bound is unknown.
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ Int64s = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class NodeClock:
-    """How a node's monotonic clock maps to Unix time: `unix = t + base_ns + correction(t)`, where
-    the correction (ns, 0 at first) is interpolated between the node's own times `at_ns` of the
-    exchanges. `bound_ns` is how far it can be off the reference."""
+    """How a node's monotonic clock maps to Unix time: `unix = t + base_ns + correction(t)`. The
+    correction (ns, 0 at first) is interpolated between the exchanges at the node's `at_ns`.
+    `bound_ns`: how far it can be off the reference."""
 
     node: str
     base_ns: int
@@ -40,7 +39,7 @@ class NodeClock:
     bound_ns: int
 
     def to_unix(self, times_ns: Int64s) -> Int64s:
-        """Unix nanoseconds of monotonic ones; unknown (negative) and empty (0) stay as they are."""
+        """Unix ns of monotonic ones; unknown (negative) and empty (0) stay as they are."""
         unix = times_ns + np.int64(self.base_ns)
         if len(self.at_ns) > 1:
             unix += np.rint(np.interp(times_ns, self.at_ns, self.correction_ns)).astype(np.int64)
@@ -48,7 +47,6 @@ class NodeClock:
         return unix
 
     def moment(self, time_ns: int) -> int:
-        """The same of one."""
         return int(self.to_unix(np.array([time_ns], np.int64))[0])
 
 
@@ -63,22 +61,18 @@ class Exchange:
     rtt_ns: int
 
 
-Pair = tuple[int, int, int]
-"""`(monotonic_ns, real_ns, bracket_ns)` of one node."""
+Pair = tuple[int, int, int]  # `(monotonic_ns, real_ns, bracket_ns)` of one node
 
 
-FIRST_PAIRS = 4
-"""Of a node, among which that is which its clock is told by."""
-
-_PAIR = '{"kind":"pair",'
-"""How a pair begins as the agent writes it, twelve times a minute for as long as a run lasts."""
+FIRST_PAIRS = 4  # of a node, among which is that which its clock is told by
+_PAIR = '{"kind":"pair",'  # how the agent begins a pair, twelve times a minute
 
 
 def read_clock_files(
     folder: Path, every_pair: bool = False
 ) -> tuple[dict[str, list[Pair]], list[Exchange], list[str]]:
     """The clock files of all nodes: pairs by node, exchanges, and lines that could not be read. Of
-    a file's pairs only so many as `align` looks at are read, unless `every_pair` is wanted."""
+    a file only the pairs that `align` looks at are read, unless `every_pair`."""
     pairs: dict[str, list[Pair]] = {}
     exchanges: list[Exchange] = []
     problems: list[str] = []
@@ -113,7 +107,7 @@ def read_clock_files(
 
 
 def pair_of(said: object) -> Pair | None:
-    """The clock pair in what a file says; None where it has none."""
+    """The clock pair in what a file says; None: it has none."""
     if not isinstance(said, dict):
         return None
     pair: Any = (said.get("monotonic_ns"), said.get("real_ns"), said.get("bracket_ns", 0))
@@ -123,8 +117,7 @@ def pair_of(said: object) -> Pair | None:
 def align(
     reference: str, pairs: dict[str, list[Pair]], exchanges: Iterable[Exchange]
 ) -> dict[str, NodeClock]:
-    """A clock for every node that has a pair; the reference's, where it has none, is the first
-    node's that has."""
+    """A clock for every node with a pair. The first node stands in for a reference without one."""
     if reference not in pairs:
         reference = next(iter(sorted(pairs)), reference)
     if reference not in pairs:
@@ -144,10 +137,8 @@ def align(
             if node not in clocks:
                 clocks[node] = _through(known, node, measured)
                 waiting.append(node)
-    for node, own in pairs.items():
-        if node not in clocks:
-            clocks[node] = _by_itself(node, own, UNKNOWN_BOUND_NS)
-    return clocks
+    alone = {n: _by_itself(n, own, UNKNOWN_BOUND_NS) for n, own in pairs.items() if n not in clocks}
+    return {**clocks, **alone}
 
 
 def _through(known: NodeClock, node: str, measured: list[Exchange]) -> NodeClock:

@@ -1,4 +1,14 @@
-"""The processes of a run, as their own files describe them."""
+"""The processes of a run: clocks, parents, names, what was dropped.
+
+A process that a framework starts beside its Ray actor (the core of an inference engine, its
+workers, a pool of graders) has no role of its own: it has that of the one that started it, unless a
+process between them is not traced (a shell). Where a process has no file, it is lost, or its
+segments were copied from another run: its name tells host and start.
+
+Each line of `dropped/<node>.jsonl` is a segment that was: its rows, and when the newest of them
+began. What began before the newest of all is not whole, so no table shows it; captured tokens, of
+which no figure is, went first, and alone.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +36,8 @@ from rltrace.trace.untrusted_files import FollowedLines, own_files, own_lines, p
 @dataclass(frozen=True)
 class TracedProcess:
     """One traced process. `number` is its `process` in every table; `start_ns` is Unix time;
-    `clock_bound_ns` says how well its clock is known (0: the reference's own, -1: not at all);
-    `child_of` is the role of the process that started one that has no role itself."""
+    `clock_bound_ns`: how well its clock is known (0: the reference's, -1: not at all); `child_of`:
+    the role of the process that started one without a role."""
 
     number: int
     who: str
@@ -43,50 +53,16 @@ class TracedProcess:
     facts: dict[str, Any] = field(repr=False, default_factory=dict)
 
 
-def described(
-    number: int,
-    who: str,
-    facts: dict[str, Any],
-    clocks: Mapping[str, NodeClock],
-    child_of: str | None,
-) -> TracedProcess:
-    """The process of `facts`, what its file holds; `clocks` are those of the nodes."""
-    node = _text(facts.get("node")) or ""
-    clock = clocks.get(node)
-    pid, rank = facts.get("pid"), facts.get("rank")
-    return TracedProcess(
-        number=number,
-        who=who,
-        host=_text(facts.get("host")) or who.split("-", maxsplit=1)[0],
-        node=node,
-        pid=pid if isinstance(pid, int) else -1,
-        role=_text(facts.get("role")),
-        rank=rank if isinstance(rank, int) else None,
-        adapter=_text(facts.get("adapter")),
-        start_ns=clock.moment(int(facts.get("start_ns") or 0)) if clock else -1,
-        clock_bound_ns=clock.bound_ns if clock else -1,
-        child_of=_text(child_of),
-        facts=facts,
-    )
-
-
 def _text(value: object) -> str | None:
     """What a job says of itself, as text that every table takes."""
     return None if value is None else whole_text(str(value))
 
 
-# --- which process of a run started which
-# A process that a framework starts beside its Ray actor (the core of an inference engine, its
-# workers, a pool of graders) has no role of its own: it is known by the role of the one that
-# started it. Parents that are not traced (a shell, an exec'ed tool) leave their children without
-# one.
-
-Facts = Mapping[str, Any]
-"""What a process's own file says."""
+Facts = Mapping[str, Any]  # what a process's own file says
 
 
 def roles_of_parents(processes: Mapping[str, Facts]) -> dict[str, str]:
-    """For each process (by its `who`) without a role: that of its nearest ancestor with one."""
+    """For each process (`who`) without a role: that of its nearest ancestor with one."""
     under_pid: dict[tuple[str, ...], list[tuple[int, str]]] = defaultdict(list)
     for who, facts in processes.items():
         under_pid[_place(facts, "pid")].append((_start(facts), who))
@@ -105,8 +81,7 @@ def _parent(
     processes: Mapping[str, Facts],
     under_pid: Mapping[tuple[str, ...], list[tuple[int, str]]],
 ) -> str | None:
-    """A pid is used again and again, and by programs that replace each other (`exec`): the last
-    that began under it before its child did."""
+    """The last that began under the parent's pid before the child: pids are used again."""
     start = _start(child)
     forked_from = str(child.get("forked_from"))
     if forked_from in processes and _start(processes[forked_from]) < start:
@@ -125,17 +100,12 @@ def _start(facts: Facts) -> int:
     return start if isinstance(start, int) else 0
 
 
-# There may be segments of processes that have no file of their own: it is lost, or they were
-# copied there from another run. A process's name tells its host, and when it began by the clock of
-# that.
-
 _WHO = re.compile(r"(.+)-(\d{1,10})-(\d{1,18})-[0-9a-f]+")  # as `Recorder.who` is made
 _SLACK_NS = 10**8  # between two pairs of a node's clock with real time
 
 
 class RunProcesses(ABC):
-    """`processes` of the run in `path`, by their numbers; `meta` is what its run.json says;
-    `clocks` say how a node's monotonic clock maps to the run's time."""
+    """`processes` of the run in `path` by number; `clocks` map nodes' clocks to the run's time."""
 
     def __init__(self, path: Path, meta: dict[str, Any], names: Iterable[str] = ()) -> None:
         self.path = path
@@ -152,7 +122,7 @@ class RunProcesses(ABC):
         """Is told what cannot be read, or taken as it is."""
 
     def number_of(self, who: str) -> int:
-        """The number of a process; one that has no file of its own gets one here."""
+        """The number of a process; one without a file of its own gets one here."""
         if who not in self._numbers:
             if facts := self._known_of(who):
                 self._facts[who] = facts
@@ -162,7 +132,7 @@ class RunProcesses(ABC):
         return self._numbers[who]
 
     def is_of_run(self, who: str, target: str) -> bool:
-        """Whether what a process stored is of this run; else `target` is named as a problem."""
+        """Whether what a process stored is of this run; else `target` is told as a problem."""
         if who in self._numbers or self._known_of(who) is not None:
             return True
         if target not in self._strays:
@@ -172,8 +142,7 @@ class RunProcesses(ABC):
         return False
 
     def translated(self, table: Table, who: str, stored: Columns) -> Columns:
-        """Columns of rows that a process stored, with aligned times and global name ids. What began
-        at no time that a clock can have shown is left out, and named."""
+        """Columns of stored rows with aligned times and global name ids; no impossible times."""
         clock = self.clocks.get(self.processes[self.number_of(who)].node)
         columns: Columns = []
         for column, values in zip(table.columns, stored, strict=True):
@@ -190,14 +159,14 @@ class RunProcesses(ABC):
         return columns
 
     def without_negative(self, table: Table, columns: Columns) -> Columns:
-        """What is counted is not below zero: such values are unknown, and a problem says so."""
+        """The columns, with counts below zero unknown, which is told."""
         for column, below in make_unknown(table, columns):
             said = f"{below:,} below zero, taken as unknown"
             self.problem("negative-values", f"{table.name}.{column}", said)
         return columns
 
     def _align(self) -> list[str]:
-        """Aligns the clocks of the nodes; the lines of their files that cannot be read."""
+        """Aligns the nodes' clocks; the lines that cannot be read."""
         pairs, exchanges, bad_lines = read_clock_files(self.path / CLOCKS)
         for facts in self._facts.values():
             if (pair := pair_of(facts.get("clock"))) is not None:
@@ -206,16 +175,32 @@ class RunProcesses(ABC):
         return bad_lines
 
     def _describe(self, who: str, child_of: str | None = None) -> None:
-        """Puts a process into `processes`, or renews what is said there."""
+        """Puts a process into `processes`, or renews it there."""
         number = self._numbers.setdefault(who, len(self.processes))
-        process = described(number, who, self._facts.get(who, {}), self.clocks, child_of)
+        facts = self._facts.get(who, {})
+        node = _text(facts.get("node")) or ""
+        clock = self.clocks.get(node)
+        pid, rank = facts.get("pid"), facts.get("rank")
+        process = TracedProcess(
+            number=number,
+            who=who,
+            host=_text(facts.get("host")) or who.split("-", maxsplit=1)[0],
+            node=node,
+            pid=pid if isinstance(pid, int) else -1,
+            role=_text(facts.get("role")),
+            rank=rank if isinstance(rank, int) else None,
+            adapter=_text(facts.get("adapter")),
+            start_ns=clock.moment(int(facts.get("start_ns") or 0)) if clock else -1,
+            clock_bound_ns=clock.bound_ns if clock else -1,
+            child_of=_text(child_of),
+            facts=facts,
+        )
         self.processes[number : number + 1] = [process]
 
     def _known_of(self, who: str) -> dict[str, Any] | None:
-        """What the name of a process says that has no file, as its file would: its node and its
-        start, where a process that is known was on its host. Of a run of which no process has a
-        file that is nothing. None where it is of another run: it ran on another host, or at another
-        time."""
+        """What the name of a process without a file says: its node and start, where its host has a
+        known process; nothing in a run without any file of a process. None where it is of another
+        run: it ran on another host, or at another time."""
         named = _WHO.fullmatch(who)
         known = [process for process in self.processes if process.who in self._facts]
         seen = [(one[1], process) for process in known if (one := _WHO.fullmatch(process.who))]
@@ -236,15 +221,14 @@ class RunProcesses(ABC):
         return None
 
     def _stop(self, who: str) -> dict[str, Any] | None:
-        """What the file of a process says of that it stopped recording: it does where the disk had
-        no room for a line among the problems."""
+        """Why a process stopped recording, by its file: its disk may have no room for a problem."""
         told = self._facts.get(who, {}).get(RECORDING_STOPPED)
         with suppress(ValueError, TypeError):
             return None if told is None else problem_of({**told, "what": RECORDING_STOPPED})
         return None
 
     def _dated(self, problem: dict[str, Any], who: str) -> dict[str, Any]:
-        """A problem of a process, when it came on the time line of the run where that is known."""
+        """A problem of a process, with its time in the run where that is known."""
         at, number = problem.get("monotonic_ns"), self._numbers.get(who)
         clock = None if number is None else self.clocks.get(self.processes[number].node)
         if at is None or clock is None:
@@ -252,31 +236,24 @@ class RunProcesses(ABC):
         return {**problem, "real_ns": clock.moment(at)}
 
 
-# --- The names of a run's processes, which may still be added to.
-
 _UNKNOWN = "?"
 _MISSING = -2
-LARGEST_ID = 1 << 20
-"""Of a name: ids are given one after the other, to 20,000 names of a process at most."""
-
-Tell = Callable[[str, str, str], None]
-"""Told what cannot be read: what it is, of which file, and why."""
+LARGEST_ID = 1 << 20  # of a name: ids go up by one, to 20,000 names of a process at most
+Tell = Callable[[str, str, str], None]  # what cannot be read: its kind, its file, and why
 
 
 def name_of(line: str) -> tuple[int, str] | None:
-    """The id and the text in a line of a names file; None where it holds none."""
-    try:
+    """The id and text in a line of a names file; None: it holds none."""
+    with suppress(ValueError, TypeError):
         number, text = parsed(line)
-        known = is_whole(number) and 0 <= number <= LARGEST_ID
-        return (number, str(text).encode("utf-8", "replace").decode()) if known else None
-    except (ValueError, TypeError):
-        return None
+        if is_whole(number) and 0 <= number <= LARGEST_ID:
+            return number, str(text).encode("utf-8", "replace").decode()
+    return None
 
 
 class FollowedNames:
-    """Names by number, the same for all processes: `texts`, `numbers` by text, which begin with
-    `known` ones. A process writes a name down before it uses its id, so an id that is not known is
-    looked for in what its file has more than before."""
+    """Names by number, the same for all processes: `texts`, and `numbers` by text, after `known`
+    ones. A process writes a name before it uses its id, so unknown ids are in new lines."""
 
     def __init__(
         self, folder: Path, known: Iterable[str] = (), tell: Tell = lambda what, file, why: None
@@ -303,7 +280,6 @@ class FollowedNames:
         return lookup[np.where(ids < 0, -1, np.minimum(ids, len(own)))]
 
     def _read(self, who: str) -> None:
-        """Takes in the lines that were appended since the last look."""
         file, own = f"{NAMES}/{who}.jsonl", self._own.get(who, np.empty(0, np.int32))
         try:
             lines = self._lines.new_of(who)
@@ -328,16 +304,11 @@ class FollowedNames:
         return number
 
 
-# Each line of `dropped/<node>.jsonl` is a segment that was: its rows, and when the newest of them
-# began. What began before the newest of all is not whole, so no table shows it. Captured tokens
-# went first, and alone: no figure is of them, so only they are not shown.
-
-
 @dataclass(frozen=True)
 class Dropped:
-    """`rows` of each table that were dropped, and their `bytes`; what began until `until_ns` (Unix
-    ns; -1: nothing but captured tokens was dropped) is not shown, nor are the tokens of samples
-    that began until `tokens_until_ns`. `is_shipped`: all of it is at the run's URL."""
+    """`rows` of each table that were dropped, and their `bytes`. Not shown is what began until
+    `until_ns` (Unix ns; -1: only captured tokens were dropped), and tokens of samples until
+    `tokens_until_ns`. `is_shipped`: all of it is at the run's URL."""
 
     rows: dict[str, int]
     bytes: int
@@ -346,8 +317,7 @@ class Dropped:
     is_shipped: bool
 
     def shown(self, table: Table, rows: str) -> str:
-        """Of `rows` of a table (SQL) those of a time whose details are whole, and what was still
-        in progress then."""
+        """Of `rows` of a table (SQL) those whose details are whole, and what was in progress."""
         until_ns = self.until_ns
         if table is CAPTURED_TOKENS:
             until_ns = max(until_ns, self.tokens_until_ns)
@@ -356,7 +326,7 @@ class Dropped:
 
 
 def read_dropped(run: Path, clocks: Mapping[str, NodeClock]) -> Dropped | None:
-    """What was dropped of a run; None where nothing was. Lines that cannot be read are skipped."""
+    """What was dropped of a run, or None. Lines that cannot be read are skipped."""
     rows: Counter[str] = Counter()
     size_bytes, until_ns, tokens_until_ns, is_shipped = 0, -1, -1, True
     files: set[tuple[str, str]] = set()
@@ -373,10 +343,9 @@ def read_dropped(run: Path, clocks: Mapping[str, NodeClock]) -> Dropped | None:
             shipped = said.get("shipped") is True
             if table not in TABLES or not all(map(is_whole, (count, size, newest_ns))):
                 continue
-            if (table, file) in files:
-                continue  # its agent was killed between the line and the file
-            if is_from_url and shipped:
-                continue  # it was dropped on its node, and is here
+            # Its agent was killed between the line and the file; or it is here, as it was shipped.
+            if (table, file) in files or (is_from_url and shipped):
+                continue
             files.add((table, file))
             rows[table] += count
             size_bytes += size
@@ -389,7 +358,5 @@ def read_dropped(run: Path, clocks: Mapping[str, NodeClock]) -> Dropped | None:
 
 
 def unix_of(clock: NodeClock | None, time_ns: int) -> int:
-    """A time by the clock of a node as Unix nanoseconds; as it is where that is not known."""
-    if clock is None or time_ns <= 0:
-        return time_ns
-    return clock.moment(time_ns)
+    """A node's time as Unix ns; unchanged where the clock is not known."""
+    return time_ns if clock is None else clock.moment(time_ns)

@@ -1,9 +1,15 @@
-"""Times that no clock can have shown, and counts below zero: unknown, whoever stored them."""
+"""Which rows count: possible times and counts, and ranges of time.
+
+Of a range is what began in it, and what was going on when it began. A sample that was used in it
+is, whenever it was generated and judged, so that its lag is known. A row that was still open when
+the range began counts where its process recorded anything later: else it was lost long before.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,36 +24,31 @@ if TYPE_CHECKING:
     from rltrace.trace.compact.stored_rows import Stored
 
 
-EVER_NS = 1 << 62
-"""Unix nanoseconds of a moment in 2116: two of them can be subtracted and added."""
+EVER_NS = 1 << 62  # Unix ns of a moment in 2116: two can be subtracted and added
 
 
 def of_real_times(table: Table, columns: Columns) -> tuple[Columns, int]:
-    """The rows, and how many there are less than there were: those that began at no time are left
-    out. Of the others, what else is no time is unknown. `columns` begin with those of `table`, with
-    times in Unix ns."""
+    """The rows that began at a possible time, and how many did not; what else is no time becomes
+    unknown. `columns` begin with those of `table`, with times in Unix ns."""
     if not len(columns[0]):
         return columns, 0
     real = (columns[0] > 0) & (columns[0] < EVER_NS)
     left_out = len(real) - int(np.count_nonzero(real))
     kept = [column[real] for column in columns] if left_out else [*columns]
     for i, column in enumerate(table.columns):
-        if not i or not column.is_time:
-            continue
-        odd = (kept[i] < -1) | (kept[i] >= EVER_NS)
-        if odd.any():
-            kept[i] = np.where(odd, np.int64(-1), kept[i])
+        if i and column.is_time:
+            odd = (kept[i] < -1) | (kept[i] >= EVER_NS)
+            kept[i] = np.where(odd, np.int64(-1), kept[i]) if odd.any() else kept[i]
     return kept, left_out
 
 
 def end_what_was_left(columns: Columns) -> None:
-    """Ends spans that a process left without storing so: an exception of the job's may strike just
-    as a `with rltrace.span(...)` is left. Such a span is open while one around it, in its lane, has
-    ended. How long it took is unknown: it gets no length. Steps are none: one that failed has no
-    end. `columns` are those of spans, from wherever they are stored, and the process of each."""
-    start, end, stage, lane = (
-        columns[SPANS.index(name)] for name in ("start_ns", "end_ns", "stage", "lane")
-    )
+    """Ends spans that a process left without storing so: an exception of the job may strike just as
+    a `with rltrace.span(...)` is left. Such a span is open while one around it, in its lane, has
+    ended. It gets no length, as that is unknown. Steps stay open: one that failed has no end.
+    `columns` are those of spans, and the process of each."""
+    names = ("start_ns", "end_ns", "stage", "lane")
+    start, end, stage, lane = (columns[SPANS.index(name)] for name in names)
     process = columns[-1]
     is_open = (end < 0) & (stage != Stage.STEP)
     if not is_open.any():
@@ -65,12 +66,11 @@ COUNTS = (
     *("tokens", "bytes", "items", "prompt_tokens", "response_tokens", "turns", "env_ns"),
     *("preemptions", "stall_ns", "wire_bytes", "buckets"),
 )
-"""Columns of which no value is below zero, but -1 for an unknown one."""
+"""Columns without values below zero, but -1 for an unknown one."""
 
 
 def make_unknown(table: Table, columns: Columns) -> Iterator[tuple[str, int]]:
-    """Replaces counts below zero by -1 in `columns`, those of `table` in order; gives the name of
-    each column that had some, and how many."""
+    """Replaces counts below zero by -1 in `columns`; gives the columns with some, and how many."""
     for i, column in enumerate(table.columns):
         if column.name in COUNTS and columns[i].min(initial=0) < -1:
             below = columns[i] < -1
@@ -78,21 +78,13 @@ def make_unknown(table: Table, columns: Columns) -> Iterator[tuple[str, int]]:
             yield column.name, int(below.sum())
 
 
-# What began in the range is in it, and what was going on when it began. A sample that was used in
-# it is, whenever it was generated and judged, so that its lag is known. A row that was still open
-# when the range began counts where its process recorded anything later: else it was lost long
-# before.
-
 OF_SAMPLES = ("trajectories", "rewards", CAPTURED_TOKENS.name)
-_USED = "trajectory IN (FROM range_used)"
-_KEPT_ROWS = 5_000_000
-"""A table of so many rows at the most is kept in memory, where each question finds it."""
+_KEPT_ROWS = 5_000_000  # a table of so many at the most is kept in memory
 
 
 @dataclass(frozen=True)
 class Range:
-    """From `since_ns` on and before `until_ns` (Unix); of spans of steps those with these numbers
-    count, whatever others overlap them."""
+    """From `since_ns` on and before `until_ns` (Unix); of steps' spans those of these numbers."""
 
     since_ns: int
     until_ns: int
@@ -101,17 +93,15 @@ class Range:
 
     @property
     def goes_on(self) -> bool:
-        """Whether it has no end."""
         return self.until_ns >= EVER_NS
 
 
 class Narrowed:
-    """Makes the tables of a range in `database`, of the rows that are `stored`."""
+    """Makes the tables of a range in `database`, of `stored` rows."""
 
     def __init__(self, database: duckdb.DuckDBPyConnection, stored: Stored, of: Range) -> None:
         self._database, self._stored, self._of = database, stored, of
         self._manifest = stored.manifest
-        self._made: set[str] = set()
 
     def make(self, name: str) -> None:
         """Makes `recorded_<name>`."""
@@ -137,29 +127,24 @@ class Narrowed:
     def _within(self, table: Table) -> str:
         since, until, marker = self._of.since_ns, self._of.until_ns, table.columns[0].name
         if table is CAPTURED_TOKENS:
-            self._find_used()
-            return f"(start_ns < {until} AND (start_ns >= {since} OR {_USED}))"
+            return f"(start_ns < {until} AND (start_ns >= {since} OR {self._is_used}))"
         if table.find("end_ns") < 0:
             return f'"{marker}" >= {since} AND "{marker}" < {until}'
-        self._find_alive()
         of_time = (
             f"(start_ns < {until} AND (start_ns >= {since} OR end_ns >= {since} "
-            "OR (end_ns = -1 AND process IN (FROM range_alive))))"
+            f"OR (end_ns = -1 AND {self._is_alive})))"
         )
         if table.name in OF_SAMPLES:
-            self._find_used()
-            return f"(start_ns < {until} AND ({of_time} OR {_USED}))"
+            return f"(start_ns < {until} AND ({of_time} OR {self._is_used}))"
         if table.name != "spans":
             return of_time
         first, last = self._of.first_step, self._of.last_step
         of_steps = f"(start_ns >= {since} AND step BETWEEN {first} AND {last})"
         return f"({of_time} AND (stage <> {int(Stage.STEP)} OR {of_steps}))"
 
-    def _find_alive(self) -> None:
-        """The processes that recorded something in the range."""
-        if "alive" in self._made:
-            return
-        self._made.add("alive")
+    @cached_property
+    def _is_alive(self) -> str:
+        """Whether the process of a row recorded something in the range."""
         since, until = self._of.since_ns, self._of.until_ns
         began = f"start_ns < {until} AND greatest(start_ns, end_ns) >= {since}"
         rows = " UNION ".join(
@@ -167,36 +152,29 @@ class Narrowed:
             for name in ("spans", "trajectories", "rewards", "syncs")
         )
         self._database.execute(f"CREATE OR REPLACE TABLE range_alive AS {rows}")
+        return "process IN (FROM range_alive)"
 
-    def _find_used(self) -> None:
-        """The samples that were used in the range."""
-        if "used" in self._made:
-            return
-        self._made.add("used")
-        within = self._within(TABLES["uses"])
-        self._database.execute(
-            "CREATE OR REPLACE TABLE range_used AS SELECT DISTINCT trajectory "
-            f"FROM ({self._near('uses')}) WHERE trajectory <> -1 AND {within}"
-        )
+    @cached_property
+    def _is_used(self) -> str:
+        """Whether the sample of a row was used in the range."""
+        within = f"trajectory <> -1 AND {self._within(TABLES['uses'])}"
+        rows = f"SELECT DISTINCT trajectory FROM ({self._near('uses')}) WHERE {within}"
+        self._database.execute(f"CREATE OR REPLACE TABLE range_used AS {rows}")
+        return "trajectory IN (FROM range_used)"
 
     def _add_earlier(self, name: str) -> None:
-        """What belongs to the samples that were used, from the parts before, back to the first part
+        """Adds what belongs to the samples that were used, from the parts before, back to the first
         that has nothing of them: samples are used within a bounded time, if at all."""
         if self._manifest is None:
             return
         parts = self._manifest.tables[name]
         before = [part for part in parts if part.until_ns <= self._of.since_ns]
         for part in reversed(before):
-            database = self._database
-            missing = (
-                f"FROM range_used WHERE trajectory NOT IN (SELECT trajectory FROM recorded_{name})"
-            )
-            if not database.execute(f"{missing} LIMIT 1").fetchall():
+            known = f"SELECT trajectory FROM recorded_{name}"
+            missing = f"FROM range_used WHERE trajectory NOT IN ({known})"
+            if self._database.execute(f"{missing} LIMIT 1").fetchone() is None:
                 return
-            had = database.execute(f"SELECT count(*) FROM recorded_{name}").fetchall()
-            database.execute(
-                f"INSERT INTO recorded_{name} BY NAME "
-                f"FROM {self._stored.of_files(name, [part.path])} WHERE trajectory IN ({missing})"
-            )
-            if database.execute(f"SELECT count(*) FROM recorded_{name}").fetchall() == had:
+            rows = f"FROM {self._stored.of_files(name, [part.path])}"
+            insert = f"INSERT INTO recorded_{name} BY NAME {rows} WHERE trajectory IN ({missing})"
+            if self._database.execute(insert).fetchall() == [(0,)]:
                 return

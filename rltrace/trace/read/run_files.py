@@ -1,7 +1,7 @@
-"""What the files of a run hold: its processes, names and problems, and its tables as columns.
+"""What a run's files hold: processes, names, problems, tables as columns.
 
 Times are Unix nanoseconds on one time line for all nodes (`alignment`), names are numbers of one
-list for the whole run. What cannot be read is named among the problems and skipped.
+list for the whole run. What cannot be read is told as a problem and skipped.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rltrace.trace.metadata_validation import PROCESS as PROCESS_KINDS
 from rltrace.trace.metadata_validation import fitting, only_some, problem_of
 from rltrace.trace.read.processes import RunProcesses, read_dropped, roles_of_parents
 from rltrace.trace.read.row_filters import end_what_was_left
-from rltrace.trace.read.segment_batches import Columns, joined
+from rltrace.trace.read.segment_batches import Columns, joined_numbered
 from rltrace.trace.read.segment_reader import segments_in
 from rltrace.trace.schema import SPANS, TABLES, Table
 from rltrace.trace.untrusted_files import NO_PLAIN_FILE, lines_of, own_files, parsed, read_own
@@ -28,11 +28,11 @@ from rltrace.trace.untrusted_files import NO_PLAIN_FILE, lines_of, own_files, pa
 class RunFiles(RunProcesses):
     """The files of the run in `path`, which `meta` (its run.json) describes.
 
-    `manifest` is that of a compacted run, or None; `rest` are the tables of which segments may hold
-    more than was compacted (of a run that was not: all); `names` number every text that a table
-    read so far refers to; `dropped` is what was dropped to keep the run small, or None; `only_some`
-    why nothing is told of samples. What was recorded after `as_of_ns` (Unix ns; None: no such
-    moment) is not read: processes are read one after the other, while they go on.
+    `manifest` is that of a compacted run, or None; `rest` are the tables whose segments may hold
+    more than was compacted (else all); `names` number the texts that tables read so far refer to;
+    `dropped` is what was dropped to keep the run small, or None; `only_some`: why nothing is told
+    of samples. What was recorded after `as_of_ns` (Unix ns, or None) is not read: processes are
+    read one after the other, while they go on.
     """
 
     def __init__(self, path: Path, meta: dict[str, Any]) -> None:
@@ -58,16 +58,14 @@ class RunFiles(RunProcesses):
         self.only_some = only_some(meta)
 
     def now_ns(self) -> int:
-        """This moment on the run's time line (Unix ns), by the clock of this node's rows, too,
-        where it is one of the run's: none that is stored is later."""
+        """This moment on the run's time line (Unix ns), not before any row of this node."""
         now_ns = run_dir.now_ns(self.meta)
         clock = self.clocks.get(node_id())
         return now_ns if clock is None else max(now_ns, clock.moment(monotonic_ns()))
 
     def columns(self, name: str) -> Columns:
-        """The columns of a table in the order of the schema and, after them, the process of each
-        row; without what was compacted. To be asked once a table: what is wrong with its files is
-        added to the problems."""
+        """The columns of a table in the order of the schema, then the process of each row; without
+        what was compacted. Ask once: what is wrong with its files is added to the problems."""
         table = TABLES[name]
         taken = {} if self.manifest is None else self.manifest.taken.get(name, {})
         parts: list[Columns] = []
@@ -79,15 +77,13 @@ class RunFiles(RunProcesses):
                 self.problem("torn-file", f"{name}/{batches.path.name}", batches.problem)
             if len(stored[0]):
                 parts.append(self.numbered(table, batches.who, stored))
-        if parts:
-            columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
-            if name == SPANS.name:
-                end_what_was_left(columns)
-            return self.without_negative(table, self._as_of(name, columns))
-        return [*joined(table, []), np.empty(0, np.int32)]
+        columns = joined_numbered(table, parts)
+        if name == SPANS.name:
+            end_what_was_left(columns)
+        return self.without_negative(table, self._as_of(name, columns))
 
     def _as_of(self, name: str, columns: Columns) -> Columns:
-        """The rows that there were at that moment, where one was set; spans as they were."""
+        """The rows that there were at `as_of_ns`; spans as they were."""
         if self.as_of_ns is None:
             return columns
         there = columns[0] <= self.as_of_ns
@@ -99,25 +95,23 @@ class RunFiles(RunProcesses):
         return columns
 
     def is_stray(self, name: str, path: Path) -> bool:
-        """Whether a segment of a table is of another run, which is named among the problems."""
+        """Whether a segment is of another run, which is told as a problem."""
         return not self.is_of_run(path.name.rsplit(".", 2)[0], f"{name}/{path.name}")
 
     def _began_since(self, who: str) -> bool:
-        """Whether a process has introduced itself since the processes were read, of a run that goes
-        on."""
+        """Whether a process has introduced itself since the processes were read."""
         if self.as_of_ns is None or who in self._numbers:
             return False
         return (self.path / run_dir.PROCESS / f"{who}.json").exists()
 
     def has_rows(self, name: str) -> bool:
-        """Whether a table has any row in its segments."""
         return any(
             any(batches.each(lambda batch: bool(batch.stored.any())))
             for batches in segments_in(self.path / name, TABLES[name])
         )
 
     def rows_of_processes(self, name: str) -> Counter[int]:
-        """About how many rows of a table each process has in its segments, which are not read."""
+        """About how many rows of a table each process has in its segments; these are not read."""
         rows: Counter[int] = Counter()
         for batches in segments_in(self.path / name, TABLES[name]):
             found = sum(batches.each(lambda batch: batch.stored_rows if batch.rows else 0))
@@ -126,13 +120,12 @@ class RunFiles(RunProcesses):
         return rows
 
     def problem(self, what: str, target: str, detail: str) -> None:
-        """Adds one to the problems, unless it is known from when the run was compacted."""
+        """Adds a problem, unless it is known from when the run was compacted."""
         found = {"what": what, "target": target, "detail": detail}
         if self.manifest is None or found not in self.manifest.problems:
             self.problems.append(found)
 
     def _read_facts(self) -> None:
-        """What each process's own file says."""
         for path in self._own(run_dir.PROCESS, ".json"):
             target = f"{run_dir.PROCESS}/{path.name}"
             try:
@@ -144,7 +137,7 @@ class RunFiles(RunProcesses):
                 self.problem("unreadable-file", target, f"{what}: taken as unknown")
 
     def _own(self, folder: str, suffix: str) -> list[Path]:
-        """The run's own files in a folder; what is none is named."""
+        """The run's own files in a folder; what is none is told."""
         plain, others = own_files(self.path / folder, suffix)
         for path in others:
             self.problem("unreadable-file", str(path.relative_to(self.path)), NO_PLAIN_FILE)

@@ -1,14 +1,13 @@
-"""Following a run while it is written: every process, every segment, each row once.
-
-    follower = Follower(path)
-    while not follower.gone:
-        for table, rows in follower.poll().items(): ...
-        follower.unfinished("spans")    # what is in progress
+"""Follows a run while it is written: each process, segment and row once.
 
 Nothing is kept of rows that were given out, and nothing is asked of the job: its files are read.
-What happened is followed (`EVENT_TABLES`), not what samples were made of.
-Rows are as in `rltrace.trace.read.run`'s tables, Unix times and global name ids included; a node's clock
-is known better as its run goes on, so times of other nodes may differ by that from a later reading.
+Only what happened is followed (`EVENT_TABLES`). Rows are as in the tables of `OpenedRun`; a node's
+clock is known better as its run goes on, so a later reading may give other times for other nodes.
+
+A row is first there (its marker is set), and an interval is complete only later, in place, so a
+reader comes back for rows that were not complete. A segment is read with `pread`, by its path, at
+each look: a map would be a SIGBUS where a file is cut, would hold a descriptor of each of hundreds
+of files, and is not refreshed on NFS.
 """
 
 from __future__ import annotations
@@ -53,8 +52,7 @@ _ALIGN_EVERY_S = 60.0
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows of a table: a numpy array for each of its columns, and `process`, the number of the
-    process that stored each."""
+    """Rows of a table: an array for each column, and `process`, the number of who stored each."""
 
     columns: dict[str, NDArray[Any]]
 
@@ -65,23 +63,23 @@ class Rows:
         return self.columns[column]
 
     def where(self, kept: NDArray[Any]) -> Rows:
-        """Those that `kept`, a mask or places, says."""
         return Rows({name: values[kept] for name, values in self.columns.items()})
 
 
 class RunFollower(RunProcesses):
     """Follows the run in `path`. Errors: `RltraceError` when there is none there, or a newer one.
 
-    `processes` are numbered in the order in which they were found; `names` are the texts of the
-    name ids; `problems` say, by file or column, what cannot be followed or taken as it is. `gone`
-    is whether the directory has been deleted. `recorded` are the numbers of those that have stored
-    any row, given out or not. `dropped` is what was dropped before to keep the run small (None:
-    nothing): what began until then is not given out.
+    `processes` are numbered as they were found; `names` are the texts of the name ids; `problems`
+    say, by file or column, what cannot be followed. `gone`: the directory has been deleted.
+    `recorded` are the numbers of those that have stored any row. `dropped` is what was dropped
+    before to keep the run small, or None: what began until then is not given out.
     """
 
     def __init__(self, path: Path) -> None:
         meta = run_dir.read_described(str(path))
-        self._manifest = _compacted(path)
+        manifest = readable_manifest(path)
+        has_segments = any(segment_bytes(path, table) for table in EVENT_TABLES)
+        self._manifest = None if has_segments else manifest
         self.problems: dict[str, str] = {}
         known = [] if self._manifest is None else name_texts(self._manifest.names)
         super().__init__(path, meta, known)
@@ -105,12 +103,9 @@ class RunFollower(RunProcesses):
         return -1 if self.dropped is None else self.dropped.until_ns
 
     def stopped(self) -> dict[str, tuple[int | None, str]]:
-        """By who it is that stopped recording by the last poll: when (Unix ns; None: not known) and
-        why."""
+        """Who had stopped recording by the last poll: when (Unix ns; None: not known) and why."""
         dated = {who: self._dated(stop, who) for who, stop in self._stops.items()}
-        return {
-            who: (stop.get("real_ns"), str(stop.get("detail") or "")) for who, stop in dated.items()
-        }
+        return {who: (s.get("real_ns"), str(s.get("detail") or "")) for who, s in dated.items()}
 
     def poll(self, ended: frozenset[str] = frozenset()) -> dict[str, Rows]:
         """Reads what is new: for each table the rows that have become complete. `ended` are the
@@ -139,7 +134,7 @@ class RunFollower(RunProcesses):
         return {name: self._told(EVENT_TABLES[name], rows) for name, rows in found.items()}
 
     def unfinished(self, table: str) -> Rows:
-        """The rows that are in progress, or that ended a moment ago: then `end_ns` is not -1."""
+        """The rows in progress, or that ended a moment ago: then `end_ns` is not -1."""
         if table not in self._unended:
             segments = self._segments[table].values()
             rows = self._rows(EVENT_TABLES[table], [(s.who, s.unfinished) for s in segments])
@@ -147,20 +142,20 @@ class RunFollower(RunProcesses):
         return self._unended[table]
 
     def now_ns(self) -> int:
-        """This moment on the run's time line (Unix ns); by real time on a node not of the run."""
+        """This moment on the run's time line (Unix ns); by real time on another node."""
         clock = self.clocks.get(node_id())
         return time.time_ns() if clock is None else clock.moment(time.monotonic_ns())
 
     def reach(self) -> Reach:
-        """Until when it is known, where it was brought from a URL and more is to come."""
+        """Until when it is known, where it comes from a URL and more is to come."""
         return read_reach(self.path, self.clocks)
 
     def name(self, number: int) -> str:
-        """The text of a name id; "?" for one that nobody wrote down."""
+        """The text of a name id; "?" for an unknown one."""
         return self.names[number] if 0 <= number < len(self.names) else "?"
 
     def problem(self, what: str, target: str, detail: str) -> None:
-        """Keeps the newest of what is said of a file or column."""
+        """Keeps the newest that is said of a file or column."""
         self.problems[target] = detail
 
     def _take_compacted(self, manifest: CompactManifest) -> dict[str, Rows]:
@@ -187,7 +182,6 @@ class RunFollower(RunProcesses):
             self.gone = not self.path.is_dir()  # else it is being replaced
 
     def _read_processes(self) -> None:
-        """Takes in processes that are new or say more of themselves."""
         changed = []
         for entry in entries(self.path / run_dir.PROCESS):
             if not entry.name.endswith(".json"):
@@ -235,8 +229,7 @@ class RunFollower(RunProcesses):
                 del known[name]
 
     def _told(self, table: Table, rows: Rows) -> Rows:
-        """Rows of a time of which none were lost, and what is in progress since before; of samples,
-        where all were recorded."""
+        """Rows of a time without losses, and what goes on; samples if all were recorded."""
         if table.name in OF_ONE_SAMPLE and only_some(self.meta):
             return rows.where(np.zeros(len(rows), np.bool_))
         if not len(rows) or self.lost_until_ns < 0:
@@ -262,20 +255,6 @@ class RunFollower(RunProcesses):
         return Rows(named)
 
 
-def _compacted(path: Path) -> CompactManifest | None:
-    """Where the tables lie, if the segments they were made of have been deleted."""
-    manifest = readable_manifest(path)
-    return None if any(segment_bytes(path, table) for table in EVENT_TABLES) else manifest
-
-
-# --- One segment that is still being written: what has been stored in it since the last look.
-#
-# A row is first there (its marker is set), and for an interval complete only later, in place. So a
-# reader has to come back for the rows that were not complete, and only for those: everything else
-# is read once. A segment is read with `pread`, by its path, at each look: a map would be a SIGBUS
-# where a file is cut, would hold a descriptor of each of hundreds of files, and is not refreshed
-# on NFS.
-
 _Slots = NDArray[np.int64]
 
 _LOOK_AHEAD = 64  # slots that are looked at beyond the last one known to be stored
@@ -287,9 +266,8 @@ long before the newest row of its process is complete; the rest is, once two loo
 
 
 class GrowingSegment:
-    """Follows the file at `path`. `problem` is why it cannot be followed (further), or None;
-    `unfinished` are the rows that were begun and are not known to be complete; `given` is how many
-    were given out as complete."""
+    """Follows the file at `path`. `problem`: why it cannot be followed, or None; `unfinished`: rows
+    that are not known to be complete; `given`: how many were given out."""
 
     def __init__(self, path: Path, table: Table) -> None:
         self.path = path
@@ -322,10 +300,8 @@ class GrowingSegment:
                 raise CutError("it became shorter")
             for place in self._stream.batches(file, status.st_size):
                 self._batches.append(_FollowedBatch(self.table, place, self._newest))
-            found = [
-                batch.poll(file, batch is not self._batches[-1], final) for batch in self._batches
-            ]
             last = self._batches[-1:]
+            found = [batch.poll(file, batch not in last, final) for batch in self._batches]
             self._batches = [b for b in self._batches if not b.is_read or b in last]
             complete = joined(self.table, found)
             self.given += len(complete[0])
@@ -390,8 +366,7 @@ class _FollowedBatch:
         return [column[complete] for column in rows]
 
     def _begun(self, file: int, full: bool, final: bool) -> _Slots:
-        """Slots that were stored since the last look. A slot is claimed before it is stored, and a
-        thread may be held up in between, so there may be holes, which are looked at again."""
+        """Slots stored since the last look, also in holes that a thread, held up, had claimed."""
         to_the_end = full or final
         again = self._gather(file, 0, self._holes) != 0
         found = [self._holes[again]]
@@ -422,7 +397,7 @@ class _FollowedBatch:
         return [self._gather(file, i, slots) for i in range(len(self._place.offsets))]
 
     def _gather(self, file: int, column: int, slots: _Slots) -> NDArray[Any]:
-        """Values of a column; slots that are near each other are read together."""
+        """Values of a column; slots near each other are read together."""
         if not len(slots) or self._place.offsets[column] < 0:
             return unknown(self._table, column, len(slots))
         order = np.argsort(slots, kind="stable")

@@ -1,4 +1,4 @@
-"""Files of the job's processes that could not be read whole: what every figure is short of."""
+"""What a run lost: files that cannot be read, processes that ended."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ _TORN = "torn-file"
 
 @dataclass(frozen=True)
 class Damaged:
-    """A process whose files were cut or are damaged: the tables that they are of. `pid` is -1 where
-    nobody said."""
+    """A process with cut or damaged files, and their tables. `pid` is -1 where nobody said."""
 
     role: str
     pid: int
@@ -31,25 +30,22 @@ class Damaged:
 
 
 def damaged(run: OpenedRun) -> tuple[Damaged, ...]:
-    """The job's processes with such files, as far as the tables of `run` were read; those of the
-    agents, which hold readings only, are left out."""
+    """Such processes of the job, as far as tables were read; no agents, with readings only."""
     tables: dict[str, list[str]] = {}
     for problem in run.problems:
         if problem.get("what") == _TORN:
             table, _, name = str(problem.get("target", "")).partition("/")
             tables.setdefault(name.rsplit(".", 2)[0], []).append(table)
-    found = []
-    for process in run.processes:
-        if process.who in tables and process.role != AGENT:
-            of = tuple(dict.fromkeys(tables[process.who]))
-            found.append(Damaged(process.role or "", process.pid, process.host, of))
-    return tuple(found)
+    return tuple(
+        Damaged(one.role or "", one.pid, one.host, tuple(dict.fromkeys(tables[one.who])))
+        for one in run.processes
+        if one.who in tables and one.role != AGENT
+    )
 
 
 def unreadable(run: OpenedRun) -> str | None:
-    """Why nothing is left to be told of a run, in one sentence: no row of what its processes
-    recorded can be read, or not even a process is known, and it is not known to be going on. None
-    where there is something."""
+    """Why nothing is left to be told of a run, in one sentence: no row of its processes can be
+    read, or no process is known and it is not known to be going on. Else None."""
     tables = [name for name in TABLES if name != "samples"]
     if any(run.has_rows(name) for name in tables):
         return None
@@ -85,9 +81,9 @@ REASONS = ("memory", "node", "process")
 @dataclass(frozen=True)
 class End:
     """How a process ended: with exit `code`, by `signal` (0: by itself, or nobody knows), which its
-    parent sent where it was `asked` (not where it had died of another). `why` is what Ray said of
-    an actor whose end nobody of the job wanted: "memory" (Ray ended it as memory ran out), "node"
-    (its node died) or "process" (it died itself)."""
+    parent sent where it was `asked` (and it died of no other). `why` is what Ray said of an actor
+    whose end nobody wanted: "memory" (Ray ended it as memory ran out), "node" (its node died) or
+    "process" (it died itself)."""
 
     signal: int
     asked: bool
@@ -96,8 +92,7 @@ class End:
 
 
 def read_ends(run: Path, processes: Iterable[TracedProcess]) -> dict[int, End]:
-    """The ends that are known, by the number of the process. What cannot be read is skipped: an
-    end that nobody knows is what most processes have."""
+    """The known ends, by number of the process. What cannot be read is skipped."""
     processes = list(processes)
     speakers, began = {process.who: process for process in processes}, _began(processes)
     signals: dict[int, tuple[list[int], list[int]]] = {}  # that it was sent, and that it died of
@@ -131,7 +126,7 @@ def read_ends(run: Path, processes: Iterable[TracedProcess]) -> dict[int, End]:
 
 
 _Began = Mapping[tuple[Any, ...], list[tuple[int, int]]]
-"""When processes began, and their numbers, by the ways to speak of them."""
+"""Starts and numbers of processes, by the ways to speak of them."""
 
 
 def _began(processes: Iterable[TracedProcess]) -> _Began:
@@ -146,8 +141,8 @@ def _began(processes: Iterable[TracedProcess]) -> _Began:
 
 
 def _meant(began: _Began, speaker: TracedProcess, told: Mapping[str, Any]) -> int | None:
-    """Whom a line is about: pids are used again, and Ray starts an actor again under its id, so it
-    is the last that began before this was said. Errors: ValueError, KeyError, TypeError."""
+    """Whom a line is about: the last that began before it was said, as pids are used again, and Ray
+    starts an actor again under its id. Errors: ValueError, KeyError, TypeError."""
     key: tuple[Any, ...]
     if "actor" in told:
         key, until_ns = (told["actor"], told.get("pid")), int(told["real_ns"])

@@ -1,7 +1,9 @@
-"""The batches of one segment's file: where the columns of a table lie in it, without their values.
+"""Where the columns of a table lie in a segment's file.
 
-What a file says of itself is held against how long it is and against the table before a row of it
-is read, so that no length in it leads beyond its end, or to memory that it does not fill.
+What a file says of itself is held against its length and the table before a row is read, so that no
+length in it leads beyond its end, or to memory that it does not fill. Only what a segment is made
+of is understood: fixed-width columns without nulls or compression (`Message.fbs`, `Schema.fbs`;
+flatbuffers are little-endian, references are relative to where they stand).
 """
 
 from __future__ import annotations
@@ -26,25 +28,18 @@ from rltrace.trace.arrow_header import (
 )
 from rltrace.trace.schema import WIDTH_BYTES, Table
 
-MOST_SEGMENT_BYTES = 1 << 30
-"""Of a segment's file; the writer begins another after 64 MiB."""
-
-MOST_BATCH_ROWS = 1 << 22
-"""Of a batch, which the writer gives 8,192 at most: a hole in a file is as many rows as one likes,
-at no cost to who made it."""
-
-Columns = list[NDArray[Any]]
-"""A numpy array for each column of the table."""
+MOST_SEGMENT_BYTES = 1 << 30  # the writer begins another file after 64 MiB
+MOST_BATCH_ROWS = 1 << 22  # the writer gives 8,192 at most; a hole in a file is any number of rows
+Columns = list[NDArray[Any]]  # an array for each column of the table
 
 
 class CutError(Exception):
-    """The file is shorter than it was, or than what it says of itself."""
+    """The file is shorter than it was, or than it says."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """A batch of `rows` rows; where in the file each column of the table begins, -1 for one that
-    an older writer did not have."""
+    """A batch; where in the file each column of the table begins (-1: an older writer had none)."""
 
     rows: int
     offsets: tuple[int, ...]
@@ -52,7 +47,7 @@ class Place:
 
 @dataclass(frozen=True)
 class _Message:
-    """The head of a message, understood; `offsets` are within the body, and empty of a schema."""
+    """The head of a message; `offsets` are within the body, and empty of a schema."""
 
     metadata: bytes
     body_bytes: int
@@ -61,8 +56,7 @@ class _Message:
 
 
 class Stream:
-    """The file of a segment of `table`, as far as it was read: `end` is where that is, and `is_cut`
-    whether a message began there at the last look that is not whole."""
+    """The file of a segment of `table`, read to `end`; `is_cut`: a message there is not whole."""
 
     def __init__(self, table: Table) -> None:
         self.table = table
@@ -73,8 +67,7 @@ class Stream:
         self._message = _Message(b"", 0)
 
     def batches(self, file: int, size: int) -> Iterator[Place]:
-        """The batches that are whole in the `size` bytes which the file has by now, and were not
-        before. Errors: `NotASegment`, OSError."""
+        """The batches that are new and whole in `size` bytes. Errors: `NotASegment`, OSError."""
         if size > MOST_SEGMENT_BYTES:
             raise NotASegment(f"larger than {MOST_SEGMENT_BYTES >> 30} GiB")
         while True:
@@ -121,28 +114,38 @@ class Stream:
         return places
 
     def _batch(self, metadata: bytes, at: int, body_bytes: int) -> tuple[int, tuple[int, ...]]:
-        """The rows of a batch, and where in its body the columns of the table begin."""
-        layout = batch_layout(metadata, at, len(self._kinds))
-        if not 0 <= layout.rows <= MOST_BATCH_ROWS:
-            raise NotASegment(f"a batch of {layout.rows:,} rows")
+        """The rows of a batch, and where in its body the columns begin."""
+        try:
+            rows = _scalar(metadata, at, 0, "q")
+            nodes = _pairs(metadata, _target(metadata, at, 1))  # length, nulls
+            buffers = _pairs(metadata, _target(metadata, at, 2))  # begin, length
+            if _slot(metadata, at, 3):
+                raise NotASegment("a compressed batch")
+        except struct.error:
+            raise NotASegment("a damaged batch") from None
+        # Each column has two buffers: a validity bitmap, which is empty, and the values.
+        if len(nodes) != len(self._kinds) or len(buffers) != 2 * len(self._kinds):
+            raise NotASegment("a batch of other columns than the schema's")
+        if not 0 <= rows <= MOST_BATCH_ROWS:
+            raise NotASegment(f"a batch of {rows:,} rows")
         offsets = []
         for column, place in zip(self.table.columns, self._columns or (), strict=True):
             if place < 0:
                 offsets.append(-1)
                 continue
-            values_bytes = layout.rows * WIDTH_BYTES[column.kind]
-            begin, length = layout.offsets[place], layout.lengths[place]
-            if layout.nulls[place]:
+            values_bytes = rows * WIDTH_BYTES[column.kind]
+            begin, length = buffers[2 * place + 1]
+            if nodes[place][1]:
                 raise NotASegment(f"column {column.name} has nulls")
             if values_bytes > length or not 0 <= begin <= body_bytes - values_bytes:
-                raise NotASegment(f"a batch of {layout.rows:,} rows that are not there")
+                raise NotASegment(f"a batch of {rows:,} rows that are not there")
             offsets.append(begin)
-        return layout.rows, tuple(offsets)
+        return rows, tuple(offsets)
 
 
 def values_at(file: int, table: Table, place: Place, column: int, first: int, count: int) -> Any:
-    """`count` values of a column from row `first` of a batch on; unknown in one that the file does
-    not have. Errors: `CutError` where the file has become shorter; OSError."""
+    """`count` values of a column from row `first` of a batch on; unknown ones where the file lacks
+    it. Errors: `CutError` where the file has become shorter; OSError."""
     kind = dtype(table, column)
     if place.offsets[column] < 0:
         return unknown(table, column, count)
@@ -154,7 +157,6 @@ def values_at(file: int, table: Table, place: Place, column: int, first: int, co
 
 
 def unknown(table: Table, column: int, count: int) -> NDArray[Any]:
-    """Values of a column of which nothing is known."""
     kind = dtype(table, column)
     return np.full(count, np.nan if kind.kind == "f" else -1, kind)
 
@@ -169,9 +171,16 @@ def joined(table: Table, parts: list[Columns]) -> Columns:
     return [np.concatenate(column) for column in zip(*parts, strict=True)]
 
 
+def joined_numbered(table: Table, parts: list[Columns]) -> Columns:
+    """The same of parts that end with the process of each row."""
+    if not parts:
+        return [*_nothing(table), np.empty(0, np.int32)]
+    return [np.concatenate(column) for column in zip(*parts, strict=True)]
+
+
 @cache
 def dtype(table: Table, column: int) -> np.dtype[Any]:
-    """The type of a column's values, as they lie in a file."""
+    """The type of a column's values in a file."""
     return np.dtype(f"<{table.columns[column].kind}")
 
 
@@ -180,14 +189,7 @@ def _nothing(table: Table) -> Columns:
     return [np.empty(0, dtype(table, i)) for i in range(len(table.columns))]
 
 
-# A reader of a file that is still being filled needs the places, not the values. Only what a
-# segment is made of is understood: fixed-width columns without nulls or compression
-# (`Message.fbs`, `Schema.fbs`; flatbuffers are little-endian, references are relative to where
-# they stand).
-
-MOST_METADATA_BYTES = 1 << 20
-"""Of a message: a segment's schema has 1.5 kB."""
-
+MOST_METADATA_BYTES = 1 << 20  # of a message: a segment's schema has 1.5 kB
 _MOST_COLUMNS = 1000
 _LONGEST_NAME_BYTES = 1000
 _INT_KINDS = {8: "b", 32: "i", 64: "q"}
@@ -198,20 +200,8 @@ class NotASegment(ValueError):
     """The bytes are no message of a segment."""
 
 
-@dataclass(frozen=True)
-class BatchLayout:
-    """A record batch: its rows, and for each column where its values begin in the body, of how many
-    bytes they are, and how many of them are null."""
-
-    rows: int
-    offsets: tuple[int, ...]
-    lengths: tuple[int, ...]
-    nulls: tuple[int, ...]
-
-
 def message_bytes(prefix: bytes) -> int:
-    """Length of the metadata after the prefix; 0 where there is no message yet, or no more.
-    Errors: `NotASegment`."""
+    """Bytes of the metadata after the prefix; 0: no message yet. Errors: `NotASegment`."""
     mark, length = struct.unpack_from("<Ii", prefix)
     if mark == 0:  # space that was allocated for a message to come
         return 0
@@ -233,8 +223,7 @@ def header(metadata: bytes) -> tuple[int, int, int]:
 
 @lru_cache(maxsize=16)  # thousands of segments begin with the same few schemas
 def schema_kinds(metadata: bytes, at: int) -> tuple[tuple[str, str], ...]:
-    """`(name, struct letter)` of each column of a schema; the letter is empty for a column that is
-    no number of ours. Errors: `NotASegment`."""
+    """`(name, struct letter, "" if none of ours)` of each column. Errors: `NotASegment`."""
     try:
         fields = _target(metadata, at, 1)
         count = _u32(metadata, fields)
@@ -246,24 +235,6 @@ def schema_kinds(metadata: bytes, at: int) -> tuple[tuple[str, str], ...]:
         )
     except (struct.error, UnicodeDecodeError):
         raise NotASegment("a damaged schema") from None
-
-
-def batch_layout(metadata: bytes, at: int, columns: int) -> BatchLayout:
-    """The layout of a record batch of so many columns. Errors: `NotASegment`, also where it is
-    compressed."""
-    try:
-        rows = _scalar(metadata, at, 0, "q")
-        nodes = _pairs(metadata, _target(metadata, at, 1))
-        buffers = _pairs(metadata, _target(metadata, at, 2))
-        if _slot(metadata, at, 3):
-            raise NotASegment("a compressed batch")
-    except struct.error:
-        raise NotASegment("a damaged batch") from None
-    # Each column has two buffers: a validity bitmap, which is empty, and the values.
-    if len(nodes) != columns or len(buffers) != 2 * columns:
-        raise NotASegment("a batch of other columns than the schema's")
-    offsets, lengths = tuple(b[0] for b in buffers[1::2]), tuple(b[1] for b in buffers[1::2])
-    return BatchLayout(rows, offsets, lengths, tuple(node[1] for node in nodes))
 
 
 def _kind(data: bytes, at: int) -> str:
@@ -281,7 +252,6 @@ def _u32(data: bytes, at: int) -> int:
 
 
 def _pairs(data: bytes, at: int) -> list[tuple[int, int]]:
-    """A vector of structs of two int64."""
     count = _u32(data, at)
     if count > 2 * _MOST_COLUMNS:
         raise NotASegment(f"{count:,} parts in a batch")
@@ -294,7 +264,6 @@ def _reference(data: bytes, at: int) -> int:
 
 
 def _slot(data: bytes, table: int, field: int) -> int:
-    """Place of a table's field, 0 where it is absent."""
     vtable = table - int(struct.unpack_from("<i", data, table)[0])
     size = int(struct.unpack_from("<H", data, vtable)[0])
     place = 4 + 2 * field

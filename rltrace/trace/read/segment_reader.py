@@ -1,4 +1,4 @@
-"""Reading the segments of a table: stock Arrow streams, torn or foreign ones said by name.
+"""Reads a table's segments, torn and foreign ones too.
 
 A segment may be cut anywhere (its process was killed, the disk was full), may still be growing, and
 may be anybody's. What is whole is read; a file is never a reason to fail.
@@ -24,7 +24,6 @@ from rltrace.trace.read.segment_batches import (
     Place,
     Stream,
     joined,
-    unknown,
     values_at,
 )
 from rltrace.trace.schema import Table
@@ -35,7 +34,7 @@ _Seen = TypeVar("_Seen")
 
 
 def segments_in(folder: Path, table: Table) -> list[Batches]:
-    """What lies in the folder of a table, but for files that their processes never got to fill."""
+    """What lies in a table's folder, but for files that were never filled."""
     plain, others = own_files(folder)
     found = [Batches(path, table, NO_PLAIN_FILE) for path in others]
     for path in plain:
@@ -47,7 +46,7 @@ def segments_in(folder: Path, table: Table) -> list[Batches]:
 
 
 class SegmentBatch:
-    """A record batch of an open file; its first row is at place `first` of the file."""
+    """A record batch of an open file; its first row is at place `first`."""
 
     def __init__(self, file: int, table: Table, place: Place, first: int) -> None:
         self._file, self._table, self._place = file, table, place
@@ -60,40 +59,32 @@ class SegmentBatch:
 
     @property
     def stored(self) -> NDArray[np.bool_]:
-        """Which rows are."""
         stored: NDArray[np.bool_] = self.markers != 0
         return stored
 
     @property
     def stored_rows(self) -> int:
-        """How many are, by the last one where that is stored: all but a few that threads skipped
-        before it are then."""
+        """How many rows are stored; where the last is, all (threads skip but a few before it)."""
         last = values_at(self._file, self._table, self._place, 0, self.rows - 1, 1)
         return self.rows if last[0] != 0 else int(self.stored.sum())
 
     def column(self, number: int) -> Any:
-        """A column, by its number in the table; unknown throughout in one that the file lacks."""
+        """A column, by number; unknown throughout where the file lacks it."""
         return values_at(self._file, self._table, self._place, number, 0, self.rows)
 
     def rows_at(self, slots: NDArray[np.int64]) -> Columns:
-        """The rows at these places."""
         if not len(slots):
             return joined(self._table, [])
         first, last = int(slots[0]), int(slots[-1]) + 1
-        whole = last - first == len(slots)
-        columns: Columns = []
-        for number, offset in enumerate(self._place.offsets):
-            if offset < 0:
-                columns.append(unknown(self._table, number, len(slots)))
-                continue
-            near = values_at(self._file, self._table, self._place, number, first, last - first)
-            columns.append(near if whole else near[slots - first])
-        return columns
+        near = [
+            values_at(self._file, self._table, self._place, number, first, last - first)
+            for number in range(len(self._place.offsets))
+        ]
+        return near if last - first == len(slots) else [column[slots - first] for column in near]
 
 
 class Batches:
-    """The record batches of a file. `problem` says, once they have been gone through, what was
-    wrong with the file, or is None."""
+    """The record batches of a file; `problem`: what was wrong, once all were gone through."""
 
     def __init__(self, path: Path, table: Table, problem: str | None = None) -> None:
         self.path, self.table, self.problem = path, table, problem
@@ -101,7 +92,7 @@ class Batches:
         self._is_none = problem is not None
 
     def rest(self, taken: Taken | None = None) -> Columns:
-        """All stored rows, less those that were `taken`."""
+        """All stored rows that were not `taken`."""
 
         def rest(batch: SegmentBatch) -> Columns:
             if taken is None:

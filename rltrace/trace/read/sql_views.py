@@ -1,4 +1,4 @@
-"""The SQL views over the tables of codes: words instead of codes, NULL instead of "unknown"."""
+"""SQL views of words, derived tables, and the queries that run on them."""
 
 from __future__ import annotations
 
@@ -8,18 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from rltrace.trace import vocabulary
 from rltrace.trace.errors import INTERRUPTED, NO_MEMORY, RltraceError, WrongUsage, did_you_mean
-from rltrace.trace.read import trajectory_ids as repeated_ids
+from rltrace.trace.read import trajectory_ids as ids
 from rltrace.trace.read.step_clock import NAME as STEPS_THAT_COUNT
 from rltrace.trace.read.step_clock import STEPS, steps_that_count
-from rltrace.trace.read.trajectory_ids import (
-    GROUPED,
-    RAW_GROUPED,
-    SAMPLE_REWARDS,
-    SIGNALS,
-    WEIGHTS,
-    regrouped,
-)
-from rltrace.trace.read.trajectory_ids import NAME as REGROUPED
 from rltrace.trace.read.trajectory_lifecycle import LIVES, SYNC_ROWS, TOLD_USES, UNTOLD, VERDICTS
 from rltrace.trace.schema import TABLES, Column, Table
 from rltrace.trace.vocabulary import Part, word
@@ -35,10 +26,9 @@ _RENAMED = {"syncs": "p.role AS process_role"}  # a sync has a role of its own
 
 def in_words(table: Table) -> str:
     """CREATE VIEW statement of one table's friendly view."""
-    selected = ", ".join(_readable(column) for column in table.columns)
+    selected = ", ".join(map(_readable, table.columns))
     joins = "LEFT JOIN processes p USING (process)"
-    named = [column.name for column in table.columns if column.is_name]
-    for name in named:
+    for name in (column.name for column in table.columns if column.is_name):
         joins += f' LEFT JOIN names AS n_{name} ON n_{name}.id = r."{name}"'
     of_process = _PROCESS_COLUMNS.replace("p.role", _RENAMED.get(table.name, "p.role"))
     return (
@@ -65,7 +55,7 @@ FROM raw_captured_tokens GROUP BY ALL
 """
 
 RECORDED_VIEW = f"CREATE OR REPLACE VIEW {RECORDED} AS SELECT {{}}::BIGINT AS until_ns"
-"""One row: until when the run was recorded, as in the report (`recorded_until`)."""
+"""One row: until when the run was recorded (`recorded_until`)."""
 
 # The union of intervals: in order of their starts, each adds what lies past all ends before it.
 STAGES = """
@@ -90,36 +80,32 @@ select process, stage, count(*) as spans, count(*) filter (end_ns < 0) as open,
        count(*) filter (end_ns >= 0 and end_ns < start_ns) as backwards,
        min(lane) as first_lane, max(lane) as last_lane
 from raw_spans where start_ns > 0 group by process, stage"""
-"""`spans` have begun, of which `open` have not ended and `backwards` ended before (clocks); their
-lanes lie between two numbers."""
+"""`spans` have begun, of which `open` have not ended and `backwards` ended before (clocks)."""
 
 DERIVED = {
     "steps": (STEPS,),
     "stages": (STAGES,),
     "lags": (LAGS,),
     "captured": (CAPTURED,),
-    "grouped_trajectories": (GROUPED,),
-    "raw_grouped_trajectories": (RAW_GROUPED,),
-    "signals": (SIGNALS,),
+    "grouped_trajectories": (ids.GROUPED,),
+    "raw_grouped_trajectories": (ids.RAW_GROUPED,),
+    "signals": (ids.SIGNALS,),
     "sample_lives": LIVES,
     "told_uses": (TOLD_USES,),
-    "sample_rewards": (SAMPLE_REWARDS,),
+    "sample_rewards": (ids.SAMPLE_REWARDS,),
     "sample_verdicts": (VERDICTS,),
     "span_stages": (SPAN_STAGES,),
     "sync_rows": (SYNC_ROWS,),
 }
-"""Tables and views by their names, and the statements that make them of others."""
+"""Statements that make tables and views of others, by name."""
 
-IN_WORDS = (*TABLES, "steps", "stages", "lags", "captured", "grouped_trajectories")
-"""Those that people read."""
-
-NAMED = (*TABLES, *DERIVED, REGROUPED, WEIGHTS, RECORDED, "processes", "names")
+IN_WORDS = (*TABLES, "steps", "stages", "lags", "captured", "grouped_trajectories")  # for people
+NAMED = (*TABLES, *DERIVED, ids.NAME, ids.WEIGHTS, RECORDED, "processes", "names")
 """What a query can name, besides the tables of codes (`raw_`)."""
 
 
 def _readable(column: Column) -> str:
-    name = f'r."{column.name}"'
-    alias = f'"{column.name}"'
+    name, alias = f'r."{column.name}"', f'"{column.name}"'
     if column.is_name:
         return f"n_{column.name}.text AS {alias}"
     if column.codes:
@@ -134,13 +120,13 @@ _ROWS, _RAW, _UNTOLD = "recorded_", "raw_", "untold"
 
 
 class Tables(ABC):
-    """Rows, and what is derived from them in SQL. A subclass says where they come from."""
+    """Rows, and what SQL derives of them. A subclass says where they come from."""
 
     _untold = UNTOLD
     _known = frozenset(prefix + table for prefix in (_ROWS, _RAW) for table in TABLES).union(
-        DERIVED, (_UNTOLD, REGROUPED, STEPS_THAT_COUNT)
+        DERIVED, (_UNTOLD, ids.NAME, STEPS_THAT_COUNT)
     )
-    """What can be made: as soon as something that is asked or made names it."""
+    """What is made as soon as something that is asked or made names it."""
 
     def __init__(self) -> None:
         self._loaded: set[str] = set()
@@ -152,9 +138,8 @@ class Tables(ABC):
         """Where the tables are made."""
 
     def ask(self, query: str) -> list[tuple[Any, ...]]:
-        """The rows of one of rltrace's own queries: those of `sql`, sooner. Nobody looks whether it
-        only asks, and it is planned once, not first as a relation and then again to be run; of a
-        short run that is much of what it takes. Errors: as `sql` and `fetchall`."""
+        """The rows of one of rltrace's own queries: nobody checks that it only asks, and it is
+        planned once, which of a short run is much of the time. Errors: as `sql` and `fetchall`."""
         return self._asked(query).fetchall()
 
     def ask_columns(self, query: str) -> dict[str, Any]:
@@ -162,7 +147,7 @@ class Tables(ABC):
         return self._asked(query).fetchnumpy()
 
     def ids_that_came_again(self) -> tuple[int, int]:
-        """How many ids of samples came again: `(of samples that are told apart, of others)`."""
+        """How many ids of samples came again: `(told apart, others)`."""
         if not self._repeats_ids("uses"):
             return 0, 0
         count = "SELECT count(DISTINCT trajectory) FILTER (id {} -1) FROM repeated_ids"
@@ -171,11 +156,11 @@ class Tables(ABC):
 
     def _repeats_ids(self, table: str) -> bool:
         """Whether rows of a table have ids that come again (`repeated_ids`)."""
-        if table not in repeated_ids.TABLES:
+        if table not in ids.TABLES:
             return False
         if self._ids_come_again is None:
             self._make_for("recorded_trajectories recorded_uses")
-            self._ids_come_again = repeated_ids.tell_samples_apart(self._database)
+            self._ids_come_again = ids.tell_samples_apart(self._database)
         return self._ids_come_again
 
     @abstractmethod
@@ -187,7 +172,7 @@ class Tables(ABC):
         return [row[0] for row in self.ask("SELECT start_ns FROM steps")]
 
     def _asked(self, query: str) -> duckdb.DuckDBPyConnection:
-        """The database with the answer, which is to be taken before anything else is asked."""
+        """The database with the answer: take it before anything else is asked."""
         self._make_for(query)
         import duckdb
 
@@ -197,7 +182,7 @@ class Tables(ABC):
             raise refused(error, query, self._database) from None
 
     def _make_for(self, query: str) -> None:
-        """Makes the tables and views that a query names, each once, in the order of the query."""
+        """Makes the tables and views that a query names, each once, in its order."""
         for name in dict.fromkeys(re.findall(r"\w+", query.lower())):
             if name in self._known and name not in self._loaded:
                 self._loaded.add(name)
@@ -210,9 +195,9 @@ class Tables(ABC):
     def _make(self, name: str) -> None:
         """Makes what is named, and before it what that is made of."""
         table = name.partition("_")[2]
-        if name == REGROUPED:
+        if name == ids.NAME:
             self._make_for("raw_trajectories raw_uses")
-            self._database.register(name, regrouped(self._database, self._step_starts))
+            self._database.register(name, ids.regrouped(self._database, self._step_starts))
         elif name == STEPS_THAT_COUNT:
             self._make_for("raw_spans")
             self._database.register(name, steps_that_count(self._database))
@@ -222,7 +207,7 @@ class Tables(ABC):
             self._execute(*DERIVED[name])
         elif name.startswith(_RAW):
             rows = f"FROM {_ROWS}{table}"
-            rows = repeated_ids.rows_told_apart(table) if self._repeats_ids(table) else rows
+            rows = ids.rows_told_apart(table) if self._repeats_ids(table) else rows
             self._execute(f"CREATE OR REPLACE VIEW {name} AS {rows}")
         else:
             self._make_rows(table)
@@ -238,12 +223,12 @@ _COLUMN = re.compile(
     r'column "([^"]+)".* (?:not found|does not exist)|not have a column named "([^"]+)"',
     re.IGNORECASE,
 )
-"""How DuckDB says that there is no such column."""
+"""DuckDB finds no such column."""
 _IO = "IO Error: "
 _SPILLED = re.compile(r"\.tmp\b|temp_directory|create directory|No space left|disk full", re.I)
-"""How DuckDB says that there is no room for what does not fit into memory."""
+"""DuckDB has no room for what does not fit into memory."""
 _EXTENSION = re.compile(r"install the required extension '(\w+)")
-"""How DuckDB says that a query needs an extension, which it may not install."""
+"""DuckDB needs an extension, which it may not install."""
 _NO_FILES = "No files found"
 NO_ROOM = (
     "this takes more memory than there is, and the working directory has no room for the rest: ask "
@@ -253,13 +238,13 @@ _ASKED = re.compile(r'(?:\bfrom\b|\bjoin\b|,)\s*(?:main\.)?"?(\w+)', re.IGNORECA
 
 
 def first_line(error: Exception) -> str:
-    """What DuckDB says, without its advice, which is on settings that nobody can set here."""
+    """What DuckDB says, without advice on settings that nobody can set here."""
     return next(iter(str(error).strip().splitlines()), type(error).__name__).rstrip(".")
 
 
 def failed(error: duckdb.Error) -> RltraceError | None:
-    """One sentence on what DuckDB could not do for want of memory or room, because it was
-    interrupted, or a file is damaged; None for an error of which the query is the cause."""
+    """One sentence on what DuckDB could not do for want of memory or room, because of an interrupt
+    or a damaged file; None where the query is the cause."""
     import duckdb
 
     said = first_line(error)
@@ -270,32 +255,24 @@ def failed(error: duckdb.Error) -> RltraceError | None:
     if isinstance(error, duckdb.IOException) and _SPILLED.search(said):
         return RltraceError(f"{NO_ROOM} ({said.removeprefix(_IO)})")
     is_query = isinstance(error, duckdb.IOException) and _NO_FILES in said
-    if (isinstance(error, _of_files()) and not is_query) or type(error) is duckdb.Error:
+    of_files = (duckdb.IOException, duckdb.SerializationException, duckdb.InternalException)
+    if (isinstance(error, of_files) and not is_query) or type(error) is duckdb.Error:
         return RltraceError(f"a file of the run is damaged: {said.removeprefix(_IO)}")
     return None
 
 
-def _of_files() -> tuple[type[Exception], ...]:
-    import duckdb
-
-    return (duckdb.IOException, duckdb.SerializationException, duckdb.InternalException)
-
-
 def refused(error: duckdb.Error, query: str, database: duckdb.DuckDBPyConnection) -> RltraceError:
-    """One sentence on a query that `database` did not run, which names the columns that there are
-    where it asks for another, and else the tables."""
+    """One sentence on a query that did not run, with the columns, or else tables, there are."""
     import duckdb
 
     said = first_line(error)
     if (needed := _EXTENSION.search(said)) is not None:
-        message = f"a query loads no extension, and this one needs {needed[1]!r}"
-        return WrongUsage(message)
+        return WrongUsage(f"a query loads no extension, and this one needs {needed[1]!r}")
     if (instead := failed(error)) is not None:
         return instead
     if isinstance(error, duckdb.PermissionException):
         said = said.partition(": ")[2].partition(" - ")[0]
-        message = f"a query reads the tables of its run and nothing else: {said}"
-        return WrongUsage(message)
+        return WrongUsage(f"a query reads the tables of its run and nothing else: {said}")
     missing, columns = _COLUMN.search(said), _columns(query, database)
     if isinstance(error, duckdb.BinderException) and missing and columns:
         name = missing[1] or missing[2]
@@ -311,32 +288,30 @@ def refused(error: duckdb.Error, query: str, database: duckdb.DuckDBPyConnection
 
 
 def _columns(query: str, database: duckdb.DuckDBPyConnection) -> dict[str, list[str]]:
-    """The columns of each table that a query names, in the order of the query."""
+    """The columns of each table that a query names, in its order."""
     known = {*NAMED, *(f"raw_{name}" for name in TABLES)}
     named = dict.fromkeys(word.lower() for word in _ASKED.findall(query))
     return {name: database.table(name).columns for name in named if name in known}
 
-
-# --- which statements only ask: a query of a run reads, and changes nothing
 
 _GAP = r"(?:\s|--[^\n]*(?:\n|\Z)|/\*(?:[^*]|\*(?!/))*\*/)*"
 """Blanks and comments, each in one way only, so that none of them takes for ever."""
 _FIRST_WORD = re.compile(
     rf"{_GAP}(?:explain\b{_GAP}(?:(?:analyze\b|\([^)]*\)){_GAP})?)?(\w+|\()", re.IGNORECASE
 )
-"""Of a statement, or of the one that is explained, which `EXPLAIN ANALYZE` runs."""
+"""Of a statement, or of the one explained, which `EXPLAIN ANALYZE` runs."""
 _ASKING = (
     *("(", "select", "from", "with", "values", "table", "pivot", "unpivot"),
     *("show", "describe", "desc", "summarize", "pragma", "call"),
 )
 _IMPORT = re.compile(rf"\b(import){_GAP}\bdatabase\b", re.IGNORECASE)
 _LOGGING = re.compile(r"\benable_logging\b", re.IGNORECASE)
-"""A function that answers with rows and sets something; with DuckDB 1 in a locked database, too,
+"""A function that answers with rows and sets something, in a locked database of DuckDB 1, too,
 where a file that it may not have aborts the process later on."""
 
 
 def only_asks(query: str) -> None:
-    """Errors: `RltraceError` for a statement that is none of those which answer with rows."""
+    """Errors: `RltraceError` for a statement that does not answer with rows."""
     import duckdb
 
     # Before DuckDB sees it: to tell its statements DuckDB 1 reads the files of an IMPORT DATABASE.

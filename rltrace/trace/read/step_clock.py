@@ -1,13 +1,14 @@
 """Whose steps count, where several processes record steps.
 
-The ranks of a learner each record the same ones: the process with the most of them keeps the time.
+The ranks of a learner each record the same steps: the process with the most keeps the time.
 Another's count only where it recorded none, as after a restart, when the learner is a new process.
-Reports and the views `steps` and `stages` go by this; the views have those of one role and rank
-only, since another rank that was late has done no step again.
+The views `steps` and `stages` have those of one role and rank only: another rank that was late has
+done no step again.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,9 +23,7 @@ if TYPE_CHECKING:
 _Ints = NDArray[np.int64]
 _Step = tuple[int, int, int, int]
 
-NAME = "steps_that_count"
-"""Table: `process`, `start_ns` of the rows that the view `steps` has."""
-
+NAME = "steps_that_count"  # table: `process`, `start_ns` of the rows that `steps` has
 STEPS = f"""
 CREATE OR REPLACE VIEW steps AS
 SELECT step, start_ns, nullif(end_ns, -1) AS end_ns,
@@ -41,10 +40,7 @@ WHERE s.stage = {int(Stage.STEP)} AND s.step >= 0 ORDER BY s.start_ns
 
 
 def steps_that_count(database: duckdb.DuckDBPyConnection) -> pa.Table:
-    """The table, of a database with `raw_spans`. Of the process that keeps the time all steps are
-    in it, those too that did not end."""
-    import pyarrow as pa
-
+    """The table, of a database with `raw_spans`. It has all steps of the keeper, ended or not."""
     marked = database.execute(_MARKED).fetchall()
     part = {process: (role, rank) for *_, process, role, rank in marked}
     rows = [row[:4] for row in marked if None not in row[:4]]
@@ -52,17 +48,19 @@ def steps_that_count(database: duckdb.DuckDBPyConnection) -> pa.Table:
         keeper = _by_steps([row for row in rows if row[2] >= row[1]] or rows)[0]
         rows = _that_count([row for row in rows if part[row[3]] == part[keeper]], keeper)
     found = sorted({(process, start) for _, start, _, process in rows})
-    return pa.table(
-        {
-            "process": pa.array([process for process, _ in found], pa.int64()),
-            "start_ns": pa.array([start for _, start in found], pa.int64()),
-        }
-    )
+    return table_of(found, "process", "start_ns")
+
+
+def table_of(rows: Sequence[tuple[int, ...]], *names: str) -> pa.Table:
+    """A table with these columns."""
+    import pyarrow as pa
+
+    columns = np.array(rows, np.int64).reshape(-1, len(names)).T
+    return pa.table(dict(zip(names, columns, strict=True)))
 
 
 def _that_count(rows: list[_Step], keeper: int) -> list[_Step]:
-    """All of the one that keeps the time. A step of another one that did not end counts where no
-    other has its number: what was cut short by a restart is done again."""
+    """All of the keeper; another's open step only if no other has its number (it was redone)."""
     kept = [row for row in rows if row[3] == keeper]
     kept += [row for row in one_clock([r for r in rows if r[2] >= r[1]]) if row[3] != keeper]
     numbers = {row[0] for row in kept}
@@ -81,8 +79,8 @@ def _by_steps(rows: list[_Step]) -> list[int]:
 
 
 def one_clock(rows: list[_Step]) -> list[_Step]:
-    """Of rows `(step, start_ns, end_ns, process)` of steps that ended, in the order of their start,
-    those that count. They do not overlap: one is cut where the next of its process begins."""
+    """Of rows `(step, start_ns, end_ns, process)` of ended steps, by start, those that count. They
+    do not overlap: one is cut where the next of its process begins."""
     if not rows:
         return []
     table = np.array(rows, np.int64)
@@ -98,8 +96,8 @@ def one_clock(rows: list[_Step]) -> list[_Step]:
 
 
 def _cut_where_the_next_begins(rows: _Ints) -> _Ints:
-    """Rows `(step, start, end, process)` of one process, in order, made disjoint. A step within one
-    of the same number was recorded twice; else a pipelined loop begins steps before others end."""
+    """Such rows of one process made disjoint. A step within one of the same number was recorded
+    twice; else a pipelined loop begins steps before others end."""
     kept: list[_Ints] = []
     for row in rows:
         if kept and row[0] == kept[-1][0] and row[2] <= kept[-1][2]:

@@ -1,17 +1,24 @@
-"""Groups whose id comes again: a loop that names them by prompt merges the samples of many steps.
+"""Ids of samples and groups that come again, and rewards of groups.
 
-A group-relative advantage is of samples that were rewarded together, so an id is taken apart into
-rounds where the trace shows that it was used for several:
+A loop that names groups by prompt merges the samples of many steps. A group-relative advantage is
+of samples rewarded together, so an id is taken apart into rounds where the trace shows several:
 
 - A sample begins after another of its id has been trained on, or was dropped for its advantage of
   zero: the advantage of that one's group was known by then.
 - It begins after all before it have ended, and they were used in earlier steps than it and all that
-  follow it. So rounds of a job that generates ahead of its learner are told apart, and a group that
-  was begun under several versions and used in one step stays whole.
+  follow it: jobs may generate ahead, or begin a group under several versions.
 
-Where samples begin in a later step (or under a later version, where no step is known) and nobody
-recorded how they were used, either may be so: such a group is taken for one while it is no larger
-than groups are otherwise, and else of its samples no group is known.
+Where samples begin in a later step (or version, where no step is known) and nobody recorded their
+use, such a group is taken for one while it is no larger than others; else its group is unknown.
+
+A sample's id is over once it has met the learner: what comes later is of another sample. Where a
+use came before its generation had ended, as in a job that generates ahead, the id is unknown.
+
+Where no reward differs, a group-relative advantage (GRPO, RLOO) is zero. Rewards are compared
+component by component: that components cancel out (x and 1 - x) is not found out. A process may
+state weights of a sum (the fact `reward_weights`): a component of weight 0 makes no signal, and a
+sample that another component judged has 0 of this one. Components without a weight are compared
+between the samples that have them.
 """
 
 from __future__ import annotations
@@ -23,6 +30,7 @@ from functools import cache
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from rltrace.trace.read.step_clock import table_of
 from rltrace.trace.vocabulary import Fate, Outcome
 
 if TYPE_CHECKING:
@@ -32,9 +40,10 @@ if TYPE_CHECKING:
     from rltrace.trace.read.processes import TracedProcess
 
 
+_REGROUPED = ("trajectory", "group", "round")
 NAME = "regrouped"
-"""Table: `trajectory`, `group`, `round`: samples whose group is not the one that was recorded. Its
-id is another one then, or -1 where it is not known. Empty where each id is of one group."""
+"""Table: `trajectory`, `group`, `round`: samples whose group is not the recorded one but another,
+or -1 where it is not known. Empty where each id is of one group."""
 
 _OF_ROW = 'CASE WHEN r.trajectory IS NULL THEN t."group" ELSE {} END AS "group"'
 _WITH = f"FROM {{}} t LEFT JOIN {NAME} r ON r.trajectory = t.trajectory"
@@ -85,8 +94,8 @@ _63, _64 = 1 << 63, 1 << 64
 
 @dataclass(slots=True)
 class GroupedSample:
-    """A sample of a group; moments in Unix ns (an end of -1: it was not seen), uses as steps.
-    `known_ns` is when its advantage was known at the latest. None: unknown."""
+    """A sample of a group; moments in Unix ns (an end of -1: not seen), uses as steps. `known_ns`:
+    by when its advantage was known. None: unknown."""
 
     trajectory: int
     group: int
@@ -121,10 +130,10 @@ class _Round:
 
 def regrouped(database: duckdb.DuckDBPyConnection, starts: Callable[[], list[int]]) -> pa.Table:
     """The table, of a database with `raw_trajectories` and `raw_uses`. `starts` gives when the
-    steps began (Unix ns, in order); it is asked only where that matters."""
+    steps began (Unix ns, in order), and is asked only where it matters."""
     # An id of one round of overlapping samples, as almost all are, needs no further look.
     if database.execute(_SUSPECT).fetchone() is None:
-        return _table([])
+        return table_of([], *_REGROUPED)
     found = database.execute(
         f"{_CANDIDATES} SELECT trajectory, g, began_ns, ended_ns, version, known_ns, first_use,"
         " last_use FROM j WHERE g IN (SELECT g FROM seen WHERE again)"
@@ -135,25 +144,15 @@ def regrouped(database: duckdb.DuckDBPyConnection, starts: Callable[[], list[int
         rest = f"{_CANDIDATES} SELECT samples FROM seen WHERE again IS NOT TRUE"
         return [n for (n,) in database.execute(rest).fetchall()]
 
-    return _table(told_apart([GroupedSample(*row) for row in found], starts, sizes))
-
-
-def _table(changed: list[tuple[int, int, int]]) -> pa.Table:
-    import pyarrow as pa
-
-    columns = list(zip(*changed, strict=True)) or [(), (), ()]
-    names = ("trajectory", "group", "round")
-    return pa.table(
-        {name: pa.array(list(c), pa.int64()) for name, c in zip(names, columns, strict=True)}
-    )
+    changed = told_apart([GroupedSample(*row) for row in found], starts, sizes)
+    return table_of(changed, *_REGROUPED)
 
 
 def told_apart(
     samples: list[GroupedSample], starts: Callable[[], list[int]], sizes: Callable[[], list[int]]
 ) -> list[tuple[int, int, int]]:
-    """`(trajectory, group, round)` of those whose group is another one than they say. `samples` are
-    those of the ids that may come again, in order of the id and of their start; `sizes` gives how
-    many samples the other ids have."""
+    """`(trajectory, group, round)` of those whose group is not what they say. `samples` are those
+    of ids that may come again, by id and start; `sizes`: how many samples the other ids have."""
     starts = cache(starts)
     rounds: list[_Round] = []
     for _, of_id in groupby(samples, lambda one: one.group):
@@ -203,7 +202,7 @@ def _begins(now: _Round, one: GroupedSample, starts: Callable[[], list[int]]) ->
 
 
 def _usual_size(others: list[int], rounds: list[_Round]) -> int:
-    """How large groups are of which nothing is open, nearly all of them."""
+    """How large nearly all groups are of which nothing is open."""
     sizes = sorted(others + [len(one.samples) for one in rounds if not one.open])
     return sizes[int(_USUAL_SIZE * (len(sizes) - 1))] if sizes else 0
 
@@ -219,11 +218,6 @@ def _of(which: Callable[[int, int], int], a: int | None, b: int | None) -> int |
     """The smaller or larger of two, of which one may be unknown."""
     return b if a is None else a if b is None else which(a, b)
 
-
-# An id is over once its sample has met the learner: a generation that begins later is of another
-# sample, and so are the rewards and uses from then on. Where a use came before the generation that
-# it would belong to had ended, as in a job that generates ahead, nobody knows which sample it was
-# of: such an id is taken for unknown.
 
 TABLES = {"trajectories": "start_ns", "rewards": "start_ns", "uses": "time_ns"}
 """The tables with ids of samples, and the moment that says which sample of an id a row is of."""
@@ -256,12 +250,11 @@ FROM numbered WHERE begins AND number > 1 AND trajectory NOT IN (FROM unclear)
 UNION ALL
 SELECT trajectory, 0, -1 FROM unclear
 """
-"""Table: from a moment on, the rows of an id are of the sample `id`; -1: of one that is unknown."""
+"""Table: from a moment on rows of an id are of the sample `id` (-1: unknown)."""
 
 
 def tell_samples_apart(database: duckdb.DuckDBPyConnection) -> bool:
-    """Whether an id comes again in `recorded_trajectories` and `recorded_uses`; then it makes the
-    table `repeated_ids`."""
+    """Whether an id comes again; then it makes the table `repeated_ids`."""
     if database.execute(_ENDS.format("1", "LIMIT 1")).fetchone() is None:
         return False
     database.execute(_FIND)
@@ -269,7 +262,7 @@ def tell_samples_apart(database: duckdb.DuckDBPyConnection) -> bool:
 
 
 def rows_told_apart(table: str) -> str:
-    """A query of the rows of a table with the ids that samples have."""
+    """A query of the rows of a table, with the ids of samples told apart."""
     return (
         "SELECT t.* REPLACE (coalesce(r.id, t.trajectory) AS trajectory) "
         f"FROM recorded_{table} t ASOF LEFT JOIN repeated_ids r "
@@ -277,25 +270,16 @@ def rows_told_apart(table: str) -> str:
     )
 
 
-# Where none differs, a group-relative advantage (GRPO, RLOO) is zero for all of them. A reward is
-# looked at component by component: components that cancel out (x and 1 - x) are not found out.
-#
-# A process may state how its job combines components: the fact `reward_weights`, a weight by the
-# name of a component, as of a weighted sum in which nothing is added for a component that did not
-# apply to a sample. So a component of weight 0 makes no signal, and a sample that another
-# component judged has 0 of this one. What nobody states a weight of is compared between the
-# samples that have it.
-
 WEIGHTS = "reward_weights"
 """The fact, and the table of it: `component` (its name), `weight`."""
 
 GIVEN_NAN = f"""(outcome = {int(Outcome.OK)} and case when isnan(value)
     then value::bit <> '{"1" * 64}'::bit else false end)"""
-"""In SQL over `raw_rewards`: whether a verdict that did not fail is a NaN that the job gave."""
+"""SQL over `raw_rewards`: a verdict that did not fail is a NaN of the job's."""
 
 
 def reward_weights(processes: Iterable[TracedProcess]) -> dict[str, float]:
-    """The weight of each component; one about which processes disagree has none."""
+    """The weight of each component; one on which processes disagree has none."""
     found: dict[str, set[float]] = {}
     for process in processes:
         for component, weight in (process.facts.get(WEIGHTS) or {}).items():
@@ -305,7 +289,6 @@ def reward_weights(processes: Iterable[TracedProcess]) -> dict[str, float]:
 
 
 def weights_table(weights: dict[str, float]) -> pa.Table:
-    """The weights as a table."""
     import pyarrow as pa
 
     components = pa.array(list(weights), pa.string())
@@ -343,10 +326,9 @@ FROM compared LEFT JOIN weighed USING ("group")
 WHERE CASE WHEN weight IS NULL THEN several ELSE of_group > 1 END
 GROUP BY "group"
 """
-"""Table: groups with at least two verdicts, and whether they carry a signal, where components have
-these weights. A component that is NaN for one of them, because the job gave that, carries none: the
-advantage of all is NaN, too. NULL: verdicts that are known are equal, and nobody recorded others
-(one that failed is none)."""
+"""Table: groups with at least two verdicts, and whether they carry a signal. A component in which
+the job gave NaN carries none: the advantage of all is NaN, too. NULL: known verdicts are equal, and
+nobody recorded others (one that failed is none)."""
 
 SAMPLE_REWARDS = f"""
 CREATE OR REPLACE VIEW sample_rewards AS
@@ -357,5 +339,4 @@ FROM (SELECT trajectory, component, avg(value) AS value FROM raw_rewards
       GROUP BY trajectory, component)
 LEFT JOIN weights USING (component) GROUP BY trajectory
 """
-"""View: the reward of each sample, the sum of its components, each times its weight (1 where nobody
-states any)."""
+"""View: each sample's reward, the sum of its components times their weights (1: none stated)."""

@@ -1,15 +1,15 @@
-"""The SQL that follows a sample from its generation to its fate at the learner.
+"""SQL that follows samples to the learner, and weight updates.
 
 A sample is counted once however often its id was recorded: generation and verdicts may be seen in
-several processes, and a learner may go over a batch several times. Rows without an id (-1) cannot
-be told apart and each count as a sample.
+several processes, and a learner may go over a batch several times. Rows without an id (-1) each
+count as a sample.
 
 A loop that says versions with its weight updates only says none before the first of them. What
 ended by then is of the version before it, which is known where updates are counted one by one,
 something was trained on before the first (else it may load weights that no update made), and by
-then no sample had a version and no use another. Where a sample says the version of its first token,
-and that is the one before the first update, its last token is of it, too, if it ended by the time
-that this update was done: where samples of its process say that of their last tokens later on.
+then no sample had a version and no use another. A sample whose first token is of the version before
+the first update, and that ended by the time this update was done, is of it to its last token, where
+samples of its process say that of theirs later on.
 """
 
 from __future__ import annotations
@@ -101,8 +101,7 @@ select trajectory, sum(end_ns - start_ns) filter (end_ns > start_ns)::bigint as 
        min(start_ns) as judged_ns, bool_or(outcome > 0) as unjudged
 from raw_rewards where start_ns > 0 and end_ns >= start_ns and trajectory <> -1
 group by trajectory"""
-"""For each sample that was judged how long its verdicts took (NULL: they came without a duration),
-when the first began, and whether one of them failed."""
+"""Of each judged sample: how long verdicts took (NULL: unknown), when they began, if one failed."""
 
 # `min(fate)`: a sample that was trained on (0) at any time was trained on.
 """Tables and views: `sample_lives` has a row for each sample that was generated (`is_generated`) or
@@ -113,8 +112,6 @@ with their versions as far as they are known. `usual_tokens` stands for tokens t
 the mean of those that are, without what the learner dropped."""
 
 
-# --- The SQL of weight updates: who took part in each, and when its phases ran.
-
 SYNC_ROWS = """
 create or replace table sync_rows as
 select process, role, transport, bytes, start_ns, end_ns, stall_ns,
@@ -124,8 +121,8 @@ select process, role, transport, bytes, start_ns, end_ns, stall_ns,
                order by start_ns rows between unbounded preceding and 1 preceding),
            start_ns)) as added_ns
 from raw_syncs where start_ns > 0 and end_ns >= start_ns"""
-"""What took part in weight updates: each update has a `number` (rows of an unknown version are each
-an update of their own), and `added_ns` is how much a row prolongs the union of those before it."""
+"""Participants of weight updates: each update has a `number` (rows of an unknown version are each
+an update); `added_ns` is how much a row prolongs the union of those before it."""
 
 PHASE_UNIONS = f"""
     with sharing as (

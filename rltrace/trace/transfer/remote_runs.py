@@ -1,8 +1,8 @@
-"""A run at a URL, brought here: into a folder of a cache, of which only what is new is brought.
+"""Brings a run from a URL into a cache, only what is new.
 
 Packs are applied in the order of their streams, a stream's in the order of their numbers, each
-once. A folder that holds a run's plain files (somebody has copied it there) is brought file by
-file. What is missing or damaged is written down among the run's problems, and the rest is read.
+once. A folder with a run's plain files (somebody copied it there) is brought file by file. What is
+missing or damaged is written among the run's problems, and the rest is read.
 """
 
 from __future__ import annotations
@@ -39,9 +39,7 @@ from rltrace.trace.transfer.store import (
 )
 from rltrace.trace.untrusted_files import MOST_TEXT_BYTES, own_files, told_in
 
-CACHE_VARIABLE = "RLTRACE_CACHE"
-"""Environment variable with the folder for runs that were brought from URLs."""
-
+CACHE_VARIABLE = "RLTRACE_CACHE"  # environment variable: where runs from URLs are kept
 _SAVE_EVERY = 64  # packs
 _MERGED_MEANWHILE = 5  # times that the agent merges packs while they are read
 _COMING_S = 60.0  # after its end, what a run has not shipped is on its way
@@ -60,7 +58,9 @@ def fetch(url: str, tell: Tell = lambda done, of: None) -> Path:
     try:
         store = Store(url)
         if not has_run(store):
-            raise RltraceError(_no_run(store))
+            runs = [n for n in store.folders() if store.get(f"{n}/{run_dir.RUN_FILE}") is not None]
+            none = f"{store.url} holds no run"
+            raise RltraceError(run_dir.folder_of_runs(store.url, runs) if runs else none)
         folder = cached(url)
         folder.mkdir(parents=True, exist_ok=True)
         with alone(folder):
@@ -79,15 +79,10 @@ def cached(url: str) -> Path:
 
 
 def brought_from(folder: Path) -> str | None:
-    """The URL that a run's directory was brought from; None of one that was not."""
+    """The URL that a run was brought from; None of one that was not."""
     if not is_brought(folder):
         return None
     return str(told_in(folder / run_dir.FETCHED_FILE).get("url") or "a run at a URL")
-
-
-def _no_run(store: Store) -> str:
-    runs = [name for name in store.folders() if store.get(f"{name}/{run_dir.RUN_FILE}") is not None]
-    return run_dir.folder_of_runs(store.url, runs) if runs else f"{store.url} holds no run"
 
 
 def _bring(store: Store, folder: Path, tell: Tell) -> None:
@@ -124,8 +119,7 @@ def _bring(store: Store, folder: Path, tell: Tell) -> None:
 def _bring_merging(
     store: Store, folder: Path, sizes: dict[str, int], known: dict[str, Any], tell: Tell
 ) -> list[dict[str, str]]:
-    """As `_bring_packs`, where the agent may merge some in the meantime: then it goes on from the
-    packs that there are."""
+    """As `_bring_packs`, which begins anew where the agent merges some meanwhile."""
     for _ in range(_MERGED_MEANWHILE):
         try:
             return _bring_packs(store, folder, sizes, known, tell)
@@ -183,14 +177,11 @@ def _bring_packs(
         if n % _SAVE_EVERY == 0:
             _write_known(folder, known)
     _write_known(folder, known)
-    return [
-        {"what": run_dir.PACK_LOST, "target": name, "detail": lacking[name]} for name in lacking
-    ]
+    return [{"what": run_dir.PACK_LOST, "target": n, "detail": lacking[n]} for n in lacking]
 
 
 def _bring_nodes(store: Store, folder: Path) -> None:
-    """Brings what the nodes say of themselves. What a node says is there is among the packs that
-    are listed afterwards."""
+    """Brings what nodes say of themselves; the packs listed later have what they say is there."""
     for name in store.sizes(run_dir.NODES):
         told = store.get_json(f"{run_dir.NODES}/{name}")
         if told is not None and _is_plain(f"{run_dir.NODES}/{name}"):
@@ -202,13 +193,13 @@ def _is_over(run: Mapping[str, Any] | None) -> bool:
 
 
 def _is_coming(run: Mapping[str, Any] | None) -> bool:
-    """Whether a run ended so short a time ago that what has not come is on its way."""
+    """Whether a run ended so short a time ago that what is missing is on its way."""
     ended_ns = None if run is None else run.get("end_real_ns")
     return isinstance(ended_ns, int) and 0 <= time.time_ns() - ended_ns < _COMING_S * 1e9
 
 
 def _lacking(folder: Path) -> list[Path]:
-    """The files of the nodes whose agents have not said that all of theirs is there."""
+    """Files of nodes whose agents have not said that all of theirs is there."""
     files = sorted((folder / run_dir.NODES).glob("*.json"))
     return [path for path in files if told_in(path).get(SHIPPED) is False]
 
@@ -216,13 +207,11 @@ def _lacking(folder: Path) -> list[Path]:
 def _bring_files(
     store: Store, folder: Path, known: dict[str, Any], tell: Tell
 ) -> list[dict[str, str]]:
-    """Brings plain files of which the size has changed, and small ones always: a file of rows grows
-    by batches, and is filled in between."""
+    """Brings plain files of another size than before, and small ones always."""
     before: dict[str, int] = known.setdefault("files", {})
     found = {n: size for n, size in store.sizes(deep=True).items() if _is_plain(n)}
     long = [n for n, size in found.items() if size > _most_bytes(n)]
-    for name in long:
-        del found[name]
+    found = {n: size for n, size in found.items() if n not in long}
     new = {n: size for n, size in found.items() if before.get(n) != size or n.endswith(".json")}
     of_bytes, done_bytes = sum(new.values()), 0
     for name, size in new.items():
@@ -238,14 +227,14 @@ def _bring_files(
 
 
 def _is_plain(name: str) -> bool:
-    """Whether a run has such a file: in one of its folders, or in that of a compacted table."""
+    """Whether a run has such a file: in one of its folders, or that of a compacted table."""
     *folders, file = name.split("/")
     of_table = len(folders) == 2 and folders[0] == run_dir.PARQUET and folders[1] in TABLES
     return not file.startswith(".") and (of_table or (len(folders) == 1 and folders[0] in _PLAIN))
 
 
 def _most_bytes(name: str) -> int:
-    """How large a file is that is brought: one that is not read would only fill the disk here."""
+    """A larger file is not read, and not brought: it would only fill the disk."""
     folder = name.partition("/")[0]
     if folder == run_dir.PARQUET:
         return _MOST_PARQUET_BYTES
@@ -255,8 +244,7 @@ def _most_bytes(name: str) -> int:
 def _not_whole(
     folder: Path, whose: dict[str, str], run: Mapping[str, Any]
 ) -> Iterator[dict[str, str]]:
-    """The nodes of a run that is over whose agents have not said that all of theirs is there, with
-    the processes that ran on them."""
+    """What is missing of a run that is over: nodes that did not ship all, with processes."""
     for path in _lacking(folder):
         node = told_in(path)
         names = []
@@ -278,27 +266,22 @@ def _write_known(folder: Path, known: dict[str, Any]) -> None:
     run_dir.write_json(f"{folder}/{run_dir.FETCHED_FILE}", known)
 
 
-# A node's agent ships what changed since it looked last, and says when that was; of what happened
-# since then nothing is known here. So a process that was silent is known to have been only until
-# its files were looked at last, and what did not end may have ended.
+# What a node shipped is known until its files were looked at last: what did not end by then may
+# have ended.
 
-SHIPPED = "shipped"
-"""In the file of a node at the store: whether all of the node is there."""
-
+SHIPPED = "shipped"  # in a node's file at the store: whether all of the node is there
 LOOKED, ALL_LOOKED, AGAIN = "looked_ns", "all_looked_ns", "again_s"
-"""There, too, while it is not: when the last look began that all came of, and since when each file
-of rows has been looked at (ns of the node's monotonic clock), and in how many seconds the next look
-is due."""
+"""There, too, while not all is: when the last look began that all came of, since when each file of
+rows was looked at (ns of the node's monotonic clock), and seconds to the next look."""
 
 _GONE_S, _GONE_TIMES = 120.0, 4.0
-"""A node from which nothing came for so long, and for so many times as long as it said, is gone."""
+"""A node that was silent for so long, and for so many times as long as it said, is gone."""
 
 
 @dataclass(frozen=True)
 class NodeReach:
-    """A node, and its host, of which more is to come. What it recorded is here until `until_ns`, of
-    processes that were silent for long until `all_ns` (Unix ns; 0: it has not said); `again_s` is
-    how long after its last look it was to look again."""
+    """A node of which more is to come. What it recorded is here until `until_ns`, of long silent
+    processes until `all_ns` (Unix ns; 0: it has not said). `again_s`: between its looks."""
 
     node: str
     host: str
@@ -306,42 +289,37 @@ class NodeReach:
     all_ns: int
     again_s: float
 
-    def is_gone(self, now_ns: int) -> bool:
-        """Whether nothing has come for too long."""
-        silent_s = (now_ns - self.until_ns) / 1e9
-        return self.until_ns > 0 and silent_s > max(_GONE_S, _GONE_TIMES * self.again_s)
-
 
 @dataclass(frozen=True)
 class Reach:
-    """The nodes of which not all is here; containers of one kernel are one node, each with files
-    of its own."""
+    """The nodes of which not all is here; containers of a kernel are one, each with own files."""
 
     nodes: tuple[NodeReach, ...]
 
     @property
     def until_ns(self) -> int:
-        """Until when something is known of any of them (Unix ns); 0 where none has said."""
+        """Until when something is known of any of them (Unix ns); 0: none has said."""
         return max((node.until_ns for node in self.nodes), default=0)
 
     def known_ns(self, node: str, sign_ns: int, until_ns: int) -> int:
-        """Until when it is known what a process did of which the last sign is from `sign_ns`, in a
-        recording that lasted until `until_ns` (Unix ns)."""
+        """Until when (Unix ns) a process is known, by its last sign and the recording's end."""
         all_ns = min((told.all_ns for told in self.nodes if told.node == node), default=until_ns)
         return min(until_ns, max(sign_ns, all_ns))
 
     def gone(self, now_ns: int) -> tuple[NodeReach, ...]:
-        """Those from which nothing has come for too long."""
-        return tuple(node for node in self.nodes if node.is_gone(now_ns))
+        return tuple(
+            node
+            for node in self.nodes
+            if node.until_ns > 0
+            and (now_ns - node.until_ns) / 1e9 > max(_GONE_S, _GONE_TIMES * node.again_s)
+        )
 
 
-EVERYTHING = Reach(())
-"""Of a run that lies where it was recorded, or all of which is here."""
+EVERYTHING = Reach(())  # of a run that lies where it was recorded, or is here whole
 
 
 def read_reach(run: Path, clocks: Mapping[str, NodeClock]) -> Reach:
-    """The reach of the run in a directory, of whose nodes these are the clocks. What cannot be read
-    tells of nothing."""
+    """The reach of a run; `clocks` are its nodes'. What cannot be read tells of nothing."""
     if not is_brought(run):
         return EVERYTHING
     found = []
@@ -361,13 +339,12 @@ def _node_reach(told: Mapping[str, Any], clock: NodeClock | None) -> NodeReach:
 
     again = told.get(AGAIN)
     again_s = float(again) if isinstance(again, (int, float)) and 0 <= again < 1e9 else 0.0
-    return NodeReach(
-        str(told.get("node")), str(told.get("host")), unix(LOOKED), unix(ALL_LOOKED), again_s
-    )
+    node, host = str(told.get("node")), str(told.get("host"))
+    return NodeReach(node, host, unix(LOOKED), unix(ALL_LOOKED), again_s)
 
 
 def clock_time(moment_ns: int) -> str:
-    """A moment as a clock on the wall here shows it; with its date where that is not today's."""
+    """A moment as a clock on the wall here shows it, with its date where that is not today's."""
     at = time.localtime(moment_ns / 1e9)
     is_today = at[:3] == time.localtime()[:3]
     return time.strftime("%H:%M:%S" if is_today else "%Y-%m-%d %H:%M:%S", at)

@@ -1,11 +1,15 @@
-"""Where runs are shipped to: a folder of any filesystem that fsspec knows, by its URL.
+"""Where runs are shipped to: a folder at a URL, and packs.
 
     <url>/run.json             the run, as its first node knows it
     <url>/nodes/<node>.json    the agent of a node, and whether all of the node is there
-    <url>/packs/<...>          what changed on a node (`packs`, `pack_name`)
+    <url>/packs/<...>          what changed on a node (`pack`, `pack_name`)
 
-fsspec is imported when a URL is opened; it takes its credentials from where it always does (the
-environment, the configuration of the cloud's own tools), and none of them is stored.
+fsspec is imported when a URL is opened; it takes credentials from where it always does (the
+environment, the cloud's own tools), and none are stored.
+
+Rows of a segment are filled in place, and an object store can neither append nor change. So a node
+writes a journal: each pack holds the pieces of files that changed since the pack before, and all of
+a node's packs in order make its files. A pack is whole or none: its digest is in front.
 """
 
 from __future__ import annotations
@@ -18,7 +22,7 @@ import re
 import zlib
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -41,7 +45,7 @@ _OBJECT_STORES = {"s3", "s3a", "gs", "gcs", "az", "abfs", "adl", "oss", "ocilake
 _MOST_TOLD_BYTES = 1 << 20  # of a file that describes a run or a node
 _AT_ONCE = 16
 _NEEDED = re.compile(r'"([A-Za-z][\w-]*)')
-"""How fsspec names the packages that a filesystem of its own needs: `requires "paramiko" to be`."""
+"""How fsspec names packages that a filesystem needs: `requires "paramiko" to be`."""
 _LONGEST_SAID = 300  # characters of what a filesystem's library says
 _LACKS_CREDENTIALS = re.compile(r"credential|forbidden|access ?denied|unauthori[sz]ed", re.I)
 _CREDENTIALS = (
@@ -51,18 +55,16 @@ _CREDENTIALS = (
 
 
 def is_url(text: str) -> bool:
-    """Whether a run is given by a URL and not by a path."""
     return _URL.match(text) is not None
 
 
 def is_local(url: str) -> bool:
-    """Whether a URL is that of a disk which is mounted here."""
+    """Whether it is on a disk that is mounted here."""
     return urlsplit(url).scheme in _LOCAL
 
 
 def check_url(url: str) -> str:
-    """The URL, without a slash at its end. Errors: `RltraceError` for one that holds a password, or
-    of a filesystem that nobody knows or that is not installed."""
+    """The URL without a last slash. Errors: `RltraceError` for credentials, or what is unknown."""
     if not is_url(url):
         message = f"{url} is no URL: give one such as s3://bucket/runs or file:///mnt/runs"
         raise WrongUsage(message)
@@ -76,9 +78,8 @@ def check_url(url: str) -> str:
 
 
 def refuse_credentials(url: str) -> None:
-    """Errors: `RltraceError`, which does not repeat it, for a URL that holds a password, or a key
-    in the place of a user (elsewhere that is a container or the name of an account), and for what
-    is no URL."""
+    """Errors: `RltraceError`, which does not repeat it, for a URL with a password, or a key in the
+    place of a user (elsewhere that is a container or an account), and for what is no URL."""
     try:
         parts = urlsplit(url)
     except ValueError as error:
@@ -111,12 +112,11 @@ def _check_installed(url: str, protocol: str) -> None:
 
 
 def _not_installed(url: str, needs: str, install: str) -> RltraceError:
-    message = f"{url} cannot be opened here: {needs}, which is not installed: {install}"
-    return WrongUsage(message)
+    return WrongUsage(f"{url} cannot be opened here: {needs}, which is not installed: {install}")
 
 
 def unreached(url: str, error: OSError) -> RltraceError:
-    """What is said of a URL that a filesystem cannot read, or write to, in one sentence."""
+    """What is said of a URL that cannot be read or written, in one sentence."""
     if error.filename:  # a file here
         return RltraceError(f"{url} cannot be reached: {error.filename}: {error.strerror}")
     why = error.strerror or _first_line(error)
@@ -131,8 +131,7 @@ def _first_line(error: Exception) -> str:
 
 
 class Store:
-    """A folder at a URL; `is_local`: on a disk that is mounted here. Errors of its methods:
-    OSError, whatever the filesystem raises."""
+    """A folder at a URL; `is_local`: on a disk mounted here. All failures are OSErrors."""
 
     def __init__(self, url: str) -> None:
         """Errors: `RltraceError` as `check_url`; OSError when the filesystem cannot be opened."""
@@ -150,8 +149,7 @@ class Store:
         self.is_local = is_local(self.url)
 
     def create(self) -> None:
-        """Makes the folders of a run. Where a disk is away, they would be made beneath it: so those
-        of a local disk are made once, as the run begins."""
+        """Makes a run's folders as it begins; later, with a disk away, they would be beneath it."""
         if self._has_folders:
             with _as_os_error():
                 for folder in (PACKS, NODES):
@@ -171,42 +169,35 @@ class Store:
 
     def get(self, name: str) -> bytes | None:
         """What a small file holds; None where there is none."""
-        with _as_os_error():
-            try:
-                data = self._files.cat_file(self._path(name), start=0, end=_MOST_TOLD_BYTES)
-            except FileNotFoundError:
-                return None
-        return bytes(data)
+        with _as_os_error(), suppress(FileNotFoundError):
+            return bytes(self._files.cat_file(self._path(name), start=0, end=_MOST_TOLD_BYTES))
+        return None
 
     def get_json(self, name: str) -> dict[str, Any] | None:
-        """As `get`, of a file that holds an object; None also where it holds something else."""
-        try:
+        """As `get`, of a file with an object; None also where it holds something else."""
+        with suppress(ValueError):
             loaded = parsed(self.get(name) or b"null")
-        except ValueError:
-            return None
-        return loaded if isinstance(loaded, dict) else None
+            return loaded if isinstance(loaded, dict) else None
+        return None
 
     def sizes(self, folder: str = "", deep: bool = False) -> dict[str, int]:
-        """The files of a folder (`deep`: and below it) by name, with their bytes; empty where there
-        is no such folder."""
+        """The files of a folder (`deep`: and below it) by name, with their bytes."""
         path = self._path(folder)
         inside = [entry for entry in self._listed(path, deep) if entry["type"] == "file"]
         return {_below(entry["name"], path): int(entry["size"] or 0) for entry in inside}
 
     def folders(self) -> list[str]:
-        """The names of the folders in this one."""
         inside = [entry for entry in self._listed(self._root) if entry["type"] == "directory"]
         return sorted(_below(entry["name"], self._root) for entry in inside)
 
     def is_folder(self) -> bool:
-        """Whether there is such a folder; of an object store one with something in it."""
+        """Whether there is such a folder; in an object store, one with something in it."""
         with _as_os_error():
             self._files.invalidate_cache()
             return bool(self._files.isdir(self._root))
 
     def read(self, sizes: dict[str, int]) -> Iterator[tuple[str, bytes]]:
-        """Files by name, some at once, in the order in which they are given. One that is longer
-        than a pack may be is not brought: it comes as nothing."""
+        """Files by name, some at once, in this order. One longer than a pack comes as nothing."""
         batch: list[str] = []
         held = 0
         for name, size in sizes.items():
@@ -221,26 +212,21 @@ class Store:
         yield from self._together(batch)
 
     def delete(self, names: list[str]) -> None:
-        """Deletes files, one after the other."""
         with _as_os_error():
             for name in names:
                 self._files.rm_file(self._path(name))
 
     def copy(self, name: str, path: str) -> None:
-        """Brings a file to a path here."""
         with _as_os_error():
             self._files.get_file(self._path(name), path)
 
     def _listed(self, path: str, deep: bool = False) -> list[dict[str, Any]]:
-        """What is there; nothing where there is no such folder."""
-        with _as_os_error():
+        with _as_os_error(), suppress(FileNotFoundError):
             self._files.invalidate_cache()
-            try:
-                if deep:
-                    return list(self._files.find(path, detail=True).values())
-                return list(self._files.ls(path, detail=True))
-            except FileNotFoundError:
-                return []
+            if deep:
+                return list(self._files.find(path, detail=True).values())
+            return list(self._files.ls(path, detail=True))
+        return []
 
     def _together(self, names: list[str]) -> Iterator[tuple[str, bytes]]:
         with ThreadPoolExecutor(_AT_ONCE) as pool, _as_os_error():
@@ -253,9 +239,8 @@ class Store:
 
 @dataclass(frozen=True)
 class PackName:
-    """A pack by its name: its stream (whose, and since when), its number in it, and the number of
-    the one that was taken before it (0: it is the first). One that was merged has the last number
-    of those that it is made of."""
+    """A pack by its name: its stream (whose, and since when), its number there, and that of the
+    pack taken before it (0: it is the first). A merged one has the last number of its parts."""
 
     name: str
     node: str
@@ -266,7 +251,7 @@ class PackName:
 
 
 def pack_name(stream: str, number: int, after: int) -> str:
-    """The name of a pack; `stream` is `<node>.<Unix ns at which it began>`."""
+    """`stream` is `<node>.<Unix ns at which it began>`."""
     return f"{stream}.{number:08d}-{after:08d}"
 
 
@@ -280,12 +265,10 @@ def parse_pack_name(name: str) -> PackName | None:
 
 
 def child(url: str, name: str) -> str:
-    """The URL of what lies in the folder at a URL."""
     return f"{url.rstrip('/')}/{name}"
 
 
 def has_run(store: Store) -> bool:
-    """Whether a run lies there. Errors: OSError."""
     return store.get(RUN_FILE) is not None
 
 
@@ -304,16 +287,8 @@ def _as_os_error() -> Iterator[None]:
         raise OSError(f"{type(error).__name__}: {_first_line(error)}") from error
 
 
-# The rows of a segment are filled in place, and an object store can neither append nor change. So
-# a node writes a journal: each pack holds the pieces of files that changed since the pack before,
-# and whoever applies a node's packs in their order has its files. A pack is whole or it is none:
-# its digest is in front. Standard library only.
-
-MOST_PACKED_BYTES = 64 << 20
-"""Of a pack as it is stored, and as long as the pieces in it may be together."""
-MOST_FILE_BYTES = 1 << 30
-"""Of a file of rows; a segment has some 64 MB."""
-
+MOST_PACKED_BYTES = 64 << 20  # of a stored pack, and of its pieces together
+MOST_FILE_BYTES = 1 << 30  # of a file of rows; a segment has some 64 MB
 _MAGIC = b"RLTPACK1"
 _DIGEST_BYTES = 16
 _LEVEL = 1  # most of what is shipped is space not used yet, which any level makes nothing of
@@ -328,8 +303,7 @@ class NotAPack(ValueError):
 
 @dataclass(frozen=True)
 class Piece:
-    """Bytes of a file of the run, at `offset` in it. `path` is within the run's directory. A file
-    that is `replaced` is the piece and nothing else."""
+    """Bytes at `offset` of a file in the run's directory; a `replaced` file is only these."""
 
     path: str
     offset: int
@@ -338,12 +312,11 @@ class Piece:
 
 
 def is_replaced(path: str) -> bool:
-    """Whether a file of a run is written anew as a whole, where others grow or are filled."""
+    """Whether a file is written anew as a whole; others grow or are filled."""
     return path.partition("/")[0] in _REPLACED
 
 
 def pack(pieces: Iterable[Piece]) -> bytes:
-    """The pieces as one pack."""
     pieces = list(pieces)
     index = [[piece.path, piece.offset, len(piece.data), piece.replaced] for piece in pieces]
     head = json.dumps(index, separators=(",", ":")).encode()
@@ -367,9 +340,8 @@ def unpack(data: bytes) -> list[Piece]:
         at = 8 + int.from_bytes(body[:8], "little")
         pieces = []
         for path, offset, size, replaced in parsed(bytes(body[8:at])):
-            pieces.append(
-                _checked(Piece(path, offset, bytes(body[at : at + size]), replaced), size)
-            )
+            piece = Piece(path, offset, bytes(body[at : at + size]), replaced)
+            pieces.append(_checked(piece, size))
             at += size
     except (zlib.error, TypeError, ValueError) as error:
         raise NotAPack(str(error)) from None
@@ -395,12 +367,12 @@ def apply(pieces: Iterable[Piece], folder: Path) -> None:
 
 
 def can_hold(name: str) -> bool:
-    """Whether a file of this name can be in a pack; those that rltrace makes can."""
+    """Whether a file of this name can be in a pack, as those that rltrace makes."""
     return _NAME.fullmatch(name) is not None
 
 
 def _checked(piece: Piece, size: object) -> Piece:
-    """Errors: `NotAPack` for a piece that no node ships: it could lie outside of the run."""
+    """Errors: `NotAPack` for a piece that no node ships: it could lie outside the run."""
     if not isinstance(piece.path, str) or type(piece.offset) is not int or type(size) is not int:
         raise NotAPack("a piece is not described as one")
     folder, slash, name = piece.path.partition("/")

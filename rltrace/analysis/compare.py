@@ -16,12 +16,7 @@ from rltrace.analysis.figures.goodput_factors import Cascade
 from rltrace.analysis.fixes.job_settings import Difference, differing, settings_that_differ
 from rltrace.analysis.gate import metrics as m
 from rltrace.analysis.gate.baseline import framework_facts, hardware_of
-from rltrace.analysis.gate.changes import (
-    drift_of,
-    factor_changes,
-    guilty_stage,
-    stage_changes,
-)
+from rltrace.analysis.gate.changes import drift_of, factor_changes, guilty_stage, stage_changes
 from rltrace.analysis.gate.metrics import Drift, FactorChange, StageChange
 from rltrace.analysis.gate.panel import Panel, RunSeries, columns_of, panel_of
 from rltrace.analysis.gate.regression import TAU, contrast

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import cached_property
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 
@@ -50,14 +51,20 @@ if TYPE_CHECKING:
     from rltrace.analysis.whatif.workload import StepWorkload
 
 
+_Figure = TypeVar("_Figure")
+
+
+def _once(figure: Callable[[RunAnalysis], _Figure]) -> _Figure:
+    return cast(_Figure, cached_property(figure))
+
+
 def _of_all(module: str, function: str) -> Any:
-    """A figure that needs the whole analysis: what a function of a module computes."""
+    """What a function of the whole analysis computes, of a module that imports this one."""
 
     def figure(analysis: RunAnalysis) -> Any:
-        whole = import_module(f"rltrace.analysis.{module}")  # which imports this one
-        return getattr(whole, function)(analysis)
+        return getattr(import_module(f"rltrace.analysis.{module}"), function)(analysis)
 
-    return cached_property(figure)
+    return _once(figure)
 
 
 class RunAnalysis:
@@ -77,21 +84,17 @@ class RunAnalysis:
 
     # --- time
 
-    @cached_property
-    def activity(self) -> Activity:
-        return read_activity(self.run)
-
-    @cached_property
-    def _all_steps(self) -> Steps:
-        return find_steps(self.run, (self.activity.first_ns, self.activity.last_ns))
-
-    @cached_property
-    def breakdown(self) -> Breakdown:
-        return break_down(self.activity, self._all_steps)
-
-    @cached_property
-    def steps(self) -> Steps:
-        return without_stalls(self._all_steps, self.breakdown)
+    activity: Activity = _once(lambda of: read_activity(of.run))
+    _all_steps: Steps = _once(
+        lambda of: find_steps(of.run, (of.activity.first_ns, of.activity.last_ns))
+    )
+    breakdown: Breakdown = _once(lambda of: break_down(of.activity, of._all_steps))
+    steps: Steps = _once(lambda of: without_stalls(of._all_steps, of.breakdown))
+    stages: tuple[StageRow, ...] = _once(
+        lambda of: stage_rows(of.activity, of.steps, of.breakdown, of.overlap_known)
+    )
+    overlap_known: bool = _once(lambda of: not is_laid_out(of.run))
+    """Whether the trace tells what ran at once: a log of durations does not."""
 
     @property
     def steady(self) -> list[int]:
@@ -134,50 +137,21 @@ class RunAnalysis:
         hangs_until = self.until_ns if self.coverage.in_progress else 0
         return (min(began), max(self.activity.last_ns, last, hangs_until)) if began else (0, 0)
 
-    @cached_property
-    def overlap_known(self) -> bool:
-        """Whether the trace tells what ran at once: a log of durations does not."""
-        return not is_laid_out(self.run)
-
-    @cached_property
-    def stages(self) -> tuple[StageRow, ...]:
-        return stage_rows(self.activity, self.steps, self.breakdown, self.overlap_known)
-
     # --- devices
 
-    @cached_property
-    def devices(self) -> Devices:
-        return count_devices(self.run)
-
-    @cached_property
-    def gpus(self) -> tuple[DeviceLoad, ...]:
-        return device_load(self.run, *self.drawn_ns)
-
+    devices: Devices = _once(lambda of: count_devices(of.run))
+    gpus: tuple[DeviceLoad, ...] = _once(lambda of: device_load(of.run, *of.drawn_ns))
     busy: Busy | None = _of_all("figures.device_use", "busy")
 
     # --- samples
 
-    @cached_property
-    def staleness(self) -> Staleness:
-        return staleness(self.run)
-
-    @cached_property
-    def freshness(self) -> Freshness:
-        return freshness(self.run, self.staleness)
-
-    @cached_property
-    def goodput(self) -> Goodput | None:
-        return goodput(self.run, self.steps, self._price, self._lag_budget)
-
-    @cached_property
-    def goodput_of_steps(self) -> tuple[StepGoodput, ...]:
-        return step_goodput(self.run, self.steps)
-
+    staleness: Staleness = _once(lambda of: staleness(of.run))
+    freshness: Freshness = _once(lambda of: freshness(of.run, of.staleness))
+    goodput: Goodput | None = _once(lambda of: goodput(of.run, of.steps, of._price, of._lag_budget))
+    goodput_of_steps: tuple[StepGoodput, ...] = _once(lambda of: step_goodput(of.run, of.steps))
     cascade: Cascade | None = _of_all("figures.goodput_factors", "cascade")
-
-    @cached_property
-    def tail(self) -> Tail:
-        return tail(self.run, self.steps)
+    tail: Tail = _once(lambda of: tail(of.run, of.steps))
+    reward: RewardCurve | None = _of_all("trajectories.reward_signal", "reward_curve")
 
     @cached_property
     def kept(self) -> Captured:
@@ -185,17 +159,10 @@ class RunAnalysis:
 
         return captured(self.run)
 
-    reward: RewardCurve | None = _of_all("trajectories.reward_signal", "reward_curve")
-
     # --- weights
 
-    @cached_property
-    def updates(self) -> tuple[Update, ...]:
-        return updates_of(self.run)
-
-    @cached_property
-    def syncs(self) -> Syncs | None:
-        return syncs(self.run, self.steps)
+    updates: tuple[Update, ...] = _once(lambda of: updates_of(of.run))
+    syncs: Syncs | None = _once(lambda of: syncs(of.run, of.steps))
 
     # --- what waited for what
 
@@ -206,10 +173,8 @@ class RunAnalysis:
         """Its name; empty where it is not known."""
         return "" if self.composition is None else self.composition.placement
 
-    @cached_property
-    def tracks(self) -> Followed:
-        """Samples, followed from generation to the learner."""
-        return follow(self.run, self.steps)
+    tracks: Followed = _once(lambda of: follow(of.run, of.steps))
+    """Samples, followed from generation to the learner."""
 
     path_segments: tuple[PathSegment, ...] | str = _of_all("timeline.critical_path", "find_path")
     """The stretches of the critical path, or why there is none."""
@@ -247,15 +212,10 @@ class RunAnalysis:
         except RltraceError:
             return None
 
-    @cached_property
-    def workload(self) -> StepWorkload | None:
-        """The same under the usual constants."""
-        return self.source(Constants()) if self.source else None
+    workload: StepWorkload | None = _once(lambda of: of.source(Constants()) if of.source else None)
+    """The same under the usual constants."""
 
     # --- how it went
 
-    @cached_property
-    def health(self) -> Health:
-        return health_of(self)
-
+    health: Health = _once(health_of)
     coverage: Coverage = _of_all("figures.coverage", "coverage")

@@ -1,5 +1,4 @@
-"""Intervals asked what was going on at a moment: what had ended last, what was under way, since
-when without a pause, and how many at once. Each answer is a binary search."""
+"""What was going on at a moment, found by binary search; and columns, sorted."""
 
 from __future__ import annotations
 
@@ -19,8 +18,8 @@ _FULL = 0.9
 
 
 class Lane:
-    """Intervals `[start, end)` in ns, in any order: those at `places` of two columns. What has no
-    length is left out. Answers are places in the columns, -1 where there is none."""
+    """Intervals `[start, end)` in ns, in any order: those at `places` of two columns that have a
+    length. Answers are places in the columns, -1 where there is none."""
 
     def __init__(self, start: Ints, end: Ints, places: Ints) -> None:
         kept = places[end[places] > start[places]]
@@ -77,8 +76,7 @@ class Lane:
 
 
 class Lanes(Mapping[int, Lane]):
-    """A lane for each key that occurs at `places`. It is made when it is asked for: of hundreds of
-    processes few are on a path."""
+    """A lane for each key at `places`, made when it is asked for: few processes are on a path."""
 
     def __init__(self, key: Ints, start: Ints, end: Ints, places: Ints) -> None:
         self._start, self._end = start, end
@@ -106,8 +104,7 @@ def levels(starts: Ints | Floats, ends: Ints | Floats) -> tuple[Ints | Floats, I
 
 
 def usual_most(times: Ints | Floats, level: Ints) -> tuple[int, float]:
-    """The most that are under way at once (`levels`) for more than a rare moment, and for how long
-    they are."""
+    """The most that are under way at once for more than a rare moment, and for how long."""
     if not len(times):
         return 0, 0.0
     at_level = np.bincount(level[:-1], weights=np.diff(times))
@@ -120,7 +117,6 @@ _FEW = 32  # values that are looked for one by one in less time than rows are so
 
 
 def columns(run: OpenedRun, query: str) -> list[Ints]:
-    """The columns of a query over `run`, in its order."""
     table = pa.RecordBatchReader.from_stream(run.sql(query)).read_all()
     found = []
     while table.num_columns:  # a column at a time is in memory twice
@@ -148,8 +144,8 @@ def alike(column: Ints) -> list[tuple[int, Ints]]:
 
 
 def numbered(*columns: Ints) -> tuple[Ints, Ints]:
-    """`(the number of each row, where each number comes first)`: rows that are alike have one of
-    0, 1, ..., in the order of the columns. (`np.unique` with an axis takes seven times as long.)"""
+    """`(the number of each row, where each number comes first)`: alike rows have the same of 0, 1,
+    ..., in the order of the columns. (`np.unique` with an axis takes seven times as long.)"""
     order = _order(columns)
     new = np.ones(len(order), np.bool_)
     new[1:] = False
@@ -161,8 +157,8 @@ def numbered(*columns: Ints) -> tuple[Ints, Ints]:
 
 
 def _order(columns: tuple[Ints, ...]) -> Ints:
-    """Places in the order of the columns. One key of all of them, where it fits into 63 bits, takes
-    half the time of one sort after the other."""
+    """Places in the order of the columns. One key of all, where it fits into 63 bits, takes half
+    the time of one sort after the other."""
     least = [int(column.min(initial=0)) for column in columns]
     sizes = [int(c.max(initial=0)) - low + 1 for c, low in zip(columns, least, strict=True)]
     if math.prod(sizes) >= 1 << 63:

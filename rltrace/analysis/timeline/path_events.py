@@ -1,6 +1,7 @@
-"""Everything that can be on the critical path, in one set of columns: stretches of work of the
-processes, generations of samples, verdicts on them, and shares in weight updates. Samples are
-followed from generation over their verdicts to the step that used them.
+"""Everything that can be on the critical path, in one set of columns.
+
+That is stretches of work of the processes, generations of samples, verdicts on them, and shares in
+weight updates. Samples are followed from generation over their verdicts to the step that used them.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import numpy as np
 
 from rltrace.analysis.timeline.interval_lookup import alike, columns
 from rltrace.analysis.timeline.intervals import Columns, Ints, joined, of_spans, places, union
-from rltrace.analysis.timeline.process_intervals import Activity
+from rltrace.analysis.timeline.process_intervals import CODES, Activity
 from rltrace.analysis.timeline.steps import Steps
 from rltrace.trace.read.run import OpenedRun
 from rltrace.trace.vocabulary import Fate, Stage, SyncRole
@@ -25,8 +26,8 @@ _NO_ID = np.iinfo(np.int64).min  # below any id; -1 is not, as half of them are 
 
 @dataclass(frozen=True)
 class EndedSamples(Columns):
-    """A place for each trajectory that ended. `begin_ns` is when it had its slot: its start, or its
-    first token less a usual prefill where that came much later."""
+    """A place for each trajectory that ended. `begin_ns` is when it had its slot: its start, or the
+    first token less a usual prefill where that is much later."""
 
     process: Ints
     group: Ints
@@ -48,11 +49,10 @@ class Verdicts(Columns):
 
 @dataclass(frozen=True)
 class Followed:
-    """`verdict` is the last of each sample (-1: none) and `awaited` the sample whose end that
-    verdict had to wait for: its own, or the last of its group or batch, as `scored_by` says
-    ("sample", "group" or "batch"). `used_step` (a place in `Steps.windows`) and `used_sample`:
-    which samples the steps used, in order of the step; `linked_share` of the uses had their
-    generation recorded."""
+    """`verdict` is the last of each sample (-1: none) and `awaited` the sample whose end it had to
+    wait for: its own, or the last of its group or batch, as `scored_by` says ("sample", "group" or
+    "batch"). `used_step` (a place in `Steps.windows`) used `used_sample`, in order of the step;
+    `linked_share` of the uses had their generation recorded."""
 
     samples: EndedSamples
     verdicts: Verdicts
@@ -122,8 +122,8 @@ class _Ids:
 
 
 def _samples(run: OpenedRun) -> tuple[_Ids, EndedSamples]:
-    """The samples; one that several processes recorded lasts from the first row to the last, in the
-    process of that."""
+    """A sample that several processes recorded lasts from the first row to the last, in the process
+    of that."""
     ids, process, group, start, first, end, env = columns(
         run,
         'select trajectory, process, "group", start_ns, first_token_ns, end_ns, env_ns'
@@ -131,8 +131,7 @@ def _samples(run: OpenedRun) -> tuple[_Ids, EndedSamples]:
     )
     order = np.lexsort((end, ids))
     ids, at = ids[order], order
-    new = np.ones(len(ids), np.bool_)
-    new[1:] = (ids[1:] != ids[:-1]) | (ids[1:] == -1)
+    new = np.append(True, (ids[1:] != ids[:-1]) | (ids[1:] == -1))[: len(ids)]
     if not new.all():
         process, group, start, first, end, env = (
             column[order] for column in (process, group, start, first, end, env)
@@ -177,8 +176,8 @@ def _verdicts(run: OpenedRun, ids: _Ids) -> Verdicts:
 
 
 def _uses(run: OpenedRun, steps: Steps, ids: _Ids) -> tuple[Ints, Ints, float]:
-    """`(step, sample, linked share)`. A use is of the step that it names, where one has that number
-    and no other, else of that in which it was booked. Nobody waits for what was filtered."""
+    """`(step, sample, linked share)`. A use is of the step that it names, where just one has that
+    number, else of that in which it was booked. Nobody waits for what was filtered."""
     trajectory, number, time = columns(
         run,
         "select trajectory, step, time_ns from raw_uses where time_ns > 0 and trajectory <> -1 "
@@ -211,7 +210,7 @@ def _awaited(samples: EndedSamples, verdicts: Verdicts, batch: Ints) -> tuple[In
 
 
 def _last_of(key: Ints, end: Ints) -> Ints:
-    """For each place that with the same key which ends last; itself where the key is -1."""
+    """For each place the one with the same key that ends last; itself where the key is -1."""
     values, number = np.unique(key, return_inverse=True)
     order = np.argsort(end, kind="stable")
     last = np.empty(len(values), np.int64)
@@ -219,12 +218,9 @@ def _last_of(key: Ints, end: Ints) -> Ints:
     return np.where(key == -1, np.arange(len(key)), last[number])
 
 
-# --- all that can be on the path
-
-
 @dataclass(frozen=True)
 class UpdateEvents(Columns):
-    """A place for each row of a weight update whose version is known."""
+    """A place for each row of a weight update of known version."""
 
     process: Ints
     version: Ints
@@ -233,25 +229,21 @@ class UpdateEvents(Columns):
     end_ns: Ints
 
     def within(self, since_ns: int, until_ns: int) -> UpdateEvents:
-        """Those that overlap this time."""
         return self.take((self.start_ns <= until_ns) & (self.end_ns >= since_ns))
 
 
 class EventKind(IntEnum):
-    """Kinds of events, in the order in which they stand."""
-
     PIECE, SAMPLE, VERDICT, UPDATE = range(4)
 
 
 Known = tuple[int, int, int, int, int]
-"""An event as another look at the run finds it again: its kind, process and stage, and when it
-began and ended; a piece may be cut off at its start."""
+"""Kind, process, stage, begin and end of an event, by which another look at the run finds it."""
 
 
 @dataclass(frozen=True)
 class Events:
-    """A place for each event; pieces come first, then samples, verdicts and updates, each from its
-    place in `first` on. `tools_ns` is the part of a sample in which its tools ran."""
+    """A place for each event, in the order of their `EventKind`, each from its place in `first` on.
+    `tools_ns` is the part of a sample in which its tools ran."""
 
     start_ns: Ints
     end_ns: Ints
@@ -264,16 +256,15 @@ class Events:
         return bisect_right(self.first, place) - 1
 
     def of(self, kind: int) -> Ints:
-        """The places of all of a kind."""
         return np.arange(self.first[kind], self.first[kind + 1])
 
     def known(self, place: int) -> Known:
-        """The event at a place."""
         process, stage = int(self.process[place]), int(self.stage[place])
         return self.kind(place), process, stage, int(self.start_ns[place]), int(self.end_ns[place])
 
     def find(self, event: Known) -> int:
-        """The place of an event that other events knew; -1 where it is not among these."""
+        """The place of an event that other events knew (a piece may be cut off at its start); -1
+        where it is not among these."""
         kind, process, stage, start_ns, end_ns = event
         here = slice(*self.first[kind : kind + 2])
         start, end = self.start_ns[here], self.end_ns[here]
@@ -287,7 +278,7 @@ class Events:
 
 
 def events_of(pieces: StagePieces, followed: Followed, updates: UpdateEvents) -> Events:
-    """All of them in one, each kind nearly in the order of time: that is sorted sooner."""
+    """All in one, each kind nearly in the order of time: that is sorted sooner."""
     pieces = pieces.take(np.argsort(pieces.start_ns, kind="stable"))
     samples, verdicts = followed.samples, followed.verdicts
     parts = (pieces, samples, verdicts, updates)
@@ -316,11 +307,6 @@ def read_updates(run: OpenedRun) -> UpdateEvents:
     return UpdateEvents(process, version, (role == SyncRole.SOURCE).astype(np.int64), start, end)
 
 
-# --- work by process: the union of each stage's spans in each process
-
-_CODES = 16
-
-
 @dataclass(frozen=True)
 class StagePieces(Columns):
     """A place for each stretch of time that a process spent in a stage without a pause."""
@@ -338,7 +324,7 @@ def read_pieces(activity: Activity, since_ns: int, until_ns: int) -> StagePieces
         start = np.maximum(stages.start, max(since, since_ns))
         end = np.minimum(stages.end, min(until, until_ns))
         kept = places((end > start) & (stages.group != Stage.WAIT))
-        group = process.take(kept) * _CODES + stages.group.take(kept)
+        group = process.take(kept) * CODES + stages.group.take(kept)
         parts.append(of_spans(group, start.take(kept), end.take(kept)))
     merged = union(joined(parts))
-    return StagePieces(merged.group // _CODES, merged.group % _CODES, merged.start, merged.end)
+    return StagePieces(merged.group // CODES, merged.group % CODES, merged.start, merged.end)

@@ -43,8 +43,8 @@ TABLE_OF = {Stage.ROLLOUT: "trajectories", Stage.REWARD: "rewards", Stage.SYNC: 
 
 @dataclass(frozen=True)
 class OpenSpan:
-    """A span that did not end. `last_sign_ns` is the last moment at which its process is known to
-    have lived (Unix ns)."""
+    """A span that did not end. `last_sign_ns` is the last time that its process is known to have
+    lived (Unix ns)."""
 
     name: str
     stage: Stage
@@ -57,7 +57,7 @@ class OpenSpan:
 class Activity:
     """Who was in which stage when. Each instant of a lane belongs to the innermost span, and none is
     generation in a process whose samples are all in their tools; an open span lasts until the last
-    sign of life of its process. `first_ns` and `last_ns` bound everything (0 and 0: nothing).
+    sign of its process. `first_ns` and `last_ns` bound everything (0 and 0: nothing).
     Stages `from_tables` have no spans and are taken from `TABLE_OF`. Stages `by_trainers` ran where
     training did, too. What is in the `background` counts as a process, and in no stage."""
 

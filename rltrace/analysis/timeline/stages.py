@@ -311,7 +311,7 @@ def _can_do_without(steps: Steps, breakdown: Breakdown, found: Stalls) -> bool:
     # Half of the run or more, from its begin or to its end, has no stall: long steps that are of
     # the job come again and again.
     at_an_end = bool(left) and (left[0] == settled[0] or left[-1] == settled[-1])
-    if len(left) < FEWEST_ALIKE or not (few or at_an_end and 2 * len(left) >= len(settled)):
+    if len(left) < FEWEST_ALIKE or not (few or (at_an_end and 2 * len(left) >= len(settled))):
         return False
     took_s = float(breakdown.steps_s[stalled].sum())
     if took_s > _MOST_SHARE * float(breakdown.steps_s[settled].sum()):

@@ -43,8 +43,7 @@ TABLE_OF = {Stage.ROLLOUT: "trajectories", Stage.REWARD: "rewards", Stage.SYNC: 
 
 @dataclass(frozen=True)
 class OpenSpan:
-    """A span that did not end. `last_sign_ns` is the last time that its process is known to have
-    lived (Unix ns)."""
+    """A span that did not end; its process is known to have lived until `last_sign_ns` (Unix)."""
 
     name: str
     stage: Stage

@@ -1,9 +1,11 @@
-"""What lag costs this run: ESS and clip share at each lag, and the lag bound that they allow.
+"""What lag costs: sample size and clipping at each, and the bound.
 
 Two things move the ratio of learner to sampler probability, and are told apart here: the policy's
-lag and the mismatch of engine and trainer (the same version, computed with other kernels or another
-precision). Samples of lag 0 show the mismatch alone where a version is one optimizer update; else
-the updates of the same step that came before a minibatch are in it too.
+lag and the mismatch of engine and trainer (other kernels, another precision). Samples of lag 0 show
+the mismatch alone where a version is one optimizer update; else earlier updates of the same step
+are in it too. With w the ratio of a token, the effective sample size of a share of the tokens is
+(Σw)² / (N Σw²) (Kong 1992; 1 / (1 + χ²) where the mean of w is 1). Intervals are of a jackknife
+that leaves out one step at a time, since samples of a step are not independent.
 """
 
 from __future__ import annotations
@@ -23,17 +25,19 @@ from rltrace.trace.read.run import OpenedRun
 from rltrace.trace.untrusted_files import packaged_toml
 from rltrace.trace.vocabulary import Fate
 
-ESS_LIMIT = 0.5
-"""A lag is within bounds while at least this part of its tokens counts."""
+ESS_LIMIT = 0.5  # a lag is within bounds while at least this part of its tokens counts
 CLIP_LIMIT = 0.15
-"""And while at most this part is cut off: above 0.05 a clip works for its living, above 0.25 runs
-are reported to break (a rule of thumb of practitioners, not a published law)."""
+"""And while at most this part is cut off: a rule of thumb of practitioners, who report that runs
+break above 0.25."""
+FEWEST_STEPS = 5
+FEWEST_TRAJECTORIES = 30
+"""Below either, a lag has too few samples to say anything."""
 
 
 @dataclass(frozen=True)
 class VersionUnit:
-    """What one policy version is: learner steps (measured: steps over versions trained) and
-    optimizer updates (as the trainer states them). NaN: unknown."""
+    """What one policy version is: learner steps (measured) and optimizer updates (as the trainer
+    states them). NaN: unknown."""
 
     name: str
     learner_steps: float
@@ -42,8 +46,8 @@ class VersionUnit:
 
 @dataclass(frozen=True)
 class Mismatch:
-    """Samples that were trained on by the version that generated all of their tokens. `alone`: the
-    engine's mismatch is all that they show; None: nobody said how many updates a version is."""
+    """Samples that the version trained on which generated all of their tokens. `alone`: the
+    engine's mismatch is all that they show; None: unknown."""
 
     point: LagPoint
     alone: bool | None
@@ -52,9 +56,8 @@ class Mismatch:
 @dataclass(frozen=True)
 class LagBound:
     """The largest lag at which ESS and clip share keep within the limits: at least `safe_lag` (-1:
-    none does surely), at most `max_lag` (at the next one an interval lies beyond; None: no lag seen
-    is surely too old). `known`: there were enough samples; `because` says what it rests on or what
-    lacks."""
+    none does surely), at most `max_lag` (None: no lag seen is surely too old). `known`: there were
+    enough samples; `because` says what it rests on or what lacks."""
 
     known: bool
     safe_lag: int
@@ -66,9 +69,9 @@ class LagBound:
 
 @dataclass(frozen=True)
 class Freshness:
-    """How much of what was trained on counts, and at which lag. `overall` is None where no learner
-    gave ratio statistics. `effective_share` is the part of the trained tokens that counts: the
-    effective sample size of each step, weighted by its tokens."""
+    """How much of what was trained on counts. `overall` is None where no learner gave ratio
+    statistics. `effective_share` is the part of the trained tokens that counts: the effective
+    sample size of each step, weighted by its tokens."""
 
     unit: VersionUnit
     objective: str
@@ -144,8 +147,8 @@ def _mismatch(sums: RatioSums, unit: VersionUnit) -> Mismatch | None:
 
 
 def _by_prior(lags: Staleness, prior: Prior) -> tuple[float, float, float, str]:
-    """`(weight, low, high, source)` where no ratios were recorded: tokens at lags that published
-    systems hold count whole, and beyond nobody knows: they count, and the low end is without."""
+    """`(weight, low, high, source)` where no ratios were recorded. Tokens at lags that published
+    systems hold count whole; of those beyond nobody knows: the low end is without them."""
     tokens = {bar.lag: bar.tokens for bar in lags.by_first_token}
     known = sum(n for lag, n in tokens.items() if lag is not None)
     if not known:
@@ -171,31 +174,21 @@ def _unit(run: OpenedRun) -> VersionUnit:
 
 def _stated(run: OpenedRun, fact: str) -> object:
     """What a process of the job, or else the run's settings, state."""
-    for process in run.processes:
-        if process.facts.get(fact) is not None:
-            return process.facts[fact]
     settings = run.meta.get("settings")
-    return settings.get(fact) if isinstance(settings, dict) else None
+    stated = [process.facts for process in run.processes]
+    stated += [settings] if isinstance(settings, dict) else []
+    return next((facts[fact] for facts in stated if facts.get(fact) is not None), None)
 
 
 # --- how far the policy had moved from what sampled, at each lag
-# With w the ratio of learner to sampler probability of a token, the effective sample size of a
-# share of the tokens is (Σw)² / (N Σw²) (Kong 1992; 1 / (1 + χ²) where the mean of w is 1).
-# Intervals are of a jackknife that leaves out one step at a time, since samples of a step are not
-# independent.
-
-FEWEST_STEPS = 5
-FEWEST_TRAJECTORIES = 30
-"""Below either, a lag has too few samples to say anything."""
 
 
 @dataclass(frozen=True)
 class LagPoint:
-    """Samples of one lag (None: unknown, or all lags). `trajectories` and `steps` are those with
-    ratio statistics, `tokens` theirs. `ess_share` is the effective sample size over the tokens,
-    `clip_share` the part of the tokens that the objective cut off, `kl_nats` the mean of
-    log(sampler / learner) over tokens. Bounds are 95 % intervals, NaN for a single step. `enough`:
-    there are `FEWEST_STEPS` and `FEWEST_TRAJECTORIES` of it."""
+    """Samples of one lag (None: unknown, or all lags) with ratio statistics. `ess_share` is the
+    effective sample size over the tokens, `clip_share` the part of the tokens that the objective
+    cut off, `kl_nats` the mean of log(sampler / learner) over tokens. Intervals are NaN for a
+    single step. `enough`: there are `FEWEST_STEPS` and `FEWEST_TRAJECTORIES`."""
 
     lag: int | None
     trajectories: int
@@ -226,8 +219,8 @@ class RatioSums(Columns):
 
 
 def ratio_sums(run: OpenedRun) -> RatioSums:
-    """The ratio statistics of all samples that were trained on, where the learner gave them. Rows
-    of samples whose generation saw versions change are apart from the others (`unmixed`: 0)."""
+    """The ratio statistics of all samples that were trained on. Those whose generation saw versions
+    change have rows of their own (`unmixed`: 0)."""
     # A use without a step is of the version that trained on it. What is infinite is counted apart.
     columns = run.ask(f"""
         {GENERATED_SAMPLES}
@@ -327,8 +320,8 @@ class Prior:
 
 
 def prior_for(objective: str) -> Prior:
-    """The prior of an objective by any of its names. Plain PPO's, which tolerates least, where the
-    objective is unknown (an empty string, or a name that the table does not have)."""
+    """The prior of an objective by any of its names; of an unknown one plain PPO's, which tolerates
+    least."""
     table = packaged_toml("analysis/data/lag_priors.toml")["prior"]
     found = [entry for entry in table if objective.lower() in entry["match"]]
     entry = (found or table)[0]

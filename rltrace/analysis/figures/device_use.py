@@ -1,4 +1,4 @@
-"""How much of the devices' time does the work of a stage: placement efficiency and its pools.
+"""How much of the devices' time does the work of a stage.
 
 A device works while any process that holds it is in a stage whose work is a model's: generation, a
 reward model, log-probs, values, training. Weights that move, an engine that sleeps or wakes, tools,
@@ -26,8 +26,7 @@ _PROCESS = (Stage.ROLLOUT, Stage.REFERENCE, Stage.LOGPROB, Stage.VALUE, Stage.TR
 _WORK = {"GPU": (*_PROCESS, Stage.REWARD), "process": _PROCESS}
 _STAGES = len(Stage)
 
-UNKNOWN_ROLE = "unknown"
-"""In a pool's roles: a process that works there did not say what it is."""
+UNKNOWN_ROLE = "unknown"  # of a process that did not say what it is
 
 
 @dataclass(frozen=True)
@@ -41,8 +40,8 @@ class DevicePool:
 
 @dataclass(frozen=True)
 class Busy:
-    """Device-seconds of work by step (place in `Steps.windows`), of `count` devices. `unit` says
-    what one is ("GPU", or "process" where processes stand for devices)."""
+    """Device-seconds of work by step (place in `Steps.windows`), of `count` devices; `unit` is
+    "GPU", or "process" where processes stand for devices."""
 
     unit: str
     count: int
@@ -51,16 +50,14 @@ class Busy:
 
 
 def busy(analysis: RunAnalysis) -> Busy | None:
-    """The work of the devices of the run; None where nobody was seen to work on one, or there are
-    no steps."""
+    """None where nobody was seen to work on a device, or there are no steps."""
     run, activity, steps = analysis.run, analysis.activity, analysis.steps
     if steps.whole_run:
         return None
     working = _workers(run, activity)
     workers = sorted({process for process, _ in working})
-    places = {
-        p: devices for p, devices in held_devices(run.processes, seen=False).items() if devices
-    }
+    held = held_devices(run.processes, seen=False)
+    places = {process: devices for process, devices in held.items() if devices}
     unit = "GPU"
     if not set(places) & set(workers):
         unit = "process"
@@ -81,9 +78,7 @@ def busy(analysis: RunAnalysis) -> Busy | None:
         if unit == "process":
             works &= np.isin(process * _STAGES + stages.group, own)
         of_device = _by_device(stages.take(works), process[works], holder, device)
-        now = slice(
-            int(np.searchsorted(edges[:, 1], start)), int(np.searchsorted(edges[:, 0], end))
-        )
+        now = slice(*(int(np.searchsorted(edges[:, i], t)) for i, t in ((1, start), (0, end))))
         for pool in range(len(roles)):
             mine = of_device.take(pool_of[of_device.group] == pool)
             work_s[pool, now] += _within(mine, edges[now].clip(start, end))
@@ -100,9 +95,8 @@ def _workers(run: OpenedRun, activity: Activity) -> set[tuple[int, int]]:
     """`(process, stage)` of those that do a device's work themselves. What a process that records
     the steps has of a stage that another records, too, is what it waits for."""
     stages = ", ".join(str(int(stage)) for stage in _PROCESS)
-    found = set(
-        run.ask(f"select distinct process, stage from span_stages where stage in ({stages})")
-    )
+    query = f"select distinct process, stage from span_stages where stage in ({stages})"
+    found = set(run.ask(query))
     if Stage.ROLLOUT in activity.from_tables:
         query = "select distinct process from raw_trajectories where start_ns > 0"
         found |= {(process, int(Stage.ROLLOUT)) for (process,) in run.ask(query)}

@@ -1,5 +1,4 @@
-"""The figures that a framework logs itself, beside what the trace says of the same steps: medians
-over the steady steps for which both are known."""
+"""The figures that a framework logs itself, beside the traced ones."""
 
 from __future__ import annotations
 
@@ -26,10 +25,10 @@ _SHARE_OF_STEP = 0.01
 
 @dataclass(frozen=True)
 class ComparedFigure:
-    """A figure of the framework's own and the traced one, medians over `steps` steady steps for
-    which both are known, else over those for which one is; NaN: unknown. `stages` are what the
-    traced one is the time of, `unit` "s" or "B"; `is_logged`: the framework has such a figure.
-    `ratio` is own over traced. `misleads`: they differ by over half and over 1 % of the step."""
+    """A figure of the framework's own and the traced one (the time of `stages`), medians over
+    `steps` steady steps for which both are known, else over those for which one is; NaN: unknown.
+    `unit` is "s" or "B"; `is_logged`: the framework has such a figure. `ratio` is own over traced.
+    `misleads`: they differ by over half and over 1 % of the step."""
 
     name: str
     unit: str
@@ -46,8 +45,7 @@ class ComparedFigure:
 def compare_figures(
     analysis: RunAnalysis, figures: Sequence[OwnFigure]
 ) -> tuple[ComparedFigure, ...]:
-    """What the framework logs of `figures`, and those that it logs none of. An imported run was
-    laid out from such figures: nothing is there to hold them against."""
+    """An imported run was laid out from such figures: nothing is there to hold them against."""
     if not figures:
         return ()
     run, steps = analysis.run, analysis.steps
@@ -126,7 +124,7 @@ def _logged(run: OpenedRun, steps: Steps, figures: Iterable[OwnFigure]) -> dict[
 
 
 def _added(parts: list[Seconds], n: int) -> Seconds:
-    """What several metrics add up to by step; NaN where none of them was logged."""
+    """What several metrics add up to by step; NaN where none was logged."""
     if not parts:
         return np.full(n, np.nan)
     table = np.stack(parts)
@@ -149,8 +147,7 @@ def _true(analysis: RunAnalysis, figure: OwnFigure) -> Seconds:
 
 
 def _means_between(own: Seconds, true: Seconds) -> Seconds:
-    """At each step with a figure of the framework's own, the mean of the true one over the steps
-    since the last that had one."""
+    """At each step with an own figure, the mean of the true one over the steps since the last."""
     means = np.full_like(true, np.nan)
     for before, at in pairwise([-1, *np.flatnonzero(~np.isnan(own))]):
         means[at] = true[before + 1 : at + 1].mean()

@@ -2,11 +2,10 @@
 
     goodput = availability × placement efficiency × useful share × freshness weight × peak rate
 
-The first two are of the wall-clock and `busy`, the weight is of `freshness`, and the peak rate is
-what remains. So the product is the measured goodput exactly: useful tokens, weighted by freshness,
-over the devices' seconds of the whole run. (`Goodput`, the headline, is over steady steps and
-without the weight.) The split follows Google's ML goodput (arXiv 2502.06982) with the two factors
-that RL adds.
+The peak rate is what remains, so the product is exactly the measured goodput: useful tokens,
+weighted by freshness, over the devices' seconds of the whole run. (`Goodput`, the headline, is over
+steady steps and without the weight.) The split follows Google's ML goodput (arXiv 2502.06982) with
+the two factors that RL adds.
 """
 
 from __future__ import annotations
@@ -37,8 +36,8 @@ _NO_WORK = (Stage.WAIT, Stage.SYNC, Stage.SWITCH, Stage.OTHER)
 
 @dataclass(frozen=True)
 class Factor:
-    """One factor: a share of 1, or tokens per device-second for the peak rate. NaN: unknown; then
-    `basis` says what is missing, and else what it rests on."""
+    """A share of 1, or tokens per device-second for the peak rate. `basis` says what it rests on,
+    or what is missing (NaN)."""
 
     name: str
     value: float
@@ -58,8 +57,8 @@ class TokensOf:
 
 @dataclass(frozen=True)
 class SecondsOf:
-    """Wall-clock seconds with one reason, and their share of the run. `lost`: no work of a stage
-    held the run up then. `in_steps`: within the time that counts as available."""
+    """Wall-clock seconds with one reason, and their share of the run. `lost`: without work of a
+    stage. `in_steps`: within the time that counts as available."""
 
     reason: str
     wall_s: float
@@ -70,10 +69,9 @@ class SecondsOf:
 
 @dataclass(frozen=True)
 class Cascade:
-    """Goodput of a whole run and its factors. `wall_clock` adds up to `wall_s`, `tokens` to
-    `generated_tokens`. Rates are per device-second (`device`: "GPU" or "core"; the placement
-    efficiency is of `efficiency_of`), NaN where a part is unknown; `effective` is weighted by
-    freshness. Dollars are NaN where the price is unknown."""
+    """Goodput of a whole run and its factors; NaN: unknown. `wall_clock` adds up to `wall_s`,
+    `tokens` to `generated_tokens`. Rates are per device-second (`device`: "GPU" or "core"; the
+    placement efficiency is of `efficiency_of`); `effective` is weighted by freshness."""
 
     device: str
     devices: int
@@ -91,11 +89,8 @@ class Cascade:
 
 
 def cascade(analysis: RunAnalysis) -> Cascade | None:
-    """The cascade of the run. None where it has no steps, and for an imported log, which tells no
-    wall-clock."""
-    if analysis.run.meta.get("imported"):
-        return None
-    clock = _wall_clock(analysis)
+    """None where the run has no steps, and for an imported log, which tells no wall-clock."""
+    clock = None if analysis.run.meta.get("imported") else _wall_clock(analysis)
     if clock is None:
         return None
     run, goodput, fresh = analysis.run, analysis.goodput, analysis.freshness
@@ -152,23 +147,19 @@ def _efficiency(clock: _WallClock, work: Busy | None) -> tuple[float, str]:
     if work is None or not clock.available_s:
         return math.nan, "no process was seen to work in a step"
     worked_s = float((work.work_s * clock.kept).sum())
+    basis = "processes that work, each standing for a device"
     if work.unit == "GPU":
-        basis = f"{work.count} devices, each working while a process that holds it does"
-    else:
-        basis = f"{work.count} processes that work, each standing for a device"
-    return within(worked_s / (work.count * clock.available_s)), basis
+        basis = "devices, each working while a process that holds it does"
+    return within(worked_s / (work.count * clock.available_s)), f"{work.count} {basis}"
 
 
 def _tokens(
     run: OpenedRun, goodput: Goodput, clock: _WallClock
 ) -> tuple[tuple[TokensOf, ...], int]:
-    """All generated tokens by fate, useful ones first, then the largest loss; and how many count as
-    useful although a condition of it is unknown."""
+    """All generated tokens by fate, useful ones first, then the largest loss; and how many of the
+    useful are not surely so."""
     whole = trained_in(run, *_ALL_TIME, goodput.lag_budget)
-    again = [
-        trained_in(run, window.start_ns, window.end_ns, goodput.lag_budget)
-        for window in clock.done_again
-    ]
+    again = [trained_in(run, w.start_ns, w.end_ns, goodput.lag_budget) for w in clock.done_again]
     repeated = sum(one.tokens for one in again)
     useful = whole.useful_tokens - sum(one.useful_tokens for one in again)
     zero = whole.zero_advantage_tokens - sum(one.zero_advantage_tokens for one in again)
@@ -187,16 +178,15 @@ def _tokens(
 
 # --- where the wall-clock of a whole run went: every second has one reason
 # Around the steps that is start-up, a gap, or a step that failed or never ended; in them a restart,
-# what warm-up and stalls took beyond a usual step, and else each stage's exposed time, or "in
-# steps", where that is not known. Evaluation and checkpoints are apart in both.
+# what warm-up and stalls took beyond a usual step, and else each stage's exposed time. Evaluation
+# and checkpoints are apart in both.
 
 
 @dataclass(frozen=True)
 class _WallClock:
     """A whole run of `wall_s` seconds. `parts` add up to it, longest first. `available_s` is the
     time in steps that counts: without those done again, evaluation, checkpoints and what warm-up
-    and stalls took longer. `kept` is the part of each step's work (place in `Steps.windows`) that
-    is in it."""
+    and stalls took longer. `kept` is the part of each step (place in `Steps.windows`) in it."""
 
     wall_s: float
     available_s: float
@@ -206,12 +196,11 @@ class _WallClock:
 
     @property
     def availability(self) -> float:
-        """Available over wall-clock time."""
         return self.available_s / self.wall_s
 
 
 def _wall_clock(analysis: RunAnalysis) -> _WallClock | None:
-    """The time of the whole run as far as it is shown; None where the run records no steps."""
+    """Of the run as far as it is shown; None where it records no steps."""
     steps, breakdown = analysis.steps, analysis.breakdown
     if steps.whole_run and not steps.in_progress:
         return None
@@ -290,7 +279,7 @@ def _around(
 
 
 def _done_again(windows: tuple[Window, ...]) -> Bools:
-    """Which steps came again later, or a smaller number did: their work was thrown away."""
+    """Which steps, or a smaller number, came again later: their work was thrown away."""
     numbers = np.array([w.step for w in windows], np.int64)
     if not len(numbers):
         return np.zeros(0, np.bool_)
@@ -299,7 +288,7 @@ def _done_again(windows: tuple[Window, ...]) -> Bools:
 
 
 def _usual_share(steps: Steps, breakdown: Breakdown) -> Seconds:
-    """The part of each step of warm-up, or that stalled, that a usual step of its kind would have
+    """Of each step of warm-up, or that stalled, the part that a usual step of its kind would have
     taken; 1 for the others."""
     odd = np.array([w.warmup for w in steps.windows])
     odd[list(steps.stalled)] = True

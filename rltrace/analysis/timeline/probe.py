@@ -360,7 +360,7 @@ def _criterion(x: Floats, y: Floats) -> float:
 
 
 def usable_steps(steps_s: Floats, steady: Sequence[int], lags: int) -> tuple[list[int], int]:
-    """Places of the steps that a regression can use, and how many were left out as outliers."""
+    """Places of the steps that a regression can use, and how many outliers were left out."""
     places = [place for place in steady if place >= lags]
     if not places:
         return [], 0

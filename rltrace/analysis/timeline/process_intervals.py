@@ -43,7 +43,7 @@ TABLE_OF = {Stage.ROLLOUT: "trajectories", Stage.REWARD: "rewards", Stage.SYNC: 
 
 @dataclass(frozen=True)
 class OpenSpan:
-    """A span that did not end; its process is known to have lived until `last_sign_ns` (Unix)."""
+    """A span that did not end; its process is known to have lived until `last_sign_ns`."""
 
     name: str
     stage: Stage

@@ -148,9 +148,9 @@ def _in_progress(analysis: RunAnalysis) -> tuple[InProgress, ...]:
     for (name, stage, role), members in groups.items():
         first = min(members, key=lambda span: span.start_ns)
         known_ns = known_until(run, first, analysis.until_ns)
-        seconds = ((ns - first.start_ns) / 1e9 for ns in (known_ns, first.last_sign_ns))
+        open_s, sign_s = ((ns - first.start_ns) / 1e9 for ns in (known_ns, first.last_sign_ns))
         counts = len({span.process for span in members}), len(members)
-        found.append(InProgress(name, stage, *counts, first.start_ns, *seconds, role))
+        found.append(InProgress(name, stage, *counts, first.start_ns, open_s, sign_s, role))
     return tuple(sorted(found, key=lambda group: group.since_ns))
 
 

@@ -1,10 +1,9 @@
-"""Draws of steps that resemble their neighbours, and the ratio of pairs of runs.
+"""Draws of steps that resemble their neighbours, and ratios of runs.
 
-A step is long where the one before it was (the same prompts, a warm cache, a busy host), so the
-usual interval, which takes steps as independent, is too narrow. Blocks of neighbouring steps are
-drawn anew instead: the stationary bootstrap of Politis and Romano 1994 (blocks of geometric length,
-on a circle), their length after Politis and White 2004 with the correction of Patton, Politis and
-White 2009.
+A step is long where the one before it was, so the usual interval, which takes steps as independent,
+is too narrow. Blocks of neighbouring steps are drawn anew instead: the stationary bootstrap of
+Politis and Romano 1994 (blocks of geometric length, on a circle), their length after Politis and
+White 2004 with the correction of Patton, Politis and White 2009.
 """
 
 from __future__ import annotations
@@ -13,11 +12,9 @@ import math
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from rltrace.analysis.stats.interval import UNKNOWN, Interval, factor, t95
-
-Floats = NDArray[np.float64]
+from rltrace.analysis.stats.interval import UNKNOWN, Floats, Interval, factor, t95
 
 _DRAWS = 1000
 

@@ -337,8 +337,8 @@ def regress(
 
 
 def _with_work(x: Floats, y: Floats, work: Sequence[Floats]) -> Floats:
-    """`x` with those of the columns, the best first, that lower Schwarz's criterion (BIC, 1978); one
-    for every `_ROWS_A_COLUMN` rows at most."""
+    """`x` with those columns, the best first, that lower Schwarz's criterion (BIC, 1978); one for
+    every `_ROWS_A_COLUMN` rows at most."""
     left = [column - column.mean() for column in work if column.std() > 1e-9]
     for _ in range(len(y) // _ROWS_A_COLUMN):
         tried = [(_criterion(np.column_stack([x, column]), y), n) for n, column in enumerate(left)]

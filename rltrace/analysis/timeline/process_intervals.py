@@ -54,7 +54,7 @@ class OpenSpan:
 
 @dataclass(frozen=True)
 class Activity:
-    """Who was in which stage when. Each instant of a lane belongs to the innermost span, and none is
+    """Who was in which stage when. An instant of a lane belongs to the innermost span, and none is
     generation in a process whose samples are all in their tools; an open span lasts until the last
     sign of its process. `first_ns` and `last_ns` bound everything (0 and 0: nothing).
     Stages `from_tables` have no spans and are taken from `TABLE_OF`. Stages `by_trainers` ran where

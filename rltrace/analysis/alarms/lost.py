@@ -67,7 +67,9 @@ def failed(analysis: RunAnalysis) -> Iterator[Said]:
     It is grave where the job went on without one for longer than usual steps; `crash` is of the
     job's own process."""
     run = analysis.run
-    ends, errors = read_ends(run.path, run.processes), _exceptions(run)
+    ends = read_ends(run.path, run.processes)
+    excepted = [problem for problem in run.problems if problem.get("what") == PROCESS_FAILED]
+    errors = {str(one.get("who")): f"failed: {one.get('detail')}" for one in excepted}
     at_work = {s.process: s for s in analysis.activity.open_spans if s.stage not in _NO_HANG}
     usual_ns = 1e9 * usual_step_s(analysis.steps, analysis.breakdown)
     last_ns = dict(
@@ -112,11 +114,6 @@ def _takes_over(other: TracedProcess, process: TracedProcess, since_ns: int) -> 
     same = process.role and (other.role, other.rank) == (process.role, process.rank)
     same = same or (actor and other.facts.get("actor_id") == actor)
     return bool(same) and other.start_ns > since_ns
-
-
-def _exceptions(run: OpenedRun) -> dict[str, str]:
-    told = (problem for problem in run.problems if problem.get("what") == PROCESS_FAILED)
-    return {str(one.get("who")): f"failed: {one.get('detail')}" for one in told}
 
 
 def _who(process: TracedProcess) -> str:

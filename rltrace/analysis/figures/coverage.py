@@ -285,8 +285,7 @@ class OwnCost:
 
 def own_cost(run: OpenedRun, activity: Activity, recorded_until_ns: int) -> OwnCost:
     """The cost of tracing `run`; NaN where only some samples were recorded."""
-    spans: Counter[int] = Counter(activity.spans_of_process)
-    rows: Counter[int] = Counter()
+    spans, rows = Counter(activity.spans_of_process), Counter[int]()
     for table in EVENT_TABLES.values():
         if table.name != "spans":
             marker = table.columns[0].name
@@ -297,7 +296,11 @@ def own_cost(run: OpenedRun, activity: Activity, recorded_until_ns: int) -> OwnC
         if process.role == AGENT or run.meta.get("imported"):
             for counts in (spans, rows, tokens):
                 counts.pop(process.number, None)
-    (span_ns, row_ns, token_ns), calibrated = _costs_ns(run, bool(tokens))
+    settings = run.meta.get("settings") or {}
+    stated = [settings.get(f"{what}_cost_ns") for what in ("event", "row", "token")]
+    costs = [float(s) if isinstance(s, int | float) and s > 0 else 0.0 for s in stated]
+    calibrated = all(costs if tokens else costs[:2])
+    span_ns, row_ns, token_ns = costs if calibrated else (*DEFAULT_COSTS_NS, DEFAULT_TOKEN_COST_NS)
     events = spans + rows
     events_ns = {p: spans[p] * span_ns + rows[p] * row_ns for p in events}
     cost_ns = {p: ns + tokens[p] * token_ns for p, ns in events_ns.items()}
@@ -320,14 +323,3 @@ def own_cost(run: OpenedRun, activity: Activity, recorded_until_ns: int) -> OwnC
         tokens=sum(tokens.values()),
         token_cost_ns=token_ns,
     )
-
-
-def _costs_ns(run: OpenedRun, captures: bool) -> tuple[tuple[float, float, float], bool]:
-    """CPU time of a span, of another row and of a captured token, and whether the run states all
-    that it had."""
-    settings = run.meta.get("settings") or {}
-    stated = [settings.get(f"{what}_cost_ns") for what in ("event", "row", "token")]
-    span, row, token = (float(s) if isinstance(s, int | float) and s > 0 else 0.0 for s in stated)
-    if span and row and (token or not captures):
-        return (span, row, token), True
-    return (*DEFAULT_COSTS_NS, DEFAULT_TOKEN_COST_NS), False

@@ -92,7 +92,12 @@ class Followed:
 
 def follow(run: OpenedRun, steps: Steps) -> Followed:
     ids, samples = _samples(run)
-    verdicts = _verdicts(run, ids)
+    trajectory, process, start, end = columns(
+        run,
+        "select trajectory, process, start_ns, end_ns from raw_rewards "
+        "where start_ns > 0 and end_ns >= start_ns",
+    )
+    verdicts = Verdicts(ids.find(trajectory), process, start, end)
     last = np.full(len(samples), -1, np.int64)
     order = np.argsort(verdicts.end_ns, kind="stable")
     order = order[verdicts.sample[order] >= 0]
@@ -164,15 +169,6 @@ def _begin(process: Ints, start: Ints, first: Ints, end: Ints) -> Ints:
         queued = mine[first[mine] - start[mine] > _QUEUED * usual]
         begin[queued] = first[queued] - usual
     return begin
-
-
-def _verdicts(run: OpenedRun, ids: _Ids) -> Verdicts:
-    trajectory, process, start, end = columns(
-        run,
-        "select trajectory, process, start_ns, end_ns from raw_rewards "
-        "where start_ns > 0 and end_ns >= start_ns",
-    )
-    return Verdicts(ids.find(trajectory), process, start, end)
 
 
 def _uses(run: OpenedRun, steps: Steps, ids: _Ids) -> tuple[Ints, Ints, float]:

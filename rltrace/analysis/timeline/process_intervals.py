@@ -105,11 +105,12 @@ def read_activity(run: OpenedRun) -> Activity:
         spans[stage_of(code), process] += n
     background = find_background(run, spans)
     seen = {stage for stage, _ in spans.keys() - set(background)}
-    owners = {}
-    for stage in TABLE_OF.keys() - seen:
-        rows = _timed_rows(TABLE_OF[stage])
-        owners[stage] = run.ask(f"select count(distinct process) from {rows}")[0][0]
-    from_tables = tuple(stage for stage in TABLE_OF if owners.get(stage))
+    owners = {
+        stage: run.ask(f"select count(distinct process) from {_timed_rows(table)}")[0][0]
+        for stage, table in TABLE_OF.items()
+        if stage not in seen
+    }
+    from_tables = tuple(stage for stage, processes in owners.items() if processes)
     last_sign = dict(  # by process with an open span: the last start or end of any of its spans
         run.ask(
             "select process, max(greatest(start_ns, end_ns)) from raw_spans where process in "
@@ -118,12 +119,19 @@ def read_activity(run: OpenedRun) -> Activity:
     )
     union = _united(run, from_tables, last_sign, background)
     found = _activity(union, spans, from_tables, _by_trainers(*lanes[:4]), background)
+    query = (
+        "select coalesce(text, '?'), stage, process, start_ns from raw_spans "
+        "left join names on names.id = name where start_ns > 0 and end_ns < 0 order by start_ns"
+    )
     idle = all_in_tools(run)
     return replace(
         found,
         processes_of_stage=found.processes_of_stage | owners,
-        open_spans=_open_spans(run, last_sign),
-        _in_tools=idle and replace(idle, group=idle.group * CODES + Stage.ROLLOUT),
+        open_spans=tuple(
+            OpenSpan(name, stage_of(code), process, start, last_sign[process])
+            for name, code, process, start in (run.ask(query) if last_sign else ())
+        ),
+        _in_tools=replace(idle, group=idle.group * CODES + Stage.ROLLOUT),
     )
 
 
@@ -151,9 +159,7 @@ def _activity(
     by_trainers: frozenset[Stage],
     background: tuple[tuple[Stage, int], ...] = (),
 ) -> Activity:
-    of_stage: Counter[Stage] = Counter()
-    of_process: Counter[int] = Counter()
-    processes: Counter[Stage] = Counter()
+    of_stage, of_process, processes = Counter[Stage](), Counter[int](), Counter[Stage]()
     for (stage, process), n in spans.items():
         of_process[process] += n
         if (stage, process) not in background:
@@ -276,19 +282,6 @@ def _union_of_rows(run: OpenedRun, query: str, last_sign: Ints, mixed: Ints) -> 
             end[is_open] = last_sign[process[is_open]]
         rows.add(start, end, stage, process, lane)
     return rows.union()
-
-
-def _open_spans(run: OpenedRun, last_sign: dict[int, int]) -> tuple[OpenSpan, ...]:
-    if not last_sign:
-        return ()
-    rows = run.ask(
-        "select coalesce(text, '?'), stage, process, start_ns from raw_spans "
-        "left join names on names.id = name where start_ns > 0 and end_ns < 0 order by start_ns"
-    )
-    return tuple(
-        OpenSpan(name, stage_of(code), process, start, last_sign[process])
-        for name, code, process, start in rows
-    )
 
 
 # --- when all samples of a process are in their tools: then nothing is generated there

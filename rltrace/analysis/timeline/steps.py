@@ -381,24 +381,17 @@ def _stretch(wanted: list[bool]) -> list[int]:
 # first step that began later or went on then.
 
 
-def stopped_ns(run: OpenedRun) -> int | None:
-    """When the first process of the job (no agent) stopped recording, Unix ns; None: none did."""
+def whole_steps(run: AnyRun) -> AnyRun:
+    """`run` opened again with the steps that had ended when its first process stopped recording,
+    without any where there is none; `run` itself where none stopped."""
     agents = {process.who for process in run.processes if process.role == AGENT}
     told = [
         problem.get("real_ns")
         for problem in run.problems
         if problem.get("what") == RECORDING_STOPPED and problem.get("who") not in agents
     ]
-    return min((at for at in told if isinstance(at, int)), default=None)
-
-
-def whole_steps(run: AnyRun) -> AnyRun:
-    """`run` opened again with the steps that had ended when its first process stopped recording,
-    without any where there is none; `run` itself where none stopped."""
-    if run.cut_short:
-        return run
-    stopped = stopped_ns(run)
-    if stopped is None or (run.until_ns or EVER_NS) <= stopped:
+    stopped = min((at for at in told if isinstance(at, int)), default=EVER_NS)
+    if run.cut_short or (run.until_ns or EVER_NS) <= stopped:
         return run
     of = run.range or _WHOLE_RUN
     rows = [row for row in run.step_rows() if of.since_ns <= row[1] < of.until_ns]

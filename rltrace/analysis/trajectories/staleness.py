@@ -191,8 +191,7 @@ def _why_unknown(first: int | None, last: int | None, versions: int | None) -> s
 
 
 def _bars(rows: list[tuple[int | None, int, int]]) -> tuple[LagBar, ...]:
-    counts: Counter[int | None] = Counter()
-    tokens: Counter[int | None] = Counter()
+    counts, tokens = Counter[int | None](), Counter[int | None]()
     for lag, n, of_tokens in rows:
         counts[lag] += n
         tokens[lag] += of_tokens
@@ -256,7 +255,9 @@ def lag_history(
     place = np.searchsorted(steps.starts_ns, time, side="right") - 1
     width = max(1, -(-len(windows) // most_columns))
     column = place.clip(0, max(0, len(windows) - 1)) // width
-    ranges = _ranges(lag[told], most_rows)
+    least, largest = (int(lag[told].min()), int(lag[told].max())) if told.any() else (0, -1)
+    wide = max(1, -(-(largest - least + 1) // most_rows))
+    ranges = [(low, low + wide - 1) for low in range(least, largest + 1, wide)]
     row = np.searchsorted([low for low, _ in ranges], lag, side="right") - 1
     found = []
     for one in np.unique(column).tolist():
@@ -266,11 +267,3 @@ def lag_history(
         first, last = (of[0].step, of[-1].step) if of else (-1, -1)
         found.append(LagsOfSteps(first, last, tuple(counts.tolist()), int((here & ~told).sum())))
     return LagHistory(tuple(ranges), tuple(found))
-
-
-def _ranges(lags: np.ndarray, most: int) -> list[tuple[int, int]]:
-    if not len(lags):
-        return []
-    least, largest = int(lags.min()), int(lags.max())
-    wide = -(-(largest - least + 1) // most)
-    return [(low, low + wide - 1) for low in range(least, largest + 1, wide)]

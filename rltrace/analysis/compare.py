@@ -217,9 +217,8 @@ def trial(
 
 
 def _with_luck(gain: Interval, pairs: tuple[tuple[RunPace, RunPace], ...]) -> Interval:
-    """The gain with the chance of what was drawn: where a seed is fixed all pairs draw the same
-    samples, have the same luck with them, and do not differ by it. So it is taken from the steps.
-    """
+    """The gain with the chance of what was drawn: where a seed is fixed all pairs have the same
+    luck with their samples, and do not differ by it. So it is taken from the steps."""
     drawn = {(before.useful_tokens, after.useful_tokens) for before, after in pairs}
     if len(drawn) > 1:
         return gain  # the pairs show it themselves
@@ -240,8 +239,7 @@ def _luck(useful: tuple[int, ...]) -> tuple[float, float]:
 
 
 def _rate(pace: RunPace, metric: str) -> float:
-    """What is to grow: steps a second, fresh ones, or effective samples (of the run's mean length);
-    NaN where no token is known, or none is of use."""
+    """What is to grow: steps a second, fresh ones, or effective samples; NaN where unknown."""
     much, of = (pace.freshness if metric == FRESHNESS else 1.0), pace.step_s
     if metric == GOODPUT:
         much, of = pace.effective_tokens_per_s, pace.tokens_per_sample

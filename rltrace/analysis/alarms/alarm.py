@@ -29,8 +29,7 @@ HALF = 0.5
 
 @dataclass(frozen=True)
 class Said:
-    """What is wrong: how grave it is (`ALARM` or `NOTE`), in a sentence, and whether the run is
-    judged all the same."""
+    """What is wrong: how grave it is, in a sentence, and whether the run is judged all the same."""
 
     severity: str
     says: str

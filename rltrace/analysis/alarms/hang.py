@@ -77,8 +77,7 @@ def _stuck_in(
     run: OpenedRun, step_start_ns: int, least_s: float, open_until_ns: int
 ) -> tuple[str, float]:
     """Name and seconds of the innermost span of more than `least_s` in the process of the step that
-    began then (Unix ns); 0 s: there is none. One that is open counts until `open_until_ns`: Ctrl-C
-    ends the span that hangs, a kill does not."""
+    began then (Unix ns); 0 s: none. One that is open counts until `open_until_ns`."""
     found = run.ask(f"""
         select text, ns / 1e9 from (
             select name, process, start_ns,

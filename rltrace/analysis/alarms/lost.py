@@ -63,9 +63,8 @@ def lost(analysis: RunAnalysis) -> Iterator[Said]:
 
 @alarm("failed process", "a process failed")
 def failed(analysis: RunAnalysis) -> Iterator[Said]:
-    """Processes that an exception, an exit code or a signal ended which nobody of the job had sent.
-    It is grave where the job went on without one for longer than usual steps; `crash` is of the
-    job's own process."""
+    """Processes that ended as nobody of the job had asked. It is grave where the job went on
+    without one for longer than usual steps; `crash` is of the job's own process."""
     run = analysis.run
     ends = read_ends(run.path, run.processes)
     excepted = [problem for problem in run.problems if problem.get("what") == PROCESS_FAILED]

@@ -153,8 +153,7 @@ def not_finite(analysis: RunAnalysis) -> Iterator[Said]:
 
 
 def _often(steps: Steps, what: str, of: str, n: int, bad: int, at_ns: int, last: bool) -> Said:
-    """`bad` of `n` figures, the first at `at_ns`, as its step ended or just after, and whether the
-    `last` one was."""
+    """`bad` of `n` figures, first at `at_ns`, as its step ended, and whether the `last` was bad."""
     place = -1 if steps.whole_run else int(np.searchsorted(steps.starts_ns, at_ns)) - 1
     first = f", first in step {steps.windows[place].step}" if place >= 0 else ""
     says = f"{what} in {bad} of {n} {of}{'s' * (n != 1)}{first}"

@@ -42,8 +42,7 @@ class Unseen:
 
 @dataclass(frozen=True)
 class InProgress:
-    """Open spans of one name: of the first when it began, how long it is known to have been open,
-    and when since then its process gave its last sign."""
+    """Open spans of one name; times are of the first of them."""
 
     name: str
     stage: str
@@ -69,8 +68,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class StoppedProcess:
-    """A process that recorded nothing more from a moment on (since the run's start, NaN: unknown),
-    and why; `pid` -1: unknown."""
+    """A process that recorded nothing more from a moment on, and why; NaN and -1: unknown."""
 
     role: str
     pid: int
@@ -82,8 +80,8 @@ class StoppedProcess:
 @dataclass(frozen=True)
 class Coverage:
     """What was not seen. `clock_bound_ns` is the worst alignment of a node to the reference (0: one
-    node; -1: one could not be aligned). `never_hooked` are targets of the user's hooks that no
-    process put in place."""
+    node; -1: unknown). `never_hooked` are targets of the user's hooks that no process put in place.
+    """
 
     unseen: tuple[Unseen, ...]
     in_progress: tuple[InProgress, ...]
@@ -242,8 +240,7 @@ def as_of(run: OpenedRun, recorded_until_ns: int) -> AsOf | None:
 
 
 def known_until(run: OpenedRun, span: OpenSpan, until_ns: int) -> int:
-    """Until when a span is known to have been open, in a recording that lasted until `until_ns`: of
-    a node that ships what it recorded there may be more to come."""
+    """Until when a span is known to have been open: a node that ships may have more to come."""
     node = {process.number: process.node for process in run.processes}.get(span.process, "")
     return run.reach.known_ns(node, span.last_sign_ns, until_ns)
 
@@ -269,9 +266,8 @@ DEFAULT_TOKEN_COST_NS = 200.0  # of a captured token, likewise (`settings["token
 
 @dataclass(frozen=True)
 class OwnCost:
-    """`event_cost_ns` is the mean over the run's `events`. `share` is of the wall time of the job's
-    processes together (without agents), the captured `tokens` included; `worst_share` that of the
-    one which recorded the most for its time."""
+    """`event_cost_ns` is the mean over `events`. `share` is of the wall time of the job's processes
+    together, captured `tokens` included; `worst_share` of the one that recorded the most."""
 
     events: int
     processes: int

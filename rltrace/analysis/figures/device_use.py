@@ -40,8 +40,7 @@ class DevicePool:
 
 @dataclass(frozen=True)
 class Busy:
-    """Device-seconds of work by step (place in `Steps.windows`), of `count` devices; `unit` is
-    "GPU", or "process" where processes stand for devices."""
+    """Device-seconds of work by step (place in `Steps.windows`); `unit` is "GPU" or "process"."""
 
     unit: str
     count: int
@@ -92,8 +91,8 @@ def busy(analysis: RunAnalysis) -> Busy | None:
 
 
 def _workers(run: OpenedRun, activity: Activity) -> set[tuple[int, int]]:
-    """`(process, stage)` of those that do a device's work themselves. What a process that records
-    the steps has of a stage that another records, too, is what it waits for."""
+    """`(process, stage)` of those that do a device's work: what a process that records the steps
+    has of a stage that another records, too, is what it waits for."""
     stages = ", ".join(str(int(stage)) for stage in _PROCESS)
     query = f"select distinct process, stage from span_stages where stage in ({stages})"
     found = set(run.ask(query))

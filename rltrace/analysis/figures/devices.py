@@ -43,8 +43,7 @@ class Described(Protocol):
 
 def count_devices(run: Described) -> Devices:
     """The devices that the traced processes say they were given, else those that they had memory
-    on, else all GPUs of their nodes, else (or where none was given to any) all cores. A device is
-    counted once however many processes share it."""
+    on, else all GPUs of their nodes, else (or where none was given to any) all cores."""
     agents = [process for process in run.processes if process.role == AGENT]
     installed = [str(name) for agent in agents for name in listed(agent.facts.get("devices"))]
     name = installed[0] if len(set(installed)) == 1 else ""
@@ -162,7 +161,6 @@ def framework_of(run: Described) -> tuple[str, str]:
 
 
 def is_laid_out(run: Described) -> bool:
-    """Whether the run was made of a log of durations, which does not tell what ran at once. A log
-    may have had times of its own, which were kept."""
+    """Whether the run was made of a log of durations, which does not tell what ran at once."""
     imported = run.meta.get("imported")
     return bool(imported) and not (isinstance(imported, dict) and imported.get("placed"))

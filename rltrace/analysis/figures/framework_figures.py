@@ -105,7 +105,7 @@ def _fits(run: OpenedRun, figure: OwnFigure, placement: str, logged: dict[str, S
 
 def _logged(run: OpenedRun, steps: Steps, figures: Iterable[OwnFigure]) -> dict[str, Seconds]:
     """What was logged under each name that the figures speak of, by step; NaN: nothing. A reading
-    belongs to the step that was the last to begin: it is logged as its step ends or just after."""
+    is of the step that was the last to begin."""
     wanted = {name for figure in figures for name in (*figure.metrics, figure.beside) if name}
     quoted = ", ".join("'" + name.replace("'", "''") + "'" for name in sorted(wanted))
     if not quoted:

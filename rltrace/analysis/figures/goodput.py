@@ -49,8 +49,8 @@ class Trained:
 
 @dataclass(frozen=True)
 class Loss:
-    """Generated samples that were not trained on, by reason, with their response tokens. `MASKED`
-    tokens are of samples that were trained on: none is counted there."""
+    """Generated samples that were not trained on, by reason, with their response tokens; of
+    `MASKED` tokens the samples were."""
 
     reason: str
     samples: int
@@ -104,8 +104,7 @@ class Goodput:
 def goodput(
     run: OpenedRun, steps: Steps, price_usd_per_hour: float | None, lag_budget: float = math.inf
 ) -> Goodput | None:
-    """None where no learner said what it trained on. `lag_budget` is the largest lag, in policy
-    versions, at which a token counts as useful."""
+    """None where no learner said what it trained on. `lag_budget` is in policy versions."""
     if not run.ask("select 1 from raw_uses where time_ns > 0 limit 1"):
         return None
     steady = [] if steps.none_complete else [steps.windows[i] for i in steps.steady]
@@ -170,8 +169,7 @@ def trained_in(run: Tables, since: int, until: int, lag_budget: float = math.inf
 
 
 def _fates(run: OpenedRun) -> tuple[Counter[str], Counter[str], int]:
-    """Samples, and tokens, by what became of them, and how many samples are uncounted. No tokens
-    where nothing tells how long those are that were trained on."""
+    """Samples, and tokens, by what became of them, and how many samples are uncounted."""
     rows = run.ask(f"""
         {DECIDED_SAMPLES}
         select case when met then coalesce(fate, -1) end, case when not met then finish end,
@@ -203,8 +201,7 @@ def _reason(fate: int | None, finish: int | None) -> str:
 
 @dataclass(frozen=True)
 class StepGoodput:
-    """Response tokens that were booked as trained on within a step, and the useful ones of them as
-    far as is known; NaN where the devices are not known."""
+    """Response tokens that were booked as trained on within a step; NaN: devices are unknown."""
 
     trained_tokens: int
     useful_tokens: int
@@ -236,8 +233,7 @@ def step_goodput(run: OpenedRun, steps: Steps) -> tuple[StepGoodput, ...]:
 
 @dataclass(frozen=True)
 class Price:
-    """US$ per device-hour. `low` and `high` bound what public lists ask, and `date` is the table's;
-    empty for a price that was given."""
+    """US$ per device-hour, the range of public lists, and the table's date; empty: it was given."""
 
     usd_per_hour: float
     low_usd_per_hour: float

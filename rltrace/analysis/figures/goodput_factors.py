@@ -36,8 +36,7 @@ _NO_WORK = (Stage.WAIT, Stage.SYNC, Stage.SWITCH, Stage.OTHER)
 
 @dataclass(frozen=True)
 class Factor:
-    """A share of 1, or tokens per device-second for the peak rate. `basis` says what it rests on,
-    or what is missing (NaN)."""
+    """A share of 1, or tokens per device-second for the peak rate, and what it rests on."""
 
     name: str
     value: float
@@ -57,8 +56,8 @@ class TokensOf:
 
 @dataclass(frozen=True)
 class SecondsOf:
-    """Wall-clock seconds with one reason, and their share of the run. `lost`: without work of a
-    stage. `in_steps`: within the time that counts as available."""
+    """Wall-clock seconds with one reason. `lost`: no work of a stage; `in_steps`: in available
+    time."""
 
     reason: str
     wall_s: float
@@ -156,8 +155,7 @@ def _efficiency(clock: _WallClock, work: Busy | None) -> tuple[float, str]:
 def _tokens(
     run: OpenedRun, goodput: Goodput, clock: _WallClock
 ) -> tuple[tuple[TokensOf, ...], int]:
-    """All generated tokens by fate, useful ones first, then the largest loss; and how many of the
-    useful are not surely so."""
+    """All generated tokens by fate, useful ones first; and how many of these are not surely so."""
     whole = trained_in(run, *_ALL_TIME, goodput.lag_budget)
     again = [trained_in(run, w.start_ns, w.end_ns, goodput.lag_budget) for w in clock.done_again]
     repeated = sum(one.tokens for one in again)
@@ -288,8 +286,7 @@ def _done_again(windows: tuple[Window, ...]) -> Bools:
 
 
 def _usual_share(steps: Steps, breakdown: Breakdown) -> Seconds:
-    """Of each step of warm-up, or that stalled, the part that a usual step of its kind would have
-    taken; 1 for the others."""
+    """Of each step of warm-up, or that stalled, the part that a usual one would have taken."""
     odd = np.array([w.warmup for w in steps.windows])
     odd[list(steps.stalled)] = True
     if not odd.any() or odd.all():

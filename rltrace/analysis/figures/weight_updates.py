@@ -23,8 +23,8 @@ _BYTES = f"""coalesce(sum(bytes) filter (role = {int(SyncRole.SOURCE)} and bytes
 
 @dataclass(frozen=True)
 class Participants:
-    """All participants of one role; each figure is of one of them in one update. `bytes_per_s` is
-    of those that say how many bytes they moved."""
+    """All of one role; figures are of one of them in one update. `bytes_per_s` is of those whose
+    bytes are known."""
 
     role: str
     processes: int
@@ -138,11 +138,11 @@ _AT_ONCE = 500_000  # participants in a part of the time: all at once take a gig
 
 
 def phases(run: OpenedRun, participants: str, updates: int) -> tuple[tuple[str, Spread], ...]:
-    """Seconds an update by phase, of the phases that were recorded. `participants` says which of
-    the `sync_rows` take part, which are of so many `updates`. A phase is of the update that its own
-    process, else any, took part in as it was nearly over (of several the first to end), as far as
-    it lies within that part. Where several phases of an update run it is the first one's: the later
-    one still has to wait for that."""
+    """Seconds an update by phase. `participants` says which of the `sync_rows` take part, which are
+    of so many `updates`. A phase is of the update that its own process, else any, took part in as
+    it was nearly over (of several the first to end), as far as it lies within that part. Where
+    several phases of an update run it is the first one's: the later one still has to wait for that.
+    """
     low, high, count = run.ask(
         f"select coalesce(min(start_ns), 0), coalesce(max(end_ns), 0), count(*) {participants}"
     )[0]

@@ -126,9 +126,9 @@ class LeastSquares:
 
 
 def fit(x: Floats, y: Floats) -> LeastSquares | None:
-    """Ordinary least squares. None where the columns of `x` cannot be told apart or fewer than
-    three degrees of freedom are left. The covariance is HC3 (MacKinnon and White 1985): a few rows
-    with much weight do not make the intervals too short."""
+    """Ordinary least squares; None: columns of `x` cannot be told apart, or fewer than three
+    degrees of freedom are left. The covariance is HC3 (MacKinnon and White 1985): a few rows with
+    much weight do not make the intervals too short."""
     rows, columns = x.shape
     if rows - columns < 3 or np.linalg.matrix_rank(x) < columns:
         return None
@@ -213,8 +213,8 @@ def longest_of_lognormal(n: int, s: float, cap: float = math.inf) -> float:
 
 
 def lognormal_values(n: int, mean: float, s: float, cap: float = math.inf) -> Floats:
-    """`n` values that stand for a lognormal: each is the mean of an n-th part of it. `mean` is that
-    of the uncut lognormal; what exceeds `cap` is cut."""
+    """`n` values that stand for a lognormal, each the mean of an n-th part of it; `mean` is of the
+    uncut one."""
     if s == 0:
         return np.full(n, min(mean, cap))
     inner = [NormalDist().inv_cdf(i / n) for i in range(1, n)]
@@ -225,8 +225,7 @@ def lognormal_values(n: int, mean: float, s: float, cap: float = math.inf) -> Fl
 
 
 def makespan(durations: Iterable[float], slots: int) -> float:
-    """When the last of some pieces of work ends that are begun in this order on `slots` equal
-    places, the first free place each; 0 where there is nothing to do."""
+    """When the last of some work ends, begun in this order on the first free of `slots` places."""
     free, last = [0.0] * max(1, slots), 0.0
     for duration in durations:
         end = free[0] + duration

@@ -20,8 +20,7 @@ _DRAWS = 1000
 
 
 def mean_block(values: Floats) -> float:
-    """The mean length of blocks, in steps, for the mean of such a series: 1 for independent values,
-    at most a third of them."""
+    """The mean length of blocks, in steps: 1 for independent values, at most a third of them."""
     n = len(values)
     x = values - values.mean() if n else values
     if n < 8 or not x @ x > 0:

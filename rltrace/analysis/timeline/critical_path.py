@@ -43,8 +43,7 @@ _MOST_UNKNOWN = 0.25  # where more is unknown, what is not on the path may be af
 
 @dataclass(frozen=True)
 class PathSegment:
-    """A stretch of the path, Unix ns. `stage` is None where nothing recorded explains it, and
-    `process` -1 where it is of none; `what` says why it is on the path."""
+    """A stretch of the path, Unix ns; `stage` None, `process` -1: nothing recorded explains it."""
 
     start_ns: int
     end_ns: int
@@ -55,8 +54,7 @@ class PathSegment:
 
 @dataclass(frozen=True)
 class PathShare:
-    """A stage on the path of the steady steps, seconds a step; `exposed_share` is what the rule of
-    the longer chain charges it with."""
+    """A stage on the path of the steady steps, seconds a step, beside its exposed share."""
 
     stage: str
     on_path_s: Spread
@@ -68,9 +66,8 @@ class PathShare:
 @dataclass(frozen=True)
 class CriticalPath:
     """The path by stage, the largest share first. `steps_s` has the seconds of each step by stage,
-    with what nothing explains as `UNKNOWN`. Seconds of a step and shares add up to the whole.
-    `segments` is how many stretches the whole path has. Where samples cannot be followed
-    `is_traced` is false, `because` says why, and there are no figures."""
+    with what nothing explains as `UNKNOWN`; they add up. `segments` is how many stretches the whole
+    path has. Where samples cannot be followed (`because`) there are no figures."""
 
     is_traced: bool
     because: str
@@ -130,8 +127,7 @@ def critical_path(analysis: RunAnalysis) -> CriticalPath | None:
 
 
 def find_path(analysis: RunAnalysis, most_spans: int = MOST_SPANS) -> tuple[PathSegment, ...] | str:
-    """The stretches of the path, in order and without gaps from the first step's start to the last
-    one's end; or why there is none."""
+    """The stretches of the path without gaps over all steps, in order; or why there is none."""
     activity, steps, followed = analysis.activity, analysis.steps, analysis.tracks
     if steps.whole_run:
         return "no step was recorded"
@@ -161,8 +157,8 @@ def find_path(analysis: RunAnalysis, most_spans: int = MOST_SPANS) -> tuple[Path
 
 @dataclass
 class _Path:
-    """What of the path is known, the last first: it is followed from `now` back to `since`, from
-    the event `at` on (None: from what came before `now`), which is there because of `why`."""
+    """What of the path is known, the last first. It goes on back from `now` to `since`, from the
+    event `at` (None: what came before `now`), which is there because of `why`."""
 
     since: int
     now: int
@@ -203,8 +199,7 @@ class _Walk:
         path.at = self.events.known(at) if at >= 0 else None
 
     def _work(self, place: int, start: int, end: int, why: str) -> Iterator[PathSegment]:
-        """What an event did until `end`, the last first. A sample's tools are put at its end, as
-        its row does not say when they ran."""
+        """What an event did until `end`, the last first; its tools, whose time is unknown, last."""
         stage, process = Stage(int(self.events.stage[place])), int(self.events.process[place])
         tools = int(self.events.end_ns[place] - self.events.tools_ns[place])
         tools = max(start, min(end, tools))
@@ -271,8 +266,7 @@ _MARGIN = 8  # parts of a stretch that one margin is
 
 @dataclass(frozen=True)
 class Stretch:
-    """Steps from `first` on (places in `Steps.windows`); with their margins those `seen`, from
-    `since_ns` to `until_ns` (Unix). The outermost have no end."""
+    """Steps from `first` on (places in `Steps.windows`), with their margins those `seen`."""
 
     first: int
     seen: range

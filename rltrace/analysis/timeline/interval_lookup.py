@@ -9,6 +9,7 @@ from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from rltrace.analysis.timeline.intervals import Bools, Floats, Ints
 from rltrace.trace.read.run import OpenedRun
@@ -18,8 +19,8 @@ _FULL = 0.9
 
 
 class Lane:
-    """Intervals `[start, end)` in ns, in any order: those at `places` of two columns that have a
-    length. Answers are places in the columns, -1 where there is none."""
+    """Intervals `[start, end)` in ns at `places` of two columns, but for empty ones. Answers are
+    places in the columns, -1: none."""
 
     def __init__(self, start: Ints, end: Ints, places: Ints) -> None:
         kept = places[end[places] > start[places]]
@@ -27,13 +28,8 @@ class Lane:
         self._by_start = kept[np.argsort(start[kept], kind="stable")]
         self._ends, self._starts = end[self._by_end], start[self._by_start]
         self._reach = np.maximum.accumulate(end[self._by_start])
-        position = np.arange(len(kept), dtype=np.int32)
-        further = np.ones(len(kept), np.bool_)
-        further[1:] = self._reach[1:] > self._reach[:-1]
-        self._furthest = np.maximum.accumulate(np.where(further, position, np.int32(0)))
-        begins = np.ones(len(kept), np.bool_)
-        begins[1:] = self._starts[1:] > self._reach[:-1]
-        self._busy = np.maximum.accumulate(np.where(begins, position, np.int32(0)))
+        self._furthest = _last_where(self._reach[1:] > self._reach[:-1])
+        self._busy = _last_where(self._starts[1:] > self._reach[:-1])
 
     @cached_property
     def capacity(self) -> int:
@@ -73,6 +69,12 @@ class Lane:
         """Whether as many are under way as ever are, from the moment on."""
         running = bisect_right(self._starts, moment) - bisect_right(self._ends, moment)
         return running >= _FULL * self.capacity
+
+
+def _last_where(later: Bools) -> NDArray[np.int32]:
+    """For each place the last one up to it where this is so; the first is the one at least."""
+    places = np.arange(1, len(later) + 1, dtype=np.int32)
+    return np.append(np.int32(0), np.maximum.accumulate(np.where(later, places, np.int32(0))))
 
 
 class Lanes(Mapping[int, Lane]):
@@ -144,21 +146,19 @@ def alike(column: Ints) -> list[tuple[int, Ints]]:
 
 
 def numbered(*columns: Ints) -> tuple[Ints, Ints]:
-    """`(the number of each row, where each number comes first)`: alike rows have the same of 0, 1,
-    ..., in the order of the columns. (`np.unique` with an axis takes seven times as long.)"""
+    """`(the number of each row, where each comes first)`: alike rows have one of 0, 1, ... in the
+    order of the columns. (`np.unique` with an axis takes seven times as long.)"""
     order = _order(columns)
-    new = np.ones(len(order), np.bool_)
-    new[1:] = False
-    for column in columns:
-        new[1:] |= column[order[1:]] != column[order[:-1]]
+    changed = [column[order[1:]] != column[order[:-1]] for column in columns]
+    new = np.append(True, np.logical_or.reduce(changed))[: len(order)]
     number = np.empty(len(order), np.int64)
     number[order] = np.cumsum(new) - 1
     return number, order[new]
 
 
 def _order(columns: tuple[Ints, ...]) -> Ints:
-    """Places in the order of the columns. One key of all, where it fits into 63 bits, takes half
-    the time of one sort after the other."""
+    """Places in the order of the columns: by one key of all, in half the time, where it fits into
+    63 bits."""
     least = [int(column.min(initial=0)) for column in columns]
     sizes = [int(c.max(initial=0)) - low + 1 for c, low in zip(columns, least, strict=True)]
     if math.prod(sizes) >= 1 << 63:

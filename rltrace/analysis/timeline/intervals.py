@@ -26,8 +26,7 @@ _LARGEST = 1 << 62
 
 
 def places(chosen: Ints | Bools) -> Ints:
-    """The places of what is chosen: taking several columns by them costs a quarter of what taking
-    each by a mask does."""
+    """Taking several columns by places costs a quarter of taking each by a mask."""
     chosen = np.flatnonzero(chosen) if chosen.dtype == np.bool_ else chosen
     return chosen.astype(np.int64, copy=False)
 
@@ -46,8 +45,8 @@ class Columns:
 
 @dataclass(frozen=True)
 class Intervals(Columns):
-    """Intervals by group. `lane` is that of all the spans which an interval was merged from, where
-    `one_lane` is true; elsewhere it came from several lanes and `lane` means nothing."""
+    """Intervals by group. `lane` is that of all spans that an interval was merged from, where they
+    are of `one_lane`."""
 
     group: Ints
     start: Ints
@@ -64,8 +63,8 @@ class Intervals(Columns):
 
 
 def of_spans(group: Ints, start: Ints, end: Ints, lane: Ints | None = None) -> Intervals:
-    """Spans as intervals, all of one lane where none is given; one that ends before it begins (two
-    clocks) has no length."""
+    """Spans as intervals, of one lane where none is given; what ends before it begins has no
+    length."""
     lane = np.zeros_like(start) if lane is None else lane
     return Intervals(group, start, np.maximum(start, end), lane, np.ones(len(start), np.bool_))
 
@@ -84,9 +83,7 @@ def union(intervals: Intervals) -> Intervals:
         return intervals
     ordered = intervals.take(_order(intervals))
     start, end = _in_line(_numbered(ordered.group), ordered.start, ordered.end)
-    begins = np.ones(len(ordered), np.bool_)
-    begins[1:] = start[1:] > np.maximum.accumulate(end)[:-1]
-    first = np.flatnonzero(begins)
+    first = np.flatnonzero(np.append(True, start[1:] > np.maximum.accumulate(end)[:-1]))
     lane = ordered.lane[first]
     one_lane = np.minimum.reduceat(ordered.lane, first) == np.maximum.reduceat(ordered.lane, first)
     one_lane &= np.logical_and.reduceat(ordered.one_lane, first)
@@ -104,8 +101,7 @@ class OutOfOrder(ValueError):
 
 
 class Union:
-    """The union of spans that come chunk by chunk in the order of their start. What no later span
-    can touch is laid aside at once."""
+    """The union of spans that come chunk by chunk in the order of their start."""
 
     def __init__(self) -> None:
         self._done: list[tuple[int, Intervals]] = []  # ended before the next chunk, after this time
@@ -157,8 +153,7 @@ def _narrow(intervals: Intervals) -> Intervals:
 
 
 class Nested:
-    """Spans that come chunk by chunk in the order of their start, each cut to the time in which
-    nothing in its own lane runs within it."""
+    """Spans that come likewise, each cut to when nothing in its own lane runs within it."""
 
     def __init__(self) -> None:
         self._open = joined([])
@@ -192,8 +187,8 @@ def _whole(pieces: Intervals) -> Intervals:
 def innermost(intervals: Intervals, context: Ints, whole: Bools) -> Intervals:
     """Cuts out of each interval what another that began within it, in the same lane, occupies; what
     runs within a `whole` one is of its group. Spans of a lane nest, so an instant belongs to the
-    innermost; intervals of several lanes are left whole. `context`, a number for each interval,
-    tells the lanes of different processes apart. The pieces come in no order."""
+    innermost; intervals of several lanes are left whole. `context`, a number for each, tells the
+    lanes of different processes apart. The pieces are unordered."""
     meets = intervals.one_lane & _meets_another(intervals, context)
     parts = [intervals.take(~meets)]
     single = np.flatnonzero(meets)
@@ -205,8 +200,7 @@ def innermost(intervals: Intervals, context: Ints, whole: Bools) -> Intervals:
         rest, whole = np.arange(len(nested)), whole[order]
         above: Ints | None = None
         while len(rest):
-            outer = np.ones(len(rest), np.bool_)
-            outer[1:] = start[rest[1:]] >= np.maximum.accumulate(end[rest])[:-1]
+            outer = np.append(True, start[rest[1:]] >= np.maximum.accumulate(end[rest])[:-1])
             level, rest = rest[outer], rest[~outer]
             if above is not None:
                 holder = np.searchsorted(start[above], start[level], side="right") - 1
@@ -221,8 +215,7 @@ def innermost(intervals: Intervals, context: Ints, whole: Bools) -> Intervals:
 
 
 def without(intervals: Intervals, gone: Intervals) -> Intervals:
-    """`intervals` less what of them lies in those `gone` of the same group, which are disjoint. The
-    pieces come in no order."""
+    """`intervals` less those `gone` of their group, which are disjoint; unordered."""
     here = np.isin(intervals.group, np.unique(gone.group))
     if not here.any():
         return intervals
@@ -232,8 +225,7 @@ def without(intervals: Intervals, gone: Intervals) -> Intervals:
 
 
 def overlaid(*layers: Intervals) -> tuple[Intervals, list[Ints]]:
-    """Pieces of each group between one edge of its intervals and the next, and for each layer how
-    many of its intervals run in each piece."""
+    """Pieces between edges of each group's intervals, and how many of each layer run in them."""
     group = np.concatenate([np.tile(layer.group, 2) for layer in layers])
     times = np.concatenate([times for layer in layers for times in (layer.start, layer.end)])
     order = np.lexsort((times, group))
@@ -259,7 +251,6 @@ def run_before(start: Ints, end: Ints, moments: Ints | Floats) -> Floats:
 
 
 def _meets_another(intervals: Intervals, context: Ints) -> Bools:
-    """Which intervals overlap another one of their context."""
     meets = np.zeros(len(intervals), np.bool_)
     if len(intervals) > 1:
         order = np.argsort(intervals.start, kind="stable")  # long parts are in order already
@@ -304,10 +295,8 @@ def by_number(column: Ints) -> Ints:
 
 def _numbered(*sorted_keys: Ints) -> Ints:
     """0, 0, 1, 2, 2 ...: the number of each run of equal keys."""
-    changed = np.zeros(len(sorted_keys[0]), np.bool_)
-    for key in sorted_keys:
-        changed[1:] |= key[1:] != key[:-1]
-    return np.cumsum(changed)
+    changed = np.logical_or.reduce([key[1:] != key[:-1] for key in sorted_keys])
+    return np.cumsum(np.append(False, changed))[: len(sorted_keys[0])]
 
 
 def _in_line(number: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints]:
@@ -331,8 +320,8 @@ _MOST = 4  # parts at once: each is in memory
 
 
 def mapped(function: Callable[[_Part], _Found], parts: Iterable[_Part]) -> Iterator[_Found]:
-    """`map(function, parts)`, where some parts are worked on while an earlier answer is used. The
-    parts themselves are made one after the other, by who asks for answers."""
+    """`map(function, parts)`, where some parts are worked on while an earlier answer is used; they
+    are made one after the other, by who asks for answers."""
     at_once = min(_MOST, os.cpu_count() or 1)
     waiting: deque[Future[_Found]] = deque()
     with ThreadPoolExecutor(at_once) as threads:

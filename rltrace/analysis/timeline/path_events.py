@@ -26,7 +26,7 @@ _NO_ID = np.iinfo(np.int64).min  # below any id; -1 is not, as half of them are 
 
 @dataclass(frozen=True)
 class EndedSamples(Columns):
-    """A place for each trajectory that ended. `begin_ns` is when it had its slot: its start, or the
+    """A place for each trajectory that ended. It had its slot at `begin_ns`: its start, or the
     first token less a usual prefill where that is much later."""
 
     process: Ints
@@ -127,8 +127,8 @@ class _Ids:
 
 
 def _samples(run: OpenedRun) -> tuple[_Ids, EndedSamples]:
-    """A sample that several processes recorded lasts from the first row to the last, in the process
-    of that."""
+    """A sample that several processes recorded lasts from the first row to the last, in its
+    process."""
     ids, process, group, start, first, end, env = columns(
         run,
         'select trajectory, process, "group", start_ns, first_token_ns, end_ns, env_ns'
@@ -206,7 +206,6 @@ def _awaited(samples: EndedSamples, verdicts: Verdicts, batch: Ints) -> tuple[In
 
 
 def _last_of(key: Ints, end: Ints) -> Ints:
-    """For each place the one with the same key that ends last; itself where the key is -1."""
     values, number = np.unique(key, return_inverse=True)
     order = np.argsort(end, kind="stable")
     last = np.empty(len(values), np.int64)
@@ -238,8 +237,8 @@ Known = tuple[int, int, int, int, int]
 
 @dataclass(frozen=True)
 class Events:
-    """A place for each event, in the order of their `EventKind`, each from its place in `first` on.
-    `tools_ns` is the part of a sample in which its tools ran."""
+    """Those of each `EventKind` in turn, from their place in `first` on; tools ran in `tools_ns` of
+    a sample."""
 
     start_ns: Ints
     end_ns: Ints
@@ -259,8 +258,7 @@ class Events:
         return self.kind(place), process, stage, int(self.start_ns[place]), int(self.end_ns[place])
 
     def find(self, event: Known) -> int:
-        """The place of an event that other events knew (a piece may be cut off at its start); -1
-        where it is not among these."""
+        """The place of an event that other events knew, maybe cut off at its start; -1: none."""
         kind, process, stage, start_ns, end_ns = event
         here = slice(*self.first[kind : kind + 2])
         start, end = self.start_ns[here], self.end_ns[here]

@@ -20,8 +20,8 @@ _GOES_ON = 0.2  # of the time in which weights move
 
 @dataclass(frozen=True)
 class Composition:
-    """`overlap_share` is the part of the shorter of the two chains during which the other ran too,
-    over the steady steps."""
+    """`overlap_share` is the part of the shorter chain during which the other ran too, steady
+    steps."""
 
     placement: str
     placement_source: str

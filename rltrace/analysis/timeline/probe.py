@@ -38,10 +38,10 @@ EXPOSED, PATH = "exposed time", "critical path"
 
 @dataclass(frozen=True)
 class ProbedStage:
-    """A stage that was delayed. `stage_exposed_share` and `share` are measured (of `on_path_s`,
-    seconds a step), those `computed_` are by `stage_chains`. `dosed_steps` of the `steps` used got
-    a dose, of `dose_s` seconds in the mean over all processes together; `given_share` is by how
-    much its time grew over by how much it was to. `because` says why nothing is known."""
+    """A stage that was delayed. Shares are measured (of `on_path_s`, seconds a step), or
+    `computed_`. `dosed_steps` of the `steps` used got a dose, of `dose_s` seconds in the mean over
+    all processes together; `given_share` is by how much its time grew over by how much it was to.
+    `because` says why nothing is known."""
 
     stage: Stage
     name: str
@@ -75,8 +75,8 @@ class ProbedStage:
         return self.tells and not self.contradicts and self.share.half_width <= HALF_WIDTH
 
     def more_steps_for(self, half_width: float) -> int | None:
-        """How many more steps an interval of this half-width for the exposed part takes (its width
-        goes with the root of the steps); None: nobody knows."""
+        """How many more steps an interval of this half-width for the exposed part takes: it goes
+        with the root of the steps. None: unknown."""
         if not self.stage_exposed_share.known:
             return None
         ratio = self.stage_exposed_share.half_width / half_width
@@ -105,8 +105,7 @@ class Probe:
 
 
 def find_probe(analysis: RunAnalysis) -> Probe | None:
-    """None where the run was not probed. Computed figures are of the critical path where that could
-    be followed, else of exposed time."""
+    """None where the run was not probed."""
     run, steps, breakdown = analysis.run, analysis.steps, analysis.breakdown
     design = (run.meta.get("settings") or {}).get("probe")
     if not isinstance(design, dict):
@@ -167,8 +166,8 @@ def _amount(doses: Doses, name: str, tau_s: Floats, used: list[int]) -> Floats:
 def _stretch(
     dilation: Floats, work: tuple[Floats, Floats], tau_s: Floats, used: list[int]
 ) -> float:
-    """By how much a stage's time grew, over by how much it was to (more than 1: a call and the one
-    that waits for it in another process were both delayed); NaN where that is lost in noise."""
+    """By how much a stage's time grew, over by how much it was to (above 1: a call and the one that
+    waits for it in another process were both delayed); NaN where that is lost in noise."""
     columns = [seconds[used] for seconds in work if seconds[used].std() > 1e-9]
     x = np.stack([dilation[used], np.ones(len(used)), *(c - c.mean() for c in columns)], axis=1)
     found = fit(x, tau_s[used])
@@ -264,8 +263,8 @@ class Doses:
         return self.of(stage, WORKED), self.of(stage, LONGEST)
 
     def given(self, stage: str) -> float:
-        """What was slept over what was to be, in the median of the dosed steps in which none was
-        refused; NaN where none was given or known."""
+        """What was slept over what was to be, in the median of the dosed steps; NaN: none was
+        given."""
         due = self.of(stage, PLANNED) * self.of(stage, WORKED) * ~self.refused
         dosed, slept_s = due > 0, self.of(stage, SLEPT)
         return float(np.median(slept_s[dosed] / due[dosed])) if slept_s[dosed].any() else math.nan
@@ -293,8 +292,8 @@ _OUTLIER = 8.0  # in deviations from the median: such a step is none of the usua
 
 @dataclass(frozen=True)
 class Regression:
-    """Seconds on the critical path by stage, a step without doses, and the share of the time that
-    the doses took."""
+    """Seconds on the critical path by stage, of a step without doses, and the doses' share of the
+    time."""
 
     on_path_s: dict[str, Interval]
     step_s: float
@@ -310,8 +309,7 @@ def regress(
 ) -> Regression:
     """The lengths of the steps `used` on the dilations of the same and of `lags` earlier steps, a
     line over time, and those columns of `work` that tell long steps from short ones: no dose
-    changed these, so they only take noise away (Lin 2013). Unknown where the steps do not suffice.
-    """
+    changed these, so they only take noise away (Lin 2013)."""
     rows = np.array(used, np.int64)
     y = steps_s[rows] if len(rows) else np.zeros(0)
     length_s = float(y.mean()) if len(rows) else math.nan
@@ -337,8 +335,7 @@ def regress(
 
 
 def _with_work(x: Floats, y: Floats, work: Sequence[Floats]) -> Floats:
-    """`x` with those columns, the best first, that lower Schwarz's criterion (BIC, 1978); one for
-    every `_ROWS_A_COLUMN` rows at most."""
+    """`x` with the best columns that lower Schwarz's criterion (BIC, 1978), a few at most."""
     left = [column - column.mean() for column in work if column.std() > 1e-9]
     for _ in range(len(y) // _ROWS_A_COLUMN):
         tried = [(_criterion(np.column_stack([x, column]), y), n) for n, column in enumerate(left)]

@@ -56,9 +56,9 @@ class OpenSpan:
 class Activity:
     """Who was in which stage when. An instant of a lane belongs to the innermost span, and none is
     generation in a process whose samples are all in their tools; an open span lasts until the last
-    sign of its process. `first_ns` and `last_ns` bound everything (0 and 0: nothing).
-    Stages `from_tables` have no spans and are taken from `TABLE_OF`. Stages `by_trainers` ran where
-    training did, too. What is in the `background` counts as a process, and in no stage."""
+    sign of its process. `first_ns` and `last_ns` bound everything (0 and 0: nothing). Stages
+    `from_tables` have no spans and are of `TABLE_OF`; those `by_trainers` ran where training did,
+    too. What is in the `background` counts as a process, and in no stage."""
 
     spans_of_stage: dict[Stage, int]
     spans_of_process: dict[int, int]
@@ -74,8 +74,8 @@ class Activity:
 
     def slices(self, first_ns: int, last_ns: int) -> Iterator[tuple[int, int, Intervals]]:
         """`(from_ns, to_ns, intervals)`: slices of time, the last first, which together cover the
-        time asked for, with the union over all processes of each stage (group: its code) that
-        overlaps the slice; it may reach beyond."""
+        time asked for, with the union over all processes of each stage (group) that overlaps the
+        slice, whole."""
         found = self._union.slices(first_ns, last_ns)
         yield from mapped(lambda one: (*one[:2], union(self._pieces(*one)[-1])), found)
 
@@ -181,8 +181,7 @@ def _activity(
 
 
 def _by_trainers(stage: Ints, process: Ints, first_lane: Ints, last_lane: Ints) -> frozenset[Stage]:
-    """Stages that may have run in a lane that trains: another thread of its process may evaluate
-    while it does."""
+    """Stages that may have run in a lane that trains, as an evaluation in another thread."""
     keys, which = np.unique(process * CODES + stage, return_inverse=True)
     first, last = np.full((2, len(keys)), np.iinfo(np.int64).max) * [[1], [-1]]
     np.minimum.at(first, which, first_lane)
@@ -245,8 +244,8 @@ def _mixed_of(stage: Ints, process: Ints, lane: Ints) -> Ints:
 
 class _Rows:
     """Takes rows in the order of their start to the union of each process and stage. Where stages
-    may nest in one of several lanes (the tasks of an agent loop) each lane is looked at by itself
-    first: what a task does within another's time says nothing of that."""
+    may nest in one of several lanes (tasks of an agent loop) each lane is looked at by itself
+    first."""
 
     def __init__(self, mixed: Ints) -> None:
         self._mixed = mixed
@@ -293,8 +292,7 @@ _AS_SAID = 1.1  # times what the samples say of their tools; what takes longer i
 
 
 def all_in_tools(run: OpenedRun) -> Intervals:
-    """Disjoint intervals (group: the process) in which as many tools run as samples are under way,
-    of processes that have spans of generation."""
+    """When as many tools run as samples are under way, of processes (the group) that generate."""
     found = run.ask(f"""
         select process from span_stages where stage in ({int(Stage.ENV)}, {int(Stage.ROLLOUT)})
         group by process having count(*) = 2
@@ -369,8 +367,7 @@ def find_background(
 
 
 def _rest(run: OpenedRun, stage: Stage) -> Intervals | None:
-    """When no sample was the stage's, from the first sample to the last; None where the samples do
-    not tell, or there is too little of it."""
+    """When no sample was the stage's, from first to last; None: unknown, or too little of it."""
     query = f"""
         with samples as (
             select trajectory, min(start_ns) as begun_ns, max(end_ns) as ended_ns

@@ -26,9 +26,8 @@ from rltrace.trace.vocabulary import STAGE_SYMBOLS, Stage, word
 @dataclass(frozen=True)
 class StageRow:
     """A stage over the steady steps; seconds a step. `tau_s` is the length of the union of its
-    intervals in the step, over all processes, where an instant of a lane belongs to its innermost
-    span. `exposed_s` is the part charged to it (`stage_chains` has the rule), `overlapped_s` the
-    rest. `share` is exposed / step."""
+    intervals over all processes, `exposed_s` the part charged to it (`stage_chains`),
+    `overlapped_s` the rest. `share` is exposed / step."""
 
     stage: Stage
     name: str
@@ -56,16 +55,14 @@ class Breakdown:
     sets: tuple[Ints, Ints, Seconds]
 
     def runs_s(self, stages: Iterable[Stage], without: Iterable[Stage] = ()) -> Seconds:
-        """How long any of these stages ran, by step, while none of the others did (structure does
-        not count)."""
+        """How long any of these stages ran, by step, and none of the others (but structure)."""
         step, mask, seconds = self.sets
         bits, others = (sum(1 << stage for stage in some) for some in (stages, without))
         kept = _runs(mask, bits) & ~_runs(mask, others & ~(1 << Stage.OTHER))
         return summed(step[kept], seconds[kept], len(self.steps_s))
 
     def chains_s(self, *chains: Chain) -> Seconds:
-        """How long stages of each of these chains ran at once, by step (structure does not
-        count)."""
+        """How long stages of each of these chains ran at once, by step, but for structure."""
         step, mask, seconds = self.sets
         kept = np.logical_and.reduce([_runs(mask, self._bits(chain)) for chain in chains])
         return summed(step[kept], seconds[kept], len(self.steps_s))
@@ -107,8 +104,8 @@ def break_down(activity: Activity, steps: Steps) -> Breakdown:
 def stage_rows(
     activity: Activity, steps: Steps, breakdown: Breakdown, overlap_known: bool = True
 ) -> tuple[StageRow, ...]:
-    """Rows of all stages that were seen, in the order of the vocabulary. Without `overlap_known`
-    nobody knows what ran at once, and `overlapped_s` is of no step."""
+    """All stages that were seen. Without `overlap_known` (what ran at once) nothing is
+    `overlapped_s`."""
     steady = list(steps.steady)
     step_s = float(breakdown.steps_s[steady].sum())
     rows = []
@@ -137,8 +134,7 @@ def stage_rows(
 def cut_steps(
     stages: Intervals, starts: Ints, ends: Ints, since: int, until: int
 ) -> tuple[Ints, Ints, Seconds]:
-    """`(step, set of running stages, seconds)` between two moments, a row for each set in a step;
-    the intervals of a stage do not overlap."""
+    """`(step, set of running stages, seconds)` between two moments, by step and set."""
     bit = np.left_shift(1, stages.group)
     edge = np.zeros(len(starts), np.int64)
     times = np.concatenate([stages.start, stages.end, starts, ends]).clip(since, until)
@@ -164,7 +160,6 @@ def _beside(mask: Ints, bits: int) -> Ints:
 
 
 def _runs(mask: Ints, bits: int) -> Bools:
-    """Where any of the stages (bit = stage code) is in the set."""
     return (mask & bits).astype(np.bool_)
 
 
@@ -175,8 +170,8 @@ TYPICAL_PARTS = 240  # many numbers of columns divide it
 
 @dataclass(frozen=True)
 class TypicalStep:
-    """The steady step nearest to the median length. `busy_shares` has by stage, of each of
-    `TYPICAL_PARTS` equal parts of the step, the share in which any process was in it."""
+    """The steady step nearest to the median length. `busy_shares` has by stage, of each of its
+    `TYPICAL_PARTS`, the share in which any process was in it."""
 
     step: int
     step_s: float
@@ -269,15 +264,14 @@ def find_stalls(steps: Steps, breakdown: Breakdown) -> Stalls | None:
 
 
 def without_stalls(steps: Steps, breakdown: Breakdown) -> Steps:
-    """`steps`, whose steady ones are the longest stretch without a stall, where stalls cost much
-    and the run can be judged without them."""
+    """`steps` to be judged without its stalls, where these cost much and it can be."""
     found = find_stalls(steps, breakdown)
     return replace(steps, stalled=found.places) if found and found.left_out else steps
 
 
 def usual_step_s(steps: Steps, breakdown: Breakdown) -> float:
-    """Median length of a step after warm-up without evaluation and checkpoints, where only some
-    generate of one that does: of a step in progress nobody knows yet. NaN for too few."""
+    """Median length of a step after warm-up (of those that generate, if only some do) without
+    evaluation and checkpoints; NaN: too few."""
     settled = list(steps.settled)
     if steps.whole_run or len(settled) < FEWEST_ALIKE:
         return float("nan")

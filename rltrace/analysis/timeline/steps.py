@@ -40,8 +40,7 @@ _PART = 0.1
 
 @dataclass(frozen=True)
 class Window:
-    """One step, Unix ns. `step` is its number, -1 for a whole run; `process` recorded it;
-    `generates`: something was generated in it."""
+    """One step, Unix ns. `step` is its number, -1 for a whole run; `process` recorded it."""
 
     step: int
     start_ns: int
@@ -102,8 +101,8 @@ class Steps:
 
     @property
     def whole_generations(self) -> tuple[int, ...]:
-        """Of the `unbroken` steps those of whole turns, from the first that generates; none where
-        steps do not come in turns, or no turn is whole."""
+        """Of the `unbroken` steps those of whole turns, from the first that generates, if there are
+        any."""
         begins = [i for i in self.unbroken if self.windows[i].generates]
         if not (self.per_generation and begins):
             return ()
@@ -119,8 +118,7 @@ class Steps:
 
     @property
     def steady_ns(self) -> tuple[int, int]:
-        """From when to when what happens is of the steady steps, Unix ns; without limit where there
-        are none, and after the last one."""
+        """From when to when what happens is of the steady steps, Unix ns, with what follows."""
         steady = self.steady
         if self.whole_run or not steady:
             return 0, _NEVER_NS
@@ -178,8 +176,8 @@ def step_errors(run: OpenedRun) -> dict[int, str]:
 def steps_of(
     rows: list[tuple[int, int, int, int]], recorded: tuple[int, int], errors: Collection[int] = ()
 ) -> Steps:
-    """The steps of rows `(step, start_ns, end_ns or -1, process)` in order of their start. An
-    exception left those of numbers in `errors`, in a job that went on."""
+    """The steps of rows `(step, start_ns, end_ns or -1, process)` in order of their start; an
+    exception left those in `errors`, in a job that went on."""
     whole = [row for row in rows if row[2] >= row[1]]
     ended = {step: start for step, start, _, _ in whole}
     left = _failed(rows)
@@ -204,8 +202,7 @@ def steps_of(
 
 
 def _failed(rows: list[tuple[int, int, int, int]]) -> list[tuple[int, int, int]]:
-    """Steps without an end after which their process began another. Of a loop that begins steps
-    before others end that says nothing."""
+    """Steps without an end after which their process began another, one after the other."""
     found = []
     for process in {row[3] for row in rows if row[2] < 0}:
         mine = [row for row in rows if row[3] == process]
@@ -250,9 +247,8 @@ def _slow(values: Floats) -> Bools:
 
 
 def find_generating(run: OpenedRun, starts: Ints, ends: Ints) -> tuple[list[bool], bool]:
-    """Which of the steps between these moments (Unix ns, in order, not overlapping) generate, and
-    whether some generation went on in the next one: where all do, as one process can tell, that
-    does not matter."""
+    """Which of the steps between these moments (Unix ns, in order) generate, and whether a
+    generation went on in the next one: not asked where all do, as one process can tell."""
     timed = "start_ns > 0 and end_ns > start_ns"
     spans = f"from raw_spans where stage = {int(Stage.ROLLOUT)} and {timed}"
     if not run.ask(f"select 1 {spans} limit 1"):  # then samples are the work
@@ -299,8 +295,8 @@ def steps_per_generation(generates: Sequence[bool]) -> int:
 
 
 def held_against(places: Iterable[int], generates: Sequence[bool]) -> dict[bool, list[int]]:
-    """The places of steps that tell how long one usually takes that generates (True), and one that
-    does not. That has less to do: where few are of its kind, those that generate tell."""
+    """The places of steps that tell how long one usually takes that generates (True), or does not.
+    That has less to do: where few are of its kind, those that generate tell."""
     kinds: dict[bool, list[int]] = {True: [], False: []}
     for place in places:
         kinds[generates[place]].append(place)
@@ -316,8 +312,8 @@ _RANGE = re.compile(r"\s*(\d*)\s*(?:\.\.\s*(\d*)\s*)?")
 
 @dataclass(frozen=True)
 class StepSelection:
-    """The steps from `first` to `last` (None: no bound), or the `newest` so many complete ones and
-    what came after them."""
+    """From `first` to `last` (None: no bound), or the `newest` complete ones and what came after
+    them."""
 
     first: int | None = None
     last: int | None = None
@@ -337,8 +333,7 @@ def asked_steps(text: str) -> StepSelection:
 
 
 def narrow(run: OpenedRun, asked: StepSelection) -> None:
-    """Narrows a run to the steps asked for. Errors: `RltraceError` where it has none of them, or no
-    complete one of which to take the newest."""
+    """Narrows a run to the steps asked for. Errors: `RltraceError` where it has none of them."""
     rows = run.step_rows()
     found = steps_of(rows, (0, 0))
     windows = () if found.whole_run else found.windows
@@ -369,8 +364,7 @@ def narrow(run: OpenedRun, asked: StepSelection) -> None:
 
 
 def _stretch(wanted: list[bool]) -> list[int]:
-    """The longest stretch of places that are wanted, of equal ones the last: after a restart steps
-    come again."""
+    """The longest stretch of places that are wanted, the last of equal ones."""
     runs = groupby(range(len(wanted)), wanted.__getitem__)
     stretches = [list(places) for one, places in runs if one]
     return max(reversed(stretches), key=len, default=[])
@@ -382,8 +376,7 @@ def _stretch(wanted: list[bool]) -> list[int]:
 
 
 def whole_steps(run: AnyRun) -> AnyRun:
-    """`run` opened again with the steps that had ended when its first process stopped recording,
-    without any where there is none; `run` itself where none stopped."""
+    """`run` with the steps that had ended when its first process stopped recording, if one did."""
     agents = {process.who for process in run.processes if process.role == AGENT}
     told = [
         problem.get("real_ns")

@@ -89,8 +89,8 @@ def stopping(run: OpenedRun, sends: Sends) -> tuple[str, ...]:
 
 
 def _moving(source: str, trains: str) -> str:
-    """The SQL of updates whose role is (`=`) or is not (`<>`) the source, and of spans of weight
-    sync in processes that train, or that do `not`."""
+    """Updates whose role is (`=`) or is not (`<>`) the source, and weight sync that trainers do, or
+    do `not`."""
     moves = ", ".join(str(int(stage)) for stage in MOVES)
     return f"""
         select process, start_ns, end_ns from raw_syncs

@@ -36,8 +36,7 @@ FEWEST_TRAJECTORIES = 30
 
 @dataclass(frozen=True)
 class VersionUnit:
-    """What one policy version is: learner steps (measured) and optimizer updates (as the trainer
-    states them). NaN: unknown."""
+    """A policy version: learner steps (measured), optimizer updates (as stated); NaN: unknown."""
 
     name: str
     learner_steps: float
@@ -46,8 +45,8 @@ class VersionUnit:
 
 @dataclass(frozen=True)
 class Mismatch:
-    """Samples that the version trained on which generated all of their tokens. `alone`: the
-    engine's mismatch is all that they show; None: unknown."""
+    """Samples whose tokens are all of the version that trained on them. `alone`: they show nothing
+    but the engine's mismatch; None: unknown."""
 
     point: LagPoint
     alone: bool | None
@@ -147,8 +146,8 @@ def _mismatch(sums: RatioSums, unit: VersionUnit) -> Mismatch | None:
 
 
 def _by_prior(lags: Staleness, prior: Prior) -> tuple[float, float, float, str]:
-    """`(weight, low, high, source)` where no ratios were recorded. Tokens at lags that published
-    systems hold count whole; of those beyond nobody knows: the low end is without them."""
+    """`(weight, low, high, source)` without ratios. Tokens at lags that published systems hold
+    count whole; of those beyond nobody knows: the low end is without them."""
     tokens = {bar.lag: bar.tokens for bar in lags.by_first_token}
     known = sum(n for lag, n in tokens.items() if lag is not None)
     if not known:
@@ -219,8 +218,7 @@ class RatioSums(Columns):
 
 
 def ratio_sums(run: OpenedRun) -> RatioSums:
-    """The ratio statistics of all samples that were trained on. Those whose generation saw versions
-    change have rows of their own (`unmixed`: 0)."""
+    """Of all samples that were trained on, those whose generation saw versions change apart."""
     # A use without a step is of the version that trained on it. What is infinite is counted apart.
     columns = run.ask(f"""
         {GENERATED_SAMPLES}
@@ -310,7 +308,7 @@ def _left_out(estimate: Callable[..., Floats], *by_step: Floats) -> tuple[float,
 @dataclass(frozen=True)
 class Prior:
     """Systems with this objective run at lags up to `held` without remark, and harm is reported
-    from `doubtful` on; both in learner steps. `assumed`: the run did not say its objective."""
+    from `doubtful` on; in learner steps. `assumed`: the run did not say its objective."""
 
     objective: str
     held: int
@@ -320,8 +318,7 @@ class Prior:
 
 
 def prior_for(objective: str) -> Prior:
-    """The prior of an objective by any of its names; of an unknown one plain PPO's, which tolerates
-    least."""
+    """By any name of the objective; of an unknown one plain PPO's, which tolerates least."""
     table = packaged_toml("analysis/data/lag_priors.toml")["prior"]
     found = [entry for entry in table if objective.lower() in entry["match"]]
     entry = (found or table)[0]

@@ -27,8 +27,7 @@ _ROUNDING = 1e-9  # of a reward: means of the same verdicts differ by less
 
 @dataclass(frozen=True)
 class RewardPoint:
-    """A step: mean verdict, how many, and device-hours from the first step's begin to its end (NaN
-    where the devices are not known)."""
+    """A step: mean verdict, how many, and device-hours from the first step on (NaN: unknown)."""
 
     step: int
     reward: float
@@ -38,8 +37,7 @@ class RewardPoint:
 
 @dataclass(frozen=True)
 class Collapse:
-    """From `step` on the reward is low: its level just `before`, the mean `after`, and by how many
-    standard errors the last level is below the best."""
+    """From `step` on the reward is low: its level `before`, the mean `after`, how sure it is."""
 
     step: int
     before: float
@@ -156,11 +154,11 @@ _MOST_UNCLEAR = 0.1  # part of the samples
 
 @dataclass(frozen=True)
 class GroupSignal:
-    """Groups with verdicts of two samples or more, whole run; `share` of them carry a signal, with
-    its 95 % interval (Wilson; groups as independent). `reward` is the mean verdict of all,
-    `reward_without_signal` of those without (NaN: none): low where prompts are too hard, high where
-    they are too easy. `with_nan` have none because a reward is NaN. Of all `samples` with a group
-    `unclear` have an id that comes again, so that nothing is known of their groups."""
+    """Groups with verdicts of two samples or more, whole run; `share` of them carry a signal
+    (Wilson, 95 %). `reward` is the mean verdict of all, `reward_without_signal` of those without
+    (NaN: none): low where prompts are too hard, high where they are too easy. `with_nan` have none
+    because a reward is NaN. Of all `samples` with a group `unclear` have an id that comes again, so
+    that nothing is known of their groups."""
 
     groups: int
     with_signal: int

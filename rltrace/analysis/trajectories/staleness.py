@@ -86,8 +86,7 @@ class Staleness:
     lag is known in every use. Lags and their means are of `uses`, `known_uses` of which tell
     theirs. `mixed_share` of `version_known_uses` saw a new version arrive as they were generated;
     the means in flight (from first to last token) and in queue (from the last token on) are of
-    these too. `token_weighted_lag` takes every token for as old as the first of its trajectory;
-    `by_token` does not."""
+    these too. `token_weighted_lag` takes every token for as old as the first of its trajectory."""
 
     trajectories: int
     known_trajectories: int
@@ -215,8 +214,8 @@ def _quantile(counts: Sequence[tuple[int | None, int]], share: float) -> float:
 
 @dataclass(frozen=True)
 class LagsOfSteps:
-    """Uses in the steps from `first` to `last` (numbers; -1: no steps): `counts[i]` have a lag
-    within `LagHistory.lags[i]`, and `unknown` one that nobody recorded."""
+    """Uses in the steps from `first` to `last` (-1: no steps): `counts[i]` have a lag within
+    `LagHistory.lags[i]`, and `unknown` one that nobody recorded."""
 
     first: int
     last: int
@@ -239,9 +238,8 @@ class LagHistory:
 def lag_history(
     run: OpenedRun, steps: Steps, most_columns: int, most_rows: int
 ) -> LagHistory | None:
-    """At most `most_columns` groups of steps and `most_rows` ranges of lags of the first token;
-    None where nothing was trained on. What was trained on between steps counts to the step before.
-    """
+    """Groups of steps and ranges of lags of the first token; None: nothing was trained on. What was
+    trained on between steps counts to the step before."""
     query = f"""
         {TRAINED_USES}
         select time_ns, coalesce(version - first_version, 0),

@@ -150,8 +150,7 @@ def _slots(run: OpenedRun, steps: Steps) -> SlotUse | None:
 
 
 def _ended(run: OpenedRun, steps: Steps) -> tuple[Ints, Ints]:
-    """Begins and ends, in order. One that several processes recorded lasts from its first row to
-    its last."""
+    """In order; one that several processes recorded lasts from its first row to its last."""
     within = _ended_within(steps)
     query = f"""
         with several as materialized (

@@ -220,10 +220,8 @@ def _with_luck(gain: Interval, pairs: tuple[tuple[RunPace, RunPace], ...]) -> In
     """The gain with the chance of what was drawn: where a seed is fixed all pairs have the same
     luck with their samples, and do not differ by it. So it is taken from the steps."""
     drawn = {(before.useful_tokens, after.useful_tokens) for before, after in pairs}
-    if len(drawn) > 1:
-        return gain  # the pairs show it themselves
-    [useful] = drawn
-    if min(map(len, useful)) < 2:
+    useful, *others = drawn
+    if others or min(map(len, useful)) < 2:  # others: the pairs show it themselves
         return gain
     errors, freedom = zip(*map(_luck, useful), strict=True)
     chance = t95(min(freedom)) * math.hypot(*errors)

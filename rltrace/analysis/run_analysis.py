@@ -125,7 +125,7 @@ class RunAnalysis:
 
     @cached_property
     def drawn_ns(self) -> tuple[int, int]:
-        """From the first to the last thing that a timeline has; what hangs does so until the end."""
+        """From the first to the last thing that a timeline has, the end where something hangs."""
         tables = ("raw_trajectories", "raw_rewards", "raw_syncs")
         rows = " union all ".join(f"select start_ns, end_ns from {table}" for table in tables)
         first, last = self.run.ask(

@@ -61,9 +61,7 @@ def compare_figures(
         own = _added([logged[name] for name in names], len(steps.windows)) * figure.scale
         if not (names or figure.name) or _median(own[steady]) > figure.at_most:
             continue
-        true = np.full(len(steps.windows), np.nan)
-        if not run.meta.get("imported"):
-            true = _true(analysis, figure)
+        true = _true(analysis, figure)
         if figure.since_last and names:
             true = _means_between(own, true)
         if names or not np.isnan(true).all():
@@ -132,18 +130,18 @@ def _added(parts: list[Seconds], n: int) -> Seconds:
 
 
 def _true(analysis: RunAnalysis, figure: OwnFigure) -> Seconds:
-    activity, steps, syncs = analysis.activity, analysis.steps, analysis.syncs
+    steps = analysis.steps
     unknown = np.full(len(steps.windows), np.nan)
-    if steps.whole_run:
+    if steps.whole_run or analysis.run.meta.get("imported"):
         return unknown
     if figure.unit == "B":  # an update need not lie in the step that it is counted with
+        syncs = analysis.syncs
         return unknown if syncs is None else np.full_like(unknown, syncs.bytes_per_update.p50)
     if figure.stages == (STEP,):
         return analysis.breakdown.steps_s
     stages = [Stage[name.upper()] for name in figure.stages]
-    if not any(activity.processes_of_stage.get(stage) for stage in stages):
-        return unknown
-    return analysis.breakdown.runs_s(stages)
+    seen = any(analysis.activity.processes_of_stage.get(stage) for stage in stages)
+    return analysis.breakdown.runs_s(stages) if seen else unknown
 
 
 def _means_between(own: Seconds, true: Seconds) -> Seconds:

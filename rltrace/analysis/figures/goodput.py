@@ -136,11 +136,11 @@ def goodput(
 
 
 def _price(run: OpenedRun, devices: Devices, stated: float | None) -> Price | None:
+    of_run, source = run.meta.get("price"), "--price"
+    if stated is None and isinstance(of_run, int | float) and not isinstance(of_run, bool):
+        stated, source = float(of_run), "the run's settings"
     if stated is not None:
-        return given_price(stated, "--price")
-    of_run = run.meta.get("price")
-    if isinstance(of_run, int | float) and not isinstance(of_run, bool):
-        return given_price(float(of_run), "the run's settings")
+        return Price(stated, stated, stated, "", source)
     return table_price(devices.name) if devices.kind == "GPU" and devices.name else None
 
 
@@ -240,10 +240,6 @@ class Price:
     high_usd_per_hour: float
     date: str
     source: str
-
-
-def given_price(usd_per_hour: float, source: str) -> Price:
-    return Price(usd_per_hour, usd_per_hour, usd_per_hour, "", source)
 
 
 def table_price(device: str) -> Price | None:

@@ -92,8 +92,7 @@ def cascade(analysis: RunAnalysis) -> Cascade | None:
     clock = None if analysis.run.meta.get("imported") else _wall_clock(analysis)
     if clock is None:
         return None
-    run, goodput, fresh = analysis.run, analysis.goodput, analysis.freshness
-    work = analysis.busy
+    run, goodput, fresh, work = analysis.run, analysis.goodput, analysis.freshness, analysis.busy
     efficiency, basis = _efficiency(clock, work)
     tokens, unsure = _tokens(run, goodput, clock) if goodput is not None else ((), 0)
     generated = goodput.generated_tokens if goodput is not None else 0
@@ -101,7 +100,8 @@ def cascade(analysis: RunAnalysis) -> Cascade | None:
     device_s = goodput.devices.count * clock.wall_s if goodput and goodput.devices.count else 0.0
     rate = useful / device_s if device_s and generated else math.nan
     share = useful / generated if generated else math.nan
-    done = clock.availability * efficiency
+    availability = clock.available_s / clock.wall_s
+    done = availability * efficiency
     peak = generated / (device_s * done) if generated and device_s and done else math.nan
     effective = rate * fresh.effective_share.value
     price = goodput.price.usd_per_hour if goodput and goodput.price else math.nan
@@ -121,11 +121,11 @@ def cascade(analysis: RunAnalysis) -> Cascade | None:
         wall_s=clock.wall_s,
         available_s=clock.available_s,
         factors=(
-            _exactly("availability", clock.availability, of_clock),
-            _exactly("placement efficiency", efficiency, basis),
+            Factor("availability", *[availability] * 3, of_clock),
+            Factor("placement efficiency", *[efficiency] * 3, basis),
             Factor("useful share", share, known, share, of_tokens),
             Factor("freshness weight", *weight, fresh.effective_share_source),
-            _exactly("peak rate", peak, peak_basis),
+            Factor("peak rate", *[peak] * 3, peak_basis),
         ),
         useful_tokens_per_device_s=rate,
         effective_tokens_per_device_s=effective,
@@ -135,10 +135,6 @@ def cascade(analysis: RunAnalysis) -> Cascade | None:
         wall_clock=clock.parts,
         pools=work.pools if work else (),
     )
-
-
-def _exactly(name: str, value: float, basis: str) -> Factor:
-    return Factor(name, value, value, value, basis)
 
 
 def _efficiency(clock: _WallClock, work: Busy | None) -> tuple[float, str]:
@@ -192,10 +188,6 @@ class _WallClock:
     kept: Seconds
     done_again: tuple[Window, ...]
 
-    @property
-    def availability(self) -> float:
-        return self.available_s / self.wall_s
-
 
 def _wall_clock(analysis: RunAnalysis) -> _WallClock | None:
     """Of the run as far as it is shown; None where it records no steps."""
@@ -209,8 +201,7 @@ def _wall_clock(analysis: RunAnalysis) -> _WallClock | None:
         return None
     seconds = _around(analysis.activity, steps, windows, since_ns, until_ns)
     again = _done_again(windows)
-    kept = np.zeros(len(windows))
-    in_steps: dict[str, float] = defaultdict(float)
+    kept, in_steps = np.zeros(len(windows)), dict[str, float]()
     if windows:
         apart_s = breakdown.exposed_s[:, list(_APART)]
         rest_s = breakdown.steps_s - apart_s.sum(axis=1)
@@ -223,11 +214,13 @@ def _wall_clock(analysis: RunAnalysis) -> _WallClock | None:
         warm = np.array([w.warmup for w in windows])
         seconds["warm-up, beyond a usual step"] += beyond_s[once & warm].sum()
         seconds["stalls, beyond a usual step"] += beyond_s[once & ~warm].sum()
-        part = kept = np.where(once, usual, 0.0)
-        for stage in Stage:
-            if stage not in _APART and stage is not Stage.STEP:
-                in_steps[word(stage)] += (breakdown.exposed_s[:, stage] * part).sum()
-        in_steps["untraced"] += (breakdown.untraced_s * part).sum()
+        kept = np.where(once, usual, 0.0)
+        in_steps = {
+            word(stage): (breakdown.exposed_s[:, stage] * kept).sum()
+            for stage in Stage
+            if stage not in (*_APART, Stage.STEP)
+        }
+        in_steps["untraced"] = (breakdown.untraced_s * kept).sum()
     wall_s = (until_ns - since_ns) / 1e9
     idle = {word(stage) for stage in _NO_WORK} | {"untraced"}
     parts = [
@@ -279,8 +272,6 @@ def _around(
 def _done_again(windows: tuple[Window, ...]) -> Bools:
     """Which steps, or a smaller number, came again later: their work was thrown away."""
     numbers = np.array([w.step for w in windows], np.int64)
-    if not len(numbers):
-        return np.zeros(0, np.bool_)
     later = np.append(np.minimum.accumulate(numbers[::-1])[::-1][1:], np.iinfo(np.int64).max)
     return (numbers >= 0) & (later <= numbers)
 

@@ -292,8 +292,6 @@ def _left_out(estimate: Callable[..., Floats], *by_step: Floats) -> tuple[float,
     """`(estimate over all, low, high)`: a delete-one jackknife, bounded to 0 and 1."""
     n = len(by_step[0])
     whole = float(estimate(*(values.sum() for values in by_step)))
-    if n < 2:
-        return whole, math.nan, math.nan
     without = estimate(*(values.sum() - values for values in by_step))
     if not np.isfinite(without).all():
         return whole, math.nan, math.nan

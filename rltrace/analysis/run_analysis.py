@@ -82,8 +82,6 @@ class RunAnalysis:
         self.until_ns = recorded_until(self.run)  # first: a job that goes on records more meanwhile
         self._price, self._lag_budget = price_usd_per_hour, lag_budget
 
-    # --- time
-
     activity: Activity = _once(lambda of: read_activity(of.run))
     _all_steps: Steps = _once(
         lambda of: find_steps(of.run, (of.activity.first_ns, of.activity.last_ns))
@@ -114,7 +112,7 @@ class RunAnalysis:
     @property
     def begins_s(self) -> Seconds:
         """When each steady step begins, since the first of them."""
-        begins = np.array([self.steps.windows[i].start_ns for i in self.steady], np.int64)
+        begins = self.steps.starts_ns[self.steady]
         return (begins - begins[:1]) / 1e9
 
     @property
@@ -136,13 +134,9 @@ class RunAnalysis:
         hangs_until = self.until_ns if self.coverage.in_progress else 0
         return (min(began), max(self.activity.last_ns, last, hangs_until)) if began else (0, 0)
 
-    # --- devices
-
     devices: Devices = _once(lambda of: count_devices(of.run))
     gpus: tuple[DeviceLoad, ...] = _once(lambda of: device_load(of.run, *of.drawn_ns))
     busy: Busy | None = _of_all("figures.device_use", "busy")
-
-    # --- samples
 
     staleness: Staleness = _once(lambda of: staleness(of.run))
     freshness: Freshness = _once(lambda of: freshness(of.run, of.staleness))
@@ -158,12 +152,8 @@ class RunAnalysis:
 
         return captured(self.run)
 
-    # --- weights
-
     updates: tuple[Update, ...] = _once(lambda of: updates_of(of.run))
     syncs: Syncs | None = _once(lambda of: syncs(of.run, of.steps))
-
-    # --- what waited for what
 
     composition: Composition | None = _of_all("timeline.placement", "compose")
 
@@ -213,8 +203,6 @@ class RunAnalysis:
 
     workload: StepWorkload | None = _once(lambda of: of.source(Constants()) if of.source else None)
     """The same under the usual constants."""
-
-    # --- how it went
 
     health: Health = _once(health_of)
     coverage: Coverage = _of_all("figures.coverage", "coverage")

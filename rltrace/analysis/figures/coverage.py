@@ -187,9 +187,7 @@ def _stopped(run: OpenedRun) -> tuple[StoppedProcess, ...]:
     processes = {process.who: process for process in run.processes}
     start = run.meta.get("start_real_ns")
     found = []
-    for problem in run.problems:
-        if problem.get("what") != run_dir.RECORDING_STOPPED:
-            continue
+    for problem in (p for p in run.problems if p.get("what") == run_dir.RECORDING_STOPPED):
         process = processes.get(str(problem.get("who")))
         at, detail = problem.get("real_ns"), str(problem.get("detail") or "")
         after_start_s = math.nan

@@ -68,7 +68,7 @@ def busy(analysis: RunAnalysis) -> Busy | None:
     pairs = [(p, number[device]) for p, devices in places.items() for device in devices]
     pool_of, roles = _pools(run, pairs, len(names))
     work_s = np.zeros((len(roles), len(steps.windows)))
-    edges = np.array([[w.start_ns, w.end_ns] for w in steps.windows], np.int64)
+    edges = np.stack([steps.starts_ns, steps.ends_ns], axis=1)
     holder, device = np.array(sorted(pairs), np.int64).reshape(-1, 2).T
     since, until = int(edges[0, 0]), int(edges[-1, 1])
     own = [process * _STAGES + stage for process, stage in working]

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from rltrace.analysis.timeline.intervals import Bools, Floats, Ints
+from rltrace.analysis.timeline.intervals import Bools, Floats, Ints, by_number
 from rltrace.trace.read.run import OpenedRun
 
 _RARE = 0.01  # of the busy time; more at once for less than this is no capacity
@@ -115,9 +115,6 @@ def usual_most(times: Ints | Floats, level: Ints) -> tuple[int, float]:
     return most, float(at_least[most])
 
 
-_FEW = 32  # values that are looked for one by one in less time than rows are sorted
-
-
 def columns(run: OpenedRun, query: str) -> list[Ints]:
     table = pa.RecordBatchReader.from_stream(run.sql(query)).read_all()
     found = []
@@ -132,15 +129,8 @@ def alike(column: Ints) -> list[tuple[int, Ints]]:
     if not len(column):
         return []
     least, most = int(column.min()), int(column.max())
-    if most - least < 1 << 16:
-        digits = np.empty(len(column), np.uint16)
-        np.subtract(column, least, out=digits, casting="unsafe")
-        values = np.flatnonzero(np.bincount(digits))
-        if len(values) <= _FEW:
-            return [(least + int(one), np.flatnonzero(digits == one)) for one in values]
-        order = np.argsort(digits, kind="stable")  # by its digits: in half the time
-    else:
-        order = np.argsort(column, kind="stable")
+    near = most - least < 1 << 16  # sorted by their digits, in half the time
+    order = by_number(column - least) if near else np.argsort(column, kind="stable")
     parts = np.split(order, np.flatnonzero(np.diff(column[order])) + 1)
     return [(int(column[part[0]]), part) for part in parts]
 

@@ -21,8 +21,11 @@ Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
 
 _Columns = TypeVar("_Columns", bound="Columns")
+_Part = TypeVar("_Part")
+_Found = TypeVar("_Found")
 
 _LARGEST = 1 << 62
+_MOST = 4  # parts of a long run that are worked on at once: each is in memory
 
 
 def places(chosen: Ints | Bools) -> Ints:
@@ -140,7 +143,7 @@ class Union:
 
     def bounds(self) -> tuple[int, int]:
         """The first start and the last end; 0 and 0 where there is nothing."""
-        parts = [part for part in (*(part for _, part in self._done), self._active) if len(part)]
+        parts = [part for _, part in (*self._done, (0, self._active)) if len(part)]
         starts, ends = (p.start.min() for p in parts), (p.end.max() for p in parts)
         return (int(min(starts)), int(max(ends))) if parts else (0, 0)
 
@@ -310,13 +313,6 @@ def _in_line(number: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints]:
     values, ranks = np.unique(np.concatenate([start, end]), return_inverse=True)
     shift = number * len(values)
     return ranks[: len(start)] + shift, ranks[len(start) :] + shift
-
-
-# --- parts of a long run, worked on side by side: numpy works on large arrays in threads
-
-_Part = TypeVar("_Part")
-_Found = TypeVar("_Found")
-_MOST = 4  # parts at once: each is in memory
 
 
 def mapped(function: Callable[[_Part], _Found], parts: Iterable[_Part]) -> Iterator[_Found]:

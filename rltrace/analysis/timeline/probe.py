@@ -199,8 +199,7 @@ def _stage(
     elif not on_path_s.known:
         because = f"{len(steady)} steady steps are too few"
     worked_s = doses.work(row.name)[0][used]
-    plain = ~dosed & (worked_s > 0)
-    # Of the steps without a dose, but for the work of all of them.
+    plain = ~dosed & (worked_s > 0)  # steps without a dose, but for the work of all of them
     plain_s = tau_s[plain].sum() / worked_s[plain].sum() * worked_s.mean() if plain.any() else 0.0
     return ProbedStage(
         stage=row.stage,

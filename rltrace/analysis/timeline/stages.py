@@ -9,7 +9,7 @@ import numpy as np
 
 from rltrace.analysis.alarms.alarm import LOST_SHARE, STALL_TIMES
 from rltrace.analysis.stats.summary_stats import Spread, spread
-from rltrace.analysis.timeline.intervals import Bools, Floats, Intervals, Ints, of_spans, union
+from rltrace.analysis.timeline.intervals import Floats, Intervals, Ints, of_spans, union
 from rltrace.analysis.timeline.process_intervals import Activity
 from rltrace.analysis.timeline.stage_chains import (
     STAGES,
@@ -58,13 +58,13 @@ class Breakdown:
         """How long any of these stages ran, by step, and none of the others (but structure)."""
         step, mask, seconds = self.sets
         bits, others = (sum(1 << stage for stage in some) for some in (stages, without))
-        kept = _runs(mask, bits) & ~_runs(mask, others & ~(1 << Stage.OTHER))
+        kept = (mask & bits != 0) & (mask & others & ~(1 << Stage.OTHER) == 0)
         return summed(step[kept], seconds[kept], len(self.steps_s))
 
     def chains_s(self, *chains: Chain) -> Seconds:
         """How long stages of each of these chains ran at once, by step, but for structure."""
         step, mask, seconds = self.sets
-        kept = np.logical_and.reduce([_runs(mask, self._bits(chain)) for chain in chains])
+        kept = np.logical_and.reduce([mask & self._bits(chain) != 0 for chain in chains])
         return summed(step[kept], seconds[kept], len(self.steps_s))
 
     @property
@@ -157,10 +157,6 @@ def _beside(mask: Ints, bits: int) -> Ints:
     """How many of the stages (bit = stage code) are in the set beyond the first."""
     count = ((mask[:, None] & bits) >> np.arange(STAGES) & 1).sum(axis=1)
     return np.asarray(np.maximum(count - 1, 0), np.int64)
-
-
-def _runs(mask: Ints, bits: int) -> Bools:
-    return (mask & bits).astype(np.bool_)
 
 
 # --- when each stage ran within a usual step

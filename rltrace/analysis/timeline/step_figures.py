@@ -91,8 +91,8 @@ Edges = tuple[Ints, int]
 
 def edges_of(steps: Steps) -> Edges:
     """Errors: `IndexError` where there is no steady step."""
-    windows = [steps.windows[i] for i in steps.steady]
-    return np.array([window.start_ns for window in windows], np.int64), windows[-1].end_ns
+    steady = list(steps.steady)
+    return steps.starts_ns[steady], int(steps.ends_ns[steady][-1])
 
 
 def placed(times: Ints, edges: Edges) -> tuple[Ints, Ints]:

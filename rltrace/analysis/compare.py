@@ -159,6 +159,9 @@ class RunPace:
     useful_tokens: tuple[int, ...] = ()
 
 
+Pairs = tuple[tuple[RunPace, RunPace], ...]
+
+
 def pace(run: OpenedRun) -> RunPace:
     analysis = RunAnalysis(run)
     if not analysis.steady:
@@ -184,7 +187,7 @@ class Trial:
     "confirmed", "refuted" or "cannot tell"."""
 
     metric: str
-    pairs: tuple[tuple[RunPace, RunPace], ...]
+    pairs: Pairs
     gain: Interval
     predicted: Estimate | None
     answer: str
@@ -206,9 +209,7 @@ def _saved(*gains: float) -> Interval:
     return Interval(*(1 - 1 / gain for gain in gains))
 
 
-def trial(
-    pairs: tuple[tuple[RunPace, RunPace], ...], metric: str, predicted: Estimate | None
-) -> Trial:
+def trial(pairs: Pairs, metric: str, predicted: Estimate | None) -> Trial:
     rates = [(_rate(a, metric), _rate(b, metric)) for a, b in pairs]
     gain = mean_ratio([b / a for a, b in rates if a > 0 and b > 0])
     if metric == GOODPUT and gain.known:
@@ -216,7 +217,7 @@ def trial(
     return Trial(metric, pairs, gain, predicted, *_answer(gain, predicted))
 
 
-def _with_luck(gain: Interval, pairs: tuple[tuple[RunPace, RunPace], ...]) -> Interval:
+def _with_luck(gain: Interval, pairs: Pairs) -> Interval:
     """The gain with the chance of what was drawn: where a seed is fixed all pairs have the same
     luck with their samples, and do not differ by it. So it is taken from the steps."""
     drawn = {(before.useful_tokens, after.useful_tokens) for before, after in pairs}

@@ -11,24 +11,12 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import numpy as np
 
 from rltrace.analysis.alarms.alarm import Health, health_of
-from rltrace.analysis.figures.devices import (
-    DeviceLoad,
-    Devices,
-    count_devices,
-    device_load,
-    is_laid_out,
-)
+from rltrace.analysis.figures.devices import count_devices, device_load, is_laid_out
 from rltrace.analysis.figures.goodput import Goodput, StepGoodput, goodput, step_goodput
 from rltrace.analysis.figures.weight_updates import Syncs, Update, syncs, updates_of
 from rltrace.analysis.timeline.path_events import Followed, follow
 from rltrace.analysis.timeline.process_intervals import Activity, read_activity
-from rltrace.analysis.timeline.stages import (
-    Breakdown,
-    StageRow,
-    break_down,
-    stage_rows,
-    without_stalls,
-)
+from rltrace.analysis.timeline.stages import break_down, stage_rows, without_stalls
 from rltrace.analysis.timeline.steps import Steps, find_steps, whole_steps
 from rltrace.analysis.trajectories.freshness import Freshness, freshness
 from rltrace.analysis.trajectories.staleness import Staleness, staleness
@@ -40,11 +28,13 @@ from rltrace.trace.read.run import OpenedRun, recorded_until
 if TYPE_CHECKING:
     from rltrace.analysis.figures.coverage import Coverage
     from rltrace.analysis.figures.device_use import Busy
+    from rltrace.analysis.figures.devices import DeviceLoad, Devices
     from rltrace.analysis.figures.goodput_factors import Cascade
     from rltrace.analysis.timeline.critical_path import CriticalPath, PathSegment
     from rltrace.analysis.timeline.placement import Composition
     from rltrace.analysis.timeline.probe import Probe
     from rltrace.analysis.timeline.stage_chains import Seconds
+    from rltrace.analysis.timeline.stages import Breakdown, StageRow
     from rltrace.analysis.trajectories.reward_signal import RewardCurve
     from rltrace.analysis.walls.observability import Captured
     from rltrace.analysis.whatif.predict import Source

@@ -208,7 +208,7 @@ def steps_of(analysis: RunAnalysis) -> StepsSummary:
 def _facts(analysis: RunAnalysis) -> RunFacts:
     run, activity, until = analysis.run, analysis.activity, analysis.until_ns
     meta = run.meta
-    command = meta.get("command")
+    command, imported = meta.get("command"), meta.get("imported")
     framework = " ".join(str(meta[k]) for k in ("framework", "framework_version") if meta.get(k))
     adapters = sorted({f"{p.adapter} {version_of(p)}".strip() for p in run.processes if p.adapter})
     roles = Counter(
@@ -237,10 +237,9 @@ def _facts(analysis: RunAnalysis) -> RunFacts:
         processes=sum(process.role != AGENT for process in run.processes),
         roles=tuple(sorted(roles.items(), key=lambda item: (-item[1], item[0]))),
         spans=sum(activity.spans_of_stage.values()),
-        imported=_imported(meta.get("imported")),
+        imported=_imported(imported),
         durations_only=is_laid_out(run),
-        steps_are_means=isinstance(meta.get("imported"), dict)
-        and "steps_a_mean" in meta["imported"],
+        steps_are_means=isinstance(imported, dict) and "steps_a_mean" in imported,
         some_steps_only=run.since_ns > 0,
         token_ids=holds_token_ids(run),
         as_of=as_of(run, until),
@@ -279,9 +278,8 @@ class Verdict(Ranking):
     def do_nothing(self) -> bool:
         """Whether no fix with a predicted gain is known, though some were tried."""
         tried = [fix for fix in self.fixes if fix.goodput_gain is not None]
-        return bool(tried or self.no_gain or self.not_worth_it) and not any(
-            fix.gains for fix in tried
-        )
+        gains = any(fix.gains for fix in tried)
+        return bool(tried or self.no_gain or self.not_worth_it) and not gains
 
 
 def verdict(analysis: RunAnalysis, predict: bool = True) -> Verdict:

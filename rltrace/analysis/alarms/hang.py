@@ -73,17 +73,15 @@ def stuck_in_the_first(analysis: RunAnalysis) -> Iterator[Said]:
 _LONG_BY_NATURE = f"({int(Stage.STEP)}, {int(Stage.EVAL)}, {int(Stage.CHECKPOINT)})"
 
 
-def _stuck_in(
-    run: OpenedRun, step_start_ns: int, least_s: float, open_until_ns: int
-) -> tuple[str, float]:
+def _stuck_in(run: OpenedRun, start_ns: int, least_s: float, until_ns: int) -> tuple[str, float]:
     """Name and seconds of the innermost span of more than `least_s` in the process of the step that
-    began then (Unix ns); 0 s: none. One that is open counts until `open_until_ns`."""
+    began then (Unix ns); 0 s: none. One that is open counts until `until_ns`."""
     found = run.ask(f"""
         select text, ns / 1e9 from (
             select name, process, start_ns,
-                   case when end_ns < 0 then {open_until_ns} else end_ns end - start_ns as ns
-            from raw_spans where start_ns >= {step_start_ns} and stage not in {_LONG_BY_NATURE}
-                  and process in (select process from raw_spans where start_ns = {step_start_ns}
+                   case when end_ns < 0 then {until_ns} else end_ns end - start_ns as ns
+            from raw_spans where start_ns >= {start_ns} and stage not in {_LONG_BY_NATURE}
+                  and process in (select process from raw_spans where start_ns = {start_ns}
                                   and stage = {int(Stage.STEP)}))
         left join names on names.id = name
         where ns > {least_s * 1e9} order by start_ns desc limit 1

@@ -30,9 +30,7 @@ from rltrace.trace.run_dir import ELSEWHERE, NOT_WHOLE, PACK_LOST, PROCESS_FAILE
 from rltrace.trace.vocabulary import Stage
 
 _NO_HANG = (Stage.STEP, Stage.WAIT, Stage.OTHER)
-_DEADLY = {
-    *(signal.SIGKILL, signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE, signal.SIGILL)
-}
+_DEADLY = {signal.Signals[f"SIG{x}"] for x in ("KILL", "SEGV", "BUS", "ABRT", "FPE", "ILL")}
 
 
 @alarm("lost process", "a process was lost")
@@ -55,10 +53,8 @@ def lost(analysis: RunAnalysis) -> Iterator[Said]:
         by_role.setdefault(role_of.get(number) or "", []).append(span.name)
     for role, names in by_role.items():
         who = f"{len(names)} process{'es' * (len(names) != 1)}{f' of role {role}' * bool(role)}"
-        yield grave(
-            f"{who} fell silent in “{names[0]}”, and the job went on for more than "
-            f"{STALL_TIMES:g} usual steps"
-        )
+        after = f"the job went on for more than {STALL_TIMES:g} usual steps"
+        yield grave(f"{who} fell silent in “{names[0]}”, and {after}")
 
 
 @alarm("failed process", "a process failed")
@@ -71,9 +67,8 @@ def failed(analysis: RunAnalysis) -> Iterator[Said]:
     errors = {str(one.get("who")): f"failed: {one.get('detail')}" for one in excepted}
     at_work = {s.process: s for s in analysis.activity.open_spans if s.stage not in _NO_HANG}
     usual_ns = 1e9 * usual_step_s(analysis.steps, analysis.breakdown)
-    last_ns = dict(
-        run.ask("select process, max(greatest(start_ns, end_ns)) from raw_spans group by process")
-    )
+    query = "select process, max(greatest(start_ns, end_ns)) from raw_spans group by process"
+    last_ns = dict(run.ask(query))
     for process in run.processes:
         end, error = ends.get(process.number, End(0, False)), errors.get(process.who, "")
         how = error or _by(end) if error or not end.asked else ""

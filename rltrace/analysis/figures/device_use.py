@@ -103,11 +103,8 @@ def _workers(run: OpenedRun, activity: Activity) -> set[tuple[int, int]]:
     query = f"select process from span_stages where stage = {int(Stage.STEP)}"
     controllers = {process for (process,) in run.ask(query)}
     others = {stage for process, stage in found if process not in controllers | agents}
-    return {
-        (process, stage)
-        for process, stage in found
-        if process not in agents and not (process in controllers and stage in others)
-    }
+    waits = {(process, stage) for process in controllers for stage in others}
+    return {(process, stage) for process, stage in found - waits if process not in agents}
 
 
 def _pools(

@@ -88,9 +88,8 @@ def syncs(run: OpenedRun, steps: Steps) -> Syncs | None:
     chosen = f"""from sync_rows where number in (
         select number from sync_rows group by number having {_within(steps)})"""
     spent = phases(run, chosen, len(seconds))
-    taken = run.ask_columns(
-        f"select role, process, transport, bytes, end_ns - start_ns, stall_ns {chosen}"
-    )
+    figures = "role, process, transport, bytes, end_ns - start_ns, stall_ns"
+    taken = run.ask_columns(f"select {figures} {chosen}")
     rows = np.stack([_floats(column) for column in taken.values()])
     codes, times = np.unique(rows[2][rows[2] >= 0], return_counts=True)
     return Syncs(
@@ -143,9 +142,8 @@ def phases(run: OpenedRun, participants: str, updates: int) -> tuple[tuple[str, 
     it was nearly over (of several the first to end), as far as it lies within that part. Where
     several phases of an update run it is the first one's: the later one still has to wait for that.
     """
-    low, high, count = run.ask(
-        f"select coalesce(min(start_ns), 0), coalesce(max(end_ns), 0), count(*) {participants}"
-    )[0]
+    bounds = "coalesce(min(start_ns), 0), coalesce(max(end_ns), 0), count(*)"
+    low, high, count = run.ask(f"select {bounds} {participants}")[0]
     edges = np.linspace(low, high + 1, 2 + count // _AT_ONCE).astype(np.int64).tolist()
     parts = [
         run.ask_columns(PHASE_UNIONS.format(participants=participants, since=a, until=b)).values()

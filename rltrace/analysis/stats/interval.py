@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import lru_cache
 from statistics import NormalDist
 
@@ -93,13 +93,11 @@ class Estimate:
         return Estimate(self.low * factor, self.value * factor, self.high * factor)
 
     def at_most(self, most: float) -> Estimate:
-        return Estimate(min(self.low, most), min(self.value, most), min(self.high, most))
+        return Estimate(*(min(one, most) for one in astuple(self)))
 
     def longer(self, other: Estimate) -> Estimate:
         """The longer of two, at each place."""
-        return Estimate(
-            max(self.low, other.low), max(self.value, other.value), max(self.high, other.high)
-        )
+        return Estimate(*map(max, astuple(self), astuple(other)))
 
     def and_then(self, other: Estimate) -> Estimate:
         """The product of two gains that know nothing of each other: half-widths in quadrature."""
@@ -178,9 +176,8 @@ def _integral(start: float, freedom: float) -> float:
     """Of cos(a)^(f - 1) from `start` to a right angle, by Simpson's rule over the cube root of what
     is left to it, which makes the end smooth. There is nothing beyond a dozen deviations."""
     left = math.pi / 2 - start
-    roots, width = np.linspace(
-        max(0.0, left - 12 / math.sqrt(freedom)) ** (1 / 3), left ** (1 / 3), _POINTS, retstep=True
-    )
+    least = max(0.0, left - 12 / math.sqrt(freedom))
+    roots, width = np.linspace(least ** (1 / 3), left ** (1 / 3), _POINTS, retstep=True)
     values = 3 * roots**2 * np.power(np.sin(roots**3), freedom - 1)
     weights = np.ones(_POINTS)
     weights[1:-1:2], weights[2:-1:2] = 4, 2

@@ -22,14 +22,7 @@ from rltrace.analysis.stats.summary_stats import Spread, spread
 from rltrace.analysis.timeline.interval_lookup import Lane, Lanes
 from rltrace.analysis.timeline.intervals import Ints, mapped
 from rltrace.analysis.timeline.path_dependencies import Gates
-from rltrace.analysis.timeline.path_events import (
-    EventKind,
-    Events,
-    Known,
-    events_of,
-    read_pieces,
-    read_updates,
-)
+from rltrace.analysis.timeline.path_events import EventKind, Events, Known, events_of, read_syncs
 from rltrace.analysis.timeline.process_intervals import Activity
 from rltrace.analysis.timeline.stage_chains import Seconds, summed
 from rltrace.analysis.timeline.steps import Steps
@@ -140,14 +133,13 @@ def find_path(analysis: RunAnalysis, most_spans: int = MOST_SPANS) -> tuple[Path
     if followed.linked_share < _FEWEST_LINKED:
         known = f"{100 * followed.linked_share:.0f} %"
         return f"only {known} of the samples that the learner used were seen being generated"
-    updates = read_updates(analysis.run)
+    updates = read_syncs(analysis.run)
     path = _Path(steps.windows[0].start_ns, steps.windows[-1].end_ns)
 
     def walk(part: Stretch) -> tuple[Stretch, _Walk]:
-        pieces = read_pieces(activity, part.since_ns, part.until_ns)
         samples = followed.within(part.since_ns, part.until_ns, part.seen)
         moved = updates.within(part.since_ns, part.until_ns)
-        events = events_of(pieces, samples, moved)
+        events = events_of(activity, part.since_ns, part.until_ns, samples, moved)
         return part, _Walk(events, Gates(analysis, events, samples, moved))
 
     for part, made in mapped(walk, reversed(stretches(activity, steps, most_spans))):

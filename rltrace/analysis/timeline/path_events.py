@@ -13,7 +13,15 @@ from enum import IntEnum
 import numpy as np
 
 from rltrace.analysis.timeline.interval_lookup import alike, columns
-from rltrace.analysis.timeline.intervals import Columns, Ints, joined, of_spans, places, union
+from rltrace.analysis.timeline.intervals import (
+    Columns,
+    Intervals,
+    Ints,
+    joined,
+    of_spans,
+    places,
+    union,
+)
 from rltrace.analysis.timeline.process_intervals import CODES, Activity
 from rltrace.analysis.timeline.steps import Steps
 from rltrace.trace.read.run import OpenedRun
@@ -271,28 +279,31 @@ class Events:
         return here.start + int(places[-1]) if len(places) else -1
 
 
-def events_of(pieces: StagePieces, followed: Followed, updates: UpdateEvents) -> Events:
+def events_of(
+    activity: Activity, since_ns: int, until_ns: int, followed: Followed, updates: UpdateEvents
+) -> Events:
     """All in one, each kind nearly in the order of time: that is sorted sooner."""
-    pieces = pieces.take(np.argsort(pieces.start_ns, kind="stable"))
+    pieces = _pieces(activity, since_ns, until_ns)
+    pieces = pieces.take(np.argsort(pieces.start, kind="stable"))
     samples, verdicts = followed.samples, followed.verdicts
-    parts = (pieces, samples, verdicts, updates)
-    kind = np.repeat(np.arange(len(EventKind)), [len(part) for part in parts])
+    others = (samples, verdicts, updates)
+    kind = np.repeat(np.arange(len(EventKind)), [len(part) for part in (pieces, *others)])
     stage = np.array([0, Stage.ROLLOUT, Stage.REWARD, Stage.SYNC], np.int64)[kind]
-    stage[kind == EventKind.PIECE] = pieces.stage
+    stage[kind == EventKind.PIECE] = pieces.group % CODES
     tools = np.zeros(len(kind), np.int64)
     tools[kind == EventKind.SAMPLE] = samples.env_ns
-    starts = (pieces.start_ns, samples.begin_ns, verdicts.start_ns, updates.start_ns)
+    starts = (pieces.start, samples.begin_ns, verdicts.start_ns, updates.start_ns)
     return Events(
         start_ns=np.concatenate(starts),
-        end_ns=np.concatenate([part.end_ns for part in parts]),
-        process=np.concatenate([part.process for part in parts]),
+        end_ns=np.concatenate([pieces.end, *(part.end_ns for part in others)]),
+        process=np.concatenate([pieces.group // CODES, *(part.process for part in others)]),
         stage=stage,
         tools_ns=tools,
         first=tuple(np.searchsorted(kind, range(len(EventKind) + 1)).tolist()),
     )
 
 
-def read_updates(run: OpenedRun) -> UpdateEvents:
+def read_syncs(run: OpenedRun) -> UpdateEvents:
     process, version, role, start, end = columns(
         run,
         "select process, version, role, start_ns, end_ns from raw_syncs "
@@ -301,18 +312,8 @@ def read_updates(run: OpenedRun) -> UpdateEvents:
     return UpdateEvents(process, version, (role == SyncRole.SOURCE).astype(np.int64), start, end)
 
 
-@dataclass(frozen=True)
-class StagePieces(Columns):
-    """A place for each stretch of time that a process spent in a stage without a pause."""
-
-    process: Ints
-    stage: Ints
-    start_ns: Ints
-    end_ns: Ints
-
-
-def read_pieces(activity: Activity, since_ns: int, until_ns: int) -> StagePieces:
-    """All pieces but waits that overlap this time, cut to it, by process and stage."""
+def _pieces(activity: Activity, since_ns: int, until_ns: int) -> Intervals:
+    """When each process was in each stage (the group) but waits, without a pause, in this time."""
     parts = []
     for since, until, process, stages in activity.of_processes(since_ns, until_ns):
         start = np.maximum(stages.start, max(since, since_ns))
@@ -320,5 +321,4 @@ def read_pieces(activity: Activity, since_ns: int, until_ns: int) -> StagePieces
         kept = places((end > start) & (stages.group != Stage.WAIT))
         group = process.take(kept) * CODES + stages.group.take(kept)
         parts.append(of_spans(group, start.take(kept), end.take(kept)))
-    merged = union(joined(parts))
-    return StagePieces(merged.group // CODES, merged.group % CODES, merged.start, merged.end)
+    return union(joined(parts))

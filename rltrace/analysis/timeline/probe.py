@@ -11,7 +11,7 @@ of steps, effects on `LAGS` further steps are added up.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,9 +28,7 @@ from rltrace.trace.vocabulary import Stage
 
 HALF_WIDTH = 0.15  # of the interval of an exposed part: how sharp an answer is asked for
 LAGS = 2  # steps after a dosed one in which it may still act, where work crosses their ends
-IN_FULL = (
-    0.8  # of a stage's doses: where less was given, part of its work may not have been delayed
-)
+IN_FULL = 0.8  # of a stage's doses: where less was given, some work may not have been delayed
 FEWEST_DOSED = 3  # steps of a stage without which its noise is unknown
 EXPOSED, PATH = "exposed time", "critical path"
 """What the computed figures of a stage rest on."""
@@ -163,9 +161,7 @@ def _amount(doses: Doses, name: str, tau_s: Floats, used: list[int]) -> Floats:
     return seconds / mean_s if mean_s > 0 else np.ones(len(seconds))
 
 
-def _stretch(
-    dilation: Floats, work: tuple[Floats, Floats], tau_s: Floats, used: list[int]
-) -> float:
+def _stretch(dilation: Floats, work: Iterable[Floats], tau_s: Floats, used: list[int]) -> float:
     """By how much a stage's time grew, over by how much it was to (above 1: a call and the one that
     waits for it in another process were both delayed); NaN where that is lost in noise."""
     columns = [seconds[used] for seconds in work if seconds[used].std() > 1e-9]
@@ -182,12 +178,10 @@ def _stage(
     run: RunAnalysis, row: StageRow, doses: Doses, given: float, of: Regression, used: list[int]
 ) -> ProbedStage:
     breakdown, steady = run.breakdown, list(run.steps.steady)
+    computed_s = breakdown.exposed_s[steady, row.stage]
     if run.followed is not None:
         computed_s = run.followed.seconds_of(row.stage, steady)
-    else:
-        computed_s = breakdown.exposed_s[steady, row.stage]
-    planned = doses.of(row.name, PLANNED)[used]
-    dosed = planned > 0
+    dosed = doses.of(row.name, PLANNED)[used] > 0
     tau_s = breakdown.tau_s[used, row.stage]
     on_path_s = of.on_path_s.get(row.name, UNKNOWN)
     because = ""
@@ -262,8 +256,7 @@ class Doses:
         return self.of(stage, WORKED), self.of(stage, LONGEST)
 
     def given(self, stage: str) -> float:
-        """What was slept over what was to be, in the median of the dosed steps; NaN: none was
-        given."""
+        """What was slept over what was to be, in the median of the dosed steps; NaN: none was."""
         due = self.of(stage, PLANNED) * self.of(stage, WORKED) * ~self.refused
         dosed, slept_s = due > 0, self.of(stage, SLEPT)
         return float(np.median(slept_s[dosed] / due[dosed])) if slept_s[dosed].any() else math.nan
@@ -291,8 +284,7 @@ _OUTLIER = 8.0  # in deviations from the median: such a step is none of the usua
 
 @dataclass(frozen=True)
 class Regression:
-    """Seconds on the critical path by stage, of a step without doses, and the doses' share of the
-    time."""
+    """Seconds on the path by stage and of a step without doses; the doses' share of the time."""
 
     on_path_s: dict[str, Interval]
     step_s: float
@@ -300,17 +292,13 @@ class Regression:
 
 
 def regress(
-    steps_s: Floats,
-    dilations: dict[str, Floats],
-    work: Sequence[Floats],
-    used: Sequence[int],
-    lags: int,
+    steps_s: Floats, dilations: dict[str, Floats], work: list[Floats], used: list[int], lags: int
 ) -> Regression:
     """The lengths of the steps `used` on the dilations of the same and of `lags` earlier steps, a
     line over time, and those columns of `work` that tell long steps from short ones: no dose
     changed these, so they only take noise away (Lin 2013)."""
     rows = np.array(used, np.int64)
-    y = steps_s[rows] if len(rows) else np.zeros(0)
+    y = steps_s[rows]
     length_s = float(y.mean()) if len(rows) else math.nan
     columns = [f[rows - lag] for f in dilations.values() for lag in range(lags + 1)]
     if not len(rows) or not columns:
@@ -325,10 +313,7 @@ def regress(
     everywhere = np.zeros(x.shape[1])  # in all steps, those that are not used as well
     everywhere[: len(columns)] = [f.mean() for f in dilations.values() for _ in range(lags + 1)]
     stage = np.arange(x.shape[1]) // (lags + 1)
-    on_path = {
-        name: found.combined((doses & (stage == place)).astype(np.float64))
-        for place, name in enumerate(dilations)
-    }
+    on_path = {name: found.combined(doses & (stage == at)) for at, name in enumerate(dilations)}
     step_s = length_s - added.value
     return Regression(on_path, step_s, found.combined(everywhere).over(step_s))
 

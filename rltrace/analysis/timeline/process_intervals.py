@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -40,6 +40,9 @@ def is_evaluation(group: Ints) -> Bools:
 TABLE_OF = {Stage.ROLLOUT: "trajectories", Stage.REWARD: "rewards", Stage.SYNC: "syncs"}
 """The table whose rows are the work of a stage, where it has no spans."""
 
+Background = tuple[tuple[Stage, int], ...]
+"""Stages, each with a process that is in it for its own sake."""
+
 
 @dataclass(frozen=True)
 class OpenSpan:
@@ -69,7 +72,7 @@ class Activity:
     first_ns: int
     last_ns: int
     _union: Union
-    background: tuple[tuple[Stage, int], ...] = ()
+    background: Background = ()
     _in_tools: Intervals | None = None  # when a stage of a process stood still
 
     def slices(self, first_ns: int, last_ns: int) -> Iterator[tuple[int, int, Intervals]]:
@@ -79,12 +82,10 @@ class Activity:
         found = self._union.slices(first_ns, last_ns)
         yield from mapped(lambda one: (*one[:2], union(self._pieces(*one)[-1])), found)
 
-    def of_processes(
-        self, first_ns: int, last_ns: int
-    ) -> Iterator[tuple[int, int, Ints, Intervals]]:
+    def of_processes(self, since: int, until: int) -> Iterator[tuple[int, int, Ints, Intervals]]:
         """The same before processes are united: `(from_ns, to_ns, processes, intervals)`, where a
         process, a number for each interval, may have several that overlap."""
-        found = self._union.slices(first_ns, last_ns)
+        found = self._union.slices(since, until)
         yield from mapped(lambda one: (*one[:2], *self._pieces(*one)), found)
 
     def _pieces(self, start: int, end: int, intervals: Intervals) -> tuple[Ints, Intervals]:
@@ -111,12 +112,11 @@ def read_activity(run: OpenedRun) -> Activity:
         if stage not in seen
     }
     from_tables = tuple(stage for stage, processes in owners.items() if processes)
-    last_sign = dict(  # by process with an open span: the last start or end of any of its spans
-        run.ask(
-            "select process, max(greatest(start_ns, end_ns)) from raw_spans where process in "
-            "(select process from span_stages where open > 0) group by process"
-        )
+    signs = run.ask(  # by process with an open span: the last start or end of any of its spans
+        "select process, max(greatest(start_ns, end_ns)) from raw_spans where process in "
+        "(select process from span_stages where open > 0) group by process"
     )
+    last_sign = dict(signs)
     union = _united(run, from_tables, last_sign, background)
     found = _activity(union, spans, from_tables, _by_trainers(*lanes[:4]), background)
     query = (
@@ -157,7 +157,7 @@ def _activity(
     spans: Mapping[tuple[Stage, int], int],
     from_tables: tuple[Stage, ...],
     by_trainers: frozenset[Stage],
-    background: tuple[tuple[Stage, int], ...] = (),
+    background: Background = (),
 ) -> Activity:
     of_stage, of_process, processes = Counter[Stage](), Counter[int](), Counter[Stage]()
     for (stage, process), n in spans.items():
@@ -198,10 +198,7 @@ def _timed_rows(table: str) -> str:
 
 
 def _united(
-    run: OpenedRun,
-    from_tables: tuple[Stage, ...],
-    last_sign: dict[int, int],
-    background: tuple[tuple[Stage, int], ...],
+    run: OpenedRun, from_tables: Iterable[Stage], last_sign: dict[int, int], background: Background
 ) -> Union:
     spans = "select start_ns, end_ns, stage, process, lane from raw_spans where start_ns > 0"
     for stage, process in background:
@@ -315,10 +312,8 @@ def all_in_tools(run: OpenedRun) -> Intervals:
     owner = owner[first][tools.group]
     trusted = _trusted(owner, tools, process, said)
     kept, mine = np.isin(owner, trusted), np.isin(process, trusted)
-    pieces, (samples, running) = overlaid(
-        of_spans(process[mine], begin[mine], over[mine]),
-        replace(tools, group=owner).take(kept),
-    )
+    own = of_spans(process[mine], begin[mine], over[mine])
+    pieces, (samples, running) = overlaid(own, replace(tools, group=owner).take(kept))
     return union(pieces.take((samples > 0) & (running >= samples)))
 
 
@@ -348,9 +343,7 @@ _WAITED = {
 }
 
 
-def find_background(
-    run: OpenedRun, seen: Collection[tuple[Stage, int]]
-) -> tuple[tuple[Stage, int], ...]:
+def find_background(run: OpenedRun, seen: Collection[tuple[Stage, int]]) -> Background:
     """Who of the processes `seen` with spans in a stage is there in the background."""
     found = []
     for stage in _WAITED:

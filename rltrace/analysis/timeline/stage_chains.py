@@ -94,10 +94,8 @@ def exposed_stage(
         return np.zeros(0, np.int64)
     runs = working(mask)
     member = (runs[:, None] >> np.arange(STAGES)) & 1 == 1
-    chains = np.stack(
-        [member[:, [s for s in chain_of if chain_of[s] == chain]].any(axis=1) for chain in Chain],
-        axis=1,
-    )
+    of_chain = ([s for s in chain_of if chain_of[s] == chain] for chain in Chain)
+    chains = np.stack([member[:, stages].any(axis=1) for stages in of_chain], axis=1)
     alone = _by_step(step, member, seconds, len(steps_s))
     chain_alone = _by_step(step, chains, seconds, len(steps_s))
 

@@ -192,9 +192,7 @@ def _busy(activity: Activity, window: Window) -> Floats:
     edges = np.linspace(0, length, TYPICAL_PARTS + 1)
     ran = np.zeros((len(Stage), len(edges)))
     for since, until, pieces in activity.slices(window.start_ns, window.end_ns):
-        start, end = (
-            times.clip(since, until) - window.start_ns for times in (pieces.start, pieces.end)
-        )
+        start, end = (t.clip(since, until) - window.start_ns for t in (pieces.start, pieces.end))
         stages = union(of_spans(pieces.group, start, end, pieces.lane))
         for code in np.unique(stages.group):
             ran[code] += stages.take(stages.group == code).until(edges)

@@ -140,10 +140,8 @@ class Steps:
 
 def find_steps(run: OpenedRun, recorded: tuple[int, int]) -> Steps:
     """The steps of `run`. `recorded` is when the first and the last span of the run lie (ns)."""
-    rows = run.ask(
-        f"select step, start_ns, end_ns, process from raw_spans where stage = {int(Stage.STEP)} "
-        "order by start_ns"
-    )
+    query = f"select step, start_ns, end_ns, process from raw_spans where stage = {int(Stage.STEP)}"
+    rows = run.ask(f"{query} order by start_ns")
     steps = steps_of(rows, recorded, {} if run.meta.get("exit_code") else step_errors(run))
     if steps.whole_run:
         return steps

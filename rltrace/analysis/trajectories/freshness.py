@@ -318,8 +318,6 @@ class Prior:
 def prior_for(objective: str) -> Prior:
     """By any name of the objective; of an unknown one plain PPO's, which tolerates least."""
     table = packaged_toml("analysis/data/lag_priors.toml")["prior"]
-    found = [entry for entry in table if objective.lower() in entry["match"]]
-    entry = (found or table)[0]
-    return Prior(
-        entry["objective"], entry["held"], entry["doubtful"], entry["source"], assumed=not found
-    )
+    found = [one for one in table if objective.lower() in one["match"]]
+    one = (found or table)[0]
+    return Prior(one["objective"], one["held"], one["doubtful"], one["source"], assumed=not found)

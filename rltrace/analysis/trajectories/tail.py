@@ -76,9 +76,8 @@ def tail(run: OpenedRun, steps: Steps) -> Tail:
     ended, judged = f"raw_trajectories where {within}", f"raw_rewards where {within}"
     rows = run.ask(f"select finish, count(*) from {ended} group by finish order by 2 desc")
     unended = "select count(*) from raw_trajectories where start_ns > 0 and end_ns < 0"
-    untimed, failed = run.ask(
-        f"select count(*) filter (end_ns = start_ns), count(*) filter (outcome > 0) from {judged}"
-    )[0]
+    counts = "count(*) filter (end_ns = start_ns), count(*) filter (outcome > 0)"
+    untimed, failed = run.ask(f"select {counts} from {judged}")[0]
     tokens, latency, verdicts = (spread_of(run, *asked) for *_, asked in _asked(steps))
     return Tail(
         response_tokens=tokens,

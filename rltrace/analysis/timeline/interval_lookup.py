@@ -115,6 +115,9 @@ def usual_most(times: Ints | Floats, level: Ints) -> tuple[int, float]:
     return most, float(at_least[most])
 
 
+TIMED = "start_ns > 0 and end_ns > start_ns"  # else an event, open, or of two clocks
+
+
 def columns(run: OpenedRun, query: str) -> list[Ints]:
     table = pa.RecordBatchReader.from_stream(run.sql(query)).read_all()
     found = []

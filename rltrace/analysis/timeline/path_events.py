@@ -12,16 +12,8 @@ from enum import IntEnum
 
 import numpy as np
 
-from rltrace.analysis.timeline.interval_lookup import alike, columns
-from rltrace.analysis.timeline.intervals import (
-    Columns,
-    Intervals,
-    Ints,
-    joined,
-    of_spans,
-    places,
-    union,
-)
+from rltrace.analysis.timeline.interval_lookup import TIMED, alike, columns
+from rltrace.analysis.timeline.intervals import Columns, Intervals, Ints, joined, of_spans, union
 from rltrace.analysis.timeline.process_intervals import CODES, Activity
 from rltrace.analysis.timeline.steps import Steps
 from rltrace.trace.read.run import OpenedRun
@@ -29,6 +21,7 @@ from rltrace.trace.vocabulary import Fate, Stage, SyncRole
 
 _QUEUED = 5.0  # times the usual prefill: the rest of the time to the first token was a queue
 _NEARLY_ALL = 0.99
+_ENDED = "start_ns > 0 and end_ns >= start_ns"
 _NO_ID = np.iinfo(np.int64).min  # below any id; -1 is not, as half of them are negative
 
 
@@ -82,7 +75,7 @@ class Followed:
         judged = of_sample | (verdicts.start_ns <= until_ns) & (verdicts.end_ns >= since_ns)
         kept[verdicts.sample[judged & (verdicts.sample >= 0)]] = True
         kept[self.awaited[kept]] = True
-        used_at, judged_at, kept_at = places(kept[self.used_sample]), places(judged), places(kept)
+        used_at, judged_at, kept_at = map(np.flatnonzero, (kept[self.used_sample], judged, kept))
         sample = np.append(np.where(kept, np.cumsum(kept) - 1, -1), -1)
         verdict = np.append(np.where(judged, np.cumsum(judged) - 1, -1), -1)
         awaited = sample[self.awaited[kept_at]]
@@ -100,11 +93,8 @@ class Followed:
 
 def follow(run: OpenedRun, steps: Steps) -> Followed:
     ids, samples = _samples(run)
-    trajectory, process, start, end = columns(
-        run,
-        "select trajectory, process, start_ns, end_ns from raw_rewards "
-        "where start_ns > 0 and end_ns >= start_ns",
-    )
+    query = f"select trajectory, process, start_ns, end_ns from raw_rewards where {_ENDED}"
+    trajectory, process, start, end = columns(run, query)
     verdicts = Verdicts(ids.find(trajectory), process, start, end)
     last = np.full(len(samples), -1, np.int64)
     order = np.argsort(verdicts.end_ns, kind="stable")
@@ -137,11 +127,9 @@ class _Ids:
 def _samples(run: OpenedRun) -> tuple[_Ids, EndedSamples]:
     """A sample that several processes recorded lasts from the first row to the last, in its
     process."""
-    ids, process, group, start, first, end, env = columns(
-        run,
-        'select trajectory, process, "group", start_ns, first_token_ns, end_ns, env_ns'
-        " from raw_grouped_trajectories where start_ns > 0 and end_ns >= start_ns",
-    )
+    figures = 'trajectory, process, "group", start_ns, first_token_ns, end_ns, env_ns'
+    query = f"select {figures} from raw_grouped_trajectories where {_ENDED}"
+    ids, process, group, start, first, end, env = columns(run, query)
     order = np.lexsort((end, ids))
     ids, at = ids[order], order
     new = np.append(True, (ids[1:] != ids[:-1]) | (ids[1:] == -1))[: len(ids)]
@@ -158,14 +146,8 @@ def _samples(run: OpenedRun) -> tuple[_Ids, EndedSamples]:
         group = np.where(known == _NO_ID, -1, known)
         ids, process, end = ids[lasts], process[lasts], end[lasts]
         at = np.arange(len(ids))
-    return _Ids(ids, at), EndedSamples(
-        process=process,
-        group=group,
-        start_ns=start,
-        begin_ns=_begin(process, start, first, end),
-        end_ns=end,
-        env_ns=np.clip(env, 0, end - start),
-    )
+    begin, env = _begin(process, start, first, end), np.clip(env, 0, end - start)
+    return _Ids(ids, at), EndedSamples(process, group, start, begin, end, env)
 
 
 def _begin(process: Ints, start: Ints, first: Ints, end: Ints) -> Ints:
@@ -182,18 +164,16 @@ def _begin(process: Ints, start: Ints, first: Ints, end: Ints) -> Ints:
 def _uses(run: OpenedRun, steps: Steps, ids: _Ids) -> tuple[Ints, Ints, float]:
     """`(step, sample, linked share)`. A use is of the step that it names, where just one has that
     number, else of that in which it was booked. Nobody waits for what was filtered."""
-    trajectory, number, time = columns(
-        run,
-        "select trajectory, step, time_ns from raw_uses where time_ns > 0 and trajectory <> -1 "
-        f"and fate <> {int(Fate.FILTERED)}",
-    )
+    named = f"time_ns > 0 and trajectory <> -1 and fate <> {int(Fate.FILTERED)}"
+    query = f"select trajectory, step, time_ns from raw_uses where {named}"
+    trajectory, number, time = columns(run, query)
     if not len(trajectory) or not steps.windows:
         return np.zeros(0, np.int64), np.zeros(0, np.int64), 0.0
     numbers = np.array([window.step for window in steps.windows], np.int64)
     names, first, times = np.unique(numbers, return_index=True, return_counts=True)
     at = np.clip(np.searchsorted(names, number), 0, len(names) - 1)
-    named = (names[at] == number) & (times[at] == 1)
-    place = np.where(named, first[at], steps.places_at(time))
+    is_named = (names[at] == number) & (times[at] == 1)
+    place = np.where(is_named, first[at], steps.places_at(time))
     sample = ids.find(trajectory)
     kept = np.flatnonzero((sample >= 0) & (place >= 0))
     kept = kept[np.argsort(place[kept], kind="stable")]
@@ -304,11 +284,9 @@ def events_of(
 
 
 def read_syncs(run: OpenedRun) -> UpdateEvents:
-    process, version, role, start, end = columns(
-        run,
-        "select process, version, role, start_ns, end_ns from raw_syncs "
-        "where start_ns > 0 and end_ns > start_ns and version >= 0",
-    )
+    figures = "process, version, role, start_ns, end_ns"
+    query = f"select {figures} from raw_syncs where {TIMED} and version >= 0"
+    process, version, role, start, end = columns(run, query)
     return UpdateEvents(process, version, (role == SyncRole.SOURCE).astype(np.int64), start, end)
 
 
@@ -318,7 +296,7 @@ def _pieces(activity: Activity, since_ns: int, until_ns: int) -> Intervals:
     for since, until, process, stages in activity.of_processes(since_ns, until_ns):
         start = np.maximum(stages.start, max(since, since_ns))
         end = np.minimum(stages.end, min(until, until_ns))
-        kept = places((end > start) & (stages.group != Stage.WAIT))
+        kept = np.flatnonzero((end > start) & (stages.group != Stage.WAIT))
         group = process.take(kept) * CODES + stages.group.take(kept)
         parts.append(of_spans(group, start.take(kept), end.take(kept)))
     return union(joined(parts))

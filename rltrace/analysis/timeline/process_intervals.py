@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from rltrace.analysis.timeline.interval_lookup import columns, numbered
+from rltrace.analysis.timeline.interval_lookup import TIMED, columns, numbered
 from rltrace.analysis.timeline.intervals import (
     Bools,
     Intervals,
@@ -106,8 +106,9 @@ def read_activity(run: OpenedRun) -> Activity:
         spans[stage_of(code), process] += n
     background = find_background(run, spans)
     seen = {stage for stage, _ in spans.keys() - set(background)}
+    count = "select count(distinct process) from"
     owners = {
-        stage: run.ask(f"select count(distinct process) from {_timed_rows(table)}")[0][0]
+        stage: run.ask(f"{count} raw_{table} where {TIMED}")[0][0]
         for stage, table in TABLE_OF.items()
         if stage not in seen
     }
@@ -192,23 +193,16 @@ def _by_trainers(stage: Ints, process: Ints, first_lane: Ints, last_lane: Ints) 
     return frozenset(stage_of(code) for code in np.unique(keys[shared] % CODES).tolist())
 
 
-def _timed_rows(table: str) -> str:
-    """A row without length is an event: it says nothing of how long its stage took."""
-    return f"raw_{table} where start_ns > 0 and end_ns > start_ns"
-
-
 def _united(
     run: OpenedRun, from_tables: Iterable[Stage], last_sign: dict[int, int], background: Background
 ) -> Union:
     spans = "select start_ns, end_ns, stage, process, lane from raw_spans where start_ns > 0"
     for stage, process in background:
         spans += f" and not (stage = {int(stage)} and process = {process})"
-    rows = [
-        f"select start_ns, end_ns, {int(stage)}::tinyint, process, 0::bigint "
-        f"from {_timed_rows(TABLE_OF[stage])}"
-        for stage in from_tables
-    ]
-    query = " union all ".join([spans, *rows])
+    query = spans
+    for stage in from_tables:
+        figures = f"start_ns, end_ns, {int(stage)}::tinyint, process, 0::bigint"
+        query += f" union all select {figures} from raw_{TABLE_OF[stage]} where {TIMED}"
     signs = np.zeros(max(last_sign, default=0) + 1, np.int64)
     signs[list(last_sign)] = list(last_sign.values())
     mixed = np.array(run.ask(_MIXED), np.int64).ravel()
@@ -297,24 +291,19 @@ def all_in_tools(run: OpenedRun) -> Intervals:
     if not found:
         return joined([])
     both = ", ".join(str(process) for (process,) in found)
-    owner, lane, start, end = columns(
-        run,
-        f"select process, lane, start_ns, end_ns from raw_spans where stage = {int(Stage.ENV)} "
-        f"and start_ns > 0 and end_ns > start_ns and process in ({both})",
-    )
-    process, begin, over, said = columns(
-        run,
-        "select process, start_ns, end_ns, env_ns from raw_trajectories "
-        f"where start_ns > 0 and end_ns > start_ns and process in ({both})",
-    )
+    mine = f"where {TIMED} and process in ({both})"
+    spans = f"select process, lane, start_ns, end_ns from raw_spans {mine}"
+    samples = f"select process, start_ns, end_ns, env_ns from raw_trajectories {mine}"
+    owner, lane, start, end = columns(run, f"{spans} and stage = {int(Stage.ENV)}")
+    process, begin, over, said = columns(run, samples)
     number, first = numbered(owner, lane)
     tools = union(of_spans(number, start, end))
     owner = owner[first][tools.group]
     trusted = _trusted(owner, tools, process, said)
-    kept, mine = np.isin(owner, trusted), np.isin(process, trusted)
-    own = of_spans(process[mine], begin[mine], over[mine])
-    pieces, (samples, running) = overlaid(own, replace(tools, group=owner).take(kept))
-    return union(pieces.take((samples > 0) & (running >= samples)))
+    own = of_spans(process, begin, over).take(np.isin(process, trusted))
+    theirs = replace(tools, group=owner).take(np.isin(owner, trusted))
+    pieces, (decoded, running) = overlaid(own, theirs)
+    return union(pieces.take((decoded > 0) & (running >= decoded)))
 
 
 def _trusted(owner: Ints, tools: Intervals, process: Ints, said: Ints) -> Ints:

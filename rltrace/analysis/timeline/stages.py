@@ -11,14 +11,7 @@ from rltrace.analysis.alarms.alarm import LOST_SHARE, STALL_TIMES
 from rltrace.analysis.stats.summary_stats import Spread, spread
 from rltrace.analysis.timeline.intervals import Floats, Intervals, Ints, of_spans, union
 from rltrace.analysis.timeline.process_intervals import Activity
-from rltrace.analysis.timeline.stage_chains import (
-    STAGES,
-    Chain,
-    Seconds,
-    chains_of,
-    exposed_stage,
-    summed,
-)
+from rltrace.analysis.timeline.stage_chains import STAGES, Chain, chains_of, exposed_stage, summed
 from rltrace.analysis.timeline.steps import FEWEST_ALIKE, Steps, Window, held_against
 from rltrace.trace.vocabulary import STAGE_SYMBOLS, Stage, word
 
@@ -47,28 +40,28 @@ class Breakdown:
     each stage was found to be on. `sets` has the seconds of each set of stages that ran at once:
     `(step, bits, seconds)`."""
 
-    steps_s: Seconds
-    tau_s: Seconds
-    exposed_s: Seconds
-    untraced_s: Seconds
+    steps_s: Floats
+    tau_s: Floats
+    exposed_s: Floats
+    untraced_s: Floats
     chain_of: dict[Stage, Chain]
-    sets: tuple[Ints, Ints, Seconds]
+    sets: tuple[Ints, Ints, Floats]
 
-    def runs_s(self, stages: Iterable[Stage], without: Iterable[Stage] = ()) -> Seconds:
+    def runs_s(self, stages: Iterable[Stage], without: Iterable[Stage] = ()) -> Floats:
         """How long any of these stages ran, by step, and none of the others (but structure)."""
         step, mask, seconds = self.sets
         bits, others = (sum(1 << stage for stage in some) for some in (stages, without))
         kept = (mask & bits != 0) & (mask & others & ~(1 << Stage.OTHER) == 0)
         return summed(step[kept], seconds[kept], len(self.steps_s))
 
-    def chains_s(self, *chains: Chain) -> Seconds:
+    def chains_s(self, *chains: Chain) -> Floats:
         """How long stages of each of these chains ran at once, by step, but for structure."""
         step, mask, seconds = self.sets
         kept = np.logical_and.reduce([mask & self._bits(chain) != 0 for chain in chains])
         return summed(step[kept], seconds[kept], len(self.steps_s))
 
     @property
-    def beside_s(self) -> Seconds:
+    def beside_s(self) -> Floats:
         """How long stages of one chain ran beside another of it, by step."""
         step, mask, seconds = self.sets
         beside = sum(_beside(mask, self._bits(chain)) for chain in Chain)
@@ -91,14 +84,8 @@ def break_down(activity: Activity, steps: Steps) -> Breakdown:
     stage_of = exposed_stage(step, mask, seconds, steps_s, chain_of)
     place = step * (STAGES + 1) + stage_of + 1
     charged = summed(place, seconds, n * (STAGES + 1)).reshape(n, STAGES + 1)
-    return Breakdown(
-        steps_s=steps_s,
-        tau_s=np.stack([*ran], axis=1),
-        exposed_s=charged[:, 1:],
-        untraced_s=charged[:, 0],
-        chain_of=chain_of,
-        sets=(step, mask, seconds),
-    )
+    tau_s, exposed_s, untraced_s = np.stack([*ran], axis=1), charged[:, 1:], charged[:, 0]
+    return Breakdown(steps_s, tau_s, exposed_s, untraced_s, chain_of, (step, mask, seconds))
 
 
 def stage_rows(
@@ -133,7 +120,7 @@ def stage_rows(
 
 def cut_steps(
     stages: Intervals, starts: Ints, ends: Ints, since: int, until: int
-) -> tuple[Ints, Ints, Seconds]:
+) -> tuple[Ints, Ints, Floats]:
     """`(step, set of running stages, seconds)` between two moments, by step and set."""
     bit = np.left_shift(1, stages.group)
     edge = np.zeros(len(starts), np.int64)
@@ -148,7 +135,7 @@ def cut_steps(
     return _added(step[inside], mask[inside], length[inside] / 1e9)
 
 
-def _added(step: Ints, mask: Ints, seconds: Seconds) -> tuple[Ints, Ints, Seconds]:
+def _added(step: Ints, mask: Ints, seconds: Floats) -> tuple[Ints, Ints, Floats]:
     keys, which = np.unique(step << STAGES | mask, return_inverse=True)
     return keys >> STAGES, keys & (1 << STAGES) - 1, summed(which, seconds, len(keys))
 
@@ -273,7 +260,7 @@ def usual_step_s(steps: Steps, breakdown: Breakdown) -> float:
     return float(np.median(_own_s(breakdown)[long or settled]))
 
 
-def _own_s(breakdown: Breakdown) -> Seconds:
+def _own_s(breakdown: Breakdown) -> Floats:
     return np.asarray(breakdown.steps_s - breakdown.exposed_s[:, _LONG_BY_NATURE].sum(axis=1))
 
 

@@ -16,6 +16,7 @@ from typing import TypeVar
 import numpy as np
 import pyarrow as pa
 
+from rltrace.analysis.timeline.interval_lookup import TIMED
 from rltrace.analysis.timeline.intervals import Bools, Floats, Ints
 from rltrace.trace.errors import CANNOT_TELL, WRONG_USAGE, RltraceError, WrongUsage
 from rltrace.trace.job_devices import AGENT
@@ -153,10 +154,8 @@ def find_steps(run: OpenedRun, recorded: tuple[int, int]) -> Steps:
         both = zip(generates, steps.windows, strict=True)
         generates = [known or window.step in numbers for known, window in both]
     warm = warmup_by_margin([w.length_s for w in steps.windows], generates)
-    windows = tuple(
-        replace(window, warmup=i < warm, generates=generates[i])
-        for i, window in enumerate(steps.windows)
-    )
+    in_order = enumerate(steps.windows)
+    windows = tuple(replace(w, warmup=i < warm, generates=generates[i]) for i, w in in_order)
     per_generation = 0 if crosses else steps_per_generation(generates)
     return replace(steps, windows=windows, per_generation=per_generation)
 
@@ -247,10 +246,9 @@ def _slow(values: Floats) -> Bools:
 def find_generating(run: OpenedRun, starts: Ints, ends: Ints) -> tuple[list[bool], bool]:
     """Which of the steps between these moments (Unix ns, in order) generate, and whether a
     generation went on in the next one: not asked where all do, as one process can tell."""
-    timed = "start_ns > 0 and end_ns > start_ns"
-    spans = f"from raw_spans where stage = {int(Stage.ROLLOUT)} and {timed}"
+    spans = f"from raw_spans where stage = {int(Stage.ROLLOUT)} and {TIMED}"
     if not run.ask(f"select 1 {spans} limit 1"):  # then samples are the work
-        spans = f"from raw_trajectories where {timed}"
+        spans = f"from raw_trajectories where {TIMED}"
     one = f"{spans} and process = (select process {spans} limit 1)"
     found = _found(run, one, starts, ends)
     return found if all(found[0]) else _found(run, spans, starts, ends)

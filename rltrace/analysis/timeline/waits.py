@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rltrace.analysis.figures.devices import framework_of
-from rltrace.analysis.timeline.interval_lookup import columns
+from rltrace.analysis.timeline.interval_lookup import TIMED, columns
 from rltrace.analysis.timeline.intervals import Floats, Intervals, Ints, merged
 from rltrace.analysis.timeline.stage_chains import MOVES
 from rltrace.analysis.timeline.steps import Steps
@@ -107,11 +107,8 @@ def stood_still(run: OpenedRun, sends: Sends) -> bool | None:
     tell. They went on where they ended then. Where none did they stood still if that explains how
     long they took by their tokens: a learner that waits for each sample sends while the next one is
     never at its end."""
-    begin, end, tokens = columns(
-        run,
-        "select start_ns, end_ns, response_tokens from raw_trajectories "
-        "where start_ns > 0 and end_ns > start_ns",
-    )
+    query = f"select start_ns, end_ns, response_tokens from raw_trajectories where {TIMED}"
+    begin, end, tokens = columns(run, query)
     within = sends.until(end) - sends.until(begin)
     rest = float((end - begin - within).sum())
     ended = sends.until(end) > sends.until(end - 1)

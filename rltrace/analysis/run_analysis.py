@@ -107,7 +107,6 @@ class RunAnalysis:
 
     @property
     def shown_ns(self) -> int:
-        """When what is shown of the run begins."""
         begins_ns = self.run.begins_ns
         return self.activity.first_ns if begins_ns is None else begins_ns
 

@@ -165,7 +165,6 @@ def summary_of(
 
 
 def steps_of(analysis: RunAnalysis) -> StepsSummary:
-    """The steps, and which of them all figures are of."""
     run, activity, until = analysis.run, analysis.activity, analysis.until_ns
     steps, breakdown, rows = analysis.steps, analysis.breakdown, analysis.stages
     steady, counted = list(steps.steady), set(steps.steady)

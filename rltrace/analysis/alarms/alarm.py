@@ -45,7 +45,6 @@ class Alarm(Said):
 
     @property
     def forbids(self) -> bool:
-        """Whether it forbids advice on tuning."""
         return self.severity == ALARM and not self.judged_anyway
 
 

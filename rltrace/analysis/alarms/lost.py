@@ -35,7 +35,6 @@ _DEADLY = {signal.Signals[f"SIG{x}"] for x in ("KILL", "SEGV", "BUS", "ABRT", "F
 
 @alarm("lost process", "a process was lost")
 def lost(analysis: RunAnalysis) -> Iterator[Said]:
-    """Processes that fell silent in the middle of their work while others went on."""
     run, activity, until_ns = analysis.run, analysis.activity, analysis.until_ns
     usual_s = usual_step_s(analysis.steps, analysis.breakdown)
     role_of = {process.number: process.role for process in run.processes}

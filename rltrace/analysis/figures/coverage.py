@@ -210,8 +210,6 @@ def _never_hooked(run: OpenedRun) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Gone:
-    """A node from which nothing has come for long."""
-
     host: str
     since_ns: int
 

@@ -32,8 +32,6 @@ class Devices:
 
 
 class Described(Protocol):
-    """A run that was opened, or is followed."""
-
     @property
     def processes(self) -> Sequence[TracedProcess]: ...
 

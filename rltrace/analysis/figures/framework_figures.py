@@ -25,10 +25,9 @@ _SHARE_OF_STEP = 0.01
 
 @dataclass(frozen=True)
 class ComparedFigure:
-    """A figure of the framework's own and the traced one (the time of `stages`), medians over
-    `steps` steady steps for which both are known, else over those for which one is; NaN: unknown.
-    `unit` is "s" or "B"; `is_logged`: the framework has such a figure. `ratio` is own over traced.
-    `misleads`: they differ by over half and over 1 % of the step."""
+    """An own figure and the traced one (the time of `stages`), medians over `steps` steady steps
+    for which both are known, else over those for which one is; NaN: unknown. `unit` is "s" or "B",
+    `ratio` own over traced. `misleads`: they differ by over half and over 1 % of the step."""
 
     name: str
     unit: str
@@ -102,8 +101,7 @@ def _fits(run: OpenedRun, figure: OwnFigure, placement: str, logged: dict[str, S
 
 
 def _logged(run: OpenedRun, steps: Steps, figures: Iterable[OwnFigure]) -> dict[str, Seconds]:
-    """What was logged under each name that the figures speak of, by step; NaN: nothing. A reading
-    is of the step that was the last to begin."""
+    """What was logged under each name that the figures speak of, by the step that had begun last."""
     wanted = {name for figure in figures for name in (*figure.metrics, figure.beside) if name}
     quoted = ", ".join("'" + name.replace("'", "''") + "'" for name in sorted(wanted))
     if not quoted:

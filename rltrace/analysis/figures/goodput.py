@@ -43,14 +43,12 @@ class Trained:
 
     @property
     def is_counted(self) -> bool:
-        """Whether the length of any sample is known."""
         return bool(self.tokens) or self.uncounted_samples < self.samples or not self.samples
 
 
 @dataclass(frozen=True)
 class Loss:
-    """Generated samples that were not trained on, by reason, with their response tokens; of
-    `MASKED` tokens the samples were."""
+    """Generated samples that were not trained on, by reason; of `MASKED` tokens they were."""
 
     reason: str
     samples: int
@@ -60,10 +58,9 @@ class Loss:
 
 @dataclass(frozen=True)
 class Goodput:
-    """Useful tokens over the steady steps (`window_s`, gaps between steps included; 0 where the
-    first never ended). NaN: devices or price are not known. `losses` are of the whole run: with
-    `trained_share` they make up all `generated_tokens`. `handed_only`: no training was seen to end,
-    so "trained" is only what the learner was handed."""
+    """Useful tokens over the steady steps (`window_s`, gaps included; 0 where the first never
+    ended); NaN: devices or price are not known. `losses` are of the whole run: with `trained_share`
+    they make up all `generated_tokens`. `handed_only`: no training was seen to end."""
 
     window_s: float
     steps: int

@@ -138,7 +138,6 @@ def cascade(analysis: RunAnalysis) -> Cascade | None:
 
 
 def _efficiency(clock: _WallClock, work: Busy | None) -> tuple[float, str]:
-    """`(placement efficiency, what it rests on)`."""
     if work is None or not clock.available_s:
         return math.nan, "no process was seen to work in a step"
     worked_s = float((work.work_s * clock.kept).sum())
@@ -241,7 +240,6 @@ def _wall_clock(analysis: RunAnalysis) -> _WallClock | None:
 def _around(
     activity: Activity, steps: Steps, windows: tuple[Window, ...], since_ns: int, until_ns: int
 ) -> dict[str, float]:
-    """Seconds outside of the steps, by reason."""
     edges = [since_ns, *(t for w in windows for t in (w.start_ns, w.end_ns)), until_ns]
     gaps = [Window(-1, a, b, -1, False) for a, b in zip(edges[::2], edges[1::2], strict=True)]
     apart_s = np.zeros((len(gaps), len(_APART)))

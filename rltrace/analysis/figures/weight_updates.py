@@ -23,8 +23,7 @@ _BYTES = f"""coalesce(sum(bytes) filter (role = {int(SyncRole.SOURCE)} and bytes
 
 @dataclass(frozen=True)
 class Participants:
-    """All of one role; figures are of one of them in one update. `bytes_per_s` is of those whose
-    bytes are known."""
+    """All of one role; figures are of one in one update, `bytes_per_s` where bytes are known."""
 
     role: str
     processes: int
@@ -137,11 +136,10 @@ _AT_ONCE = 500_000  # participants in a part of the time: all at once take a gig
 
 
 def phases(run: OpenedRun, participants: str, updates: int) -> tuple[tuple[str, Spread], ...]:
-    """Seconds an update by phase. `participants` says which of the `sync_rows` take part, which are
-    of so many `updates`. A phase is of the update that its own process, else any, took part in as
-    it was nearly over (of several the first to end), as far as it lies within that part. Where
-    several phases of an update run it is the first one's: the later one still has to wait for that.
-    """
+    """Seconds an update by phase, of so many `updates`; `participants` is the SQL of their
+    `sync_rows`. A phase is of the update that its own process, else any, took part in as it was
+    nearly over (of several the first to end), as far as it lies within that part. Where several
+    phases of an update run it is the first one's: the later one still has to wait for that."""
     bounds = "coalesce(min(start_ns), 0), coalesce(max(end_ns), 0), count(*)"
     low, high, count = run.ask(f"select {bounds} {participants}")[0]
     edges = np.linspace(low, high + 1, 2 + count // _AT_ONCE).astype(np.int64).tolist()

@@ -35,11 +35,9 @@ class Interval:
         return (self.high - self.low) / 2
 
     def excludes(self, value: float) -> bool:
-        """Whether the interval is known and does."""
         return self.low > value or self.high < value
 
     def contains(self, value: float) -> bool:
-        """Whether the interval is known and does."""
         return self.low <= value <= self.high
 
     def over(self, divisor: float) -> Interval:
@@ -96,7 +94,6 @@ class Estimate:
         return Estimate(*(min(one, most) for one in astuple(self)))
 
     def longer(self, other: Estimate) -> Estimate:
-        """The longer of two, at each place."""
         return Estimate(*map(max, astuple(self), astuple(other)))
 
     def and_then(self, other: Estimate) -> Estimate:
@@ -168,7 +165,6 @@ def quantile(probability: float, freedom: float) -> float:
 
 
 def t95(freedom: float) -> float:
-    """The two-sided 95 % quantile."""
     return quantile(0.975, freedom)
 
 
@@ -210,8 +206,7 @@ def longest_of_lognormal(n: int, s: float, cap: float = math.inf) -> float:
 
 
 def lognormal_values(n: int, mean: float, s: float, cap: float = math.inf) -> Floats:
-    """`n` values that stand for a lognormal, each the mean of an n-th part of it; `mean` is of the
-    uncut one."""
+    """`n` values that stand for a lognormal of this mean, each the mean of an n-th part of it."""
     if s == 0:
         return np.full(n, min(mean, cap))
     inner = [NormalDist().inv_cdf(i / n) for i in range(1, n)]

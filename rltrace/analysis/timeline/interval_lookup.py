@@ -33,14 +33,12 @@ class Lane:
 
     @cached_property
     def capacity(self) -> int:
-        """The most that are under way at once for more than a rare moment."""
         return usual_most(*levels(self._starts, self._ends))[0]
 
     def __len__(self) -> int:
         return len(self._ends)
 
     def ended(self, moment: int) -> int:
-        """The last that had ended."""
         at = bisect_right(self._ends, moment)
         return int(self._by_end[at - 1]) if at else -1
 
@@ -78,7 +76,7 @@ def _last_where(later: Bools) -> NDArray[np.int32]:
 
 
 class Lanes(Mapping[int, Lane]):
-    """A lane for each key at `places`, made when it is asked for: few processes are on a path."""
+    """A lane for each key at `places`, made when it is asked for: few are on a path."""
 
     def __init__(self, key: Ints, start: Ints, end: Ints, places: Ints) -> None:
         self._start, self._end = start, end
@@ -150,8 +148,8 @@ def numbered(*columns: Ints) -> tuple[Ints, Ints]:
 
 
 def _order(columns: tuple[Ints, ...]) -> Ints:
-    """Places in the order of the columns: by one key of all, in half the time, where it fits into
-    63 bits."""
+    """Places in the order of the columns, by one key of all where it fits into 63 bits: that is
+    faster."""
     least = [int(column.min(initial=0)) for column in columns]
     sizes = [int(c.max(initial=0)) - low + 1 for c, low in zip(columns, least, strict=True)]
     if math.prod(sizes) >= 1 << 63:

@@ -95,7 +95,6 @@ def union(intervals: Intervals) -> Intervals:
 
 
 def merged(start: Ints, end: Ints) -> Intervals:
-    """The union of spans, all of one group."""
     return union(of_spans(np.zeros_like(start), start, end))
 
 
@@ -169,13 +168,11 @@ class Nested:
         return _whole(between(pieces, -_LARGEST, reached))
 
     def rest(self, context: Ints, whole: Bools) -> Intervals:
-        """What is left once all have come."""
         group = self._open.group
         return _whole(innermost(self._open, context[group], whole[group]))
 
 
 def between(intervals: Intervals, since: int, until: int) -> Intervals:
-    """What of them lies between two moments."""
     start, end = intervals.start.clip(since), intervals.end.clip(max=until)
     return replace(intervals, start=start, end=end).take(end > start)
 

@@ -121,11 +121,9 @@ class Gates:
         self._ready = _InOrder(followed, ready, by)
 
     def before_end(self, moment: int) -> tuple[int, str]:
-        """What a step that ends at `moment` waited for."""
         return self._last(self._for_learner(_LEARNS, moment), moment)
 
     def before(self, place: int) -> tuple[int, str]:
-        """What let the event at `place` start."""
         moment = int(self.events.start_ns[place])
         kind, role = self.events.kind(place), self._role[place]
         if kind == EventKind.SAMPLE:

@@ -125,8 +125,7 @@ class _Ids:
 
 
 def _samples(run: OpenedRun) -> tuple[_Ids, EndedSamples]:
-    """A sample that several processes recorded lasts from the first row to the last, in its
-    process."""
+    """A sample that several processes recorded lasts from the first row to the last."""
     figures = 'trajectory, process, "group", start_ns, first_token_ns, end_ns, env_ns'
     query = f"select {figures} from raw_grouped_trajectories where {_ENDED}"
     ids, process, group, start, first, end, env = columns(run, query)
@@ -225,8 +224,8 @@ Known = tuple[int, int, int, int, int]
 
 @dataclass(frozen=True)
 class Events:
-    """Those of each `EventKind` in turn, from their place in `first` on; tools ran in `tools_ns` of
-    a sample."""
+    """Those of each `EventKind` in turn, from a place in `first` on; `tools_ns` of a sample are
+    tools."""
 
     start_ns: Ints
     end_ns: Ints

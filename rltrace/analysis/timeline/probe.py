@@ -73,8 +73,7 @@ class ProbedStage:
         return self.tells and not self.contradicts and self.share.half_width <= HALF_WIDTH
 
     def more_steps_for(self, half_width: float) -> int | None:
-        """How many more steps an interval of this half-width for the exposed part takes: it goes
-        with the root of the steps. None: unknown."""
+        """How many more steps an interval of this half-width takes, by the root of the steps."""
         if not self.stage_exposed_share.known:
             return None
         ratio = self.stage_exposed_share.half_width / half_width
@@ -83,10 +82,10 @@ class ProbedStage:
 
 @dataclass(frozen=True)
 class Probe:
-    """The probe of a run. Doses of `dose_share` (seconds slept for one of work) were to take
-    `budget_share` of the job's time at most, and took `spent_share`. `step_s` is a step without
-    doses; `steps` were used, without outliers and those in which the budget allowed no dose.
-    Effects were looked for in `lag_steps` later steps. `not_seen` are stages without work."""
+    """Doses of `dose_share` (seconds slept for one of work) were to take `budget_share` of the
+    job's time at most, and took `spent_share`. `step_s` is a step without doses; `steps` were used,
+    without outliers and those in which the budget allowed no dose. `not_seen` are stages without
+    work."""
 
     stages: tuple[ProbedStage, ...]
     dose_share: float

@@ -59,9 +59,9 @@ class OpenSpan:
 class Activity:
     """Who was in which stage when. An instant of a lane belongs to the innermost span, and none is
     generation in a process whose samples are all in their tools; an open span lasts until the last
-    sign of its process. `first_ns` and `last_ns` bound everything (0 and 0: nothing). Stages
-    `from_tables` have no spans and are of `TABLE_OF`; those `by_trainers` ran where training did,
-    too. What is in the `background` counts as a process, and in no stage."""
+    sign of its process. `first_ns` and `last_ns` bound everything (0: nothing). Stages
+    `from_tables` have no spans; those `by_trainers` ran where training did, too. What is in the
+    `background` counts as a process, and in no stage."""
 
     spans_of_stage: dict[Stage, int]
     spans_of_process: dict[int, int]
@@ -99,7 +99,6 @@ class Activity:
 
 
 def read_activity(run: OpenedRun) -> Activity:
-    """Reads the spans of `run` once, in chunks."""
     spans: Counter[tuple[Stage, int]] = Counter()
     lanes = columns(run, "select stage, process, first_lane, last_lane, spans from span_stages")
     for code, process, n in zip(*(lanes[i].tolist() for i in (0, 1, 4)), strict=True):
@@ -235,8 +234,7 @@ def _mixed_of(stage: Ints, process: Ints, lane: Ints) -> Ints:
 
 class _Rows:
     """Takes rows in the order of their start to the union of each process and stage. Where stages
-    may nest in one of several lanes (tasks of an agent loop) each lane is looked at by itself
-    first."""
+    may nest in one of several lanes each lane is looked at by itself first."""
 
     def __init__(self, mixed: Ints) -> None:
         self._mixed = mixed

@@ -112,7 +112,6 @@ def exposed_stage(
 
 
 def summed(place: Ints, seconds: Seconds, size: int) -> Seconds:
-    """Sums `seconds` by `place` (0 to `size` - 1)."""
     return np.bincount(place, weights=seconds, minlength=size).astype(np.float64)
 
 

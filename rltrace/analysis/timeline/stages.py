@@ -18,9 +18,9 @@ from rltrace.trace.vocabulary import STAGE_SYMBOLS, Stage, word
 
 @dataclass(frozen=True)
 class StageRow:
-    """A stage over the steady steps; seconds a step. `tau_s` is the length of the union of its
-    intervals over all processes, `exposed_s` the part charged to it (`stage_chains`),
-    `overlapped_s` the rest. `share` is exposed / step."""
+    """A stage over the steady steps; seconds a step. `tau_s` is the union of its intervals over all
+    processes, `exposed_s` the part charged to it, `overlapped_s` the rest. `share` is exposed /
+    step."""
 
     stage: Stage
     name: str
@@ -35,9 +35,8 @@ class StageRow:
 
 @dataclass(frozen=True)
 class Breakdown:
-    """Seconds by step (first axis: place in `Steps.windows`) and stage code (second axis).
-    `exposed_s`, `wait` included, and `untraced_s` add up to `steps_s`. `chain_of` is the chain that
-    each stage was found to be on. `sets` has the seconds of each set of stages that ran at once:
+    """Seconds by step (place in `Steps.windows`) and stage code. `exposed_s`, `wait` included, and
+    `untraced_s` add up to `steps_s`. `sets` has the seconds of each set of stages that ran at once:
     `(step, bits, seconds)`."""
 
     steps_s: Floats
@@ -215,7 +214,6 @@ class Stalls:
 
     @property
     def grave(self) -> bool:
-        """Whether they cost a part of the run that matters."""
         return self.lost_share >= LOST_SHARE
 
 
@@ -245,7 +243,7 @@ def find_stalls(steps: Steps, breakdown: Breakdown) -> Stalls | None:
 
 
 def without_stalls(steps: Steps, breakdown: Breakdown) -> Steps:
-    """`steps` to be judged without its stalls, where these cost much and it can be."""
+    """`steps` to be judged without its stalls, where these cost much and that is possible."""
     found = find_stalls(steps, breakdown)
     return replace(steps, stalled=found.places) if found and found.left_out else steps
 

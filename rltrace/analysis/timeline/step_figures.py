@@ -26,10 +26,9 @@ class StepFigures:
     """Figures by steady step; NaN: unknown. `length_s` is from its begin to that of the next step;
     `parts_s` are exposed seconds by stage (with "wait", "unattributed" and "between steps") that
     add up to it. Tokens and samples are those that ended, or were trained on, in that time.
-    `decided_tokens` are those whose fate was decided in it: of samples that the learner trained on
-    or dropped then, and of those that ended then and never met it. (A job that generates ahead may
-    train in a step in which it generates nothing.) `ess` is ESS / N, `reward` the mean verdict.
-    `work_s` are those of the `device_s` device-seconds that were work."""
+    `decided_tokens` are of samples that the learner trained on or dropped then, and of those that
+    ended then and never met it. `ess` is ESS / N, `reward` the mean verdict. `work_s` of the
+    `device_s` device-seconds were work."""
 
     length_s: Seconds
     parts_s: dict[str, Seconds]

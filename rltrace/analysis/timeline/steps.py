@@ -88,7 +88,6 @@ class Steps:
 
     @property
     def settled(self) -> tuple[int, ...]:
-        """Places in `windows` of the steps that are no warm-up."""
         return tuple(i for i, window in enumerate(self.windows) if not window.warmup)
 
     @property
@@ -102,8 +101,7 @@ class Steps:
 
     @property
     def whole_generations(self) -> tuple[int, ...]:
-        """Of the `unbroken` steps those of whole turns, from the first that generates, if there are
-        any."""
+        """Of the `unbroken` steps those of whole turns, from the first that generates."""
         begins = [i for i in self.unbroken if self.windows[i].generates]
         if not (self.per_generation and begins):
             return ()
@@ -113,13 +111,12 @@ class Steps:
     @property
     def steady(self) -> tuple[int, ...]:
         """Places in `windows` of the steps that figures are over: the `unbroken` ones, as what is
-        made in one step is used in another, and of them whole generations where there is one, as
-        a part of one has too much or too little of its time."""
+        made in one step is used in another, and of them whole generations where there is one."""
         return self.whole_generations or self.unbroken
 
     @property
     def steady_ns(self) -> tuple[int, int]:
-        """From when to when what happens is of the steady steps, Unix ns, with what follows."""
+        """Since when, and before when, things are of the steady steps, Unix ns."""
         steady = self.steady
         if self.whole_run or not steady:
             return 0, _NEVER_NS
@@ -161,7 +158,6 @@ def find_steps(run: OpenedRun, recorded: tuple[int, int]) -> Steps:
 
 
 def step_errors(run: OpenedRun) -> dict[int, str]:
-    """The exceptions that steps were left by, by number."""
     found = [problem for problem in run.problems if problem.get("what") == STEP_FAILED]
     return {
         int(str(problem["target"])): str(problem.get("detail") or "")
@@ -199,7 +195,7 @@ def steps_of(
 
 
 def _failed(rows: list[tuple[int, int, int, int]]) -> list[tuple[int, int, int]]:
-    """Steps without an end after which their process began another, one after the other."""
+    """Steps without an end after which their process, which does one at a time, began another."""
     found = []
     for process in {row[3] for row in rows if row[2] < 0}:
         mine = [row for row in rows if row[3] == process]
@@ -213,8 +209,7 @@ def _failed(rows: list[tuple[int, int, int, int]]) -> list[tuple[int, int, int]]
 def warmup_by_margin(lengths: Sequence[float], generates: Sequence[bool] = ()) -> int:
     """How many leading steps are out of line with the second half of the run: far from its median
     (by its MAD), or longer than all of it and half as long again as its median; of few steps only a
-    first one that is far beyond all others. Where only some generate each is judged by those of its
-    kind. None are where they would be too many."""
+    first one that is far beyond all others. Where only some generate each is judged by its kind."""
     values = np.asarray(lengths, np.float64)
     kinds = generates or [False] * len(values)
     slow = np.zeros(len(values), np.bool_)
@@ -308,8 +303,7 @@ _RANGE = re.compile(r"\s*(\d*)\s*(?:\.\.\s*(\d*)\s*)?")
 
 @dataclass(frozen=True)
 class StepSelection:
-    """From `first` to `last` (None: no bound), or the `newest` complete ones and what came after
-    them."""
+    """From `first` to `last` (None: no bound), or the `newest` complete ones and later."""
 
     first: int | None = None
     last: int | None = None

@@ -36,7 +36,6 @@ class Wait:
 
 
 def waits(run: OpenedRun, steps: Steps) -> tuple[Wait, ...]:
-    """The largest waits of `run`, longest first."""
     steady = [steps.windows[i] for i in steps.steady]
     if not steady:
         return ()
@@ -105,8 +104,7 @@ def _moving(source: str, trains: str) -> str:
 def stood_still(run: OpenedRun, sends: Sends) -> bool | None:
     """Whether samples stood still while weights were sent; None where too few were under way to
     tell. They went on where they ended then. Where none did they stood still if that explains how
-    long they took by their tokens: a learner that waits for each sample sends while the next one is
-    never at its end."""
+    long they took by their tokens."""
     query = f"select start_ns, end_ns, response_tokens from raw_trajectories where {TIMED}"
     begin, end, tokens = columns(run, query)
     within = sends.until(end) - sends.until(begin)

@@ -45,8 +45,8 @@ class VersionUnit:
 
 @dataclass(frozen=True)
 class Mismatch:
-    """Samples whose tokens are all of the version that trained on them. `alone`: they show nothing
-    but the engine's mismatch; None: unknown."""
+    """Samples whose tokens are all of the version that trained on them. `alone`: of the engine
+    alone."""
 
     point: LagPoint
     alone: bool | None
@@ -218,7 +218,7 @@ class RatioSums(Columns):
 
 
 def ratio_sums(run: OpenedRun) -> RatioSums:
-    """Of all samples that were trained on, those whose generation saw versions change apart."""
+    """Of all samples that were trained on; those whose generation saw versions change are apart."""
     # A use without a step is of the version that trained on it. What is infinite is counted apart.
     columns = run.ask(f"""
         {GENERATED_SAMPLES}

@@ -214,8 +214,7 @@ def _quantile(counts: Sequence[tuple[int | None, int]], share: float) -> float:
 
 @dataclass(frozen=True)
 class LagsOfSteps:
-    """Uses in the steps from `first` to `last` (-1: no steps): `counts[i]` have a lag within
-    `LagHistory.lags[i]`, and `unknown` one that nobody recorded."""
+    """Uses in the steps from `first` to `last` (-1: no steps), by range in `LagHistory.lags`."""
 
     first: int
     last: int
@@ -235,9 +234,7 @@ class LagHistory:
     steps: tuple[LagsOfSteps, ...]
 
 
-def lag_history(
-    run: OpenedRun, steps: Steps, most_columns: int, most_rows: int
-) -> LagHistory | None:
+def lag_history(run: OpenedRun, steps: Steps, most_steps: int, most_lags: int) -> LagHistory | None:
     """Groups of steps and ranges of lags of the first token; None: nothing was trained on. What was
     trained on between steps counts to the step before."""
     query = f"""
@@ -251,10 +248,10 @@ def lag_history(
         return None
     told, windows = known == 1, steps.windows
     place = np.searchsorted(steps.starts_ns, time, side="right") - 1
-    width = max(1, -(-len(windows) // most_columns))
+    width = max(1, -(-len(windows) // most_steps))
     column = place.clip(0, max(0, len(windows) - 1)) // width
     least, largest = (int(lag[told].min()), int(lag[told].max())) if told.any() else (0, -1)
-    wide = max(1, -(-(largest - least + 1) // most_rows))
+    wide = max(1, -(-(largest - least + 1) // most_lags))
     ranges = [(low, low + wide - 1) for low in range(least, largest + 1, wide)]
     row = np.searchsorted([low for low, _ in ranges], lag, side="right") - 1
     found = []

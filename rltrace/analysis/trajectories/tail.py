@@ -211,7 +211,6 @@ class Distribution:
 
 
 def distributions(run: OpenedRun, steps: Steps) -> tuple[Distribution, ...]:
-    """Response tokens, latency and reward latency, as far as they were recorded."""
     asked = f"select count(x), quantile_cont(x, {list(SHARES)}) from"
     found = [
         (name, unit, *run.ask(f"{asked} (select ({expression})::double as x from {source})")[0])

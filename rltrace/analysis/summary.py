@@ -215,8 +215,7 @@ def _facts(analysis: RunAnalysis) -> RunFacts:
         for process in run.processes
     )
     start = meta.get("start_real_ns")
-    began = start if isinstance(start, int) else activity.first_ns
-    shown = began if run.begins_ns is None else run.begins_ns
+    shown = analysis.shown_ns
     exit_code = meta.get("exit_code")
     return RunFacts(
         id=str(meta.get("id") or run.path.name),
@@ -224,7 +223,7 @@ def _facts(analysis: RunAnalysis) -> RunFacts:
         command=shlex.join(map(str, command)) if isinstance(command, list) else str(command or ""),
         framework=framework or ", ".join(adapters),
         rltrace_version=str(meta.get("rltrace_version") or ""),
-        start_ns=began,
+        start_ns=start if isinstance(start, int) else activity.first_ns,
         shown_since_ns=shown,
         recorded_s=max(0, until - shown) / 1e9 if shown else 0.0,
         lasted_s=run.lasted_s,

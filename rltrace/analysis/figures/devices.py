@@ -138,9 +138,6 @@ def device_load(
     return tuple(found)
 
 
-# --- which framework a run is of, and whether its times are real
-
-
 def version_of(process: TracedProcess) -> str:
     """Of its framework, as the process states it; empty where it does not."""
     versions = process.facts.get("versions")

@@ -101,7 +101,7 @@ def _fits(run: OpenedRun, figure: OwnFigure, placement: str, logged: dict[str, S
 
 
 def _logged(run: OpenedRun, steps: Steps, figures: Iterable[OwnFigure]) -> dict[str, Seconds]:
-    """What was logged under each name that the figures speak of, by the step that had begun last."""
+    """What was logged under each name that figures speak of, by the step that had begun last."""
     wanted = {name for figure in figures for name in (*figure.metrics, figure.beside) if name}
     quoted = ", ".join("'" + name.replace("'", "''") + "'" for name in sorted(wanted))
     if not quoted:

@@ -193,9 +193,6 @@ def _reason(fate: int | None, finish: int | None) -> str:
     return "never used"
 
 
-# --- useful tokens step by step: which of them trained on what, of the kind that goodput counts
-
-
 @dataclass(frozen=True)
 class StepGoodput:
     """Response tokens that were booked as trained on within a step; NaN: devices are unknown."""
@@ -223,9 +220,6 @@ def step_goodput(run: OpenedRun, steps: Steps) -> tuple[StepGoodput, ...]:
             tokens[:-1].tolist(), (devices * w.length_s for w in steps.windows), strict=True
         )
     )
-
-
-# --- what a device costs: the user's price, the run's, or the packaged table's with its date
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,6 @@ from rltrace.analysis.figures.device_use import Busy, DevicePool
 from rltrace.analysis.figures.goodput import Goodput, trained_in
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.stats.interval import within
-from rltrace.analysis.timeline.intervals import Bools
 from rltrace.analysis.timeline.process_intervals import Activity
 from rltrace.analysis.timeline.stage_chains import Seconds
 from rltrace.analysis.timeline.stages import Breakdown, break_down
@@ -199,7 +198,9 @@ def _wall_clock(analysis: RunAnalysis) -> _WallClock | None:
     if until_ns <= since_ns:
         return None
     seconds = _around(analysis.activity, steps, windows, since_ns, until_ns)
-    again = _done_again(windows)
+    numbers = np.array([w.step for w in windows], np.int64)
+    later = np.append(np.minimum.accumulate(numbers[::-1])[::-1][1:], np.iinfo(np.int64).max)
+    again = (numbers >= 0) & (later <= numbers)  # it, or a smaller one, came later: thrown away
     kept, in_steps = np.zeros(len(windows)), dict[str, float]()
     if windows:
         apart_s = breakdown.exposed_s[:, list(_APART)]
@@ -265,13 +266,6 @@ def _around(
     seconds["between steps"] += rest_s[1:-1].sum()
     seconds["after the last step"] += rest_s[-1] if windows else 0.0
     return seconds
-
-
-def _done_again(windows: tuple[Window, ...]) -> Bools:
-    """Which steps, or a smaller number, came again later: their work was thrown away."""
-    numbers = np.array([w.step for w in windows], np.int64)
-    later = np.append(np.minimum.accumulate(numbers[::-1])[::-1][1:], np.iinfo(np.int64).max)
-    return (numbers >= 0) & (later <= numbers)
 
 
 def _usual_share(steps: Steps, breakdown: Breakdown) -> Seconds:

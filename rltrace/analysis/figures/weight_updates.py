@@ -17,6 +17,7 @@ from rltrace.trace.read.sql_views import Tables
 from rltrace.trace.read.trajectory_lifecycle import PHASE_UNIONS
 from rltrace.trace.vocabulary import Phase, SyncRole, Transport, named
 
+_AT_ONCE = 500_000  # participants in a part of the time: all at once take a gigabyte or more
 _BYTES = f"""coalesce(sum(bytes) filter (role = {int(SyncRole.SOURCE)} and bytes >= 0),
                      max(bytes) filter (bytes >= 0))"""
 
@@ -91,15 +92,14 @@ def syncs(run: OpenedRun, steps: Steps) -> Syncs | None:
     taken = run.ask_columns(f"select {figures} {chosen}")
     rows = np.stack([_floats(column) for column in taken.values()])
     codes, times = np.unique(rows[2][rows[2] >= 0], return_counts=True)
+    codes = codes[np.argsort(-times, kind="stable")]
     return Syncs(
         updates=len(seconds),
         recorded_updates=recorded,
         update_s=spread(seconds),
         bytes_per_update=spread(moved[known]),
         bytes_per_s=float(moved[known].sum()) / spent_s if spent_s else math.nan,
-        transports=tuple(
-            named(Transport, int(codes[i])) for i in np.argsort(-times, kind="stable")
-        ),
+        transports=tuple(named(Transport, int(code)) for code in codes),
         participants=tuple(_participants(rows[:, rows[0] == r]) for r in np.unique(rows[0])),
         phases_s=spent,
     )
@@ -130,9 +130,6 @@ def _participants(rows: Floats) -> Participants:
         stall_s=spread(stall_ns[stall_ns >= 0] / 1e9),
         bytes_per_s=float(moved[known].sum()) / spent_s if spent_s else math.nan,
     )
-
-
-_AT_ONCE = 500_000  # participants in a part of the time: all at once take a gigabyte or more
 
 
 def phases(run: OpenedRun, participants: str, updates: int) -> tuple[tuple[str, Spread], ...]:

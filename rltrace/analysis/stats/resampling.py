@@ -27,7 +27,10 @@ def mean_block(values: Floats) -> float:
         return 1.0
     longest = min(n // 2, math.ceil(math.sqrt(n)) + max(5, math.ceil(math.log10(n))))
     covariance = np.array([x[: n - lag] @ x[lag:] for lag in range(longest + 1)]) / n
-    kept = _last_that_counts(covariance / covariance[0], n)
+    # The largest lag before a row of correlations that are no more than chance.
+    chance, row = 2 * math.sqrt(math.log10(n) / n), max(5, math.ceil(math.sqrt(math.log10(n))))
+    small = np.append(np.abs((covariance / covariance[0])[1:]) < chance, np.ones(row, np.bool_))
+    kept = int(np.argmax(sliding_window_view(small, row).all(axis=1)))
     if not kept:
         return 1.0
     lags = np.arange(1, min(2 * kept, longest) + 1)
@@ -38,14 +41,6 @@ def mean_block(values: Floats) -> float:
         return 1.0
     length = (slope * slope / (power * power)) ** (1 / 3) * n ** (1 / 3)
     return float(min(max(1.0, length), n / 3, 3 * math.sqrt(n)))
-
-
-def _last_that_counts(correlation: Floats, n: int) -> int:
-    """The largest lag before a row of correlations that are no more than chance."""
-    chance = 2 * math.sqrt(math.log10(n) / n)
-    row = max(5, math.ceil(math.sqrt(math.log10(n))))
-    small = np.append(np.abs(correlation[1:]) < chance, np.ones(row, np.bool_))
-    return int(np.argmax(sliding_window_view(small, row).all(axis=1)))
 
 
 def drawn_counts(n: int, block: float, seed: int) -> Floats:

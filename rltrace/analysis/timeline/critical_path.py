@@ -30,6 +30,8 @@ from rltrace.trace.vocabulary import Stage, word
 
 UNKNOWN = "unknown"
 MOST_SPANS = 1_000_000  # in a stretch, about; several are in memory at once
+_ALWAYS = 1 << 62
+_MARGIN = 8  # parts of a stretch that one margin is
 _FEWEST_LINKED = 0.5
 _MOST_UNKNOWN = 0.25  # where more is unknown, what is not on the path may be after all
 
@@ -250,15 +252,9 @@ def _by_step(path: tuple[PathSegment, ...], steps: Steps) -> tuple[Seconds, Ints
     return summed(place, length[inside] / 1e9, size).reshape(shape), counts.reshape(shape)
 
 
-# --- a long run in stretches of steps, each with margins, so that it fits into memory
-
-_ALWAYS = 1 << 62
-_MARGIN = 8  # parts of a stretch that one margin is
-
-
 @dataclass(frozen=True)
 class Stretch:
-    """Steps from `first` on (places in `Steps.windows`), with their margins those `seen`."""
+    """Steps of a long run from `first` on (places in `Steps.windows`), `seen` with margins."""
 
     first: int
     seen: range

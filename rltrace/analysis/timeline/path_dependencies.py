@@ -78,14 +78,13 @@ class Gates:
         self._rows = self._by_process(rows)
         self._batches(followed, after)
         sent = self._sends[mine]
-        learner, weights, actors = self.learner, self.weights, self.actors
         self._rests = {
             kind: tuple(lane for lane in lanes if self._waits_for(lane, places))
             for kind, places, lanes in (
-                (_LEARNS, mine[~sent], (actors, weights)),
-                (_SENDS, mine[sent], (actors, weights)),
-                (_GENERATES, samples, (learner, weights)),
-                (_TAKES, taking, (actors, learner, weights)),
+                (_LEARNS, mine[~sent], (self.actors, self.weights)),
+                (_SENDS, mine[sent], (self.actors, self.weights)),
+                (_GENERATES, samples, (self.learner, self.weights)),
+                (_TAKES, taking, (self.actors, self.learner, self.weights)),
             )
         }
 

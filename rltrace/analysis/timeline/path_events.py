@@ -180,24 +180,19 @@ def _uses(run: OpenedRun, steps: Steps, ids: _Ids) -> tuple[Ints, Ints, float]:
 
 
 def _awaited(samples: EndedSamples, verdicts: Verdicts, batch: Ints) -> tuple[Ints, str]:
-    own = np.arange(len(samples))
+    own, order = np.arange(len(samples)), np.argsort(samples.end_ns, kind="stable")
     judged = verdicts.sample >= 0
     sample, start = verdicts.sample[judged], verdicts.start_ns[judged]
     for name, key in (("batch", batch), ("group", samples.group)):
-        last = _last_of(key, samples.end_ns)
+        values, number = np.unique(key, return_inverse=True)
+        last = np.empty(len(values), np.int64)
+        last[number[order]] = order  # of several the last stays
+        last = np.where(key == -1, own, last[number])
         known = key[sample] != -1
         after = start >= samples.end_ns[last[sample]]
         if known.any() and after[known].mean() >= _NEARLY_ALL:
             return last, name
     return own, "sample"
-
-
-def _last_of(key: Ints, end: Ints) -> Ints:
-    values, number = np.unique(key, return_inverse=True)
-    order = np.argsort(end, kind="stable")
-    last = np.empty(len(values), np.int64)
-    last[number[order]] = order  # of several the last stays
-    return np.where(key == -1, np.arange(len(key)), last[number])
 
 
 @dataclass(frozen=True)

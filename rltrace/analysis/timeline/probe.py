@@ -33,6 +33,10 @@ FEWEST_DOSED = 3  # steps of a stage without which its noise is unknown
 EXPOSED, PATH = "exposed time", "critical path"
 """What the computed figures of a stage rest on."""
 
+_CROSSED = 0.1  # work goes on across more than this part of the ends of steps
+_ROWS_A_COLUMN = 6
+_OUTLIER = 8.0  # in deviations from the median: such a step is none of the usual ones
+
 
 @dataclass(frozen=True)
 class ProbedStage:
@@ -215,14 +219,9 @@ def _ratio(seconds: Floats, of_s: Floats) -> float:
     return float(seconds.sum() / of_s.sum()) if of_s.sum() else math.nan
 
 
-# --- the doses of a probed run as its processes wrote them down, put on its steps
-
-_CROSSED = 0.1  # work goes on across more than this part of the ends of steps
-
-
 class Doses:
-    """By step (place in `Steps.windows`), for each stage by its name: what was drawn and slept, and
-    what was worked without that, by all processes together and in the longest single stay."""
+    """What the processes of a probed run wrote down, by step (place in `Steps.windows`) and stage:
+    what was drawn, slept and worked, by all together and in the longest single stay."""
 
     def __init__(self, run: OpenedRun, steps: Steps) -> None:
         self._steps = len(steps.windows)
@@ -273,12 +272,6 @@ def work_crosses_steps(run: OpenedRun, steps: Steps) -> bool:
         np.maximum.at(lasts, np.searchsorted(ends, start_ns, side="right"), end_ns)
     crossed = np.maximum.accumulate(lasts)[:-1] > ends
     return bool(crossed.sum() > _CROSSED * len(ends))
-
-
-# --- the lengths of steps regressed on the dilations that were drawn for them
-
-_ROWS_A_COLUMN = 6
-_OUTLIER = 8.0  # in deviations from the median: such a step is none of the usual ones
 
 
 @dataclass(frozen=True)

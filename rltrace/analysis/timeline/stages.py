@@ -15,6 +15,8 @@ from rltrace.analysis.timeline.stage_chains import STAGES, Chain, chains_of, exp
 from rltrace.analysis.timeline.steps import FEWEST_ALIKE, Steps, Window, held_against
 from rltrace.trace.vocabulary import STAGE_SYMBOLS, Stage, word
 
+TYPICAL_PARTS = 240  # many numbers of columns divide it
+
 
 @dataclass(frozen=True)
 class StageRow:
@@ -143,11 +145,6 @@ def _beside(mask: Ints, bits: int) -> Ints:
     """How many of the stages (bit = stage code) are in the set beyond the first."""
     count = ((mask[:, None] & bits) >> np.arange(STAGES) & 1).sum(axis=1)
     return np.asarray(np.maximum(count - 1, 0), np.int64)
-
-
-# --- when each stage ran within a usual step
-
-TYPICAL_PARTS = 240  # many numbers of columns divide it
 
 
 @dataclass(frozen=True)

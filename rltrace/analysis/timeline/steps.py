@@ -26,6 +26,10 @@ from rltrace.trace.read.step_clock import one_clock
 from rltrace.trace.run_dir import RECORDING_STOPPED, STEP_FAILED
 from rltrace.trace.vocabulary import Stage
 
+AnyRun = TypeVar("AnyRun", bound=OpenedRun)
+
+_WHOLE_RUN = Range(0, EVER_NS, first_step=-1)
+_RANGE = re.compile(r"\s*(\d*)\s*(?:\.\.\s*(\d*)\s*)?")
 _LEADING_SHARE = 1 / 3  # more leading steps than this are no warm-up but a trend
 _FEWEST_STEPS = 5  # below this only a wide margin tells a slow step from a usual one
 _DEVIATIONS = 3.5  # Iglewicz and Hoaglin's cut for the modified z-score
@@ -131,9 +135,8 @@ class Steps:
     @property
     def between_s(self) -> float:
         """Seconds between the end of a steady step and the next one, all together."""
-        steady = [self.windows[i] for i in self.steady]
-        gaps = (b.start_ns - a.end_ns for a, b in pairwise(steady))
-        return sum(max(0, gap) for gap in gaps) / 1e9
+        pairs = pairwise(self.windows[i] for i in self.steady)
+        return sum(max(0, b.start_ns - a.end_ns) for a, b in pairs) / 1e9
 
 
 def find_steps(run: OpenedRun, recorded: tuple[int, int]) -> Steps:
@@ -293,12 +296,6 @@ def held_against(places: Iterable[int], generates: Sequence[bool]) -> dict[bool,
         kinds[generates[place]].append(place)
     long, short = (one if len(one) >= FEWEST_ALIKE else [] for one in (kinds[True], kinds[False]))
     return {True: long, False: short or long}
-
-
-AnyRun = TypeVar("AnyRun", bound=OpenedRun)
-
-_WHOLE_RUN = Range(0, EVER_NS, first_step=-1)
-_RANGE = re.compile(r"\s*(\d*)\s*(?:\.\.\s*(\d*)\s*)?")
 
 
 @dataclass(frozen=True)

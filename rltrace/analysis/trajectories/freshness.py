@@ -93,6 +93,8 @@ def freshness(run: OpenedRun, lags: Staleness) -> Freshness:
     finite = sums.take(sums.tokens > 0)
     ess, tokens = ess_by_step(finite)
     of_steps = spread(ess)
+    same = finite.take((finite.lag == 0) & (finite.unmixed == 1))
+    alone = None if math.isnan(unit.optimizer_updates) else unit.optimizer_updates <= 1
     if len(finite):
         known = ~np.isnan(ess)
         weight = float(np.average(ess[known], weights=tokens[known])) if known.any() else math.nan
@@ -108,7 +110,7 @@ def freshness(run: OpenedRun, lags: Staleness) -> Freshness:
         overall=point(finite, None) if len(finite) else None,
         ess_share_of_steps=of_steps,
         curve=points,
-        mismatch=_mismatch(finite, unit),
+        mismatch=Mismatch(point(same, 0), alone) if len(same) else None,
         bound=lag_bound(points),
         effective_share=Interval(weight, low, high),
         effective_share_source=source,
@@ -135,14 +137,6 @@ def lag_bound(points: tuple[LagPoint, ...]) -> LagBound:
         if holds:
             because = f"the oldest samples, of lag {lag}, keep within the limits"
     return LagBound(bool(told), sure, most, ESS_LIMIT, CLIP_LIMIT, because)
-
-
-def _mismatch(sums: RatioSums, unit: VersionUnit) -> Mismatch | None:
-    same = sums.take((sums.lag == 0) & (sums.unmixed == 1))
-    if not len(same):
-        return None
-    updates = unit.optimizer_updates
-    return Mismatch(point(same, 0), None if math.isnan(updates) else updates <= 1)
 
 
 def _by_prior(lags: Staleness, prior: Prior) -> tuple[float, float, float, str]:
@@ -177,9 +171,6 @@ def _stated(run: OpenedRun, fact: str) -> object:
     stated = [process.facts for process in run.processes]
     stated += [settings] if isinstance(settings, dict) else []
     return next((facts[fact] for facts in stated if facts.get(fact) is not None), None)
-
-
-# --- how far the policy had moved from what sampled, at each lag
 
 
 @dataclass(frozen=True)
@@ -298,9 +289,6 @@ def _left_out(estimate: Callable[..., Floats], *by_step: Floats) -> tuple[float,
     deviation = math.sqrt((n - 1) / n * float(((without - without.mean()) ** 2).sum()))
     half = t95(n - 1) * deviation
     return whole, max(0.0, whole - half), min(1.0, whole + half)
-
-
-# --- what is published about tolerable lag: a label where a run has no figures of it
 
 
 @dataclass(frozen=True)

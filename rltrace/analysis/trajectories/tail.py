@@ -191,8 +191,6 @@ def _draining_at(start: Ints, end: Ints, most: int) -> Floats:
     return np.stack([np.bincount(part, s, _PARTS) for s in (length_s, length_s * running / most)])
 
 
-# --- whole distributions of what `tail` sums up
-
 SHARES = (
     *(0.0, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65),
     *(0.7, 0.75, 0.8, 0.85, 0.9, 0.92, 0.94, 0.95, 0.96, 0.97, 0.98, 0.99, 0.995, 0.999, 1.0),

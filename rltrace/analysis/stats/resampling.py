@@ -12,9 +12,11 @@ import math
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from rltrace.analysis.stats.interval import UNKNOWN, Floats, Interval, factor, t95
+from rltrace.analysis.stats.interval import UNKNOWN, Interval, factor, t95
+
+Floats = NDArray[np.float64]
 
 _DRAWS = 1000
 

@@ -338,7 +338,9 @@ def find_background(run: OpenedRun, seen: Collection[tuple[Stage, int]]) -> Back
         at_work = {process for (process,) in rows}
         asked = sorted(one for of, one in seen if of is stage and one not in at_work)
         rest = _rest(run, stage) if asked and at_work else None
-        for process in asked if rest is not None else ():
+        if rest is None:
+            continue
+        for process in asked:
             spans = _spans(run, stage, process)
             inside = spans.until(rest.end) - spans.until(rest.start)
             if inside.sum() / (rest.end - rest.start).sum() >= _NEARLY_ALL:

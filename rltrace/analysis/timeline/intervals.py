@@ -123,7 +123,9 @@ class Union:
         still = merged.take(active)
         self._active = still.take(np.argsort(still.start, kind="stable"))
 
-    def slices(self, first: int, last: int) -> Iterator[tuple[int, int, Intervals]]:
+    def slices(
+        self, first: int = -_LARGEST, last: int = _LARGEST
+    ) -> Iterator[tuple[int, int, Intervals]]:
         """`(from, to, intervals)`: slices of time, the last first, which together cover what is
         between the moments, with the intervals that overlap each, whole; a group's are disjoint."""
         later, end = joined([]), _LARGEST

@@ -1,4 +1,4 @@
-"""Two runs: which factor of goodput and which stage made the difference.
+"""What differs between two runs, and what a change gained over pairs of them.
 
 It is the gate's comparison of one run with one, over their steady steps: stages add up to the step,
 step = tokens a step × seconds a token, and goodput is the product of its factors.
@@ -16,12 +16,7 @@ from rltrace.analysis.figures.goodput_factors import Cascade
 from rltrace.analysis.fixes.job_settings import Difference, differing, settings_that_differ
 from rltrace.analysis.gate import metrics as m
 from rltrace.analysis.gate.baseline import framework_facts, hardware_of
-from rltrace.analysis.gate.changes import (
-    drift_of,
-    factor_changes,
-    guilty_stage,
-    stage_changes,
-)
+from rltrace.analysis.gate.changes import drift_of, factor_changes, guilty_stage, stage_changes
 from rltrace.analysis.gate.metrics import Drift, FactorChange, StageChange
 from rltrace.analysis.gate.panel import Panel, RunSeries, columns_of, panel_of
 from rltrace.analysis.gate.regression import TAU, contrast
@@ -32,16 +27,20 @@ from rltrace.analysis.timeline.step_figures import edges_of, step_figures
 from rltrace.trace.errors import CANNOT_TELL, RltraceError
 from rltrace.trace.read.run import OpenedRun
 
-_ALIKE = 0.02  # a factor that changes by less than this is as it was
+STEP, FRESHNESS, GOODPUT = "step", "freshness", "goodput"
+CONFIRMED, REFUTED, UNDECIDED = "confirmed", "refuted", "cannot tell"
+GAINS, LOSES, NO_GAIN = "gains", "loses", "no gain"
+
+_ALIKE = 0.02  # a factor that changes by less than this is as it was, and a smaller gain is none
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two runs, `steps` steady ones of each. `difference_s` is the second's step minus the first's,
-    `step_ratio` over it: the product of `work_ratio` (tokens a step) and `pace_ratio` (seconds a
-    token), NaN where no tokens were recorded. `rate_ratio` is that of useful tokens a second.
-    Stages are in the order of their difference. `alarms` say of each run what forbids advice on it
-    or ended it."""
+    """Two runs, `steps` steady ones of each; differences are the second's minus the first's, ratios
+    the second's over the first's. `step_ratio` is the product of `work_ratio` (tokens a step) and
+    `pace_ratio` (seconds a token), NaN where no tokens were recorded. `rate_ratio` is that of
+    useful tokens a second. Stages are in the order of their difference. `alarms` say of each run
+    what forbids advice on it or ended it."""
 
     steps: tuple[int, ...]
     before_s: float
@@ -82,11 +81,11 @@ def compare(first: OpenedRun, second: OpenedRun) -> Comparison:
     lengths = panel.figures(m.GateMetric("step", m.LENGTH, m.STEPS))
     before_s, after_s = lengths[0].tolist()
     step_ratio = _ratio(panel, m.LENGTH, m.STEPS)
-    tokens = m.GENERATED
-    work = _ratio(panel, tokens, m.STEPS)
-    if not work.known:
-        tokens = m.TRAINED
+    for tokens in (m.GENERATED, m.TRAINED):
         work = _ratio(panel, tokens, m.STEPS)
+        if work.known:
+            break
+    same_work = work == Interval(1.0, 1.0, 1.0)
     step_s = contrast(panel, lengths, tau=TAU * max(before_s, after_s), logs=False)
     return Comparison(
         steps=panel.steps,
@@ -95,9 +94,7 @@ def compare(first: OpenedRun, second: OpenedRun) -> Comparison:
         difference_s=step_s.interval(),
         step_ratio=step_ratio,
         work_ratio=work,
-        pace_ratio=step_ratio
-        if work == Interval(1.0, 1.0, 1.0)
-        else _ratio(panel, m.LENGTH, tokens),
+        pace_ratio=step_ratio if same_work else _ratio(panel, m.LENGTH, tokens),
         rate_ratio=_ratio(panel, m.USEFUL, m.LENGTH),
         stages=stage_changes(panel, usual=False),
         factors=_factors(a.cascade, b.cascade, panel),
@@ -148,25 +145,21 @@ def _factors(a: Cascade | None, b: Cascade | None, panel: Panel) -> tuple[Factor
     return tuple(changes)
 
 
-STEP, FRESHNESS, GOODPUT = "step", "freshness", "goodput"
-CONFIRMED, REFUTED, UNDECIDED = "confirmed", "refuted", "cannot tell"
-GAINS, LOSES, NO_GAIN = "gains", "loses", "no gain"
-
-_NONE = 0.02  # gains of less are none
-
-
 @dataclass(frozen=True)
 class RunPace:
-    """How fast a run was over its steady steps. `step_s` is the mean from the begin of a step to
-    that of the next. `effective_tokens_per_s` are useful tokens, weighted by
-    `freshness`, `tokens_per_sample` response tokens of what was trained on; NaN: unknown.
-    `useful_tokens` are those of each of the steps."""
+    """How fast a run was over its steady steps; NaN: unknown. `step_s` is the mean from the begin
+    of a step to that of the next. `effective_tokens_per_s` are useful tokens, weighted by
+    `freshness`, `tokens_per_sample` response tokens of what was trained on. `useful_tokens` are
+    those of each step."""
 
     step_s: float
     effective_tokens_per_s: float
     tokens_per_sample: float = math.nan
     freshness: float = math.nan
     useful_tokens: tuple[int, ...] = ()
+
+
+Pairs = tuple[tuple[RunPace, RunPace], ...]
 
 
 def pace(run: OpenedRun) -> RunPace:
@@ -188,16 +181,13 @@ def pace(run: OpenedRun) -> RunPace:
 @dataclass(frozen=True)
 class Trial:
     """What a change gained over all `pairs` (before, after), by `metric`: the step before over the
-    step after; steps a second weighted by freshness, after over before; or effective tokens a
-    second, at the lengths of before: a policy that learns to answer in half the words does the same
-    work.
-
-    `predicted` is None where nothing predicts it. `answer` is "confirmed", "refuted" or "cannot
-    tell" with a prediction, and "gains", "loses", "no gain" or "cannot tell" without one.
-    """
+    step after; steps a second weighted by freshness, after over before; or effective samples a
+    second: a policy that learns to answer in half the words does the same work. `predicted` is None
+    where nothing predicts it: then `answer` is "gains", "loses", "no gain" or "cannot tell", else
+    "confirmed", "refuted" or "cannot tell"."""
 
     metric: str
-    pairs: tuple[tuple[RunPace, RunPace], ...]
+    pairs: Pairs
     gain: Interval
     predicted: Estimate | None
     answer: str
@@ -219,9 +209,7 @@ def _saved(*gains: float) -> Interval:
     return Interval(*(1 - 1 / gain for gain in gains))
 
 
-def trial(
-    pairs: tuple[tuple[RunPace, RunPace], ...], metric: str, predicted: Estimate | None
-) -> Trial:
+def trial(pairs: Pairs, metric: str, predicted: Estimate | None) -> Trial:
     rates = [(_rate(a, metric), _rate(b, metric)) for a, b in pairs]
     gain = mean_ratio([b / a for a, b in rates if a > 0 and b > 0])
     if metric == GOODPUT and gain.known:
@@ -229,15 +217,12 @@ def trial(
     return Trial(metric, pairs, gain, predicted, *_answer(gain, predicted))
 
 
-def _with_luck(gain: Interval, pairs: tuple[tuple[RunPace, RunPace], ...]) -> Interval:
-    """The gain with the chance of what was drawn: where a seed is fixed all pairs draw the same
-    samples, have the same luck with them, and do not differ by it. So it is taken from the steps.
-    """
+def _with_luck(gain: Interval, pairs: Pairs) -> Interval:
+    """The gain with the chance of what was drawn: where a seed is fixed all pairs have the same
+    luck with their samples, and do not differ by it. So it is taken from the steps."""
     drawn = {(before.useful_tokens, after.useful_tokens) for before, after in pairs}
-    if len(drawn) > 1:
-        return gain  # the pairs show it themselves
-    [useful] = drawn
-    if min(map(len, useful)) < 2:
+    useful, *others = drawn
+    if others or min(map(len, useful)) < 2:  # others: the pairs show it themselves
         return gain
     errors, freedom = zip(*map(_luck, useful), strict=True)
     chance = t95(min(freedom)) * math.hypot(*errors)
@@ -245,8 +230,7 @@ def _with_luck(gain: Interval, pairs: tuple[tuple[RunPace, RunPace], ...]) -> In
 
 
 def _luck(useful: tuple[int, ...]) -> tuple[float, float]:
-    """`(standard error of the logarithm of the mean, degrees of freedom)` of useful tokens a step,
-    steps drawn in blocks."""
+    """`(standard error of the logarithm of the mean, degrees of freedom)`, drawn in blocks."""
     tokens = np.asarray(useful, np.float64)
     block = mean_block(tokens)
     drawn = drawn_counts(len(tokens), block, seed=0) @ tokens
@@ -254,15 +238,10 @@ def _luck(useful: tuple[int, ...]) -> tuple[float, float]:
 
 
 def _rate(pace: RunPace, metric: str) -> float:
-    """What is to grow: steps a second, fresh ones, or effective samples (of the run's mean
-    length)."""
+    """What is to grow: steps a second, fresh ones, or effective samples; NaN where unknown."""
+    much, of = (pace.freshness if metric == FRESHNESS else 1.0), pace.step_s
     if metric == GOODPUT:
-        return _over(pace.effective_tokens_per_s, pace.tokens_per_sample)
-    return _over(pace.freshness if metric == FRESHNESS else 1.0, pace.step_s)
-
-
-def _over(much: float, of: float) -> float:
-    """NaN where there is nothing to divide by: no token may be known, or none of use."""
+        much, of = pace.effective_tokens_per_s, pace.tokens_per_sample
     return much / of if of else math.nan
 
 
@@ -272,7 +251,7 @@ def _answer(gain: Interval, predicted: Estimate | None) -> tuple[str, str]:
     if math.isnan(gain.low):
         return UNDECIDED, "one pair does not show what is chance: run more pairs"
     if predicted is None:
-        return _plainly(gain)
+        return _answer_alone(gain)
     low, high = predicted.low, predicted.high
     if gain.high < low:
         return REFUTED, "the whole interval lies below the predicted range"
@@ -285,11 +264,11 @@ def _answer(gain: Interval, predicted: Estimate | None) -> tuple[str, str]:
     return CONFIRMED, "the gain lies in the predicted range"
 
 
-def _plainly(gain: Interval) -> tuple[str, str]:
+def _answer_alone(gain: Interval) -> tuple[str, str]:
     if gain.low > 1:
         return GAINS, "the whole interval is a gain"
     if gain.high < 1:
         return LOSES, "the whole interval is a loss"
-    if gain.low > 1 - _NONE and gain.high < 1 + _NONE:
-        return NO_GAIN, f"any gain is below {100 * _NONE:.0f} %"
+    if gain.low > 1 - _ALIKE and gain.high < 1 + _ALIKE:
+        return NO_GAIN, f"any gain is below {100 * _ALIKE:.0f} %"
     return UNDECIDED, "the interval reaches from a loss to a gain: run more pairs"

@@ -3,31 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import cached_property
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 
 from rltrace.analysis.alarms.alarm import Health, health_of
-from rltrace.analysis.figures.devices import (
-    DeviceLoad,
-    Devices,
-    count_devices,
-    device_load,
-    is_laid_out,
-)
+from rltrace.analysis.figures.devices import count_devices, device_load, is_laid_out
 from rltrace.analysis.figures.goodput import Goodput, StepGoodput, goodput, step_goodput
 from rltrace.analysis.figures.weight_updates import Syncs, Update, syncs, updates_of
 from rltrace.analysis.timeline.path_events import Followed, follow
 from rltrace.analysis.timeline.process_intervals import Activity, read_activity
-from rltrace.analysis.timeline.stages import (
-    Breakdown,
-    StageRow,
-    break_down,
-    stage_rows,
-    without_stalls,
-)
+from rltrace.analysis.timeline.stages import break_down, stage_rows, without_stalls
 from rltrace.analysis.timeline.steps import Steps, find_steps, whole_steps
 from rltrace.analysis.trajectories.freshness import Freshness, freshness
 from rltrace.analysis.trajectories.staleness import Staleness, staleness
@@ -39,25 +28,33 @@ from rltrace.trace.read.run import OpenedRun, recorded_until
 if TYPE_CHECKING:
     from rltrace.analysis.figures.coverage import Coverage
     from rltrace.analysis.figures.device_use import Busy
+    from rltrace.analysis.figures.devices import DeviceLoad, Devices
     from rltrace.analysis.figures.goodput_factors import Cascade
     from rltrace.analysis.timeline.critical_path import CriticalPath, PathSegment
     from rltrace.analysis.timeline.placement import Composition
     from rltrace.analysis.timeline.probe import Probe
     from rltrace.analysis.timeline.stage_chains import Seconds
+    from rltrace.analysis.timeline.stages import Breakdown, StageRow
     from rltrace.analysis.trajectories.reward_signal import RewardCurve
     from rltrace.analysis.walls.observability import Captured
     from rltrace.analysis.whatif.predict import Source
     from rltrace.analysis.whatif.workload import StepWorkload
 
 
+_Figure = TypeVar("_Figure")
+
+
+def _once(figure: Callable[[RunAnalysis], _Figure]) -> _Figure:
+    return cast(_Figure, cached_property(figure))
+
+
 def _of_all(module: str, function: str) -> Any:
-    """A figure that needs the whole analysis: what a function of a module computes."""
+    """What a function of the whole analysis computes, of a module that imports this one."""
 
     def figure(analysis: RunAnalysis) -> Any:
-        whole = import_module(f"rltrace.analysis.{module}")  # which imports this one
-        return getattr(whole, function)(analysis)
+        return getattr(import_module(f"rltrace.analysis.{module}"), function)(analysis)
 
-    return cached_property(figure)
+    return _once(figure)
 
 
 class RunAnalysis:
@@ -75,23 +72,17 @@ class RunAnalysis:
         self.until_ns = recorded_until(self.run)  # first: a job that goes on records more meanwhile
         self._price, self._lag_budget = price_usd_per_hour, lag_budget
 
-    # --- time
-
-    @cached_property
-    def activity(self) -> Activity:
-        return read_activity(self.run)
-
-    @cached_property
-    def _all_steps(self) -> Steps:
-        return find_steps(self.run, (self.activity.first_ns, self.activity.last_ns))
-
-    @cached_property
-    def breakdown(self) -> Breakdown:
-        return break_down(self.activity, self._all_steps)
-
-    @cached_property
-    def steps(self) -> Steps:
-        return without_stalls(self._all_steps, self.breakdown)
+    activity: Activity = _once(lambda of: read_activity(of.run))
+    _all_steps: Steps = _once(
+        lambda of: find_steps(of.run, (of.activity.first_ns, of.activity.last_ns))
+    )
+    breakdown: Breakdown = _once(lambda of: break_down(of.activity, of._all_steps))
+    steps: Steps = _once(lambda of: without_stalls(of._all_steps, of.breakdown))
+    stages: tuple[StageRow, ...] = _once(
+        lambda of: stage_rows(of.activity, of.steps, of.breakdown, of.overlap_known)
+    )
+    overlap_known: bool = _once(lambda of: not is_laid_out(of.run))
+    """Whether the trace tells what ran at once: a log of durations does not."""
 
     @property
     def steady(self) -> list[int]:
@@ -111,19 +102,17 @@ class RunAnalysis:
     @property
     def begins_s(self) -> Seconds:
         """When each steady step begins, since the first of them."""
-        begins = np.array([self.steps.windows[i].start_ns for i in self.steady], np.int64)
+        begins = self.steps.starts_ns[self.steady]
         return (begins - begins[:1]) / 1e9
 
     @property
     def shown_ns(self) -> int:
-        """When what is shown of the run begins."""
         begins_ns = self.run.begins_ns
         return self.activity.first_ns if begins_ns is None else begins_ns
 
     @cached_property
     def drawn_ns(self) -> tuple[int, int]:
-        """From the first to the last thing that a timeline has; what hangs does so until the end.
-        Both 0 where there is none."""
+        """From the first to the last thing that a timeline has, the end where something hangs."""
         tables = ("raw_trajectories", "raw_rewards", "raw_syncs")
         rows = " union all ".join(f"select start_ns, end_ns from {table}" for table in tables)
         first, last = self.run.ask(
@@ -134,50 +123,17 @@ class RunAnalysis:
         hangs_until = self.until_ns if self.coverage.in_progress else 0
         return (min(began), max(self.activity.last_ns, last, hangs_until)) if began else (0, 0)
 
-    @cached_property
-    def overlap_known(self) -> bool:
-        """Whether the trace tells what ran at once: a log of durations does not."""
-        return not is_laid_out(self.run)
-
-    @cached_property
-    def stages(self) -> tuple[StageRow, ...]:
-        return stage_rows(self.activity, self.steps, self.breakdown, self.overlap_known)
-
-    # --- devices
-
-    @cached_property
-    def devices(self) -> Devices:
-        return count_devices(self.run)
-
-    @cached_property
-    def gpus(self) -> tuple[DeviceLoad, ...]:
-        return device_load(self.run, *self.drawn_ns)
-
+    devices: Devices = _once(lambda of: count_devices(of.run))
+    gpus: tuple[DeviceLoad, ...] = _once(lambda of: device_load(of.run, *of.drawn_ns))
     busy: Busy | None = _of_all("figures.device_use", "busy")
 
-    # --- samples
-
-    @cached_property
-    def staleness(self) -> Staleness:
-        return staleness(self.run)
-
-    @cached_property
-    def freshness(self) -> Freshness:
-        return freshness(self.run, self.staleness)
-
-    @cached_property
-    def goodput(self) -> Goodput | None:
-        return goodput(self.run, self.steps, self._price, self._lag_budget)
-
-    @cached_property
-    def goodput_of_steps(self) -> tuple[StepGoodput, ...]:
-        return step_goodput(self.run, self.steps)
-
+    staleness: Staleness = _once(lambda of: staleness(of.run))
+    freshness: Freshness = _once(lambda of: freshness(of.run, of.staleness))
+    goodput: Goodput | None = _once(lambda of: goodput(of.run, of.steps, of._price, of._lag_budget))
+    goodput_of_steps: tuple[StepGoodput, ...] = _once(lambda of: step_goodput(of.run, of.steps))
     cascade: Cascade | None = _of_all("figures.goodput_factors", "cascade")
-
-    @cached_property
-    def tail(self) -> Tail:
-        return tail(self.run, self.steps)
+    tail: Tail = _once(lambda of: tail(of.run, of.steps))
+    reward: RewardCurve | None = _of_all("trajectories.reward_signal", "reward_curve")
 
     @cached_property
     def kept(self) -> Captured:
@@ -185,19 +141,8 @@ class RunAnalysis:
 
         return captured(self.run)
 
-    reward: RewardCurve | None = _of_all("trajectories.reward_signal", "reward_curve")
-
-    # --- weights
-
-    @cached_property
-    def updates(self) -> tuple[Update, ...]:
-        return updates_of(self.run)
-
-    @cached_property
-    def syncs(self) -> Syncs | None:
-        return syncs(self.run, self.steps)
-
-    # --- what waited for what
+    updates: tuple[Update, ...] = _once(lambda of: updates_of(of.run))
+    syncs: Syncs | None = _once(lambda of: syncs(of.run, of.steps))
 
     composition: Composition | None = _of_all("timeline.placement", "compose")
 
@@ -206,10 +151,8 @@ class RunAnalysis:
         """Its name; empty where it is not known."""
         return "" if self.composition is None else self.composition.placement
 
-    @cached_property
-    def tracks(self) -> Followed:
-        """Samples, followed from generation to the learner."""
-        return follow(self.run, self.steps)
+    tracks: Followed = _once(lambda of: follow(of.run, of.steps))
+    """Samples, followed from generation to the learner."""
 
     path_segments: tuple[PathSegment, ...] | str = _of_all("timeline.critical_path", "find_path")
     """The stretches of the critical path, or why there is none."""
@@ -247,15 +190,8 @@ class RunAnalysis:
         except RltraceError:
             return None
 
-    @cached_property
-    def workload(self) -> StepWorkload | None:
-        """The same under the usual constants."""
-        return self.source(Constants()) if self.source else None
+    workload: StepWorkload | None = _once(lambda of: of.source(Constants()) if of.source else None)
+    """The same under the usual constants."""
 
-    # --- how it went
-
-    @cached_property
-    def health(self) -> Health:
-        return health_of(self)
-
+    health: Health = _once(health_of)
     coverage: Coverage = _of_all("figures.coverage", "coverage")

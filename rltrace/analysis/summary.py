@@ -45,16 +45,12 @@ from rltrace.trace.job_devices import AGENT
 @dataclass(frozen=True)
 class RunFacts:
     """What the run is. It began at `start_ns`, and what is shown of it at `shown_since_ns` (Unix
-    ns):
-    later where older details were dropped, or only some steps were asked for. `recorded_s` is from
-    then to the last event, `lasted_s` (None: its end was not seen) from its start to the end of the
-    command, which `command_s` is, or of what outlived it, of which `shown_s` are shown (None: all,
-    or not known); `ended` is whether `wrap` saw it end; `exit_code` None: it did not. `processes`
-    are those of the job, `roles` has the agents too. `imported` names the log that an imported run
-    was made of (empty for a traced one): its processes are not the job's. `durations_only` is
-    whether that log told no begins, `steps_are_means` whether its durations are means over several
-    steps; `some_steps_only` whether only some steps were asked for. `token_ids` is whether the run
-    holds those of samples, None: nobody asked. `as_of`: until when one is known that goes on."""
+    ns): later where older details were dropped, or only some steps were asked for. `recorded_s` is
+    from then to the last event. `lasted_s`, `command_s` and `shown_s` are those of `OpenedRun`.
+    `ended`: `wrap` saw it end. `processes` are the job's, `roles` has the agents too. `imported`
+    names the log that an imported run was made of (empty: traced), whose `durations_only` had no
+    begins. `token_ids` is whether the run holds those of samples, None: nobody asked. `as_of`:
+    until when a run that goes on is known."""
 
     id: str
     path: str
@@ -83,8 +79,7 @@ class RunFacts:
 
 @dataclass(frozen=True)
 class StepTimes:
-    """One step and where its time went; seconds by stage name ("wait" among them). `generates`:
-    something was generated in it."""
+    """One step and where its time went; seconds by stage name ("wait" among them)."""
 
     step: int
     start_ns: int
@@ -123,8 +118,7 @@ class StepsSummary:
 
 @dataclass(frozen=True)
 class Summary:
-    """Everything that the report shows; a part is None where the trace has nothing to say on it.
-    What is not of the summary alone is the analysis's of the same name."""
+    """Everything that the report shows; a part is None where the trace has nothing to say on it."""
 
     run: RunFacts
     steps: StepsSummary
@@ -153,8 +147,8 @@ class Summary:
 def summary_of(
     analysis: RunAnalysis, figures: Sequence[OwnFigure] = (), predict: bool = True
 ) -> Summary:
-    """Everything at once. `figures` are those of the framework's own to hold against what was
-    traced; without `predict` no gain of a fix is predicted, which takes most of the time."""
+    """`figures` are the framework's own, to hold against what was traced. Without `predict`, which
+    takes most of the time, no gain of a fix is predicted."""
     run, steps = analysis.run, analysis.steps
     own: dict[str, Any] = {
         "run": _facts(analysis),
@@ -171,15 +165,10 @@ def summary_of(
 
 
 def steps_of(analysis: RunAnalysis) -> StepsSummary:
-    """The steps, and which of them all figures are of."""
     run, activity, until = analysis.run, analysis.activity, analysis.until_ns
     steps, breakdown, rows = analysis.steps, analysis.breakdown, analysis.stages
-    tau_s, exposed_s = breakdown.tau_s, breakdown.exposed_s
-    untraced_s = breakdown.untraced_s
-    steady = list(steps.steady)
-    counted = set(steady)
-    idle_s = untraced_s[steady]
-    steady_s = float(breakdown.steps_s[steady].sum())
+    steady, counted = list(steps.steady), set(steps.steady)
+    steps_s, idle_s = breakdown.steps_s[steady], breakdown.untraced_s[steady]
     return StepsSummary(
         complete=0 if steps.whole_run else len(steps.windows),
         steady=len(analysis.steady),
@@ -194,9 +183,9 @@ def steps_of(analysis: RunAnalysis) -> StepsSummary:
             for n, start in steps.in_progress
         ),
         repeated=steps.repeated,
-        step_s=spread(breakdown.steps_s[steady]),
+        step_s=spread(steps_s),
         untraced_s=spread(idle_s),
-        untraced_share=float(idle_s.sum()) / steady_s if steady_s else math.nan,
+        untraced_share=float(idle_s.sum() / steps_s.sum()) if steps_s.any() else math.nan,
         between_steps_s=steps.between_s,
         times=tuple(
             StepTimes(
@@ -206,9 +195,9 @@ def steps_of(analysis: RunAnalysis) -> StepsSummary:
                 warmup=window.warmup,
                 steady=i in counted,
                 generates=window.generates,
-                exposed_s={r.name: float(exposed_s[i, r.stage]) for r in rows},
-                tau_s={r.name: float(tau_s[i, r.stage]) for r in rows},
-                untraced_s=float(untraced_s[i]),
+                exposed_s={r.name: float(breakdown.exposed_s[i, r.stage]) for r in rows},
+                tau_s={r.name: float(breakdown.tau_s[i, r.stage]) for r in rows},
+                untraced_s=float(breakdown.untraced_s[i]),
             )
             for i, window in enumerate(steps.windows)
         ),
@@ -218,7 +207,7 @@ def steps_of(analysis: RunAnalysis) -> StepsSummary:
 def _facts(analysis: RunAnalysis) -> RunFacts:
     run, activity, until = analysis.run, analysis.activity, analysis.until_ns
     meta = run.meta
-    command = meta.get("command")
+    command, imported = meta.get("command"), meta.get("imported")
     framework = " ".join(str(meta[k]) for k in ("framework", "framework_version") if meta.get(k))
     adapters = sorted({f"{p.adapter} {version_of(p)}".strip() for p in run.processes if p.adapter})
     roles = Counter(
@@ -226,8 +215,7 @@ def _facts(analysis: RunAnalysis) -> RunFacts:
         for process in run.processes
     )
     start = meta.get("start_real_ns")
-    began = start if isinstance(start, int) else activity.first_ns
-    shown = began if run.begins_ns is None else run.begins_ns
+    shown = analysis.shown_ns
     exit_code = meta.get("exit_code")
     return RunFacts(
         id=str(meta.get("id") or run.path.name),
@@ -235,7 +223,7 @@ def _facts(analysis: RunAnalysis) -> RunFacts:
         command=shlex.join(map(str, command)) if isinstance(command, list) else str(command or ""),
         framework=framework or ", ".join(adapters),
         rltrace_version=str(meta.get("rltrace_version") or ""),
-        start_ns=began,
+        start_ns=start if isinstance(start, int) else activity.first_ns,
         shown_since_ns=shown,
         recorded_s=max(0, until - shown) / 1e9 if shown else 0.0,
         lasted_s=run.lasted_s,
@@ -247,10 +235,9 @@ def _facts(analysis: RunAnalysis) -> RunFacts:
         processes=sum(process.role != AGENT for process in run.processes),
         roles=tuple(sorted(roles.items(), key=lambda item: (-item[1], item[0]))),
         spans=sum(activity.spans_of_stage.values()),
-        imported=_imported(meta.get("imported")),
+        imported=_imported(imported),
         durations_only=is_laid_out(run),
-        steps_are_means=isinstance(meta.get("imported"), dict)
-        and "steps_a_mean" in meta["imported"],
+        steps_are_means=isinstance(imported, dict) and "steps_a_mean" in imported,
         some_steps_only=run.since_ns > 0,
         token_ids=holds_token_ids(run),
         as_of=as_of(run, until),
@@ -267,20 +254,15 @@ def _imported(source: object) -> str:
     return ", ".join(said)
 
 
-# A job with an alarm gets that first and no advice on tuning: figures of a run that crashes, hangs
-# or forgets describe that, and not the job. Of one in which few steps stalled the others tell.
-
-
 @dataclass(frozen=True)
 class Verdict(Ranking):
-    """The walls as they are ranked, and what follows from it. `alarms` forbid advice: then `fixes`
-    is empty. Fixes are in order of predicted gain for their effort; where none gains, "do nothing"
-    is the advice (`do_nothing`). `no_gain` are moves that are predicted to change nothing and
-    `not_worth_it` those that gain nothing for what they cost: they are no fixes. `bytes_take_time`:
-    whether what a weight update sends may be why it takes so long; where it cannot, what would send
-    it faster is no fix. `replay_error_share` is that of the replay which predicts the gains:
-    replayed over measured step before any fit, minus 1 (NaN: there is none), and `unpredicted` says
-    why none is."""
+    """The walls as they are ranked, and what follows from it. `alarms` forbid advice: figures of a
+    run that crashes, hangs or forgets describe that, and not the job; then `fixes` is empty. Fixes
+    are in order of predicted gain for their effort. `no_gain` are moves that are predicted to
+    change nothing, `not_worth_it` those that gain nothing for what they cost. `bytes_take_time`:
+    what a weight update sends may be why it takes so long. `replay_error_share` is that of the
+    replay which predicts the gains: replayed over measured step before any fit, minus 1 (NaN: there
+    is none), and `unpredicted` says why none is."""
 
     alarms: tuple[str, ...]
     fixes: tuple[Fix, ...]
@@ -294,13 +276,12 @@ class Verdict(Ranking):
     def do_nothing(self) -> bool:
         """Whether no fix with a predicted gain is known, though some were tried."""
         tried = [fix for fix in self.fixes if fix.goodput_gain is not None]
-        return bool(tried or self.no_gain or self.not_worth_it) and not any(
-            fix.gains for fix in tried
-        )
+        gains = any(fix.gains for fix in tried)
+        return bool(tried or self.no_gain or self.not_worth_it) and not gains
 
 
 def verdict(analysis: RunAnalysis, predict: bool = True) -> Verdict:
-    """The verdict; without `predict`, which takes most of the time, no fix has a gain."""
+    """Without `predict` no fix has a gain."""
     ranking, source = rank(analysis), analysis.source if predict else None
     alarms = analysis.health.forbids
     judged = ranking.first is not None and not alarms

@@ -20,25 +20,16 @@ if TYPE_CHECKING:
 ALARM = "alarm"
 NOTE = "note"
 
-CRASH = "crash"
-"""Kind of the alarm that says how a job ended that did not end by itself."""
-
-STALL_TIMES = 3.0
-"""A step that takes this many times the usual one stalled, unless both are very short."""
-
-LOST_SHARE = 0.1
-"""What cost less of the run than this is a note."""
-
-NAMED = 5
-"""Steps that a sentence names."""
-
+CRASH = "crash"  # kind of the alarm that says how a job ended that did not end by itself
+STALL_TIMES = 3.0  # a step that takes this many times the usual one stalled, unless both are short
+LOST_SHARE = 0.1  # what cost less of the run is a note
+NAMED = 5  # steps that a sentence names
 HALF = 0.5
 
 
 @dataclass(frozen=True)
 class Said:
-    """What is wrong: how grave it is (`ALARM` or `NOTE`), in a sentence, and whether the run is
-    judged all the same (`judged_anyway`), by what else it did."""
+    """What is wrong: how grave it is, in a sentence, and whether the run is judged all the same."""
 
     severity: str
     says: str
@@ -54,7 +45,6 @@ class Alarm(Said):
 
     @property
     def forbids(self) -> bool:
-        """Whether it forbids advice on tuning."""
         return self.severity == ALARM and not self.judged_anyway
 
 
@@ -71,7 +61,7 @@ _CHECKS: list[tuple[str, str, Check]] = []
 
 
 def alarm(kind: str, short: str) -> Callable[[Check], Check]:
-    """Makes a function look for alarms of this kind; `short` says in a few words what is wrong."""
+    """Makes a function look for alarms of this kind, `short` in a few words."""
 
     def kept(check: Check) -> Check:
         _CHECKS.append((kind, short, check))
@@ -97,8 +87,7 @@ def counted(
 
 @dataclass(frozen=True)
 class Health:
-    """Whether the job is well: what is wrong, the gravest first. Advice on tuning would be wrong
-    where an alarm `forbids` it; a note never does."""
+    """What is wrong, the gravest first. A note never `forbids` advice on tuning."""
 
     alarms: tuple[Alarm, ...]
 

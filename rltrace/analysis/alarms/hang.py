@@ -1,4 +1,4 @@
-"""A step that does not end: what it was stuck in."""
+"""Steps that do not end, or stalled, and what they were in."""
 
 from __future__ import annotations
 
@@ -15,14 +15,10 @@ from rltrace.analysis.timeline.steps import step_errors
 from rltrace.trace.read.run import OpenedRun
 from rltrace.trace.vocabulary import Stage, word
 
-_LEAST_S = 5.0
-"""What takes less is no hang, however short the usual step: garbage collection, a compilation, a
-slow disk or the end of a job takes seconds, too."""
-
+_LEAST_S = 5.0  # what takes less is no hang: a compilation or a slow disk takes seconds, too
+# A first step in which nothing begins or ends for so long may be stuck, where it is silent for
+# `STALL_TIMES` times as long as it worked.
 _SILENT_S = 30.0
-"""A first step in which nothing begins or ends for so long may be stuck, where it is silent for
-`STALL_TIMES` times as long as it worked."""
-
 _AT_ONCE = (None, 0, -signal.SIGKILL, 128 + signal.SIGKILL)  # others take a while to end
 
 
@@ -45,11 +41,10 @@ def hang(analysis: RunAnalysis) -> Iterator[Said]:
         name, stuck_s = _stuck_in(run, start, least_s, until_ns - int(ends_s * 1e9))
         if max(lasted_s - ends_s, stuck_s) > least_s:
             inside = f", {stuck_s:.{0 if stuck_s >= 10 else 1}f} s of it in “{name}”"
-            says = (
+            yield grave(
                 f"step {number} had run for {lasted_s / usual_s:.0f} times a usual step when the "
                 f"recording ended{inside if stuck_s else ''}"
             )
-            yield grave(says)
 
 
 @alarm("hang", "a step hangs")
@@ -68,31 +63,25 @@ def stuck_in_the_first(analysis: RunAnalysis) -> Iterator[Said]:
     if silent_s < max(_SILENT_S, STALL_TIMES * (since_ns - start) / 1e9):
         return
     inside = ", ".join(f"“{name}”" for name in [*dict.fromkeys(names)][-NAMED:])
-    says = (
+    yield grave(
         f"the first step, {number}, had not ended after {(until_ns - start) / 1e9:.0f} s, and "
         f"nothing began or ended in the last {silent_s:.0f} s: it is stuck in "
-        f"{inside or 'untraced time'}" + (", or that takes so long" if inside else "")
+        + (f"{inside}, or that takes so long" if inside else "untraced time")
     )
-    yield grave(says)
 
-
-# What a step was stuck in when its job was ended: Ctrl-C ends the span that hangs, a kill not.
 
 _LONG_BY_NATURE = f"({int(Stage.STEP)}, {int(Stage.EVAL)}, {int(Stage.CHECKPOINT)})"
 
 
-def _stuck_in(
-    run: OpenedRun, step_start_ns: int, least_s: float, open_until_ns: int
-) -> tuple[str, float]:
-    """Name and seconds of the innermost span, of the process of the step that began then (Unix ns),
-    that took more than `least_s`; one that is open counts until `open_until_ns`. 0 s: there is
-    none. Evaluations and checkpoints are long by nature."""
+def _stuck_in(run: OpenedRun, start_ns: int, least_s: float, until_ns: int) -> tuple[str, float]:
+    """Name and seconds of the innermost span of more than `least_s` in the process of the step that
+    began then (Unix ns); 0 s: none. One that is open counts until `until_ns`."""
     found = run.ask(f"""
         select text, ns / 1e9 from (
             select name, process, start_ns,
-                   case when end_ns < 0 then {open_until_ns} else end_ns end - start_ns as ns
-            from raw_spans where start_ns >= {step_start_ns} and stage not in {_LONG_BY_NATURE}
-                  and process in (select process from raw_spans where start_ns = {step_start_ns}
+                   case when end_ns < 0 then {until_ns} else end_ns end - start_ns as ns
+            from raw_spans where start_ns >= {start_ns} and stage not in {_LONG_BY_NATURE}
+                  and process in (select process from raw_spans where start_ns = {start_ns}
                                   and stage = {int(Stage.STEP)}))
         left join names on names.id = name
         where ns > {least_s * 1e9} order by start_ns desc limit 1

@@ -1,4 +1,4 @@
-"""Processes that fell silent in the middle of their work, or that a signal ended."""
+"""Lost processes, failed jobs and steps, and rows that are missing."""
 
 from __future__ import annotations
 
@@ -30,15 +30,11 @@ from rltrace.trace.run_dir import ELSEWHERE, NOT_WHOLE, PACK_LOST, PROCESS_FAILE
 from rltrace.trace.vocabulary import Stage
 
 _NO_HANG = (Stage.STEP, Stage.WAIT, Stage.OTHER)
-_DEADLY = {
-    *(signal.SIGKILL, signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE, signal.SIGILL)
-}
+_DEADLY = {signal.Signals[f"SIG{x}"] for x in ("KILL", "SEGV", "BUS", "ABRT", "FPE", "ILL")}
 
 
 @alarm("lost process", "a process was lost")
 def lost(analysis: RunAnalysis) -> Iterator[Said]:
-    """Processes that fell silent in the middle of their work while others went on, as far as the
-    processes are known: files are read, and brought, one after the other."""
     run, activity, until_ns = analysis.run, analysis.activity, analysis.until_ns
     usual_s = usual_step_s(analysis.steps, analysis.breakdown)
     role_of = {process.number: process.role for process in run.processes}
@@ -56,24 +52,22 @@ def lost(analysis: RunAnalysis) -> Iterator[Said]:
         by_role.setdefault(role_of.get(number) or "", []).append(span.name)
     for role, names in by_role.items():
         who = f"{len(names)} process{'es' * (len(names) != 1)}{f' of role {role}' * bool(role)}"
-        yield grave(
-            f"{who} fell silent in “{names[0]}”, and the job went on for more than "
-            f"{STALL_TIMES:g} usual steps"
-        )
+        after = f"the job went on for more than {STALL_TIMES:g} usual steps"
+        yield grave(f"{who} fell silent in “{names[0]}”, and {after}")
 
 
 @alarm("failed process", "a process failed")
 def failed(analysis: RunAnalysis) -> Iterator[Said]:
-    """Processes that an exception, an exit code or a signal ended which nobody of the job had sent:
-    the kernel where memory ran out, a person, a fault of their own. It is grave where the job went
-    on without one for longer than usual steps; the job's own process says how the job ended."""
+    """Processes that ended as nobody of the job had asked. It is grave where the job went on
+    without one for longer than usual steps; `crash` is of the job's own process."""
     run = analysis.run
-    ends, errors = read_ends(run.path, run.processes), _exceptions(run)
+    ends = read_ends(run.path, run.processes)
+    excepted = [problem for problem in run.problems if problem.get("what") == PROCESS_FAILED]
+    errors = {str(one.get("who")): f"failed: {one.get('detail')}" for one in excepted}
     at_work = {s.process: s for s in analysis.activity.open_spans if s.stage not in _NO_HANG}
     usual_ns = 1e9 * usual_step_s(analysis.steps, analysis.breakdown)
-    last_ns = dict(
-        run.ask("select process, max(greatest(start_ns, end_ns)) from raw_spans group by process")
-    )
+    query = "select process, max(greatest(start_ns, end_ns)) from raw_spans group by process"
+    last_ns = dict(run.ask(query))
     for process in run.processes:
         end, error = ends.get(process.number, End(0, False)), errors.get(process.who, "")
         how = error or _by(end) if error or not end.asked else ""
@@ -111,15 +105,8 @@ def _takes_over(other: TracedProcess, process: TracedProcess, since_ns: int) -> 
     """Whether it began after the end of one whose place it has."""
     actor = process.facts.get("actor_id")
     same = process.role and (other.role, other.rank) == (process.role, process.rank)
-    return (
-        bool(same or (actor and other.facts.get("actor_id") == actor)) and other.start_ns > since_ns
-    )
-
-
-def _exceptions(run: OpenedRun) -> dict[str, str]:
-    """By process what exception ended it."""
-    told = (problem for problem in run.problems if problem.get("what") == PROCESS_FAILED)
-    return {str(one.get("who")): f"failed: {one.get('detail')}" for one in told}
+    same = same or (actor and other.facts.get("actor_id") == actor)
+    return bool(same) and other.start_ns > since_ns
 
 
 def _who(process: TracedProcess) -> str:
@@ -129,21 +116,15 @@ def _who(process: TracedProcess) -> str:
 
 def _by(end: End) -> str:
     """How a process ended that was not asked to; empty: well, or nobody knows."""
-    if end.why == "memory":
-        return "was killed by Ray, as the memory of its node ran out"
     if end.why:
-        return "was killed " + (
-            "with its node" if end.why == "node" else "(Ray does not say by whom)"
-        )
+        known = {"memory": "by Ray, as the memory of its node ran out", "node": "with its node"}
+        return f"was killed {known.get(end.why, '(Ray does not say by whom)')}"
     if end.signal in _DEADLY:
         return f"was killed by {signal.Signals(end.signal).name}"
     return f"failed with exit code {end.code}" if end.code else ""
 
 
-# Of a part nobody can tell what held the whole up; what a node had not shipped when it died is a
-# little at the end.
-
-
+# Of a part nobody can tell what held the whole up; what a dead node had not shipped is little.
 @alarm("part", "not all of it is here")
 def partial(analysis: RunAnalysis) -> Iterator[Said]:
     if says := only_some(analysis.run.meta):  # as somebody wanted it so
@@ -193,12 +174,10 @@ def crash(analysis: RunAnalysis) -> Iterator[Said]:
     if by_hand and number not in _BY_HAND:  # it took Ctrl-C, and ended with a code of its own
         how = f"{signal.Signals(by_hand[0]).name}, then {how}"
     how += f", {error}" if (error := _exception(run, steps)) else ""
-    by_others = number in _BY_HAND or by_hand
-    yield (
-        note(f"the job was ended from outside ({how})")
-        if by_others
-        else grave(f"the job failed ({how}) {when}")
-    )
+    if number in _BY_HAND or by_hand:
+        yield note(f"the job was ended from outside ({how})")
+    else:
+        yield grave(f"the job failed ({how}) {when}")
 
 
 def _exception(run: OpenedRun, steps: Steps) -> str:
@@ -245,13 +224,12 @@ def steps_again(analysis: RunAnalysis) -> Iterator[Said]:
 def ids_again(analysis: RunAnalysis) -> Iterator[Said]:
     """`rltrace.trace.read.trajectory_ids`."""
     told, unclear = analysis.run.ids_that_came_again()
-    found = []
-    if told:
-        found.append(f"{told} after it was trained on: each time is taken for another sample")
-    if unclear:
-        lost = "their lags, groups and rewards are unknown"
-        found.append(f"{unclear} while it was generated or waited for training: {lost}")
-    says = "; ".join(f"ids of samples came again, {one}" for one in found)
+    lost = "their lags, groups and rewards are unknown"
+    found = (
+        (told, "after it was trained on: each time is taken for another sample"),
+        (unclear, f"while it was generated or waited for training: {lost}"),
+    )
+    says = "; ".join(f"ids of samples came again, {n} {when}" for n, when in found if n)
     if says:
         yield note(says + ". Give each sample an id of its own")
 

@@ -1,4 +1,4 @@
-"""Samples that come to nothing, or to less: no rewards or lower ones, cut off, aborted, unused."""
+"""Samples that come to nothing, or to less, and broken figures."""
 
 from __future__ import annotations
 
@@ -53,7 +53,6 @@ def reward_fell(analysis: RunAnalysis) -> Iterator[Said]:
 
 @alarm("unused", "it trains on no sample")
 def unused(analysis: RunAnalysis) -> Iterator[Said]:
-    """The learner met samples in steps that it completed, and trained on none of them."""
     if analysis.steps.whole_run or len(analysis.steps.windows) < FEWEST_ALIKE:
         return
     query = "select coalesce(fate, -1), count(*) from sample_lives where is_met group by 1"
@@ -118,14 +117,13 @@ def made_anew(analysis: RunAnalysis) -> Iterator[Said]:
         )
 
 
-# One such figure may be harmless: trainers skip an update whose gradient overflowed and go on. It
-# is grave where the last reading is none either, or where they are many and not a single one.
+# One figure that is not finite may be harmless: trainers skip an update whose gradient overflowed.
+# It is grave where the last reading is none either, or where they are many and not a single one.
 
 _MANY = 0.1
 _WATCHED = r"loss|grad.*norm|(^|[/_])(reward|score|return|advantage)s?([/_](mean|avg))?$"
 _NOT_WATCHED = r"(^|/)(val|eval|test)|(^|[/_])(std|var|min|max)"
-"""Counters by name. A deviation of one sample is NaN by nature, and so is a mean of an evaluation
-that did not take place."""
+"""Counters by name. A deviation of one sample, or an evaluation that was not, is NaN by nature."""
 
 
 @alarm("not finite", "its figures are not finite")
@@ -155,8 +153,7 @@ def not_finite(analysis: RunAnalysis) -> Iterator[Said]:
 
 
 def _often(steps: Steps, what: str, of: str, n: int, bad: int, at_ns: int, last: bool) -> Said:
-    """`bad` of `n` figures, the first logged at `at_ns` as its step ended or just after, and
-    whether the `last` one was."""
+    """`bad` of `n` figures, first at `at_ns`, as its step ended, and whether the `last` was bad."""
     place = -1 if steps.whole_run else int(np.searchsorted(steps.starts_ns, at_ns)) - 1
     first = f", first in step {steps.windows[place].step}" if place >= 0 else ""
     says = f"{what} in {bad} of {n} {of}{'s' * (n != 1)}{first}"

@@ -1,4 +1,4 @@
-"""What the trace does not show, and why: stages never seen, spans never ended, files torn."""
+"""What the trace does not show and why, and what tracing cost."""
 
 from __future__ import annotations
 
@@ -11,37 +11,28 @@ from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.timeline.process_intervals import TABLE_OF, Activity, OpenSpan
 from rltrace.analysis.timeline.steps import step_errors
 from rltrace.hooks.recorder import COUNTED
+from rltrace.trace import run_dir
 from rltrace.trace.job_devices import AGENT
 from rltrace.trace.liveness import is_brought
 from rltrace.trace.metadata_validation import only_some
 from rltrace.trace.read.processes import Dropped
 from rltrace.trace.read.run import OpenedRun
 from rltrace.trace.read.run_losses import Damaged, damaged, read_ends
-from rltrace.trace.run_dir import (
-    CAPTURE_TOKENS,
-    ELSEWHERE,
-    NOT_WHOLE,
-    PACK_LOST,
-    PROCESS_FAILED,
-    RECORDING_STOPPED,
-    STEP_FAILED,
-    THREAD_FAILED,
-)
 from rltrace.trace.schema import CAPTURED_TOKENS, EVENT_TABLES
 from rltrace.trace.vocabulary import STAGE_SYMBOLS, Stage, word
 
 _MANY = 8
 _TOLD_BY_ALARMS = (
-    *(STEP_FAILED, PROCESS_FAILED, THREAD_FAILED),
-    *(ELSEWHERE, NOT_WHOLE, PACK_LOST),
+    *(run_dir.STEP_FAILED, run_dir.PROCESS_FAILED, run_dir.THREAD_FAILED),
+    *(run_dir.ELSEWHERE, run_dir.NOT_WHOLE, run_dir.PACK_LOST),
 )
 NOT_LOGGED = "not in the log"
-"""Kind of what an imported log cannot tell; where that is of a stage, it is the stage's reason."""
+"""Kind of what an imported log cannot tell; of a stage it is the stage's reason."""
 
 
 @dataclass(frozen=True)
 class Unseen:
-    """A stage of the vocabulary without a single span, and what is known of the reason."""
+    """A stage without a single span, and what is known of the reason."""
 
     stage: Stage
     name: str
@@ -51,8 +42,7 @@ class Unseen:
 
 @dataclass(frozen=True)
 class InProgress:
-    """Open spans of one name: when the first began, how long that is known to have been open
-    (`open_s`), and how long after its beginning its process gave its last sign (`last_sign_s`)."""
+    """Open spans of one name; times are of the first of them."""
 
     name: str
     stage: str
@@ -66,7 +56,7 @@ class InProgress:
 
 @dataclass(frozen=True)
 class Problem:
-    """Problems of one kind and detail: how often (`at_least`: or more often), and where first."""
+    """Problems of one kind and detail: how often (`at_least`: or more), and where first."""
 
     what: str
     count: int
@@ -78,8 +68,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class StoppedProcess:
-    """A process that recorded nothing more from a moment on (`after_start_s` since the run's start,
-    NaN: unknown), and why; `pid` is -1 where nobody said."""
+    """A process that recorded nothing more from a moment on, and why; NaN and -1: unknown."""
 
     role: str
     pid: int
@@ -91,8 +80,8 @@ class StoppedProcess:
 @dataclass(frozen=True)
 class Coverage:
     """What was not seen. `clock_bound_ns` is the worst alignment of a node to the reference (0: one
-    node; -1: a node that could not be aligned). `never_hooked` are targets of the user's hooks that
-    no process put in place, `dropped` are details that were dropped to keep the run small."""
+    node; -1: unknown). `never_hooked` are targets of the user's hooks that no process put in place.
+    """
 
     unseen: tuple[Unseen, ...]
     in_progress: tuple[InProgress, ...]
@@ -105,7 +94,7 @@ class Coverage:
 
 
 def coverage(analysis: RunAnalysis) -> Coverage:
-    """What the run does not show. Every stage that has a symbol is expected."""
+    """Every stage that has a symbol is expected."""
     run, activity = analysis.run, analysis.activity
     bounds = [process.clock_bound_ns for process in run.processes]
     return Coverage(
@@ -143,8 +132,7 @@ def _reason(run: OpenedRun, stage: Stage) -> str:
 
 
 def _in_progress(analysis: RunAnalysis) -> tuple[InProgress, ...]:
-    """The open spans, but for those of steps that an exception ended, and of processes that the job
-    itself ended."""
+    """The open spans, but for steps that an exception ended, and processes that the job ended."""
     run, errors = analysis.run, step_errors(analysis.run)
     ended = {start for number, start in analysis.steps.in_progress if number in errors}
     asked = {number for number, end in read_ends(run.path, run.processes).items() if end.asked}
@@ -157,17 +145,15 @@ def _in_progress(analysis: RunAnalysis) -> tuple[InProgress, ...]:
     found = []
     for (name, stage, role), members in groups.items():
         first = min(members, key=lambda span: span.start_ns)
-        since_ns, processes = first.start_ns, len({span.process for span in members})
-        open_s = (known_until(run, first, analysis.until_ns) - since_ns) / 1e9
-        last_sign_s = (first.last_sign_ns - since_ns) / 1e9
-        found.append(
-            InProgress(name, stage, processes, len(members), since_ns, open_s, last_sign_s, role)
-        )
+        known_ns = known_until(run, first, analysis.until_ns)
+        open_s, sign_s = ((ns - first.start_ns) / 1e9 for ns in (known_ns, first.last_sign_ns))
+        counts = len({span.process for span in members}), len(members)
+        found.append(InProgress(name, stage, *counts, first.start_ns, open_s, sign_s, role))
     return tuple(sorted(found, key=lambda group: group.since_ns))
 
 
 def _is_reason(problem: dict[str, Any]) -> bool:
-    """Whether it is said elsewhere: as the reason of what was not seen, or as an alarm."""
+    """Whether it is said elsewhere: as the reason of an unseen stage, or as an alarm."""
     what = problem.get("what")
     return what in _TOLD_BY_ALARMS or (what == NOT_LOGGED and "stage" in problem)
 
@@ -190,15 +176,10 @@ def _problems(problems: list[dict[str, Any]], run: OpenedRun) -> tuple[Problem, 
 
 def _in_background(run: OpenedRun, activity: Activity) -> tuple[Problem, ...]:
     roles = {process.number: process.role or f"pid {process.pid}" for process in run.processes}
+    why = "it is in {} in the background, whether a sample waits for it or not"
     return tuple(
-        Problem(
-            "left out of the stages",
-            1,
-            (roles.get(process, "?"),),
-            0,
-            f"it is in {word(stage)} in the background, whether a sample waits for it or not",
-        )
-        for stage, process in activity.background
+        Problem("left out of the stages", 1, (roles.get(of, "?"),), 0, why.format(word(stage)))
+        for stage, of in activity.background
     )
 
 
@@ -206,9 +187,7 @@ def _stopped(run: OpenedRun) -> tuple[StoppedProcess, ...]:
     processes = {process.who: process for process in run.processes}
     start = run.meta.get("start_real_ns")
     found = []
-    for problem in run.problems:
-        if problem.get("what") != RECORDING_STOPPED:
-            continue
+    for problem in (p for p in run.problems if p.get("what") == run_dir.RECORDING_STOPPED):
         process = processes.get(str(problem.get("who")))
         at, detail = problem.get("real_ns"), str(problem.get("detail") or "")
         after_start_s = math.nan
@@ -220,7 +199,6 @@ def _stopped(run: OpenedRun) -> tuple[StoppedProcess, ...]:
 
 
 def _never_hooked(run: OpenedRun) -> tuple[str, ...]:
-    """Nothing where no process tells which hooks it put in place."""
     told = [process.facts["hooks"] for process in run.processes if "hooks" in process.facts]
     asked = (run.meta.get("settings") or {}).get("hooks")
     if not told or not isinstance(asked, list):
@@ -232,8 +210,6 @@ def _never_hooked(run: OpenedRun) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Gone:
-    """A node from which nothing has come for long, and since when (Unix ns)."""
-
     host: str
     since_ns: int
 
@@ -250,7 +226,7 @@ class AsOf:
 
 
 def as_of(run: OpenedRun, recorded_until_ns: int) -> AsOf | None:
-    """As of when a run that goes on is told; None for one that has ended, or may have."""
+    """None for a run that has ended, or may have."""
     brought = is_brought(run.path)
     if run.meta.get("end_real_ns") is not None or not (brought or run.goes_on):
         return None
@@ -260,8 +236,7 @@ def as_of(run: OpenedRun, recorded_until_ns: int) -> AsOf | None:
 
 
 def known_until(run: OpenedRun, span: OpenSpan, until_ns: int) -> int:
-    """Until when it is known that a span was open, in a recording that lasted until `until_ns`
-    (Unix ns): of a node that ships what it recorded there may be more to come."""
+    """Until when a span is known to have been open: a node that ships may have more to come."""
     node = {process.number: process.node for process in run.processes}.get(span.process, "")
     return run.reach.known_ns(node, span.last_sign_ns, until_ns)
 
@@ -273,24 +248,22 @@ def step_known_until(run: OpenedRun, activity: Activity, start_ns: int, until_ns
 
 
 def holds_token_ids(run: OpenedRun) -> bool | None:
-    """Whether a run does; None where it does not and nobody has asked."""
+    """None where the run holds none and nobody has asked."""
     if run.has_rows(CAPTURED_TOKENS.name):
         return True
-    return False if (run.meta.get("settings") or {}).get(CAPTURE_TOKENS) is True else None
+    return False if (run.meta.get("settings") or {}).get(run_dir.CAPTURE_TOKENS) is True else None
 
 
 DEFAULT_COSTS_NS = (1000.0, 4000.0)
-"""CPU time of a span and of a row of another table, each recorded through a hook, where the run
-states none (`settings["event_cost_ns"]` and `["row_cost_ns"]`, calibrated when it was started)."""
-DEFAULT_TOKEN_COST_NS = 200.0
-"""CPU time of a captured token, likewise (`settings["token_cost_ns"]`)."""
+"""CPU time of a span and of another row, each recorded through a hook, where the run states none
+(`settings["event_cost_ns"]` and `["row_cost_ns"]`, calibrated when it was started)."""
+DEFAULT_TOKEN_COST_NS = 200.0  # of a captured token, likewise (`settings["token_cost_ns"]`)
 
 
 @dataclass(frozen=True)
 class OwnCost:
-    """`event_cost_ns` is the mean over the run's `events`. `share` is of the wall time of the job's
-    processes together (the agents, which run beside it, left out), the captured `tokens` included;
-    `worst_share` that of the one which recorded the most for its time."""
+    """`event_cost_ns` is the mean over `events`. `share` is of the wall time of the job's processes
+    together, captured `tokens` included; `worst_share` of the one that recorded the most."""
 
     events: int
     processes: int
@@ -304,8 +277,7 @@ class OwnCost:
 
 def own_cost(run: OpenedRun, activity: Activity, recorded_until_ns: int) -> OwnCost:
     """The cost of tracing `run`; NaN where only some samples were recorded."""
-    spans: Counter[int] = Counter(activity.spans_of_process)
-    rows: Counter[int] = Counter()
+    spans, rows = Counter(activity.spans_of_process), Counter[int]()
     for table in EVENT_TABLES.values():
         if table.name != "spans":
             marker = table.columns[0].name
@@ -316,7 +288,11 @@ def own_cost(run: OpenedRun, activity: Activity, recorded_until_ns: int) -> OwnC
         if process.role == AGENT or run.meta.get("imported"):
             for counts in (spans, rows, tokens):
                 counts.pop(process.number, None)
-    (span_ns, row_ns, token_ns), calibrated = _costs_ns(run, bool(tokens))
+    settings = run.meta.get("settings") or {}
+    stated = [settings.get(f"{what}_cost_ns") for what in ("event", "row", "token")]
+    costs = [float(s) if isinstance(s, int | float) and s > 0 else 0.0 for s in stated]
+    calibrated = all(costs if tokens else costs[:2])
+    span_ns, row_ns, token_ns = costs if calibrated else (*DEFAULT_COSTS_NS, DEFAULT_TOKEN_COST_NS)
     events = spans + rows
     events_ns = {p: spans[p] * span_ns + rows[p] * row_ns for p in events}
     cost_ns = {p: ns + tokens[p] * token_ns for p, ns in events_ns.items()}
@@ -339,14 +315,3 @@ def own_cost(run: OpenedRun, activity: Activity, recorded_until_ns: int) -> OwnC
         tokens=sum(tokens.values()),
         token_cost_ns=token_ns,
     )
-
-
-def _costs_ns(run: OpenedRun, captures: bool) -> tuple[tuple[float, float, float], bool]:
-    """CPU time of a span, of another row and of a captured token, and whether the run states all
-    that it had."""
-    settings = run.meta.get("settings") or {}
-    stated = [settings.get(f"{what}_cost_ns") for what in ("event", "row", "token")]
-    span, row, token = (float(s) if isinstance(s, int | float) and s > 0 else 0.0 for s in stated)
-    if span and row and (token or not captures):
-        return (span, row, token), True
-    return (*DEFAULT_COSTS_NS, DEFAULT_TOKEN_COST_NS), False

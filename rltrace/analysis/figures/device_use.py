@@ -1,4 +1,4 @@
-"""How much of the devices' time does the work of a stage: placement efficiency and its pools.
+"""How much of the devices' time does the work of a stage.
 
 A device works while any process that holds it is in a stage whose work is a model's: generation, a
 reward model, log-probs, values, training. Weights that move, an engine that sleeps or wakes, tools,
@@ -26,8 +26,7 @@ _PROCESS = (Stage.ROLLOUT, Stage.REFERENCE, Stage.LOGPROB, Stage.VALUE, Stage.TR
 _WORK = {"GPU": (*_PROCESS, Stage.REWARD), "process": _PROCESS}
 _STAGES = len(Stage)
 
-UNKNOWN_ROLE = "unknown"
-"""In a pool's roles: a process that works there did not say what it is."""
+UNKNOWN_ROLE = "unknown"  # of a process that did not say what it is
 
 
 @dataclass(frozen=True)
@@ -41,8 +40,7 @@ class DevicePool:
 
 @dataclass(frozen=True)
 class Busy:
-    """Device-seconds of work by step (place in `Steps.windows`), of `count` devices. `unit` says
-    what one is ("GPU", or "process" where processes stand for devices)."""
+    """Device-seconds of work by step (place in `Steps.windows`); `unit` is "GPU" or "process"."""
 
     unit: str
     count: int
@@ -51,16 +49,14 @@ class Busy:
 
 
 def busy(analysis: RunAnalysis) -> Busy | None:
-    """The work of the devices of the run; None where nobody was seen to work on one, or there are
-    no steps."""
+    """None where nobody was seen to work on a device, or there are no steps."""
     run, activity, steps = analysis.run, analysis.activity, analysis.steps
     if steps.whole_run:
         return None
     working = _workers(run, activity)
     workers = sorted({process for process, _ in working})
-    places = {
-        p: devices for p, devices in held_devices(run.processes, seen=False).items() if devices
-    }
+    held = held_devices(run.processes, seen=False)
+    places = {process: devices for process, devices in held.items() if devices}
     unit = "GPU"
     if not set(places) & set(workers):
         unit = "process"
@@ -72,7 +68,7 @@ def busy(analysis: RunAnalysis) -> Busy | None:
     pairs = [(p, number[device]) for p, devices in places.items() for device in devices]
     pool_of, roles = _pools(run, pairs, len(names))
     work_s = np.zeros((len(roles), len(steps.windows)))
-    edges = np.array([[w.start_ns, w.end_ns] for w in steps.windows], np.int64)
+    edges = np.stack([steps.starts_ns, steps.ends_ns], axis=1)
     holder, device = np.array(sorted(pairs), np.int64).reshape(-1, 2).T
     since, until = int(edges[0, 0]), int(edges[-1, 1])
     own = [process * _STAGES + stage for process, stage in working]
@@ -81,9 +77,7 @@ def busy(analysis: RunAnalysis) -> Busy | None:
         if unit == "process":
             works &= np.isin(process * _STAGES + stages.group, own)
         of_device = _by_device(stages.take(works), process[works], holder, device)
-        now = slice(
-            int(np.searchsorted(edges[:, 1], start)), int(np.searchsorted(edges[:, 0], end))
-        )
+        now = slice(*(int(np.searchsorted(edges[:, i], t)) for i, t in ((1, start), (0, end))))
         for pool in range(len(roles)):
             mine = of_device.take(pool_of[of_device.group] == pool)
             work_s[pool, now] += _within(mine, edges[now].clip(start, end))
@@ -97,12 +91,11 @@ def busy(analysis: RunAnalysis) -> Busy | None:
 
 
 def _workers(run: OpenedRun, activity: Activity) -> set[tuple[int, int]]:
-    """`(process, stage)` of those that do a device's work themselves. What a process that records
-    the steps has of a stage that another records, too, is what it waits for."""
+    """`(process, stage)` of those that do a device's work: what a process that records the steps
+    has of a stage that another records, too, is what it waits for."""
     stages = ", ".join(str(int(stage)) for stage in _PROCESS)
-    found = set(
-        run.ask(f"select distinct process, stage from span_stages where stage in ({stages})")
-    )
+    query = f"select distinct process, stage from span_stages where stage in ({stages})"
+    found = set(run.ask(query))
     if Stage.ROLLOUT in activity.from_tables:
         query = "select distinct process from raw_trajectories where start_ns > 0"
         found |= {(process, int(Stage.ROLLOUT)) for (process,) in run.ask(query)}
@@ -110,11 +103,8 @@ def _workers(run: OpenedRun, activity: Activity) -> set[tuple[int, int]]:
     query = f"select process from span_stages where stage = {int(Stage.STEP)}"
     controllers = {process for (process,) in run.ask(query)}
     others = {stage for process, stage in found if process not in controllers | agents}
-    return {
-        (process, stage)
-        for process, stage in found
-        if process not in agents and not (process in controllers and stage in others)
-    }
+    waits = {(process, stage) for process in controllers for stage in others}
+    return {(process, stage) for process, stage in found - waits if process not in agents}
 
 
 def _pools(

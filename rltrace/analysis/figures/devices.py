@@ -1,4 +1,4 @@
-"""How many devices the job held, and how that is known; how busy each GPU was, as NVML tells."""
+"""The devices that a job held, how busy they were, and its framework."""
 
 from __future__ import annotations
 
@@ -21,11 +21,9 @@ GPU, LOGICAL, CORE = "GPU", "logical GPU", "core"
 
 @dataclass(frozen=True)
 class Devices:
-    """`count` GPUs, or CPU cores where no GPU was seen (`kind` says which; 0: not known). A
-    `LOGICAL` GPU is one that a scheduler gave away on nodes where the driver shows none.
-
-    `name` is the GPU's as the driver tells it, empty where nobody asked or they differ.
-    """
+    """`count` GPUs, or CPU cores where no GPU was seen (0: not known). A `LOGICAL` GPU is one that
+    a scheduler gave away on nodes where the driver shows none. `name` is the GPU's as the driver
+    tells it, empty where nobody asked or they differ."""
 
     kind: str
     count: int
@@ -34,8 +32,6 @@ class Devices:
 
 
 class Described(Protocol):
-    """A run that was opened, or is followed: what its processes and its run.json say."""
-
     @property
     def processes(self) -> Sequence[TracedProcess]: ...
 
@@ -45,8 +41,7 @@ class Described(Protocol):
 
 def count_devices(run: Described) -> Devices:
     """The devices that the traced processes say they were given, else those that they had memory
-    on, else all GPUs of their nodes, else (or where none was given to any) all cores. A device is
-    counted once however many processes share it."""
+    on, else all GPUs of their nodes, else (or where none was given to any) all cores."""
     agents = [process for process in run.processes if process.role == AGENT]
     installed = [str(name) for agent in agents for name in listed(agent.facts.get("devices"))]
     name = installed[0] if len(set(installed)) == 1 else ""
@@ -75,10 +70,10 @@ def count_devices(run: Described) -> Devices:
 
 @dataclass(frozen=True)
 class DeviceLoad:
-    """One GPU. `busy` is the share of each of the equal parts of the time in which a kernel ran
-    (NaN: no sample; NVML counts a device as busy while any kernel runs, however small). Figures are
-    NaN where nobody recorded them. `joules` are of all of the time; `throttled_shares` are
-    of the samples, by reason; `memory_bytes_by_role` the most that processes had."""
+    """One GPU; NaN: not recorded. `busy` is the share of each of the equal parts of the time in
+    which a kernel ran (NVML counts a device as busy while any kernel runs, however small). `joules`
+    are of all of the time; `throttled_shares` of the samples, by reason; `memory_bytes_by_role` the
+    most that processes had."""
 
     host: str
     device: int
@@ -97,8 +92,7 @@ class DeviceLoad:
 def device_load(
     run: OpenedRun, since_ns: int, until_ns: int, parts: int = 1, counters: str = "gpu/%"
 ) -> tuple[DeviceLoad, ...]:
-    """All GPUs that have samples between two moments (Unix ns), by host and number, of `counters`
-    with such names."""
+    """All GPUs with samples of these `counters` between two moments (Unix ns), in order."""
     named = f"select id from names where text like '{counters}' and exists (from raw_samples)"
     ids = ", ".join(str(number) for (number,) in run.ask(named))
     if until_ns <= since_ns or not ids:
@@ -144,11 +138,8 @@ def device_load(
     return tuple(found)
 
 
-# --- Which framework a run is of, and whether its times are real.
-
-
 def version_of(process: TracedProcess) -> str:
-    """The version of its framework that a process states; empty where it does not."""
+    """Of its framework, as the process states it; empty where it does not."""
     versions = process.facts.get("versions")
     known = versions.get(process.adapter) if isinstance(versions, dict) else None
     return str(known or "")
@@ -165,7 +156,6 @@ def framework_of(run: Described) -> tuple[str, str]:
 
 
 def is_laid_out(run: Described) -> bool:
-    """Whether the run was made of a log of durations: when what ran within a step, and so what ran
-    at once, is not known then. A log may have had times of its own, which were kept."""
+    """Whether the run was made of a log of durations, which does not tell what ran at once."""
     imported = run.meta.get("imported")
     return bool(imported) and not (isinstance(imported, dict) and imported.get("placed"))

@@ -1,5 +1,4 @@
-"""The figures that a framework logs itself, beside what the trace says of the same steps: medians
-over the steady steps for which both are known."""
+"""The figures that a framework logs itself, beside the traced ones."""
 
 from __future__ import annotations
 
@@ -26,10 +25,9 @@ _SHARE_OF_STEP = 0.01
 
 @dataclass(frozen=True)
 class ComparedFigure:
-    """A figure of the framework's own and the traced one, medians over `steps` steady steps for
-    which both are known, else over those for which one is; NaN: unknown. `stages` are what the
-    traced one is the time of, `unit` "s" or "B"; `is_logged`: the framework has such a figure.
-    `ratio` is own over traced. `misleads`: they differ by over half and over 1 % of the step."""
+    """An own figure and the traced one (the time of `stages`), medians over `steps` steady steps
+    for which both are known, else over those for which one is; NaN: unknown. `unit` is "s" or "B",
+    `ratio` own over traced. `misleads`: they differ by over half and over 1 % of the step."""
 
     name: str
     unit: str
@@ -46,8 +44,7 @@ class ComparedFigure:
 def compare_figures(
     analysis: RunAnalysis, figures: Sequence[OwnFigure]
 ) -> tuple[ComparedFigure, ...]:
-    """What the framework logs of `figures`, and those that it logs none of. An imported run was
-    laid out from such figures: nothing is there to hold them against."""
+    """An imported run was laid out from such figures: nothing is there to hold them against."""
     if not figures:
         return ()
     run, steps = analysis.run, analysis.steps
@@ -63,9 +60,7 @@ def compare_figures(
         own = _added([logged[name] for name in names], len(steps.windows)) * figure.scale
         if not (names or figure.name) or _median(own[steady]) > figure.at_most:
             continue
-        true = np.full(len(steps.windows), np.nan)
-        if not run.meta.get("imported"):
-            true = _true(analysis, figure)
+        true = _true(analysis, figure)
         if figure.since_last and names:
             true = _means_between(own, true)
         if names or not np.isnan(true).all():
@@ -106,8 +101,7 @@ def _fits(run: OpenedRun, figure: OwnFigure, placement: str, logged: dict[str, S
 
 
 def _logged(run: OpenedRun, steps: Steps, figures: Iterable[OwnFigure]) -> dict[str, Seconds]:
-    """What was logged under each name that the figures speak of, by step; NaN: nothing. A reading
-    belongs to the step that was the last to begin: it is logged as its step ends or just after."""
+    """What was logged under each name that figures speak of, by the step that had begun last."""
     wanted = {name for figure in figures for name in (*figure.metrics, figure.beside) if name}
     quoted = ", ".join("'" + name.replace("'", "''") + "'" for name in sorted(wanted))
     if not quoted:
@@ -126,7 +120,7 @@ def _logged(run: OpenedRun, steps: Steps, figures: Iterable[OwnFigure]) -> dict[
 
 
 def _added(parts: list[Seconds], n: int) -> Seconds:
-    """What several metrics add up to by step; NaN where none of them was logged."""
+    """What several metrics add up to by step; NaN where none was logged."""
     if not parts:
         return np.full(n, np.nan)
     table = np.stack(parts)
@@ -134,23 +128,22 @@ def _added(parts: list[Seconds], n: int) -> Seconds:
 
 
 def _true(analysis: RunAnalysis, figure: OwnFigure) -> Seconds:
-    activity, steps, syncs = analysis.activity, analysis.steps, analysis.syncs
+    steps = analysis.steps
     unknown = np.full(len(steps.windows), np.nan)
-    if steps.whole_run:
+    if steps.whole_run or analysis.run.meta.get("imported"):
         return unknown
     if figure.unit == "B":  # an update need not lie in the step that it is counted with
+        syncs = analysis.syncs
         return unknown if syncs is None else np.full_like(unknown, syncs.bytes_per_update.p50)
     if figure.stages == (STEP,):
         return analysis.breakdown.steps_s
     stages = [Stage[name.upper()] for name in figure.stages]
-    if not any(activity.processes_of_stage.get(stage) for stage in stages):
-        return unknown
-    return analysis.breakdown.runs_s(stages)
+    seen = any(analysis.activity.processes_of_stage.get(stage) for stage in stages)
+    return analysis.breakdown.runs_s(stages) if seen else unknown
 
 
 def _means_between(own: Seconds, true: Seconds) -> Seconds:
-    """At each step with a figure of the framework's own, the mean of the true one over the steps
-    since the last that had one."""
+    """At each step with an own figure, the mean of the true one over the steps since the last."""
     means = np.full_like(true, np.nan)
     for before, at in pairwise([-1, *np.flatnonzero(~np.isnan(own))]):
         means[at] = true[before + 1 : at + 1].mean()

@@ -1,9 +1,9 @@
 """Useful tokens for each device-second and dollar, and where the other tokens went.
 
 A useful token is a response token that was trained on, in a group whose rewards differ (else a
-group-relative advantage is zero), and whose lag is within the budget. What is not known is counted
-as not known: the useful tokens then have a range. Frameworks' own "tokens/s" count other things
-(HybridFlow: prompt and response; AReaL: consumed by updates; NeMo-RL: all).
+group-relative advantage is zero), and whose lag is within the budget; what is not known gives a
+range. Frameworks' own "tokens/s" count other things (HybridFlow: prompt and response; AReaL:
+consumed by updates; NeMo-RL: all).
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ MASKED = "masked out of the loss"
 
 @dataclass(frozen=True)
 class Trained:
-    """The response tokens that were trained on in a window, and how many of them meet which
-    condition. `useful_tokens` meet all as far as is known, `useful_known_tokens` for sure. A sample
-    of unknown length (`uncounted_samples`) is taken to be as long as the others in the mean."""
+    """The response tokens that were trained on in a window. `useful_tokens` meet all conditions as
+    far as is known, `useful_known_tokens` for sure. A sample of unknown length
+    (`uncounted_samples`) is taken to be as long as the others in the mean."""
 
     samples: int
     tokens: int
@@ -43,14 +43,12 @@ class Trained:
 
     @property
     def is_counted(self) -> bool:
-        """Whether the length of any sample is known."""
         return bool(self.tokens) or self.uncounted_samples < self.samples or not self.samples
 
 
 @dataclass(frozen=True)
 class Loss:
-    """Generated samples that were not trained on, by reason, with their response tokens. Those that
-    were `MASKED` are of samples that were trained on: no sample is counted there."""
+    """Generated samples that were not trained on, by reason; of `MASKED` tokens they were."""
 
     reason: str
     samples: int
@@ -60,12 +58,9 @@ class Loss:
 
 @dataclass(frozen=True)
 class Goodput:
-    """Useful tokens over the steady steps (`window_s`, gaps between steps included). Rates are NaN
-    where the devices are not known, dollars where the price is not. `losses` are of the whole run:
-    with `trained_share` they make up all `generated_tokens`, those of `uncounted_samples` taken to
-    be as long as the others. Where the first step was begun and never completed the window is 0,
-    and there is no rate; `handed_only` is whether no training was seen to end either: then
-    "trained" is only what the learner was handed."""
+    """Useful tokens over the steady steps (`window_s`, gaps included; 0 where the first never
+    ended); NaN: devices or price are not known. `losses` are of the whole run: with `trained_share`
+    they make up all `generated_tokens`. `handed_only`: no training was seen to end."""
 
     window_s: float
     steps: int
@@ -83,7 +78,6 @@ class Goodput:
 
     @property
     def joules_per_useful_token(self) -> float:
-        """What the GPUs took in the steady steps; NaN where nobody read that."""
         useful = self.trained.useful_tokens
         return self.joules / useful if useful and self.trained.is_counted else math.nan
 
@@ -93,7 +87,6 @@ class Goodput:
 
     @property
     def useful_known_tokens_per_device_s(self) -> float:
-        """Of tokens that are surely useful: the lower end of the range."""
         return self._a_device_second(self.trained.useful_known_tokens)
 
     def _a_device_second(self, tokens: float) -> float:
@@ -101,7 +94,6 @@ class Goodput:
         return tokens / device_s if device_s and self.trained.is_counted else math.nan
 
     def useful_tokens_per_usd(self) -> float:
-        """Useful tokens for a US dollar."""
         usd_per_hour = self.price.usd_per_hour if self.price else math.nan
         return self.useful_tokens_per_device_s * 3600 / usd_per_hour if usd_per_hour else math.nan
 
@@ -109,15 +101,13 @@ class Goodput:
 def goodput(
     run: OpenedRun, steps: Steps, price_usd_per_hour: float | None, lag_budget: float = math.inf
 ) -> Goodput | None:
-    """The goodput of `run`; None where no learner said what it trained on.
-
-    `lag_budget` is the largest lag, in policy versions, at which a token counts as useful.
-    """
+    """None where no learner said what it trained on. `lag_budget` is in policy versions."""
     if not run.ask("select 1 from raw_uses where time_ns > 0 limit 1"):
         return None
     steady = [] if steps.none_complete else [steps.windows[i] for i in steps.steady]
     since, until = (steady[0].start_ns, steady[-1].end_ns) if steady else (0, 0)
     devices = count_devices(run)
+    loads = device_load(run, since, until, counters="gpu/energy_joules")
     samples, tokens, uncounted = _fates(run)
     generated, trained = tokens.total(), word(Fate.TRAINED)
     trainings = f"select 1 from raw_spans where stage = {int(Stage.TRAIN)} and end_ns > 0 limit 1"
@@ -138,19 +128,16 @@ def goodput(
         ),
         uncounted_samples=uncounted,
         handed_only=steps.none_complete and not run.ask(trainings),
-        joules=math.fsum(
-            one.joules for one in device_load(run, since, until, counters="gpu/energy_joules")
-        )
-        or math.nan,
+        joules=math.fsum(one.joules for one in loads) or math.nan,
     )
 
 
 def _price(run: OpenedRun, devices: Devices, stated: float | None) -> Price | None:
+    of_run, source = run.meta.get("price"), "--price"
+    if stated is None and isinstance(of_run, int | float) and not isinstance(of_run, bool):
+        stated, source = float(of_run), "the run's settings"
     if stated is not None:
-        return given_price(stated, "--price")
-    of_run = run.meta.get("price")
-    if isinstance(of_run, int | float) and not isinstance(of_run, bool):
-        return given_price(float(of_run), "the run's settings")
+        return Price(stated, stated, stated, "", source)
     return table_price(devices.name) if devices.kind == "GPU" and devices.name else None
 
 
@@ -179,8 +166,7 @@ def trained_in(run: Tables, since: int, until: int, lag_budget: float = math.inf
 
 
 def _fates(run: OpenedRun) -> tuple[Counter[str], Counter[str], int]:
-    """Samples, and tokens, by what became of them, and of how many samples the tokens are taken
-    from others. No tokens where nothing tells how long those are that were trained on."""
+    """Samples, and tokens, by what became of them, and how many samples are uncounted."""
     rows = run.ask(f"""
         {DECIDED_SAMPLES}
         select case when met then coalesce(fate, -1) end, case when not met then finish end,
@@ -207,13 +193,9 @@ def _reason(fate: int | None, finish: int | None) -> str:
     return "never used"
 
 
-# --- useful tokens step by step: which of them trained on what, of the kind that goodput counts
-
-
 @dataclass(frozen=True)
 class StepGoodput:
-    """Response tokens that were booked as trained on within a step, and those of them that are
-    useful as far as is known; NaN where the devices are not known."""
+    """Response tokens that were booked as trained on within a step; NaN: devices are unknown."""
 
     trained_tokens: int
     useful_tokens: int
@@ -224,7 +206,6 @@ USEFUL_BY_TIME = f"""{TRAINED_SAMPLES}
     select time_ns as at, sum(coalesce(tokens, 0))::bigint as tokens,
            coalesce(sum(coalesce(tokens, 0)) filter (coalesce(signal, true)), 0)::bigint as useful
     from trained left join signals using ("group") group by time_ns"""
-"""Tokens trained on at each moment, and those of them that are useful as far as is known."""
 
 
 def step_goodput(run: OpenedRun, steps: Steps) -> tuple[StepGoodput, ...]:
@@ -241,13 +222,9 @@ def step_goodput(run: OpenedRun, steps: Steps) -> tuple[StepGoodput, ...]:
     )
 
 
-# --- what a device costs: the user's price, the run's, or the packaged table's with its date
-
-
 @dataclass(frozen=True)
 class Price:
-    """US$ per device-hour. `low` and `high` bound what public lists ask, where the price is the
-    table's; `date` is the table's, and empty for a price that was given."""
+    """US$ per device-hour, the range of public lists, and the table's date; empty: it was given."""
 
     usd_per_hour: float
     low_usd_per_hour: float
@@ -256,12 +233,8 @@ class Price:
     source: str
 
 
-def given_price(usd_per_hour: float, source: str) -> Price:
-    return Price(usd_per_hour, usd_per_hour, usd_per_hour, "", source)
-
-
 def table_price(device: str) -> Price | None:
-    """The packaged table's price of a device by its name as the driver tells it; None: unknown."""
+    """The price of a device by its name as the driver tells it; None: unknown."""
     table = packaged_toml("analysis/data/prices.toml")
     for entry in table["gpu"]:
         if any(part in device.lower() for part in entry["match"]):

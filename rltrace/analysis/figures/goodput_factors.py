@@ -2,11 +2,10 @@
 
     goodput = availability × placement efficiency × useful share × freshness weight × peak rate
 
-The first two are of the wall-clock and `busy`, the weight is of `freshness`, and the peak rate is
-what remains. So the product is the measured goodput exactly: useful tokens, weighted by freshness,
-over the devices' seconds of the whole run. (`Goodput`, the headline, is over steady steps and
-without the weight.) The split follows Google's ML goodput (arXiv 2502.06982) with the two factors
-that RL adds.
+The peak rate is what remains, so the product is exactly the measured goodput: useful tokens,
+weighted by freshness, over the devices' seconds of the whole run. (`Goodput`, the headline, is over
+steady steps and without the weight.) The split follows Google's ML goodput (arXiv 2502.06982) with
+the two factors that RL adds.
 """
 
 from __future__ import annotations
@@ -21,7 +20,6 @@ from rltrace.analysis.figures.device_use import Busy, DevicePool
 from rltrace.analysis.figures.goodput import Goodput, trained_in
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.stats.interval import within
-from rltrace.analysis.timeline.intervals import Bools
 from rltrace.analysis.timeline.process_intervals import Activity
 from rltrace.analysis.timeline.stage_chains import Seconds
 from rltrace.analysis.timeline.stages import Breakdown, break_down
@@ -37,8 +35,7 @@ _NO_WORK = (Stage.WAIT, Stage.SYNC, Stage.SWITCH, Stage.OTHER)
 
 @dataclass(frozen=True)
 class Factor:
-    """One factor: a share of 1, or tokens per device-second for the peak rate. NaN: unknown; then
-    `basis` says what is missing, and else what it rests on."""
+    """A share of 1, or tokens per device-second for the peak rate, and what it rests on."""
 
     name: str
     value: float
@@ -58,8 +55,8 @@ class TokensOf:
 
 @dataclass(frozen=True)
 class SecondsOf:
-    """Wall-clock seconds with one reason, and their share of the run. `lost`: no work of a stage
-    held the run up then. `in_steps`: within the time that counts as available."""
+    """Wall-clock seconds with one reason. `lost`: no work of a stage; `in_steps`: in available
+    time."""
 
     reason: str
     wall_s: float
@@ -70,10 +67,9 @@ class SecondsOf:
 
 @dataclass(frozen=True)
 class Cascade:
-    """Goodput of a whole run and its factors. `wall_clock` adds up to `wall_s`, `tokens` to
-    `generated_tokens`. Rates are per device-second (`device`: "GPU" or "core"; the placement
-    efficiency is of `efficiency_of`), NaN where a part is unknown; `effective` is weighted by
-    freshness. Dollars are NaN where the price is unknown."""
+    """Goodput of a whole run and its factors; NaN: unknown. `wall_clock` adds up to `wall_s`,
+    `tokens` to `generated_tokens`. Rates are per device-second (`device`: "GPU" or "core"; the
+    placement efficiency is of `efficiency_of`); `effective` is weighted by freshness."""
 
     device: str
     devices: int
@@ -91,15 +87,11 @@ class Cascade:
 
 
 def cascade(analysis: RunAnalysis) -> Cascade | None:
-    """The cascade of the run. None where it has no steps, and for an imported log, which tells no
-    wall-clock."""
-    if analysis.run.meta.get("imported"):
-        return None
-    clock = _wall_clock(analysis)
+    """None where the run has no steps, and for an imported log, which tells no wall-clock."""
+    clock = None if analysis.run.meta.get("imported") else _wall_clock(analysis)
     if clock is None:
         return None
-    run, goodput, fresh = analysis.run, analysis.goodput, analysis.freshness
-    work = analysis.busy
+    run, goodput, fresh, work = analysis.run, analysis.goodput, analysis.freshness, analysis.busy
     efficiency, basis = _efficiency(clock, work)
     tokens, unsure = _tokens(run, goodput, clock) if goodput is not None else ((), 0)
     generated = goodput.generated_tokens if goodput is not None else 0
@@ -107,7 +99,8 @@ def cascade(analysis: RunAnalysis) -> Cascade | None:
     device_s = goodput.devices.count * clock.wall_s if goodput and goodput.devices.count else 0.0
     rate = useful / device_s if device_s and generated else math.nan
     share = useful / generated if generated else math.nan
-    done = clock.availability * efficiency
+    availability = clock.available_s / clock.wall_s
+    done = availability * efficiency
     peak = generated / (device_s * done) if generated and device_s and done else math.nan
     effective = rate * fresh.effective_share.value
     price = goodput.price.usd_per_hour if goodput and goodput.price else math.nan
@@ -127,11 +120,11 @@ def cascade(analysis: RunAnalysis) -> Cascade | None:
         wall_s=clock.wall_s,
         available_s=clock.available_s,
         factors=(
-            _exactly("availability", clock.availability, of_clock),
-            _exactly("placement efficiency", efficiency, basis),
+            Factor("availability", availability, availability, availability, of_clock),
+            Factor("placement efficiency", efficiency, efficiency, efficiency, basis),
             Factor("useful share", share, known, share, of_tokens),
             Factor("freshness weight", *weight, fresh.effective_share_source),
-            _exactly("peak rate", peak, peak_basis),
+            Factor("peak rate", peak, peak, peak, peak_basis),
         ),
         useful_tokens_per_device_s=rate,
         effective_tokens_per_device_s=effective,
@@ -143,32 +136,22 @@ def cascade(analysis: RunAnalysis) -> Cascade | None:
     )
 
 
-def _exactly(name: str, value: float, basis: str) -> Factor:
-    return Factor(name, value, value, value, basis)
-
-
 def _efficiency(clock: _WallClock, work: Busy | None) -> tuple[float, str]:
-    """`(placement efficiency, what it rests on)`."""
     if work is None or not clock.available_s:
         return math.nan, "no process was seen to work in a step"
     worked_s = float((work.work_s * clock.kept).sum())
+    basis = "processes that work, each standing for a device"
     if work.unit == "GPU":
-        basis = f"{work.count} devices, each working while a process that holds it does"
-    else:
-        basis = f"{work.count} processes that work, each standing for a device"
-    return within(worked_s / (work.count * clock.available_s)), basis
+        basis = "devices, each working while a process that holds it does"
+    return within(worked_s / (work.count * clock.available_s)), f"{work.count} {basis}"
 
 
 def _tokens(
     run: OpenedRun, goodput: Goodput, clock: _WallClock
 ) -> tuple[tuple[TokensOf, ...], int]:
-    """All generated tokens by fate, useful ones first, then the largest loss; and how many count as
-    useful although a condition of it is unknown."""
+    """All generated tokens by fate, useful ones first; and how many of these are not surely so."""
     whole = trained_in(run, *_ALL_TIME, goodput.lag_budget)
-    again = [
-        trained_in(run, window.start_ns, window.end_ns, goodput.lag_budget)
-        for window in clock.done_again
-    ]
+    again = [trained_in(run, w.start_ns, w.end_ns, goodput.lag_budget) for w in clock.done_again]
     repeated = sum(one.tokens for one in again)
     useful = whole.useful_tokens - sum(one.useful_tokens for one in again)
     zero = whole.zero_advantage_tokens - sum(one.zero_advantage_tokens for one in again)
@@ -187,16 +170,15 @@ def _tokens(
 
 # --- where the wall-clock of a whole run went: every second has one reason
 # Around the steps that is start-up, a gap, or a step that failed or never ended; in them a restart,
-# what warm-up and stalls took beyond a usual step, and else each stage's exposed time, or "in
-# steps", where that is not known. Evaluation and checkpoints are apart in both.
+# what warm-up and stalls took beyond a usual step, and else each stage's exposed time. Evaluation
+# and checkpoints are apart in both.
 
 
 @dataclass(frozen=True)
 class _WallClock:
     """A whole run of `wall_s` seconds. `parts` add up to it, longest first. `available_s` is the
     time in steps that counts: without those done again, evaluation, checkpoints and what warm-up
-    and stalls took longer. `kept` is the part of each step's work (place in `Steps.windows`) that
-    is in it."""
+    and stalls took longer. `kept` is the part of each step (place in `Steps.windows`) in it."""
 
     wall_s: float
     available_s: float
@@ -204,14 +186,9 @@ class _WallClock:
     kept: Seconds
     done_again: tuple[Window, ...]
 
-    @property
-    def availability(self) -> float:
-        """Available over wall-clock time."""
-        return self.available_s / self.wall_s
-
 
 def _wall_clock(analysis: RunAnalysis) -> _WallClock | None:
-    """The time of the whole run as far as it is shown; None where the run records no steps."""
+    """Of the run as far as it is shown; None where it records no steps."""
     steps, breakdown = analysis.steps, analysis.breakdown
     if steps.whole_run and not steps.in_progress:
         return None
@@ -221,9 +198,10 @@ def _wall_clock(analysis: RunAnalysis) -> _WallClock | None:
     if until_ns <= since_ns:
         return None
     seconds = _around(analysis.activity, steps, windows, since_ns, until_ns)
-    again = _done_again(windows)
-    kept = np.zeros(len(windows))
-    in_steps: dict[str, float] = defaultdict(float)
+    numbers = np.array([w.step for w in windows], np.int64)
+    later = np.append(np.minimum.accumulate(numbers[::-1])[::-1][1:], np.iinfo(np.int64).max)
+    again = (numbers >= 0) & (later <= numbers)  # it, or a smaller one, came later: thrown away
+    kept, in_steps = np.zeros(len(windows)), dict[str, float]()
     if windows:
         apart_s = breakdown.exposed_s[:, list(_APART)]
         rest_s = breakdown.steps_s - apart_s.sum(axis=1)
@@ -236,11 +214,13 @@ def _wall_clock(analysis: RunAnalysis) -> _WallClock | None:
         warm = np.array([w.warmup for w in windows])
         seconds["warm-up, beyond a usual step"] += beyond_s[once & warm].sum()
         seconds["stalls, beyond a usual step"] += beyond_s[once & ~warm].sum()
-        part = kept = np.where(once, usual, 0.0)
-        for stage in Stage:
-            if stage not in _APART and stage is not Stage.STEP:
-                in_steps[word(stage)] += (breakdown.exposed_s[:, stage] * part).sum()
-        in_steps["untraced"] += (breakdown.untraced_s * part).sum()
+        kept = np.where(once, usual, 0.0)
+        in_steps = {
+            word(stage): (breakdown.exposed_s[:, stage] * kept).sum()
+            for stage in Stage
+            if stage not in (*_APART, Stage.STEP)
+        }
+        in_steps["untraced"] = (breakdown.untraced_s * kept).sum()
     wall_s = (until_ns - since_ns) / 1e9
     idle = {word(stage) for stage in _NO_WORK} | {"untraced"}
     parts = [
@@ -261,7 +241,6 @@ def _wall_clock(analysis: RunAnalysis) -> _WallClock | None:
 def _around(
     activity: Activity, steps: Steps, windows: tuple[Window, ...], since_ns: int, until_ns: int
 ) -> dict[str, float]:
-    """Seconds outside of the steps, by reason."""
     edges = [since_ns, *(t for w in windows for t in (w.start_ns, w.end_ns)), until_ns]
     gaps = [Window(-1, a, b, -1, False) for a, b in zip(edges[::2], edges[1::2], strict=True)]
     apart_s = np.zeros((len(gaps), len(_APART)))
@@ -289,18 +268,8 @@ def _around(
     return seconds
 
 
-def _done_again(windows: tuple[Window, ...]) -> Bools:
-    """Which steps came again later, or a smaller number did: their work was thrown away."""
-    numbers = np.array([w.step for w in windows], np.int64)
-    if not len(numbers):
-        return np.zeros(0, np.bool_)
-    later = np.append(np.minimum.accumulate(numbers[::-1])[::-1][1:], np.iinfo(np.int64).max)
-    return (numbers >= 0) & (later <= numbers)
-
-
 def _usual_share(steps: Steps, breakdown: Breakdown) -> Seconds:
-    """The part of each step of warm-up, or that stalled, that a usual step of its kind would have
-    taken; 1 for the others."""
+    """Of each step of warm-up, or that stalled, the part that a usual one would have taken."""
     odd = np.array([w.warmup for w in steps.windows])
     odd[list(steps.stalled)] = True
     if not odd.any() or odd.all():

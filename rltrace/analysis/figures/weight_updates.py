@@ -17,14 +17,14 @@ from rltrace.trace.read.sql_views import Tables
 from rltrace.trace.read.trajectory_lifecycle import PHASE_UNIONS
 from rltrace.trace.vocabulary import Phase, SyncRole, Transport, named
 
+_AT_ONCE = 500_000  # participants in a part of the time: all at once take a gigabyte or more
 _BYTES = f"""coalesce(sum(bytes) filter (role = {int(SyncRole.SOURCE)} and bytes >= 0),
                      max(bytes) filter (bytes >= 0))"""
 
 
 @dataclass(frozen=True)
 class Participants:
-    """All participants of one role; each figure is of one of them in one update. GB/s is mean bytes
-    over mean seconds, of those that say how many bytes they moved."""
+    """All of one role; figures are of one in one update, `bytes_per_s` where bytes are known."""
 
     role: str
     processes: int
@@ -38,11 +38,9 @@ class Participants:
 @dataclass(frozen=True)
 class Syncs:
     """The weight updates that began within the steady steps, `updates` of the `recorded_updates` in
-    the whole run. `update_s` is how long any participant was at work in one (the union of their
-    intervals). Its bytes are those that the sources sent, where they are known, else the most that
-    one sink took; they are never added up over sinks. `bytes_per_s` is mean bytes over mean
-    seconds. Each instant of an update is in at most one of its `phases_s`, so that they add up to
-    the update at most."""
+    the whole run. `update_s` is how long any participant was at work in one. Its bytes are those
+    that the sources sent, where they are known, else the most that one sink took. `bytes_per_s` is
+    mean bytes over mean seconds. Each instant of an update is in at most one of its `phases_s`."""
 
     updates: int
     recorded_updates: int
@@ -56,8 +54,7 @@ class Syncs:
 
 @dataclass(frozen=True)
 class Update:
-    """One weight update: its version (-1: unknown), when it began (Unix ns), how long any process
-    was at work on it, and its bytes (-1: unknown)."""
+    """One weight update, figures as in `Syncs`; -1: unknown."""
 
     version: int
     start_ns: int
@@ -66,7 +63,7 @@ class Update:
 
 
 def updates_of(run: Tables) -> tuple[Update, ...]:
-    """All weight updates of `run` in the order of time, figures as in `Syncs`."""
+    """All weight updates of `run` in the order of time."""
     rows = run.ask(f"""
         select case when number >= 0 then number else -1 end, min(start_ns),
                sum(greatest(added_ns, 0)) / 1e9, coalesce({_BYTES}, -1)::bigint
@@ -76,7 +73,7 @@ def updates_of(run: Tables) -> tuple[Update, ...]:
 
 
 def syncs(run: OpenedRun, steps: Steps) -> Syncs | None:
-    """The weight updates of `run`; None where none was recorded (spans say nothing of bytes)."""
+    """None where no update was recorded (spans say nothing of bytes)."""
     recorded = run.ask("select count(distinct number) from sync_rows")[0][0]
     if not recorded:
         return None
@@ -91,20 +88,18 @@ def syncs(run: OpenedRun, steps: Steps) -> Syncs | None:
     chosen = f"""from sync_rows where number in (
         select number from sync_rows group by number having {_within(steps)})"""
     spent = phases(run, chosen, len(seconds))
-    taken = run.ask_columns(
-        f"select role, process, transport, bytes, end_ns - start_ns, stall_ns {chosen}"
-    )
+    figures = "role, process, transport, bytes, end_ns - start_ns, stall_ns"
+    taken = run.ask_columns(f"select {figures} {chosen}")
     rows = np.stack([_floats(column) for column in taken.values()])
     codes, times = np.unique(rows[2][rows[2] >= 0], return_counts=True)
+    codes = codes[np.argsort(-times, kind="stable")]
     return Syncs(
         updates=len(seconds),
         recorded_updates=recorded,
         update_s=spread(seconds),
         bytes_per_update=spread(moved[known]),
         bytes_per_s=float(moved[known].sum()) / spent_s if spent_s else math.nan,
-        transports=tuple(
-            named(Transport, int(codes[i])) for i in np.argsort(-times, kind="stable")
-        ),
+        transports=tuple(named(Transport, int(code)) for code in codes),
         participants=tuple(_participants(rows[:, rows[0] == r]) for r in np.unique(rows[0])),
         phases_s=spent,
     )
@@ -122,7 +117,7 @@ def _within(steps: Steps) -> str:
 
 
 def _participants(rows: Floats) -> Participants:
-    """Those of one role: its code, process, transport, bytes, nanoseconds and stall by row."""
+    """Of one role; rows are its code, process, transport, bytes, nanoseconds and stall."""
     (role, *_), process, _, moved, lasts_ns, stall_ns = rows
     known = moved >= 0
     spent_s = float(lasts_ns[known].sum()) / 1e9
@@ -137,20 +132,13 @@ def _participants(rows: Floats) -> Participants:
     )
 
 
-_AT_ONCE = 500_000  # participants in a part of the time: all at once take a gigabyte or more
-
-
 def phases(run: OpenedRun, participants: str, updates: int) -> tuple[tuple[str, Spread], ...]:
-    """Seconds an update by phase, of the phases that were recorded. `participants` says which of
-    the `sync_rows` take part, which are of so many `updates`.
-
-    A phase is of the update that its own process, else any, took part in as it was nearly over (of
-    several the first to end), as far as it lies within that part. An instant at which several
-    phases of an update run is the first phase's: the later one still has to wait for that.
-    """
-    low, high, count = run.ask(
-        f"select coalesce(min(start_ns), 0), coalesce(max(end_ns), 0), count(*) {participants}"
-    )[0]
+    """Seconds an update by phase, of so many `updates`; `participants` is the SQL of their
+    `sync_rows`. A phase is of the update that its own process, else any, took part in as it was
+    nearly over (of several the first to end), as far as it lies within that part. Where several
+    phases of an update run it is the first one's: the later one still has to wait for that."""
+    bounds = "coalesce(min(start_ns), 0), coalesce(max(end_ns), 0), count(*)"
+    low, high, count = run.ask(f"select {bounds} {participants}")[0]
     edges = np.linspace(low, high + 1, 2 + count // _AT_ONCE).astype(np.int64).tolist()
     parts = [
         run.ask_columns(PHASE_UNIONS.format(participants=participants, since=a, until=b)).values()
@@ -166,10 +154,9 @@ def phases(run: OpenedRun, participants: str, updates: int) -> tuple[tuple[str, 
     running = np.cumsum(steps, axis=0) > 0
     first = np.where(running.any(axis=1), np.argmax(running, axis=1), -1)
     lasts_s = np.diff(time_ns[order], append=0) / 1e9
+    update = update[order]
     return tuple(
-        (
-            named(Phase, code),
-            spread(np.bincount(update[order][first == code], lasts_s[first == code], updates)),
-        )
+        (named(Phase, code), spread(np.bincount(update[here], lasts_s[here], updates)))
         for code in np.unique(first[first >= 0]).tolist()
+        for here in [first == code]
     )

@@ -1,16 +1,21 @@
-"""A figure with its 95 % interval."""
+"""Intervals, least squares, Student's t, and the longest of many."""
 
 from __future__ import annotations
 
 import heapq
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import lru_cache
 from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+Floats = NDArray[np.float64]
+
+Z95 = 1.959964
+"""The two-sided 95 % quantile of the normal distribution."""
 
 
 @dataclass(frozen=True)
@@ -30,11 +35,9 @@ class Interval:
         return (self.high - self.low) / 2
 
     def excludes(self, value: float) -> bool:
-        """Whether the interval is known and lies on one side of `value`."""
         return self.low > value or self.high < value
 
     def contains(self, value: float) -> bool:
-        """Whether the interval is known and does."""
         return self.low <= value <= self.high
 
     def over(self, divisor: float) -> Interval:
@@ -48,12 +51,11 @@ UNKNOWN = Interval(math.nan, math.nan, math.nan)
 
 
 def within(value: float, low: float = 0.0, high: float = 1.0) -> float:
-    """The value, or the bound that it is beyond; NaN stays NaN, which `min` and `max` may hide."""
+    """The value, or the bound that it is beyond; NaN stays NaN."""
     return value if math.isnan(value) else min(high, max(low, value))
 
 
 def around(value: float, half: float) -> Interval:
-    """The interval of an error that is as likely up as down."""
     return Interval(value, value - half, value + half)
 
 
@@ -72,12 +74,9 @@ def proportion(part: float, n: float) -> Interval:
     return Interval(part, within(middle - half), within(middle + half))
 
 
-# --- A figure and between which bounds it is, where that is no interval of chance alone.
-
-
 @dataclass(frozen=True)
 class Estimate:
-    """A figure and the ends of its range."""
+    """A figure and the ends of its range, which is no interval of chance alone."""
 
     low: float
     value: float
@@ -89,18 +88,13 @@ class Estimate:
         return round(100 * (self.value - 1)) <= 0
 
     def times(self, factor: float) -> Estimate:
-        """The same in another unit; the factor is positive."""
         return Estimate(self.low * factor, self.value * factor, self.high * factor)
 
     def at_most(self, most: float) -> Estimate:
-        """The same, where more cannot be."""
-        return Estimate(min(self.low, most), min(self.value, most), min(self.high, most))
+        return Estimate(*(min(one, most) for one in astuple(self)))
 
     def longer(self, other: Estimate) -> Estimate:
-        """The longer of two, at each place."""
-        return Estimate(
-            max(self.low, other.low), max(self.value, other.value), max(self.high, other.high)
-        )
+        return Estimate(*map(max, astuple(self), astuple(other)))
 
     def and_then(self, other: Estimate) -> Estimate:
         """The product of two gains that know nothing of each other: half-widths in quadrature."""
@@ -108,9 +102,6 @@ class Estimate:
         down = math.hypot(math.log(self.value / self.low), math.log(other.value / other.low))
         up = math.hypot(math.log(self.high / self.value), math.log(other.high / other.value))
         return Estimate(value * math.exp(-down), value, value * math.exp(up))
-
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -130,12 +121,9 @@ class LeastSquares:
 
 
 def fit(x: Floats, y: Floats) -> LeastSquares | None:
-    """Ordinary least squares. None where the columns of `x` cannot be told apart or fewer than
-    three degrees of freedom are left.
-
-    The covariance is HC3 (MacKinnon and White 1985): each residual is divided by what its row
-    leaves of it, so a few rows with much weight do not make the intervals too short.
-    """
+    """Ordinary least squares; None: columns of `x` cannot be told apart, or fewer than three
+    degrees of freedom are left. The covariance is HC3 (MacKinnon and White 1985): a few rows with
+    much weight do not make the intervals too short."""
     rows, columns = x.shape
     if rows - columns < 3 or np.linalg.matrix_rank(x) < columns:
         return None
@@ -147,11 +135,8 @@ def fit(x: Floats, y: Floats) -> LeastSquares | None:
     return LeastSquares(coefficients, covariance, rows - columns)
 
 
-# With t = sqrt(f) tan(a) the density is cos(a)^(f - 1), so a tail is a smooth integral of an
-# angle.
-
-Z95 = 1.959964
-"""The two-sided 95 % quantile of the normal distribution."""
+# --- Student's t: with t = sqrt(f) tan(a) the density is cos(a)^(f - 1), so a tail is a smooth
+# integral of an angle
 
 _POINTS = 2001  # odd, for Simpson's rule
 _EXACT = 1e-12
@@ -180,7 +165,6 @@ def quantile(probability: float, freedom: float) -> float:
 
 
 def t95(freedom: float) -> float:
-    """The two-sided 95 % quantile."""
     return quantile(0.975, freedom)
 
 
@@ -188,37 +172,32 @@ def _integral(start: float, freedom: float) -> float:
     """Of cos(a)^(f - 1) from `start` to a right angle, by Simpson's rule over the cube root of what
     is left to it, which makes the end smooth. There is nothing beyond a dozen deviations."""
     left = math.pi / 2 - start
-    roots, width = np.linspace(
-        max(0.0, left - 12 / math.sqrt(freedom)) ** (1 / 3), left ** (1 / 3), _POINTS, retstep=True
-    )
+    least = max(0.0, left - 12 / math.sqrt(freedom))
+    roots, width = np.linspace(least ** (1 / 3), left ** (1 / 3), _POINTS, retstep=True)
     values = 3 * roots**2 * np.power(np.sin(roots**3), freedom - 1)
     weights = np.ones(_POINTS)
     weights[1:-1:2], weights[2:-1:2] = 4, 2
     return float(values @ weights) * float(width) / 3
 
 
-# Exact, unlike mean * exp(s * sqrt(2 ln n) - s^2 / 2). `s` is the log-deviation of a lognormal and
-# `c` its coefficient of variation.
-
+# --- lognormal values: `s` is their log-deviation, `c` their coefficient of variation
 
 _REACH = 12.0  # normal deviates beyond this weigh less than a double can tell
-_order_statistics_POINTS = 20_001
+_DEVIATES = 20_001
 
 
 def log_deviation(c: float) -> float:
-    """`s` of the lognormal whose standard deviation is `c` times its mean."""
     return math.sqrt(math.log1p(c * c))
 
 
 def variation(s: float) -> float:
-    """`c` of the lognormal of log-deviation `s`."""
     return math.sqrt(math.expm1(s * s))
 
 
 def longest_of_lognormal(n: int, s: float, cap: float = math.inf) -> float:
-    """Expected maximum of `n` lognormal values that are cut at `cap`; all in units of the mean of
-    the uncut lognormal. Exact: the integral of x d(Phi^n)."""
-    z = np.linspace(-_REACH, _REACH + s, _order_statistics_POINTS)
+    """Expected maximum of `n` lognormal values that are cut at `cap`, in units of the mean of the
+    uncut lognormal. Exact, unlike exp(s * sqrt(2 ln n) - s^2 / 2): the integral of x d(Phi^n)."""
+    z = np.linspace(-_REACH, _REACH + s, _DEVIATES)
     x = np.minimum(np.exp(s * z - s * s / 2), cap)
     below = _normal_cdf(z) ** n
     # By parts: E[max] = x_0 + the integral of (1 - F^n) dx.
@@ -227,8 +206,7 @@ def longest_of_lognormal(n: int, s: float, cap: float = math.inf) -> float:
 
 
 def lognormal_values(n: int, mean: float, s: float, cap: float = math.inf) -> Floats:
-    """`n` values that stand for a lognormal: each is the mean of an n-th part of it, so that all
-    together have its mean. `mean` is that of the uncut lognormal; what exceeds `cap` is cut."""
+    """`n` values that stand for a lognormal of this mean, each the mean of an n-th part of it."""
     if s == 0:
         return np.full(n, min(mean, cap))
     inner = [NormalDist().inv_cdf(i / n) for i in range(1, n)]
@@ -239,9 +217,7 @@ def lognormal_values(n: int, mean: float, s: float, cap: float = math.inf) -> Fl
 
 
 def makespan(durations: Iterable[float], slots: int) -> float:
-    """When the last of some pieces of work ends that are begun in this order on `slots` equal
-    places, the first free place each: waves of a batch through an engine, or of verdicts through a
-    pool. 0 where there is nothing to do."""
+    """When the last of some work ends, begun in this order on the first free of `slots` places."""
     free, last = [0.0] * max(1, slots), 0.0
     for duration in durations:
         end = free[0] + duration

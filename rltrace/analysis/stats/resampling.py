@@ -1,10 +1,9 @@
-"""Draws of steps that resemble their neighbours, and the ratio of pairs of runs.
+"""Draws of steps that resemble their neighbours, and ratios of runs.
 
-A step is long where the one before it was (the same prompts, a warm cache, a busy host), so the
-usual interval, which takes steps as independent, is too narrow. Blocks of neighbouring steps are
-drawn anew instead: the stationary bootstrap of Politis and Romano 1994 (blocks of geometric length,
-on a circle), their length after Politis and White 2004 with the correction of Patton, Politis and
-White 2009.
+A step is long where the one before it was, so the usual interval, which takes steps as independent,
+is too narrow. Blocks of neighbouring steps are drawn anew instead: the stationary bootstrap of
+Politis and Romano 1994 (blocks of geometric length, on a circle), their length after Politis and
+White 2004 with the correction of Patton, Politis and White 2009.
 """
 
 from __future__ import annotations
@@ -23,15 +22,17 @@ _DRAWS = 1000
 
 
 def mean_block(values: Floats) -> float:
-    """The mean length of blocks, in steps, for the mean of such a series: 1 for independent values,
-    at most a third of them."""
+    """The mean length of blocks, in steps: 1 for independent values, at most a third of them."""
     n = len(values)
     x = values - values.mean() if n else values
     if n < 8 or not x @ x > 0:
         return 1.0
     longest = min(n // 2, math.ceil(math.sqrt(n)) + max(5, math.ceil(math.log10(n))))
     covariance = np.array([x[: n - lag] @ x[lag:] for lag in range(longest + 1)]) / n
-    kept = _last_that_counts(covariance / covariance[0], n)
+    # The largest lag before a row of correlations that are no more than chance.
+    chance, row = 2 * math.sqrt(math.log10(n) / n), max(5, math.ceil(math.sqrt(math.log10(n))))
+    small = np.append(np.abs((covariance / covariance[0])[1:]) < chance, np.ones(row, np.bool_))
+    kept = int(np.argmax(sliding_window_view(small, row).all(axis=1)))
     if not kept:
         return 1.0
     lags = np.arange(1, min(2 * kept, longest) + 1)
@@ -42,14 +43,6 @@ def mean_block(values: Floats) -> float:
         return 1.0
     length = (slope * slope / (power * power)) ** (1 / 3) * n ** (1 / 3)
     return float(min(max(1.0, length), n / 3, 3 * math.sqrt(n)))
-
-
-def _last_that_counts(correlation: Floats, n: int) -> int:
-    """The largest lag before a row of correlations that are no more than chance."""
-    chance = 2 * math.sqrt(math.log10(n) / n)
-    row = max(5, math.ceil(math.sqrt(math.log10(n))))
-    small = np.append(np.abs(correlation[1:]) < chance, np.ones(row, np.bool_))
-    return int(np.argmax(sliding_window_view(small, row).all(axis=1)))
 
 
 def drawn_counts(n: int, block: float, seed: int) -> Floats:

@@ -36,14 +36,14 @@ _NOTHING = Spread(0, *[math.nan] * 7)
 
 
 def spread(values: ArrayLike, weights: ArrayLike = 1.0) -> Spread:
-    """The spread of the values that are numbers (NaN: unknown, left out). With `weights` the mean
-    and its interval are weighted: of shares by their wholes they are the share of the whole."""
+    """The spread of the values that are known (not NaN). With `weights` the mean and its interval
+    are weighted: of shares by their wholes they are the share of the whole."""
     found = np.asarray(values, np.float64)
-    known = found[~np.isnan(found)]
+    told = ~np.isnan(found)
+    known, weight = found[told], np.broadcast_to(weights, found.shape)[told]
     n = len(known)
     if not n:
         return _NOTHING
-    weight = np.broadcast_to(weights, found.shape)[~np.isnan(found)]
     mean = float(np.average(known, weights=weight))
     off = (known - mean) * weight / weight.mean()
     half = t95(n - 1) * float(off.std(ddof=1)) / math.sqrt(n) if n > 1 else math.nan

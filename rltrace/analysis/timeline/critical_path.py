@@ -1,8 +1,8 @@
-"""The critical path of a run: what its end waited for, and what that waited for, back to the start.
+"""The critical path: what each part of a run waited for.
 
 From the end of the last step the path goes back through whatever came last of all that each start
-needed (`rltrace.analysis.timeline.path_dependencies`), in any process. Time that nothing recorded explains is never
-charged to a stage.
+needed (`path_dependencies`), in any process. Time that nothing recorded explains is never charged
+to a stage.
 
 A stage's share of the path is the part of the time by which the run would be shorter if the stage
 took none of it and nothing else changed its order. It differs from the exposed share where stages
@@ -22,30 +22,23 @@ from rltrace.analysis.stats.summary_stats import Spread, spread
 from rltrace.analysis.timeline.interval_lookup import Lane, Lanes
 from rltrace.analysis.timeline.intervals import Ints, mapped
 from rltrace.analysis.timeline.path_dependencies import Gates
-from rltrace.analysis.timeline.path_events import (
-    EventKind,
-    Events,
-    Known,
-    events_of,
-    read_pieces,
-    read_updates,
-)
+from rltrace.analysis.timeline.path_events import EventKind, Events, Known, events_of, read_syncs
 from rltrace.analysis.timeline.process_intervals import Activity
 from rltrace.analysis.timeline.stage_chains import Seconds, summed
 from rltrace.analysis.timeline.steps import Steps
 from rltrace.trace.vocabulary import Stage, word
 
 UNKNOWN = "unknown"
-MOST_SPANS = 1_000_000
-"""In a stretch, about, unless a step has more; several stretches are in memory at once."""
+MOST_SPANS = 1_000_000  # in a stretch, about; several are in memory at once
+_ALWAYS = 1 << 62
+_MARGIN = 8  # parts of a stretch that one margin is
 _FEWEST_LINKED = 0.5
 _MOST_UNKNOWN = 0.25  # where more is unknown, what is not on the path may be after all
 
 
 @dataclass(frozen=True)
 class PathSegment:
-    """A stretch of the path, Unix ns. `stage` is None where nothing recorded explains it, and
-    `process` -1 where it is of none; `what` says why it is on the path."""
+    """A stretch of the path, Unix ns; `stage` None, `process` -1: nothing recorded explains it."""
 
     start_ns: int
     end_ns: int
@@ -56,8 +49,7 @@ class PathSegment:
 
 @dataclass(frozen=True)
 class PathShare:
-    """A stage on the path of the steady steps: seconds a step, how many stretches, and the part of
-    all; `exposed_share` is what the rule of the longer chain charges it with."""
+    """A stage on the path of the steady steps, seconds a step, beside its exposed share."""
 
     stage: str
     on_path_s: Spread
@@ -69,13 +61,8 @@ class PathShare:
 @dataclass(frozen=True)
 class CriticalPath:
     """The path by stage, the largest share first. `steps_s` has the seconds of each step by stage,
-    in the order of the steps; `unknown` among them is what nothing explains. Seconds of a step and
-    shares add up to the whole. `segments` is of how many stretches the whole path is made, which
-    tells who draws it whether all of them can be (0 where it was not followed).
-
-    Where samples cannot be followed `is_traced` is false, `because` says why, and there are no
-    figures.
-    """
+    with what nothing explains as `UNKNOWN`; they add up. `segments` is how many stretches the whole
+    path has. Where samples cannot be followed (`because`) there are no figures."""
 
     is_traced: bool
     because: str
@@ -86,12 +73,10 @@ class CriticalPath:
     segments: int = 0
 
     def seconds_of(self, stage: Stage, places: Sequence[int]) -> Seconds:
-        """Seconds of a stage on the path of these steps (places in `Steps.windows`)."""
         return np.array([self.steps_s[i].get(word(stage), 0.0) for i in places], np.float64)
 
     @property
     def well_known(self) -> bool:
-        """Whether samples could be followed and little of it is unknown."""
         return self.is_traced and not self.unknown_share > _MOST_UNKNOWN
 
 
@@ -137,9 +122,7 @@ def critical_path(analysis: RunAnalysis) -> CriticalPath | None:
 
 
 def find_path(analysis: RunAnalysis, most_spans: int = MOST_SPANS) -> tuple[PathSegment, ...] | str:
-    """The stretches of the path, in order and without gaps from the first step's start to the last
-    one's end; or why there is none. A run of more than `most_spans` is followed stretch by
-    stretch."""
+    """The stretches of the path without gaps over all steps, in order; or why there is none."""
     activity, steps, followed = analysis.activity, analysis.steps, analysis.tracks
     if steps.whole_run:
         return "no step was recorded"
@@ -152,14 +135,13 @@ def find_path(analysis: RunAnalysis, most_spans: int = MOST_SPANS) -> tuple[Path
     if followed.linked_share < _FEWEST_LINKED:
         known = f"{100 * followed.linked_share:.0f} %"
         return f"only {known} of the samples that the learner used were seen being generated"
-    updates = read_updates(analysis.run)
+    updates = read_syncs(analysis.run)
     path = _Path(steps.windows[0].start_ns, steps.windows[-1].end_ns)
 
     def walk(part: Stretch) -> tuple[Stretch, _Walk]:
-        pieces = read_pieces(activity, part.since_ns, part.until_ns)
         samples = followed.within(part.since_ns, part.until_ns, part.seen)
         moved = updates.within(part.since_ns, part.until_ns)
-        events = events_of(pieces, samples, moved)
+        events = events_of(activity, part.since_ns, part.until_ns, samples, moved)
         return part, _Walk(events, Gates(analysis, events, samples, moved))
 
     for part, made in mapped(walk, reversed(stretches(activity, steps, most_spans))):
@@ -169,9 +151,8 @@ def find_path(analysis: RunAnalysis, most_spans: int = MOST_SPANS) -> tuple[Path
 
 @dataclass
 class _Path:
-    """What of the path is known, the last first: it is followed from `now` back to `since`, from
-    the event `at` on (None: from whatever came before `now`), which is there for the reason
-    `why`."""
+    """What of the path is known, the last first. It goes on back from `now` to `since`, from the
+    event `at` (None: what came before `now`), which is there because of `why`."""
 
     since: int
     now: int
@@ -212,8 +193,7 @@ class _Walk:
         path.at = self.events.known(at) if at >= 0 else None
 
     def _work(self, place: int, start: int, end: int, why: str) -> Iterator[PathSegment]:
-        """What an event did until `end`, the last first. A sample's tools are put at its end: its
-        row does not say when they ran."""
+        """What an event did until `end`, the last first; its tools, whose time is unknown, last."""
         stage, process = Stage(int(self.events.stage[place])), int(self.events.process[place])
         tools = int(self.events.end_ns[place] - self.events.tools_ns[place])
         tools = max(start, min(end, tools))
@@ -224,8 +204,8 @@ class _Walk:
 
     def _unexplained(self, place: int, start: int, end: int) -> Iterator[PathSegment]:
         """Time between what was needed and the start of the event at `place`, the last first: of
-        the stage that its process was in, else of what structure was around it. Structure yields to
-        its process's work: while some requests queue at an engine, it generates others."""
+        the stage that its process was in, else of the structure around it. That yields to its
+        process's work: while some requests queue at an engine, it generates others."""
         process = int(self.events.process[place]) if place >= 0 else -1
         own = [lanes[process] for lanes in (self.work, self.around) if process in lanes]
         lanes = [*own, self.structure]
@@ -245,7 +225,7 @@ class _Walk:
             end = reached
 
     def _worked_ns(self, place: int, moment: int) -> int:
-        """Until when the process of a stretch of structure worked before a moment; 0 of work."""
+        """Until when the process of structure worked before a moment; 0 of work."""
         work = self.work.get(int(self.events.process[place]))
         if self.events.stage[place] != Stage.OTHER or work is None:
             return 0
@@ -272,17 +252,9 @@ def _by_step(path: tuple[PathSegment, ...], steps: Steps) -> tuple[Seconds, Ints
     return summed(place, length[inside] / 1e9, size).reshape(shape), counts.reshape(shape)
 
 
-# --- a long run in stretches of steps, so that what is looked at closely fits into memory
-# Each stretch is looked at with some steps before it and after it, its margins.
-
-_ALWAYS = 1 << 62
-_MARGIN = 8  # parts of a stretch that one margin is
-
-
 @dataclass(frozen=True)
 class Stretch:
-    """Steps from `first` on (places in `Steps.windows`); with their margins they are those `seen`,
-    from `since_ns` to `until_ns` (Unix). The outermost have no end."""
+    """Steps of a long run from `first` on (places in `Steps.windows`), `seen` with margins."""
 
     first: int
     seen: range
@@ -291,7 +263,6 @@ class Stretch:
 
 
 def stretches(activity: Activity, steps: Steps, most_spans: int = MOST_SPANS) -> Sequence[Stretch]:
-    """All steps, in order; one stretch where there are not too many spans for that."""
     windows = steps.windows
     count = -(-sum(activity.spans_of_stage.values()) // most_spans)
     size = -(-len(windows) // max(1, count))

@@ -1,5 +1,4 @@
-"""Intervals asked what was going on at a moment: what had ended last, what was under way, since
-when without a pause, and how many at once. Each answer is a binary search."""
+"""What was going on at a moment, found by binary search; and columns, sorted."""
 
 from __future__ import annotations
 
@@ -10,8 +9,9 @@ from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
-from rltrace.analysis.timeline.intervals import Bools, Floats, Ints
+from rltrace.analysis.timeline.intervals import Bools, Floats, Ints, by_number
 from rltrace.trace.read.run import OpenedRun
 
 _RARE = 0.01  # of the busy time; more at once for less than this is no capacity
@@ -19,8 +19,8 @@ _FULL = 0.9
 
 
 class Lane:
-    """Intervals `[start, end)` in ns, in any order: those at `places` of two columns. What has no
-    length is left out. Answers are places in the columns, -1 where there is none."""
+    """Intervals `[start, end)` in ns at `places` of two columns, but for empty ones. Answers are
+    places in the columns, -1: none."""
 
     def __init__(self, start: Ints, end: Ints, places: Ints) -> None:
         kept = places[end[places] > start[places]]
@@ -28,24 +28,17 @@ class Lane:
         self._by_start = kept[np.argsort(start[kept], kind="stable")]
         self._ends, self._starts = end[self._by_end], start[self._by_start]
         self._reach = np.maximum.accumulate(end[self._by_start])
-        position = np.arange(len(kept), dtype=np.int32)
-        further = np.ones(len(kept), np.bool_)
-        further[1:] = self._reach[1:] > self._reach[:-1]
-        self._furthest = np.maximum.accumulate(np.where(further, position, np.int32(0)))
-        begins = np.ones(len(kept), np.bool_)
-        begins[1:] = self._starts[1:] > self._reach[:-1]
-        self._busy = np.maximum.accumulate(np.where(begins, position, np.int32(0)))
+        self._furthest = _last_where(self._reach[1:] > self._reach[:-1])
+        self._busy = _last_where(self._starts[1:] > self._reach[:-1])
 
     @cached_property
     def capacity(self) -> int:
-        """The most that are under way at once for more than a rare moment."""
         return usual_most(*levels(self._starts, self._ends))[0]
 
     def __len__(self) -> int:
         return len(self._ends)
 
     def ended(self, moment: int) -> int:
-        """The last that had ended."""
         at = bisect_right(self._ends, moment)
         return int(self._by_end[at - 1]) if at else -1
 
@@ -76,9 +69,14 @@ class Lane:
         return running >= _FULL * self.capacity
 
 
+def _last_where(later: Bools) -> NDArray[np.int32]:
+    """For each place the last one up to it where this is so; the first is the one at least."""
+    places = np.arange(1, len(later) + 1, dtype=np.int32)
+    return np.append(np.int32(0), np.maximum.accumulate(np.where(later, places, np.int32(0))))
+
+
 class Lanes(Mapping[int, Lane]):
-    """A lane for each key that occurs at `places`. It is made when it is asked for: of hundreds of
-    processes few are on a path."""
+    """A lane for each key at `places`, made when it is asked for: few are on a path."""
 
     def __init__(self, key: Ints, start: Ints, end: Ints, places: Ints) -> None:
         self._start, self._end = start, end
@@ -106,8 +104,7 @@ def levels(starts: Ints | Floats, ends: Ints | Floats) -> tuple[Ints | Floats, I
 
 
 def usual_most(times: Ints | Floats, level: Ints) -> tuple[int, float]:
-    """The most that are under way at once (`levels`) for more than a rare moment, and for how long
-    they are."""
+    """The most that are under way at once for more than a rare moment, and for how long."""
     if not len(times):
         return 0, 0.0
     at_level = np.bincount(level[:-1], weights=np.diff(times))
@@ -116,11 +113,10 @@ def usual_most(times: Ints | Floats, level: Ints) -> tuple[int, float]:
     return most, float(at_least[most])
 
 
-_FEW = 32  # values that are looked for one by one in less time than rows are sorted
+TIMED = "start_ns > 0 and end_ns > start_ns"  # else an event, open, or of two clocks
 
 
 def columns(run: OpenedRun, query: str) -> list[Ints]:
-    """The columns of a query over `run`, in its order."""
     table = pa.RecordBatchReader.from_stream(run.sql(query)).read_all()
     found = []
     while table.num_columns:  # a column at a time is in memory twice
@@ -134,35 +130,26 @@ def alike(column: Ints) -> list[tuple[int, Ints]]:
     if not len(column):
         return []
     least, most = int(column.min()), int(column.max())
-    if most - least < 1 << 16:
-        digits = np.empty(len(column), np.uint16)
-        np.subtract(column, least, out=digits, casting="unsafe")
-        values = np.flatnonzero(np.bincount(digits))
-        if len(values) <= _FEW:
-            return [(least + int(one), np.flatnonzero(digits == one)) for one in values]
-        order = np.argsort(digits, kind="stable")  # by its digits: in half the time
-    else:
-        order = np.argsort(column, kind="stable")
+    near = most - least < 1 << 16  # sorted by their digits, in half the time
+    order = by_number(column - least) if near else np.argsort(column, kind="stable")
     parts = np.split(order, np.flatnonzero(np.diff(column[order])) + 1)
     return [(int(column[part[0]]), part) for part in parts]
 
 
 def numbered(*columns: Ints) -> tuple[Ints, Ints]:
-    """`(the number of each row, where each number comes first)`: rows that are alike have one of
-    0, 1, ..., in the order of the columns. (`np.unique` with an axis takes seven times as long.)"""
+    """`(the number of each row, where each comes first)`: alike rows have one of 0, 1, ... in the
+    order of the columns. (`np.unique` with an axis takes seven times as long.)"""
     order = _order(columns)
-    new = np.ones(len(order), np.bool_)
-    new[1:] = False
-    for column in columns:
-        new[1:] |= column[order[1:]] != column[order[:-1]]
+    changed = [column[order[1:]] != column[order[:-1]] for column in columns]
+    new = np.append(True, np.logical_or.reduce(changed))[: len(order)]
     number = np.empty(len(order), np.int64)
     number[order] = np.cumsum(new) - 1
     return number, order[new]
 
 
 def _order(columns: tuple[Ints, ...]) -> Ints:
-    """Places in the order of the columns. One key of all of them, where it fits into 63 bits, takes
-    half the time of one sort after the other."""
+    """Places in the order of the columns, by one key of all where it fits into 63 bits: that is
+    faster."""
     least = [int(column.min(initial=0)) for column in columns]
     sizes = [int(c.max(initial=0)) - low + 1 for c, low in zip(columns, least, strict=True)]
     if math.prod(sizes) >= 1 << 63:

@@ -1,7 +1,7 @@
-"""Unions of intervals, vectorised and in one pass, for traces of tens of millions of spans.
+"""Unions of intervals, vectorised and in one pass over tens of millions of spans.
 
-Spans are read in chunks and each chunk is reduced at once to the union of every process and stage,
-so memory does not grow with the trace. Times are int64 nanoseconds; intervals are half-open.
+Each chunk that is read is reduced at once to the union of every process and stage, so memory does
+not grow with the trace. Times are int64 nanoseconds; intervals are half-open.
 """
 
 from __future__ import annotations
@@ -21,15 +21,16 @@ Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
 
 _Columns = TypeVar("_Columns", bound="Columns")
+_Part = TypeVar("_Part")
+_Found = TypeVar("_Found")
 
 _LARGEST = 1 << 62
+_MOST = 4  # parts of a long run that are worked on at once: each is in memory
 
 
 def places(chosen: Ints | Bools) -> Ints:
-    """The places of what is chosen. Taking several columns by their places costs a quarter of what
-    taking them by a mask does, which numpy counts through again for each."""
-    if chosen.dtype == np.bool_:
-        return np.flatnonzero(chosen)
+    """Taking several columns by places costs a quarter of taking each by a mask."""
+    chosen = np.flatnonzero(chosen) if chosen.dtype == np.bool_ else chosen
     return chosen.astype(np.int64, copy=False)
 
 
@@ -41,15 +42,14 @@ class Columns:
         return len(next(iter(vars(self).values())))
 
     def take(self: _Columns, chosen: Bools | Ints) -> _Columns:
-        """Those that are chosen."""
         at = places(chosen)
         return replace(self, **{name: column.take(at) for name, column in vars(self).items()})
 
 
 @dataclass(frozen=True)
 class Intervals(Columns):
-    """Intervals by group. `lane` is that of all the spans which an interval was merged from, where
-    `one_lane` is true; elsewhere it came from several lanes and `lane` means nothing."""
+    """Intervals by group. `lane` is that of all spans that an interval was merged from, where they
+    are of `one_lane`."""
 
     group: Ints
     start: Ints
@@ -66,14 +66,13 @@ class Intervals(Columns):
 
 
 def of_spans(group: Ints, start: Ints, end: Ints, lane: Ints | None = None) -> Intervals:
-    """Spans as intervals, all of one lane where none is given; one that ends before it begins (two
-    clocks) has no length."""
+    """Spans as intervals, of one lane where none is given; what ends before it begins has no
+    length."""
     lane = np.zeros_like(start) if lane is None else lane
     return Intervals(group, start, np.maximum(start, end), lane, np.ones(len(start), np.bool_))
 
 
 def joined(parts: list[Intervals]) -> Intervals:
-    """All intervals of `parts`."""
     none = np.zeros(0, np.int64)
     if not parts:
         return of_spans(none, none, none)
@@ -82,16 +81,12 @@ def joined(parts: list[Intervals]) -> Intervals:
 
 def union(intervals: Intervals) -> Intervals:
     """The union of each group: disjoint intervals in order of group and start. Touching ones merge.
-
-    One running maximum serves all groups, since `_in_line` puts them one behind the other.
-    """
+    One running maximum serves all groups, since `_in_line` puts them one behind the other."""
     if not len(intervals):
         return intervals
     ordered = intervals.take(_order(intervals))
     start, end = _in_line(_numbered(ordered.group), ordered.start, ordered.end)
-    begins = np.ones(len(ordered), np.bool_)
-    begins[1:] = start[1:] > np.maximum.accumulate(end)[:-1]
-    first = np.flatnonzero(begins)
+    first = np.flatnonzero(np.append(True, start[1:] > np.maximum.accumulate(end)[:-1]))
     lane = ordered.lane[first]
     one_lane = np.minimum.reduceat(ordered.lane, first) == np.maximum.reduceat(ordered.lane, first)
     one_lane &= np.logical_and.reduceat(ordered.one_lane, first)
@@ -100,7 +95,6 @@ def union(intervals: Intervals) -> Intervals:
 
 
 def merged(start: Ints, end: Ints) -> Intervals:
-    """The union of spans, all of one group."""
     return union(of_spans(np.zeros_like(start), start, end))
 
 
@@ -109,11 +103,7 @@ class OutOfOrder(ValueError):
 
 
 class Union:
-    """The union of spans that come chunk by chunk in the order of their start.
-
-    What no later span can touch is laid aside at once, so a pass costs and holds what the result
-    needs and not what the trace has.
-    """
+    """The union of spans that come chunk by chunk in the order of their start."""
 
     def __init__(self) -> None:
         self._done: list[tuple[int, Intervals]] = []  # ended before the next chunk, after this time
@@ -137,8 +127,7 @@ class Union:
         self, first: int = -_LARGEST, last: int = _LARGEST
     ) -> Iterator[tuple[int, int, Intervals]]:
         """`(from, to, intervals)`: slices of time, the last first, which together cover what is
-        between the two moments. The intervals are those that overlap the slice, whole; a group's
-        are disjoint."""
+        between the moments, with the intervals that overlap each, whole; a group's are disjoint."""
         later, end = joined([]), _LARGEST
         for start, kept in ((self._reached, self._active), *reversed(self._done)):
             if end <= first:
@@ -153,8 +142,7 @@ class Union:
 
     def bounds(self) -> tuple[int, int]:
         """The first start and the last end; 0 and 0 where there is nothing."""
-        parts = [part for _, part in self._done if len(part)]
-        parts += [self._active] if len(self._active) else []
+        parts = [part for _, part in (*self._done, (0, self._active)) if len(part)]
         starts, ends = (p.start.min() for p in parts), (p.end.max() for p in parts)
         return (int(min(starts)), int(max(ends))) if parts else (0, 0)
 
@@ -167,15 +155,14 @@ def _narrow(intervals: Intervals) -> Intervals:
 
 
 class Nested:
-    """Spans that come chunk by chunk in the order of their start, each cut to the time in which
-    nothing in its own lane runs within it. What a later span can still cut is kept for later."""
+    """Spans that come likewise, each cut to when nothing in its own lane runs within it."""
 
     def __init__(self) -> None:
         self._open = joined([])
 
     def add(self, chunk: Intervals, context: Ints, whole: Bools, reached: int) -> Intervals:
         """What is theirs before `reached`, where the next chunk begins at the earliest. `context`
-        maps each possible group to its process (lanes are of one), `whole` as of `innermost`."""
+        maps each group to its process, `whole` as of `innermost`."""
         spans = joined([self._open, chunk])
         pieces = innermost(spans, context[spans.group], whole[spans.group])
         goes_on = spans.end > reached
@@ -183,13 +170,11 @@ class Nested:
         return _whole(between(pieces, -_LARGEST, reached))
 
     def rest(self, context: Ints, whole: Bools) -> Intervals:
-        """What is left once all have come."""
-        opened = self._open
-        return _whole(innermost(opened, context[opened.group], whole[opened.group]))
+        group = self._open.group
+        return _whole(innermost(self._open, context[group], whole[group]))
 
 
 def between(intervals: Intervals, since: int, until: int) -> Intervals:
-    """What of them lies between two moments."""
     start, end = intervals.start.clip(since), intervals.end.clip(max=until)
     return replace(intervals, start=start, end=end).take(end > start)
 
@@ -201,12 +186,9 @@ def _whole(pieces: Intervals) -> Intervals:
 
 def innermost(intervals: Intervals, context: Ints, whole: Bools) -> Intervals:
     """Cuts out of each interval what another that began within it, in the same lane, occupies; what
-    runs within a `whole` one is of its group.
-
-    Spans of a lane nest, so an instant belongs to the innermost of them; intervals that came from
-    several lanes are left whole. `context`, one number for each interval, tells the lanes of
-    different processes apart. The pieces come in no order.
-    """
+    runs within a `whole` one is of its group. Spans of a lane nest, so an instant belongs to the
+    innermost; intervals of several lanes are left whole. `context`, a number for each, tells the
+    lanes of different processes apart. The pieces are unordered."""
     meets = intervals.one_lane & _meets_another(intervals, context)
     parts = [intervals.take(~meets)]
     single = np.flatnonzero(meets)
@@ -218,8 +200,7 @@ def innermost(intervals: Intervals, context: Ints, whole: Bools) -> Intervals:
         rest, whole = np.arange(len(nested)), whole[order]
         above: Ints | None = None
         while len(rest):
-            outer = np.ones(len(rest), np.bool_)
-            outer[1:] = start[rest[1:]] >= np.maximum.accumulate(end[rest])[:-1]
+            outer = np.append(True, start[rest[1:]] >= np.maximum.accumulate(end[rest])[:-1])
             level, rest = rest[outer], rest[~outer]
             if above is not None:
                 holder = np.searchsorted(start[above], start[level], side="right") - 1
@@ -234,27 +215,31 @@ def innermost(intervals: Intervals, context: Ints, whole: Bools) -> Intervals:
 
 
 def without(intervals: Intervals, gone: Intervals) -> Intervals:
-    """`intervals` less what of them lies in those `gone` of the same group, which are disjoint. The
-    pieces come in no order."""
-    groups = np.unique(gone.group)
-    here = np.isin(intervals.group, groups)
+    """`intervals` less those `gone` of their group, which are disjoint; unordered."""
+    here = np.isin(intervals.group, np.unique(gone.group))
     if not here.any():
         return intervals
     cut = union(intervals.take(here))
-    near = gone.take(np.isin(gone.group, np.unique(cut.group)))
-    group = np.concatenate([cut.group, cut.group, near.group, near.group])
-    times = np.concatenate([cut.start, cut.end, near.start, near.end])
-    change = np.repeat(np.array([1, -1, 2, -2]), [len(cut)] * 2 + [len(near)] * 2)
+    pieces, (still, over) = overlaid(cut, gone.take(np.isin(gone.group, np.unique(cut.group))))
+    return joined([intervals.take(~here), pieces.take((still == 1) & (over == 0))])
+
+
+def overlaid(*layers: Intervals) -> tuple[Intervals, list[Ints]]:
+    """Pieces between edges of each group's intervals, and how many of each layer run in them."""
+    group = np.concatenate([np.tile(layer.group, 2) for layer in layers])
+    times = np.concatenate([times for layer in layers for times in (layer.start, layer.end)])
     order = np.lexsort((times, group))
     group, times = group[order], times[order]
-    left = (np.cumsum(change[order])[:-1] == 1) & (np.diff(times) > 0)
-    rest = of_spans(group[:-1][left], times[:-1][left], times[1:][left])
-    return joined([intervals.take(~here), rest])
+    some = np.flatnonzero(np.diff(times) > 0)
+    sizes = [len(layer) for layer in layers for _ in range(2)]
+    changes = np.repeat(np.kron(np.eye(len(layers), dtype=np.int64), [1, -1]), sizes, axis=1)
+    running = [np.cumsum(change[order])[some] for change in changes]
+    return of_spans(group[some], times[some], times[some + 1]), running
 
 
 def run_before(start: Ints, end: Ints, moments: Ints | Floats) -> Floats:
-    """How long all these intervals, which may overlap, had run before each moment, added up, ns.
-    Times are since an origin near them: large ones are not told apart as floats."""
+    """How long all these intervals had run before each moment, added up, ns. Times are since an
+    origin near them: large ones are not told apart as floats."""
 
     def since(times: Ints) -> Floats:
         ordered = np.sort(times).astype(np.float64)
@@ -266,7 +251,6 @@ def run_before(start: Ints, end: Ints, moments: Ints | Floats) -> Floats:
 
 
 def _meets_another(intervals: Intervals, context: Ints) -> Bools:
-    """Which intervals overlap another one of their context; the rest need no closer look."""
     meets = np.zeros(len(intervals), np.bool_)
     if len(intervals) > 1:
         order = np.argsort(intervals.start, kind="stable")  # long parts are in order already
@@ -291,7 +275,7 @@ def _without(outer: Intervals, inner: Intervals, holder: Ints) -> Intervals:
 
 
 def _order(intervals: Intervals) -> Ints:
-    """Indices in order of group and start, by the cheapest sort that will do."""
+    """Places in order of group and start, by the cheapest sort that will do."""
     group, start = intervals.group, intervals.start
     if bool((start[1:] < start[:-1]).any()):
         return np.lexsort((start, group))
@@ -311,10 +295,8 @@ def by_number(column: Ints) -> Ints:
 
 def _numbered(*sorted_keys: Ints) -> Ints:
     """0, 0, 1, 2, 2 ...: the number of each run of equal keys."""
-    changed = np.zeros(len(sorted_keys[0]), np.bool_)
-    for key in sorted_keys:
-        changed[1:] |= key[1:] != key[:-1]
-    return np.cumsum(changed)
+    changed = np.logical_or.reduce([key[1:] != key[:-1] for key in sorted_keys])
+    return np.cumsum(np.append(False, changed))[: len(sorted_keys[0])]
 
 
 def _in_line(number: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints]:
@@ -330,19 +312,9 @@ def _in_line(number: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints]:
     return ranks[: len(start)] + shift, ranks[len(start) :] + shift
 
 
-# --- parts of a long run, worked on side by side: what numpy does to large arrays, threads do
-# at once.
-
-_Part = TypeVar("_Part")
-_Found = TypeVar("_Found")
-
-_MOST = 4
-"""Parts at once: each is in memory."""
-
-
 def mapped(function: Callable[[_Part], _Found], parts: Iterable[_Part]) -> Iterator[_Found]:
-    """`map(function, parts)`, where some parts are worked on while the answer of an earlier one is
-    used. The parts themselves are made one after the other, by who asks for answers."""
+    """`map(function, parts)`, where some parts are worked on while an earlier answer is used; they
+    are made one after the other, by who asks for answers."""
     at_once = min(_MOST, os.cpu_count() or 1)
     waiting: deque[Future[_Found]] = deque()
     with ThreadPoolExecutor(at_once) as threads:

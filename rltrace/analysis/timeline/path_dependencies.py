@@ -7,8 +7,8 @@ A start can need three kinds of things:
 - *room*: a slot of its engine or its verifier where all are taken, and its turn: a process does one
   thing after the other, and so does the learner with all its ranks;
 - *rest*: that all actors have finished (or the learner has, or the weights have arrived). It counts
-  only where they stand still at that moment, since what goes on has held nothing up, and where they
-  nearly always do when something of this kind starts: once may be chance.
+  only where they stand still at that moment (what goes on held nothing up) and nearly always do
+  when something of this kind starts (once may be chance).
 
 Of these the one that ended last let the event start.
 """
@@ -23,7 +23,7 @@ from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.timeline.interval_lookup import Lane, Lanes
 from rltrace.analysis.timeline.intervals import Ints
 from rltrace.analysis.timeline.path_events import EventKind, Events, Followed, UpdateEvents
-from rltrace.analysis.timeline.stage_chains import Chain
+from rltrace.analysis.timeline.stage_chains import MOVES, Chain
 from rltrace.trace.vocabulary import Stage
 
 _HABIT = 0.9
@@ -55,11 +55,7 @@ class Gates:
         self._role[places[(chain == Chain.ACTORS) & ~np.isin(stage, in_rows)]] = Chain.ACTORS
         source = (updates.is_source == 1) | np.isin(updates.process, trainers)
         self._role[rows] = np.where(source, Chain.LEARNER, Chain.WEIGHTS)
-
-        self._sends = (self._role == Chain.LEARNER) & np.isin(
-            events.stage, [Stage.SYNC, Stage.SWITCH]
-        )
-
+        self._sends = (self._role == Chain.LEARNER) & np.isin(events.stage, MOVES)
         mine = places[self._role[places] == Chain.LEARNER]
         taking = places[self._role[places] == Chain.WEIGHTS]
         after = places[self._role[places] == Chain.ACTORS]
@@ -82,14 +78,13 @@ class Gates:
         self._rows = self._by_process(rows)
         self._batches(followed, after)
         sent = self._sends[mine]
-        learner, weights, actors = self.learner, self.weights, self.actors
         self._rests = {
             kind: tuple(lane for lane in lanes if self._waits_for(lane, places))
             for kind, places, lanes in (
-                (_LEARNS, mine[~sent], (actors, weights)),
-                (_SENDS, mine[sent], (actors, weights)),
-                (_GENERATES, samples, (learner, weights)),
-                (_TAKES, taking, (actors, learner, weights)),
+                (_LEARNS, mine[~sent], (self.actors, self.weights)),
+                (_SENDS, mine[sent], (self.actors, self.weights)),
+                (_GENERATES, samples, (self.learner, self.weights)),
+                (_TAKES, taking, (self.actors, self.learner, self.weights)),
             )
         }
 
@@ -105,9 +100,9 @@ class Gates:
         return Lanes(self.events.process, self.events.start_ns, self.events.end_ns, places)
 
     def _batches(self, followed: Followed, after: Ints) -> None:
-        """When the samples of each step were ready, in order, and by what event: their verdict or
-        generation, and then what else the actors did to them: of each stage without rows of its own
-        the first stretch that began once they were judged."""
+        """When the samples of each step were ready, and by what event: their verdict or generation,
+        then what else the actors did to them: of each stage without rows of its own the first
+        stretch that began once they were judged."""
         events, samples = self.events, self.events.of(EventKind.SAMPLE)
         verdict = events.first[EventKind.VERDICT] + followed.verdict
         made = np.where(followed.verdict >= 0, verdict, samples)
@@ -124,26 +119,23 @@ class Gates:
         self._judged = _InOrder(followed, judged, made)
         self._ready = _InOrder(followed, ready, by)
 
-    # --- what came last --------------------------------------------------------------------------
-
     def before_end(self, moment: int) -> tuple[int, str]:
-        """What a step that ends at `moment` waited for."""
         return self._last(self._for_learner(_LEARNS, moment), moment)
 
     def before(self, place: int) -> tuple[int, str]:
-        """What let the event at `place` start."""
         moment = int(self.events.start_ns[place])
-        kind = self.events.kind(place)
+        kind, role = self.events.kind(place), self._role[place]
         if kind == EventKind.SAMPLE:
-            return self._last(self._for_sample(place, moment), moment)
-        if kind == EventKind.VERDICT:
-            return self._last(self._for_verdict(place, moment), moment)
-        if self._role[place] == Chain.WEIGHTS:
-            return self._last(self._for_weights(place, moment), moment)
-        if self._role[place] == Chain.ACTORS:
-            return self._last(self._for_rest_of_actors(place, moment), moment)
-        starts = _SENDS if self._sends[place] else _LEARNS
-        return self._last(self._for_learner(starts, moment), moment)
+            needed = self._for_sample(place, moment)
+        elif kind == EventKind.VERDICT:
+            needed = self._for_verdict(place, moment)
+        elif role == Chain.WEIGHTS:
+            needed = self._for_weights(place, moment)
+        elif role == Chain.ACTORS:
+            needed = self._for_rest_of_actors(place, moment)
+        else:
+            needed = self._for_learner(_SENDS if self._sends[place] else _LEARNS, moment)
+        return self._last(needed, moment)
 
     def _last(self, needed: Needed, moment: int) -> tuple[int, str]:
         """Of what is needed, that which ended last; what goes on at the moment ends with it."""
@@ -193,10 +185,8 @@ class Gates:
             awaited = int(self.followed.awaited[sample])
             if self.followed.samples.end_ns[awaited] > moment:
                 awaited = sample
-            yield (
-                self.events.first[EventKind.SAMPLE] + awaited,
-                f"the {self.followed.scored_by} to judge",
-            )
+            first = self.events.first[EventKind.SAMPLE]
+            yield first + awaited, f"the {self.followed.scored_by} to judge"
         if self._judges_at_rest:
             yield self.generation.ended(moment), "all generation had ended"
         server = self.servers[int(self.events.process[place])]
@@ -210,9 +200,7 @@ class Gates:
     def _for_weights(self, place: int, moment: int) -> Needed:
         process = int(self.events.process[place])
         row = place
-        if (
-            self.events.kind(place) == EventKind.PIECE
-        ):  # work: the row of the update that it was part of
+        if self.events.kind(place) == EventKind.PIECE:  # of an update, which has a row
             lane = self._rows.get(process)
             row = -1 if lane is None else lane.open(int(self.events.end_ns[place]) - 1)
         if row >= 0:
@@ -230,7 +218,7 @@ class Gates:
 
 
 class _InOrder:
-    """Moments of the samples of each step, in order, each with the event that ended then."""
+    """When samples of each step were ready, in order, each with the event that ended then."""
 
     def __init__(self, followed: Followed, moment: Ints, by: Ints) -> None:
         self._step, self._sample = followed.used_step, followed.used_sample

@@ -1,6 +1,7 @@
-"""Everything that can be on the critical path, in one set of columns: stretches of work of the
-processes, generations of samples, verdicts on them, and shares in weight updates. Samples are
-followed from generation over their verdicts to the step that used them.
+"""Everything that can be on the critical path, in one set of columns.
+
+That is stretches of work of the processes, generations of samples, verdicts on them, and shares in
+weight updates. Samples are followed from generation over their verdicts to the step that used them.
 """
 
 from __future__ import annotations
@@ -11,22 +12,23 @@ from enum import IntEnum
 
 import numpy as np
 
-from rltrace.analysis.timeline.interval_lookup import alike, columns
-from rltrace.analysis.timeline.intervals import Columns, Ints, joined, of_spans, places, union
-from rltrace.analysis.timeline.process_intervals import Activity
+from rltrace.analysis.timeline.interval_lookup import TIMED, alike, columns
+from rltrace.analysis.timeline.intervals import Columns, Intervals, Ints, joined, of_spans, union
+from rltrace.analysis.timeline.process_intervals import CODES, Activity
 from rltrace.analysis.timeline.steps import Steps
 from rltrace.trace.read.run import OpenedRun
 from rltrace.trace.vocabulary import Fate, Stage, SyncRole
 
 _QUEUED = 5.0  # times the usual prefill: the rest of the time to the first token was a queue
 _NEARLY_ALL = 0.99
+_ENDED = "start_ns > 0 and end_ns >= start_ns"
 _NO_ID = np.iinfo(np.int64).min  # below any id; -1 is not, as half of them are negative
 
 
 @dataclass(frozen=True)
 class EndedSamples(Columns):
-    """A place for each trajectory that ended. `begin_ns` is when it had its slot: its start, or its
-    first token less a usual prefill where that came much later."""
+    """A place for each trajectory that ended. It had its slot at `begin_ns`: its start, or the
+    first token less a usual prefill where that is much later."""
 
     process: Ints
     group: Ints
@@ -48,11 +50,10 @@ class Verdicts(Columns):
 
 @dataclass(frozen=True)
 class Followed:
-    """`verdict` is the last of each sample (-1: none) and `awaited` the sample whose end that
-    verdict had to wait for: its own, or the last of its group or batch, as `scored_by` says
-    ("sample", "group" or "batch"). `used_step` (a place in `Steps.windows`) and `used_sample`:
-    which samples the steps used, in order of the step; `linked_share` of the uses had their
-    generation recorded."""
+    """`verdict` is the last of each sample (-1: none) and `awaited` the sample whose end it had to
+    wait for: its own, or the last of its group or batch, as `scored_by` says ("sample", "group" or
+    "batch"). `used_step` (a place in `Steps.windows`) used `used_sample`, in order of the step;
+    `linked_share` of the uses had their generation recorded."""
 
     samples: EndedSamples
     verdicts: Verdicts
@@ -74,7 +75,7 @@ class Followed:
         judged = of_sample | (verdicts.start_ns <= until_ns) & (verdicts.end_ns >= since_ns)
         kept[verdicts.sample[judged & (verdicts.sample >= 0)]] = True
         kept[self.awaited[kept]] = True
-        used_at, judged_at, kept_at = places(kept[self.used_sample]), places(judged), places(kept)
+        used_at, judged_at, kept_at = map(np.flatnonzero, (kept[self.used_sample], judged, kept))
         sample = np.append(np.where(kept, np.cumsum(kept) - 1, -1), -1)
         verdict = np.append(np.where(judged, np.cumsum(judged) - 1, -1), -1)
         awaited = sample[self.awaited[kept_at]]
@@ -92,7 +93,9 @@ class Followed:
 
 def follow(run: OpenedRun, steps: Steps) -> Followed:
     ids, samples = _samples(run)
-    verdicts = _verdicts(run, ids)
+    query = f"select trajectory, process, start_ns, end_ns from raw_rewards where {_ENDED}"
+    trajectory, process, start, end = columns(run, query)
+    verdicts = Verdicts(ids.find(trajectory), process, start, end)
     last = np.full(len(samples), -1, np.int64)
     order = np.argsort(verdicts.end_ns, kind="stable")
     order = order[verdicts.sample[order] >= 0]
@@ -122,17 +125,13 @@ class _Ids:
 
 
 def _samples(run: OpenedRun) -> tuple[_Ids, EndedSamples]:
-    """The samples; one that several processes recorded lasts from the first row to the last, in the
-    process of that."""
-    ids, process, group, start, first, end, env = columns(
-        run,
-        'select trajectory, process, "group", start_ns, first_token_ns, end_ns, env_ns'
-        " from raw_grouped_trajectories where start_ns > 0 and end_ns >= start_ns",
-    )
+    """A sample that several processes recorded lasts from the first row to the last."""
+    figures = 'trajectory, process, "group", start_ns, first_token_ns, end_ns, env_ns'
+    query = f"select {figures} from raw_grouped_trajectories where {_ENDED}"
+    ids, process, group, start, first, end, env = columns(run, query)
     order = np.lexsort((end, ids))
     ids, at = ids[order], order
-    new = np.ones(len(ids), np.bool_)
-    new[1:] = (ids[1:] != ids[:-1]) | (ids[1:] == -1)
+    new = np.append(True, (ids[1:] != ids[:-1]) | (ids[1:] == -1))[: len(ids)]
     if not new.all():
         process, group, start, first, end, env = (
             column[order] for column in (process, group, start, first, end, env)
@@ -146,14 +145,8 @@ def _samples(run: OpenedRun) -> tuple[_Ids, EndedSamples]:
         group = np.where(known == _NO_ID, -1, known)
         ids, process, end = ids[lasts], process[lasts], end[lasts]
         at = np.arange(len(ids))
-    return _Ids(ids, at), EndedSamples(
-        process=process,
-        group=group,
-        start_ns=start,
-        begin_ns=_begin(process, start, first, end),
-        end_ns=end,
-        env_ns=np.clip(env, 0, end - start),
-    )
+    begin, env = _begin(process, start, first, end), np.clip(env, 0, end - start)
+    return _Ids(ids, at), EndedSamples(process, group, start, begin, end, env)
 
 
 def _begin(process: Ints, start: Ints, first: Ints, end: Ints) -> Ints:
@@ -167,30 +160,19 @@ def _begin(process: Ints, start: Ints, first: Ints, end: Ints) -> Ints:
     return begin
 
 
-def _verdicts(run: OpenedRun, ids: _Ids) -> Verdicts:
-    trajectory, process, start, end = columns(
-        run,
-        "select trajectory, process, start_ns, end_ns from raw_rewards "
-        "where start_ns > 0 and end_ns >= start_ns",
-    )
-    return Verdicts(ids.find(trajectory), process, start, end)
-
-
 def _uses(run: OpenedRun, steps: Steps, ids: _Ids) -> tuple[Ints, Ints, float]:
-    """`(step, sample, linked share)`. A use is of the step that it names, where one has that number
-    and no other, else of that in which it was booked. Nobody waits for what was filtered."""
-    trajectory, number, time = columns(
-        run,
-        "select trajectory, step, time_ns from raw_uses where time_ns > 0 and trajectory <> -1 "
-        f"and fate <> {int(Fate.FILTERED)}",
-    )
+    """`(step, sample, linked share)`. A use is of the step that it names, where just one has that
+    number, else of that in which it was booked. Nobody waits for what was filtered."""
+    named = f"time_ns > 0 and trajectory <> -1 and fate <> {int(Fate.FILTERED)}"
+    query = f"select trajectory, step, time_ns from raw_uses where {named}"
+    trajectory, number, time = columns(run, query)
     if not len(trajectory) or not steps.windows:
         return np.zeros(0, np.int64), np.zeros(0, np.int64), 0.0
     numbers = np.array([window.step for window in steps.windows], np.int64)
     names, first, times = np.unique(numbers, return_index=True, return_counts=True)
     at = np.clip(np.searchsorted(names, number), 0, len(names) - 1)
-    named = (names[at] == number) & (times[at] == 1)
-    place = np.where(named, first[at], steps.places_at(time))
+    is_named = (names[at] == number) & (times[at] == 1)
+    place = np.where(is_named, first[at], steps.places_at(time))
     sample = ids.find(trajectory)
     kept = np.flatnonzero((sample >= 0) & (place >= 0))
     kept = kept[np.argsort(place[kept], kind="stable")]
@@ -198,11 +180,14 @@ def _uses(run: OpenedRun, steps: Steps, ids: _Ids) -> tuple[Ints, Ints, float]:
 
 
 def _awaited(samples: EndedSamples, verdicts: Verdicts, batch: Ints) -> tuple[Ints, str]:
-    own = np.arange(len(samples))
+    own, order = np.arange(len(samples)), np.argsort(samples.end_ns, kind="stable")
     judged = verdicts.sample >= 0
     sample, start = verdicts.sample[judged], verdicts.start_ns[judged]
     for name, key in (("batch", batch), ("group", samples.group)):
-        last = _last_of(key, samples.end_ns)
+        values, number = np.unique(key, return_inverse=True)
+        last = np.empty(len(values), np.int64)
+        last[number[order]] = order  # of several the last stays
+        last = np.where(key == -1, own, last[number])
         known = key[sample] != -1
         after = start >= samples.end_ns[last[sample]]
         if known.any() and after[known].mean() >= _NEARLY_ALL:
@@ -210,21 +195,9 @@ def _awaited(samples: EndedSamples, verdicts: Verdicts, batch: Ints) -> tuple[In
     return own, "sample"
 
 
-def _last_of(key: Ints, end: Ints) -> Ints:
-    """For each place that with the same key which ends last; itself where the key is -1."""
-    values, number = np.unique(key, return_inverse=True)
-    order = np.argsort(end, kind="stable")
-    last = np.empty(len(values), np.int64)
-    last[number[order]] = order  # of several the last stays
-    return np.where(key == -1, np.arange(len(key)), last[number])
-
-
-# --- all that can be on the path
-
-
 @dataclass(frozen=True)
 class UpdateEvents(Columns):
-    """A place for each row of a weight update whose version is known."""
+    """A place for each row of a weight update of known version."""
 
     process: Ints
     version: Ints
@@ -233,25 +206,21 @@ class UpdateEvents(Columns):
     end_ns: Ints
 
     def within(self, since_ns: int, until_ns: int) -> UpdateEvents:
-        """Those that overlap this time."""
         return self.take((self.start_ns <= until_ns) & (self.end_ns >= since_ns))
 
 
 class EventKind(IntEnum):
-    """Kinds of events, in the order in which they stand."""
-
     PIECE, SAMPLE, VERDICT, UPDATE = range(4)
 
 
 Known = tuple[int, int, int, int, int]
-"""An event as another look at the run finds it again: its kind, process and stage, and when it
-began and ended; a piece may be cut off at its start."""
+"""Kind, process, stage, begin and end of an event, by which another look at the run finds it."""
 
 
 @dataclass(frozen=True)
 class Events:
-    """A place for each event; pieces come first, then samples, verdicts and updates, each from its
-    place in `first` on. `tools_ns` is the part of a sample in which its tools ran."""
+    """Those of each `EventKind` in turn, from a place in `first` on; `tools_ns` of a sample are
+    tools."""
 
     start_ns: Ints
     end_ns: Ints
@@ -264,16 +233,14 @@ class Events:
         return bisect_right(self.first, place) - 1
 
     def of(self, kind: int) -> Ints:
-        """The places of all of a kind."""
         return np.arange(self.first[kind], self.first[kind + 1])
 
     def known(self, place: int) -> Known:
-        """The event at a place."""
         process, stage = int(self.process[place]), int(self.stage[place])
         return self.kind(place), process, stage, int(self.start_ns[place]), int(self.end_ns[place])
 
     def find(self, event: Known) -> int:
-        """The place of an event that other events knew; -1 where it is not among these."""
+        """The place of an event that other events knew, maybe cut off at its start; -1: none."""
         kind, process, stage, start_ns, end_ns = event
         here = slice(*self.first[kind : kind + 2])
         start, end = self.start_ns[here], self.end_ns[here]
@@ -286,59 +253,44 @@ class Events:
         return here.start + int(places[-1]) if len(places) else -1
 
 
-def events_of(pieces: StagePieces, followed: Followed, updates: UpdateEvents) -> Events:
-    """All of them in one, each kind nearly in the order of time: that is sorted sooner."""
-    pieces = pieces.take(np.argsort(pieces.start_ns, kind="stable"))
+def events_of(
+    activity: Activity, since_ns: int, until_ns: int, followed: Followed, updates: UpdateEvents
+) -> Events:
+    """All in one, each kind nearly in the order of time: that is sorted sooner."""
+    pieces = _pieces(activity, since_ns, until_ns)
+    pieces = pieces.take(np.argsort(pieces.start, kind="stable"))
     samples, verdicts = followed.samples, followed.verdicts
-    parts = (pieces, samples, verdicts, updates)
-    kind = np.repeat(np.arange(len(EventKind)), [len(part) for part in parts])
+    others = (samples, verdicts, updates)
+    kind = np.repeat(np.arange(len(EventKind)), [len(part) for part in (pieces, *others)])
     stage = np.array([0, Stage.ROLLOUT, Stage.REWARD, Stage.SYNC], np.int64)[kind]
-    stage[kind == EventKind.PIECE] = pieces.stage
+    stage[kind == EventKind.PIECE] = pieces.group % CODES
     tools = np.zeros(len(kind), np.int64)
     tools[kind == EventKind.SAMPLE] = samples.env_ns
-    starts = (pieces.start_ns, samples.begin_ns, verdicts.start_ns, updates.start_ns)
+    starts = (pieces.start, samples.begin_ns, verdicts.start_ns, updates.start_ns)
     return Events(
         start_ns=np.concatenate(starts),
-        end_ns=np.concatenate([part.end_ns for part in parts]),
-        process=np.concatenate([part.process for part in parts]),
+        end_ns=np.concatenate([pieces.end, *(part.end_ns for part in others)]),
+        process=np.concatenate([pieces.group // CODES, *(part.process for part in others)]),
         stage=stage,
         tools_ns=tools,
         first=tuple(np.searchsorted(kind, range(len(EventKind) + 1)).tolist()),
     )
 
 
-def read_updates(run: OpenedRun) -> UpdateEvents:
-    process, version, role, start, end = columns(
-        run,
-        "select process, version, role, start_ns, end_ns from raw_syncs "
-        "where start_ns > 0 and end_ns > start_ns and version >= 0",
-    )
+def read_syncs(run: OpenedRun) -> UpdateEvents:
+    figures = "process, version, role, start_ns, end_ns"
+    query = f"select {figures} from raw_syncs where {TIMED} and version >= 0"
+    process, version, role, start, end = columns(run, query)
     return UpdateEvents(process, version, (role == SyncRole.SOURCE).astype(np.int64), start, end)
 
 
-# --- work by process: the union of each stage's spans in each process
-
-_CODES = 16
-
-
-@dataclass(frozen=True)
-class StagePieces(Columns):
-    """A place for each stretch of time that a process spent in a stage without a pause."""
-
-    process: Ints
-    stage: Ints
-    start_ns: Ints
-    end_ns: Ints
-
-
-def read_pieces(activity: Activity, since_ns: int, until_ns: int) -> StagePieces:
-    """All pieces but waits that overlap this time, cut to it, by process and stage."""
+def _pieces(activity: Activity, since_ns: int, until_ns: int) -> Intervals:
+    """When each process was in each stage (the group) but waits, without a pause, in this time."""
     parts = []
     for since, until, process, stages in activity.of_processes(since_ns, until_ns):
         start = np.maximum(stages.start, max(since, since_ns))
         end = np.minimum(stages.end, min(until, until_ns))
-        kept = places((end > start) & (stages.group != Stage.WAIT))
-        group = process.take(kept) * _CODES + stages.group.take(kept)
+        kept = np.flatnonzero((end > start) & (stages.group != Stage.WAIT))
+        group = process.take(kept) * CODES + stages.group.take(kept)
         parts.append(of_spans(group, start.take(kept), end.take(kept)))
-    merged = union(joined(parts))
-    return StagePieces(merged.group // _CODES, merged.group % _CODES, merged.start, merged.end)
+    return union(joined(parts))

@@ -1,4 +1,4 @@
-"""How the job is placed: what it states, else whether actors and learner ran beside each other."""
+"""How the job is placed: as it states, or by what ran at once."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _GOES_ON = 0.2  # of the time in which weights move
 
 @dataclass(frozen=True)
 class Composition:
-    """`overlap_share` is the part of the shorter of the two chains during which the other ran too,
-    over the steady steps; `placement_source` says how the placement is known."""
+    """`overlap_share` is the part of the shorter chain during which the other ran too, steady
+    steps."""
 
     placement: str
     placement_source: str

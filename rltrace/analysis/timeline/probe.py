@@ -1,24 +1,24 @@
-"""What delaying the stages of a run did to its steps: the share of each on the critical path.
+"""What delaying the stages of a run did to its steps.
 
-The probe (`rltrace.hooks.probe.delays`) stretches a stage's work by a known part in steps drawn at random.
-The length of a step is regressed on these dilations. To stretch a stage by a small part f lengthens
-the step by f times the seconds of that stage on the critical path, whatever overlaps with what; so
-the coefficient *is* those seconds. Over the stage's time it is its exposed part (1: it binds all
-the time, 0: it is hidden), over the step its share. No model of the job stands behind the figures.
-Where work goes on across the ends of steps, effects on `LAGS` further steps are added up.
+The probe (`rltrace.hooks.probe.delays`) stretches a stage's work by a known part in steps drawn at
+random, and the length of a step is regressed on these dilations. To stretch a stage by a small part
+f lengthens the step by f times the seconds of that stage on the critical path, whatever overlaps
+with what; so the coefficient *is* those seconds. Over the stage's time it is its exposed part (1:
+it binds all the time, 0: it is hidden), over the step its share. Where work goes on across the ends
+of steps, effects on `LAGS` further steps are added up.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
 from rltrace.analysis.run_analysis import RunAnalysis
-from rltrace.analysis.stats.interval import UNKNOWN, Floats, Interval, LeastSquares, fit
+from rltrace.analysis.stats.interval import UNKNOWN, Floats, Interval, fit
 from rltrace.analysis.timeline.stages import StageRow
 from rltrace.analysis.timeline.steps import Steps
 from rltrace.analysis.walls.wall import ALIKE
@@ -26,28 +26,24 @@ from rltrace.hooks.probe.delays import LONGEST, PLANNED, SLEPT, WORKED
 from rltrace.trace.read.run import OpenedRun
 from rltrace.trace.vocabulary import Stage
 
-HALF_WIDTH = 0.15
-"""How sharp an answer is asked for: half the interval of an exposed part."""
-
-LAGS = 2
-"""Steps after a dosed one in which a dose may still act, where work goes on across their ends."""
-
-IN_FULL = 0.8
-"""Where less of a stage's doses was given, part of its work may not have been delayed at all."""
-
+HALF_WIDTH = 0.15  # of the interval of an exposed part: how sharp an answer is asked for
+LAGS = 2  # steps after a dosed one in which it may still act, where work crosses their ends
+IN_FULL = 0.8  # of a stage's doses: where less was given, some work may not have been delayed
+FEWEST_DOSED = 3  # steps of a stage without which its noise is unknown
 EXPOSED, PATH = "exposed time", "critical path"
 """What the computed figures of a stage rest on."""
 
-FEWEST_DOSED = 3
-"""Dosed steps of a stage without which its noise is unknown."""
+_CROSSED = 0.1  # work goes on across more than this part of the ends of steps
+_ROWS_A_COLUMN = 6
+_OUTLIER = 8.0  # in deviations from the median: such a step is none of the usual ones
 
 
 @dataclass(frozen=True)
 class ProbedStage:
-    """A stage that was delayed. `stage_exposed_share` and `share` are measured (of `on_path_s`,
-    seconds a step), the others computed (`rltrace.analysis.timeline.stage_chains`). `dosed_steps` of the `steps`
-    used got a dose, of `dose_s` seconds in the mean over all processes together; `given_share` is
-    by how much its time grew over by how much it was to. `because` says why nothing is known."""
+    """A stage that was delayed. Shares are measured (of `on_path_s`, seconds a step), or
+    `computed_`. `dosed_steps` of the `steps` used got a dose, of `dose_s` seconds in the mean over
+    all processes together; `given_share` is by how much its time grew over by how much it was to.
+    `because` says why nothing is known."""
 
     stage: Stage
     name: str
@@ -71,8 +67,7 @@ class ProbedStage:
 
     @property
     def contradicts(self) -> bool:
-        """Whether the computed share of the step is outside of the interval, and far from its
-        middle."""
+        """Whether the computed share is outside of the interval, and far from its middle."""
         far = abs(self.share.value - self.computed_share) >= ALIKE
         return self.tells and far and not self.share.contains(self.computed_share)
 
@@ -82,8 +77,7 @@ class ProbedStage:
         return self.tells and not self.contradicts and self.share.half_width <= HALF_WIDTH
 
     def more_steps_for(self, half_width: float) -> int | None:
-        """How many more steps an interval of this half-width for the exposed part takes: its width
-        goes with the root of the steps. None: nobody knows."""
+        """How many more steps an interval of this half-width takes, by the root of the steps."""
         if not self.stage_exposed_share.known:
             return None
         ratio = self.stage_exposed_share.half_width / half_width
@@ -92,11 +86,10 @@ class ProbedStage:
 
 @dataclass(frozen=True)
 class Probe:
-    """The probe of a run. Doses of `dose_share` (seconds slept for one of work) were to take
-    `budget_share` of the job's time at most, and took `spent_share`. `step_s` is a step without
-    doses; `steps` were used. Left out were `outlier_steps`, and `refused_steps` in which the budget
-    allowed no dose. Effects were looked for in `lag_steps` later steps. `not_seen` are stages of
-    which there was no work."""
+    """Doses of `dose_share` (seconds slept for one of work) were to take `budget_share` of the
+    job's time at most, and took `spent_share`. `step_s` is a step without doses; `steps` were used,
+    without outliers and those in which the budget allowed no dose. `not_seen` are stages without
+    work."""
 
     stages: tuple[ProbedStage, ...]
     dose_share: float
@@ -113,8 +106,7 @@ class Probe:
 
 
 def find_probe(analysis: RunAnalysis) -> Probe | None:
-    """What the probe of the run found; None where it was not probed. Computed figures are those of
-    the critical path where that could be followed, else of exposed time."""
+    """None where the run was not probed."""
     run, steps, breakdown = analysis.run, analysis.steps, analysis.breakdown
     design = (run.meta.get("settings") or {}).get("probe")
     if not isinstance(design, dict):
@@ -133,7 +125,7 @@ def find_probe(analysis: RunAnalysis) -> Probe | None:
         name, tau_s, dilation = row.name, breakdown.tau_s[:, row.stage], doses.of(row.name, PLANNED)
         if not given[name] > 0 or not used:
             continue
-        if not lags:  # each step has work of its own; else how much of it depends on the step
+        if not lags:  # each step has work of its own
             dilation = dilation * _amount(doses, name, tau_s, used)
             stretch = _stretch(dilation, doses.work(name), tau_s, used)
             given[name] = given[name] if math.isnan(stretch) else stretch
@@ -157,8 +149,8 @@ def find_probe(analysis: RunAnalysis) -> Probe | None:
 
 
 def _amount(doses: Doses, name: str, tau_s: Floats, used: list[int]) -> Floats:
-    """How much of a stage each step had, the mean of those used being 1: by the seconds worked, or
-    by the longest call where that goes better with the stage's time in steps without a dose."""
+    """How much of a stage each step had (mean of those used: 1): by the seconds worked, or by the
+    longest call where that goes better with the stage's time in steps without a dose."""
     plain = [place for place in used if not doses.of(name, PLANNED)[place]]
 
     def likeness(seconds: Floats) -> float:
@@ -172,11 +164,9 @@ def _amount(doses: Doses, name: str, tau_s: Floats, used: list[int]) -> Floats:
     return seconds / mean_s if mean_s > 0 else np.ones(len(seconds))
 
 
-def _stretch(
-    dilation: Floats, work: tuple[Floats, Floats], tau_s: Floats, used: list[int]
-) -> float:
-    """By how much a stage's time grew, over by how much it was to; NaN where that is lost in noise.
-    More than 1: a call and the one that waits for it in another process were both delayed."""
+def _stretch(dilation: Floats, work: Iterable[Floats], tau_s: Floats, used: list[int]) -> float:
+    """By how much a stage's time grew, over by how much it was to (above 1: a call and the one that
+    waits for it in another process were both delayed); NaN where that is lost in noise."""
     columns = [seconds[used] for seconds in work if seconds[used].std() > 1e-9]
     x = np.stack([dilation[used], np.ones(len(used)), *(c - c.mean() for c in columns)], axis=1)
     found = fit(x, tau_s[used])
@@ -191,12 +181,10 @@ def _stage(
     run: RunAnalysis, row: StageRow, doses: Doses, given: float, of: Regression, used: list[int]
 ) -> ProbedStage:
     breakdown, steady = run.breakdown, list(run.steps.steady)
+    computed_s = breakdown.exposed_s[steady, row.stage]
     if run.followed is not None:
         computed_s = run.followed.seconds_of(row.stage, steady)
-    else:
-        computed_s = breakdown.exposed_s[steady, row.stage]
-    planned = doses.of(row.name, PLANNED)[used]
-    dosed = planned > 0
+    dosed = doses.of(row.name, PLANNED)[used] > 0
     tau_s = breakdown.tau_s[used, row.stage]
     on_path_s = of.on_path_s.get(row.name, UNKNOWN)
     because = ""
@@ -208,8 +196,7 @@ def _stage(
     elif not on_path_s.known:
         because = f"{len(steady)} steady steps are too few"
     worked_s = doses.work(row.name)[0][used]
-    plain = ~dosed & (worked_s > 0)
-    # Of the steps without a dose, but for the work of all of them.
+    plain = ~dosed & (worked_s > 0)  # steps without a dose, but for the work of all of them
     plain_s = tau_s[plain].sum() / worked_s[plain].sum() * worked_s.mean() if plain.any() else 0.0
     return ProbedStage(
         stage=row.stage,
@@ -229,24 +216,17 @@ def _stage(
 
 
 def _ratio(seconds: Floats, of_s: Floats) -> float:
-    """Part of the whole; NaN of nothing."""
     return float(seconds.sum() / of_s.sum()) if of_s.sum() else math.nan
 
 
-# --- the doses of a probed run as its processes wrote them down, put on its steps
-
-_CROSSED = 0.1  # work goes on across more than this part of the ends of steps
-
-
 class Doses:
-    """By step (place in `Steps.windows`), for each stage by its name: what was drawn and slept, and
-    what was worked without that, by all processes together and in the longest single stay."""
+    """What the processes of a probed run wrote down, by step (place in `Steps.windows`) and stage:
+    what was drawn, slept and worked, by all together and in the longest single stay."""
 
     def __init__(self, run: OpenedRun, steps: Steps) -> None:
         self._steps = len(steps.windows)
         self._values: dict[tuple[str, str], Floats] = {}
-        self.refused = np.zeros(self._steps, np.bool_)
-        """In which steps a dose was not given, as the budget was spent."""
+        self.refused = np.zeros(self._steps, np.bool_)  # the budget was spent
         names = run.ask("select id, text from names where text like 'probe/%/%'")
         if not names:
             return
@@ -274,15 +254,13 @@ class Doses:
         return self.of(stage, WORKED), self.of(stage, LONGEST)
 
     def given(self, stage: str) -> float:
-        """What was slept over what was to be, in the median of the dosed steps in which none was
-        refused: 1 where doses were given in full, NaN where none was given or known."""
+        """What was slept over what was to be, in the median of the dosed steps; NaN: none was."""
         due = self.of(stage, PLANNED) * self.of(stage, WORKED) * ~self.refused
         dosed, slept_s = due > 0, self.of(stage, SLEPT)
         return float(np.median(slept_s[dosed] / due[dosed])) if slept_s[dosed].any() else math.nan
 
 
 def work_crosses_steps(run: OpenedRun, steps: Steps) -> bool:
-    """Whether work goes on across the ends of steps, so that a dose may act on later ones."""
     ends = steps.ends_ns[list(steps.steady)]
     if not len(ends):
         return False
@@ -296,16 +274,9 @@ def work_crosses_steps(run: OpenedRun, steps: Steps) -> bool:
     return bool(crossed.sum() > _CROSSED * len(ends))
 
 
-# --- the lengths of steps regressed on the dilations that were drawn for them
-
-_ROWS_A_COLUMN = 6
-_OUTLIER = 8.0  # in deviations from the median: such a step is none of the usual ones
-
-
 @dataclass(frozen=True)
 class Regression:
-    """Seconds on the critical path by stage; `step_s` is a step without doses, and `spent` the part
-    of the time that the doses took."""
+    """Seconds on the path by stage and of a step without doses; the doses' share of the time."""
 
     on_path_s: dict[str, Interval]
     step_s: float
@@ -313,18 +284,13 @@ class Regression:
 
 
 def regress(
-    steps_s: Floats,
-    dilations: dict[str, Floats],
-    work: Sequence[Floats],
-    used: Sequence[int],
-    lags: int,
+    steps_s: Floats, dilations: dict[str, Floats], work: list[Floats], used: list[int], lags: int
 ) -> Regression:
-    """The lengths of the steps `used` on the dilations of the same and of `lags` earlier steps, on
-    a line over time, and on those columns of `work` that tell long steps from short ones. What work
-    a step had was not changed by a dose: it takes noise away, and no more (Lin 2013). Figures are
-    unknown where the steps do not suffice."""
+    """The lengths of the steps `used` on the dilations of the same and of `lags` earlier steps, a
+    line over time, and those columns of `work` that tell long steps from short ones: no dose
+    changed these, so they only take noise away (Lin 2013)."""
     rows = np.array(used, np.int64)
-    y = steps_s[rows] if len(rows) else np.zeros(0)
+    y = steps_s[rows]
     length_s = float(y.mean()) if len(rows) else math.nan
     columns = [f[rows - lag] for f in dilations.values() for lag in range(lags + 1)]
     if not len(rows) or not columns:
@@ -332,25 +298,20 @@ def regress(
     line = (rows - rows.mean()) / len(steps_s)
     x = np.stack([*columns, np.ones(len(rows)), line], axis=1)
     x = _with_work(x, y, [column[rows] for column in work])
-    found: LeastSquares | None = fit(x, y)
-    if found is None:
+    if (found := fit(x, y)) is None:
         return Regression({}, length_s, UNKNOWN)
     doses = np.arange(x.shape[1]) < len(columns)
     added = found.combined(np.where(doses, x.mean(axis=0), 0.0))
     everywhere = np.zeros(x.shape[1])  # in all steps, those that are not used as well
     everywhere[: len(columns)] = [f.mean() for f in dilations.values() for _ in range(lags + 1)]
     stage = np.arange(x.shape[1]) // (lags + 1)
-    on_path = {
-        name: found.combined((doses & (stage == place)).astype(np.float64))
-        for place, name in enumerate(dilations)
-    }
+    on_path = {name: found.combined(doses & (stage == at)) for at, name in enumerate(dilations)}
     step_s = length_s - added.value
     return Regression(on_path, step_s, found.combined(everywhere).over(step_s))
 
 
 def _with_work(x: Floats, y: Floats, work: Sequence[Floats]) -> Floats:
-    """`x` with those of the columns that are worth it, the best first: each must lower Schwarz's
-    criterion (BIC, 1978), and there is one for every `_ROWS_A_COLUMN` rows at most."""
+    """`x` with the best columns that lower Schwarz's criterion (BIC, 1978), a few at most."""
     left = [column - column.mean() for column in work if column.std() > 1e-9]
     for _ in range(len(y) // _ROWS_A_COLUMN):
         tried = [(_criterion(np.column_stack([x, column]), y), n) for n, column in enumerate(left)]
@@ -372,8 +333,7 @@ def _criterion(x: Floats, y: Floats) -> float:
 
 
 def usable_steps(steps_s: Floats, steady: Sequence[int], lags: int) -> tuple[list[int], int]:
-    """Places of the steps that a regression can use, and how many were left out as outliers (a
-    hang, a step without generation at the end of the job)."""
+    """Places of the steps that a regression can use, and how many outliers were left out."""
     places = [place for place in steady if place >= lags]
     if not places:
         return [], 0

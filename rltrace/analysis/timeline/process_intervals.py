@@ -1,15 +1,15 @@
-"""When each process was in which stage: one pass over the spans of a run."""
+"""When each process was in which stage, in one pass over the spans."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 
-from rltrace.analysis.timeline.interval_lookup import columns, numbered
+from rltrace.analysis.timeline.interval_lookup import TIMED, columns, numbered
 from rltrace.analysis.timeline.intervals import (
     Bools,
     Intervals,
@@ -22,6 +22,7 @@ from rltrace.analysis.timeline.intervals import (
     mapped,
     merged,
     of_spans,
+    overlaid,
     union,
     without,
 )
@@ -32,19 +33,20 @@ CODES = 16  # a group is `process * CODES + stage`
 
 
 def is_evaluation(group: Ints) -> Bools:
-    """Whose work is an evaluation's, whatever stage it is of: it holds nothing up that is asked for
-    in every step."""
+    """Whose work is an evaluation's, whatever stage it is of."""
     return np.asarray(group % CODES == Stage.EVAL)
 
 
 TABLE_OF = {Stage.ROLLOUT: "trajectories", Stage.REWARD: "rewards", Stage.SYNC: "syncs"}
 """The table whose rows are the work of a stage, where it has no spans."""
 
+Background = tuple[tuple[Stage, int], ...]
+"""Stages, each with a process that is in it for its own sake."""
+
 
 @dataclass(frozen=True)
 class OpenSpan:
-    """A span that began and did not end: work in progress, a hang, or a process that was killed.
-    `last_sign_ns` is the last moment at which its process is known to have lived (Unix ns)."""
+    """A span that did not end; its process is known to have lived until `last_sign_ns`."""
 
     name: str
     stage: Stage
@@ -55,15 +57,11 @@ class OpenSpan:
 
 @dataclass(frozen=True)
 class Activity:
-    """Who was in which stage when.
-
-    Each instant of a lane belongs to the innermost span, and none is generation in a process whose
-    samples are all in their tools; an open span lasts until the last sign of
-    life of its process. `first_ns` and `last_ns` bound everything (0 and 0: nothing). Stages
-    `from_tables` have no spans and are taken from the table whose rows are their work
-    (trajectories, rewards, syncs). Stages `by_trainers` ran where training did, too. What is
-    in the `background` counts as a process, and in no stage.
-    """
+    """Who was in which stage when. An instant of a lane belongs to the innermost span, and none is
+    generation in a process whose samples are all in their tools; an open span lasts until the last
+    sign of its process. `first_ns` and `last_ns` bound everything (0: nothing). Stages
+    `from_tables` have no spans; those `by_trainers` ran where training did, too. What is in the
+    `background` counts as a process, and in no stage."""
 
     spans_of_stage: dict[Stage, int]
     spans_of_process: dict[int, int]
@@ -74,22 +72,20 @@ class Activity:
     first_ns: int
     last_ns: int
     _union: Union
-    background: tuple[tuple[Stage, int], ...] = ()
+    background: Background = ()
     _in_tools: Intervals | None = None  # when a stage of a process stood still
 
     def slices(self, first_ns: int, last_ns: int) -> Iterator[tuple[int, int, Intervals]]:
         """`(from_ns, to_ns, intervals)`: slices of time, the last first, which together cover the
-        time asked for. The intervals (group: the stage's code) are the union of each stage over all
-        processes as far as it overlaps the slice; they may reach beyond."""
+        time asked for, with the union over all processes of each stage (group) that overlaps the
+        slice, whole."""
         found = self._union.slices(first_ns, last_ns)
         yield from mapped(lambda one: (*one[:2], union(self._pieces(*one)[-1])), found)
 
-    def of_processes(
-        self, first_ns: int, last_ns: int
-    ) -> Iterator[tuple[int, int, Ints, Intervals]]:
+    def of_processes(self, since: int, until: int) -> Iterator[tuple[int, int, Ints, Intervals]]:
         """The same before processes are united: `(from_ns, to_ns, processes, intervals)`, where a
         process, a number for each interval, may have several that overlap."""
-        found = self._union.slices(first_ns, last_ns)
+        found = self._union.slices(since, until)
         yield from mapped(lambda one: (*one[:2], *self._pieces(*one)), found)
 
     def _pieces(self, start: int, end: int, intervals: Intervals) -> tuple[Ints, Intervals]:
@@ -103,32 +99,39 @@ class Activity:
 
 
 def read_activity(run: OpenedRun) -> Activity:
-    """Reads the spans of `run` once, in chunks."""
     spans: Counter[tuple[Stage, int]] = Counter()
     lanes = columns(run, "select stage, process, first_lane, last_lane, spans from span_stages")
     for code, process, n in zip(*(lanes[i].tolist() for i in (0, 1, 4)), strict=True):
         spans[stage_of(code), process] += n
     background = find_background(run, spans)
     seen = {stage for stage, _ in spans.keys() - set(background)}
-    owners = {}
-    for stage in TABLE_OF.keys() - seen:
-        rows = _timed_rows(TABLE_OF[stage])
-        owners[stage] = run.ask(f"select count(distinct process) from {rows}")[0][0]
-    from_tables = tuple(stage for stage in TABLE_OF if owners.get(stage))
-    last_sign = dict(  # by process with an open span: the last start or end of any of its spans
-        run.ask(
-            "select process, max(greatest(start_ns, end_ns)) from raw_spans where process in "
-            "(select process from span_stages where open > 0) group by process"
-        )
+    count = "select count(distinct process) from"
+    owners = {
+        stage: run.ask(f"{count} raw_{table} where {TIMED}")[0][0]
+        for stage, table in TABLE_OF.items()
+        if stage not in seen
+    }
+    from_tables = tuple(stage for stage, processes in owners.items() if processes)
+    signs = run.ask(  # by process with an open span: the last start or end of any of its spans
+        "select process, max(greatest(start_ns, end_ns)) from raw_spans where process in "
+        "(select process from span_stages where open > 0) group by process"
     )
+    last_sign = dict(signs)
     union = _united(run, from_tables, last_sign, background)
     found = _activity(union, spans, from_tables, _by_trainers(*lanes[:4]), background)
+    query = (
+        "select coalesce(text, '?'), stage, process, start_ns from raw_spans "
+        "left join names on names.id = name where start_ns > 0 and end_ns < 0 order by start_ns"
+    )
     idle = all_in_tools(run)
     return replace(
         found,
         processes_of_stage=found.processes_of_stage | owners,
-        open_spans=_open_spans(run, last_sign),
-        _in_tools=idle and replace(idle, group=idle.group * CODES + Stage.ROLLOUT),
+        open_spans=tuple(
+            OpenSpan(name, stage_of(code), process, start, last_sign[process])
+            for name, code, process, start in (run.ask(query) if last_sign else ())
+        ),
+        _in_tools=replace(idle, group=idle.group * CODES + Stage.ROLLOUT),
     )
 
 
@@ -141,8 +144,8 @@ def activity_of(
     spans: Mapping[tuple[Stage, int], int],
     from_tables: tuple[Stage, ...],
 ) -> Activity:
-    """The activity of rows that are at hand, in any order, each with an end. `spans` is how many
-    of a stage a process has recorded, here or before; rows of stages `from_tables` are no spans."""
+    """The activity of rows in any order, each with an end. `spans` is how many of a stage a process
+    has recorded, here or before; rows of stages `from_tables` are no spans."""
     order = np.argsort(start, kind="stable")
     rows = _Rows(_mixed_of(stage, process, lane))
     rows.add(*(column[order] for column in (start, end, stage, process, lane)))
@@ -154,13 +157,9 @@ def _activity(
     spans: Mapping[tuple[Stage, int], int],
     from_tables: tuple[Stage, ...],
     by_trainers: frozenset[Stage],
-    background: tuple[tuple[Stage, int], ...] = (),
+    background: Background = (),
 ) -> Activity:
-    """`spans` is how many of a stage a process has; none of its samples is known to have stood
-    still, and no span is open."""
-    of_stage: Counter[Stage] = Counter()
-    of_process: Counter[int] = Counter()
-    processes: Counter[Stage] = Counter()
+    of_stage, of_process, processes = Counter[Stage](), Counter[int](), Counter[Stage]()
     for (stage, process), n in spans.items():
         of_process[process] += n
         if (stage, process) not in background:
@@ -182,8 +181,7 @@ def _activity(
 
 
 def _by_trainers(stage: Ints, process: Ints, first_lane: Ints, last_lane: Ints) -> frozenset[Stage]:
-    """Stages that may have run in a lane that trains, too: a thread evaluates or has the reference
-    judge while another one of its process trains."""
+    """Stages that may have run in a lane that trains, as an evaluation in another thread."""
     keys, which = np.unique(process * CODES + stage, return_inverse=True)
     first, last = np.full((2, len(keys)), np.iinfo(np.int64).max) * [[1], [-1]]
     np.minimum.at(first, which, first_lane)
@@ -194,26 +192,16 @@ def _by_trainers(stage: Ints, process: Ints, first_lane: Ints, last_lane: Ints) 
     return frozenset(stage_of(code) for code in np.unique(keys[shared] % CODES).tolist())
 
 
-def _timed_rows(table: str) -> str:
-    """A row without length is an event: it says nothing of how long its stage took."""
-    return f"raw_{table} where start_ns > 0 and end_ns > start_ns"
-
-
 def _united(
-    run: OpenedRun,
-    from_tables: tuple[Stage, ...],
-    last_sign: dict[int, int],
-    background: tuple[tuple[Stage, int], ...],
+    run: OpenedRun, from_tables: Iterable[Stage], last_sign: dict[int, int], background: Background
 ) -> Union:
     spans = "select start_ns, end_ns, stage, process, lane from raw_spans where start_ns > 0"
     for stage, process in background:
         spans += f" and not (stage = {int(stage)} and process = {process})"
-    rows = [
-        f"select start_ns, end_ns, {int(stage)}::tinyint, process, 0::bigint "
-        f"from {_timed_rows(TABLE_OF[stage])}"
-        for stage in from_tables
-    ]
-    query = " union all ".join([spans, *rows])
+    query = spans
+    for stage in from_tables:
+        figures = f"start_ns, end_ns, {int(stage)}::tinyint, process, 0::bigint"
+        query += f" union all select {figures} from raw_{TABLE_OF[stage]} where {TIMED}"
     signs = np.zeros(max(last_sign, default=0) + 1, np.int64)
     signs[list(last_sign)] = list(last_sign.values())
     mixed = np.array(run.ask(_MIXED), np.int64).ravel()
@@ -223,6 +211,7 @@ def _united(
         return _union_of_rows(run, f"from ({query}) order by start_ns", signs, mixed)
 
 
+# Processes in which stages may nest in one of several lanes.
 _MIXED = f"""
     select process from (
         select process, lane, bit_count(bit_or(
@@ -236,7 +225,7 @@ _MIXED = f"""
 
 
 def _mixed_of(stage: Ints, process: Ints, lane: Ints) -> Ints:
-    """Processes in which stages may nest in one of several lanes."""
+    """What `_MIXED` finds, in rows at hand."""
     process, lane, stage = (column[stage != Stage.STEP] for column in (process, lane, stage))
     found, stages = np.unique(process[numbered(process, lane, stage)[1]], return_counts=True)
     lanes = np.unique(process[numbered(process, lane)[1]], return_counts=True)[1]
@@ -245,8 +234,7 @@ def _mixed_of(stage: Ints, process: Ints, lane: Ints) -> Ints:
 
 class _Rows:
     """Takes rows in the order of their start to the union of each process and stage. Where stages
-    may nest in one of several lanes, as in the tasks of an agent loop, each lane is looked at by
-    itself first: what a task does within another task's time says nothing of that."""
+    may nest in one of several lanes each lane is looked at by itself first."""
 
     def __init__(self, mixed: Ints) -> None:
         self._mixed = mixed
@@ -255,7 +243,7 @@ class _Rows:
         self._of = groups // CODES, is_evaluation(groups)
 
     def add(self, start: Ints, end: Ints, stage: Ints, process: Ints, lane: Ints) -> None:
-        """Takes more rows in. Errors: `OutOfOrder`."""
+        """Errors: `OutOfOrder`."""
         known = np.where((stage < 0) | (stage > Stage.STEP), Stage.OTHER, stage)
         rows = of_spans(process.astype(np.int64) * CODES + known, start, end, lane)
         if len(self._mixed) and len(rows):
@@ -284,31 +272,16 @@ def _union_of_rows(run: OpenedRun, query: str, last_sign: Ints, mixed: Ints) -> 
     return rows.union()
 
 
-def _open_spans(run: OpenedRun, last_sign: dict[int, int]) -> tuple[OpenSpan, ...]:
-    if not last_sign:
-        return ()
-    rows = run.ask(
-        "select coalesce(text, '?'), stage, process, start_ns from raw_spans "
-        "left join names on names.id = name where start_ns > 0 and end_ns < 0 order by start_ns"
-    )
-    return tuple(
-        OpenSpan(name, stage_of(code), process, start, last_sign[process])
-        for name, code, process, start in rows
-    )
-
-
 # --- when all samples of a process are in their tools: then nothing is generated there
-# A span of generation around a whole batch lasts while each sample, in a task or thread of its own,
-# waits for its tools. What a lane does says nothing of another lane, so the tools cannot be cut out
-# of that span; but of a process that records its samples and their tools, it is known when none of
-# them is left to be decoded.
+# A span of generation around a whole batch lasts while each sample, in a task of its own, waits for
+# its tools, which cannot be cut out of the span of another lane. But of a process that records its
+# samples and their tools, it is known when none of them is left to be decoded.
 
 _AS_SAID = 1.1  # times what the samples say of their tools; what takes longer is of others, too
 
 
 def all_in_tools(run: OpenedRun) -> Intervals:
-    """Disjoint intervals (group: the process) in which as many tools run as samples are under way,
-    of processes that have spans of generation."""
+    """When as many tools run as samples are under way, of processes (the group) that generate."""
     found = run.ask(f"""
         select process from span_stages where stage in ({int(Stage.ENV)}, {int(Stage.ROLLOUT)})
         group by process having count(*) = 2
@@ -316,33 +289,19 @@ def all_in_tools(run: OpenedRun) -> Intervals:
     if not found:
         return joined([])
     both = ", ".join(str(process) for (process,) in found)
-    owner, lane, start, end = columns(
-        run,
-        f"select process, lane, start_ns, end_ns from raw_spans where stage = {int(Stage.ENV)} "
-        f"and start_ns > 0 and end_ns > start_ns and process in ({both})",
-    )
-    process, begin, over, said = columns(
-        run,
-        "select process, start_ns, end_ns, env_ns from raw_trajectories "
-        f"where start_ns > 0 and end_ns > start_ns and process in ({both})",
-    )
+    mine = f"where {TIMED} and process in ({both})"
+    spans = f"select process, lane, start_ns, end_ns from raw_spans {mine}"
+    samples = f"select process, start_ns, end_ns, env_ns from raw_trajectories {mine}"
+    owner, lane, start, end = columns(run, f"{spans} and stage = {int(Stage.ENV)}")
+    process, begin, over, said = columns(run, samples)
     number, first = numbered(owner, lane)
     tools = union(of_spans(number, start, end))
     owner = owner[first][tools.group]
     trusted = _trusted(owner, tools, process, said)
-    kept, mine = np.isin(owner, trusted), np.isin(process, trusted)
-    tools, owner, process = tools.take(kept), owner[kept], process[mine]
-    # Where at least as many tools run as samples, of each process, and a sample at all.
-    whose = np.concatenate([process, process, owner, owner])
-    times = np.concatenate([begin[mine], over[mine], tools.start, tools.end])
-    order = np.lexsort((times, whose))
-    sizes = [len(process), len(process), len(owner), len(owner)]
-    samples, running = (
-        np.cumsum(np.repeat(change, sizes)[order])[:-1] for change in ([1, -1, 0, 0], [0, 0, 1, -1])
-    )
-    whose, times = whose[order], times[order]
-    full = (samples > 0) & (running >= samples) & (np.diff(times) > 0)
-    return union(of_spans(whose[:-1][full], times[:-1][full], times[1:][full]))
+    own = of_spans(process, begin, over).take(np.isin(process, trusted))
+    theirs = replace(tools, group=owner).take(np.isin(owner, trusted))
+    pieces, (decoded, running) = overlaid(own, theirs)
+    return union(pieces.take((decoded > 0) & (running >= decoded)))
 
 
 def _trusted(owner: Ints, tools: Intervals, process: Ints, said: Ints) -> Ints:
@@ -354,51 +313,43 @@ def _trusted(owner: Ints, tools: Intervals, process: Ints, said: Ints) -> Ints:
     return np.asarray(found[(told == 0) | (took <= _AS_SAID * told)])
 
 
-# --- Processes that are in a stage for their own sake: an audit of old verdicts beside the job,
-# say.
-#
-# Beside such a process all others seem hidden. Who works on samples is in the stage while one
-# waits for it. So a process without rows of its own that is in the stage nearly all the rest of
-# the time, too, contributes to no step. Where some sample waits at all times (asynchronous jobs)
-# that cannot be told, and nobody is left out.
+# --- processes that are in a stage for their own sake: an audit of old verdicts, say
+# Beside such a process all others seem hidden. Who works on samples is in the stage while one waits
+# for it. So a process without rows of its own that is in the stage nearly all the rest of the time,
+# too, contributes to no step. Where some sample waits at all times that cannot be told, and nobody
+# is left out.
 
 _LEAST_REST = 0.1  # of the time from the first sample to the last: less tells nothing
 _NEARLY_ALL = 0.9  # of the rest; a verifier at work on samples is in its stage for none of it
 _TOLD = 0.9  # of the samples have to say until when they waited
 
-_ROWS_OF = {Stage.ROLLOUT: "trajectories", Stage.REWARD: "rewards"}
-
+# Since and until when a sample is the stage's.
 _WAITED = {
     Stage.ROLLOUT: "begun_ns, ended_ns",
     Stage.REWARD: "ended_ns, coalesce(greatest(judged_ns, ended_ns), 0)",
 }
-"""Since and until when a sample is the stage's, of its begin and end, and of the moment of its
-verdict."""
 
 
-def find_background(
-    run: OpenedRun, seen: Collection[tuple[Stage, int]]
-) -> tuple[tuple[Stage, int], ...]:
+def find_background(run: OpenedRun, seen: Collection[tuple[Stage, int]]) -> Background:
     """Who of the processes `seen` with spans in a stage is there in the background."""
     found = []
-    for stage, table in _ROWS_OF.items():
-        rows = run.ask(f"select distinct process from raw_{table} where start_ns > 0")
+    for stage in _WAITED:
+        rows = run.ask(f"select distinct process from raw_{TABLE_OF[stage]} where start_ns > 0")
         at_work = {process for (process,) in rows}
         asked = sorted(one for of, one in seen if of is stage and one not in at_work)
         rest = _rest(run, stage) if asked and at_work else None
-        if rest is not None:
-            starts, ends = rest
-            for process in asked:
-                spans = _spans(run, stage, process)
-                inside = spans.until(ends) - spans.until(starts)
-                if inside.sum() / (ends - starts).sum() >= _NEARLY_ALL:
-                    found.append((stage, process))
+        if rest is None:
+            continue
+        for process in asked:
+            spans = _spans(run, stage, process)
+            inside = spans.until(rest.end) - spans.until(rest.start)
+            if inside.sum() / (rest.end - rest.start).sum() >= _NEARLY_ALL:
+                found.append((stage, process))
     return tuple(found)
 
 
-def _rest(run: OpenedRun, stage: Stage) -> tuple[Ints, Ints] | None:
-    """`(starts, ends)` of when no sample was the stage's, from the first sample to the last; None
-    where the samples do not tell, or there is too little of it."""
+def _rest(run: OpenedRun, stage: Stage) -> Intervals | None:
+    """When no sample was the stage's, from first to last; None: unknown, or too little of it."""
     query = f"""
         with samples as (
             select trajectory, min(start_ns) as begun_ns, max(end_ns) as ended_ns
@@ -415,13 +366,11 @@ def _rest(run: OpenedRun, stage: Stage) -> tuple[Ints, Ints] | None:
     if not len(since) or known.mean() < _TOLD:
         return None
     waited = merged(since[known], until[known])
-    starts = np.append(first[0], waited.end[:-1])
-    ends = waited.start
-    some = ends > starts
-    whole = int(waited.end[-1]) - int(starts[0])
-    if (ends - starts)[some].sum() < _LEAST_REST * whole or not some.any():
-        return None
-    return starts[some], ends[some]
+    start, end = np.append(first[0], waited.end[:-1]), waited.start
+    rest = of_spans(np.zeros_like(start), start, end).take(end > start)
+    whole = int(waited.end[-1]) - int(start[0])
+    enough = len(rest) and (rest.end - rest.start).sum() >= _LEAST_REST * whole
+    return rest if enough else None
 
 
 def _spans(run: OpenedRun, stage: Stage, process: int) -> Intervals:

@@ -1,7 +1,7 @@
-"""Which stage a piece of a step is charged to, and which chain of stages a stage belongs to.
+"""Which stage a piece of a step is charged to, by chains of stages.
 
-A step is cut at every moment at which a stage begins or ends in any process. In each piece some set
-of stages runs; a piece with several is *exposed* time of one of them and *hidden* time of the rest:
+A step is cut wherever a stage begins or ends in any process. In each piece some set of stages runs;
+a piece with several is *exposed* time of one of them and *hidden* time of the rest:
 
 1. `wait` yields to every stage, `other` to every stage but `wait`: waiting is no work, and a span
    around everything explains nothing.
@@ -14,9 +14,9 @@ of stages runs; a piece with several is *exposed* time of one of them and *hidde
 4. Within the chain the piece goes to the stage that is alone (no other stage at all) the longest,
    on a tie to the first in the vocabulary.
 
-So exposed times, exposed wait and untraced time (no span) add up to the step. The rule is that
-of the longer of two chains, which composes the step of an overlapping placement, applied to what
-was measured. Only an experiment that delays a stage can prove what it says.
+So exposed times, wait included, and untraced time (no span) add up to the step. It is the rule of
+the longer of two chains, applied to what was measured; only an experiment that delays a stage can
+prove what it says.
 """
 
 from __future__ import annotations
@@ -50,9 +50,8 @@ CHAIN_OF: dict[Stage, Chain] = {
     **dict.fromkeys((Stage.SYNC, Stage.SWITCH), Chain.WEIGHTS),
     **dict.fromkeys((Stage.DATA, Stage.CHECKPOINT, Stage.EVAL, Stage.OTHER), Chain.LEARNER),
 }
-"""The chain of each stage. Reference and behaviour log-probs run on training workers in most
-frameworks (verl, AReaL), and a loop evaluates between its steps, so these are the learner's unless
-`chains_of` finds otherwise."""
+"""Reference and behaviour log-probs run on training workers in most frameworks (verl, AReaL), and a
+loop evaluates between its steps: these are the learner's unless `chains_of` finds otherwise."""
 
 MOVES = (Stage.SYNC, Stage.SWITCH)
 
@@ -61,12 +60,10 @@ _BESIDE = 0.1  # stages that overlap for less of the one in question than this t
 
 
 def chains_of(mask: Ints, seconds: Seconds, by_trainers: frozenset[Stage]) -> dict[Stage, Chain]:
-    """The chain of each stage in a run whose sets of running stages `mask` took `seconds`.
-
-    What ran where training did (`by_trainers`) is the learner's. Else the stages of a chain take
-    turns, so reference, log-probs and evaluation are the actors' where they run beside training, or
-    beside the actors although training never does.
-    """
+    """The chain of each stage in a run whose sets of running stages `mask` took `seconds`. What ran
+    where training did (`by_trainers`) is the learner's. Else the stages of a chain take turns, so
+    reference, log-probs and evaluation are the actors' where they run beside training, or beside
+    the actors although training never does."""
     actors = sum(1 << stage for stage, chain in CHAIN_OF.items() if chain is Chain.ACTORS)
 
     def beside(stage: Stage, others: int) -> bool:
@@ -90,19 +87,15 @@ def working(mask: Ints) -> Ints:
 def exposed_stage(
     step: Ints, mask: Ints, seconds: Seconds, steps_s: Seconds, chain_of: dict[Stage, Chain]
 ) -> Ints:
-    """The stage that each piece is charged to, -1 where no span is.
-
-    A piece is all the time of a step (`step`: its place in `steps_s`, the steps' lengths) in which
-    exactly the stages in `mask` ran; `seconds` is how long, `chain_of` the chain of each stage.
-    """
+    """The stage that each piece is charged to, -1 where no span is. A piece is all the time of a
+    step (`step`: its place in `steps_s`, the steps' lengths) in which exactly the stages in `mask`
+    ran; `seconds` is how long."""
     if not len(mask):
         return np.zeros(0, np.int64)
     runs = working(mask)
     member = (runs[:, None] >> np.arange(STAGES)) & 1 == 1
-    chains = np.stack(
-        [member[:, [s for s in chain_of if chain_of[s] == chain]].any(axis=1) for chain in Chain],
-        axis=1,
-    )
+    of_chain = ([s for s in chain_of if chain_of[s] == chain] for chain in Chain)
+    chains = np.stack([member[:, stages].any(axis=1) for stages in of_chain], axis=1)
     alone = _by_step(step, member, seconds, len(steps_s))
     chain_alone = _by_step(step, chains, seconds, len(steps_s))
 
@@ -119,7 +112,6 @@ def exposed_stage(
 
 
 def summed(place: Ints, seconds: Seconds, size: int) -> Seconds:
-    """Sums `seconds` by `place` (0 to `size` - 1)."""
     return np.bincount(place, weights=seconds, minlength=size).astype(np.float64)
 
 

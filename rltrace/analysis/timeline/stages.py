@@ -1,4 +1,4 @@
-"""Where the time of the steps went, stage by stage."""
+"""Where the time of the steps went, stage by stage, and which stalled."""
 
 from __future__ import annotations
 
@@ -9,28 +9,20 @@ import numpy as np
 
 from rltrace.analysis.alarms.alarm import LOST_SHARE, STALL_TIMES
 from rltrace.analysis.stats.summary_stats import Spread, spread
-from rltrace.analysis.timeline.intervals import Bools, Floats, Intervals, Ints, of_spans, union
+from rltrace.analysis.timeline.intervals import Floats, Intervals, Ints, of_spans, union
 from rltrace.analysis.timeline.process_intervals import Activity
-from rltrace.analysis.timeline.stage_chains import (
-    STAGES,
-    Chain,
-    Seconds,
-    chains_of,
-    exposed_stage,
-    summed,
-)
+from rltrace.analysis.timeline.stage_chains import STAGES, Chain, chains_of, exposed_stage, summed
 from rltrace.analysis.timeline.steps import FEWEST_ALIKE, Steps, Window, held_against
 from rltrace.trace.vocabulary import STAGE_SYMBOLS, Stage, word
+
+TYPICAL_PARTS = 240  # many numbers of columns divide it
 
 
 @dataclass(frozen=True)
 class StageRow:
-    """A stage over the steady steps in which anything was recorded; seconds a step.
-
-    `tau_s` is the length of the union of its intervals in the step, over all processes, where an
-    instant of a lane belongs to its innermost span. `exposed_s` is the part charged to it and
-    `overlapped_s` the rest (`rltrace.analysis.timeline.stage_chains` has the rule). `share` is exposed / step.
-    """
+    """A stage over the steady steps; seconds a step. `tau_s` is the union of its intervals over all
+    processes, `exposed_s` the part charged to it, `overlapped_s` the rest. `share` is exposed /
+    step."""
 
     stage: Stage
     name: str
@@ -45,37 +37,32 @@ class StageRow:
 
 @dataclass(frozen=True)
 class Breakdown:
-    """Seconds by step (first axis: place in `Steps.windows`) and stage code (second axis).
+    """Seconds by step (place in `Steps.windows`) and stage code. `exposed_s`, `wait` included, and
+    `untraced_s` add up to `steps_s`. `sets` has the seconds of each set of stages that ran at once:
+    `(step, bits, seconds)`."""
 
-    `exposed_s` with its `wait` column, and `untraced_s`, add up to `steps_s`. `chain_of` is the
-    chain that each stage was found to be on. `sets` has the seconds of each set of stages that ran
-    at once: `(step, bits, seconds)`.
-    """
-
-    steps_s: Seconds
-    tau_s: Seconds
-    exposed_s: Seconds
-    untraced_s: Seconds
+    steps_s: Floats
+    tau_s: Floats
+    exposed_s: Floats
+    untraced_s: Floats
     chain_of: dict[Stage, Chain]
-    sets: tuple[Ints, Ints, Seconds]
+    sets: tuple[Ints, Ints, Floats]
 
-    def runs_s(self, stages: Iterable[Stage], without: Iterable[Stage] = ()) -> Seconds:
-        """How long any of these stages ran, by step, while none of the others did (structure does
-        not count)."""
+    def runs_s(self, stages: Iterable[Stage], without: Iterable[Stage] = ()) -> Floats:
+        """How long any of these stages ran, by step, and none of the others (but structure)."""
         step, mask, seconds = self.sets
         bits, others = (sum(1 << stage for stage in some) for some in (stages, without))
-        kept = _runs(mask, bits) & ~_runs(mask, others & ~(1 << Stage.OTHER))
+        kept = (mask & bits != 0) & (mask & others & ~(1 << Stage.OTHER) == 0)
         return summed(step[kept], seconds[kept], len(self.steps_s))
 
-    def chains_s(self, *chains: Chain) -> Seconds:
-        """How long stages of each of these chains ran at once, by step (structure does not
-        count)."""
+    def chains_s(self, *chains: Chain) -> Floats:
+        """How long stages of each of these chains ran at once, by step, but for structure."""
         step, mask, seconds = self.sets
-        kept = np.logical_and.reduce([_runs(mask, self._bits(chain)) for chain in chains])
+        kept = np.logical_and.reduce([mask & self._bits(chain) != 0 for chain in chains])
         return summed(step[kept], seconds[kept], len(self.steps_s))
 
     @property
-    def beside_s(self) -> Seconds:
+    def beside_s(self) -> Floats:
         """How long stages of one chain ran beside another of it, by step."""
         step, mask, seconds = self.sets
         beside = sum(_beside(mask, self._bits(chain)) for chain in Chain)
@@ -93,29 +80,20 @@ def break_down(activity: Activity, steps: Steps) -> Breakdown:
     parts = [cut_steps(stages, starts, ends, since, until) for since, until, stages in slices]
     step, mask, seconds = _added(*map(np.concatenate, zip(*parts, strict=True)))
     n = len(steps_s)
-    tau_s = np.zeros((n, STAGES))
-    for stage in range(STAGES):
-        runs = mask >> stage & 1 == 1
-        tau_s[:, stage] = summed(step[runs], seconds[runs], n)
+    ran = (summed(step, seconds * (mask >> stage & 1), n) for stage in range(STAGES))
     chain_of = chains_of(mask, seconds, activity.by_trainers)
     stage_of = exposed_stage(step, mask, seconds, steps_s, chain_of)
     place = step * (STAGES + 1) + stage_of + 1
     charged = summed(place, seconds, n * (STAGES + 1)).reshape(n, STAGES + 1)
-    return Breakdown(
-        steps_s=steps_s,
-        tau_s=tau_s,
-        exposed_s=charged[:, 1:],
-        untraced_s=charged[:, 0],
-        chain_of=chain_of,
-        sets=(step, mask, seconds),
-    )
+    tau_s, exposed_s, untraced_s = np.stack([*ran], axis=1), charged[:, 1:], charged[:, 0]
+    return Breakdown(steps_s, tau_s, exposed_s, untraced_s, chain_of, (step, mask, seconds))
 
 
 def stage_rows(
     activity: Activity, steps: Steps, breakdown: Breakdown, overlap_known: bool = True
 ) -> tuple[StageRow, ...]:
-    """Rows of all stages that were seen, in the order of the vocabulary, `wait` among them. Without
-    `overlap_known` nobody knows what ran at once, and `overlapped_s` is of no step."""
+    """All stages that were seen. Without `overlap_known` (what ran at once) nothing is
+    `overlapped_s`."""
     steady = list(steps.steady)
     step_s = float(breakdown.steps_s[steady].sum())
     rows = []
@@ -143,9 +121,8 @@ def stage_rows(
 
 def cut_steps(
     stages: Intervals, starts: Ints, ends: Ints, since: int, until: int
-) -> tuple[Ints, Ints, Seconds]:
-    """`(step, set of running stages, seconds)` between two moments, one row for each set that
-    occurs in a step; the intervals of a stage do not overlap."""
+) -> tuple[Ints, Ints, Floats]:
+    """`(step, set of running stages, seconds)` between two moments, by step and set."""
     bit = np.left_shift(1, stages.group)
     edge = np.zeros(len(starts), np.int64)
     times = np.concatenate([stages.start, stages.end, starts, ends]).clip(since, until)
@@ -159,8 +136,7 @@ def cut_steps(
     return _added(step[inside], mask[inside], length[inside] / 1e9)
 
 
-def _added(step: Ints, mask: Ints, seconds: Seconds) -> tuple[Ints, Ints, Seconds]:
-    """Adds up the seconds of each step and set."""
+def _added(step: Ints, mask: Ints, seconds: Floats) -> tuple[Ints, Ints, Floats]:
     keys, which = np.unique(step << STAGES | mask, return_inverse=True)
     return keys >> STAGES, keys & (1 << STAGES) - 1, summed(which, seconds, len(keys))
 
@@ -171,21 +147,10 @@ def _beside(mask: Ints, bits: int) -> Ints:
     return np.asarray(np.maximum(count - 1, 0), np.int64)
 
 
-def _runs(mask: Ints, bits: int) -> Bools:
-    """Where any of the stages (bit = stage code) is in the set."""
-    return (mask & bits).astype(np.bool_)
-
-
-# --- when each stage ran within a usual step
-
-TYPICAL_PARTS = 240
-"""Equal parts of it; many numbers of columns divide it."""
-
-
 @dataclass(frozen=True)
 class TypicalStep:
-    """The steady step nearest to the median length. `busy_shares` has, by stage, the part (0 to 1)
-    of each of `TYPICAL_PARTS` equal parts of the step during which any process was in it."""
+    """The steady step nearest to the median length. `busy_shares` has by stage, of each of its
+    `TYPICAL_PARTS`, the share in which any process was in it."""
 
     step: int
     step_s: float
@@ -193,7 +158,7 @@ class TypicalStep:
 
 
 def typical_step(activity: Activity, steps: Steps) -> TypicalStep | None:
-    """The typical step, or the whole run where it has no steps; None where there is neither."""
+    """The whole run where it has no steps; None where there is neither."""
     steady = [steps.windows[i] for i in steps.steady]
     if not steady:
         return None
@@ -210,9 +175,7 @@ def _busy(activity: Activity, window: Window) -> Floats:
     edges = np.linspace(0, length, TYPICAL_PARTS + 1)
     ran = np.zeros((len(Stage), len(edges)))
     for since, until, pieces in activity.slices(window.start_ns, window.end_ns):
-        start, end = (
-            times.clip(since, until) - window.start_ns for times in (pieces.start, pieces.end)
-        )
+        start, end = (t.clip(since, until) - window.start_ns for t in (pieces.start, pieces.end))
         stages = union(of_spans(pieces.group, start, end, pieces.lane))
         for code in np.unique(stages.group):
             ran[code] += stages.take(stages.group == code).until(edges)
@@ -221,20 +184,15 @@ def _busy(activity: Activity, window: Window) -> Floats:
     return np.asarray(np.nan_to_num(share).clip(0, 1))
 
 
-# They say nothing of what the others wait for. So a run is judged by the longest stretch of steps
-# without one, as long as that is what the run is: they are few, or lie together at one end; they
-# took the smaller part of its time; and what held them up is work that holds up every step. Where
-# it is not, long steps may be how the job is made (samples for ten updates come at once), and
-# nobody can tell which.
+# --- Stalled steps say nothing of what the others wait for. So a run is judged by its longest
+# stretch without one where the stalls are few or lie together at one end, took the smaller part of
+# the time, and were held up by work that holds up every step. Else long steps may be how the job is
+# made (samples for ten updates come at once), and nobody can tell which.
 
-_LEAST_STALL_S = 0.1
-"""What is less than this beyond the usual is the scheduler's doing on a busy machine, no stall."""
-
-_LONG_BY_NATURE = (Stage.EVAL, Stage.CHECKPOINT)
+_LEAST_STALL_S = 0.1  # less beyond the usual is the scheduler's doing on a busy machine
+_LONG_BY_NATURE = [Stage.EVAL, Stage.CHECKPOINT]
 _NO_WORK = (Stage.WAIT, Stage.OTHER, Stage.STEP)
-_FEW = 10
-"""Of so many steps one may stall; one may in any run."""
-
+_FEW = 10  # of so many steps one may stall; one may in any run
 _MOST_SHARE = 0.5
 
 
@@ -253,12 +211,10 @@ class Stalls:
 
     @property
     def grave(self) -> bool:
-        """Whether they cost a part of the run that matters."""
         return self.lost_share >= LOST_SHARE
 
 
 def find_stalls(steps: Steps, breakdown: Breakdown) -> Stalls | None:
-    """The stalls among the steps after warm-up; None where there is none."""
     settled = [] if steps.whole_run else list(steps.settled)
     own_s = _own_s(breakdown)
     generates = [window.generates for window in steps.windows]
@@ -284,15 +240,14 @@ def find_stalls(steps: Steps, breakdown: Breakdown) -> Stalls | None:
 
 
 def without_stalls(steps: Steps, breakdown: Breakdown) -> Steps:
-    """`steps`, whose steady ones are the longest stretch without a stall; `steps` itself where none
-    stalled, where stalls cost little, and where the run cannot be judged without them."""
+    """`steps` to be judged without its stalls, where these cost much and that is possible."""
     found = find_stalls(steps, breakdown)
     return replace(steps, stalled=found.places) if found and found.left_out else steps
 
 
 def usual_step_s(steps: Steps, breakdown: Breakdown) -> float:
-    """Median length of a step after warm-up without evaluation and checkpoints, where only some
-    generate of one that does: of a step in progress nobody knows yet. NaN for too few."""
+    """Median length of a step after warm-up (of those that generate, if only some do) without
+    evaluation and checkpoints; NaN: too few."""
     settled = list(steps.settled)
     if steps.whole_run or len(settled) < FEWEST_ALIKE:
         return float("nan")
@@ -300,9 +255,8 @@ def usual_step_s(steps: Steps, breakdown: Breakdown) -> float:
     return float(np.median(_own_s(breakdown)[long or settled]))
 
 
-def _own_s(breakdown: Breakdown) -> Seconds:
-    own: Seconds = breakdown.steps_s - breakdown.exposed_s[:, list(_LONG_BY_NATURE)].sum(axis=1)
-    return own
+def _own_s(breakdown: Breakdown) -> Floats:
+    return np.asarray(breakdown.steps_s - breakdown.exposed_s[:, _LONG_BY_NATURE].sum(axis=1))
 
 
 def _where(
@@ -315,7 +269,7 @@ def _where(
         mine = [i for i in stalled if generates[i] == kind]
         if mine:
             more_s += (spent_s[mine] - np.median(spent_s[peers], axis=0)).sum(axis=0)
-    more_s[list(_LONG_BY_NATURE)] = 0.0
+    more_s[_LONG_BY_NATURE] = 0.0
     worst = int(np.argmax(more_s[:-1]))
     return None if more_s[-1] > more_s[worst] else Stage(worst)
 
@@ -324,11 +278,10 @@ def _can_do_without(steps: Steps, breakdown: Breakdown, found: Stalls) -> bool:
     settled, stalled = list(steps.settled), list(found.places)
     left = list(replace(steps, stalled=found.places).unbroken)
     few = len(stalled) <= max(1, len(settled) // _FEW)
-    # The half of the run, or more, from its begin or to its end has no stall: long steps that are
-    # of the job come again and again.
+    # Half of the run or more, from its begin or to its end, has no stall: long steps that are of
+    # the job come again and again.
     at_an_end = bool(left) and (left[0] == settled[0] or left[-1] == settled[-1])
-    at_one_end = at_an_end and 2 * len(left) >= len(settled)
-    if len(left) < FEWEST_ALIKE or not (few or at_one_end):
+    if len(left) < FEWEST_ALIKE or not (few or (at_an_end and 2 * len(left) >= len(settled))):
         return False
     took_s = float(breakdown.steps_s[stalled].sum())
     if took_s > _MOST_SHARE * float(breakdown.steps_s[settled].sum()):

@@ -1,4 +1,4 @@
-"""What each steady step of a run took and did: the series that two runs are compared by."""
+"""What each steady step took and did, for comparing two runs."""
 
 from __future__ import annotations
 
@@ -23,16 +23,12 @@ BETWEEN, UNATTRIBUTED = "between steps", "unattributed"  # as baselines have the
 
 @dataclass(frozen=True, eq=False)
 class StepFigures:
-    """Figures by steady step. `length_s` is from its begin to that of the next step; `parts_s` are
-    exposed seconds by stage (with "wait", "unattributed" and "between steps") that add up to it;
-    empty where exposed times are not known.
-    Tokens and samples are those that ended, or were trained on, in that time; NaN everywhere where
-    nobody recorded any. `decided_tokens` are those whose fate was decided in it, useful ones among
-    them: of samples that the learner trained on or dropped then, and of those that ended then and
-    never met it. (A job that generates ahead trains in its last step and generates nothing, so
-    useful tokens over those generated in the same steps may be more than 1.) `ess` is ESS / N,
-    `reward` the mean verdict. `work_s` are those of the `device_s` device-seconds that were work;
-    both are of the run's one count of devices (NaN: unknown)."""
+    """Figures by steady step; NaN: unknown. `length_s` is from its begin to that of the next step;
+    `parts_s` are exposed seconds by stage (with "wait", "unattributed" and "between steps") that
+    add up to it. Tokens and samples are those that ended, or were trained on, in that time.
+    `decided_tokens` are of samples that the learner trained on or dropped then, and of those that
+    ended then and never met it. `ess` is ESS / N, `reward` the mean verdict. `work_s` of the
+    `device_s` device-seconds were work."""
 
     length_s: Seconds
     parts_s: dict[str, Seconds]
@@ -52,8 +48,7 @@ class StepFigures:
 
 
 def step_figures(analysis: RunAnalysis, steps: Steps) -> StepFigures | None:
-    """The figures of the run, with these of its steps as steady ones; None where no complete step
-    was recorded."""
+    """With these of its steps as steady ones; None where no complete step was recorded."""
     run, breakdown = analysis.run, analysis.breakdown
     steady = list(steps.steady)
     if steps.whole_run or not steady:
@@ -81,14 +76,12 @@ def step_figures(analysis: RunAnalysis, steps: Steps) -> StepFigures | None:
 
 
 def _parts(breakdown: Breakdown, steady: list[int], length_s: Seconds) -> dict[str, Seconds]:
-    parts = {
-        word(stage): breakdown.exposed_s[steady, stage]
-        for stage in Stage
-        if stage is not Stage.STEP and breakdown.exposed_s[steady, stage].any()
+    exposed = {stage: breakdown.exposed_s[steady, stage] for stage in Stage}
+    return {
+        **{word(s): parts for s, parts in exposed.items() if s is not Stage.STEP and parts.any()},
+        UNATTRIBUTED: breakdown.untraced_s[steady],
+        BETWEEN: length_s - breakdown.steps_s[steady],
     }
-    parts[UNATTRIBUTED] = breakdown.untraced_s[steady]
-    parts[BETWEEN] = length_s - breakdown.steps_s[steady]
-    return parts
 
 
 Edges = tuple[Ints, int]
@@ -96,9 +89,9 @@ Edges = tuple[Ints, int]
 
 
 def edges_of(steps: Steps) -> Edges:
-    """Those of the steady steps, of which there is one."""
-    windows = [steps.windows[i] for i in steps.steady]
-    return np.array([window.start_ns for window in windows], np.int64), windows[-1].end_ns
+    """Errors: `IndexError` where there is no steady step."""
+    steady = list(steps.steady)
+    return steps.starts_ns[steady], int(steps.ends_ns[steady][-1])
 
 
 def placed(times: Ints, edges: Edges) -> tuple[Ints, Ints]:
@@ -121,24 +114,18 @@ def _sums(run: OpenedRun, query: str, edges: Edges, columns: tuple[str, ...]) ->
 
 
 def _generated(run: OpenedRun, edges: Edges) -> tuple[Seconds, Seconds]:
-    samples, tokens = _sums(
-        run,
-        """select end_ns as at, 1.0 as n, greatest(response_tokens, 0)::double as tokens
-           from raw_trajectories where start_ns > 0 and end_ns > 0""",
-        edges,
-        ("n", "tokens"),
-    )
+    query = """
+        select end_ns as at, 1.0 as n, greatest(response_tokens, 0)::double as tokens
+        from raw_trajectories where start_ns > 0 and end_ns > 0"""
+    samples, tokens = _sums(run, query, edges, ("n", "tokens"))
     return samples, tokens if tokens.any() else np.full(len(tokens), math.nan)
 
 
 def _reward(run: OpenedRun, edges: Edges) -> Seconds:
-    count, total = _sums(
-        run,
-        """select end_ns as at, 1.0 as n, value from raw_rewards
-           where start_ns > 0 and end_ns > 0 and outcome <= 0 and isfinite(value)""",
-        edges,
-        ("n", "value"),
-    )
+    query = """
+        select end_ns as at, 1.0 as n, value from raw_rewards
+        where start_ns > 0 and end_ns > 0 and outcome <= 0 and isfinite(value)"""
+    count, total = _sums(run, query, edges, ("n", "value"))
     with np.errstate(all="ignore"):
         return np.where(count > 0, total / count, math.nan)
 

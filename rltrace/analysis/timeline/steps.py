@@ -1,7 +1,7 @@
-"""The steps of a run: their windows, and which of the first ones are warm-up.
+"""The steps of a run: windows, warm-up, generations, and a choice of them.
 
-A step is a span of stage `STEP`. Whose count where several processes record steps is said in
-`rltrace.trace.read.step_clock`. Without any step the whole run is one window.
+A step is a span of stage `STEP`; `rltrace.trace.read.step_clock` says whose count. Without any step
+the whole run is one window.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import TypeVar
 import numpy as np
 import pyarrow as pa
 
+from rltrace.analysis.timeline.interval_lookup import TIMED
 from rltrace.analysis.timeline.intervals import Bools, Floats, Ints
 from rltrace.trace.errors import CANNOT_TELL, WRONG_USAGE, RltraceError, WrongUsage
 from rltrace.trace.job_devices import AGENT
@@ -25,6 +26,10 @@ from rltrace.trace.read.step_clock import one_clock
 from rltrace.trace.run_dir import RECORDING_STOPPED, STEP_FAILED
 from rltrace.trace.vocabulary import Stage
 
+AnyRun = TypeVar("AnyRun", bound=OpenedRun)
+
+_WHOLE_RUN = Range(0, EVER_NS, first_step=-1)
+_RANGE = re.compile(r"\s*(\d*)\s*(?:\.\.\s*(\d*)\s*)?")
 _LEADING_SHARE = 1 / 3  # more leading steps than this are no warm-up but a trend
 _FEWEST_STEPS = 5  # below this only a wide margin tells a slow step from a usual one
 _DEVIATIONS = 3.5  # Iglewicz and Hoaglin's cut for the modified z-score
@@ -32,18 +37,15 @@ _SLOWER = 1.2  # and a warm-up step is at least this many times the usual one
 _HALF_AGAIN = 1.5
 _FAR_BEYOND = 3.0
 _NEVER_NS = (1 << 63) - 1
-FEWEST_ALIKE = 3
-"""Fewer steps of a kind do not tell how long one usually takes."""
-
+FEWEST_ALIKE = 3  # fewer steps of a kind do not tell how long one usually takes
+# The part of a generation, or of a step, that has to be in the other: the ranks of a learner do not
+# begin a step at the same moment.
 _PART = 0.1
-"""The part of a generation, or of a step, that has to be in the other: the ranks of a learner do
-not begin a step at the same moment."""
 
 
 @dataclass(frozen=True)
 class Window:
-    """One step, Unix ns. `step` is its number, -1 for a whole run; `process` recorded it;
-    `generates`: something was generated in it."""
+    """One step, Unix ns. `step` is its number, -1 for a whole run; `process` recorded it."""
 
     step: int
     start_ns: int
@@ -60,14 +62,11 @@ class Window:
 @dataclass(frozen=True)
 class Steps:
     """All complete steps in the order of time. `whole_run`: there were none, the run is the window.
-
-    `in_progress` are the steps that were begun and not ended, `(number, start_ns)`: by a hang, a
-    kill, or the exception that ended the job. `failed` are those that an exception left, and the
-    job went on, `(number, start_ns, when their process began another)`. `repeated` is how many step
-    numbers came more than once (a restart from a checkpoint). `stalled` are places in `windows` of
-    steps that stalled and that the run is judged without. Where one step generates for itself and
-    the next ones, in turns, they are `per_generation` steps (else 0).
-    """
+    `in_progress` are those that never ended, `(number, start_ns)`; `failed` those that an exception
+    left, and the job went on, `(number, start_ns, when their process began another)`. `repeated` is
+    how many numbers came more than once (a restart from a checkpoint). `stalled` are places in
+    `windows` of steps that the run is judged without. Where one step generates for itself and the
+    next ones, in turns, they are `per_generation` steps (else 0)."""
 
     windows: tuple[Window, ...]
     whole_run: bool
@@ -79,12 +78,10 @@ class Steps:
 
     @cached_property
     def starts_ns(self) -> Ints:
-        """When each of `windows` begins."""
         return np.array([window.start_ns for window in self.windows], np.int64)
 
     @cached_property
     def ends_ns(self) -> Ints:
-        """When each of `windows` ends."""
         return np.array([window.end_ns for window in self.windows], np.int64)
 
     def places_at(self, times_ns: Ints) -> Ints:
@@ -95,13 +92,11 @@ class Steps:
 
     @property
     def settled(self) -> tuple[int, ...]:
-        """Places in `windows` of the steps that are no warm-up."""
         return tuple(i for i, window in enumerate(self.windows) if not window.warmup)
 
     @property
     def unbroken(self) -> tuple[int, ...]:
-        """Of the steps that are no warm-up those that follow each other: where some stalled the
-        longest stretch without one (of equal ones the last)."""
+        """The longest stretch of settled steps without a stall (of equal ones the last)."""
         settled = self.settled
         cuts = [settled.index(place) for place in self.stalled]
         edges = pairwise((-1, *cuts, len(settled)))
@@ -110,8 +105,7 @@ class Steps:
 
     @property
     def whole_generations(self) -> tuple[int, ...]:
-        """Of the `unbroken` steps those from the first that generates to the end of the last whole
-        turn; none where steps do not come in turns, or no turn is whole."""
+        """Of the `unbroken` steps those of whole turns, from the first that generates."""
         begins = [i for i in self.unbroken if self.windows[i].generates]
         if not (self.per_generation and begins):
             return ()
@@ -121,14 +115,12 @@ class Steps:
     @property
     def steady(self) -> tuple[int, ...]:
         """Places in `windows` of the steps that figures are over: the `unbroken` ones, as what is
-        made in one step is used in another, and of them whole generations where there is one: a
-        part of its steps has too much or too little of the time that it took."""
+        made in one step is used in another, and of them whole generations where there is one."""
         return self.whole_generations or self.unbroken
 
     @property
     def steady_ns(self) -> tuple[int, int]:
-        """From when to when what happens is of the steady steps, Unix ns. Without steps, and after
-        the last one, that has no limit."""
+        """Since when, and before when, things are of the steady steps, Unix ns."""
         steady = self.steady
         if self.whole_run or not steady:
             return 0, _NEVER_NS
@@ -138,43 +130,37 @@ class Steps:
 
     @property
     def none_complete(self) -> bool:
-        """Whether there were steps, none of which was completed."""
         return self.whole_run and bool(self.in_progress or self.failed)
 
     @property
     def between_s(self) -> float:
-        """Seconds between the end of a steady step and the beginning of the next, all together."""
-        steady = [self.windows[i] for i in self.steady]
-        gaps = (b.start_ns - a.end_ns for a, b in pairwise(steady))
-        return sum(max(0, gap) for gap in gaps) / 1e9
+        """Seconds between the end of a steady step and the next one, all together."""
+        pairs = pairwise(self.windows[i] for i in self.steady)
+        return sum(max(0, b.start_ns - a.end_ns) for a, b in pairs) / 1e9
 
 
 def find_steps(run: OpenedRun, recorded: tuple[int, int]) -> Steps:
     """The steps of `run`. `recorded` is when the first and the last span of the run lie (ns)."""
-    rows = run.ask(
-        f"select step, start_ns, end_ns, process from raw_spans where stage = {int(Stage.STEP)} "
-        "order by start_ns"
-    )
+    query = f"select step, start_ns, end_ns, process from raw_spans where stage = {int(Stage.STEP)}"
+    rows = run.ask(f"{query} order by start_ns")
     steps = steps_of(rows, recorded, {} if run.meta.get("exit_code") else step_errors(run))
     if steps.whole_run:
         return steps
-    found = find_generating(run, steps.starts_ns, steps.ends_ns)
+    generates, crosses = find_generating(run, steps.starts_ns, steps.ends_ns)
     imported = run.meta.get("imported")
     told = imported.get("generating") if isinstance(imported, dict) else None
     if isinstance(told, list):  # a log that tells which steps generated, and not how long
         numbers = {number for number in told if isinstance(number, int)}
-        both = zip(found.generates, steps.windows, strict=True)
-        found = replace(found, generates=tuple(known or w.step in numbers for known, w in both))
-    warm = warmup_by_margin([w.length_s for w in steps.windows], found.generates)
-    windows = tuple(
-        replace(window, warmup=i < warm, generates=generates)
-        for i, (window, generates) in enumerate(zip(steps.windows, found.generates, strict=True))
-    )
-    return replace(steps, windows=windows, per_generation=steps_per_generation(found))
+        both = zip(generates, steps.windows, strict=True)
+        generates = [known or window.step in numbers for known, window in both]
+    warm = warmup_by_margin([w.length_s for w in steps.windows], generates)
+    in_order = enumerate(steps.windows)
+    windows = tuple(replace(w, warmup=i < warm, generates=generates[i]) for i, w in in_order)
+    per_generation = 0 if crosses else steps_per_generation(generates)
+    return replace(steps, windows=windows, per_generation=per_generation)
 
 
 def step_errors(run: OpenedRun) -> dict[int, str]:
-    """The exceptions that steps were left by, by the step's number."""
     found = [problem for problem in run.problems if problem.get("what") == STEP_FAILED]
     return {
         int(str(problem["target"])): str(problem.get("detail") or "")
@@ -186,8 +172,8 @@ def step_errors(run: OpenedRun) -> dict[int, str]:
 def steps_of(
     rows: list[tuple[int, int, int, int]], recorded: tuple[int, int], errors: Collection[int] = ()
 ) -> Steps:
-    """The steps of rows `(step, start_ns, end_ns or -1, process)` in order of their start. Those
-    of numbers in `errors` an exception left, in a job that went on."""
+    """The steps of rows `(step, start_ns, end_ns or -1, process)` in order of their start; an
+    exception left those in `errors`, in a job that went on."""
     whole = [row for row in rows if row[2] >= row[1]]
     ended = {step: start for step, start, _, _ in whole}
     left = _failed(rows)
@@ -212,8 +198,7 @@ def steps_of(
 
 
 def _failed(rows: list[tuple[int, int, int, int]]) -> list[tuple[int, int, int]]:
-    """Steps without an end after which their process began another, as `Steps` has them. Of a loop
-    that begins steps before others end that says nothing."""
+    """Steps without an end after which their process, which does one at a time, began another."""
     found = []
     for process in {row[3] for row in rows if row[2] < 0}:
         mine = [row for row in rows if row[3] == process]
@@ -226,9 +211,8 @@ def _failed(rows: list[tuple[int, int, int, int]]) -> list[tuple[int, int, int]]
 
 def warmup_by_margin(lengths: Sequence[float], generates: Sequence[bool] = ()) -> int:
     """How many leading steps are out of line with the second half of the run: far from its median
-    (by its MAD), or longer than all of it and half as long again as its median. Of few steps only a
-    first one that is far beyond all the others. Where only some generate each step is judged by
-    those of its kind: where few do, they count. None are where they would be too many."""
+    (by its MAD), or longer than all of it and half as long again as its median; of few steps only a
+    first one that is far beyond all others. Where only some generate each is judged by its kind."""
     values = np.asarray(lengths, np.float64)
     kinds = generates or [False] * len(values)
     slow = np.zeros(len(values), np.bool_)
@@ -241,7 +225,6 @@ def warmup_by_margin(lengths: Sequence[float], generates: Sequence[bool] = ()) -
 
 
 def _slow(values: Floats) -> Bools:
-    """Which steps `warmup_by_margin` finds out of line, wherever they are."""
     if len(values) < _FEWEST_STEPS:
         beyond = len(values) >= 3 and values[0] > _FAR_BEYOND * values[1:].max()
         return np.array([i == 0 and beyond for i in range(len(values))], np.bool_)
@@ -258,27 +241,18 @@ def _slow(values: Floats) -> Bools:
 # means are of whole generations: a generation with all the steps that train on it.
 
 
-@dataclass(frozen=True)
-class Generating:
-    """Of each step whether it `generates`; `crosses`: some generation went on in the next one."""
-
-    generates: tuple[bool, ...]
-    crosses: bool
-
-
-def find_generating(run: OpenedRun, starts: Ints, ends: Ints) -> Generating:
-    """Which of the steps between these moments (Unix ns, in order, not overlapping) generate. Where
-    all do, as one process can tell, it does not matter what crosses."""
-    timed = "start_ns > 0 and end_ns > start_ns"
-    spans = f"from raw_spans where stage = {int(Stage.ROLLOUT)} and {timed}"
+def find_generating(run: OpenedRun, starts: Ints, ends: Ints) -> tuple[list[bool], bool]:
+    """Which of the steps between these moments (Unix ns, in order) generate, and whether a
+    generation went on in the next one: not asked where all do, as one process can tell."""
+    spans = f"from raw_spans where stage = {int(Stage.ROLLOUT)} and {TIMED}"
     if not run.ask(f"select 1 {spans} limit 1"):  # then samples are the work
-        spans = f"from raw_trajectories where {timed}"
+        spans = f"from raw_trajectories where {TIMED}"
     one = f"{spans} and process = (select process {spans} limit 1)"
     found = _found(run, one, starts, ends)
-    return found if all(found.generates) else _found(run, spans, starts, ends)
+    return found if all(found[0]) else _found(run, spans, starts, ends)
 
 
-def _found(run: OpenedRun, spans: str, starts: Ints, ends: Ints) -> Generating:
+def _found(run: OpenedRun, spans: str, starts: Ints, ends: Ints) -> tuple[list[bool], bool]:
     edge = np.zeros(len(starts) + 1, np.int64)
     crosses = False
     for batch in pa.RecordBatchReader.from_stream(run.sql(f"select start_ns, end_ns {spans}")):
@@ -293,33 +267,30 @@ def _found(run: OpenedRun, spans: str, starts: Ints, ends: Ints) -> Generating:
         crosses |= bool((first < last).any())
         edge += np.bincount(first[met], minlength=len(edge))
         edge -= np.bincount(last[met] + 1, minlength=len(edge))
-    return Generating(tuple((np.cumsum(edge)[:-1] > 0).tolist()), crosses)
+    return (np.cumsum(edge)[:-1] > 0).tolist(), crosses
 
 
 def _is_aside(since: Ints, until: Ints, start: Ints, end: Ints) -> Bools:
     """Whether what a step has of a generation is a small part of both."""
     both = np.minimum(until, end) - np.maximum(since, start)
-    aside: Bools = both < _PART * np.minimum(until - since, end - start)
-    return aside
+    return np.asarray(both < _PART * np.minimum(until - since, end - start))
 
 
-def steps_per_generation(found: Generating) -> int:
-    """How many steps train on what one of them generates, the usual number; 0 where the steps do
-    not come in such turns: one generation goes on into the next step, or too few are alike."""
-    begins = np.flatnonzero(found.generates)
-    if found.crosses or len(begins) < 2:
+def steps_per_generation(generates: Sequence[bool]) -> int:
+    """How many steps usually train on what one generates; 0 where too few turns are alike."""
+    begins = np.flatnonzero(generates)
+    if len(begins) < 2:
         return 0
     lengths, counts = np.unique(np.diff(begins), return_counts=True)
     usual = int(lengths[np.argmax(counts)])
-    at_the_ends = max(int(begins[0]), len(found.generates) - int(begins[-1]))
+    at_the_ends = max(int(begins[0]), len(generates) - int(begins[-1]))
     regular = 2 * counts.max() > counts.sum() and at_the_ends <= usual
     return usual if usual > 1 and regular else 0
 
 
 def held_against(places: Iterable[int], generates: Sequence[bool]) -> dict[bool, list[int]]:
-    """Those of the places of steps that tell how long one usually takes that generates (True), and
-    one that does not; none where nobody knows. One that does not has less to do, so that where
-    there are few of its kind, those that generate tell."""
+    """The places of steps that tell how long one usually takes that generates (True), or does not.
+    That has less to do: where few are of its kind, those that generate tell."""
     kinds: dict[bool, list[int]] = {True: [], False: []}
     for place in places:
         kinds[generates[place]].append(place)
@@ -327,17 +298,9 @@ def held_against(places: Iterable[int], generates: Sequence[bool]) -> dict[bool,
     return {True: long, False: short or long}
 
 
-AnyRun = TypeVar("AnyRun", bound=OpenedRun)
-
-_WHOLE_RUN = Range(0, EVER_NS, first_step=-1)
-_NO_STEP = (1, 0)
-_RANGE = re.compile(r"\s*(\d*)\s*(?:\.\.\s*(\d*)\s*)?")
-
-
 @dataclass(frozen=True)
 class StepSelection:
-    """Which steps: those from `first` to `last` (None: no bound), or the `newest` so many complete
-    ones and what came after them."""
+    """From `first` to `last` (None: no bound), or the `newest` complete ones and later."""
 
     first: int | None = None
     last: int | None = None
@@ -357,16 +320,15 @@ def asked_steps(text: str) -> StepSelection:
 
 
 def narrow(run: OpenedRun, asked: StepSelection) -> None:
-    """Narrows a run to the steps asked for. Errors: `RltraceError` where it has none of them (wrong
-    usage), or no complete one of which to take the newest (cannot tell)."""
+    """Narrows a run to the steps asked for. Errors: `RltraceError` where it has none of them."""
     rows = run.step_rows()
     found = steps_of(rows, (0, 0))
     windows = () if found.whole_run else found.windows
     begun = sorted((start, number) for number, start in found.in_progress)
+    gone = "" if run.dropped is None else "; the oldest were dropped to keep the run small"
     if not windows and not begun:
-        said = _dropped(run)
         code = WRONG_USAGE if asked.newest is None else CANNOT_TELL
-        raise RltraceError(f"{run.path} has no steps, so none can be chosen{said}", code)
+        raise RltraceError(f"{run.path} has no steps, so none can be chosen{gone}", code)
     if asked.newest is not None:
         if not windows:
             raise RltraceError(f"{run.path} has no complete step yet", CANNOT_TELL)
@@ -380,8 +342,7 @@ def narrow(run: OpenedRun, asked: StepSelection) -> None:
     if not chosen and not going:
         known = [window.step for window in windows] + [number for _, number in begun]
         said = f"{min(known)} to {max(known)}" if len(known) > 1 else str(known[0])
-        said += _dropped(run)
-        raise WrongUsage(f"{run.path} has none of these steps: it has {said}")
+        raise WrongUsage(f"{run.path} has none of these steps: it has {said}{gone}")
     starts = [windows[place].start_ns for place in chosen] or going
     # Until the first step after them began; without an end where none did.
     later = [window.start_ns for window in windows if window.start_ns > starts[-1]]
@@ -389,54 +350,39 @@ def narrow(run: OpenedRun, asked: StepSelection) -> None:
     run.narrow(Range(starts[0], min(later, default=EVER_NS), low, high))
 
 
-def _dropped(run: OpenedRun) -> str:
-    """That older ones were dropped, where some were."""
-    return "" if run.dropped is None else "; the oldest were dropped to keep the run small"
-
-
 def _stretch(wanted: list[bool]) -> list[int]:
-    """The places that follow each other and are wanted: the longest stretch, of equal ones the
-    last. After a restart steps come again."""
+    """The longest stretch of places that are wanted, the last of equal ones."""
     runs = groupby(range(len(wanted)), wanted.__getitem__)
     stretches = [list(places) for one, places in runs if one]
     return max(reversed(stretches), key=len, default=[])
 
 
 # --- a run of which a process stopped recording, on a full disk: its steps that are whole
-# What others recorded from then on lacks rows, and figures of it are of nothing that happened. So
-# the run is judged as if it had ended before the first step that began later or went on then.
+# What others recorded from then on lacks rows. So the run is judged as if it had ended before the
+# first step that began later or went on then.
 
 
-def stopped_ns(run: OpenedRun) -> int | None:
-    """When the first process of the job stopped recording, Unix ns; None where none did. An agent
-    only reads counters."""
+def whole_steps(run: AnyRun) -> AnyRun:
+    """`run` with the steps that had ended when its first process stopped recording, if one did."""
     agents = {process.who for process in run.processes if process.role == AGENT}
     told = [
         problem.get("real_ns")
         for problem in run.problems
         if problem.get("what") == RECORDING_STOPPED and problem.get("who") not in agents
     ]
-    return min((at for at in told if isinstance(at, int)), default=None)
-
-
-def whole_steps(run: AnyRun) -> AnyRun:
-    """`run` opened again with what began before its first process stopped recording, in steps that
-    had ended by then; `run` itself where none stopped. Without such a step it has none at all."""
-    if run.cut_short:
-        return run
-    stopped = stopped_ns(run)
-    if stopped is None or (run.until_ns or EVER_NS) <= stopped:
+    stopped = min((at for at in told if isinstance(at, int)), default=EVER_NS)
+    if run.cut_short or (run.until_ns or EVER_NS) <= stopped:
         return run
     of = run.range or _WHOLE_RUN
     rows = [row for row in run.step_rows() if of.since_ns <= row[1] < of.until_ns]
     found = steps_of(rows, (0, 0))
     windows = () if found.whole_run else found.windows
     ended = [window for window in windows if window.end_ns <= stopped]
+    if ended:
+        later = [start for _, start, _, _ in rows if start >= ended[-1].end_ns]
+        of = replace(of, until_ns=min([stopped, *later]))
+    else:
+        of = replace(of, until_ns=stopped, first_step=1, last_step=0)  # none
     cut = type(run)(run.path)
-    if not ended:
-        first, last = _NO_STEP
-        cut.narrow(replace(of, until_ns=stopped, first_step=first, last_step=last), cut_short=True)
-        return cut
-    later = [start for _, start, _, _ in rows if start >= ended[-1].end_ns]
-    cut.narrow(replace(of, until_ns=min([stopped, *later])), cut_short=True)
+    cut.narrow(of, cut_short=True)
     return cut

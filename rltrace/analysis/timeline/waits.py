@@ -1,4 +1,4 @@
-"""Who waited for what: time blocked on a queue, lock or barrier, which is no work of any stage."""
+"""Who waited for what, and whether generation waited for weights."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rltrace.analysis.figures.devices import framework_of
-from rltrace.analysis.timeline.interval_lookup import columns
+from rltrace.analysis.timeline.interval_lookup import TIMED, columns
 from rltrace.analysis.timeline.intervals import Floats, Intervals, Ints, merged
 from rltrace.analysis.timeline.stage_chains import MOVES
 from rltrace.analysis.timeline.steps import Steps
@@ -20,11 +20,10 @@ _SHOWN = 5
 
 @dataclass(frozen=True)
 class Wait:
-    """One thing that was waited for, by the processes of one role, in so many `threads` (or tasks)
-    of them together. `process_s` adds up the waits of all of these during the steady steps; `share`
-    is that over the time that they had. `in_step`: the steps themselves waited (in the lane that
-    records them), so it is evidence of what holds them up; back-pressure on work beside them is
-    none."""
+    """One thing that was waited for (a queue, lock or barrier), by the processes of one role, in so
+    many `threads` (or tasks) of them. `process_s` adds up their waits during the steady steps;
+    `share` is that over the time that they had. `in_step`: the lane that records the steps waited,
+    so it holds them up; back-pressure on work beside them does not."""
 
     name: str
     role: str
@@ -37,7 +36,6 @@ class Wait:
 
 
 def waits(run: OpenedRun, steps: Steps) -> tuple[Wait, ...]:
-    """The largest waits of `run`, longest first."""
     steady = [steps.windows[i] for i in steps.steady]
     if not steady:
         return ()
@@ -59,45 +57,39 @@ def waits(run: OpenedRun, steps: Steps) -> tuple[Wait, ...]:
     )
 
 
-# --- The time in which generation may have stood still for weights, where nobody recorded it.
-#
-# In a loop of the user's own that records an update where weights are sent, and not where they are
-# taken, spans of rollout stay open whether actors go on meanwhile or wait. Samples may tell it
-# where enough of them were open then. Else both are possible.
+# --- The time in which generation may have stood still for weights, where nobody recorded it. A
+# loop of the user's own may record an update where weights are sent, and not where they are taken:
+# spans of rollout stay open whether actors go on meanwhile or wait. Enough open samples tell it.
 
 _LEAST = 8  # samples that would have ended while weights were sent; fewer tell nothing
 _STILL, _GOES_ON = 0.15, 0.5  # part of them that did: generation may have stood still; went on
 _CLEARER = 2.0  # times less of their time that tokens do not explain, if it did
 
-
 Sends = Intervals
 """The time in which weights are sent, a union."""
-
-
-def sends_of(start: Ints, end: Ints) -> Sends | None:
-    """The time in which any of these goes on; None where there is none."""
-    return merged(start, end) if len(start) else None
 
 
 def sends_in(run: OpenedRun) -> Sends | None:
     """The time in which processes that train send weights; None where nobody recorded any."""
     moving = f"select start_ns, end_ns from ({_moving('=', '')}) where end_ns > start_ns"
-    return sends_of(*columns(run, moving))
+    start, end = columns(run, moving)
+    return merged(start, end) if len(start) else None
 
 
 def stopping(run: OpenedRun, sends: Sends) -> tuple[str, ...]:
     """What generation does while weights are sent, in a job that runs ahead
     (`Workload.weights_stop`); all that is possible where the run does not tell. Actors of an
-    adapter, and those that record what they take, go on: so do asynchronous engines."""
-    if not nobody_tells(run):
+    adapter, and those that record what they take, go on, as asynchronous engines do."""
+    taken = f"select count(*) from ({_moving('<>', 'not')})"
+    if framework_of(run)[0] or run.ask(taken)[0][0]:
         return (GOES_ON,)
     still = stood_still(run, sends)
     return (GOES_ON, AT_ONCE) if still is None else (AT_ONCE if still else GOES_ON,)
 
 
 def _moving(source: str, trains: str) -> str:
-    """Processes, begins and ends of updates whose role is or is not (`<>`) the source, and of spans
-    of weight sync in processes that train, or that do `not`."""
+    """Updates whose role is (`=`) or is not (`<>`) the source, and weight sync that trainers do, or
+    do `not`."""
     moves = ", ".join(str(int(stage)) for stage in MOVES)
     return f"""
         select process, start_ns, end_ns from raw_syncs
@@ -109,22 +101,12 @@ def _moving(source: str, trains: str) -> str:
     """
 
 
-def nobody_tells(run: OpenedRun) -> bool:
-    """Whether nothing was recorded where weights are taken, by an adapter or by the job."""
-    taken = f"select count(*) from ({_moving('<>', 'not')})"
-    return not framework_of(run)[0] and not run.ask(taken)[0][0]
-
-
 def stood_still(run: OpenedRun, sends: Sends) -> bool | None:
-    """Whether samples that were being generated stood still while weights were sent; None where too
-    few were to tell. They went on where they ended then. Where none did they stood still if that
-    explains how long they took by their tokens; a learner that waits for each sample sends while
-    the next one is never at its end."""
-    begin, end, tokens = columns(
-        run,
-        "select start_ns, end_ns, response_tokens from raw_trajectories "
-        "where start_ns > 0 and end_ns > start_ns",
-    )
+    """Whether samples stood still while weights were sent; None where too few were under way to
+    tell. They went on where they ended then. Where none did they stood still if that explains how
+    long they took by their tokens."""
+    query = f"select start_ns, end_ns, response_tokens from raw_trajectories where {TIMED}"
+    begin, end, tokens = columns(run, query)
     within = sends.until(end) - sends.until(begin)
     rest = float((end - begin - within).sum())
     ended = sends.until(end) > sends.until(end - 1)

@@ -1,9 +1,11 @@
-"""What lag costs this run: ESS and clip share at each lag, and the lag bound that they allow.
+"""What lag costs: sample size and clipping at each, and the bound.
 
 Two things move the ratio of learner to sampler probability, and are told apart here: the policy's
-lag and the mismatch of engine and trainer (the same version, computed with other kernels or another
-precision). Samples of lag 0 show the mismatch alone where a version is one optimizer update; else
-the updates of the same step that came before a minibatch are in it too.
+lag and the mismatch of engine and trainer (other kernels, another precision). Samples of lag 0 show
+the mismatch alone where a version is one optimizer update; else earlier updates of the same step
+are in it too. With w the ratio of a token, the effective sample size of a share of the tokens is
+(Σw)² / (N Σw²) (Kong 1992; 1 / (1 + χ²) where the mean of w is 1). Intervals are of a jackknife
+that leaves out one step at a time, since samples of a step are not independent.
 """
 
 from __future__ import annotations
@@ -23,17 +25,18 @@ from rltrace.trace.read.run import OpenedRun
 from rltrace.trace.untrusted_files import packaged_toml
 from rltrace.trace.vocabulary import Fate
 
-ESS_LIMIT = 0.5
-"""A lag is within bounds while at least this part of its tokens counts."""
+ESS_LIMIT = 0.5  # a lag is within bounds while at least this part of its tokens counts
 CLIP_LIMIT = 0.15
-"""And while at most this part is cut off: above 0.05 a clip works for its living, above 0.25 runs
-are reported to break (a rule of thumb of practitioners, not a published law)."""
+"""And while at most this part is cut off: a rule of thumb of practitioners, who report that runs
+break above 0.25."""
+FEWEST_STEPS = 5
+FEWEST_TRAJECTORIES = 30
+"""Below either, a lag has too few samples to say anything."""
 
 
 @dataclass(frozen=True)
 class VersionUnit:
-    """What one policy version is: learner steps (measured: steps over versions trained) and
-    optimizer updates (as the trainer states them). NaN: unknown."""
+    """A policy version: learner steps (measured), optimizer updates (as stated); NaN: unknown."""
 
     name: str
     learner_steps: float
@@ -42,8 +45,8 @@ class VersionUnit:
 
 @dataclass(frozen=True)
 class Mismatch:
-    """Samples that were trained on by the version that generated all of their tokens. `alone`: the
-    engine's mismatch is all that they show; None: nobody said how many updates a version is."""
+    """Samples whose tokens are all of the version that trained on them. `alone`: of the engine
+    alone."""
 
     point: LagPoint
     alone: bool | None
@@ -52,9 +55,8 @@ class Mismatch:
 @dataclass(frozen=True)
 class LagBound:
     """The largest lag at which ESS and clip share keep within the limits: at least `safe_lag` (-1:
-    none does surely), at most `max_lag` (at the next one an interval lies beyond; None: no lag seen
-    is surely too old). `known`: there were enough samples; `because` says what it rests on or what
-    lacks."""
+    none does surely), at most `max_lag` (None: no lag seen is surely too old). `known`: there were
+    enough samples; `because` says what it rests on or what lacks."""
 
     known: bool
     safe_lag: int
@@ -66,9 +68,9 @@ class LagBound:
 
 @dataclass(frozen=True)
 class Freshness:
-    """How much of what was trained on counts, and at which lag. `overall` is None where no learner
-    gave ratio statistics. `effective_share` is the part of the trained tokens that counts: the
-    effective sample size of each step, weighted by its tokens."""
+    """How much of what was trained on counts. `overall` is None where no learner gave ratio
+    statistics. `effective_share` is the part of the trained tokens that counts: the effective
+    sample size of each step, weighted by its tokens."""
 
     unit: VersionUnit
     objective: str
@@ -91,6 +93,8 @@ def freshness(run: OpenedRun, lags: Staleness) -> Freshness:
     finite = sums.take(sums.tokens > 0)
     ess, tokens = ess_by_step(finite)
     of_steps = spread(ess)
+    same = finite.take((finite.lag == 0) & (finite.unmixed == 1))
+    alone = None if math.isnan(unit.optimizer_updates) else unit.optimizer_updates <= 1
     if len(finite):
         known = ~np.isnan(ess)
         weight = float(np.average(ess[known], weights=tokens[known])) if known.any() else math.nan
@@ -106,7 +110,7 @@ def freshness(run: OpenedRun, lags: Staleness) -> Freshness:
         overall=point(finite, None) if len(finite) else None,
         ess_share_of_steps=of_steps,
         curve=points,
-        mismatch=_mismatch(finite, unit),
+        mismatch=Mismatch(point(same, 0), alone) if len(same) else None,
         bound=lag_bound(points),
         effective_share=Interval(weight, low, high),
         effective_share_source=source,
@@ -135,17 +139,9 @@ def lag_bound(points: tuple[LagPoint, ...]) -> LagBound:
     return LagBound(bool(told), sure, most, ESS_LIMIT, CLIP_LIMIT, because)
 
 
-def _mismatch(sums: RatioSums, unit: VersionUnit) -> Mismatch | None:
-    same = sums.take((sums.lag == 0) & (sums.unmixed == 1))
-    if not len(same):
-        return None
-    updates = unit.optimizer_updates
-    return Mismatch(point(same, 0), None if math.isnan(updates) else updates <= 1)
-
-
 def _by_prior(lags: Staleness, prior: Prior) -> tuple[float, float, float, str]:
-    """`(weight, low, high, source)` where no ratios were recorded: tokens at lags that published
-    systems hold count whole, and beyond nobody knows: they count, and the low end is without."""
+    """`(weight, low, high, source)` without ratios. Tokens at lags that published systems hold
+    count whole; of those beyond nobody knows: the low end is without them."""
     tokens = {bar.lag: bar.tokens for bar in lags.by_first_token}
     known = sum(n for lag, n in tokens.items() if lag is not None)
     if not known:
@@ -171,31 +167,18 @@ def _unit(run: OpenedRun) -> VersionUnit:
 
 def _stated(run: OpenedRun, fact: str) -> object:
     """What a process of the job, or else the run's settings, state."""
-    for process in run.processes:
-        if process.facts.get(fact) is not None:
-            return process.facts[fact]
     settings = run.meta.get("settings")
-    return settings.get(fact) if isinstance(settings, dict) else None
-
-
-# --- how far the policy had moved from what sampled, at each lag
-# With w the ratio of learner to sampler probability of a token, the effective sample size of a
-# share of the tokens is (Σw)² / (N Σw²) (Kong 1992; 1 / (1 + χ²) where the mean of w is 1).
-# Intervals are of a jackknife that leaves out one step at a time, since samples of a step are not
-# independent.
-
-FEWEST_STEPS = 5
-FEWEST_TRAJECTORIES = 30
-"""Below either, a lag has too few samples to say anything."""
+    stated = [process.facts for process in run.processes]
+    stated += [settings] if isinstance(settings, dict) else []
+    return next((facts[fact] for facts in stated if facts.get(fact) is not None), None)
 
 
 @dataclass(frozen=True)
 class LagPoint:
-    """Samples of one lag (None: unknown, or all lags). `trajectories` and `steps` are those with
-    ratio statistics, `tokens` theirs. `ess_share` is the effective sample size over the tokens,
-    `clip_share` the part of the tokens that the objective cut off, `kl_nats` the mean of
-    log(sampler / learner) over tokens. Bounds are 95 % intervals, NaN for a single step. `enough`:
-    there are `FEWEST_STEPS` and `FEWEST_TRAJECTORIES` of it."""
+    """Samples of one lag (None: unknown, or all lags) with ratio statistics. `ess_share` is the
+    effective sample size over the tokens, `clip_share` the part of the tokens that the objective
+    cut off, `kl_nats` the mean of log(sampler / learner) over tokens. Intervals are NaN for a
+    single step. `enough`: there are `FEWEST_STEPS` and `FEWEST_TRAJECTORIES`."""
 
     lag: int | None
     trajectories: int
@@ -226,8 +209,7 @@ class RatioSums(Columns):
 
 
 def ratio_sums(run: OpenedRun) -> RatioSums:
-    """The ratio statistics of all samples that were trained on, where the learner gave them. Rows
-    of samples whose generation saw versions change are apart from the others (`unmixed`: 0)."""
+    """Of all samples that were trained on; those whose generation saw versions change are apart."""
     # A use without a step is of the version that trained on it. What is infinite is counted apart.
     columns = run.ask(f"""
         {GENERATED_SAMPLES}
@@ -301,8 +283,6 @@ def _left_out(estimate: Callable[..., Floats], *by_step: Floats) -> tuple[float,
     """`(estimate over all, low, high)`: a delete-one jackknife, bounded to 0 and 1."""
     n = len(by_step[0])
     whole = float(estimate(*(values.sum() for values in by_step)))
-    if n < 2:
-        return whole, math.nan, math.nan
     without = estimate(*(values.sum() - values for values in by_step))
     if not np.isfinite(without).all():
         return whole, math.nan, math.nan
@@ -311,13 +291,10 @@ def _left_out(estimate: Callable[..., Floats], *by_step: Floats) -> tuple[float,
     return whole, max(0.0, whole - half), min(1.0, whole + half)
 
 
-# --- what is published about tolerable lag: a label where a run has no figures of it
-
-
 @dataclass(frozen=True)
 class Prior:
     """Systems with this objective run at lags up to `held` without remark, and harm is reported
-    from `doubtful` on; both in learner steps. `assumed`: the run did not say its objective."""
+    from `doubtful` on; in learner steps. `assumed`: the run did not say its objective."""
 
     objective: str
     held: int
@@ -327,11 +304,8 @@ class Prior:
 
 
 def prior_for(objective: str) -> Prior:
-    """The prior of an objective by any of its names. Plain PPO's, which tolerates least, where the
-    objective is unknown (an empty string, or a name that the table does not have)."""
+    """By any name of the objective; of an unknown one plain PPO's, which tolerates least."""
     table = packaged_toml("analysis/data/lag_priors.toml")["prior"]
-    found = [entry for entry in table if objective.lower() in entry["match"]]
-    entry = (found or table)[0]
-    return Prior(
-        entry["objective"], entry["held"], entry["doubtful"], entry["source"], assumed=not found
-    )
+    found = [one for one in table if objective.lower() in one["match"]]
+    one = (found or table)[0]
+    return Prior(one["objective"], one["held"], one["doubtful"], one["source"], assumed=not found)

@@ -1,6 +1,8 @@
-"""Reward against device-hours: what the compute bought, beside how fast steps went by. The reward
-of a step is the mean of the verdicts that were reached in it (from the end of the step before to
-its own end); where versions overlap they are of several policies."""
+"""Reward against device-hours, and groups whose rewards carry a signal.
+
+The reward of a step is the mean of the verdicts that were reached in it (from the end of the step
+before to its own); where versions overlap they are of several policies.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +27,7 @@ _ROUNDING = 1e-9  # of a reward: means of the same verdicts differ by less
 
 @dataclass(frozen=True)
 class RewardPoint:
-    """A step: mean verdict, how many, and what the run had cost until its end (device-hours since
-    the first step began; NaN where the devices are not known)."""
+    """A step: mean verdict, how many, and device-hours from the first step on (NaN: unknown)."""
 
     step: int
     reward: float
@@ -36,8 +37,7 @@ class RewardPoint:
 
 @dataclass(frozen=True)
 class Collapse:
-    """From `step` on the reward is low: its level just `before` and the mean `after`, and by how
-    many standard errors the last level is below the best one."""
+    """From `step` on the reward is low: its level `before`, the mean `after`, how sure it is."""
 
     step: int
     before: float
@@ -48,10 +48,9 @@ class Collapse:
 @dataclass(frozen=True)
 class RewardCurve:
     """The reward by step. `first_reward` and `last_reward` are means over the first and the last
-    tenth of the steps (at least 3, at most half of them); the rates hold from the first step's
-    begin to the last one's end. `gain_per_device_hour` is the slope of a straight line, with a 95 %
-    interval that takes steps as independent: a description, not a forecast. `device` is "GPU",
-    "core" or empty. Verdicts are of so many `components`, all counted alike."""
+    tenth of the steps (at least 3, at most half of them). `gain_per_device_hour` is the slope of a
+    straight line, with steps as independent: a description, no forecast. `device` is "GPU", "core"
+    or empty. Verdicts are of so many `components`, all counted alike."""
 
     device: str
     points: tuple[RewardPoint, ...]
@@ -66,7 +65,7 @@ class RewardCurve:
 
 @np.errstate(over="ignore", invalid="ignore")  # rewards may be as large as a number can be
 def reward_curve(analysis: RunAnalysis) -> RewardCurve | None:
-    """The curve of the run; None where no verdict was reached in a step."""
+    """None where no verdict was reached in a step."""
     run, steps, devices = analysis.run, analysis.steps, analysis.devices
     if steps.whole_run or not steps.windows:
         return None
@@ -118,13 +117,10 @@ def _line(x: Floats, y: Floats) -> Interval:
 
 
 def _collapse(reward: Floats, numbers: list[int]) -> Collapse | None:
-    """A large and sure fall from the best level to the last one.
-
-    Levels are means over a tenth of the steps (at least `_WINDOW`). Noise is taken from the
-    differences of neighbours, which a trend does not move; the best level is a maximum over
-    windows, for which it is lowered by what noise alone would raise it. A fall is large where at
-    least `_LARGE` of the best level is lost, counted from 0 or the lowest reward seen.
-    """
+    """A large and sure fall from the best level to the last one. Levels are means over a tenth of
+    the steps (at least `_WINDOW`). Noise is taken from the differences of neighbours, which a trend
+    does not move; the best level is a maximum, and lowered by what noise alone would raise it. A
+    fall is large where `_LARGE` of the best level is lost, from 0 or the lowest reward seen."""
     n = len(reward)
     if n < _FEWEST_STEPS:
         return None
@@ -150,20 +146,19 @@ def _collapse(reward: Floats, numbers: list[int]) -> Collapse | None:
     return Collapse(numbers[at], before, float(reward[at:].mean()), (top - last) / error)
 
 
-# A group-relative advantage (GRPO, RLOO) is zero for all of a group whose rewards are equal, so it
-# was generated and judged for nothing. A group with a reward that is NaN carries none either.
+# --- A group-relative advantage (GRPO, RLOO) is zero for all of a group whose rewards are equal, so
+# it was generated and judged for nothing. A group with a reward that is NaN carries none either.
 
 _MOST_UNCLEAR = 0.1  # part of the samples
 
 
 @dataclass(frozen=True)
 class GroupSignal:
-    """Groups of which the verdicts of two samples or more tell it, whole run; `share` of them carry
-    a signal, with its 95 % interval (Wilson; groups as independent). `reward` is the mean verdict
-    of all, and `reward_without_signal` of those without signal (NaN: none): low where prompts are
-    too hard, high where they are too easy. `with_nan` have none because a reward is NaN. Of all
-    `samples` with a group `unclear` have an id that comes again in later steps, so that nothing is
-    known of their groups (`rltrace.trace.read.trajectory_ids`)."""
+    """Groups with verdicts of two samples or more, whole run; `share` of them carry a signal
+    (Wilson, 95 %). `reward` is the mean verdict of all, `reward_without_signal` of those without
+    (NaN: none): low where prompts are too hard, high where they are too easy. `with_nan` have none
+    because a reward is NaN. Of all `samples` with a group `unclear` have an id that comes again, so
+    that nothing is known of their groups."""
 
     groups: int
     with_signal: int
@@ -178,18 +173,16 @@ class GroupSignal:
 
     @property
     def known(self) -> bool:
-        """Whether the share can be told: nearly all samples have a group that is known."""
         return self.groups > 0 and mostly_clear(self.unclear, self.samples)
 
 
 def mostly_clear(unclear: int, samples: int) -> bool:
-    """Whether so few samples have an unclear group that the others speak for them."""
+    """Whether the samples with a clear group speak for the others."""
     return unclear <= _MOST_UNCLEAR * samples
 
 
 def unclear_samples(run: OpenedRun) -> tuple[int, int]:
-    """`(samples whose group's id is of several groups that cannot be told apart, all samples that
-    have a group)`."""
+    """`(samples whose group's id is of several groups, all samples that have a group)`."""
     unclear, samples = run.ask("""
         select (select count(*) from regrouped where "group" = -1),
                (select count(distinct trajectory) from raw_trajectories
@@ -199,8 +192,7 @@ def unclear_samples(run: OpenedRun) -> tuple[int, int]:
 
 
 def group_signal(run: OpenedRun) -> GroupSignal | None:
-    """The signal of the groups of `run`; None where no group has two verdicts, and ids that come
-    again are not why."""
+    """None where no group has two verdicts, and ids that come again are not why."""
     groups, with_signal, with_nan, reward, without = run.ask(f"""
         {GENERATED_SAMPLES},
         rewarded as (

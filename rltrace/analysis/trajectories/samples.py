@@ -1,6 +1,8 @@
-"""The SQL of samples that were generated, that the learner met, and that it trained on, of the
-table `sample_lives` (`rltrace.trace.read.trajectory_lifecycle`). Samples that the learner met without an id, or all by
-ids that nobody generated, are taken to be among those that were generated and not met by theirs."""
+"""The SQL of samples that were generated, met and trained on.
+
+It asks `sample_lives` (`rltrace.trace.read.trajectory_lifecycle`). Samples that the learner met
+without an id, or all by ids that nobody generated, are taken to be among those not met by theirs.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,6 @@ GENERATED_SAMPLES = """with generated as (
         select trajectory, "group", first_version, last_version, response_tokens, finish, end_ns
         from sample_lives where is_generated)"""
 """Opens a query with `generated`: a row for each of them, unknown as NULL."""
-
 
 DECIDED_SAMPLES = f"""with joined as (
         select coalesce(time_ns, end_ns) as decided_ns, is_met as met, fate, finish,
@@ -27,10 +28,9 @@ DECIDED_SAMPLES = f"""with joined as (
             coalesce((select count(*) from joined where unnamed), 0)
             / (select count(*) from joined where not met)) end as weight
         from joined)"""
-"""Opens a query with `decided`: a row for each sample that was generated or met, when its fate was
-decided, with the tokens that were generated; `masked` of them are not in the loss of a sample that
-was trained on. `weight` is the part of those not met by their id that was not met at all."""
-
+"""Opens a query with `decided`: a row for each sample that was generated or met, with the tokens
+that were generated; `masked` of them are not in the loss of a sample that was trained on. `weight`
+is the part of those not met by their id that was not met at all."""
 
 TRAINED_SAMPLES = f"""with trained as (
         select trajectory, time_ns, version,

@@ -1,13 +1,12 @@
 """How old the data was that the learner trained on, in policy versions.
 
 The lag of a trajectory is the version that trained on it minus the version that generated it, from
-its first token and from its last (arXiv 2505.24298 bounds the same quantity by its eta, counted in
-training steps). One that several versions trained on has a lag with each: a use. A version that
-nobody recorded gives an unknown lag, never zero.
+its first token and from its last (arXiv 2505.24298 bounds the same by its eta, in training steps).
+One that several versions trained on has a lag with each: a use. A version that nobody recorded
+gives an unknown lag, never zero.
 
-The lag of a single token lies between those of the first and the last of its trajectory: what is
-exact is a range, and within it tokens are spread evenly over the lags. Over trajectories that began
-at any moment between two updates that is right in the mean; of one it says nothing.
+The lag of a single token lies between those of the first and the last of its trajectory, over which
+tokens are spread evenly. In the mean of many trajectories that is right; of one it says nothing.
 """
 
 from __future__ import annotations
@@ -48,9 +47,9 @@ class TokenSpan:
 
 @dataclass(frozen=True)
 class TokenLags:
-    """All tokens that were trained on, once for each version that did. The means are over those
-    whose lag is known within a range (`known_tokens`): `mean_lag` spreads each range evenly, and
-    its bounds are what it can be. `mixed_tokens` are in ranges of more than one lag."""
+    """All tokens that were trained on, once for each version that did. `mean_lag` is of those whose
+    lag is known within a range (`known_tokens`): it spreads each range evenly, and its bounds are
+    what it can be. `mixed_tokens` are in ranges of more than one lag."""
 
     spans: tuple[TokenSpan, ...]
     tokens: int
@@ -61,8 +60,6 @@ class TokenLags:
     def share(self, first: int, last: int) -> tuple[float, float, float]:
         """`(low, even, high)`: the share of all tokens with a lag from `first` to `last`: those
         that surely have, with ranges spread evenly, and those that may. NaN without tokens."""
-        if not self.tokens:
-            return math.nan, math.nan, math.nan
         surely = evenly = possibly = 0.0
         for span in self.spans:
             if span.least is None or span.most is None:
@@ -73,7 +70,8 @@ class TokenLags:
                 surely += span.tokens * (inside == width)
                 evenly += span.tokens * inside / width
                 possibly += span.tokens
-        return surely / self.tokens, evenly / self.tokens, possibly / self.tokens
+        tokens = self.tokens or math.nan
+        return surely / tokens, evenly / tokens, possibly / tokens
 
 
 @dataclass(frozen=True)
@@ -84,12 +82,11 @@ class UnknownTokens:
 
 @dataclass(frozen=True)
 class Staleness:
-    """The lags of all trajectories that were trained on, whole run: `trajectories`, of
-    `known_trajectories` of which the lag is known in every use. Lags and their means are of `uses`,
-    `known_uses` of which tell theirs. `mixed_share` is the part whose generation saw a new version
-    arrive, of `version_known_uses` uses; the means in flight (from first to last token) and in
-    queue (from the last token on) are of these too. `token_weighted_lag` takes every token for as
-    old as the first of its trajectory; `by_token` does not."""
+    """The lags of all `trajectories` that were trained on, whole run; of `known_trajectories` the
+    lag is known in every use. Lags and their means are of `uses`, `known_uses` of which tell
+    theirs. `mixed_share` of `version_known_uses` saw a new version arrive as they were generated;
+    the means in flight (from first to last token) and in queue (from the last token on) are of
+    these too. `token_weighted_lag` takes every token for as old as the first of its trajectory."""
 
     trajectories: int
     known_trajectories: int
@@ -181,7 +178,6 @@ def _by_token(rows: list[_Row]) -> tuple[TokenLags, tuple[UnknownTokens, ...]]:
 
 
 def _why_unknown(first: int | None, last: int | None, versions: int | None) -> str:
-    """Why the lag of single tokens is not known."""
     if versions is not None and versions < 0:
         return "the version of their last token is older than that of their first"
     if versions is not None:
@@ -194,8 +190,7 @@ def _why_unknown(first: int | None, last: int | None, versions: int | None) -> s
 
 
 def _bars(rows: list[tuple[int | None, int, int]]) -> tuple[LagBar, ...]:
-    counts: Counter[int | None] = Counter()
-    tokens: Counter[int | None] = Counter()
+    counts, tokens = Counter[int | None](), Counter[int | None]()
     for lag, n, of_tokens in rows:
         counts[lag] += n
         tokens[lag] += of_tokens
@@ -204,14 +199,14 @@ def _bars(rows: list[tuple[int | None, int, int]]) -> tuple[LagBar, ...]:
 
 
 def _mean(counts: Sequence[tuple[int | None, int]]) -> float:
-    """Of values (None: unknown) that each come as often as told; NaN where none does."""
+    """Of `(value or None, how often it comes)`; NaN where none is known."""
     known = [(value, count) for value, count in counts if value is not None]
     total = sum(count for _, count in known)
     return sum(value * count for value, count in known) / total if total else math.nan
 
 
 def _quantile(counts: Sequence[tuple[int | None, int]], share: float) -> float:
-    """The smallest lag that at least `share` of the uses do not exceed whose lag is known."""
+    """The smallest lag that `share` of the uses of known lag do not exceed."""
     lags = np.array([lag for lag, _ in counts if lag is not None], np.float64)
     below = np.cumsum([count for lag, count in counts if lag is not None])
     return float(lags[np.searchsorted(below, share * below[-1])]) if len(lags) else math.nan
@@ -219,8 +214,7 @@ def _quantile(counts: Sequence[tuple[int | None, int]], share: float) -> float:
 
 @dataclass(frozen=True)
 class LagsOfSteps:
-    """Uses in the steps from `first` to `last` (numbers; -1: the run has no steps): `counts[i]`
-    have a lag within `LagHistory.lags[i]`, and `unknown` one that nobody recorded."""
+    """Uses in the steps from `first` to `last` (-1: no steps), by range in `LagHistory.lags`."""
 
     first: int
     last: int
@@ -240,12 +234,9 @@ class LagHistory:
     steps: tuple[LagsOfSteps, ...]
 
 
-def lag_history(
-    run: OpenedRun, steps: Steps, most_columns: int, most_rows: int
-) -> LagHistory | None:
-    """At most `most_columns` groups of steps and `most_rows` ranges of lags of the first token;
-    None where nothing was trained on. What was trained on between steps counts to the step before.
-    """
+def lag_history(run: OpenedRun, steps: Steps, most_steps: int, most_lags: int) -> LagHistory | None:
+    """Groups of steps and ranges of lags of the first token; None: nothing was trained on. What was
+    trained on between steps counts to the step before."""
     query = f"""
         {TRAINED_USES}
         select time_ns, coalesce(version - first_version, 0),
@@ -255,13 +246,13 @@ def lag_history(
     time, lag, known = columns(run, query)
     if not len(time):
         return None
-    told = known == 1
-    windows = steps.windows
+    told, windows = known == 1, steps.windows
     place = np.searchsorted(steps.starts_ns, time, side="right") - 1
-    place = place.clip(0, max(0, len(windows) - 1))
-    width = max(1, -(-len(windows) // most_columns))
-    column = place // width
-    ranges = _ranges(lag[told], most_rows)
+    width = max(1, -(-len(windows) // most_steps))
+    column = place.clip(0, max(0, len(windows) - 1)) // width
+    least, largest = (int(lag[told].min()), int(lag[told].max())) if told.any() else (0, -1)
+    wide = max(1, -(-(largest - least + 1) // most_lags))
+    ranges = [(low, low + wide - 1) for low in range(least, largest + 1, wide)]
     row = np.searchsorted([low for low, _ in ranges], lag, side="right") - 1
     found = []
     for one in np.unique(column).tolist():
@@ -271,11 +262,3 @@ def lag_history(
         first, last = (of[0].step, of[-1].step) if of else (-1, -1)
         found.append(LagsOfSteps(first, last, tuple(counts.tolist()), int((here & ~told).sum())))
     return LagHistory(tuple(ranges), tuple(found))
-
-
-def _ranges(lags: np.ndarray, most: int) -> list[tuple[int, int]]:
-    if not len(lags):
-        return []
-    least, largest = int(lags.min()), int(lags.max())
-    wide = -(-(largest - least + 1) // most)
-    return [(low, low + wide - 1) for low in range(least, largest + 1, wide)]

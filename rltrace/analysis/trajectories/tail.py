@@ -1,10 +1,9 @@
-"""How long responses are and how long they take: the tail that a barrier waits for, and slots of
-engines that stand idle meanwhile.
+"""How long responses take, and slots of engines that idle meanwhile.
 
 A batch is what is generated from one moment at which nothing is in flight to the next. Slots stand
-idle while it drains: its last trajectory has begun, and there is nothing to put into those that
-fall free. What that costs is set by the waves of work for each slot and by the longest trajectory,
-not by the tail alone.
+idle while it drains: its last trajectory has begun, and there is nothing for those that fall free.
+What that costs is set by the waves of work for each slot and by the longest trajectory, not by the
+tail alone.
 """
 
 from __future__ import annotations
@@ -31,16 +30,14 @@ _NOTHING = spread([])
 @dataclass(frozen=True)
 class SlotUse:
     """Of each batch: `slots` (the most in flight), `samples`, `waves` (samples for each slot),
-    `span_s` (first begin to last end), `used_share` (in flight over slots, in the mean over the
-    span), `draining_s` (from the last begin on) and what is used in it, and `last_tenth_s`: how
-    long the last 10 % of the trajectories, at least one, took after the others had ended
-    (`last_tenth_share` of the span). Means of shares are of all batches' time together.
-    `draining_at_s` is the mean drain cut up by how many of the slots are used then, in equal parts
-    from none to all, and `draining_used_shares` the share that is used in the mean of each part.
-
-    `no_idle_span_s` is the span if the slots were never idle. Where generation never stops there
-    are no batches (`batches` is 0), and only `slots` and `used_share` are known, of the whole time.
-    """
+    `span_s` (first begin to last end; `no_idle_span_s` if the slots were never idle), `used_share`
+    (in flight over slots, in the mean over the span), `draining_s` (from the last begin on) and
+    what is used in it, and `last_tenth_s`: how long the last 10 % of the trajectories, at least
+    one, took after the others had ended (`last_tenth_share` of the span). Means of shares are of
+    all batches' time together. `draining_at_s` is the mean drain cut up by how many of the slots
+    are used then, in equal parts from none to all, `draining_used_shares` the mean share used in
+    each part. Where generation never stops there are 0 `batches`, and only `slots` and `used_share`
+    are known, of the whole time."""
 
     batches: int
     slots: Spread
@@ -59,10 +56,9 @@ class SlotUse:
 
 @dataclass(frozen=True)
 class Tail:
-    """The trajectories that ended after warm-up; tokens and seconds. `finishes` counts how they
-    ended; `unended` began, in the whole run, and did not end. `reward_latency_s` is the latency of
-    the verdicts whose duration was recorded, `untimed_rewards` are the others; `failed_rewards` of
-    both failed."""
+    """The trajectories that ended within the steady steps. `finishes` counts how they ended;
+    `unended` of the whole run did not. `reward_latency_s` is of the verdicts whose duration was
+    recorded, `untimed_rewards` are the others; `failed_rewards` of both failed."""
 
     response_tokens: Spread
     latency_s: Spread
@@ -80,9 +76,8 @@ def tail(run: OpenedRun, steps: Steps) -> Tail:
     ended, judged = f"raw_trajectories where {within}", f"raw_rewards where {within}"
     rows = run.ask(f"select finish, count(*) from {ended} group by finish order by 2 desc")
     unended = "select count(*) from raw_trajectories where start_ns > 0 and end_ns < 0"
-    untimed, failed = run.ask(
-        f"select count(*) filter (end_ns = start_ns), count(*) filter (outcome > 0) from {judged}"
-    )[0]
+    counts = "count(*) filter (end_ns = start_ns), count(*) filter (outcome > 0)"
+    untimed, failed = run.ask(f"select {counts} from {judged}")[0]
     tokens, latency, verdicts = (spread_of(run, *asked) for *_, asked in _asked(steps))
     return Tail(
         response_tokens=tokens,
@@ -110,22 +105,21 @@ def _asked(steps: Steps) -> Iterator[tuple[str, str, tuple[str, str]]]:
 
 
 def _ended_within(steps: Steps) -> str:
-    """The SQL condition that a row is an interval which ended within the steady steps."""
+    """The SQL condition that a row ended within the steady steps."""
     since, until = steps.steady_ns
     return f"start_ns > 0 and end_ns >= start_ns and end_ns >= {since} and end_ns < {until}"
 
 
 def _slots(run: OpenedRun, steps: Steps) -> SlotUse | None:
-    """The use of slots by what ended within the steady steps; None where nothing has a length."""
+    """None where nothing that ended within the steady steps has a length."""
     start, end = _ended(run, steps)
     if not (end > start).any():
         return None
     reached = np.maximum.accumulate(end)
     begins = np.flatnonzero(np.append(True, start[1:] >= reached[:-1])).tolist()
     if len(begins) < 1 + (len(steps.steady) > 1):  # where nothing stops in several steps
-        most_at_once, _, whole_s, worked_s, *_ = _figures(start, end)
-        used_share = worked_s / (most_at_once * whole_s)
-        return SlotUse(0, spread([most_at_once]), used_share=spread([used_share]))
+        most, _, whole_s, worked_s, *_ = _figures(start, end)
+        return SlotUse(0, spread([most]), used_share=spread([worked_s / (most * whole_s)]))
     parts = [slice(*part) for part in pairwise([*begins, len(start)])]
     batches = [(start[part], end[part]) for part in parts]
     most, n, span_s, work_s, draining_s, in_drain_s, last_s = np.array(
@@ -155,8 +149,7 @@ def _slots(run: OpenedRun, steps: Steps) -> SlotUse | None:
 
 
 def _ended(run: OpenedRun, steps: Steps) -> tuple[Ints, Ints]:
-    """Begins and ends of all trajectories, in the order of their begin. One that several processes
-    recorded lasts from its first to its last row."""
+    """In order; one that several processes recorded lasts from its first row to its last."""
     within = _ended_within(steps)
     query = f"""
         with several as materialized (
@@ -190,15 +183,13 @@ def _figures(start: Ints, end: Ints) -> tuple[float, ...]:
 
 
 def _draining_at(start: Ints, end: Ints, most: int) -> Floats:
-    """Seconds of the drain by the part of the slots that is used, and seconds of that use."""
+    """Seconds of the drain by the part of the slots that is used, and of that use."""
     drain = int(start.max())
     ends = np.concatenate([[drain], np.sort(end[end > drain])])
     running = np.arange(len(ends) - 1, 0, -1)
     part, length_s = (running * _PARTS - 1) // most, np.diff(ends) / 1e9
     return np.stack([np.bincount(part, s, _PARTS) for s in (length_s, length_s * running / most)])
 
-
-# --- whole distributions of what `tail` sums up
 
 SHARES = (
     *(0.0, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65),
@@ -218,13 +209,9 @@ class Distribution:
 
 
 def distributions(run: OpenedRun, steps: Steps) -> tuple[Distribution, ...]:
-    """Response tokens, latency and reward latency, as far as they were recorded."""
-    found = []
-    for name, unit, (expression, source) in _asked(steps):
-        n, values = run.ask(
-            f"select count(x), quantile_cont(x, {list(SHARES)}) "
-            f"from (select ({expression})::double as x from {source})"
-        )[0]
-        if n:
-            found.append(Distribution(name, unit, n, tuple(values)))
-    return tuple(found)
+    asked = f"select count(x), quantile_cont(x, {list(SHARES)}) from"
+    found = [
+        (name, unit, *run.ask(f"{asked} (select ({expression})::double as x from {source})")[0])
+        for name, unit, (expression, source) in _asked(steps)
+    ]
+    return tuple(Distribution(name, unit, n, tuple(values)) for name, unit, n, values in found if n)

@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     from rltrace.trace.read.run import OpenedRun
 
 
-FEWEST = 5
-"""Settled steps below which a run tells nothing of its own noise."""
+FEWEST = 5  # settled steps below which a run tells nothing of its own noise
 _SHARED = 0.8  # runs that share this much of the shortest one's steps are compared by step number
 
 
@@ -253,10 +252,8 @@ def _pattern(logs: Floats) -> Floats:
 # All complete steps are kept, warm-up too: which of them count is found when runs are compared
 # (`panel`). Columns add up: `goodput` is the sum of `useful_tokens` over that of `length_s`.
 
-MOST_STEPS = 400
-"""Of a longer run the last ones are kept: its warm-up is long behind."""
-MOST_LAG = 64
-"""Lags are counted one by one up to this one, and all larger ones with it."""
+MOST_STEPS = 400  # of a longer run the last ones are kept: its warm-up is long behind
+MOST_LAG = 64  # lags are counted one by one up to this one, and all larger ones with it
 
 
 @dataclass(frozen=True, eq=False)

@@ -157,8 +157,7 @@ def holm(p_values: list[float]) -> list[float]:
 # whose starts differ by 0.1 to 2 %. The difference of the means has the variance s̃² (1/m + 1/k)
 # and Student's t with f₀ + m + k - 2 degrees of freedom.
 
-TAU = 0.01
-"""Standard deviation between starts of the same job, as a share of the figure."""
+TAU = 0.01  # standard deviation between starts of the same job, as a share of the figure
 FREEDOM = 2.0
 LEVEL = 0.95
 _EXACT = 1e-18  # a variance that is none but for rounding

@@ -53,11 +53,9 @@ from rltrace.trace.read.run_follower import Rows, RunFollower
 from rltrace.trace.schema import OF_ONE_SAMPLE
 from rltrace.trace.vocabulary import STAGE_SYMBOLS, Fate, Stage, word
 
-LAST_STEPS = 10
-"""How many steady steps the figures are of."""
+LAST_STEPS = 10  # how many steady steps the figures are of
 
-BUSY_OVER_S = 10.0
-"""The time over which it is shown what each role did."""
+BUSY_OVER_S = 10.0  # the time over which it is shown what each role did
 
 _SPANS_BACK_NS = 60 * 10**9  # of a run without steps
 _SLOWEST = 8

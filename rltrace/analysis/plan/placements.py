@@ -38,8 +38,7 @@ their way, and as many samples."""
 _SPLITS = 24
 _MANY_NODES = 8
 _CHUNKS = 4
-_EVEN = 3
-"""So many times the lag bound, in steps, a replay takes until its queue is as it stays."""
+_EVEN = 3  # so many times the lag bound, in steps, a replay takes until its queue is as it stays
 
 
 def least_lag(placement: str) -> int:

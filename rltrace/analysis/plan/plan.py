@@ -32,8 +32,7 @@ from rltrace.analysis.stats.interval import Estimate
 from rltrace.analysis.whatif.workload import PLACEMENTS, PlanConstants, packaged, plan_table
 from rltrace.trace.errors import ANSWER_IS_NO, RltraceError, WrongUsage
 
-WORTH = 1.1
-"""A placement that is less simple has to be this much faster to be preferred."""
+WORTH = 1.1  # a placement that is less simple has to be this much faster to be preferred
 
 
 @dataclass(frozen=True)

@@ -193,8 +193,7 @@ def _chain(of: Lengths, samples: float, slots: float) -> float:
 # gradients + 12 optimizer), sharded or not, beside activations (Korthikanti et al., arXiv
 # 2205.05198).
 
-_MICRO_TOKENS = 16_384.0
-"""Tokens of a micro-batch on a GPU, packed."""
+_MICRO_TOKENS = 16_384.0  # tokens of a micro-batch on a GPU, packed
 _H100_FLOP_PER_BYTE = 989e12 / 3.35e12
 _ADAM_BYTES = 30.0  # that an update reads and writes for each parameter: state, gradient, weights
 _STATE_BYTES = 16.0

@@ -219,8 +219,7 @@ def _refuse(where: str, why: str) -> NoReturn:
     raise WrongUsage(f"{where}: {why}" if where else why)
 
 
-_ABOVE = 1.001
-"""The longest response of a run is no cap: one just above it is taken."""
+_ABOVE = 1.001  # the longest response of a run is no cap: one just above it is taken
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,11 @@
 
 `attribute` believes them in this order:
 
-1. a probe, which delays stages and needs no rule (`rltrace.analysis.timeline.probe`). Where its interval
-   leaves the computed share out, and by more than a little, the measured share takes its place;
-   else the computed one, which is known more sharply, stands confirmed;
+1. a probe, which delays stages and needs no rule (`rltrace.analysis.timeline.probe`). Where its
+   interval leaves the computed share out, and by more than a little, the measured share takes its
+   place; else the computed one, which is known more sharply, stands confirmed;
 2. a replay of the run without the stages, where roles go on by themselves between queues, or tools
-   run beside generation: what steps wait for now is not what they would wait for then
-   (`rltrace.analysis.walls.attribute`);
+   run beside generation: what steps wait for now is not what they would wait for then;
 3. the critical path, where it was followed through chains that overlap;
 4. exposed time.
 
@@ -28,14 +27,8 @@ from rltrace.analysis.stats.interval import within
 from rltrace.analysis.timeline.probe import ProbedStage
 from rltrace.analysis.timeline.stage_chains import MOVES, Chain, Seconds
 from rltrace.analysis.timeline.waits import sends_in, stopping
-from rltrace.analysis.walls.wall import (
-    ALIKE,
-    FEWEST_STEPS,
-    LIKELY,
-    WEAK,
-    Cost,
-    share_of_steps,
-)
+from rltrace.analysis.walls.wall import ALIKE, FEWEST_STEPS, LIKELY, WEAK, Cost, share_of_steps
+from rltrace.analysis.whatif.levers import slowed
 from rltrace.analysis.whatif.replay import replay
 from rltrace.analysis.whatif.trust import is_off
 from rltrace.analysis.whatif.workload import StepWorkload, SyncModel
@@ -56,9 +49,8 @@ _UNKNOWN = (
 
 @dataclass(frozen=True)
 class Attribution:
-    """What the steady steps lose by some stages: its share of them, with its interval, by a
-    `method`; `measured` are the stages that the probe put right. `because` and `missing` say what
-    is unknown, and what would tell it."""
+    """What the steady steps lose by some stages: a share of them, by a `method`; `measured` are the
+    stages that the probe put right. `because` and `missing`: what is unknown, what would tell."""
 
     cost: Cost
     method: str
@@ -118,9 +110,9 @@ def lost_s(analysis: RunAnalysis, stages: Iterable[Stage]) -> Seconds:
     right = {one.stage for one in _probed(analysis, stages) if one.contradicts}
     lost = held_up_s(analysis, stages & right)
     of = breakdown.chain_of
-    actors = {stage for stage, chain in of.items() if chain is Chain.ACTORS}
-    for chain in Chain:
-        whole = {stage for stage, one in of.items() if one is chain}
+    chains = {chain: {stage for stage, its in of.items() if its is chain} for chain in Chain}
+    actors = chains[Chain.ACTORS]
+    for chain, whole in chains.items():
         if members := (stages - right) & whole:
             across = actors if chain is not Chain.ACTORS else of.keys() - actors
             alone_s = breakdown.runs_s(whole, across)[analysis.steady]
@@ -197,17 +189,13 @@ def _may_have_stopped(analysis: RunAnalysis, stages: tuple[Stage, ...]) -> bool:
     return sends is not None and len(stopping(analysis.run, sends)) > 1
 
 
-# Where queues lie between roles that go on by themselves, neither exposed time nor the critical
-# path tells what a step loses without a stage: whoever waits for room in a queue seems idle, and
-# what steps wait for now is not what they would wait for then. Where tools or verdicts run beside
-# generation for many samples, the exposed rule gives the time in which both ran to one of them.
-# The run's samples are replayed as discrete events (`rltrace.analysis.whatif.replay`), with and
-# without.
+# --- by a replay of the run's samples with the stages and without
 #
-# A replay knows nothing of a line in which samples wait for an engine or a tool within their own
-# time. So of stages beside each other in one loop the interval reaches from the time in which they
-# ran and nothing else did, which is lost at least, to their time on the critical path, which is at
-# most: what is off the path holds no step up.
+# Whoever waits for room in a queue seems idle. Where tools or verdicts run beside generation, the
+# exposed rule gives the time in which both ran to one of them. But a replay knows nothing of a line
+# in which samples wait for an engine or a tool within their own time. So of stages beside each
+# other in one loop the interval reaches from the time in which they alone ran, which is lost at
+# least, to their time on the critical path: what is off the path holds no step up.
 
 _OF_SAMPLES = {Stage.ROLLOUT, Stage.ENV, Stage.REWARD}
 _WORTH_A_LOOK = 0.1  # of the steps; of less, exposed time is near enough
@@ -255,7 +243,7 @@ def _beside(analysis: RunAnalysis, stages: tuple[Stage, ...]) -> Cost | None:
     least, most = (share_of_steps(seconds, steps_s) for seconds in (alone_s, charged_s))
     share = _replayed_share(analysis, stages)
     share = most.share if share is None else share
-    share = max(least.share, min(share, most.share) if analysis.path is not None else share)
+    share = max(least.share, share if analysis.path is None else min(share, most.share))
     return Cost(share, min(least.low, share), max(most.high, share), most.n)
 
 
@@ -289,14 +277,8 @@ def _without(load: StepWorkload, stages: Collection[Stage]) -> StepWorkload:
     if Stage.ROLLOUT in stages:
         engine = load.engine
         load = replace(load, engine=engine.paced(engine.evaluates / (1 + engine.evaluates)))
-    if Stage.ENV in stages:
-        load = load.with_batches(lambda batch: replace(batch, env_s=0 * batch.env_s))
-    if Stage.REWARD in stages:
-        load = load.with_batches(lambda batch: replace(batch, verdict_s=0 * batch.verdict_s))
-    if Stage.REFERENCE in stages:
-        load = replace(load, reference_s=0.0)
     if set(stages) & set(MOVES):
         load = replace(load, sync=SyncModel(), switch_s=0.0)
     for stage in stages:
-        load = load.without(stage)
+        load = slowed(load, stage, 0.0)
     return load

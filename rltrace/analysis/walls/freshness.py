@@ -1,8 +1,7 @@
-"""Freshness: tokens are trained on so late that they hardly count.
+"""Staleness: tokens are trained on so late that they hardly count.
 
-The cost is what lag takes from the effective sample size: 1 - ESS over that of samples of lag 0,
-whose ratios show engine mismatch and the updates within a step, not lag. At lag 0 freshness costs
-nothing, whatever the ratios are.
+The cost is 1 - ESS over that of samples of lag 0, whose ratios show engine mismatch and the updates
+within a step, not lag. At lag 0 it costs nothing, whatever the ratios are.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Long tail: slots that stand idle while a batch drains and its longest samples end.
 
-From the moment at which the last sample of a batch has begun, slots fall free and nothing fills
-them. That is time the tail takes from exposed generation; the rest of it is decoding's. A slot that
-falls idle costs nothing where the others then decode faster: so idle time counts by the part of a
-token's time that does not depend on how many sequences run beside it (reading the weights).
+Once the last sample of a batch has begun, nothing fills the slots that fall free: that time the
+tail takes from exposed generation, the rest is decoding's. An idle slot costs nothing where the
+others then decode faster: idle time counts by the part of a token's time that does not depend on
+how many sequences run beside it (reading the weights).
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def long_tail(analysis: RunAnalysis) -> Wall:
 
 
 def _evidence(analysis: RunAnalysis) -> tuple[Figure, ...]:
-    tail, slots = analysis.tail, analysis.tail.slots
+    latency_s, slots = analysis.tail.latency_s, analysis.tail.slots
     found = []
     if slots is not None and slots.batches:
         found += [
@@ -90,7 +90,6 @@ def _evidence(analysis: RunAnalysis) -> tuple[Figure, ...]:
             figure("the last 10 % of a batch take", slots.last_tenth_share, "share"),
             Figure("generation if no slot were idle", slots.no_idle_span_s, "s", slots.batches),
         ]
-    if tail.latency_s.n:
-        found.append(Figure("p95 / p50 of latency", tail.latency_s.tail_ratio, "×",
-                            tail.latency_s.n))  # fmt: skip
+    if latency_s.n:
+        found.append(Figure("p95 / p50 of latency", latency_s.tail_ratio, "×", latency_s.n))
     return tuple(one for one in found if not math.isnan(one.value))

@@ -1,4 +1,4 @@
-"""All walls in the order of what they cost, and which of them bind."""
+"""The walls of a run in the order of what they cost, and which bind."""
 
 from __future__ import annotations
 
@@ -29,8 +29,7 @@ from rltrace.trace.vocabulary import Stage, word
 
 BINDS = 0.1
 """A wall that costs less than this part of the goodput does not bind: without it the run would be
-less than 1.11 times better. Where none costs more, nothing binds."""
-
+less than 1.11 times better."""
 
 _HOOKS = (
     "the functions of the job, by your own names: `rltrace wrap --hook __main__:generate=rollout "
@@ -44,10 +43,10 @@ _SURE = (CANNOT_TELL, WEAK, LIKELY).index
 
 @dataclass(frozen=True)
 class Ranking:
-    """`walls` are all, the dearest first, those that cannot be told last. `first` binds, and
-    `co_walls` cost as much within 5 points. `balanced`: all is known that matters, and nothing
-    binds. Neither: `because` says what is missing, and `would_tell` what would help.
-    `may_cost_more` are the walls that cannot be told and may cost more than the first."""
+    """`walls`: the dearest first, those that cannot be told last. `first` binds, and `co_walls`
+    cost as much within 5 points. `balanced`: all is known that matters, and nothing binds. Neither:
+    `because` says what is missing, `would_tell` what would help. `may_cost_more`: the walls that
+    cannot be told and may cost more than the first."""
 
     walls: tuple[Wall, ...]
     first: Wall | None
@@ -60,7 +59,6 @@ class Ranking:
 
     @property
     def binding(self) -> tuple[Wall, ...]:
-        """The first wall and those that bind with it."""
         return () if self.first is None else (self.first, *self.co_walls)
 
 
@@ -82,8 +80,8 @@ def rank(analysis: RunAnalysis) -> Ranking:
         return nothing("details of all whole steps were dropped to keep the run small")
     if not analysis.stages:
         command = shlex.join(map(str, run.meta.get("command") or ["python", "train.py"]))
-        imported = bool(run.meta.get("imported"))  # it had no hooks
-        return nothing("no stage was seen", _TRACED if imported else _HOOKS.format(command))
+        would_tell = _TRACED if run.meta.get("imported") else _HOOKS.format(command)
+        return nothing("no stage was seen", would_tell)
     if steps.none_complete:
         number = [*steps.failed, *steps.in_progress][-1][0]
         because = f"no complete step was recorded: step {number} was begun and has no end"
@@ -105,8 +103,7 @@ def rank(analysis: RunAnalysis) -> Ranking:
     if uncovered > max(cost, BINDS):
         where, would_tell = _idle(analysis, uncovered, unknown)
         return nothing(f"{where}, more than any wall costs", would_tell)
-    between_s = steps.between_s
-    outside = between_s / (between_s + float(analysis.steps_s.sum()))
+    outside = steps.between_s / (steps.between_s + float(analysis.steps_s.sum()))
     if outside > max(cost * (1 - outside), BINDS):
         where = f"{100 * outside:.0f} % of the time passes between the steps{_mostly(analysis)}"
         return nothing(f"{where}, more than any wall costs", "steps that hold all that recurs")
@@ -117,11 +114,8 @@ def rank(analysis: RunAnalysis) -> Ranking:
         if other is Stage.OTHER:
             would_tell = "stages for these spans, with `--hook module:function=STAGE`"
         return nothing(f"{where} and more than any of them costs", would_tell)
-    hidden = [
-        wall
-        for wall in ranked
-        if wall is not first and _at_most(wall, found) > max(cost - ALIKE, BINDS)
-    ]
+    others, most = (wall for wall in ranked if wall is not first), max(cost - ALIKE, BINDS)
+    hidden = [wall for wall in others if _at_most(wall, found) > most]
     tells = [what for wall in hidden for what in wall.missing]
     if first is None or cost < BINDS:
         why = f"no wall costs {100 * BINDS:.0f} % of the goodput"
@@ -132,18 +126,26 @@ def rank(analysis: RunAnalysis) -> Ranking:
         surely = all(w.cost.share + w.cost.half_width < 2 * BINDS for w in known)
         confidence = LIKELY if surely else WEAK
         return Ranking(ranked, None, (), confidence, True, why, (), ())
-    if first.name == ROLLOUT and _scored_within(analysis):
+    # A log's figure for generation may hold scoring too, which has none of its own.
+    within = {"what": NOT_LOGGED, "stage": word(Stage.REWARD)}.items()
+    if first.name == ROLLOUT and any(within <= one.items() for one in run.problems):
         share = f"{100 * cost:.0f} % of the step is generation or scoring"
         return nothing(f"{share}, which the log has in one figure", _OVERLAP)
+    # It is likely where it is surely ahead of the others, and surely level with those that bind.
     near = tuple(w for w in known[1:] if w.cost.share >= max(BINDS, cost - ALIKE))
-    confidence = WEAK if hidden else _confidence(analysis, first, near, known)
-    if not hidden and (as_dear := _as_dear(first, known[1:], near)):
-        first = replace(first, because=first.because + as_dear)
+    level = all(w.confidence == LIKELY and _apart(first, w) <= 2 * ALIKE for w in near)
+    behind = [w for w in known[1:] if w not in near]
+    as_dear = [w.name for w in behind if cost - w.cost.share <= _apart(first, w)]
+    sure = first.confidence == LIKELY and level and not as_dear and not hidden
+    sure &= analysis.overlap_known or not stages_of(first.name)
+    if as_dear and not hidden:
+        because = f"{first.because}; {' and '.join(as_dear)} may cost as much"
+        first = replace(first, because=because)
     return Ranking(
         walls=(first, *ranked[1:]),
         first=first,
         co_walls=near,
-        confidence=confidence,
+        confidence=LIKELY if sure else WEAK,
         balanced=False,
         because=first.because,
         would_tell=(*first.missing, *tells, *(() if analysis.overlap_known else (_OVERLAP,))),
@@ -161,11 +163,9 @@ def _mostly(analysis: RunAnalysis) -> str:
 
 def _at_most(wall: Wall, found: list[Wall]) -> float:
     """What a wall may take of which not all was seen: the tail is a part of generation."""
-    for one in found:
-        in_it = one.name == ROLLOUT and wall.name == TAIL and not wall.cost.known
-        if in_it and one.confidence == LIKELY:
-            return one.cost.high
-    return wall.cost_at_most
+    whole = next(one for one in found if one.name == ROLLOUT)
+    in_it = wall.name == TAIL and not wall.cost.known and whole.confidence == LIKELY
+    return whole.cost.high if in_it else wall.cost_at_most
 
 
 def _order(analysis: RunAnalysis, wall: Wall) -> tuple[float, float]:
@@ -188,42 +188,12 @@ def _idle(analysis: RunAnalysis, uncovered: float, unknown: list[Wall]) -> tuple
     waited_s = analysis.breakdown.exposed_s[analysis.steady, Stage.WAIT]
     waited = float(waited_s.sum() / analysis.steps_s.sum())
     if waited > uncovered / 2:
-        names = [wait.name for wait in waits(analysis.run, analysis.steps) if wait.in_step][:1]
+        names = [wait.name for wait in waits(analysis.run, analysis.steps) if wait.in_step]
         of = f" (“{names[0]}”)" if names else ""
         share = f"{100 * waited:.0f} % of the step is wait{of} while nothing else runs"
         return share, "what it waits for: untraced work, or a poll that is too slow"
     unseen = f" (cannot be told: {', '.join(w.name for w in unknown)})" if unknown else ""
-    share = f"{100 * uncovered:.0f} % of the step is untraced"
-    return share, f"spans for that time{unseen}"
-
-
-def _scored_within(analysis: RunAnalysis) -> bool:
-    """Whether a log's figure for generation holds scoring too, which has none of its own."""
-    reward = word(Stage.REWARD)
-    return any(
-        p.get("what") == NOT_LOGGED and p.get("stage") == reward for p in analysis.run.problems
-    )
-
-
-def _confidence(
-    analysis: RunAnalysis, first: Wall, near: tuple[Wall, ...], known: list[Wall]
-) -> str:
-    """Likely where the first is surely ahead of those that do not bind with it, and surely level
-    with those that do."""
-    if stages_of(first.name) and not analysis.overlap_known:
-        return WEAK
-    if any(w.confidence != LIKELY or _apart(first, w) > 2 * ALIKE for w in near):
-        return WEAK
-    behind = [wall for wall in known[1:] if wall not in near]
-    ahead = all(first.cost.share - w.cost.share > _apart(first, w) for w in behind)
-    return LIKELY if ahead and first.confidence == LIKELY else WEAK
-
-
-def _as_dear(first: Wall, others: list[Wall], near: tuple[Wall, ...]) -> str:
-    """Which walls that do not bind may cost as much as the first."""
-    behind = (w for w in others if w.name not in {n.name for n in near})
-    names = [w.name for w in behind if first.cost.share - w.cost.share <= _apart(first, w)]
-    return f"; {' and '.join(names)} may cost as much" if names else ""
+    return f"{100 * uncovered:.0f} % of the step is untraced", f"spans for that time{unseen}"
 
 
 def _apart(one: Wall, other: Wall) -> float:

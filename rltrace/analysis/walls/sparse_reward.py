@@ -1,11 +1,10 @@
 """Sparse reward: groups in which every sample fails, from which nothing can be learned.
 
-A group whose rewards are all equal has no advantage to tell (GRPO, RLOO). Where all its samples
-failed, the prompt is too hard for so many samples, and its tokens are the cost. Where all of them
-succeeded the prompt is solved, which is as useless and no sparse reward. A reward counts as success
-from the middle between the lowest and the highest of the run on; where there was only one value,
-above 0. Where no group at all has a signal all tokens are the cost, whatever the rewards are: a
-judge that is broken says the same of each sample as one that every sample satisfies.
+A group whose rewards are all equal has no advantage (GRPO, RLOO). Where all its samples failed, its
+tokens are the cost; where all succeeded the prompt is solved, which is as useless and no sparse
+reward. A reward counts as success from the middle between the lowest and the highest of the run on;
+where there was only one value, above 0. Where no group at all has a signal all tokens are the cost:
+a broken judge says the same of each sample as one that every sample satisfies.
 """
 
 from __future__ import annotations
@@ -50,13 +49,12 @@ _GROUPS_OF = f"""        {GENERATED_SAMPLES},
             from marked left join signals using ("group") group by "group"
             having count(*) > 1 and bool_or(signal) is not null)"""
 _GROUPS = "the group of each sample and its reward: hooks on generation and on the reward function"
-
 _NAMED_APART = "an id for each prompt's samples of one step; or a row of what the learner used"
 
 
 @dataclass(frozen=True)
 class Signal:
-    """Groups of at least two samples with a verdict, and their response tokens. `failed` are the
+    """Groups of two samples or more with a verdict, and their response tokens. `failed` are the
     groups of equal reward in which it is low, `solved` those in which it is high; `successes` of
     `samples` succeeded. Rewards go from `lowest` to `highest` (None without groups)."""
 
@@ -78,7 +76,6 @@ class Signal:
 
 
 def signal(analysis: RunAnalysis) -> Signal:
-    """Counts them over the whole run."""
     row = analysis.run.ask(f"""
         {_GROUPS_OF}
         select count(*), count(*) filter (not equal), count(*) filter (equal and failed),
@@ -94,11 +91,12 @@ def signal(analysis: RunAnalysis) -> Signal:
 def successes(analysis: RunAnalysis) -> list[tuple[int, int]]:
     """`(successes, samples)` of each group; none where no group has a signal: then nothing tells
     how chances differ, nor is there any goodput that could grow."""
-    found = analysis.run.ask(f"""
+    return list(
+        analysis.run.ask(f"""
         {_GROUPS_OF}
         select successes, samples from groups where (select not bool_and(equal) from groups)
     """)
-    return list(found)
+    )
 
 
 @register(SPARSE_REWARD)

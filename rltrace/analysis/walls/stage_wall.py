@@ -1,4 +1,4 @@
-"""What all walls of stages have in common: cost from the steps, and when nothing can be said."""
+"""What all walls of stages share: their cost, and when it cannot be told."""
 
 from __future__ import annotations
 
@@ -12,11 +12,9 @@ from rltrace.analysis.walls.wall import SAY_STEPS, WEAK, Figure, Wall, cannot_te
 from rltrace.trace.vocabulary import Stage, word
 
 _BY = {PATH: "the critical path", REPLAY: "a replay of the run"}
-_IN_EVERY_STEP = (Stage.ROLLOUT, Stage.TRAIN)
-"""Work without which there is no step: spans of it that lie in none are wrong."""
+_IN_EVERY_STEP = (Stage.ROLLOUT, Stage.TRAIN)  # spans of these that lie in no step are wrong
 _ROWS = "the rows of all samples: a process, or a part of the run, may be missing"
-_WORTH_A_WORD = 0.05
-"""Part of the time of the longest of a wall's stages below which another is not named with it."""
+_WORTH_A_WORD = 0.05  # of the time of a wall's longest stage: what takes less is not named with it
 
 
 def stage_wall(
@@ -50,9 +48,9 @@ def stage_wall(
         if not analysis.steps.none_complete:
             steps = f"{steps} ({SAY_STEPS})"
         return cannot_tell(name, symptom, why, steps, evidence=evidence)
+    outside = " and ".join(row.name for row in present)
     needed = any(row.stage in _IN_EVERY_STEP for row in present)
     if needed and not any(row.tau_s.mean > 0 for row in present):
-        outside = " and ".join(row.name for row in present)
         why = f"{outside} was recorded, but never within a steady step"
         clocks = f"why {outside} lies outside of the steps: clocks out of order?"
         return cannot_tell(name, symptom, why, *missing, clocks, evidence=evidence)
@@ -91,7 +89,6 @@ def exposed_figures(analysis: RunAnalysis, stages: tuple[Stage, ...]) -> list[Fi
 
 
 def that_count(rows: Sequence[StageRow]) -> list[StageRow]:
-    """The stages of a wall that are worth a word: a stage that runs for next to nothing beside
-    another does not bind with it."""
+    """The stages without those that run for next to nothing beside another: these do not bind."""
     most = max((row.tau_s.mean for row in rows), default=0.0)
     return [row for row in rows if not row.tau_s.mean < _WORTH_A_WORD * most]

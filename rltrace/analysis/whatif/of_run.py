@@ -58,11 +58,8 @@ _MOSTLY = 0.8  # chains of which the shorter runs for so much of its time under 
 
 def workload_of(analysis: RunAnalysis) -> Source:
     """The workload of the run under given constants. Where no trajectory was recorded it is stated
-    by its stage seconds, and what they do not tell are constants.
-
-    Errors: `RltraceError` where the run has no steps, no generation or no placement that
-    is known.
-    """
+    by its stage seconds, and what they do not tell are constants. Errors: `RltraceError` where the
+    run has no steps, no generation or no placement that is known."""
     run, steady = analysis.run, analysis.steady
     if not steady:
         raise RltraceError("no complete step was recorded: nothing can be replayed", CANNOT_TELL)
@@ -98,9 +95,8 @@ def _runs_ahead(analysis: RunAnalysis, placement: str, samples: SteadySamples) -
 
 
 def _from_stages(analysis: RunAnalysis, placement: str) -> Source:
-    """A run whose log tells stage seconds only.
-
-    Errors: `RltraceError` where nobody says who waits for whom, and its chains overlap in part."""
+    """A run whose log tells stage seconds only. Errors: `RltraceError` where nobody says who waits
+    for whom, and its chains overlap in part."""
     steady = analysis.steady
     tau_s = analysis.breakdown.tau_s[steady].mean(axis=0)
     if placement == "disaggregated" and not stated_placement(analysis.run):
@@ -114,14 +110,10 @@ def _from_stages(analysis: RunAnalysis, placement: str) -> Source:
         placement = "one-step-off"
     if placement == "one-step-off":  # what a chain hides of an update holds nobody up
         tau_s[Stage.SYNC] = analysis.breakdown.exposed_s[steady, Stage.SYNC].mean()
-    seconds = {word(s): float(tau_s[s]) for s in Stage if s not in _NOT_WORK and tau_s[s] > 0}
+    stages = {word(s): float(tau_s[s]) for s in Stage if s not in _NOT_WORK and tau_s[s] > 0}
     more = _common(analysis)
-    tables = {
-        "placement": placement,
-        "step_s": more["measured_step_s"],
-        "stages": seconds,
-        "devices": more["devices"],
-    }
+    tables: dict[str, Any] = {"placement": placement, "step_s": more["measured_step_s"]}
+    tables |= {"stages": stages, "devices": more["devices"]}
     source = stated(tables, "the run").workload
     idle_s = float(analysis.breakdown.untraced_s[steady].mean())
 
@@ -140,22 +132,20 @@ def _from_stages(analysis: RunAnalysis, placement: str) -> Source:
 
 def _common(analysis: RunAnalysis) -> dict[str, Any]:
     """What does not depend on trajectories."""
-    steps_s = analysis.steps_s
-    found = analysis.goodput
+    steps_s, found, deviation, useful = analysis.steps_s, analysis.goodput, math.nan, math.nan
+    if len(steps_s) > 1:
+        deviation = float(steps_s.std(ddof=1) / steps_s.mean())
+    if found and found.steps and found.trained.useful_tokens:
+        useful = found.trained.useful_tokens / found.steps
     devices, kind = _devices(analysis)
-    shares_cores = kind == _WORKER and 0 < analysis.devices.count <= sum(devices.values())
     return {
         "measured_step_s": float(steps_s.mean()),
         "steps": len(steps_s),
         "devices": devices,
-        "step_deviation": float(steps_s.std(ddof=1) / steps_s.mean())
-        if len(steps_s) > 1
-        else math.nan,
+        "step_deviation": deviation,
         "device_kind": kind,
-        "shares_cores": shares_cores,
-        "useful_tokens": found.trained.useful_tokens / found.steps
-        if found and found.steps and found.trained.useful_tokens
-        else math.nan,
+        "shares_cores": kind == _WORKER and 0 < analysis.devices.count <= sum(devices.values()),
+        "useful_tokens": useful,
         "usd_per_device_hour": found.price.usd_per_hour if found and found.price else math.nan,
     }
 
@@ -178,10 +168,8 @@ def _devices(analysis: RunAnalysis) -> tuple[dict[str, float], str]:
         shared = rollout <= train or train <= rollout  # nobody works for one of them only
     else:
         return {}, kind
-    counts = {"rollout": len(rollout), "train": len(train)}
-    if shared:
-        counts = {"shared": len(rollout | train)}
-    return {pool: float(count) for pool, count in counts.items()}, kind
+    pools = {"shared": rollout | train} if shared else {"rollout": rollout, "train": train}
+    return {pool: float(len(devices)) for pool, devices in pools.items()}, kind
 
 
 # --- the workload of a run's samples, made to take as long as its steps did
@@ -289,8 +277,8 @@ def _without(sends: Sends, origin_ns: int, moment_s: Floats) -> Floats:
 
 
 def _chunks(breakdown: Breakdown, steady: list[int], placement: str) -> int:
-    """In how many parts the learner took a batch, from how much of its chain ran under the actors':
-    with n parts all but the last may."""
+    """In how many parts the learner took a batch: of n parts all but the last may run beside the
+    actors."""
     learner_s = float(breakdown.chains_s(Chain.LEARNER)[steady].sum())
     if placement != "disaggregated" or not learner_s:
         return 1
@@ -325,8 +313,8 @@ def _sync(analysis: RunAnalysis, placement: str) -> SyncModel:
 def _lag_bound(
     analysis: RunAnalysis, placement: str, samples: SteadySamples, stated: list[float]
 ) -> float:
-    """The bound in versions that a process states, else the largest lag that came, or the most
-    steps from the beginning of a sample to its use; 1 where no samples lag in this placement."""
+    """The bound in versions, at least 1: the stated one, the largest lag that came, or the most
+    steps from the beginning of a sample to its use."""
     bounds = [1.0, float(analysis.staleness.largest_lag)]
     if placement == "async":
         bounds += stated
@@ -336,7 +324,6 @@ def _lag_bound(
 
 
 def _stated_bounds(run: OpenedRun) -> list[float]:
-    """The bounds that processes state, in versions."""
     settings = [process.facts.get("settings") for process in run.processes]
     found = [one.get("max_lag") for one in settings if isinstance(one, dict)]
     return [float(x) for x in found if isinstance(x, int | float) and math.isfinite(x)]
@@ -345,10 +332,9 @@ def _stated_bounds(run: OpenedRun) -> list[float]:
 def _drops_stale(analysis: RunAnalysis, placement: str) -> bool | None:
     """Whether samples older than the bound are dropped: where the trainer states it, where some
     were, and where none were though they could have been."""
-    for process in analysis.run.processes:
-        stated = process.facts.get("drops_stale")
-        if isinstance(stated, bool):
-            return stated
+    facts = (process.facts.get("drops_stale") for process in analysis.run.processes)
+    if stated := [one for one in facts if isinstance(one, bool)]:
+        return stated[0]
     if analysis.goodput is not None and any(x.reason == "stale" for x in analysis.goodput.losses):
         return True
     return False if placement == "async" else None

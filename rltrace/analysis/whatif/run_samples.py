@@ -29,8 +29,8 @@ _TOOLS = 0.1  # part of the samples' time in tools, below which it matters littl
 
 @dataclass(frozen=True, eq=False)
 class Sequences:
-    """Sequences that ended: engine (0, 1, ...), batch, seconds at which decoding began and ended,
-    tokens, seconds of tools in between."""
+    """Sequences that ended: engine (0, 1, ...), batch, when decoding began and ended, tokens,
+    seconds of tools in between."""
 
     worker: Ints
     batch: Ints
@@ -41,7 +41,7 @@ class Sequences:
 
 
 class EngineFit(NamedTuple):
-    """The engine, what cannot be told of it, and whether it is known who has a place."""
+    """An engine, what cannot be told of it, and whether it is known who has a place."""
 
     engine: EngineModel
     notes: tuple[str, ...]
@@ -63,10 +63,11 @@ def fit_engine(sequences: Sequences, stream: bool = False) -> EngineFit:
     tools_s = float(sequences.env_s.sum())
     spent = np.maximum(0.0, sequences.end_s - sequences.begin_s - sequences.env_s)
     lone, shared, told = _pace(sequences.tokens, beside, spent)
-    notes: tuple[str, ...] = ()
+    notes = []
     if not told:
-        notes = ("the number of running sequences never varied: decoding is taken not to depend"
-                 " on it",)  # fmt: skip
+        notes.append(
+            "the number of running sequences never varied: decoding is taken not to depend on it"
+        )
     when = sequences.worker, sequences.begin_s, sequences.end_s
     slots, sure = places_of(*when)
     if not sure and not tools_s:
@@ -77,15 +78,15 @@ def fit_engine(sequences: Sequences, stream: bool = False) -> EngineFit:
     several = np.median(np.bincount(numbered(sequences.worker, sequences.batch)[0])) > 1
     if math.isinf(slots) and most == 1 and several:
         slots, keeps = 1.0, tools_s > 0
-        notes += (
-            "no two sequences of a worker ever ran at once: it is taken to run one at a time",
+        notes.append(
+            "no two sequences of a worker ever ran at once: it is taken to run one at a time"
         )
     elif math.isinf(slots) and full and np.std(full) < _SAME * np.mean(full):
         slots = max(1.0, float(np.median(full)))  # a limit is the same in every batch
     elif keeps:
-        notes += (
+        notes.append(
             f"a worker has {slots:g} at once, whose tools keep their places: it begins another one "
-            "only as one of them ends",
+            "only as one of them ends"
         )
     return EngineFit(
         EngineModel(
@@ -93,7 +94,7 @@ def fit_engine(sequences: Sequences, stream: bool = False) -> EngineFit:
             tools_hold=keeps,
             seen_at_once=most if stream and math.isinf(slots) else np.inf,
         ),
-        notes,
+        tuple(notes),
         sure or tools_s < _TOOLS * (float(spent.sum()) + tools_s),
     )  # fmt: skip
 
@@ -158,10 +159,9 @@ def _pace(tokens: Floats, beside: Floats, spent: Floats) -> tuple[float, float, 
 
 # --- places: how many samples a worker may have on their way at once, those in their tools too
 #
-# Where a sample keeps its place until it ends another one begins as soon as one has ended, and only
-# where the worker had as many on their way as it ever has. Where it gives its place away while its
-# tool works others begin meanwhile, too, and how many are on their way goes up and down; where
-# nothing limits them they begin together.
+# Where samples keep their places, one begins as soon as another has ended, and only where the
+# worker had as many on their way as it ever has. Where a sample gives its place away while its tool
+# works, others begin meanwhile; where nothing limits them they begin together.
 
 _AT_ONCE = 0.05  # of a sample's time over the root of the places, in which the next one begins
 _FOLLOWED = 0.05  # part of the ends that another sample follows at once; fewer tell nothing
@@ -194,8 +194,8 @@ def _followed_at(begin_s: Floats, end_s: Floats) -> tuple[int, int, int, int]:
     times, level = levels(begins, ends)
     limit, _ = usual_most(times, level)
     soon_s = _AT_ONCE * float(np.median(end_s - begin_s)) / max(1, limit) ** 0.5
-    next_one = np.searchsorted(begins, ends + soon_s, "right")
-    followed = ends[next_one > np.searchsorted(begins, ends, "left")]
+    begun = np.searchsorted(begins, ends + soon_s, "right")
+    followed = ends[begun > np.searchsorted(begins, ends, "left")]
     was_full = np.concatenate([[0], np.cumsum(level >= limit)])
     since = np.maximum(0, np.searchsorted(times, followed - soon_s, "left") - 1)
     full = was_full[np.searchsorted(times, followed, "left")] > was_full[since]
@@ -230,8 +230,7 @@ class SteadySamples(Sequences):
     @property
     def ready_s(self) -> Floats:
         """When each was generated and judged."""
-        judged_s = np.where(np.isnan(self.judged_s), -np.inf, self.judged_s + self.verdict_s)
-        return np.maximum(self.end_s, judged_s)
+        return np.fmax(self.end_s, self.judged_s + self.verdict_s)
 
     @property
     def spread(self) -> bool:
@@ -241,9 +240,8 @@ class SteadySamples(Sequences):
     def steps_until_used(self, starts_s: Floats) -> Ints:
         """From the step in which a sample began to that which used it, of each that was used."""
         known = ~np.isnan(self.used_s)
-        step = np.searchsorted(starts_s, self.used_s[known], side="right") - 1
-        later: Ints = step - self.batch[known]
-        return later
+        step: Ints = np.searchsorted(starts_s, self.used_s[known], side="right") - 1
+        return step - self.batch[known]
 
     def in_batches(self) -> bool:
         """Whether the samples of a step begin together, as soon as all before are generated and
@@ -293,6 +291,11 @@ def samples_of(run: OpenedRun, steps: Steps, placement: str) -> SteadySamples | 
     known = used > 0
     if _apart(group[known], np.searchsorted(starts, used[known], side="right")) > _SPLIT:
         group = np.arange(len(group))
+    judged_s, used_s = (np.where(at > 0, (at - origin) / 1e9, np.nan) for at in (judged, used))
+    ((uses,),) = run.ask(
+        "select count(distinct trajectory) from raw_uses where trajectory <> -1 "
+        f"and fate <> {int(Fate.STALE)} and time_ns >= {origin} and time_ns < {last}"
+    )
     return SteadySamples(
         batch=batch,
         worker=np.unique(process, return_inverse=True)[1],
@@ -303,24 +306,10 @@ def samples_of(run: OpenedRun, steps: Steps, placement: str) -> SteadySamples | 
         first=first.astype(np.bool_),
         env_s=env / 1e9,
         verdict_s=verdict / 1e9,
-        judged_s=_since(judged, origin),
-        used_s=_since(used, origin),
-        used=_used(run, origin, last) / len(steady),
+        judged_s=judged_s,
+        used_s=used_s,
+        used=uses / len(steady) or math.nan,
     )
-
-
-def _since(moments: Ints, origin: int) -> Floats:
-    """Seconds since then; NaN of moments that are not known."""
-    return np.where(moments > 0, (moments - origin) / 1e9, np.nan)
-
-
-def _used(run: OpenedRun, since_ns: int, until_ns: int) -> float:
-    """Samples that were trained on or dropped between two moments; NaN where no use is known."""
-    ((count,),) = run.ask(
-        "select count(distinct trajectory) from raw_uses where trajectory <> -1 "
-        f"and fate <> {int(Fate.STALE)} and time_ns >= {since_ns} and time_ns < {until_ns}"
-    )
-    return float(count) or np.nan
 
 
 def _apart(group: Ints, place: Ints) -> float:
@@ -334,8 +323,8 @@ def _apart(group: Ints, place: Ints) -> float:
 def batches_of(
     samples: SteadySamples, steps: int, placement: str
 ) -> tuple[tuple[SampleBatch, ...], float]:
-    """The samples of each step, at most so many of each, and how many one of them stands for.
-    Without barriers the groups are dealt out evenly, in the order in which they began."""
+    """The samples of each step that are played, and how many one of them stands for. Without
+    barriers the groups are dealt out evenly, in the order in which they began."""
     _, first, group = np.unique(samples.group, return_index=True, return_inverse=True)
     order = np.argsort(first, kind="stable")
     number = np.argsort(order)[group]  # of the group, in the order of their beginning
@@ -361,14 +350,12 @@ def batches_of(
         groups = np.flatnonzero(of_group == batch)
         chosen = groups[np.linspace(0, len(groups) - 1, kept).round().astype(int)]
         mine = np.flatnonzero(np.isin(number, chosen))
-        made.append(
-            SampleBatch(
-                samples.tokens[mine],
-                samples.env_s[mine],
-                samples.verdict_s[mine],
-                tuple(int(n) for n in number[mine]),
-            )
+        tokens, env_s, verdict_s = (
+            samples.tokens[mine],
+            samples.env_s[mine],
+            samples.verdict_s[mine],
         )
+        made.append(SampleBatch(tokens, env_s, verdict_s, tuple(number[mine].tolist())))
     return tuple(made), usual / kept
 
 
@@ -393,13 +380,12 @@ def scoring_of(samples: SteadySamples, placement: str, in_batches: bool) -> str:
         return "batch" if placement == "colocated" else "group"
     judged, end = samples.judged_s, samples.end_s
     if placement != "async" or in_batches:
-        streams = []
-        for _, mine in alike(samples.batch):
-            if known[mine].any():
-                last_s = end[mine].max()
-                early_s = _EARLY * (last_s - samples.begin_s[mine].min())
-                streams.append(np.nanmin(judged[mine]) < last_s - early_s)
-        if np.mean(streams) < 0.5:
+        early = []  # by batch, whether some verdict begins well before all is generated
+        for mine in (rows for _, rows in alike(samples.batch) if known[rows].any()):
+            last_s = end[mine].max()
+            early_s = _EARLY * (last_s - samples.begin_s[mine].min())
+            early.append(np.nanmin(judged[mine]) < last_s - early_s)
+        if np.mean(early) < 0.5:
             return "batch"
     _, place, members = np.unique(samples.group, return_inverse=True, return_counts=True)
     if members.max() == 1:
@@ -412,9 +398,8 @@ def scoring_of(samples: SteadySamples, placement: str, in_batches: bool) -> str:
 def judged_at_once(samples: SteadySamples) -> int:
     """Verdicts that were in the making at once, at the most: a process may make several."""
     known = ~np.isnan(samples.judged_s) & (samples.verdict_s > 0)
-    begin = samples.judged_s[known]
+    begin_s = samples.judged_s[known]
+    times_s = begin_s, begin_s + samples.verdict_s[known]
     # In whole ns: the sum of two floats may be later than a verdict that begins just then.
-    begin_ns, end_ns = (
-        np.round(1e9 * one).astype(np.int64) for one in (begin, begin + samples.verdict_s[known])
-    )
+    begin_ns, end_ns = (np.round(1e9 * one).astype(np.int64) for one in times_s)
     return int(levels(begin_ns, end_ns)[1].max(initial=1))

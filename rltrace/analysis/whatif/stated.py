@@ -53,8 +53,7 @@ class Stated:
         # Without a cap the longest is 1 token.
         lengths = lognormal_values(_SAMPLES, 1.0, constants["log_deviation"])
         lengths *= (self._cap or 1.0) / float(lengths.max())
-        useful = self.useful_tokens
-        order = np.random.default_rng(0)
+        useful, order = self.useful_tokens, np.random.default_rng(0)
         batches = tuple(
             SampleBatch(
                 tokens=order.permutation(lengths),
@@ -105,9 +104,9 @@ class Stated:
         step_s = self.number("", "step_s")
         if math.isnan(step_s):
             return made
-        made = replace(made, measured_step_s=step_s)
         # What the stages do not explain is there, too.
-        return replace(made, rest_s=max(0.0, step_s - replay(made).step_s))
+        rest_s = max(0.0, step_s - replay(made).step_s)
+        return replace(made, measured_step_s=step_s, rest_s=rest_s)
 
     @property
     def samples(self) -> float:
@@ -123,8 +122,8 @@ class Stated:
     def _tail(
         self, rollout_s: float, constants: Constants, rests: list[str]
     ) -> tuple[float, float]:
-        """Seconds of generation that are the longest sample's and seconds that are shared work: as
-        stated, else by the cap at the pace of a draining batch, else by a constant."""
+        """Seconds of generation that are the longest sample's, and shared work: as stated, else by
+        the cap at the pace of a draining batch, else by a constant."""
         stated, cap = self.number("rollout", "throughput_s"), self._cap
         if not rollout_s or self.placement == "async":  # its seconds are those of the work alone
             return 0.0, rollout_s
@@ -147,7 +146,7 @@ class Stated:
 
 
 def read_stages(path: Path) -> Stated:
-    """Reads a stages file. Errors: `RltraceError`, one sentence, for what makes no sense."""
+    """Errors: `RltraceError`, one sentence, for what makes no sense."""
     return stated(tables_given(path), str(path))
 
 

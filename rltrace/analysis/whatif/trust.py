@@ -27,16 +27,18 @@ class OffTheRun(RltraceError):
         by = f"a factor of {factor:.2g} (its steps are too {way})"
         if factor < 2:
             by = f"{100 * replay_error(load):+.0f} %"
-        why = f"the replay of this run is off by {by}"
-        if load.untold:
-            why = f"{load.untold} is not known"
+        why = (
+            f"{load.untold} is not known"
+            if load.untold
+            else f"the replay of this run is off by {by}"
+        )
         super().__init__(
             f"cannot be predicted: {why}; trying it would tell (`rltrace experiment`)", CANNOT_TELL
         )
 
 
 def is_off(load: StepWorkload) -> bool:
-    """Whether the replay of the run as it was, before any fit, misses its steps by too much, or
+    """Whether the replay of the run as it was misses its steps by too much, before any fit, or
     nobody knows for what its samples waited."""
     return abs(replay_error(load)) > MOST_ERROR or bool(load.untold)
 
@@ -52,8 +54,7 @@ def otherwise(before: StepWorkload, after: StepWorkload) -> Iterator[tuple[str, 
     answer is in the middle of both, and its range has both."""
     if not before.steps:
         return
-    # A job that becomes asynchronous does not say what it then does with what comes too late. (A
-    # tail that was stated as a shape does not tell how many come too late.)
+    # A job that becomes asynchronous does not say what it then does with what comes too late.
     if after.placement == "async" != before.placement and before.drops_stale is None:
         yield (
             "samples that come too late are dropped, or trained on: the range has both",
@@ -78,12 +79,11 @@ def otherwise(before: StepWorkload, after: StepWorkload) -> Iterator[tuple[str, 
     stays = before.placement == after.placement == "async" and before.lag_bound == after.lag_bound
     if stays and changes and not before.bound_stated and before.places_told:
         first = replay(after)
-        may_s = first.learner_waits_s  # what samples that may be later can save at most
-        later = (
-            replay(replace(after, lag_bound=2 * before.lag_bound + 1))
-            if may_s > _SOME_REST * first.step_s
-            else first
-        )
+        later = first
+        if (
+            first.learner_waits_s > _SOME_REST * first.step_s
+        ):  # later samples save no more than that
+            later = replay(replace(after, lag_bound=2 * before.lag_bound + 1))
         if first.step_s - later.step_s > _SOME_REST * first.step_s:
             yield (
                 f"no sample was more than {before.lag_bound:g} versions late, and the job states "

@@ -4,8 +4,7 @@
      "hardware": {...}, "framework": {...}, "settings": {...},
      "runs": [{"run": ..., "start_ns": ..., "steps": [...], "columns": {"length_s": [...], ...}}]}
 
-Its size is bounded: up to `series.MOST_STEPS` steps of a run and `MOST_RUNS` runs, 6 digits a
-figure; a run of 100 steps takes about 20 kB.
+It has up to `panel.MOST_STEPS` steps of a run and `MOST_RUNS` runs; 100 steps take about 20 kB.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -29,10 +28,8 @@ from rltrace.analysis.gate.panel import RunSeries, series_of
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.trace.errors import CANNOT_TELL, RltraceError, WrongUsage
 from rltrace.trace.job_devices import AGENT
+from rltrace.trace.read.run import OpenedRun
 from rltrace.trace.untrusted_files import packaged_toml, text_given, written
-
-if TYPE_CHECKING:
-    from rltrace.trace.read.run import OpenedRun
 
 FORMAT = "rltrace-baseline"
 SCHEMA = 1
@@ -48,8 +45,8 @@ Facts = Mapping[str, Any]
 
 @dataclass(frozen=True, eq=False)
 class Baseline:
-    """Runs to judge others by. `created` is ISO 8601 in UTC. `hardware`, `framework` and `settings`
-    are what all the runs share: what they were done on, with, and told to do."""
+    """Runs to judge others by, and on what, with what and with which settings they were done.
+    `created` is ISO 8601 in UTC."""
 
     rltrace_version: str
     created: str
@@ -60,9 +57,9 @@ class Baseline:
 
 
 def make_baseline(runs: Sequence[OpenedRun], *, anyway: bool = False) -> Baseline:
-    """The baseline of these runs of one workload on one kind of hardware. Errors: `RltraceError`
-    (wrong usage) where they differ in it, are the same run or are too many, (cannot tell) where one
-    has no complete step, (unreadable) where one has an alarm and `anyway` is not set."""
+    """The baseline of these runs. Errors: `RltraceError` (wrong usage) where they differ in
+    workload or hardware, are the same run or are too many, (cannot tell) where one has no complete
+    step, (unreadable) where one has an alarm and `anyway` is not set."""
     if not 1 <= len(runs) <= MOST_RUNS:
         raise WrongUsage(f"a baseline is made of 1 to {MOST_RUNS} runs")
     of_first = _facts(runs[0])
@@ -100,23 +97,12 @@ def told(differs: Sequence[Difference]) -> str:
 
 def write_baseline(baseline: Baseline, path: Path) -> None:
     """Writes it as JSON. Errors: `RltraceError` where the file cannot be written."""
-    text = json.dumps(
-        {
-            "format": FORMAT,
-            "schema_version": SCHEMA,
-            **vars(baseline),
-            "runs": [
-                {
-                    **vars(one),
-                    "steps": one.steps.tolist(),
-                    "columns": {name: _plain(column) for name, column in one.columns.items()},
-                }
-                for one in baseline.runs
-            ],
-        },
-        separators=(",", ":"),
-        allow_nan=False,
-    )
+    runs = []
+    for one in baseline.runs:
+        columns = {name: _plain(column) for name, column in one.columns.items()}
+        runs.append({**vars(one), "steps": one.steps.tolist(), "columns": columns})
+    data = {"format": FORMAT, "schema_version": SCHEMA, **vars(baseline), "runs": runs}
+    text = json.dumps(data, separators=(",", ":"), allow_nan=False)
     try:
         with written(path) as file:
             file.write(f"{text}\n".encode())
@@ -134,8 +120,7 @@ def read_baseline(path: Path) -> Baseline:
     """The baseline in a file. Errors: `RltraceError` (unreadable) where it is none, is damaged, or
     is of another schema version."""
     try:
-        size = path.stat().st_size
-        if size > _MOST_BYTES:
+        if (size := path.stat().st_size) > _MOST_BYTES:
             raise RltraceError(f"{path} is no baseline: it has {size:,} bytes")
         data = json.loads(text_given(path))
     except OSError as error:
@@ -204,19 +189,15 @@ def complete_series(runs: Sequence[OpenedRun], to: str) -> list[RunSeries]:
     return found
 
 
-# --- runs with an alarm: neither do they pass a gate, nor are others held to them
-# How fast a job was that crashed or trained on no numbers is no answer. Stalls are left to the
-# tests: the gate judges the lengths of steps by statistics, and a busy machine stalls any job.
+# --- runs with an alarm: neither do they pass a gate, nor are others held to them. How fast a job
+# was that crashed or trained on no numbers is no answer. Stalls are left to the tests of lengths of
+# steps, as a busy machine stalls any job.
 
 
 def unwell(runs: Sequence[OpenedRun]) -> tuple[str, ...]:
-    """A sentence for each of `runs` that has an alarm, without a full stop; the run is named where
-    there are several."""
-    return tuple(
-        f"{run.path.name}: {says}" if len(runs) > 1 else says
-        for run in runs
-        if (says := wrong_with(run))
-    )
+    """A sentence for each run that has an alarm, with its name where there are several."""
+    found = [(run.path.name, why) for run in runs if (why := wrong_with(run))]
+    return tuple(f"{name}: {why}" if len(runs) > 1 else why for name, why in found)
 
 
 def wrong_with(run: OpenedRun) -> str:
@@ -231,8 +212,6 @@ _STATED = ("placement", "objective", "updates_per_version")
 
 
 def hardware_of(run: OpenedRun) -> Facts:
-    """Devices (kind, name, count), nodes, and the cores and CPU models of the nodes; None where it
-    was not recorded."""
     devices = count_devices(run)
     agents = [process.facts for process in run.processes if process.role == AGENT]
     cores = [facts["cores"] for facts in agents if isinstance(facts.get("cores"), int)]
@@ -258,8 +237,7 @@ def framework_facts(run: OpenedRun) -> Facts:
 
 
 def settings_of(run: OpenedRun) -> Facts:
-    """What the job was told to do, as far as it states it, and its shape: processes by role and
-    parameters of its models."""
+    """What the job states it was told to do, and its processes by role and models' parameters."""
     facts = [process.facts for process in run.processes]
     roles = Counter(p.role for p in run.processes if p.role and p.role != AGENT)
     sizes = [one["parameters"] for one in facts if isinstance(one.get("parameters"), int)]

@@ -15,8 +15,8 @@ ENDED, FAILED, KILLED, DELETED = "ended", "failed", "killed", "deleted"
 
 @dataclass(frozen=True)
 class Job:
-    """The job. `state` is one of the words above, `sentence` says it with its reason; `exit_code`
-    is None where nobody saw one. `since_ns` to `until_ns` is how long it runs, or ran."""
+    """`state` is one of the words above, `sentence` says it with its reason; `exit_code` is None
+    where nobody saw one. `since_ns` to `until_ns` is how long the job runs, or ran."""
 
     id: str
     path: str
@@ -30,12 +30,10 @@ class Job:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing more is to come."""
         return self.state not in (STARTING, RUNNING, SILENT)
 
     @property
     def elapsed_s(self) -> float:
-        """How long it runs, or ran."""
         return (self.until_ns - self.since_ns) / 1e9
 
 
@@ -52,9 +50,8 @@ class StepNow:
 
 @dataclass(frozen=True)
 class StageTime:
-    """A stage in the steps of the window, mean seconds a step, as in the report: `tau_s` is the
-    union of its intervals over all processes, `exposed_s` the part that held the step up, and
-    `share` that part of the step; NaN where that is not known."""
+    """Mean seconds a step of the window: `tau_s` is the union of the stage's intervals over all
+    processes, `exposed_s` the part that held the step up, `share` that part of the step."""
 
     stage: str
     symbol: str
@@ -79,9 +76,9 @@ class StepDone:
 
 @dataclass(frozen=True)
 class Lags:
-    """Lag from the first token, in policy versions, of what was trained on; `by_lag` are pairs of
-    a lag (None: unknown) and its trajectories, which have one with each version that trained on
-    them. NaN, and -1 for the largest, where none is known."""
+    """Lag from the first token, in policy versions, of trajectories with each version that trained
+    on them; `by_lag`: a lag (None: unknown) and how many have it. NaN, and -1 for the largest,
+    where none is known."""
 
     mean: float
     p95: float
@@ -91,8 +88,8 @@ class Lags:
 
 @dataclass(frozen=True)
 class UpdateFigures:
-    """Weight updates that began in the window: how often, how long any participant was at work in
-    one, its bytes (those that the sources sent, else the most that one sink took), 10^9 bytes/s."""
+    """Weight updates that began in the window: how long any participant was at work in one, its
+    bytes (those that the sources sent, else the most that one sink took)."""
 
     updates: int
     per_minute: float
@@ -105,11 +102,9 @@ class UpdateFigures:
 @dataclass(frozen=True)
 class LiveWindow:
     """The figures of the last steady steps, from the first one's begin to the last one's end.
-
     `trained` is None where no learner said what it trained on, `lags` and `updates` where nothing
-    was recorded. `latency_p50_s` and `latency_p95_s` are of the trajectories that ended in it.
-    `recent` are the last complete steps, warm-up ones too, which are not in the other figures.
-    """
+    was recorded. Latencies are of the trajectories that ended in it. `recent` are the last complete
+    steps, warm-up ones too, which are not in the other figures."""
 
     since_ns: int
     until_ns: int
@@ -128,7 +123,6 @@ class LiveWindow:
 
     @property
     def window_s(self) -> float:
-        """Its length, gaps between steps included."""
         return (self.until_ns - self.since_ns) / 1e9
 
     @property
@@ -138,15 +132,14 @@ class LiveWindow:
 
     @property
     def trained_tokens_per_s(self) -> float:
-        """Response tokens that were trained on."""
         return self.trained.tokens / self.window_s if self.trained and self.window_s else math.nan
 
 
 @dataclass(frozen=True)
 class RoleNow:
-    """The processes of one role. `living` is how many are known to live, `unknown` of how many
-    nobody here can tell. `doing` is how many are in which stage now, `busy_shares` the share of the
-    processes' time in the last seconds (`LiveState.BUSY_OVER_S`) that went to each stage."""
+    """The processes of one role: how many are known to live, and of how many nobody here can tell.
+    `doing` is how many are in which stage now, `busy_shares` the share of the processes' time in
+    the last `BUSY_OVER_S` that went to each stage."""
 
     role: str
     processes: int
@@ -158,8 +151,6 @@ class RoleNow:
 
 @dataclass(frozen=True)
 class InFlight:
-    """A trajectory that is being generated."""
-
     trajectory: int
     role: str
     rank: int | None
@@ -195,8 +186,7 @@ class SilentProcess:
 
 @dataclass(frozen=True)
 class Reading:
-    """The latest reading of a counter. `per_s` is its growth since the one before, for the
-    cumulative ones (joules, seconds); NaN else."""
+    """The latest reading of a counter; `per_s`: growth of a cumulative one (joules, seconds)."""
 
     counter: str
     host: str
@@ -223,9 +213,9 @@ class Snapshot:
     """A run at `time_ns`. `queue` is how many samples no learner has met yet, of those that are not
     older than what it trains on (None: no learner says what it does with them). `in_flight` is how
     many are being generated, `slowest` the oldest of them; `processes` are those of the job that
-    were traced so far. `only_some` is why nothing is told of
-    samples ("": it is). `dropped` are details that were dropped to keep the run
-    small (None: none were), `stopped` the processes that stopped recording."""
+    were traced so far. `only_some` is why nothing is told of samples ("": it is). `dropped` are
+    details that were dropped to keep the run small, `stopped` the processes that stopped recording.
+    """
 
     time_ns: int
     job: Job

@@ -1,12 +1,12 @@
 """`LiveState`: a run while it is going on, brought up to date as often as somebody looks.
 
-The figures of the steps are made by the report's own code over the rows of the last steps; only
-rows that such figures need are kept.
+The report's own code makes the figures of the last steps; only rows that it needs are kept.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from time import monotonic, thread_time
@@ -74,8 +74,7 @@ class LiveState(Watched):
 
     def poll(self, at_once: bool = False) -> None:
         """Reads what is new; `at_once`: without sparing. Where a step shows up that began before
-        what was forgotten, the run is read again: steps may be recorded when they are over, and
-        rows in any order."""
+        what was forgotten, the run is read again: rows may be recorded in any order."""
         self._take_in(at_once)
         if any(self._since(name) < kept.since_ns for name, kept in self.kept.items()):
             try:
@@ -97,8 +96,7 @@ class LiveState(Watched):
         self._take_in()
 
     def _take_in(self, at_once: bool = False) -> None:
-        before = self.steps.windows
-        new = self.read(at_once)
+        before, new = self.steps.windows, self.read(at_once)
         if len(new["spans"]) or not self._devices.kind:
             self._devices = count_devices(self.follower)
         if self.steps.windows != before:  # once more when what ended with it has come in
@@ -108,17 +106,15 @@ class LiveState(Watched):
         at_once |= self.job.is_over or monotonic() >= self._window_not_before_s
         if self._stale > 0 and at_once:
             self._stale -= 1
-            began_s = thread_time()
-            recorded = self._recorded(self._since)
+            began_s, recorded = thread_time(), self._recorded(self._since)
             self._window = window_of(self, recorded, self._last, self._next_begins_ns())
             self._window_not_before_s = monotonic() + self._sparing * (thread_time() - began_s)
 
     def snapshot(self) -> Snapshot:
-        """What is known as of the last `poll`."""
         follower, samples, until = self.follower, self.samples, self.until_ns
         generating = self.going_on("trajectories")
         busy_since = until - int(BUSY_OVER_S * 1e9)
-        recorded = self._recorded(lambda _: busy_since)
+        busy = activity_since(self, self._recorded(lambda _: busy_since), busy_since)
         return Snapshot(
             time_ns=self.clock_ns,
             job=self.job,
@@ -133,9 +129,7 @@ class LiveState(Watched):
                 trained_tokens=samples.trained_tokens,
                 lost={why: n for why, n in samples.fates.items() if why != _TRAINED},
             ),
-            roles=roles.roles_now(
-                self, activity_since(self, recorded, busy_since), busy_since, until
-            ),
+            roles=roles.roles_now(self, busy, busy_since, until),
             queue=self._queue(),
             in_flight=len(generating),
             waiting_for_first_token=int((generating["first_token_ns"] < 0).sum()),
@@ -166,17 +160,15 @@ class LiveState(Watched):
         there is no next step with which what reaches into the last one would be taken in."""
         if self._window is None:
             return False
-        ends = [
-            rows[self.kept[name].end]
-            for name, rows in new.items()
-            if name != "samples" and len(rows)
-        ]
-        until_ns = self._window.until_ns
-        return any(self.job.is_over or int(end.min()) <= until_ns for end in ends)
+        events = [(name, rows) for name, rows in new.items() if name != "samples" and len(rows)]
+        earliest_ns = min(
+            (int(rows[self.kept[name].end].min()) for name, rows in events), default=0
+        )
+        return bool(events) and (self.job.is_over or earliest_ns <= self._window.until_ns)
 
     def _since(self, table: str) -> int:
         """From when on the window needs rows of a table, or that of the first step that ends will:
-        of samples there may have been some long before they were trained on."""
+        samples may be long before they are trained on."""
         windows, of_samples = self.steps.windows, table in OF_ONE_SAMPLE
         first = len(windows) - self._last - (STEPS_BACK if of_samples else 1)
         if not windows:
@@ -202,7 +194,7 @@ class LiveState(Watched):
         if not self.steps.in_progress or self.job.exit_code == 0:
             return None
         step, start_ns = max(self.steps.in_progress, key=lambda one: one[1])
-        usual_s = self._window.step_s if self._window else float("nan")
+        usual_s = self._window.step_s if self._window else math.nan
         return StepNow(step, start_ns, max(0, self.until_ns - start_ns) / 1e9, usual_s)
 
     def _queue(self) -> int | None:
@@ -214,9 +206,8 @@ class LiveState(Watched):
         if window is None:
             return samples.waiting(0)
         lag = max(0, window.lags.largest) if window.lags else 1
-        return samples.waiting(
-            windows[-min(lag, len(windows))].start_ns if lag else windows[-1].end_ns
-        )
+        since_ns = windows[-min(lag, len(windows))].start_ns if lag else windows[-1].end_ns
+        return samples.waiting(since_ns)
 
 
 # --- The figures of a run's last steps, over rows that were kept.
@@ -239,9 +230,8 @@ def window_of(
     run: Watched, recorded: Mapping[str, Rows], last: int, next_begins_ns: int
 ) -> LiveWindow | None:
     """The figures of the last steady steps, at most `last`; None where no step is complete.
-    `recorded` are the rows of the time to be looked at, by table; those that are open end where
-    they are known to have been going on. `next_begins_ns`: when the step after the last ones, which
-    is not complete, began (Unix ns)."""
+    `recorded` are the rows of the time to be looked at, by table; `next_begins_ns` is when the step
+    after the last ones, which is not complete, began (Unix ns)."""
     if not run.steps.windows:
         return None
     # Steps of warm-up, and those that stalled, are told among the last ones, but in no mean.
@@ -252,7 +242,8 @@ def window_of(
     since, until = shown[steady[0]].start_ns, shown[steady[-1]].end_ns
     tables = KeptTables(run.database, run.follower, recorded, run.step_starts_ns)
     start_ns, end_ns, tokens = columns_of(tables, GENERATED, "start_ns", "end_ns", "tokens")
-    tokens = np.maximum(tokens, 0)
+    generated = end_ns, np.maximum(tokens, 0)
+    trained = columns_of(tables, _TRAINED_ROWS, "time_ns", "tokens")
     lags = columns_of(tables, LAGS, "time_ns", "lag", "known")
     ended = (end_ns >= since) & (end_ns <= until)
     seconds = (end_ns[ended] - start_ns[ended]) / 1e9
@@ -265,20 +256,13 @@ def window_of(
         stages=_stages(breakdown, steady),
         untraced_s=float(breakdown.untraced_s[steady].mean()),
         generated_samples=int(ended.sum()),
-        generated_tokens=int(tokens[ended].sum()),
+        generated_tokens=int(generated[1][ended].sum()),
         latency_p50_s=float(p50),
         latency_p95_s=float(p95),
         trained=trained_in(tables, since, until) if len(recorded["uses"]) else None,
         lags=_lags_between(lags, since, until),
         updates=updates_between(tables, since, until),
-        recent=_recent(
-            shown,
-            next_begins_ns,
-            breakdown,
-            (end_ns, tokens),
-            columns_of(tables, _TRAINED_ROWS, "time_ns", "tokens"),
-            lags,
-        ),
+        recent=_recent(shown, next_begins_ns, breakdown, generated, trained, lags),
     )
 
 
@@ -300,13 +284,9 @@ def _stages(breakdown: Breakdown, steady: list[int]) -> tuple[StageTime, ...]:
 
 
 def _recent(
-    shown: tuple[StepWindow, ...],
-    next_begins_ns: int,
-    breakdown: Breakdown,
-    generated: Sequence[Ints],
-    trained: Sequence[Ints],
-    lags: Sequence[Ints],
-) -> tuple[StepDone, ...]:
+    shown: tuple[StepWindow, ...], next_begins_ns: int, breakdown: Breakdown,
+    generated: Sequence[Ints], trained: Sequence[Ints], lags: Sequence[Ints],
+) -> tuple[StepDone, ...]:  # fmt: skip
     """A step has what was generated and trained on until the next one began. All three are when it
     was, and how much."""
     begins = np.array([*(window.start_ns for window in shown), next_begins_ns], np.int64)
@@ -331,7 +311,6 @@ def _recent(
 
 
 def _by_step(begins: Ints, times: Ints, *weights: Ints) -> list[NDArray[np.float64]]:
-    """The sums of each of the weights by step."""
     place = np.searchsorted(begins, times, side="right")  # 0 is before the first one
     sums = (np.bincount(place, one, len(begins) + 1) for one in weights)
     return [one.astype(np.float64)[1:] for one in sums]
@@ -344,11 +323,10 @@ def _lags_between(lags_of: Sequence[Ints], since_ns: int, until_ns: int) -> Lags
     if not within.any():
         return None
     lags = np.sort(lag[within & (known == 1)])
-    values, counts = np.unique(lags, return_counts=True)
-    bars: list[tuple[int | None, int]] = [*zip(values.tolist(), counts.tolist(), strict=True)]
-    if len(lags) < within.sum():
-        bars.append((None, int(within.sum()) - len(lags)))
     n = len(lags)
+    bars: list[tuple[int | None, int]] = [*Counter(lags.tolist()).items()]
+    if unknown := int(within.sum()) - n:
+        bars.append((None, unknown))
     return Lags(
         mean=float(lags.mean()) if n else math.nan,
         # The smallest lag that at least 95 % do not exceed, as in the report.
@@ -358,11 +336,7 @@ def _lags_between(lags_of: Sequence[Ints], since_ns: int, until_ns: int) -> Lags
     )
 
 
-# --- weight updates, as in the report's section on weight sync
-
-
 def updates_between(tables: KeptTables, since_ns: int, until_ns: int) -> UpdateFigures | None:
-    """The updates that began between two moments; None where there was none."""
     known = updates_of(tables)
     mine = [update for update in known if since_ns <= update.start_ns <= until_ns]
     if not mine:

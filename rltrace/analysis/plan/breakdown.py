@@ -38,7 +38,6 @@ class StageCost:
 def stage_costs(
     spec: Spec, parts: PlacementCosts, constants: PlanConstants
 ) -> tuple[StageCost, ...]:
-    """All stages that the placement has."""
     env, made = spec.environment, parts.rollout
     found = [_cost(Stage.ROLLOUT, parts.decoding_s, made.devices, *_rollout(spec, parts))]
     if spec.agentic:
@@ -49,19 +48,16 @@ def stage_costs(
         at_once = min(env.judges, spec.samples)
         says = f"{spec.samples:,} rewards × {env.reward_s:g} s / {at_once} at once"
         found.append(_cost(Stage.REWARD, made.reward_s, 0, says))
-    work = parts.learner
-    for stage, seconds in work.serial_s.items():
-        lines = [f"forward: at {constants['forward_share']:g} of training's MFU"]
+    for stage, seconds in parts.learner.serial_s.items():
+        lines = (f"forward: at {constants['forward_share']:g} of training's MFU",)
         if stage is Stage.TRAIN:
-            lines = list(_training(spec, parts))
-        found.append(_cost(stage, seconds, work.devices, *lines))
+            lines = _training(spec, parts)
+        found.append(_cost(stage, seconds, parts.learner.devices, *lines))
     stage = Stage.SWITCH if parts.shared else Stage.SYNC
     rest = f"{parts.rest_s:g} s: data, packing, advantages, orchestration"
-    return (
-        *found,
-        _cost(stage, parts.moved.seconds, spec.gpus, parts.moved.says),
-        _cost(Stage.OTHER, parts.rest_s, spec.gpus, rest),
-    )
+    found.append(_cost(stage, parts.moved.seconds, spec.gpus, parts.moved.says))
+    found.append(_cost(Stage.OTHER, parts.rest_s, spec.gpus, rest))
+    return tuple(found)
 
 
 def _rollout(spec: Spec, parts: PlacementCosts) -> tuple[str, ...]:
@@ -81,8 +77,7 @@ def _rollout(spec: Spec, parts: PlacementCosts) -> tuple[str, ...]:
 
 
 def _training(spec: Spec, parts: PlacementCosts) -> tuple[str, ...]:
-    work = parts.learner
-    at_peak_s = work.flop / (work.devices * spec.gpu.peak)
+    work, at_peak_s = parts.learner, parts.learner.flop / (parts.learner.devices * spec.gpu.peak)
     shared = f", × {work.slower:.2f} beside an engine" if work.slower > 1 else ""
     return (
         f"{spec.trained_tokens:,.0f} tokens × 6 × {spec.model.active / 1e9:.4g}B + attention = "
@@ -111,7 +106,6 @@ class MemoryUse:
 def memory_use(
     spec: Spec, parts: PlacementCosts, constants: PlanConstants
 ) -> tuple[MemoryUse, ...]:
-    """What training and the engines hold."""
     held, engine = parts.memory, parts.rollout.engine
     notes = ["16 bytes a parameter"]
     if held.ways > 1:
@@ -156,7 +150,7 @@ def binding(walls: tuple[CostedWall, ...]) -> tuple[str, ...]:
 
 def costed(parts: PlacementCosts) -> tuple[CostedWall, ...]:
     """The walls of a placement on one split, the dearest first, those that cannot be told last."""
-    made = parts.rollout
+    made, moved = parts.rollout, parts.moved
     tail_s = max(0.0, made.barrier_s - made.throughput_s)
 
     def share(**changes: Any) -> float:
@@ -177,8 +171,8 @@ def costed(parts: PlacementCosts) -> tuple[CostedWall, ...]:
          f"rewards {made.reward_s:,.1f} s a step, tools {made.env_s:,.1f} s a trajectory"),
         (LEARNER, share(learner=replace(parts.learner, serial_s={})),
          f"{parts.learner.total_s:,.0f} s of training and its passes"),
-        (WEIGHTS, share(moved=replace(parts.moved, seconds=0.0)),
-         f"{parts.moved.seconds:,.1f} s of switching and moving weights"),
+        (WEIGHTS, share(moved=replace(moved, seconds=0.0)),
+         f"{moved.seconds:,.1f} s of switching and moving weights"),
         (FRESHNESS, math.nan, f"what a lag of {parts.lag_bound:g} versions costs {only_in_a_run}"),
         (SPARSE_REWARD, math.nan, f"how many groups succeed {only_in_a_run}"),
         (OBSERVABILITY, math.nan, f"what the engine's server keeps {only_in_a_run}"),

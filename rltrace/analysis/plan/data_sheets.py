@@ -1,4 +1,4 @@
-"""GPUs and how they are joined: the table of data sheets, overridable."""
+"""GPUs and models by their data sheets, and what their links and shapes cost."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _COUNTED = re.compile(r"([1-9]\d{0,5})\s*[x×]\s*(.+)", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU. `near_gb_per_s` is to another one of its node, `far_gb_per_s` of its own network
-    adapter, `host_gb_per_s` to the host's memory, each one way; `node` how many a node holds."""
+    """`near_gb_per_s` is to another GPU of its node, `far_gb_per_s` of its own network adapter,
+    `host_gb_per_s` to the host's memory, each one way; `node` is how many a node holds."""
 
     name: str
     tflops: float
@@ -91,7 +91,6 @@ def all_gather_s(size: float, devices: float, bandwidth: float) -> float:
 
 
 def all_reduce_s(size: float, devices: float, bandwidth: float, latency_s: float = 0.0) -> float:
-    """A reduce-scatter and an all-gather."""
     return latency_s + 2 * all_gather_s(size, devices, bandwidth) if devices > 1 else 0.0
 
 
@@ -121,7 +120,6 @@ class Shape:
 
     @property
     def is_mixture(self) -> bool:
-        """Whether a token passes only some of its experts."""
         return self.experts > self.chosen > 0
 
     @property
@@ -208,7 +206,6 @@ def _shapes_key(name: str) -> str:
 def _shapes_known() -> dict[str, Shape]:
     data = packaged("models")
     source = f"table of {data['date']}: {data['source']}"
-
     return {
         key: Shape(
             name=one["name"],

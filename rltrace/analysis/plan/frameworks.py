@@ -1,4 +1,4 @@
-"""Frameworks: which fits a plan, and the options that launch it there."""
+"""Which framework fits a plan, the options that launch it there, first fix and risks."""
 
 from __future__ import annotations
 
@@ -43,15 +43,12 @@ class Framework:
 
 @dataclass(frozen=True)
 class Choice:
-    """A framework for a plan, with reasons."""
-
     framework: Framework
     reasons: tuple[str, ...]
 
 
 @cache
 def catalogue() -> tuple[Framework, ...]:
-    """All entries, in the order of the file."""
     return tuple(Framework(**entry) for entry in packaged("frameworks")["framework"])
 
 
@@ -60,9 +57,8 @@ def choose(found: Plan) -> Choice:
     against what binds."""
 
     def lacks(one: Framework) -> tuple[int, bool]:
-        return sum(
-            not has for has in _needed(one, found).values()
-        ), one.against not in found.binding
+        has = [*_needed(one, found).values()]
+        return has.count(False), one.against not in found.binding
 
     best = min(catalogue(), key=lacks)
     reasons = [says if has else f"but not: {says}" for says, has in _needed(best, found).items()]
@@ -105,20 +101,17 @@ class LaunchOption:
 
 
 def launch(found: Plan, framework: Framework) -> tuple[LaunchOption, ...]:
-    """Options that make the plan in a framework."""
     known = figures(found)
     templates = {**framework.figures, **framework.launch}
     told: dict[str, LaunchOption] = {}
 
     def tell(option: str, value: Any, why: str) -> None:
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        example = option not in templates and (number or "://" in str(value))
         if option in templates:
             text = templates[option].format_map(known)
-            told.setdefault(
-                option, LaunchOption(option, int(text) if text.isdigit() else text, why)
-            )
-        else:
-            number = isinstance(value, int | float) and not isinstance(value, bool)
-            told.setdefault(option, LaunchOption(option, value, why, number or "://" in str(value)))
+            value = int(text) if text.isdigit() else text
+        told.setdefault(option, LaunchOption(option, value, why, example))
 
     for option in framework.launch:
         tell(option, None, "the workload's shape")
@@ -166,8 +159,7 @@ def figures(found: Plan) -> dict[str, int]:
 
 
 def _settings(framework: Framework, wall: str, what: str) -> tuple[FrameworkSetting, ...]:
-    """The settings of a framework that make a move of the playbook."""
-    move = next(one for one in moves() if (one.wall, one.move) == (wall, what))
+    move = next(one for one in moves() if one.wall == wall and one.move == what)
     return settings_for(framework.adapter, "", move)
 
 
@@ -194,12 +186,9 @@ def _wanted(found: Plan) -> Iterator[tuple[str, str, str]]:
         yield WEIGHTS, move, f"weights travel {mechanism}"
 
 
-# --- What follows from a plan: the first optimization, risks, and a framework with its options.
-
-
 @dataclass(frozen=True)
 class Advice:
-    """What a plan comes to. `launch` are settings of the framework."""
+    """What follows from a plan; `launch` are settings of the framework."""
 
     choice: Choice
     first: First | None
@@ -210,10 +199,9 @@ class Advice:
 def advise(found: Plan) -> Advice:
     choice = choose(found)
     stages = [cost.stage for cost in found.stages]
-    # The placement is chosen already, and more slots need room in the engines' memory.
-    settled = {"placement", "no_barrier"}
+    settled = {"placement", "no_barrier"}  # it is chosen already
     if found.parts.rollout.engine.because != LIMIT:
-        settled.add("slots")
+        settled.add("slots")  # more need room in the engines' memory
     return Advice(
         choice=choice,
         first=first_of(found.binding, stages, lambda _: found.placed.load, settled),

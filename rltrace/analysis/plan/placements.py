@@ -32,9 +32,9 @@ from rltrace.trace.errors import ANSWER_IS_NO, RltraceError
 
 _SAMPLES, _GROUP, _BATCHES = 64, 8, 4
 _LEAST_GROUPS = 4
-_FEW_VERSIONS = 3
-"""With larger lag bounds batches that are as many times smaller are played: more of them are on
-their way, and as many samples."""
+_FEW_VERSIONS = (
+    3  # with larger lag bounds more batches are on their way, and smaller ones are played
+)
 _SPLITS = 24
 _MANY_NODES = 8
 _CHUNKS = 4
@@ -48,9 +48,8 @@ def least_lag(placement: str) -> int:
 
 @dataclass(frozen=True)
 class PlacementCosts:
-    """Costs of a placement on one split. `moved` are the weights of an update, or shared devices
-    that change sides; `rest_s` is the time of a step in no stage, `lag_bound` the lag that is
-    planned with, in policy versions."""
+    """Costs of a placement on one split. `moved`: the weights of an update, or shared devices that
+    change sides; `rest_s` is the time of a step in no stage, `lag_bound` is in policy versions."""
 
     placement: str
     devices: dict[str, int]
@@ -63,7 +62,6 @@ class PlacementCosts:
 
     @property
     def shared(self) -> bool:
-        """Whether all devices do all the work, in turns."""
         return "shared" in self.devices
 
     @property
@@ -130,7 +128,6 @@ def place(pools: Pools, placement: str) -> PlacementPlan:
 
 
 def splits(spec: Spec) -> list[int]:
-    """Devices for generation that are tried."""
     total = spec.gpus
     if not math.isnan(spec.split):
         return [min(total - 1, max(1, round(spec.split * total)))] if total > 1 else []
@@ -142,12 +139,9 @@ def splits(spec: Spec) -> list[int]:
 
 
 def parts_of(pools: Pools, placement: str, generating: int) -> PlacementCosts:
-    """Costs on one split (all devices, where they are shared). Errors: `RltraceError` where it does
-    not fit."""
-    spec, constants = pools.spec, pools.constants
-    made = pools.rollout(generating)
-    rest_s = constants["step_overhead_s"]
-    lag = float(least_lag(placement))
+    """Costs on one split (all devices, where they are shared)."""
+    spec, constants, made = pools.spec, pools.constants, pools.rollout(generating)
+    rest_s, lag = constants["step_overhead_s"], float(least_lag(placement))
     shared = placement == "colocated"
     training = generating if shared else spec.gpus - generating
     memory, learns = pools.memory(training), pools.learner(training, shared)
@@ -165,8 +159,7 @@ def parts_of(pools: Pools, placement: str, generating: int) -> PlacementCosts:
 
 
 def workload(spec: Spec, parts: PlacementCosts) -> StepWorkload:
-    """The input of the replay: a small batch that stands for the whole one, on one engine that
-    stands for all."""
+    """The input of the replay: a small batch for the whole one, on one engine for all."""
     made, engine, env = parts.rollout, parts.rollout.engine, spec.environment
     played = int(_SAMPLES / max(1.0, parts.lag_bound / _FEW_VERSIONS))
     group = min(spec.group, _GROUP, played // _LEAST_GROUPS)
@@ -220,12 +213,9 @@ default (verl, prime-rl), and the longer a replay has to be until it is even, th
 
 def useful_lag(made: Rollout, samples: int, asked: float) -> float:
     """The bound to plan with, in policy versions: what is `asked`, or the least that keeps the
-    engines of `made` full with steps of so many samples. What is begun beyond only waits for a slot
-    and grows old there. By Little's law so many batches are on their way, and one is with the
-    learner:
-
-        slots x (decoding + tools) / decoding / samples of a step
-    """
+    engines full; what is begun beyond only waits for a slot and grows old there. By Little's law
+    slots x (decoding + tools) / decoding / samples of a step batches are on their way, and one is
+    with the learner."""
     outside = made.env_s / made.decoding_s if made.decoding_s > 0 else 0.0
     on_their_way = made.engines * made.engine.slots * (1 + outside) / samples
     return min(asked, math.ceil(min(on_their_way, MOST_PLANNED)) + 1.0, MOST_PLANNED)
@@ -236,8 +226,7 @@ def useful_lag(made: Rollout, samples: int, asked: float) -> float:
 
 @dataclass(frozen=True)
 class Movement:
-    """An update, and the arithmetic in words. Shared devices that change sides have no
-    mechanism."""
+    """An update, its arithmetic in words; no mechanism where shared devices change sides."""
 
     mechanism: str
     seconds: float

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -38,9 +39,8 @@ WORTH = 1.1  # a placement that is less simple has to be this much faster to be 
 @dataclass(frozen=True)
 class PlanRow:
     """A placement: `step_s` as replayed, useful tokens for each GPU-second and each dollar (NaN:
-    no price), how long the learner waits (a share of the step), and lags in policy versions.
-    `allowed`: the staleness that was asked for admits it. `refused` says why it cannot be (then
-    there are no figures)."""
+    no price), lags in policy versions. `allowed`: the staleness that was asked for admits it.
+    `refused` says why it cannot be (then there are no figures)."""
 
     name: str
     devices: dict[str, int] = field(default_factory=dict)
@@ -56,8 +56,8 @@ class PlanRow:
 
 @dataclass(frozen=True)
 class Plan:
-    """The answer in figures. `best` is the placement that is recommended, `step_s` its step with a
-    range: each constant at its ends, alone, in quadrature."""
+    """`best` is the placement that is recommended, `step_s` its step with a range: each constant
+    at its ends, alone, in quadrature."""
 
     spec: Spec
     stages: tuple[StageCost, ...]
@@ -71,7 +71,6 @@ class Plan:
 
     @property
     def parts(self) -> PlacementCosts:
-        """Costs of the best placement."""
         return self.placed.parts
 
     @property
@@ -80,22 +79,14 @@ class Plan:
 
 
 def plan(spec: Spec) -> Plan:
-    """The plan of a workload. Errors: `RltraceError` where no placement of it fits on its GPUs,
-    with the number."""
+    """Errors: `RltraceError` where no placement of the workload fits on its GPUs."""
     constants = PlanConstants()
     rows, best, placed = _placements(spec, constants)
     parts = placed.parts
-    return Plan(
-        spec=spec,
-        stages=stage_costs(spec, parts, constants),
-        memory=memory_use(spec, parts, constants),
-        rows=rows,
-        best=best,
-        placed=placed,
-        step_s=_range(spec, parts, placed.step_s, constants),
-        walls=costed(parts),
-        rests_on=tuple(plan_table()[name].sentence() for name in constants.used),
-    )
+    stages, memory = stage_costs(spec, parts, constants), memory_use(spec, parts, constants)
+    step_s = _range(spec, parts, placed.step_s, constants)
+    rests_on = tuple(plan_table()[name].sentence() for name in constants.used)
+    return Plan(spec, stages, memory, rows, best, placed, step_s, costed(parts), rests_on)
 
 
 def _placements(
@@ -110,10 +101,9 @@ def _placements(
         allowed = least_lag(name) <= spec.lag_bound
         try:
             placed[name] = place(pools, name)
+            rows.append(_row(spec, placed[name], allowed))
         except RltraceError as error:
             rows.append(PlanRow(name, allowed=allowed, refused=str(error)))
-            continue
-        rows.append(_row(spec, placed[name], allowed))
     if not placed:
         raise RltraceError(rows[0].refused, ANSWER_IS_NO)
     possible = [row for row in rows if not row.refused]
@@ -176,18 +166,16 @@ class Point:
 
 def asked(text: str) -> tuple[str, list[float]]:
     """`gpus=16..256` (a dozen values, evenly by their logarithm) or `gpus=16,32,64` -> what, and
-    its values. Errors: `RltraceError` for what makes no sense."""
+    its values. Errors: `RltraceError`."""
     what, _, given = text.partition("=")
     values: list[float] = []
-    try:
+    with suppress(ValueError):  # no numbers
         if ".." in given:
             low, high = map(float, given.split(".."))
             if 0 < low < high < math.inf:
                 values = np.geomspace(low, high, _POINTS).tolist()
         else:
             values = [float(value) for value in given.split(",")]
-    except ValueError:  # no numbers
-        values = []
     known = packaged("inputs")["sweep"]
     if what not in known or not values or not all(map(math.isfinite, values)):
         raise WrongUsage(

@@ -1,19 +1,22 @@
-"""Generation: what an engine does with a batch, and what a step's batch takes.
+"""What the stages of a step take on so many GPUs, and what training holds in memory.
 
-An iteration makes one token of each running sequence. It reads the weights (of a mixture the
-experts that some token chose) and every sequence's cache, or is bound by arithmetic where the batch
-is large:
+Generation: an iteration makes one token of each of n running sequences. It reads the weights (of a
+mixture the experts that some token chose) and every sequence's cache, or arithmetic binds it:
 
     iteration = overhead + hops + max(weights / bandwidth, 2 active n / peak)
                 + n context kv / bandwidth
 
 which the replay takes as token_s + shared_token_s * n, through its points at a quarter of the
-sequences and at all of them. So a batch that all engines finish together takes
+sequences and at all of them. So a batch that all engines finish together takes the barrier time,
+an engine that always has its slots full the throughput time:
 
     token_s x (longest chain of tokens through a slot) + shared_token_s x (tokens of an engine)
+    (token_s / slots + shared_token_s) x (tokens of an engine)
 
-which is the barrier time; an engine that always has its slots full takes, for the same tokens,
-`(token_s / slots + shared_token_s) x tokens`, the throughput time.
+Training: a token costs 6 FLOP for each active parameter and attention over its sequence, in a
+forward pass a third. Optimizer updates with few tokens for each GPU reach less of the MFU. Adam in
+mixed precision holds 16 bytes a parameter (ZeRO, arXiv 1910.02054: 2 weights + 2 gradients + 12
+optimizer), sharded or not, beside activations (Korthikanti et al., arXiv 2205.05198).
 """
 
 from __future__ import annotations
@@ -30,16 +33,14 @@ from rltrace.trace.errors import ANSWER_IS_NO, RltraceError
 from rltrace.trace.vocabulary import Stage
 
 LIMIT = "its limit of sequences"
-_FEWEST = 8
-"""Sequences below which an engine is no use: the next larger tensor parallelism is taken."""
+_FEWEST = 8  # sequences of an engine: of fewer it is no use, and of more GPUs it is made
 _MOST_PLAYED = 1024  # samples of an engine whose waves are played
 
 
 @dataclass(frozen=True)
 class Decoding:
-    """One engine of `ways` GPUs. `slots` sequences fit (`because` says what limits them), a token
-    takes `token_s + shared_token_s * n` with n of them running, prefill `prefill_s` a prompt;
-    `sequence_bytes` is one sequence's cache."""
+    """One engine of `ways` GPUs. `slots` sequences fit (`because`: what limits them), prefill takes
+    `prefill_s` a prompt, `sequence_bytes` is one sequence's cache."""
 
     ways: int
     slots: float
@@ -50,18 +51,16 @@ class Decoding:
     sequence_bytes: float
 
     def iteration_s(self, running: float) -> float:
-        """Seconds of an iteration with so many sequences."""
         return self.token_s + self.shared_token_s * running
 
     def tokens_per_s(self, running: float) -> float:
-        """Tokens/s of the engine with so many sequences running."""
         return running / self.iteration_s(running) if running else 0.0
 
 
 def decoding(spec: Spec, pool: int, constants: PlanConstants) -> Decoding:
-    """The engine for a pool of `pool` GPUs that gets all sequences of a step, whose samples share
+    """The engine for a pool of so many GPUs that gets all sequences of a step, whose samples share
     their prompts; of as many GPUs as is stated, or the fewest that serve. Errors: `RltraceError`
-    with the number, where no engine holds the weights and a sequence."""
+    where no engine holds the weights and a sequence."""
     shape, gpu, prompt = spec.model, spec.gpu, spec.prompt_tokens
     context = prompt + spec.lengths(constants).context
     usable = gpu.memory_bytes * constants["engine_memory_share"]
@@ -115,12 +114,11 @@ def decoding(spec: Spec, pool: int, constants: PlanConstants) -> Decoding:
 
 @dataclass(frozen=True)
 class Rollout:
-    """Generation of a step on `devices` GPUs: `engines` of them decode as `engine` says. Seconds of
-    the batch with a barrier and without (`decode_s`, `untooled_s`: if tools took no time);
-    `chain_tokens` is the longest chain of tokens through a slot, `waves` how often the slots are
-    filled, `running` the sequences of an engine. `decoding_s` and `env_s` are those of a trajectory
-    on average, `env_group_s` the longest tools of a group, `env_pool_s` what all tools of a step
-    take through their workers."""
+    """Generation of a step. Seconds of the batch with a barrier and without (`decode_s`,
+    `untooled_s`: if tools took no time); `chain_tokens` is the longest chain of tokens through a
+    slot, `waves` how often the slots are filled, `running` the sequences of an engine. `decoding_s`
+    and `env_s` are those of a trajectory on average, `env_group_s` the longest tools of a group,
+    `env_pool_s` what all tools of a step take through their workers."""
 
     devices: float
     engines: float
@@ -141,7 +139,6 @@ class Rollout:
 
 
 def rollout(spec: Spec, devices: int, constants: PlanConstants) -> Rollout:
-    """Generation on so many GPUs."""
     of = spec.lengths(constants)
     engine = decoding(spec, devices, constants)
     engines = devices // engine.ways
@@ -186,12 +183,7 @@ def _chain(of: Lengths, samples: float, slots: float) -> float:
     return makespan(of.batch(played, 1, played).ravel().tolist(), places)
 
 
-# A trained token costs 6 FLOP for each active parameter and attention over its sequence; a forward
-# pass a third. Optimizer updates with few tokens for each GPU reach less of the MFU.
-#
-# Adam in mixed precision holds 16 bytes a parameter (ZeRO, arXiv 1910.02054: 2 weights + 2
-# gradients + 12 optimizer), sharded or not, beside activations (Korthikanti et al., arXiv
-# 2205.05198).
+# --- training
 
 _MICRO_TOKENS = 16_384.0  # tokens of a micro-batch on a GPU, packed
 _H100_FLOP_PER_BYTE = 989e12 / 3.35e12
@@ -248,12 +240,13 @@ def learner(
     scale = spec.calibrated.get("train", 1.0)
     slower = 1 / constants["own_devices"] if shared else 1.0
     stages = {Stage.TRAIN: slower * train_s * scale * (2 if spec.critic else 1)}
-    passes = (
-        (Stage.LOGPROB, spec.logprob), (Stage.REFERENCE, spec.reference), (Stage.VALUE, spec.critic)
-    )  # fmt: skip
-    for stage, there in passes:
-        if there:
-            stages[stage] = slower * forward_s * spec.calibrated.get("logprob", scale)
+    passes = {
+        Stage.LOGPROB: spec.logprob,
+        Stage.REFERENCE: spec.reference,
+        Stage.VALUE: spec.critic,
+    }
+    pass_s = slower * forward_s * spec.calibrated.get("logprob", scale)
+    stages |= {stage: pass_s for stage, there in passes.items() if there}
     return LearnerCosts(
         devices, stages, arithmetic_s, collectives_s, arithmetic_s * idle, flop,
         flop / (peak * train_s), sharding, slower,
@@ -304,9 +297,9 @@ def _collectives(spec: Spec, devices: float, constants: PlanConstants) -> tuple[
 
 @dataclass(frozen=True)
 class TrainingMemory:
-    """Bytes on each of `devices` GPUs. `stage` is the ZeRO stage (or "3 + offload", where the
-    optimizer lives on the host), `ways` over how many GPUs one sequence is split, `recompute`
-    whether activations are computed again."""
+    """Bytes on each of `devices` GPUs. `stage` is the ZeRO stage ("3 + offload": the optimizer
+    lives on the host), `ways` over how many GPUs one sequence is split, `recompute` whether
+    activations are computed again."""
 
     devices: int
     stage: str

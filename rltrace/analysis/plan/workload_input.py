@@ -1,4 +1,4 @@
-"""A workload file, or the same as flags, made into a workload: checked, every default said."""
+"""A workload from a file, from flags or from a run: checked, every default said."""
 
 from __future__ import annotations
 
@@ -42,10 +42,9 @@ def read_workload(path: Path) -> Tables:
 
 def merged(tables: Tables, flags: Tables) -> Tables:
     """A file's tables with what flags say instead."""
-    names = dict.fromkeys((*tables, *flags))
     if {"name", "parameters"} & set(flags.get("model", {})):
         tables = {**tables, "model": {}}  # another model is wholly another
-    return {name: {**tables.get(name, {}), **flags.get(name, {})} for name in names}
+    return {name: {**tables.get(name, {}), **flags.get(name, {})} for name in {**tables, **flags}}
 
 
 def seconds(text: str, what: str) -> float:
@@ -57,8 +56,7 @@ def seconds(text: str, what: str) -> float:
 
 
 def spec_of(tables: Tables, where: str) -> Spec:
-    """The workload that tables state. `where` names them in errors. Errors: `RltraceError`, one
-    sentence, for what makes no sense."""
+    """The workload that tables state; `where` names them in errors. Errors: `RltraceError`."""
     known: defaultdict[str, dict[str, Any]] = defaultdict(dict)
     known |= {table: _checked(table, values, where) for table, values in tables.items()}
     top, gpus, batch, lengths, env = (
@@ -71,13 +69,12 @@ def spec_of(tables: Tables, where: str) -> Spec:
     count, kind = counted(gpus["kind"])
     if "mean_tokens" not in lengths:
         _refuse(where, "how long are responses? Give --mean-tokens (lengths.mean_tokens)")
-    mean = lengths["mean_tokens"]
-    if "cap_tokens" not in lengths:
-        lengths["cap_tokens"] = 4 * mean
-        assumed.append(f"responses are cut at {4 * mean:,.0f} tokens, four times their mean")
-    if not lengths["cap_tokens"] > mean:
-        says = f"the cap of {lengths['cap_tokens']:,.0f} tokens is not above the mean of "
-        _refuse(where, f"{says}{mean:,.0f}")
+    mean, cap = lengths["mean_tokens"], lengths.setdefault("cap_tokens", math.nan)
+    if math.isnan(cap):
+        cap = lengths["cap_tokens"] = 4 * mean
+        assumed.append(f"responses are cut at {cap:,.0f} tokens, four times their mean")
+    if not cap > mean:
+        _refuse(where, f"the cap of {cap:,.0f} tokens is not above the mean of {mean:,.0f}")
     for one in packaged("inputs")["default"]:
         if one["key"] not in known[one["table"]]:
             known[one["table"]][one["key"]] = one["value"]
@@ -131,8 +128,7 @@ def _model(values: Mapping[str, Any], where: str) -> Shape:
             _refuse(where, f"{active} active parameters are more than all {size}")
         found = shapes.by_size(total, some)
         found = replace(found, name=name or found.name)
-    own = {key: values[key] for key in values if key not in ("name", "parameters", "active")}
-    if own:
+    if own := {key: values[key] for key in values.keys() - {"name", "parameters", "active"}}:
         found = replace(found, **own, source=f"{found.source}; some by hand")
     if found.chosen > found.experts:
         _refuse(where, f"a token cannot pass {found.chosen} of {found.experts} experts")
@@ -145,10 +141,10 @@ def _split(value: str | None, count: int, where: str) -> float:
     left, colon, right = value.partition(":")
     try:
         part = float(left) / count if colon else float(left)
-        adds_up = not colon or float(left) + float(right) == count
+        fits = 0 < part < 1 and (not colon or float(left) + float(right) == count)
     except ValueError:
-        part, adds_up = math.nan, False
-    if not adds_up or not 0 < part < 1:
+        fits = False
+    if not fits:
         _refuse(where, f"the split {value!r} must be a part like 0.75, or counts that add up to "
                 f"{count} like {count - count // 4}:{count // 4}")  # fmt: skip
     return part
@@ -162,8 +158,8 @@ def _lag(value: str, where: str) -> float:
     except ValueError:
         bound = math.nan
     if not 0 <= bound <= _MOST_LAG:
-        words = ", ".join(STALENESS)
-        _refuse(where, f"staleness must be {words} or from 0 to {_MOST_LAG:,.0f}, not {value!r}")
+        known = f"{', '.join(STALENESS)} or from 0 to {_MOST_LAG:,.0f}"
+        _refuse(where, f"staleness must be {known}, not {value!r}")
     return bound
 
 
@@ -184,8 +180,7 @@ def is_whole(table: str, key: str) -> bool:
 
 def _checked(table: str, values: Mapping[str, Any], where: str) -> dict[str, Any]:
     """The values of a table, texts as such, numbers whole where their limits are."""
-    found: dict[str, Any] = {}
-    schema = packaged("workload")
+    found, schema = dict(values), packaged("workload")
     tables = {name: known for name, known in schema.items() if isinstance(known, dict)}
     tables[""] = {key: known for key, known in schema.items() if key not in tables}
     if table not in tables:
@@ -195,7 +190,6 @@ def _checked(table: str, values: Mapping[str, Any], where: str) -> dict[str, Any
         known = tables[table].get(key)
         if known is None:
             _refuse(where, f"there is no {name}; known are {', '.join(tables[table])}")
-        found[key] = value
         if known == "text":
             found[key] = str(value)
         elif known == "flag":
@@ -224,9 +218,8 @@ _ABOVE = 1.001  # the longest response of a run is no cap: one just above it is 
 
 @dataclass(frozen=True)
 class Measured:
-    """What a run tells: the tables of a workload file, seconds a step of generation and of the
-    learner's stages, its placement and devices by pool; `gpu` is None where it ran on none that is
-    known."""
+    """What a run tells: tables of a workload file, seconds a step of generation and the learner's
+    stages, placement, devices by pool, and the GPU (None: it ran on none that is known)."""
 
     tables: Tables
     stages_s: Mapping[Stage, float]
@@ -237,8 +230,7 @@ class Measured:
 
 
 def measure(analysis: RunAnalysis) -> Measured:
-    """What the steps of a run tell. Errors: `RltraceError` where it has none, or no trajectory with
-    a length."""
+    """Errors: `RltraceError` where the run has no steps, or no trajectory with a length."""
     load = workload_of(analysis)(Constants())
     tokens, verdicts, env = (
         np.concatenate([getattr(batch, what) for batch in load.batches])
@@ -253,11 +245,9 @@ def measure(analysis: RunAnalysis) -> Measured:
     per_step = len(load.batches[0].tokens) * load.engine.stands_for
     in_group = len(tokens) / sum(len(set(batch.group)) for batch in load.batches)
     learns = {stage: load.mean_s(stage) for stage in load.serial_s}
+    prompts, group = max(1, round(per_step / in_group)), max(1, round(in_group))
     tables: Tables = {
-        "batch": {
-            "prompts": max(1, round(per_step / in_group)),
-            "group": max(1, round(in_group)),
-        },
+        "batch": {"prompts": prompts, "group": group},
         "lengths": {
             "mean_tokens": float(tokens.mean()),
             "cap_tokens": _ABOVE * float(tokens.max()),
@@ -271,9 +261,8 @@ def measure(analysis: RunAnalysis) -> Measured:
     }
     if env.mean() > 0:
         tables["environment"] = {"latency_s": float(env.mean()), "calls": 1}
-    if verdicts.mean() > 0:
-        judges = load.reward_workers
-        tables["reward"] = {"latency_s": float(verdicts.mean()), "workers": judges}
+    if (verdict_s := float(verdicts.mean())) > 0:
+        tables["reward"] = {"latency_s": verdict_s, "workers": load.reward_workers}
     gpu = of_driver(analysis.devices.name)
     if gpu is not None and load.devices:
         tables["gpus"] = {"kind": f"{round(sum(load.devices.values()))}x{gpu.name}"}
@@ -288,17 +277,15 @@ def measure(analysis: RunAnalysis) -> Measured:
 
 
 def calibrated(spec: Spec, found: Measured) -> Spec:
-    """The workload with the cost models scaled to what they said of the run's own devices and what
-    these then took. Where those are no GPUs that are known, only its lengths and latencies count,
-    which is said."""
+    """The workload with the cost models scaled by what the run took over what they say of its
+    devices. Where those are no known GPUs, only its lengths and latencies count, which is said."""
     steps = f"{found.steps} measured step{'s' * (found.steps != 1)}"
     if found.gpu is None or not found.devices:
         note = f"lengths and latencies are those of {steps}; its devices are no known GPUs, so the "
         return replace(spec, assumed=(*spec.assumed, f"{note}pace of stages is not calibrated"))
-    batch, lengths = found.tables["batch"], found.tables["lengths"]
-    own = replace(spec, gpu=found.gpu, **batch, **lengths)
-    generating = found.devices.get("rollout", found.devices.get("shared", 1.0))
-    training = found.devices.get("train", found.devices.get("shared", 1.0))
+    own = replace(spec, gpu=found.gpu, **found.tables["batch"], **found.tables["lengths"])
+    shared = found.devices.get("shared", 1.0)
+    generating, training = (found.devices.get(pool, shared) for pool in ("rollout", "train"))
     constants = PlanConstants()
     made = rollout(own, max(1, round(generating)), constants)
     said = {

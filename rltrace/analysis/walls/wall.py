@@ -179,7 +179,6 @@ def register(name: str, *stages: Stage, part: bool = False) -> Callable[[Test], 
 
 @cache
 def walls() -> Mapping[str, Registered]:
-    """All walls by name."""
     for module in pkgutil.iter_modules([str(Path(__file__).parent)]):
         import_module(f"{__package__}.{module.name}")
     return _FOUND

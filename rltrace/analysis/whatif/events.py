@@ -19,8 +19,6 @@ _DRAFT_ALONE, _DRAFT_LIMIT, _DRAFT_AT_LIMIT = 3.62, 32.0, 1.70
 
 
 class EventClock:
-    """Runs actions in the order of their time."""
-
     def __init__(self) -> None:
         self.now = 0.0
         self.stopped = False
@@ -157,7 +155,6 @@ class Worker:
             self.since = now
 
     def _fill(self) -> None:
-        """Begins what there is room for."""
         while not self.paused and len(self.running) + self.held < self.slots:
             if not (queue := self.going_on or self.waiting):
                 break

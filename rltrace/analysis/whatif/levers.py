@@ -106,7 +106,6 @@ def moves(words: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def _seen_s(load: StepWorkload, stage: Stage) -> float:
-    """Seconds that a stage takes; generation always takes some."""
     seconds = {
         Stage.ROLLOUT: math.inf,
         Stage.ENV: sum(float(batch.env_s.sum()) for batch in load.batches),

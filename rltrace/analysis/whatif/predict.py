@@ -213,7 +213,6 @@ def _with_split(
 
 
 def _step_s(load: StepWorkload, played: Replay) -> float:
-    """The step as it is: measured where it was, else replayed."""
     return played.step_s if math.isnan(load.measured_step_s) else load.measured_step_s
 
 

@@ -130,7 +130,6 @@ class Play:
         self.ready = [group for group in self.ready if id(group) in left]
 
     def _drop_stale(self) -> None:
-        """Groups that come too late are lost."""
         self.may_be_stale, oldest = False, self._oldest()
         kept = [group for group in self.ready if group.version >= oldest]
         if late := len(self.ready) - len(kept):
@@ -153,7 +152,6 @@ class Play:
         self.may_be_stale = True
 
     def _stages(self) -> list[tuple[Stage, float]]:
-        """What the learner does in a step, and for how long."""
         load, seconds = self.load, self.load.learner_s(len(self.ends))
         if not load.shares_cores:
             return [(Stage.TRAIN, sum(seconds.values()) + load.rest_s)]
@@ -188,7 +186,6 @@ class Play:
             self.actors.begin_group()
 
     def _update(self) -> _Process:
-        """Weights travel, and the step ends."""
         yield self.load.sync.seconds + self.load.switch_s
         self.actors.visible = self.version
         self._step_ends()
@@ -348,7 +345,6 @@ def scaled_rollout(load: StepWorkload, factor: float, constants: Constants) -> S
 
 
 def scaled_learner(load: StepWorkload, factor: float, constants: Constants) -> StepWorkload:
-    """`factor` times the devices for training."""
     devices = {pool: n * factor if pool == "train" else n for pool, n in load.devices.items()}
     return replace(_scaling(load, factor ** -constants["train_exponent"]), devices=devices)
 

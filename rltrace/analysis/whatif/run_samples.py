@@ -229,12 +229,10 @@ class SteadySamples(Sequences):
 
     @property
     def ready_s(self) -> Floats:
-        """When each was generated and judged."""
         return np.fmax(self.end_s, self.judged_s + self.verdict_s)
 
     @property
     def spread(self) -> bool:
-        """Whether the samples of a group run on several engines."""
         return _apart(self.group, self.worker) > 0.5
 
     def steps_until_used(self, starts_s: Floats) -> Ints:

@@ -123,7 +123,6 @@ def _measured(load: StepWorkload) -> list[str]:
 
 
 def _rest(before: StepWorkload, after: StepWorkload) -> list[str]:
-    """What becomes of the time that the replay does not explain."""
     share = before.rest_s / before.measured_step_s if before.measured_step_s else math.nan
     if not share > _SOME_REST:
         return []

@@ -128,7 +128,6 @@ class StepWorkload:
 
     @property
     def shared(self) -> bool:
-        """Whether generation and training take turns on the same devices."""
         return "shared" in self.devices
 
     @property
@@ -149,15 +148,12 @@ class StepWorkload:
         return replace(self, serial_s=serial_s)
 
     def with_batches(self, change: Callable[[SampleBatch], SampleBatch]) -> StepWorkload:
-        """The same, with each batch changed."""
         return replace(self, batches=tuple(map(change, self.batches)))
 
     def noted(self, note: str) -> StepWorkload:
-        """The same, which rests on one thing more."""
         return replace(self, rests_on=(*self.rests_on, note))
 
     def without(self, stage: Stage) -> StepWorkload:
-        """The same, whose learner has no such stage."""
         return replace(self, serial_s={s: one for s, one in self.serial_s.items() if s != stage})
 
     def mean_s(self, stage: Stage) -> float:
@@ -182,13 +178,11 @@ class Constant:
 
 
 def constants_in(tables: dict[str, Any]) -> dict[str, Constant]:
-    """The constants that the tables of a file are, by name."""
     return {name: Constant(name, **one) for name, one in tables.items() if isinstance(one, dict)}
 
 
 @cache
 def table() -> dict[str, Constant]:
-    """All packaged constants by name."""
     return constants_in(packaged_toml("analysis/data/whatif.toml"))
 
 

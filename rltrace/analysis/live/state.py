@@ -28,16 +28,6 @@ from rltrace.analysis.live.kept_tables import (
     rows_of_stages,
 )
 from rltrace.analysis.live.sample_meter import STEPS_BACK
-from rltrace.analysis.live.snapshot import (
-    Lags,
-    LiveWindow,
-    Snapshot,
-    StageTime,
-    StepDone,
-    StepNow,
-    Totals,
-    UpdateFigures,
-)
 from rltrace.analysis.live.watched import Watched
 from rltrace.analysis.timeline.intervals import Ints
 from rltrace.analysis.timeline.placement import stated_placement
@@ -89,7 +79,7 @@ class LiveState(Watched):
         """Reads all there is. Nothing is forgotten before it is: at the first look steps may be
         missing whose rows are there, or rows whose steps are."""
         super()._begin(follower)
-        self._window: LiveWindow | None = None
+        self._window: said.LiveWindow | None = None
         self._stale = 0  # how often the window is to be computed again
         self._window_not_before_s = 0.0  # there is none to stay
         self._devices = Devices("", 0, "", "")
@@ -110,18 +100,18 @@ class LiveState(Watched):
             self._window = window_of(self, recorded, self._last, self._next_begins_ns())
             self._window_not_before_s = monotonic() + self._sparing * (thread_time() - began_s)
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> said.Snapshot:
         follower, samples, until = self.follower, self.samples, self.until_ns
         generating = self.going_on("trajectories")
         busy_since = until - int(BUSY_OVER_S * 1e9)
         busy = activity_since(self, self._recorded(lambda _: busy_since), busy_since)
-        return Snapshot(
+        return said.Snapshot(
             time_ns=self.clock_ns,
             job=self.job,
             placement=(stated_placement(follower) or ("", ""))[0],
             step=self._step_now(),
             window=self._window,
-            totals=Totals(
+            totals=said.Totals(
                 steps=len(self.steps.windows),
                 generated_samples=sum(samples.finishes.values()),
                 generated_tokens=sum(samples.generated_tokens.values()),
@@ -188,14 +178,14 @@ class LiveState(Watched):
             lasting[name] = [ended(self.follower.unfinished(name), ends_ns)]
         return {name: kept.since(since(name), *lasting[name]) for name, kept in self.kept.items()}
 
-    def _step_now(self) -> StepNow | None:
+    def _step_now(self) -> said.StepNow | None:
         """The last step that was begun and has not ended; a job that ended well left none open but
         by an exception that it caught."""
         if not self.steps.in_progress or self.job.exit_code == 0:
             return None
         step, start_ns = max(self.steps.in_progress, key=lambda one: one[1])
         usual_s = self._window.step_s if self._window else math.nan
-        return StepNow(step, start_ns, max(0, self.until_ns - start_ns) / 1e9, usual_s)
+        return said.StepNow(step, start_ns, max(0, self.until_ns - start_ns) / 1e9, usual_s)
 
     def _queue(self) -> int | None:
         """Samples that may still be met: those that are older than any that the learner trains on
@@ -228,7 +218,7 @@ def activity_since(run: Watched, recorded: Mapping[str, Rows], since_ns: int) ->
 
 def window_of(
     run: Watched, recorded: Mapping[str, Rows], last: int, next_begins_ns: int
-) -> LiveWindow | None:
+) -> said.LiveWindow | None:
     """The figures of the last steady steps, at most `last`; None where no step is complete.
     `recorded` are the rows of the time to be looked at, by table; `next_begins_ns` is when the step
     after the last ones, which is not complete, began (Unix ns)."""
@@ -248,7 +238,7 @@ def window_of(
     ended = (end_ns >= since) & (end_ns <= until)
     seconds = (end_ns[ended] - start_ns[ended]) / 1e9
     p50, p95 = np.quantile(seconds, (0.5, 0.95)) if len(seconds) else (math.nan, math.nan)
-    return LiveWindow(
+    return said.LiveWindow(
         since_ns=since,
         until_ns=until,
         steps=len(steady),
@@ -266,12 +256,12 @@ def window_of(
     )
 
 
-def _stages(breakdown: Breakdown, steady: list[int]) -> tuple[StageTime, ...]:
+def _stages(breakdown: Breakdown, steady: list[int]) -> tuple[said.StageTime, ...]:
     tau_s = breakdown.tau_s[steady].mean(axis=0)
     exposed_s = breakdown.exposed_s[steady].mean(axis=0)
     step_s = float(breakdown.steps_s[steady].mean())
     return tuple(
-        StageTime(
+        said.StageTime(
             stage=word(stage),
             symbol=STAGE_SYMBOLS.get(stage, ""),
             tau_s=float(tau_s[stage]),
@@ -286,7 +276,7 @@ def _stages(breakdown: Breakdown, steady: list[int]) -> tuple[StageTime, ...]:
 def _recent(
     shown: tuple[StepWindow, ...], next_begins_ns: int, breakdown: Breakdown,
     generated: Sequence[Ints], trained: Sequence[Ints], lags: Sequence[Ints],
-) -> tuple[StepDone, ...]:  # fmt: skip
+) -> tuple[said.StepDone, ...]:  # fmt: skip
     """A step has what was generated and trained on until the next one began. All three are when it
     was, and how much."""
     begins = np.array([*(window.start_ns for window in shown), next_begins_ns], np.int64)
@@ -296,7 +286,7 @@ def _recent(
     lag_sum, of_known = _by_step(begins, lag_ns, lag * known, known)
     tau_s = breakdown.tau_s
     return tuple(
-        StepDone(
+        said.StepDone(
             step=window.step,
             end_ns=window.end_ns,
             step_s=window.length_s,
@@ -316,7 +306,7 @@ def _by_step(begins: Ints, times: Ints, *weights: Ints) -> list[NDArray[np.float
     return [one.astype(np.float64)[1:] for one in sums]
 
 
-def _lags_between(lags_of: Sequence[Ints], since_ns: int, until_ns: int) -> Lags | None:
+def _lags_between(lags_of: Sequence[Ints], since_ns: int, until_ns: int) -> said.Lags | None:
     """The lags between two moments, both included; None where nothing was trained on."""
     time_ns, lag, known = lags_of
     within = (time_ns >= since_ns) & (time_ns <= until_ns)
@@ -327,7 +317,7 @@ def _lags_between(lags_of: Sequence[Ints], since_ns: int, until_ns: int) -> Lags
     bars: list[tuple[int | None, int]] = [*Counter(lags.tolist()).items()]
     if unknown := int(within.sum()) - n:
         bars.append((None, unknown))
-    return Lags(
+    return said.Lags(
         mean=float(lags.mean()) if n else math.nan,
         # The smallest lag that at least 95 % do not exceed, as in the report.
         p95=float(lags[max(math.ceil(0.95 * n) - 1, 0)]) if n else math.nan,
@@ -336,7 +326,7 @@ def _lags_between(lags_of: Sequence[Ints], since_ns: int, until_ns: int) -> Lags
     )
 
 
-def updates_between(tables: KeptTables, since_ns: int, until_ns: int) -> UpdateFigures | None:
+def updates_between(tables: KeptTables, since_ns: int, until_ns: int) -> said.UpdateFigures | None:
     known = updates_of(tables)
     mine = [update for update in known if since_ns <= update.start_ns <= until_ns]
     if not mine:
@@ -344,7 +334,7 @@ def updates_between(tables: KeptTables, since_ns: int, until_ns: int) -> UpdateF
     told = [update for update in mine if update.bytes >= 0]
     length_s, moving_s = (until_ns - since_ns) / 1e9, sum(update.seconds for update in told)
     moved = sum(update.bytes for update in told)
-    return UpdateFigures(
+    return said.UpdateFigures(
         updates=len(mine),
         per_minute=60 * len(mine) / length_s if length_s else math.nan,
         update_s=sum(update.seconds for update in mine) / len(mine),

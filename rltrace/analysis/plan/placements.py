@@ -8,16 +8,9 @@ from functools import cache
 
 import numpy as np
 
+from rltrace.analysis.plan import stage_costs as costs
 from rltrace.analysis.plan.data_sheets import Gpu, Shape
 from rltrace.analysis.plan.spec import Spec
-from rltrace.analysis.plan.stage_costs import (
-    LearnerCosts,
-    Rollout,
-    TrainingMemory,
-    learner,
-    rollout,
-    training_memory,
-)
 from rltrace.analysis.whatif.replay import Replay, replay
 from rltrace.analysis.whatif.workload import (
     OVERLAPPING,
@@ -53,9 +46,9 @@ class PlacementCosts:
 
     placement: str
     devices: dict[str, int]
-    rollout: Rollout
-    learner: LearnerCosts
-    memory: TrainingMemory
+    rollout: costs.Rollout
+    learner: costs.LearnerCosts
+    memory: costs.TrainingMemory
     moved: Movement
     rest_s: float
     lag_bound: float
@@ -104,9 +97,11 @@ class Pools:
 
     def __init__(self, spec: Spec, constants: PlanConstants) -> None:
         self.spec, self.constants = spec, constants
-        self.rollout = cache(lambda devices: rollout(spec, devices, constants))
-        self.memory = cache(lambda devices: training_memory(spec, devices, constants))
-        self.learner = cache(lambda devices, shared: learner(spec, devices, constants, shared))
+        self.rollout = cache(lambda devices: costs.rollout(spec, devices, constants))
+        self.memory = cache(lambda devices: costs.training_memory(spec, devices, constants))
+        self.learner = cache(
+            lambda devices, shared: costs.learner(spec, devices, constants, shared)
+        )
 
 
 def place(pools: Pools, placement: str) -> PlacementPlan:
@@ -211,7 +206,7 @@ MOST_PLANNED = 16.0
 default (verl, prime-rl), and the longer a replay has to be until it is even, the slower it is."""
 
 
-def useful_lag(made: Rollout, samples: int, asked: float) -> float:
+def useful_lag(made: costs.Rollout, samples: int, asked: float) -> float:
     """The bound to plan with, in policy versions: what is `asked`, or the least that keeps the
     engines full; what is begun beyond only waits for a slot and grows old there. By Little's law
     slots x (decoding + tools) / decoding / samples of a step batches are on their way, and one is

@@ -9,24 +9,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from rltrace.analysis.plan.breakdown import (
-    CostedWall,
-    MemoryUse,
-    StageCost,
-    binding,
-    costed,
-    memory_use,
-    stage_costs,
-)
+from rltrace.analysis.plan import breakdown, placements
 from rltrace.analysis.plan.data_sheets import counted
-from rltrace.analysis.plan.placements import (
-    PlacementCosts,
-    PlacementPlan,
-    Pools,
-    least_lag,
-    parts_of,
-    place,
-)
 from rltrace.analysis.plan.spec import Spec
 from rltrace.analysis.plan.workload_input import Tables, is_whole, merged
 from rltrace.analysis.stats.interval import Estimate
@@ -60,22 +44,22 @@ class Plan:
     at its ends, alone, in quadrature."""
 
     spec: Spec
-    stages: tuple[StageCost, ...]
-    memory: tuple[MemoryUse, ...]
+    stages: tuple[breakdown.StageCost, ...]
+    memory: tuple[breakdown.MemoryUse, ...]
     rows: tuple[PlanRow, ...]
     best: PlanRow
-    placed: PlacementPlan
+    placed: placements.PlacementPlan
     step_s: Estimate
-    walls: tuple[CostedWall, ...]
+    walls: tuple[breakdown.CostedWall, ...]
     rests_on: tuple[str, ...]
 
     @property
-    def parts(self) -> PlacementCosts:
+    def parts(self) -> placements.PlacementCosts:
         return self.placed.parts
 
     @property
     def binding(self) -> tuple[str, ...]:
-        return binding(self.walls)
+        return breakdown.binding(self.walls)
 
 
 def plan(spec: Spec) -> Plan:
@@ -83,24 +67,25 @@ def plan(spec: Spec) -> Plan:
     constants = PlanConstants()
     rows, best, placed = _placements(spec, constants)
     parts = placed.parts
-    stages, memory = stage_costs(spec, parts, constants), memory_use(spec, parts, constants)
+    stages = breakdown.stage_costs(spec, parts, constants)
+    memory = breakdown.memory_use(spec, parts, constants)
     step_s = _range(spec, parts, placed.step_s, constants)
     rests_on = tuple(plan_table()[name].sentence() for name in constants.used)
-    return Plan(spec, stages, memory, rows, best, placed, step_s, costed(parts), rests_on)
+    return Plan(spec, stages, memory, rows, best, placed, step_s, breakdown.costed(parts), rests_on)
 
 
 def _placements(
     spec: Spec, constants: PlanConstants
-) -> tuple[tuple[PlanRow, ...], PlanRow, PlacementPlan]:
+) -> tuple[tuple[PlanRow, ...], PlanRow, placements.PlacementPlan]:
     """All placements side by side, and the simplest of those allowed that comes near to the fastest
     of them."""
-    pools = Pools(spec, constants)
+    pools = placements.Pools(spec, constants)
     rows: list[PlanRow] = []
-    placed: dict[str, PlacementPlan] = {}
+    placed: dict[str, placements.PlacementPlan] = {}
     for name in PLACEMENTS:  # the simplest first
-        allowed = least_lag(name) <= spec.lag_bound
+        allowed = placements.least_lag(name) <= spec.lag_bound
         try:
-            placed[name] = place(pools, name)
+            placed[name] = placements.place(pools, name)
             rows.append(_row(spec, placed[name], allowed))
         except RltraceError as error:
             rows.append(PlanRow(name, allowed=allowed, refused=str(error)))
@@ -113,7 +98,7 @@ def _placements(
     return tuple(rows), best, placed[best.name]
 
 
-def _row(spec: Spec, placed: PlacementPlan, allowed: bool) -> PlanRow:
+def _row(spec: Spec, placed: placements.PlacementPlan, allowed: bool) -> PlanRow:
     played = placed.played
     rate = spec.response_tokens * (1 - played.stale_share) / (played.step_s * spec.gpus)
     return PlanRow(
@@ -130,7 +115,7 @@ def _row(spec: Spec, placed: PlacementPlan, allowed: bool) -> PlanRow:
 
 
 def _range(
-    spec: Spec, parts: PlacementCosts, replayed_s: float, constants: PlanConstants
+    spec: Spec, parts: placements.PlacementCosts, replayed_s: float, constants: PlanConstants
 ) -> Estimate:
     """The step with each constant at either end, on the same split."""
     generating = parts.devices.get("rollout", spec.gpus)
@@ -138,9 +123,9 @@ def _range(
     for name in list(constants.used):
         ends = plan_table()[name]
         for end in (ends.low, ends.high):
-            other = Pools(spec, PlanConstants({name: end}))
+            other = placements.Pools(spec, PlanConstants({name: end}))
             try:
-                seconds = parts_of(other, parts.placement, generating).step_s
+                seconds = placements.parts_of(other, parts.placement, generating).step_s
             except RltraceError:
                 continue
             by = math.log(seconds / parts.step_s)
@@ -204,5 +189,6 @@ def sweep(
         except RltraceError as error:
             found.append(Point(value, None, "", str(error)))
             continue
-        found.append(Point(value, row, (*binding(costed(placed.parts)), "nothing")[0], ""))
+        binding = breakdown.binding(breakdown.costed(placed.parts))
+        found.append(Point(value, row, (*binding, "nothing")[0], ""))
     return found

@@ -15,16 +15,9 @@ from rltrace.analysis.timeline.placement import stated_placement
 from rltrace.analysis.timeline.stage_chains import Chain
 from rltrace.analysis.timeline.stages import Breakdown
 from rltrace.analysis.timeline.waits import Sends, sends_in, stopping
+from rltrace.analysis.whatif import run_samples
 from rltrace.analysis.whatif.predict import Source
 from rltrace.analysis.whatif.replay import replay
-from rltrace.analysis.whatif.run_samples import (
-    SteadySamples,
-    batches_of,
-    fit_engine,
-    judged_at_once,
-    samples_of,
-    scoring_of,
-)
 from rltrace.analysis.whatif.stated import stated
 from rltrace.analysis.whatif.trust import is_off
 from rltrace.analysis.whatif.workload import (
@@ -74,17 +67,17 @@ def workload_of(analysis: RunAnalysis) -> Source:
     if not analysis.breakdown.tau_s[steady, Stage.ROLLOUT].mean() > 0:
         raise RltraceError("no generation was seen: nothing can be replayed", CANNOT_TELL)
     placement = composition.placement
-    samples = samples_of(run, analysis.steps, placement)
+    samples = run_samples.samples_of(run, analysis.steps, placement)
     if samples is None:
         return _from_stages(analysis, placement)
     if _runs_ahead(analysis, placement, samples):
         placement = "async"
-        samples = samples_of(run, analysis.steps, placement) or samples
+        samples = run_samples.samples_of(run, analysis.steps, placement) or samples
     made = _of_samples(analysis, placement, samples)
     return lambda constants: made
 
 
-def _runs_ahead(analysis: RunAnalysis, placement: str, samples: SteadySamples) -> bool:
+def _runs_ahead(analysis: RunAnalysis, placement: str, samples: run_samples.SteadySamples) -> bool:
     """Whether a job that is taken to be on policy, as nobody tells a version, trains on what was
     begun in earlier steps."""
     told = stated_placement(analysis.run) or any(
@@ -175,7 +168,9 @@ def _devices(analysis: RunAnalysis) -> tuple[dict[str, float], str]:
 # --- the workload of a run's samples, made to take as long as its steps did
 
 
-def _of_samples(analysis: RunAnalysis, placement: str, samples: SteadySamples) -> StepWorkload:
+def _of_samples(
+    analysis: RunAnalysis, placement: str, samples: run_samples.SteadySamples
+) -> StepWorkload:
     run, steady, breakdown = analysis.run, analysis.steady, analysis.breakdown
     sync = _sync(analysis, placement)
     runs_ahead = placement == "async" and sync.seconds >= _SLIGHT * analysis.step_s
@@ -187,9 +182,9 @@ def _of_samples(analysis: RunAnalysis, placement: str, samples: SteadySamples) -
         since_ns = analysis.steps.windows[steady[0]].start_ns
         begin_s, end_s = (_without(sends, since_ns, s) for s in (samples.begin_s, samples.end_s))
         sequences = replace(sequences, begin_s=begin_s, end_s=end_s)
-    engine, notes, sure = fit_engine(sequences, stream=placement == "async")
-    batches, thin = batches_of(samples, len(steady), placement)
-    at_once = judged_at_once(samples)
+    engine, notes, sure = run_samples.fit_engine(sequences, stream=placement == "async")
+    batches, thin = run_samples.batches_of(samples, len(steady), placement)
+    at_once = run_samples.judged_at_once(samples)
     judges = max(1, round(at_once / thin))
     slower = judges * thin / at_once  # so many fewer judges and verdicts, and the same rate
     batches = tuple(replace(batch, verdict_s=batch.verdict_s * slower) for batch in batches)
@@ -226,7 +221,7 @@ def _of_samples(analysis: RunAnalysis, placement: str, samples: SteadySamples) -
         switch_s=float(breakdown.exposed_s[steady, Stage.SWITCH].mean()),
         reference_s=float(tau_s[:, on_actors].sum(axis=1).mean()),
         reward_workers=judges,
-        scoring=scoring_of(samples, placement, in_batches),
+        scoring=run_samples.scoring_of(samples, placement, in_batches),
         spread=samples.spread,
         in_batches=in_batches,
         weights_stop=stops,
@@ -311,7 +306,7 @@ def _sync(analysis: RunAnalysis, placement: str) -> SyncModel:
 
 
 def _lag_bound(
-    analysis: RunAnalysis, placement: str, samples: SteadySamples, stated: list[float]
+    analysis: RunAnalysis, placement: str, samples: run_samples.SteadySamples, stated: list[float]
 ) -> float:
     """The bound in versions, at least 1: the stated one, the largest lag that came, or the most
     steps from the beginning of a sample to its use."""

@@ -275,9 +275,8 @@ def _of_freshness(analysis: RunAnalysis, bound: float) -> Estimate | None:
     base = next((p.ess_share.value for p in fresh.curve if p.lag == 0 and p.enough), 1.0)
     share = fresh.effective_share
     # What counts now is known within an interval, and the gain is over that.
-    found, least, most = (
-        freshness_gain(one, base, lag, bound) for one in (share.value, share.high, share.low)
-    )
+    weights = share.value, share.high, share.low
+    found, least, most = (freshness_gain(one, base, lag, bound) for one in weights)
     if found is None:
         return None
     low, high = (least or found).low, (most or found).high

@@ -43,11 +43,8 @@ class CommandForm:
 
 @cache
 def forms() -> Mapping[str, CommandForm]:
-    return {
-        data["framework"]: CommandForm(**data["command"])
-        for data in packaged_tables("adapters/settings")
-        if "command" in data
-    }
+    told = [data for data in packaged_tables("adapters/settings") if "command" in data]
+    return {data["framework"]: CommandForm(**data["command"]) for data in told}
 
 
 def form_of(framework: str) -> CommandForm:
@@ -208,12 +205,8 @@ def stated_settings(run: OpenedRun) -> Mapping[str, Any]:
 
 def _command_lines(run: OpenedRun, framework: str) -> list[list[str]]:
     """The later override the earlier ones."""
-    programs = [
-        process.facts.get("argv")
-        for process in run.processes
-        if process.adapter == framework and not process.role and not process.child_of
-    ]
-    lines = [run.meta.get("command"), *programs]
+    own = [p for p in run.processes if p.adapter == framework and not p.role and not p.child_of]
+    lines = [run.meta.get("command"), *(process.facts.get("argv") for process in own)]
     return [[str(word) for word in line] for line in lines if isinstance(line, list)]
 
 

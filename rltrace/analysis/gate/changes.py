@@ -43,10 +43,8 @@ def stage_changes(panel: Panel, usual: bool = True) -> tuple[StageChange, ...]:
 
 def factor_changes(panel: Panel) -> tuple[FactorChange, ...]:
     """The factors of goodput over the settled steps; those that all runs know."""
-    return tuple(
-        FactorChange(name, *ends, change.mapped(math.exp))
-        for name, ends, change in _known(panel, "factor", usual=True)
-    )
+    known = _known(panel, "factor", usual=True)
+    return tuple(FactorChange(name, *ends, by.mapped(math.exp)) for name, ends, by in known)
 
 
 def drift_of(panel: Panel) -> tuple[Drift, ...]:

@@ -53,21 +53,16 @@ def judge(
     differs = {one.name: one for one in found}.values()
     versions = [one for one in differs if one.name in VERSIONS]
     if foreign := [one for one in differs if one.name not in VERSIONS]:
-        raise RltraceError(
-            "the baseline is of other hardware, software or work (baseline and run: "
-            f"{told(foreign)}); make one here"
-        )
+        other = f"other hardware, software or work (baseline and run: {told(foreign)})"
+        raise RltraceError(f"the baseline is of {other}; make one here")
     judged = complete_series(runs, "judge")
     before = () if baseline is None else baseline.runs
     if any(one.is_same(two) for one in before for two in judged):
         raise WrongUsage("a run cannot be judged by a baseline that it is in")
     judgement = judge_series(judged, before, conditions, runs)
-    notes = (
-        *(f"{one.name} differs: {one.before} in the baseline, {one.after} in the run"
-          for one in versions),
-        *judgement.notes,
-    )  # fmt: skip
-    return replace(judgement, notes=notes, alarms=unwell(runs))
+    notes = [f"{one.name} differs: {one.before} in the baseline, {one.after} in the run"
+             for one in versions]  # fmt: skip
+    return replace(judgement, notes=(*notes, *judgement.notes), alarms=unwell(runs))
 
 
 def judge_series(
@@ -204,10 +199,8 @@ def _without_ratio(metric: m.GateMetric, base: float, value: float) -> tuple[str
         return m.UNSURE, f"{unknown} did not record {metric.name} ({metric.says})"
     if base == value:
         return m.PASS, f"{value:g} {metric.unit} in both"
-    return m.UNSURE, (
-        f"{base:g} {metric.unit} before and {value:g} now have no ratio: state a bound with --max "
-        "or --min"
-    )
+    both = f"{base:g} {metric.unit} before and {value:g} now"
+    return m.UNSURE, f"{both} have no ratio: state a bound with --max or --min"
 
 
 # --- conditions of the judged runs alone: bounds of a figure, the wall. They are facts of what was

@@ -218,10 +218,8 @@ def without_stalls(seconds: Sequence[Floats], paired: bool) -> list[Floats]:
     offs = [rest - np.median(rest) for rest in (one - pattern for one in logs)]
     deviation = 1.4826 * float(np.median(np.abs(np.concatenate(offs))))  # of normal values
     most = max(_BEYOND * deviation, _LEAST)
-    return [
-        values * np.exp(-np.maximum(off - most, 0.0))
-        for values, off in zip(seconds, offs, strict=True)
-    ]
+    cut = (np.exp(-np.maximum(off - most, 0.0)) for off in offs)
+    return [values * less for values, less in zip(seconds, cut, strict=True)]
 
 
 def _pattern(logs: Floats) -> Floats:

@@ -37,10 +37,8 @@ class Kept:
         self.end = "end_ns" if "end_ns" in names else names[0]
         self.since_ns = 0
         self._parts: list[tuple[int, Rows]] = []  # with the latest end in each
-        self._none = Rows(
-            {c.name: np.empty(0, np.dtype(c.kind)) for c in table.columns}
-            | {"process": np.empty(0, np.int64)}
-        )
+        none = {column.name: np.empty(0, np.dtype(column.kind)) for column in table.columns}
+        self._none = Rows({**none, "process": np.empty(0, np.int64)})
 
     def add(self, rows: Rows) -> None:
         """Takes in rows that are complete."""

@@ -18,6 +18,7 @@ from rltrace.analysis.figures.devices import Devices, count_devices
 from rltrace.analysis.figures.goodput import trained_in
 from rltrace.analysis.figures.weight_updates import updates_of
 from rltrace.analysis.live import roles
+from rltrace.analysis.live import snapshot as said
 from rltrace.analysis.live.kept_tables import (
     GENERATED,
     LAGS,

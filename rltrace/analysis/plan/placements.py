@@ -99,9 +99,7 @@ class Pools:
         self.spec, self.constants = spec, constants
         self.rollout = cache(lambda devices: costs.rollout(spec, devices, constants))
         self.memory = cache(lambda devices: costs.training_memory(spec, devices, constants))
-        self.learner = cache(
-            lambda devices, shared: costs.learner(spec, devices, constants, shared)
-        )
+        self.learner = cache(lambda n, shared: costs.learner(spec, n, constants, shared))
 
 
 def place(pools: Pools, placement: str) -> PlacementPlan:
@@ -235,9 +233,8 @@ def movement(
     """One update of all weights to `receivers` GPUs."""
     size = bytes_each * shape.parameters
     of = packaged("mechanisms")[mechanism]
-    fixed, each, rate = (
-        constants[of[what]] if what in of else 0.0 for what in ("fixed", "tensor", "rate")
-    )
+    parts = ("fixed", "tensor", "rate")
+    fixed, each, rate = (constants[of[part]] if part in of else 0.0 for part in parts)
     if of.get("from_each"):
         rate *= receivers
     seconds = fixed + each * shape.tensors + size / (1e9 * rate)

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from itertools import product
+from itertools import compress, product
 
 from rltrace.analysis.plan.data_sheets import Gpu, Shape, all_gather_s, all_reduce_s, powers_of_two
 from rltrace.analysis.plan.spec import Lengths, Spec
@@ -240,13 +240,10 @@ def learner(
     scale = spec.calibrated.get("train", 1.0)
     slower = 1 / constants["own_devices"] if shared else 1.0
     stages = {Stage.TRAIN: slower * train_s * scale * (2 if spec.critic else 1)}
-    passes = {
-        Stage.LOGPROB: spec.logprob,
-        Stage.REFERENCE: spec.reference,
-        Stage.VALUE: spec.critic,
-    }
+    passes = (Stage.LOGPROB, Stage.REFERENCE, Stage.VALUE)
+    there = (spec.logprob, spec.reference, spec.critic)
     pass_s = slower * forward_s * spec.calibrated.get("logprob", scale)
-    stages |= {stage: pass_s for stage, there in passes.items() if there}
+    stages |= dict.fromkeys(compress(passes, there), pass_s)
     return LearnerCosts(
         devices, stages, arithmetic_s, collectives_s, arithmetic_s * idle, flop,
         flop / (peak * train_s), sharding, slower,

@@ -102,14 +102,11 @@ def _walls(found: Stated) -> tuple[CostedWall, ...]:
             parts.setdefault(wall, {})[name] = seconds
     if tail_s and found.placement != "async":
         parts[TAIL] = {"rollout": tail_s}
-    shares = {
-        wall: 1 - composed(found, found.placement, less).step_s / whole_s
-        for wall, less in parts.items()
-    }
-    return tuple(
-        CostedWall(wall, shares[wall], f"{sum(parts[wall].values()):,.1f} s")
-        for wall in sorted(shares, key=lambda wall: -shares[wall])
-    )
+    walls = []
+    for wall, less in parts.items():
+        share = 1 - composed(found, found.placement, less).step_s / whole_s
+        walls.append(CostedWall(wall, share, f"{sum(less.values()):,.1f} s"))
+    return tuple(sorted(walls, key=lambda one: -one.share))
 
 
 def first_fix(of: Triage) -> First | None:

@@ -59,9 +59,8 @@ def spec_of(tables: Tables, where: str) -> Spec:
     """The workload that tables state; `where` names them in errors. Errors: `RltraceError`."""
     known: defaultdict[str, dict[str, Any]] = defaultdict(dict)
     known |= {table: _checked(table, values, where) for table, values in tables.items()}
-    top, gpus, batch, lengths, env = (
-        known[table] for table in ("", "gpus", "batch", "lengths", "environment")
-    )
+    names = ("", "gpus", "batch", "lengths", "environment")
+    top, gpus, batch, lengths, env = (known[table] for table in names)
     assumed: list[str] = []
     model = _model(known["model"], where)
     if "kind" not in gpus:
@@ -232,16 +231,11 @@ class Measured:
 def measure(analysis: RunAnalysis) -> Measured:
     """Errors: `RltraceError` where the run has no steps, or no trajectory with a length."""
     load = workload_of(analysis)(Constants())
-    tokens, verdicts, env = (
-        np.concatenate([getattr(batch, what) for batch in load.batches])
-        for what in ("tokens", "verdict_s", "env_s")
-    )
+    columns = [(batch.tokens, batch.verdict_s, batch.env_s) for batch in load.batches]
+    tokens, verdicts, env = (np.concatenate(one) for one in zip(*columns, strict=True))
     if not load.steps or float(tokens.max()) <= 1.5:
-        raise RltraceError(
-            "no lengths of responses were recorded: state them, and the run's stage seconds with "
-            "`rltrace whatif`",
-            CANNOT_TELL,
-        )
+        how = "state them, and the run's stage seconds with `rltrace whatif`"
+        raise RltraceError(f"no lengths of responses were recorded: {how}", CANNOT_TELL)
     per_step = len(load.batches[0].tokens) * load.engine.stands_for
     in_group = len(tokens) / sum(len(set(batch.group)) for batch in load.batches)
     learns = {stage: load.mean_s(stage) for stage in load.serial_s}
@@ -288,10 +282,8 @@ def calibrated(spec: Spec, found: Measured) -> Spec:
     generating, training = (found.devices.get(pool, shared) for pool in ("rollout", "train"))
     constants = PlanConstants()
     made = rollout(own, max(1, round(generating)), constants)
-    said = {
-        Stage.ROLLOUT: made.throughput_s if found.placement == "async" else made.barrier_s,
-        **learner(own, training, constants).serial_s,
-    }
+    rollout_s = made.throughput_s if found.placement == "async" else made.barrier_s
+    said = {Stage.ROLLOUT: rollout_s, **learner(own, training, constants).serial_s}
     scales = {
         word(stage): found.stages_s[stage] / said[stage]
         for stage in (Stage.ROLLOUT, Stage.TRAIN, Stage.LOGPROB)

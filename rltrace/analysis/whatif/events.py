@@ -100,7 +100,7 @@ class Worker:
     worker: this one counts as `number`."""
 
     def __init__(
-        self, clock: EventClock, engine: EngineModel, width: float, meter: Meter, known: list[int],
+        self, clock: EventClock, engine: EngineModel, meter: Meter, known: list[int], width: float,
         number: int,
     ) -> None:  # fmt: skip
         self.clock, self.engine, self.width, self.meter = clock, engine, width, meter
@@ -274,10 +274,8 @@ class Actors:
         engine = workload.engine
         widths = [engine.workers] if engine.pooled else [1.0] * round(engine.workers)
         self._known = [0] * len(widths)
-        self.workers = [
-            Worker(clock, engine, width, self.meter, self._known, number)
-            for number, width in enumerate(widths)
-        ]
+        given = clock, engine, self.meter, self._known
+        self.workers = [Worker(*given, width, number) for number, width in enumerate(widths)]
         self.rewards = Servers(clock, workload.reward_workers, self.meter, Stage.REWARD)
         self.reference = Servers(clock, 1, self.meter, Stage.REFERENCE)
         self.groups = [_groups(batch) for batch in workload.batches]

@@ -59,11 +59,8 @@ def workload_of(analysis: RunAnalysis) -> Source:
     composition = analysis.composition
     if composition is None or composition.placement not in PLACEMENTS:
         why = composition.placement_source if composition else "no stage was seen in the steps"
-        raise RltraceError(
-            f"the placement is not known ({why}); state it with the stage seconds in a file for "
-            "--stages",
-            CANNOT_TELL,
-        )
+        how = "state it with the stage seconds in a file for --stages"
+        raise RltraceError(f"the placement is not known ({why}); {how}", CANNOT_TELL)
     if not analysis.breakdown.tau_s[steady, Stage.ROLLOUT].mean() > 0:
         raise RltraceError("no generation was seen: nothing can be replayed", CANNOT_TELL)
     placement = composition.placement
@@ -80,9 +77,8 @@ def workload_of(analysis: RunAnalysis) -> Source:
 def _runs_ahead(analysis: RunAnalysis, placement: str, samples: run_samples.SteadySamples) -> bool:
     """Whether a job that is taken to be on policy, as nobody tells a version, trains on what was
     begun in earlier steps."""
-    told = stated_placement(analysis.run) or any(
-        b.lag is not None for b in analysis.staleness.by_first_token
-    )
+    lags = [one.lag for one in analysis.staleness.by_first_token if one.lag is not None]
+    told = stated_placement(analysis.run) or lags
     later = samples.steps_until_used(analysis.begins_s) > 0
     return placement == "disaggregated" and not told and bool(later.sum() > len(later) / 2)
 

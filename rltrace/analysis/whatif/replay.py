@@ -420,9 +420,7 @@ def crowded(
 
     for _ in range(_ROUNDS):
         now = replay(made).beside
-        made = replace(
-            after.paced(factor),
-            engine=after.engine.paced(factor(Stage.ROLLOUT)),
-            reference_s=after.reference_s * factor(Stage.REFERENCE),
-        )
+        engine = after.engine.paced(factor(Stage.ROLLOUT))
+        reference_s = after.reference_s * factor(Stage.REFERENCE)
+        made = replace(after.paced(factor), engine=engine, reference_s=reference_s)
     return made

@@ -65,9 +65,8 @@ def fit_engine(sequences: Sequences, stream: bool = False) -> EngineFit:
     lone, shared, told = _pace(sequences.tokens, beside, spent)
     notes = []
     if not told:
-        notes.append(
-            "the number of running sequences never varied: decoding is taken not to depend on it"
-        )
+        seen = "the number of running sequences never varied"
+        notes.append(f"{seen}: decoding is taken not to depend on it")
     when = sequences.worker, sequences.begin_s, sequences.end_s
     slots, sure = places_of(*when)
     if not sure and not tools_s:
@@ -78,16 +77,13 @@ def fit_engine(sequences: Sequences, stream: bool = False) -> EngineFit:
     several = np.median(np.bincount(numbered(sequences.worker, sequences.batch)[0])) > 1
     if math.isinf(slots) and most == 1 and several:
         slots, keeps = 1.0, tools_s > 0
-        notes.append(
-            "no two sequences of a worker ever ran at once: it is taken to run one at a time"
-        )
+        seen = "no two sequences of a worker ever ran at once"
+        notes.append(f"{seen}: it is taken to run one at a time")
     elif math.isinf(slots) and full and np.std(full) < _SAME * np.mean(full):
         slots = max(1.0, float(np.median(full)))  # a limit is the same in every batch
     elif keeps:
-        notes.append(
-            f"a worker has {slots:g} at once, whose tools keep their places: it begins another one "
-            "only as one of them ends"
-        )
+        seen = f"a worker has {slots:g} at once, whose tools keep their places"
+        notes.append(f"{seen}: it begins another one only as one of them ends")
     return EngineFit(
         EngineModel(
             float(int(sequences.worker.max()) + 1), slots, lone, shared,
@@ -280,9 +276,8 @@ def samples_of(run: OpenedRun, steps: Steps, placement: str) -> SteadySamples | 
     order = np.lexsort((found[0], trajectory, found[2]))  # in less memory than an ordered query
     if (judged_in_order := found[9].take(order) > 0).any():  # after the last none was judged yet
         order = order[: np.flatnonzero(judged_in_order)[-1] + 1]
-    process, group, start, begin, end, tokens, first, env, verdict, judged, used = (
-        column.take(order) for column in found
-    )
+    found = [column.take(order) for column in found]
+    process, group, start, begin, end, tokens, first, env, verdict, judged, used = found
     starts = np.array([window.start_ns for window in steady], np.int64)
     batch = np.searchsorted(starts, start, side="right") - 1
     group, _ = numbered(group) if placement == "async" else numbered(batch, group)
@@ -348,12 +343,8 @@ def batches_of(
         groups = np.flatnonzero(of_group == batch)
         chosen = groups[np.linspace(0, len(groups) - 1, kept).round().astype(int)]
         mine = np.flatnonzero(np.isin(number, chosen))
-        tokens, env_s, verdict_s = (
-            samples.tokens[mine],
-            samples.env_s[mine],
-            samples.verdict_s[mine],
-        )
-        made.append(SampleBatch(tokens, env_s, verdict_s, tuple(number[mine].tolist())))
+        tokens, group_of = samples.tokens[mine], tuple(number[mine].tolist())
+        made.append(SampleBatch(tokens, samples.env_s[mine], samples.verdict_s[mine], group_of))
     return tuple(made), usual / kept
 
 

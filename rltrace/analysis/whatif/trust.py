@@ -56,10 +56,8 @@ def otherwise(before: StepWorkload, after: StepWorkload) -> Iterator[tuple[str, 
         return
     # A job that becomes asynchronous does not say what it then does with what comes too late.
     if after.placement == "async" != before.placement and before.drops_stale is None:
-        yield (
-            "samples that come too late are dropped, or trained on: the range has both",
-            replay(replace(after, drops_stale=True)),
-        )
+        says = "samples that come too late are dropped, or trained on: the range has both"
+        yield says, replay(replace(after, drops_stale=True))
     changes = replay(before) != replay(after)
     # Batches that ran all at once, or a stream, come to have more on the way than there ever was:
     # no limit of the engines was seen, and one may be near.
@@ -68,11 +66,9 @@ def otherwise(before: StepWorkload, after: StepWorkload) -> Iterator[tuple[str, 
     if may and changes and math.isinf(after.engine.slots):
         if math.isinf(seen):
             seen = max(len(batch.tokens) for batch in before.batches) / before.engine.workers
-        yield (
-            "more sequences than a worker was seen to run at once are run, or wait: the range has "
-            "both",
-            replay(replace(after, engine=replace(after.engine, slots=seen))),
-        )
+        says = "more sequences than a worker was seen to run at once are run, or wait"
+        held = replay(replace(after, engine=replace(after.engine, slots=seen)))
+        yield f"{says}: the range has both", held
     # That samples of a job that states no bound on their lag did not need to be later is not what
     # held them up. Where nobody knows how many a worker has room for, the lag that came stands for
     # that.
@@ -85,11 +81,9 @@ def otherwise(before: StepWorkload, after: StepWorkload) -> Iterator[tuple[str, 
         ):  # later samples save no more than that
             later = replay(replace(after, lag_bound=2 * before.lag_bound + 1))
         if first.step_s - later.step_s > _SOME_REST * first.step_s:
-            yield (
-                f"no sample was more than {before.lag_bound:g} versions late, and the job states "
-                "no bound: they may come to be later, and the range has both",
-                later,
-            )
+            came = f"no sample was more than {before.lag_bound:g} versions late"
+            may = "they may come to be later, and the range has both"
+            yield f"{came}, and the job states no bound: {may}", later
     if _rest_may_hold_up(before, after):
         found = replay(replace(after, rest_s=0.0))
         yield "", replace(found, step_s=found.step_s + after.rest_s)
@@ -115,10 +109,8 @@ def _measured(load: StepWorkload) -> list[str]:
     error = replay_error(load)
     steps = f"{load.steps} measured step{'s' * (load.steps != 1)}"
     if math.isnan(error):
-        return [
-            f"{steps}, of which the stage seconds are known and no samples: "
-            "the replay is made of these, and was held against nothing else"
-        ]
+        how = "the replay is made of these, and was held against nothing else"
+        return [f"{steps}, of which the stage seconds are known and no samples: {how}"]
     return [f"{steps}; replayed as they were, before any fit, they take {100 * error:+.1f} %"]
 
 

@@ -141,11 +141,8 @@ class StepWorkload:
 
     def paced(self, factor: Callable[[Stage], float]) -> StepWorkload:
         """The same, whose learner takes so many times as long for each of its stages."""
-        serial_s = {
-            stage: tuple(seconds * factor(stage) for seconds in series)
-            for stage, series in self.serial_s.items()
-        }
-        return replace(self, serial_s=serial_s)
+        paced = {s: tuple(x * factor(s) for x in series) for s, series in self.serial_s.items()}
+        return replace(self, serial_s=paced)
 
     def with_batches(self, change: Callable[[SampleBatch], SampleBatch]) -> StepWorkload:
         return replace(self, batches=tuple(map(change, self.batches)))

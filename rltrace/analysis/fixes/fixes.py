@@ -138,8 +138,7 @@ def fixes_for(analysis: RunAnalysis, ranking: Ranking, source: Source | None) ->
 
 
 def _stages(analysis: RunAnalysis, walls: tuple[Wall, ...]) -> set[str]:
-    """The stages that moves may change: those that were seen, and of tools and verdicts those that
-    take the time."""
+    """The stages that were seen, and of tools and verdicts those that take the time."""
     rows = [row for row in analysis.stages if row.stage in stages_of(ENV_REWARD)]
     slight = {row.stage for row in rows} - {row.stage for row in that_count(rows)}
     found = {word(row.stage) for row in analysis.stages if row.stage not in slight}

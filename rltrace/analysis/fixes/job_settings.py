@@ -89,8 +89,7 @@ def given(command: Sequence[str], form: CommandForm, option: str) -> str | None:
 def refuse_unknown(
     settings: Mapping[str, Any], form: CommandForm, stated: Mapping[str, Any]
 ) -> None:
-    """Refuses an option that the job does not have, before it is run: `stated` are the settings
-    that it wrote down. Errors: `RltraceError`."""
+    """Errors: `RltraceError` for an option that is not among those that the job wrote down."""
     if not form.states_all or not stated:
         return
     known = stated.keys() | form.outputs.keys()

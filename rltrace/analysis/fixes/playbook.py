@@ -114,8 +114,7 @@ def made_by_settings(move: Move) -> bool:
 
 
 def settings_for(framework: str, version: str, move: Move) -> tuple[FrameworkSetting, ...]:
-    """The settings that make a move in that version of a framework (empty: any), those of its
-    default configuration first."""
+    """In that version of a framework (empty: any), those of its default configuration first."""
     key = move.settings_of or move.wall, move.move
     known = [one for one in frameworks().get(framework, ()) if (one.wall, one.move) == key]
     made = [one.in_version(version) for one in known if satisfies(version, one.versions)]

@@ -45,8 +45,7 @@ Facts = Mapping[str, Any]
 
 @dataclass(frozen=True, eq=False)
 class Baseline:
-    """Runs to judge others by, and on what, with what and with which settings they were done.
-    `created` is ISO 8601 in UTC."""
+    """Runs to judge others by, and how they were done. `created` is ISO 8601 in UTC."""
 
     rltrace_version: str
     created: str
@@ -117,8 +116,7 @@ def _plain(column: Any) -> list[float | int | None]:
 
 
 def read_baseline(path: Path) -> Baseline:
-    """The baseline in a file. Errors: `RltraceError` (unreadable) where it is none, is damaged, or
-    is of another schema version."""
+    """Errors: `RltraceError` where the file is no baseline, damaged, or of another schema."""
     try:
         if (size := path.stat().st_size) > _MOST_BYTES:
             raise RltraceError(f"{path} is no baseline: it has {size:,} bytes")

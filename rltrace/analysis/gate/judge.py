@@ -148,8 +148,7 @@ def _of_change(
 def _with_cause(
     found: m.Finding, stages: tuple[m.StageChange, ...], factors: tuple[m.FactorChange, ...]
 ) -> m.Finding:
-    """With the stage that the metric is of, else the one that made the step longer; and the factor
-    of goodput that fell."""
+    """With the stage of the metric, or that made the step longer, and the factor that fell."""
     metric, stage = m.find_metric(found.condition.subject), None
     family, _, name = metric.of.partition(".")
     if f"{family}." in (m.BUSY, m.EXPOSED):

@@ -124,8 +124,7 @@ class Condition:
 
 
 def parse_condition(kind: str, text: str) -> Condition:
-    """The condition of one option, e.g. `("max-regression", "goodput=3%")`, `("wall", "rollout")`.
-    Errors: `RltraceError` (wrong usage)."""
+    """Of one option, e.g. `("max-regression", "goodput=3%")`, `("wall", "rollout")`."""
     if kind == WALL:
         return Condition(WALL, _wall(text))
     name, equals, value = text.partition("=")

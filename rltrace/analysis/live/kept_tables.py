@@ -78,8 +78,7 @@ def ended(rows: Rows, ends_ns: Ints) -> Rows:
 
 
 def rows_of_stages(tables: Mapping[str, Rows], with_spans: Collection[Stage]) -> Rows:
-    """All spans, and as such the rows of tables that say what the other stages did, beside those
-    `with_spans`."""
+    """All spans, and as such the rows of tables of stages that are not among those `with_spans`."""
     spans = tables["spans"]
     parts = [spans]
     for stage, table in TABLE_OF.items():

@@ -82,8 +82,7 @@ class RunMeters(Watched):
         return None if self.job.is_over else max(begun, default=None)
 
     def waiting(self) -> int:
-        """How many trajectories ended since the last steps began that the learner has not met;
-        older ones it is not going to meet."""
+        """Trajectories that ended since the last steps began and that the learner has not met."""
         windows = self.steps.windows
         return self.samples.waiting(windows[-_LAST].start_ns if len(windows) >= _LAST else 0)
 

@@ -39,8 +39,7 @@ class Job:
 
 @dataclass(frozen=True)
 class StepNow:
-    """A step that was begun and has not ended, or did not before the job was over; `usual_s` is the
-    mean of the last complete ones."""
+    """A step that has not ended; `usual_s` is the mean of the last complete ones."""
 
     step: int
     start_ns: int
@@ -238,8 +237,7 @@ class Snapshot:
 
     @property
     def goodput(self) -> float:
-        """As in the report, over the window: tokens trained on in groups whose rewards differ, for
-        each second of each device; NaN: not known."""
+        """Useful tokens for each second of each device of the window, as in the report."""
         trained = self.window.trained if self.window else None
         device_s = self.devices.count * self.window.window_s if self.window else 0.0
         return trained.useful_tokens / device_s if trained and device_s else math.nan

@@ -158,8 +158,7 @@ class LiveState(Watched):
         return bool(events) and (self.job.is_over or earliest_ns <= self._window.until_ns)
 
     def _since(self, table: str) -> int:
-        """From when on the window needs rows of a table, or that of the first step that ends will:
-        samples may be long before they are trained on."""
+        """From when on the window needs rows: samples may be long before they are trained on."""
         windows, of_samples = self.steps.windows, table in OF_ONE_SAMPLE
         first = len(windows) - self._last - (STEPS_BACK if of_samples else 1)
         if not windows:
@@ -189,8 +188,7 @@ class LiveState(Watched):
         return said.StepNow(step, start_ns, max(0, self.until_ns - start_ns) / 1e9, usual_s)
 
     def _queue(self) -> int | None:
-        """Samples that may still be met: those that are older than any that the learner trains on
-        were dropped, or filtered, and nobody said so."""
+        """Samples that may still be met: older ones were dropped, and nobody said so."""
         samples, windows, window = self.samples, self.steps.windows, self._window
         if not self.learner_tells:
             return None
@@ -278,8 +276,7 @@ def _recent(
     shown: tuple[StepWindow, ...], next_begins_ns: int, breakdown: Breakdown,
     generated: Sequence[Ints], trained: Sequence[Ints], lags: Sequence[Ints],
 ) -> tuple[said.StepDone, ...]:  # fmt: skip
-    """A step has what was generated and trained on until the next one began. All three are when it
-    was, and how much."""
+    """What was generated and trained on until the next step began, given as when and how much."""
     begins = np.array([*(window.start_ns for window in shown), next_begins_ns], np.int64)
     lag_ns, lag, known = lags
     (made,) = _by_step(begins, *generated)

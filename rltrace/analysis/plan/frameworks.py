@@ -53,8 +53,7 @@ def catalogue() -> tuple[Framework, ...]:
 
 
 def choose(found: Plan) -> Choice:
-    """The framework that lacks the least of what a plan needs, and of those one that was built
-    against what binds."""
+    """Of those that lack the least of what a plan needs one that is built against what binds."""
 
     def lacks(one: Framework) -> tuple[int, bool]:
         has = [*_needed(one, found).values()]
@@ -91,8 +90,7 @@ def _needed(one: Framework, found: Plan) -> dict[str, bool]:
 
 @dataclass(frozen=True)
 class LaunchOption:
-    """An option of the framework: its value, and why. `example`: the value is that of the settings
-    on file, which the plan cannot tell."""
+    """`example`: the value is that of the settings on file, which the plan cannot tell."""
 
     option: str
     value: Any

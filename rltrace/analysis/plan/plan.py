@@ -77,8 +77,7 @@ def plan(spec: Spec) -> Plan:
 def _placements(
     spec: Spec, constants: PlanConstants
 ) -> tuple[tuple[PlanRow, ...], PlanRow, placements.PlacementPlan]:
-    """All placements side by side, and the simplest of those allowed that comes near to the fastest
-    of them."""
+    """All placements, and the simplest of those allowed that comes near to the fastest of them."""
     pools = placements.Pools(spec, constants)
     rows: list[PlanRow] = []
     placed: dict[str, placements.PlacementPlan] = {}

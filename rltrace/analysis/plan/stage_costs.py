@@ -220,8 +220,7 @@ class LearnerCosts:
 def learner(
     spec: Spec, devices: float, constants: PlanConstants, shared: bool = False
 ) -> LearnerCosts:
-    """Training and its passes on so many GPUs. Where an engine shares them there is less memory for
-    micro-batches, and offload: they are slower."""
+    """Training and its passes: slower where an engine shares memory with them, and offloads."""
     shape, gpu = spec.model, spec.gpu
     square = spec.square(spec.lengths(constants))
     forward = 2 * shape.active * spec.trained_tokens + shape.attention_flop(square) * spec.samples

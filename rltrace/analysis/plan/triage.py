@@ -37,8 +37,7 @@ class TriageStep:
 
 @dataclass(frozen=True)
 class First:
-    """The first thing to do: a move of the playbook against a wall, and what the replay predicts of
-    it (None: nothing does)."""
+    """A move of the playbook against a wall, and what the replay predicts of it (None: nothing)."""
 
     wall: str
     move: str
@@ -61,8 +60,7 @@ class Triage:
 
 
 def triage(tables: Mapping[str, Any]) -> Triage:
-    """The answer, of the tables of a stages file (docs/whatif.md). Errors: `RltraceError` for
-    seconds or a placement that make no sense."""
+    """Of a stages file (docs/whatif.md). Errors: `RltraceError` for what makes no sense."""
     found = stated(tables, "the stages")
     return Triage(found, tuple(composed(found, one) for one in PLACEMENTS), _walls(found))
 

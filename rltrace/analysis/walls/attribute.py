@@ -66,8 +66,7 @@ def attribute(
     part: float = 1.0,
     part_within: tuple[float, float] | None = None,
 ) -> Attribution:
-    """What a `part` of these stages costs; `part_within`: where only its bounds are known, which
-    matters where a replay tells."""
+    """What a `part` of these stages costs; `part_within`: its bounds, which matter to a replay."""
     put_right = [one for one in _probed(analysis, stages) if one.contradicts]
     by_replay = replayed(analysis, stages)
     if by_replay is not None:
@@ -148,8 +147,7 @@ def held_up_s(analysis: RunAnalysis, stages: Iterable[Stage]) -> Seconds:
 
 
 def unseen_of(analysis: RunAnalysis, stages: tuple[Stage, ...]) -> str:
-    """What of the work of these stages was not seen, by the samples that were trained on; empty
-    where it was, and where they do not tell."""
+    """What the trained samples say was not seen of the work of these stages; empty: nothing."""
     tracks = analysis.tracks
     if {*stages} & {Stage.ROLLOUT, Stage.ENV} and 0 < tracks.linked_share < _NEARLY_ALL:
         return f"{1 - tracks.linked_share:.0%} of the samples that were trained on have no row"
@@ -209,8 +207,7 @@ def in_queues(analysis: RunAnalysis) -> bool:
 
 
 def replayed(analysis: RunAnalysis, stages: tuple[Stage, ...]) -> Cost | None:
-    """What these stages cost by a replay; None where they take turns, where a probe tells, and
-    where the run cannot be replayed."""
+    """None where the stages take turns, a probe tells, or the run cannot be replayed."""
     if analysis.probe is not None or not analysis.overlap_known or not len(analysis.steps_s):
         return None
     if in_queues(analysis):
@@ -248,8 +245,7 @@ def _beside(analysis: RunAnalysis, stages: tuple[Stage, ...]) -> Cost | None:
 
 
 def beside_tools(analysis: RunAnalysis) -> bool:
-    """Whether generation ran beside tools, so that a sample that has begun may not be decoding: it
-    waits for its tools, or in a line."""
+    """Whether generation ran beside tools: a sample that has begun may wait for its tools."""
     tools_s = analysis.breakdown.tau_s[analysis.steady, Stage.ENV]
     known = analysis.probe is None and analysis.overlap_known
     return known and _much(analysis, tools_s) and _beside(analysis, (Stage.ROLLOUT,)) is not None
@@ -260,8 +256,7 @@ def _much(analysis: RunAnalysis, seconds: Seconds) -> bool:
 
 
 def _replayed_share(analysis: RunAnalysis, stages: tuple[Stage, ...]) -> float | None:
-    """The part of the steps that would fall away if these stages took no time and all else were as
-    it was. None where the run cannot be replayed."""
+    """The part of the steps that would fall away without these stages; None: no replay."""
     load, slots = analysis.workload, analysis.tail.slots
     if load is None or not load.steps or is_off(load):
         return None

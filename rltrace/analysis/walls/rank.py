@@ -175,8 +175,7 @@ def _order(analysis: RunAnalysis, wall: Wall) -> tuple[float, float]:
 
 
 def _of_no_wall(analysis: RunAnalysis) -> tuple[Stage, float]:
-    """The stage that stands for no wall (evaluation, checkpoints, spans of stage `other`) which has
-    the most exposed time, and its share of the steps."""
+    """The stage of no wall with the most exposed time, and its share of the steps."""
     exposed_s = analysis.breakdown.exposed_s[analysis.steady].sum(axis=0)
     work = [s for s in Stage if s not in wall_of() and s not in (Stage.WAIT, Stage.STEP)]
     most = max(work, key=lambda stage: float(exposed_s[stage]))

@@ -29,8 +29,7 @@ def stage_wall(
     but: str = "",
     part_within: tuple[float, float] | None = None,
 ) -> Wall:
-    """The wall `name`, which takes a `part` of what `stages` do, all `but` that; `part_within`:
-    where only its bounds are known."""
+    """The wall takes a `part` (or bounds of it, `part_within`) of these stages, all `but` that."""
     present = [row for row in analysis.stages if row.stage in stages]
     words = [word(stage) for stage in stages]
     evidence, n = tuple(evidence), len(analysis.steady)
@@ -77,8 +76,7 @@ def stage_wall(
 
 
 def exposed_figures(analysis: RunAnalysis, stages: tuple[Stage, ...]) -> list[Figure]:
-    """Seconds a step of each of the stages that were seen: those on the critical path where costs
-    rest on it, else those exposed."""
+    """Seconds a step of each stage that was seen: on the critical path where that was followed."""
     shown = [row for row in analysis.stages if row.stage in stages and row.exposed_s.n]
     of = {f"exposed {row.name}": row.exposed_s for row in shown}
     if analysis.followed is not None:

@@ -120,8 +120,7 @@ class Worker:
         self._unplanned = False
 
     def submit(self, tokens: float, begun: Action, ended: Action, calls: bool = False) -> None:
-        """A sequence of so many tokens; the actions come as it begins and ends, which is where it
-        `calls` a tool or is over."""
+        """The actions come as it begins and ends, which is where it `calls` a tool or is over."""
         self._known[self._number] += 1
         self.waiting.append((tokens, begun, ended, calls))
         if len(self.running) + self.held < self.slots and not self.paused:
@@ -289,8 +288,7 @@ class Actors:
             self.scoring = "group"
 
     def begin_group(self) -> None:
-        """The next group of the workload begins, on the worker with the least to do; or each of its
-        samples does, where they are spread."""
+        """On the worker with the least to do; or each sample is, where groups are spread."""
         batch, number = divmod(self.begun, self.per_step)
         self.begun += 1
         self.generating += 1

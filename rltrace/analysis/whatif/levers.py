@@ -65,8 +65,7 @@ class Lever:
     above: float = -math.inf
 
     def moved(self, load: StepWorkload, value: str, constants: Constants) -> StepWorkload:
-        """The workload with the lever moved. A value that makes no sense is refused before
-        anything is said of what the workload lacks."""
+        """A value that makes no sense is refused before anything that the workload lacks."""
         if self.words:
             return self.change(load, value, constants)
         if self.tries == _ON:

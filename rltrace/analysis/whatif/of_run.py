@@ -75,8 +75,7 @@ def workload_of(analysis: RunAnalysis) -> Source:
 
 
 def _runs_ahead(analysis: RunAnalysis, placement: str, samples: run_samples.SteadySamples) -> bool:
-    """Whether a job that is taken to be on policy, as nobody tells a version, trains on what was
-    begun in earlier steps."""
+    """Whether a job in which nobody tells a version trains on what was begun in earlier steps."""
     lags = [one.lag for one in analysis.staleness.by_first_token if one.lag is not None]
     told = stated_placement(analysis.run) or lags
     later = samples.steps_until_used(analysis.begins_s) > 0
@@ -234,8 +233,7 @@ def _of_samples(
 
 
 def _paced(made: StepWorkload, analysis: RunAnalysis) -> StepWorkload:
-    """Decoding is scaled to the measured generation, where that has a beginning and an end; what
-    then is left stays as it is."""
+    """Decoding is scaled to the measured generation, where that begins and ends; the rest stays."""
     steady, breakdown, runs_ahead = analysis.steady, analysis.breakdown, made.placement == "async"
     played, measured_s = replay(made), made.measured_step_s
     idle_s = float(breakdown.untraced_s[steady].mean())
@@ -268,8 +266,7 @@ def _without(sends: Sends, origin_ns: int, moment_s: Floats) -> Floats:
 
 
 def _chunks(breakdown: Breakdown, steady: list[int], placement: str) -> int:
-    """In how many parts the learner took a batch: of n parts all but the last may run beside the
-    actors."""
+    """Parts in which the learner took a batch: all but the last may run beside the actors."""
     learner_s = float(breakdown.chains_s(Chain.LEARNER)[steady].sum())
     if placement != "disaggregated" or not learner_s:
         return 1

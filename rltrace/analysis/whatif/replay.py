@@ -60,8 +60,7 @@ def replay(workload: StepWorkload) -> Replay:
 
 
 class Play:
-    """The learner's chain and the placement are processes: they yield how many seconds they wait,
-    or None where they wait for groups."""
+    """Processes are the learner's chain and the placement: they yield seconds, None for groups."""
 
     def __init__(self, workload: StepWorkload) -> None:
         self.load = workload

@@ -137,8 +137,7 @@ def _in_waves(batch: Ints, begin_s: Floats, end_s: Floats) -> list[Ints]:
 
 
 def _pace(tokens: Floats, beside: Floats, spent: Floats) -> tuple[float, float, bool]:
-    """Seconds a token alone and for each sequence beside it, neither negative; and whether the two
-    could be told apart."""
+    """Seconds a token alone and for each sequence beside it, and whether the two are told apart."""
     together = tokens * beside
     total = float(tokens @ tokens)
     mean = float(tokens @ spent) / total if total else 0.0

@@ -27,14 +27,11 @@ class OffTheRun(RltraceError):
         by = f"a factor of {factor:.2g} (its steps are too {way})"
         if factor < 2:
             by = f"{100 * replay_error(load):+.0f} %"
-        why = (
-            f"{load.untold} is not known"
-            if load.untold
-            else f"the replay of this run is off by {by}"
-        )
-        super().__init__(
-            f"cannot be predicted: {why}; trying it would tell (`rltrace experiment`)", CANNOT_TELL
-        )
+        why = f"the replay of this run is off by {by}"
+        if load.untold:
+            why = f"{load.untold} is not known"
+        how = "trying it would tell (`rltrace experiment`)"
+        super().__init__(f"cannot be predicted: {why}; {how}", CANNOT_TELL)
 
 
 def is_off(load: StepWorkload) -> bool:

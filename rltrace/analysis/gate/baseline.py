@@ -176,8 +176,7 @@ def _series(data: dict[str, Any]) -> RunSeries:
 
 
 def complete_series(runs: Sequence[OpenedRun], to: str) -> list[RunSeries]:
-    """The series of each run. Errors: `RltraceError` (cannot tell) where one has no complete step
-    `to` do something with."""
+    """Errors: `RltraceError` (cannot tell) where a run has no complete step to do that with."""
     found = [series_of(run) for run in runs]
     for run, series in zip(runs, found, strict=True):
         if not series.size:

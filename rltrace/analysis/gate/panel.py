@@ -251,8 +251,7 @@ class RunSeries:
         return len(self.steps)
 
     def is_same(self, other: RunSeries) -> bool:
-        """Whether it is the same run, whatever it is called: no two take the same time in each
-        step (to the digits that a baseline keeps)."""
+        """Whether it is the same run: no two take the same time in each step."""
         mine, its = self.columns.get(m.LENGTH), other.columns.get(m.LENGTH)
         if mine is None or its is None or self.size != other.size:
             return False
@@ -290,8 +289,7 @@ def columns_of(figures: StepFigures) -> dict[str, Seconds]:
 
 
 def _series_lags(run: OpenedRun, steps: Steps) -> dict[str, Seconds]:
-    """Samples trained on in each step (under each version anew), by their lag: a column `lag.N` for
-    each lag N."""
+    """Samples trained on in each step, under each version: a column `lag.N` for each lag N."""
     rows = run.ask_columns(f"""
         {TRAINED_USES}
         select time_ns as at, least(version - first_version, {MOST_LAG}) as lag

@@ -176,8 +176,7 @@ class _Given:
         self._ns: Counter[int] = Counter()
 
     def add(self, pieces: Intervals, oldest: int) -> Counter[int]:
-        """Nanoseconds by group with what `pieces` add to what was given before; nothing before
-        `oldest` is remembered, nor counted."""
+        """Nanoseconds by group, with these pieces; nothing before `oldest` is remembered."""
         before = lengths(between(self._given, oldest, _LARGEST))
         self._given = union(between(joined([self._given, pieces]), oldest, _LARGEST))
         for group, ns in lengths(self._given).items():

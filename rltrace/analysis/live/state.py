@@ -179,8 +179,7 @@ class LiveState(Watched):
         return {name: kept.since(since(name), *lasting[name]) for name, kept in self.kept.items()}
 
     def _step_now(self) -> said.StepNow | None:
-        """The last step that was begun and has not ended; a job that ended well left none open but
-        by an exception that it caught."""
+        """The open step; a job that ended well left one only by an exception that it caught."""
         if not self.steps.in_progress or self.job.exit_code == 0:
             return None
         step, start_ns = max(self.steps.in_progress, key=lambda one: one[1])

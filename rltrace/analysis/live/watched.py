@@ -67,8 +67,7 @@ class Watched:
         self.job: Job = self._job_now()
 
     def read(self, at_once: bool = False, held_ns: int = 0) -> dict[str, Rows]:
-        """Takes in what is new, and gives it: rows that became complete. Of what became of samples
-        the last `held_ns` are counted later."""
+        """Rows that became complete. What became of samples lately (`held_ns`) is counted later."""
         new = self._poll()
         self.clock_ns = self.follower.now_ns()
         # Of what has not come yet nobody knows: nothing is late, or takes long, for that.

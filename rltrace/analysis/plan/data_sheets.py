@@ -173,8 +173,7 @@ def by_name(name: str) -> Shape:
 
 
 def by_size(parameters: float, active: float) -> Shape:
-    """A shape of so many parameters, with the layers and heads of the known model that is nearest
-    in size (its kind, dense or mixture, first)."""
+    """A shape with layers and heads of the known model of its kind that is nearest in size."""
     mixture = active < parameters
     models = [s for s in _shapes_known().values() if s.is_mixture == mixture]
     near = min(models, key=lambda s: abs(math.log(s.parameters / parameters)))

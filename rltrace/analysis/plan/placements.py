@@ -103,8 +103,7 @@ class Pools:
 
 
 def place(pools: Pools, placement: str) -> PlacementPlan:
-    """The placement on its best split by the step in closed form, replayed. Errors: `RltraceError`
-    where no split of the GPUs holds it."""
+    """Replayed on the best split, by the step in closed form. Errors: `RltraceError`: none fits."""
     found: list[PlacementCosts] = []
     refused: list[RltraceError] = []
     shared = placement == "colocated"

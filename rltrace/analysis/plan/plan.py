@@ -174,8 +174,7 @@ def asked(text: str) -> tuple[str, list[float]]:
 def sweep(
     tables: Tables, what: str, values: Iterable[float], spec_of: Callable[[Tables], Spec]
 ) -> list[Point]:
-    """The best placement of a workload file's tables for each value of a figure. Errors:
-    `RltraceError` for a value that makes no sense."""
+    """The best placement for each value of a figure. Errors: `RltraceError`."""
     table, key = packaged("inputs")["sweep"][what]
     found = []
     for value in values:

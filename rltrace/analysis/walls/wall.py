@@ -164,8 +164,7 @@ _FOUND: dict[str, Registered] = {}
 
 
 def register(name: str, *stages: Stage, part: bool = False) -> Callable[[Test], Test]:
-    """Makes a function the test of the wall `name`. Errors: `ValueError` where there is a wall of
-    that name, or of one of these stages."""
+    """Makes a function the test of a wall. Errors: `ValueError` where name or stage is taken."""
     others = [one for one in _FOUND.values() if not one.part and not part]
     if name in _FOUND or any({*one.stages} & {*stages} for one in others):
         raise ValueError(f"there is a wall of that name or of these stages already: {name}")

@@ -318,8 +318,7 @@ def _stated_bounds(run: OpenedRun) -> list[float]:
 
 
 def _drops_stale(analysis: RunAnalysis, placement: str) -> bool | None:
-    """Whether samples older than the bound are dropped: where the trainer states it, where some
-    were, and where none were though they could have been."""
+    """Whether samples older than the bound are dropped: as stated, or as some were."""
     facts = (process.facts.get("drops_stale") for process in analysis.run.processes)
     if stated := [one for one in facts if isinstance(one, bool)]:
         return stated[0]

@@ -1,4 +1,4 @@
-"""The playbook's moves against the walls of a run, best first: settings, predicted gains, risks."""
+"""Fixes for a run's walls, best first: settings, predicted gains, risks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The settings of a job: what it states, how runs differ, its command with others.
+"""The settings of a job: stated, differing, or changed in its command.
 
 How a framework takes them is data: the table `command` of its file in `rltrace/adapters/settings/`.
 An option that stands already is replaced, else it goes to the end, where every framework takes it.

@@ -1,4 +1,4 @@
-"""The playbook: what is done against each wall, and the settings that do it in each framework."""
+"""What is done against each wall, and each framework's settings for it."""
 
 from __future__ import annotations
 

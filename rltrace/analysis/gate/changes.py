@@ -1,4 +1,4 @@
-"""Where a change lies: the stage, the factor, and the work that drifted."""
+"""Where a change lies: the stage, the factor, work that drifted."""
 
 from __future__ import annotations
 

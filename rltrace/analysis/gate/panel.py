@@ -1,4 +1,4 @@
-"""Runs side by side, step by step: their figures, and what these may be by chance.
+"""Runs side by side: figures by step, and their chance.
 
 Runs of the same seed do the same work in the same step. So the same step numbers are compared where
 the runs have them, and drawn together: what the runs share then leaves the difference between them.

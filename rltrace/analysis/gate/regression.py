@@ -1,4 +1,4 @@
-"""Whether one figure got worse than a limit allows: two error rates, stated both.
+"""Whether a figure got worse than a limit allows: two error rates.
 
 - A *regression* is worse than the baseline surely, and as measured by more than the limit: tested
   against "no worse at all", so an unchanged run is called one at most alpha of the time. (Tested

@@ -1,4 +1,4 @@
-"""The latest rows of a run that goes on, and the report's tables made of them."""
+"""The latest rows of a run that goes on, as report tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the processes of each role are doing now, and which of them are no more."""
+"""What processes of each role do now, and which are dead."""
 
 from __future__ import annotations
 

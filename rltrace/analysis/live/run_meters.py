@@ -1,4 +1,4 @@
-"""All meters of a run that is followed: stages, weight updates, what is going on."""
+"""Meters of a run that goes on: stages, weight updates, samples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Samples of a run that is being followed, counted as the report counts them."""
+"""Samples of a run that goes on, counted as in the report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known of a run at one moment. Seconds, Unix ns, tokens and bytes; NaN: not known."""
+"""A run at one moment. Seconds, Unix ns; NaN: not known."""
 
 from __future__ import annotations
 

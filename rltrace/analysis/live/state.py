@@ -1,4 +1,4 @@
-"""`LiveState`: a run while it is going on, brought up to date as often as somebody looks.
+"""`LiveState`: a run while it goes on, as of the last look.
 
 The report's own code makes the figures of the last steps; only rows that it needs are kept.
 """

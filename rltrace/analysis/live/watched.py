@@ -1,4 +1,4 @@
-"""A run that is followed: its rows so far, its steps, who lives, how its job does."""
+"""A run that is followed: rows, steps, who lives, and its job."""
 
 from __future__ import annotations
 

@@ -8,18 +8,8 @@ from typing import Any
 
 from rltrace.analysis.plan.placements import PlacementCosts
 from rltrace.analysis.plan.spec import Spec
+from rltrace.analysis.walls import wall as w
 from rltrace.analysis.walls.rank import BINDS
-from rltrace.analysis.walls.wall import (
-    ALIKE,
-    ENV_REWARD,
-    FRESHNESS,
-    LEARNER,
-    OBSERVABILITY,
-    ROLLOUT,
-    SPARSE_REWARD,
-    TAIL,
-    WEIGHTS,
-)
 from rltrace.analysis.whatif.workload import PlanConstants
 from rltrace.trace.vocabulary import STAGE_SYMBOLS, Stage, word
 
@@ -144,7 +134,7 @@ class CostedWall:
 
 def binding(walls: tuple[CostedWall, ...]) -> tuple[str, ...]:
     """The dearest and those that cost as much within 5 points; none where nothing costs 10 %."""
-    least = max(BINDS, max((wall.share for wall in walls), default=0.0) - ALIKE)
+    least = max(BINDS, max((wall.share for wall in walls), default=0.0) - w.ALIKE)
     return tuple(wall.name for wall in walls if wall.share >= least)
 
 
@@ -162,20 +152,20 @@ def costed(parts: PlacementCosts) -> tuple[CostedWall, ...]:
     )  # fmt: skip
     instant = replace(made, barrier_s=tail_s, throughput_s=0.0, decoding_s=0.0)
     no_tail = replace(made, barrier_s=made.barrier_s - tail_s)
-    only_in_a_run = "is only seen in a run"
+    unseen, lag = "is only seen in a run", f"what a lag of {parts.lag_bound:g} versions costs"
     found = (
-        (ROLLOUT, share(rollout=instant), f"{made.throughput_s:,.0f} s of decoding"),
-        (TAIL, share(rollout=no_tail),
+        (w.ROLLOUT, share(rollout=instant), f"{made.throughput_s:,.0f} s of decoding"),
+        (w.TAIL, share(rollout=no_tail),
          f"a barrier waits {tail_s:,.0f} s longer than the work of a batch takes"),
-        (ENV_REWARD, share(rollout=no_tools),
+        (w.ENV_REWARD, share(rollout=no_tools),
          f"rewards {made.reward_s:,.1f} s a step, tools {made.env_s:,.1f} s a trajectory"),
-        (LEARNER, share(learner=replace(parts.learner, serial_s={})),
+        (w.LEARNER, share(learner=replace(parts.learner, serial_s={})),
          f"{parts.learner.total_s:,.0f} s of training and its passes"),
-        (WEIGHTS, share(moved=replace(moved, seconds=0.0)),
+        (w.WEIGHTS, share(moved=replace(moved, seconds=0.0)),
          f"{moved.seconds:,.1f} s of switching and moving weights"),
-        (FRESHNESS, math.nan, f"what a lag of {parts.lag_bound:g} versions costs {only_in_a_run}"),
-        (SPARSE_REWARD, math.nan, f"how many groups succeed {only_in_a_run}"),
-        (OBSERVABILITY, math.nan, f"what the engine's server keeps {only_in_a_run}"),
+        (w.FRESHNESS, math.nan, f"{lag} {unseen}"),
+        (w.SPARSE_REWARD, math.nan, f"how many groups succeed {unseen}"),
+        (w.OBSERVABILITY, math.nan, f"what the engine's server keeps {unseen}"),
     )  # fmt: skip
     walls = (CostedWall(*one) for one in found)
     return tuple(sorted(walls, key=lambda one: -one.share if one.share >= 0 else 1.0))

@@ -1,4 +1,4 @@
-"""GPUs and models by their data sheets, and what their links and shapes cost."""
+"""GPUs and models by their data sheets, and what links cost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which framework fits a plan, the options that launch it there, first fix and risks."""
+"""Which framework fits a plan, its launch options, first fix and risks."""
 
 from __future__ import annotations
 

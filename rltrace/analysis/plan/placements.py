@@ -1,4 +1,4 @@
-"""The placements of a workload, each replayed on the pools that suit it."""
+"""The placements of a workload, replayed on the pools that suit them."""
 
 from __future__ import annotations
 

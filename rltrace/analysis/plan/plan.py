@@ -1,4 +1,4 @@
-"""The plan: the best placement of a workload, what it is made of, and sweeps."""
+"""The best placement of a workload, what it is made of, sweeps."""
 
 from __future__ import annotations
 

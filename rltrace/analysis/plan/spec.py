@@ -1,4 +1,4 @@
-"""The workload that is planned for: its shape, lengths of responses, tools and verdicts."""
+"""The workload of a plan: shape, lengths of responses, tools and verdicts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the stages of a step take on so many GPUs, and what training holds in memory.
+"""What stages of a step take, and what training holds in memory.
 
 Generation: an iteration makes one token of each of n running sequences. It reads the weights (of a
 mixture the experts that some token chose) and every sequence's cache, or arithmetic binds it:

@@ -1,4 +1,4 @@
-"""What binds and what to do first, from rough seconds of stages, before there is a run.
+"""What binds and what to do first, from rough seconds of stages.
 
 Stages that take turns add up; where actors and learner run beside each other the longer chain
 counts, and the part of weight sync that is not hidden. A wall costs what the step would be shorter

@@ -1,4 +1,4 @@
-"""A workload from a file, from flags or from a run: checked, every default said."""
+"""A workload from a file, from flags or from a run, checked."""
 
 from __future__ import annotations
 

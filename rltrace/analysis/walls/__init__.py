@@ -1,4 +1,4 @@
-"""The walls: what can hold a job back, each a test on its trace.
+"""Walls: what holds a job back, each a test on its trace.
 
 All have a *cost*, by which they are ranked, though costs do not add up: the share of the run's
 goodput that the wall takes. Without a wall of cost c, useful tokens a second would be 1 / (1 - c)

@@ -1,4 +1,4 @@
-"""What the steps lose by some stages, and which of four methods tells it.
+"""What steps lose by some stages, told by one of four methods.
 
 `attribute` believes them in this order:
 

@@ -1,4 +1,4 @@
-"""Rollout: the step waits while engines decode. Time in which a batch drains is the long tail's."""
+"""Rollout: the step waits for decoding, not for a batch that drains."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Env/reward: samples wait for their tools or their rewards, and the step for them."""
+"""Env/reward: samples, and with them the step, wait for tools or rewards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Token fidelity: what the policy sampled, and how likely it was, cannot be reconstructed.
+"""Token fidelity: what the policy sampled, and how likely, cannot be reconstructed.
 
 Where an engine's token ids are lost, the learner trains on tokens that nobody sampled. Where its
 log-probs are lost, another program computes them anew. At lag 0 that costs a pass; at a lag the
@@ -12,18 +12,8 @@ from dataclasses import dataclass
 
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.trajectories.samples import TRAINED_SAMPLES
+from rltrace.analysis.walls import wall as w
 from rltrace.analysis.walls.attribute import attribute, held_up_s
-from rltrace.analysis.walls.wall import (
-    LIKELY,
-    OBSERVABILITY,
-    WEAK,
-    Cost,
-    Figure,
-    Wall,
-    cannot_tell,
-    proportion,
-    register,
-)
 from rltrace.trace.read.run import OpenedRun
 from rltrace.trace.vocabulary import Stage
 
@@ -38,8 +28,8 @@ def stands_in(analysis: RunAnalysis) -> bool:
     return kept.logprobs_known > 0 and kept.logprobs_kept < kept.logprobs_known / 2
 
 
-@register(OBSERVABILITY)
-def observability(analysis: RunAnalysis) -> Wall:
+@w.register(w.OBSERVABILITY)
+def observability(analysis: RunAnalysis) -> w.Wall:
     kept = analysis.kept
     evidence = _evidence(analysis, kept)
     if not kept.trajectories or not (kept.ids_known or kept.logprobs_known):
@@ -49,36 +39,36 @@ def observability(analysis: RunAnalysis) -> Wall:
         if analysis.placement == "colocated" and Stage.ENV not in seen:
             held_s = held_up_s(analysis, [Stage.LOGPROB])
             most = float(held_s.sum() / analysis.steps_s.sum()) if len(held_s) else 1.0
-        return cannot_tell(OBSERVABILITY, SYMPTOM, why, _FLAGS, evidence=evidence, at_most=most)
+        return w.cannot_tell(w.OBSERVABILITY, SYMPTOM, why, _FLAGS, evidence=evidence, at_most=most)
     if kept.unsure_tokens > kept.tokens / 2:
         why = "log-probs are computed again, and whether that hides a lag is unknown"
-        return cannot_tell(OBSERVABILITY, SYMPTOM, why, _VERSIONS, evidence=evidence)
-    cost = proportion(kept.lost_tokens / kept.tokens if kept.tokens else 0.0, kept.trajectories)
+        return w.cannot_tell(w.OBSERVABILITY, SYMPTOM, why, _VERSIONS, evidence=evidence)
+    cost = w.proportion(kept.lost_tokens / kept.tokens if kept.tokens else 0.0, kept.trajectories)
     because = "tokens with a ratio that cannot be trusted: their ids or log-probs were lost"
     if not kept.lost_tokens:
         because = "no token ids or log-probs were lost"
-        cost = Cost(0.0, 0.0, cost.high, kept.trajectories)
+        cost = w.Cost(0.0, 0.0, cost.high, kept.trajectories)
     if stands_in(analysis) and not kept.lost_tokens:
         passes = attribute(analysis, (Stage.LOGPROB,)).cost
         if passes.known:
             because = "the pass that computes the log-probs which generation did not keep"
             cost = passes
     known = min(kept.ids_known, kept.logprobs_known) == kept.trajectories
-    confidence, missing = (LIKELY, ()) if known else (WEAK, (_FLAGS,))
-    return Wall(OBSERVABILITY, confidence, cost, SYMPTOM, because, evidence, missing)
+    confidence, missing = (w.LIKELY, ()) if known else (w.WEAK, (_FLAGS,))
+    return w.Wall(w.OBSERVABILITY, confidence, cost, SYMPTOM, because, evidence, missing)
 
 
-def _evidence(analysis: RunAnalysis, kept: Captured) -> tuple[Figure, ...]:
+def _evidence(analysis: RunAnalysis, kept: Captured) -> tuple[w.Figure, ...]:
     counts = (
         ("trajectories with the server's token ids", kept.ids_kept, kept.ids_known),
         ("trajectories with the server's log-probs", kept.logprobs_kept, kept.logprobs_known),
         ("tokens with a ratio that cannot be trusted", kept.lost_tokens, kept.tokens),
     )
-    found = [Figure(name, n / of, "share", of) for name, n, of in counts if of]
+    found = [w.Figure(name, n / of, "share", of) for name, n, of in counts if of]
     exposed_s = analysis.breakdown.exposed_s[analysis.steady, Stage.LOGPROB]
     if stands_in(analysis) and len(exposed_s):
         name = "exposed pass that computes log-probs"
-        found.append(Figure(name, float(exposed_s.mean()), "s a step", len(exposed_s)))
+        found.append(w.Figure(name, float(exposed_s.mean()), "s a step", len(exposed_s)))
     return tuple(found)
 
 

@@ -1,4 +1,4 @@
-"""The walls of a run in the order of what they cost, and which bind."""
+"""The walls of a run by what they cost, and which bind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sparse reward: groups in which every sample fails, from which nothing can be learned.
+"""Sparse reward: every sample of a group fails, so nothing is learned.
 
 A group whose rewards are all equal has no advantage (GRPO, RLOO). Where all its samples failed, its
 tokens are the cost; where all succeeded the prompt is solved, which is as useless and no sparse
@@ -14,17 +14,8 @@ from dataclasses import dataclass
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.trajectories.reward_signal import mostly_clear, unclear_samples
 from rltrace.analysis.trajectories.samples import GENERATED_SAMPLES
+from rltrace.analysis.walls import wall as w
 from rltrace.analysis.walls.attribute import unseen_of
-from rltrace.analysis.walls.wall import (
-    LIKELY,
-    SPARSE_REWARD,
-    WEAK,
-    Figure,
-    Wall,
-    cannot_tell,
-    proportion,
-    register,
-)
 from rltrace.trace.vocabulary import Stage
 
 SYMPTOM = "for many prompts all samples fail"
@@ -99,8 +90,8 @@ def successes(analysis: RunAnalysis) -> list[tuple[int, int]]:
     )
 
 
-@register(SPARSE_REWARD)
-def sparse_reward(analysis: RunAnalysis) -> Wall:
+@w.register(w.SPARSE_REWARD)
+def sparse_reward(analysis: RunAnalysis) -> w.Wall:
     found = signal(analysis)
     unclear, samples = unclear_samples(analysis.run)
     if not mostly_clear(unclear, samples):
@@ -108,15 +99,15 @@ def sparse_reward(analysis: RunAnalysis) -> Wall:
             f"the ids of groups come again in later steps, and of {unclear:,} of {samples:,} "
             "samples nobody said how they were used: which belong together cannot be told"
         )
-        return cannot_tell(SPARSE_REWARD, SYMPTOM, why, _NAMED_APART)
+        return w.cannot_tell(w.SPARSE_REWARD, SYMPTOM, why, _NAMED_APART)
     if not found.groups:
         why = "no group with two rewards was recorded"
-        return cannot_tell(SPARSE_REWARD, SYMPTOM, why, _GROUPS)
+        return w.cannot_tell(w.SPARSE_REWARD, SYMPTOM, why, _GROUPS)
     evidence = _evidence(found)
     if any(row.stage is Stage.VALUE for row in analysis.stages):
         why = "a critic makes the advantages, so equal rewards in a group need be no loss"
         critic = "the advantages themselves, which no hook records"
-        return cannot_tell(SPARSE_REWARD, SYMPTOM, why, critic, evidence=evidence, at_most=0.0)
+        return w.cannot_tell(w.SPARSE_REWARD, SYMPTOM, why, critic, evidence=evidence, at_most=0.0)
     part = found.failed / found.groups
     if found.tokens:
         part = found.failed_tokens / found.tokens
@@ -127,17 +118,19 @@ def sparse_reward(analysis: RunAnalysis) -> Wall:
         if found.one_reward:
             same = f"all samples of all groups got the same reward ({found.highest:.3g})"
             because = f"all tokens: {same}, so there is nothing to learn"
-    cost = proportion(part, found.groups)
+    cost = w.proportion(part, found.groups)
     sure = found.groups >= _FEWEST_GROUPS
     unseen = unseen_of(analysis, (Stage.ROLLOUT, Stage.REWARD))
     if any(one.kind == "truncated" for one in analysis.health.alarms):
         unseen = "; ".join(filter(None, (unseen, "most samples are cut off, which may be why")))
     if unseen:  # a group may have succeeded where nobody saw it
         sure, because = False, f"{because}; {unseen}"
-    return Wall(SPARSE_REWARD, LIKELY if sure else WEAK, cost, symptom, because, evidence, ())
+    return w.Wall(
+        w.SPARSE_REWARD, w.LIKELY if sure else w.WEAK, cost, symptom, because, evidence, ()
+    )
 
 
-def _evidence(found: Signal) -> tuple[Figure, ...]:
+def _evidence(found: Signal) -> tuple[w.Figure, ...]:
     shares = (
         ("groups with a signal", found.with_signal, found.groups),
         ("groups in which all fail", found.failed, found.groups),
@@ -145,4 +138,4 @@ def _evidence(found: Signal) -> tuple[Figure, ...]:
         ("samples that succeed", found.successes, found.samples),
     )
     told = shares[:1] if found.one_reward else shares
-    return tuple(proportion(part / of, of).as_figure(name) for name, part, of in told)
+    return tuple(w.proportion(part / of, of).as_figure(name) for name, part, of in told)

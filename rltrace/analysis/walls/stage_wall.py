@@ -1,4 +1,4 @@
-"""What all walls of stages share: their cost, and when it cannot be told."""
+"""What walls of stages share: their cost, and what is missing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a test for a wall says, and the register of all walls.
+"""What a test for a wall says, and the register of walls.
 
 A wall is a module here and a file of moves of the same name (`rltrace/analysis/data/moves`).
 """

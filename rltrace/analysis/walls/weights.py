@@ -1,4 +1,4 @@
-"""Weight sync: new weights travel, engines sleep and wake, and the step waits for it.
+"""Weight sync: the step waits while new weights travel and engines sleep.
 
 An update takes bytes over a link, and a call for each piece that is sent. Where pieces are single
 parameters the calls take longer, so the evidence has the number of pieces and what each takes.

@@ -1,4 +1,4 @@
-"""What can be changed, each change on its own, by the names of the command line.
+"""What can be changed in a job, by names of the command line.
 
 What a lever makes of a workload is the function of its name. Errors: `NotApplicable`, and
 `RltraceError` for a value that makes no sense. What else there is to know of it is data,

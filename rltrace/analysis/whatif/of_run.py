@@ -1,4 +1,4 @@
-"""The workload of a run: what its steps are made of, from the trace."""
+"""The workload of a run: what its steps are made of."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Predictions: a workload with levers moved, replayed, as ranges with what they rest on.
+"""Predictions: a workload replayed with levers moved, as ranges.
 
 A range holds the replays with each constant that the levers used at its ends, the scatter of the
 measured steps, and the error of the replay of the run as it was: each alone, added in quadrature.

@@ -1,4 +1,4 @@
-"""Plays a workload through its placement, event by event, and counts; moves its devices.
+"""Plays a workload through its placement, event by event; moves its devices.
 
 | placement     | generation of a batch begins        | the learner's step begins     |
 |---------------|-------------------------------------|-------------------------------|

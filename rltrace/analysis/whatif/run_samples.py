@@ -1,4 +1,4 @@
-"""The samples of a run: how they are dealt out to batches, and how they were judged.
+"""The samples of a run: their engines, batches, groups and verdicts.
 
 What the learner takes is a group where the samples of a group are used in one step. Where they are
 used in several the queue hands out samples one by one, and each is a group of its own. A number

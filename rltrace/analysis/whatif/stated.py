@@ -1,4 +1,4 @@
-"""A workload that somebody stated: stage seconds of a job without a trace (docs/whatif.md)."""
+"""A workload from stated stage seconds, without a trace (docs/whatif.md)."""
 
 from __future__ import annotations
 

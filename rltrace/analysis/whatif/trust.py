@@ -1,4 +1,4 @@
-"""What a prediction rests on, and whether the replay is near enough to its run."""
+"""What a prediction rests on, and whether the replay fits its run."""
 
 from __future__ import annotations
 

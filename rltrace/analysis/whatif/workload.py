@@ -1,4 +1,4 @@
-"""What a step is made of, apart from who waits for whom: the input of a replay; and the constants.
+"""What a step is made of: the input of a replay; constants.
 
 Seconds are wall-clock of one stage in one step. A placement composes the same work in its way, so
 barrier time (the longest of a batch) and throughput time (work over rate) both follow.

@@ -28,6 +28,7 @@ from rltrace.analysis.whatif import predict
 from rltrace.analysis.whatif.levers import LEVERS
 from rltrace.analysis.whatif.predict import Prediction, Source, predictor, verdict_of
 from rltrace.analysis.whatif.trust import OffTheRun, is_off
+from rltrace.analysis.whatif.workload import number_of
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.vocabulary import Stage, word
 
@@ -134,7 +135,12 @@ def fixes_for(analysis: RunAnalysis, ranking: Ranking, source: Source | None) ->
         by_hand = not made_by_settings(move) or (off and fix is not None and fix.lever)
         if fix and (fix.setting or fix.goodput_gain is not None or by_hand):
             found.setdefault((fix.move, fix.setting, fix.lever), fix)
-    return tuple(sorted(found.values(), key=lambda fix: (_rank(fix), -fix.worth, fix.effort)))
+
+    def order(fix: Fix) -> tuple[int, float, int]:
+        rank = 1 if fix.goodput_gain is None else 2 * (not fix.gains)
+        return rank, -fix.worth, fix.effort
+
+    return tuple(sorted(found.values(), key=order))
 
 
 def _stages(analysis: RunAnalysis, walls: tuple[Wall, ...]) -> set[str]:
@@ -158,12 +164,6 @@ def bytes_take_time(analysis: RunAnalysis) -> bool:
     return at_least_s >= _LEAST_OF_UPDATE * moved.update_s.mean
 
 
-def _rank(fix: Fix) -> int:
-    if fix.goodput_gain is None:
-        return 1
-    return 0 if fix.gains else 2
-
-
 def _fix(
     analysis: RunAnalysis, move: Move, known: tuple[FrameworkSetting, ...], predict: _Predict,
     current: Mapping[str, Any],
@@ -185,10 +185,15 @@ def _fix(
         gain = _of_freshness(analysis, float(value))
         why = "the lag keeps within this bound already"
     elif move.lever:
-        found, lever, why = _predicted(predict, move.lever, value)
-        if "cannot be moved here" in why and "already" in why:
-            return None
-        rests = found.rests_on if found else ()
+        lever, rests = f"{move.lever}={value}", ()
+        try:
+            found = predict([(move.lever, value)])
+            rests = found.rests_on
+        except RltraceError as error:
+            why = str(error)
+            if "cannot be moved here" in why and "already" in why:
+                return None
+            lever = lever if isinstance(error, OffTheRun) else ""
     if move.lever == "samples":
         off_the_run = bool(lever) and found is None  # what the samples cost is half of it
         gain = samples_gain(successes(analysis), float(value.removeprefix("x")))
@@ -219,17 +224,6 @@ def _fix(
         source=move.source,
         now=current.get(first.option) if first else None,
     )
-
-
-def _predicted(predict: _Predict, lever: str, value: str) -> tuple[Prediction | None, str, str]:
-    """`(prediction, the lever as it was moved, why there is none)`."""
-    moved = f"{lever}={value}"
-    try:
-        return predict([(lever, value)]), moved, ""
-    except OffTheRun as error:
-        return None, moved, str(error)
-    except RltraceError as error:
-        return None, "", str(error)
 
 
 def not_yet(
@@ -265,7 +259,7 @@ def _meets(now: Any, needed: Any) -> bool:
 def _is_amount(value: Any) -> bool:
     """Whether an option's value is a number, of which there can be more; a rule is one too."""
     if isinstance(value, str):
-        return value == "lag bound" or not math.isnan(_number(value.removeprefix("x")))
+        return value == "lag bound" or not math.isnan(number_of(value.removeprefix("x")))
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
@@ -288,17 +282,9 @@ def _value(setting: FrameworkSetting, value: str, current: Mapping[str, Any]) ->
         return int(value)
     now = current.get(setting.option)
     if isinstance(rule, str) and rule.startswith("x") and isinstance(now, int | float):
-        factor = _number(rule[1:])
-        if not math.isnan(factor):
+        if not math.isnan(factor := number_of(rule[1:])):
             return type(now)(now * factor)
     return rule
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return math.nan
 
 
 # --- what moves against statistical walls would gain: no replay of events tells that

@@ -35,10 +35,8 @@ FORMAT = "rltrace-baseline"
 SCHEMA = 1
 MOST_RUNS = 40
 _MOST_BYTES = 64 << 20
-_LEAST, _MOST = 1e-12, 1e18
-"""Of a figure that is not 0: what is beyond is nobody's seconds, tokens or bytes of a step."""
-VERSIONS = ("framework version", "python")
-"""What may be just the change that is judged: told, and no reason to refuse."""
+_LEAST, _MOST = 1e-12, 1e18  # of a figure that is not 0: beyond are no seconds, tokens or bytes
+VERSIONS = ("framework version", "python")  # may be the very change that is judged: only told
 
 Facts = Mapping[str, Any]
 
@@ -73,14 +71,10 @@ def make_baseline(runs: Sequence[OpenedRun], *, anyway: bool = False) -> Baselin
             raise RltraceError(f"{run.path} is no run to hold others to (--anyway keeps it): {why}")
     if any(one.is_same(other) for one, other in combinations(found, 2)):
         raise WrongUsage("a run counts once in a baseline: the same was given twice")
-    return Baseline(
-        created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        rltrace_version=str(runs[0].meta.get("rltrace_version") or ""),
-        hardware=hardware_of(runs[0]),
-        framework=framework_facts(runs[0]),
-        settings=settings_of(runs[0]),
-        runs=tuple(found),
-    )
+    created = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    version = str(runs[0].meta.get("rltrace_version") or "")
+    facts = hardware_of(runs[0]), framework_facts(runs[0]), settings_of(runs[0])
+    return Baseline(version, created, *facts, tuple(found))
 
 
 def differences(run: OpenedRun, baseline: Baseline) -> tuple[Difference, ...]:
@@ -136,14 +130,9 @@ def read_baseline(path: Path) -> Baseline:
         runs = tuple(_series(one) for one in data["runs"])
         if not 1 <= len(runs) <= MOST_RUNS:
             raise ValueError(f"{len(runs)} runs")
-        return Baseline(
-            created=str(data["created"]),
-            rltrace_version=str(data["rltrace_version"]),
-            hardware=_table(data["hardware"]),
-            framework=_table(data["framework"]),
-            settings=_table(data["settings"]),
-            runs=runs,
-        )
+        created, version = str(data["created"]), str(data["rltrace_version"])
+        tables = [_table(data[name]) for name in ("hardware", "framework", "settings")]
+        return Baseline(version, created, *tables, runs)
     except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
         what = f"{error} is missing" if isinstance(error, KeyError) else str(error)
         raise RltraceError(f"{path} is a damaged baseline: {what}") from None
@@ -157,8 +146,8 @@ def _table(value: Any) -> dict[str, Any]:
 
 
 def _series(data: dict[str, Any]) -> RunSeries:
-    steps = np.array(data["steps"], np.int64)
     columns = {str(name): np.array(col, np.float64) for name, col in data["columns"].items()}
+    steps = np.array(data["steps"], np.int64)
     if steps.ndim != 1 or not len(steps):
         raise ValueError("a run without steps")
     for name, column in columns.items():

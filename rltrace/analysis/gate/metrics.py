@@ -20,6 +20,7 @@ from typing import Any
 
 from rltrace.analysis.stats.interval import UNKNOWN, Interval
 from rltrace.analysis.walls.wall import wall_names
+from rltrace.analysis.whatif.workload import number_of
 from rltrace.trace.errors import ANSWER_IS_NO, CANNOT_TELL, OK, WrongUsage, did_you_mean
 from rltrace.trace.untrusted_files import packaged_toml
 from rltrace.trace.vocabulary import Stage, word
@@ -116,11 +117,9 @@ class Condition:
     @property
     def text(self) -> str:
         """As a user would write it: `max-regression goodput=3%`, `wall rollout`."""
-        if self.kind == MAX_REGRESSION:
-            return f"{self.kind} {self.subject}={100 * self.limit:g}%"
-        if self.kind in (MINIMUM, MAXIMUM):
-            return f"{self.kind} {self.subject}={self.limit:g}"
-        return f"{self.kind} {self.subject}"
+        limit = {MINIMUM: f"={self.limit:g}", MAXIMUM: f"={self.limit:g}"}
+        limit[MAX_REGRESSION] = f"={100 * self.limit:g}%"
+        return f"{self.kind} {self.subject}{limit.get(self.kind, '')}"
 
 
 def parse_condition(kind: str, text: str) -> Condition:
@@ -152,11 +151,7 @@ def conditions_of(table: Mapping[str, Any]) -> tuple[Condition, ...]:
 
 
 def _limit(kind: str, name: str, text: str) -> float:
-    percent = text.endswith("%")
-    try:
-        value = float(text.rstrip("%"))
-    except ValueError:
-        value = math.nan
+    percent, value = text.endswith("%"), number_of(text.rstrip("%"))
     if not math.isfinite(value):
         raise WrongUsage(f"{text!r} is no number to limit {name} by")
     wanted = ""

@@ -59,12 +59,12 @@ def roles_now(run: Watched, activity: Activity, since_ns: int, now_ns: int) -> t
 def _doing(open_spans: Rows, generating: Rows) -> dict[int, str]:
     """The stage that each process is in: of its innermost open spans the latest that is work."""
     found: dict[int, tuple[bool, int, str]] = {}
-    lanes: dict[tuple[int, int], tuple[int, Stage]] = {}
+    innermost: dict[tuple[int, int], tuple[int, Stage]] = {}  # by lane
     for number, lane, start, code in each(open_spans, "process", "lane", "start_ns", "stage"):
         stage = stage_of(code)
-        if stage is not Stage.STEP and start >= lanes.get((number, lane), (0, stage))[0]:
-            lanes[number, lane] = (start, stage)
-    for (number, _), (start, stage) in lanes.items():
+        if stage is not Stage.STEP and start >= innermost.get((number, lane), (0, stage))[0]:
+            innermost[number, lane] = (start, stage)
+    for (number, _), (start, stage) in innermost.items():
         rank = (stage not in _NO_WORK, start, word(stage))
         found[number] = max(found.get(number, rank), rank)
     doing = {number: name for number, (_, _, name) in found.items()}

@@ -101,15 +101,14 @@ def decoding(spec: Spec, pool: int, constants: PlanConstants) -> Decoding:
     shared_s = max(0.0, (iteration_s(many) - iteration_s(few)) / (many - few))
     flop = 2 * shape.active * prompt + shape.attention_flop(prompt * prompt)
     scale = spec.calibrated.get("rollout", 1.0)
+    because = LIMIT if limit <= fit(ways) else "memory for caches"
     return Decoding(
-        ways=ways,
-        slots=slots,
-        because=LIMIT if limit <= fit(ways) else "memory for caches",
+        ways, slots, because,
         token_s=scale * max(iteration_s(1.0) - shared_s, iteration_s(many) - shared_s * many),
         shared_token_s=scale * shared_s,
         prefill_s=scale * flop / (ways * gpu.peak * constants["decode_flops_share"]),
         sequence_bytes=sequence,
-    )
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -143,8 +142,7 @@ def rollout(spec: Spec, devices: int, constants: PlanConstants) -> Rollout:
     engine = decoding(spec, devices, constants)
     engines = devices // engine.ways
     each = spec.samples / engines
-    running = min(each, engine.slots)
-    waves = each / engine.slots
+    running, waves = min(each, engine.slots), each / engine.slots
     longest = of.longest(spec.samples)
     chain = longest if waves <= 1 else max(longest, _chain(of, each, engine.slots))
     tokens = spec.response_tokens / engines
@@ -157,13 +155,7 @@ def rollout(spec: Spec, devices: int, constants: PlanConstants) -> Rollout:
     busy = running * decoding_s / (decoding_s + env.mean_s)
     full = max(1.0, min(running, busy * (1 + max(1.0, spec.lag_bound))))
     return Rollout(
-        devices=devices,
-        engines=engines,
-        engine=engine,
-        lengths=of,
-        chain_tokens=chain,
-        waves=waves,
-        running=running,
+        devices, engines, engine, of, chain, waves, running,
         barrier_s=max(decode_s, outside_s + 0.5 * decode_s),
         decode_s=decode_s,
         throughput_s=engine.token_s * tokens / full + work_s,
@@ -173,7 +165,7 @@ def rollout(spec: Spec, devices: int, constants: PlanConstants) -> Rollout:
         env_group_s=env.longest_s(spec.group),
         env_pool_s=env.mean_s * spec.samples / env.workers,
         reward_s=env.reward_s * spec.samples / min(env.judges, spec.samples),
-    )
+    )  # fmt: skip
 
 
 def _chain(of: Lengths, samples: float, slots: float) -> float:

@@ -22,7 +22,7 @@ from rltrace.analysis.stats.interval import variation
 from rltrace.analysis.whatif.of_run import workload_of
 from rltrace.analysis.whatif.replay import replay
 from rltrace.analysis.whatif.stated import tables_given
-from rltrace.analysis.whatif.workload import Constants, PlanConstants, packaged
+from rltrace.analysis.whatif.workload import Constants, PlanConstants, number_of, packaged
 from rltrace.trace.errors import CANNOT_TELL, RltraceError, WrongUsage
 from rltrace.trace.vocabulary import Stage, word
 
@@ -138,12 +138,8 @@ def _split(value: str | None, count: int, where: str) -> float:
     if value is None:
         return math.nan
     left, colon, right = value.partition(":")
-    try:
-        part = float(left) / count if colon else float(left)
-        fits = 0 < part < 1 and (not colon or float(left) + float(right) == count)
-    except ValueError:
-        fits = False
-    if not fits:
+    part = number_of(left) / (count if colon else 1)
+    if not 0 < part < 1 or (colon and number_of(left) + number_of(right) != count):
         _refuse(where, f"the split {value!r} must be a part like 0.75, or counts that add up to "
                 f"{count} like {count - count // 4}:{count // 4}")  # fmt: skip
     return part
@@ -152,10 +148,7 @@ def _split(value: str | None, count: int, where: str) -> float:
 def _lag(value: str, where: str) -> float:
     if value in STALENESS:
         return STALENESS[value]
-    try:
-        bound = float(value)
-    except ValueError:
-        bound = math.nan
+    bound = number_of(value)
     if not 0 <= bound <= _MOST_LAG:
         known = f"{', '.join(STALENESS)} or from 0 to {_MOST_LAG:,.0f}"
         _refuse(where, f"staleness must be {known}, not {value!r}")

@@ -1,4 +1,4 @@
-"""Long tail: slots stand idle while the longest samples of a batch end.
+"""Long tail: slots idle while the longest samples of a batch end.
 
 Once the last sample of a batch has begun, nothing fills the slots that fall free: that time the
 tail takes from exposed generation, the rest is decoding's. An idle slot costs nothing where the

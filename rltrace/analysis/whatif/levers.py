@@ -1,4 +1,4 @@
-"""What can be changed in a job, by names of the command line.
+"""What can be changed in a job, by command-line names.
 
 What a lever makes of a workload is the function of its name. Errors: `NotApplicable`, and
 `RltraceError` for a value that makes no sense. What else there is to know of it is data,
@@ -23,6 +23,7 @@ from rltrace.analysis.whatif.workload import (
     Constants,
     SampleBatch,
     StepWorkload,
+    number_of,
     transfer_s,
 )
 from rltrace.trace.errors import WrongUsage, did_you_mean
@@ -141,10 +142,7 @@ def _factor(name: str, value: str, now: float) -> float:
 
 
 def _number(name: str, text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
+    value = number_of(text)
     _check(math.isfinite(value), name, text, "a number")
     return value
 

@@ -28,9 +28,9 @@ _TOOLS = 0.1  # part of the samples' time in tools, below which it matters littl
 
 
 @dataclass(frozen=True, eq=False)
-class Sequences:
-    """Sequences that ended: engine (0, 1, ...), batch, when decoding began and ended, tokens,
-    seconds of tools in between."""
+class SteadySamples:
+    """Samples that ended within the steady steps, in the order of their start; times in seconds.
+    `worker` is 0, 1, ..., `batch` the step in which one began, `group` a number from 0 on."""
 
     worker: Ints
     batch: Ints
@@ -38,18 +38,43 @@ class Sequences:
     end_s: Floats
     tokens: Floats
     env_s: Floats
+    group: Ints
+    first: Bools  # whether its time begins with its first token, and not before it
+    verdict_s: Floats
+    judged_s: Floats  # when the verdict began; NaN: unknown
+    used_s: Floats  # when it was first trained on or dropped; NaN: unknown
+    used: float  # samples a step that were trained on or dropped, but for stale ones; NaN: unknown
+
+    @property
+    def ready_s(self) -> Floats:
+        return np.fmax(self.end_s, self.judged_s + self.verdict_s)
+
+    @property
+    def spread(self) -> bool:
+        return _apart(self.group, self.worker) > 0.5
+
+    def steps_until_used(self, starts_s: Floats) -> Ints:
+        """From the step in which a sample began to that which used it, of each that was used."""
+        known = ~np.isnan(self.used_s)
+        step: Ints = np.searchsorted(starts_s, self.used_s[known], side="right") - 1
+        return step - self.batch[known]
+
+    def in_batches(self) -> bool:
+        """Whether the samples of a step begin together, as soon as all before are generated and
+        judged. Where they begin later something else holds them up, as a lag bound does."""
+        ready_s = np.maximum.accumulate(self.ready_s)[:-1]
+        first = np.flatnonzero(self.begin_s[1:] >= ready_s) + 1
+        members = np.diff([0, *first, len(self.begin_s)])
+        usual = float(np.median(members))
+        if usual < 2 or not self.used / _SPARED < usual < self.used * _SPARED:
+            return False
+        between_s = float((self.begin_s[first] - ready_s[first - 1]).sum())
+        return between_s < _PAUSES * float(ready_s[-1] - self.begin_s[0])
 
 
-class EngineFit(NamedTuple):
-    """An engine, what cannot be told of it, and whether it is known who has a place."""
-
-    engine: EngineModel
-    notes: tuple[str, ...]
-    sure: bool
-
-
-def fit_engine(sequences: Sequences, stream: bool = False) -> EngineFit:
-    """The engine that these sequences ran on. `stream`: they did not come in batches.
+def fit_engine(sequences: SteadySamples, stream: bool) -> tuple[EngineModel, tuple[str, ...], bool]:
+    """The engine that these ran on, what cannot be told of it, and whether it is known who has a
+    place. `stream`: they did not come in batches.
 
     Their times are regressed on their tokens and on tokens times the mean number that ran beside
     them. There is a limit of slots where some began only as others ended (`places_of`; tools then
@@ -84,18 +109,15 @@ def fit_engine(sequences: Sequences, stream: bool = False) -> EngineFit:
     elif keeps:
         seen = f"a worker has {slots:g} at once, whose tools keep their places"
         notes.append(f"{seen}: it begins another one only as one of them ends")
-    return EngineFit(
-        EngineModel(
-            float(int(sequences.worker.max()) + 1), slots, lone, shared,
-            tools_hold=keeps,
-            seen_at_once=most if stream and math.isinf(slots) else np.inf,
-        ),
-        tuple(notes),
-        sure or tools_s < _TOOLS * (float(spent.sum()) + tools_s),
+    engine = EngineModel(
+        float(int(sequences.worker.max()) + 1), slots, lone, shared, tools_hold=keeps,
+        seen_at_once=most if stream and math.isinf(slots) else np.inf,
     )  # fmt: skip
+    sure |= tools_s < _TOOLS * (float(spent.sum()) + tools_s)
+    return engine, tuple(notes), sure
 
 
-def _running(sequences: Sequences, mine: Ints) -> tuple[Floats, list[float]]:
+def _running(sequences: SteadySamples, mine: Ints) -> tuple[Floats, list[float]]:
     """How many sequences ran in the mean while each of these decoded, and how many did while others
     of their batch waited for a place: a figure for each batch that came in waves. A tool answers
     halfway, as in a replay, and its sequence does not run meanwhile."""
@@ -208,45 +230,6 @@ _SPLIT = 0.1  # part of the groups that may be used in several steps where group
 _PAUSES = 0.1  # part of the time between batches that begin as soon as they can
 _SPARED = 1.5  # begun for each one used: beyond it more is lost than what is still on its way
 _EARLY = 0.1  # part of a batch's generation before whose end a verdict begins without a barrier
-
-
-@dataclass(frozen=True, eq=False)
-class SteadySamples(Sequences):
-    """Samples that ended within the steady steps, in the order of their start; times in seconds.
-    `batch` is the step in which a sample began, `group` a number from 0 on."""
-
-    group: Ints
-    first: Bools  # whether its time begins with its first token, and not before it
-    verdict_s: Floats
-    judged_s: Floats  # when the verdict began; NaN: unknown
-    used_s: Floats  # when it was first trained on or dropped; NaN: unknown
-    used: float  # samples a step that were trained on or dropped, but for stale ones; NaN: unknown
-
-    @property
-    def ready_s(self) -> Floats:
-        return np.fmax(self.end_s, self.judged_s + self.verdict_s)
-
-    @property
-    def spread(self) -> bool:
-        return _apart(self.group, self.worker) > 0.5
-
-    def steps_until_used(self, starts_s: Floats) -> Ints:
-        """From the step in which a sample began to that which used it, of each that was used."""
-        known = ~np.isnan(self.used_s)
-        step: Ints = np.searchsorted(starts_s, self.used_s[known], side="right") - 1
-        return step - self.batch[known]
-
-    def in_batches(self) -> bool:
-        """Whether the samples of a step begin together, as soon as all before are generated and
-        judged. Where they begin later something else holds them up, as a lag bound does."""
-        ready_s = np.maximum.accumulate(self.ready_s)[:-1]
-        first = np.flatnonzero(self.begin_s[1:] >= ready_s) + 1
-        members = np.diff([0, *first, len(self.begin_s)])
-        usual = float(np.median(members))
-        if usual < 2 or not self.used / _SPARED < usual < self.used * _SPARED:
-            return False
-        between_s = float((self.begin_s[first] - ready_s[first - 1]).sum())
-        return between_s < _PAUSES * float(ready_s[-1] - self.begin_s[0])
 
 
 def samples_of(run: OpenedRun, steps: Steps, placement: str) -> SteadySamples | None:

@@ -198,6 +198,14 @@ class Constants:
         return self.moved.get(name, self._known()[name].middle)
 
 
+def number_of(text: str) -> float:
+    """NaN for what is no number."""
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
+
+
 # --- what devices can do, and what it takes to move weights
 
 PEAK_TFLOPS = {"A100": 312.0, "H100": 989.0, "H200": 989.0, "H800": 989.0, "H20": 148.0}

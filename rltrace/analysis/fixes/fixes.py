@@ -281,10 +281,9 @@ def _value(setting: FrameworkSetting, value: str, current: Mapping[str, Any]) ->
     if rule == "lag bound":
         return int(value)
     now = current.get(setting.option)
-    if isinstance(rule, str) and rule.startswith("x") and isinstance(now, int | float):
-        if not math.isnan(factor := number_of(rule[1:])):
-            return type(now)(now * factor)
-    return rule
+    factor = number_of(rule[1:]) if isinstance(rule, str) and rule.startswith("x") else math.nan
+    known = isinstance(now, int | float) and not math.isnan(factor)
+    return type(now)(now * factor) if known else rule
 
 
 # --- what moves against statistical walls would gain: no replay of events tells that

@@ -28,9 +28,9 @@ _TOOLS = 0.1  # part of the samples' time in tools, below which it matters littl
 
 
 @dataclass(frozen=True, eq=False)
-class SteadySamples:
-    """Samples that ended within the steady steps, in the order of their start; times in seconds.
-    `worker` is 0, 1, ..., `batch` the step in which one began, `group` a number from 0 on."""
+class Sequences:
+    """Sequences that ended: engine (0, 1, ...), batch, when decoding began and ended, tokens,
+    seconds of tools in between."""
 
     worker: Ints
     batch: Ints
@@ -38,6 +38,13 @@ class SteadySamples:
     end_s: Floats
     tokens: Floats
     env_s: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class SteadySamples(Sequences):
+    """Samples that ended within the steady steps, in the order of their start; times in seconds.
+    `batch` is the step in which a sample began, `group` a number from 0 on."""
+
     group: Ints
     first: Bools  # whether its time begins with its first token, and not before it
     verdict_s: Floats
@@ -72,7 +79,9 @@ class SteadySamples:
         return between_s < _PAUSES * float(ready_s[-1] - self.begin_s[0])
 
 
-def fit_engine(sequences: SteadySamples, stream: bool) -> tuple[EngineModel, tuple[str, ...], bool]:
+def fit_engine(
+    sequences: Sequences, stream: bool = False
+) -> tuple[EngineModel, tuple[str, ...], bool]:
     """The engine that these ran on, what cannot be told of it, and whether it is known who has a
     place. `stream`: they did not come in batches.
 
@@ -117,7 +126,7 @@ def fit_engine(sequences: SteadySamples, stream: bool) -> tuple[EngineModel, tup
     return engine, tuple(notes), sure
 
 
-def _running(sequences: SteadySamples, mine: Ints) -> tuple[Floats, list[float]]:
+def _running(sequences: Sequences, mine: Ints) -> tuple[Floats, list[float]]:
     """How many sequences ran in the mean while each of these decoded, and how many did while others
     of their batch waited for a place: a figure for each batch that came in waves. A tool answers
     halfway, as in a replay, and its sequence does not run meanwhile."""

@@ -146,10 +146,10 @@ def fixes_for(analysis: RunAnalysis, ranking: Ranking, source: Source | None) ->
 def _stages(analysis: RunAnalysis, walls: tuple[Wall, ...]) -> set[str]:
     """The stages that were seen, and of tools and verdicts those that take the time."""
     rows = [row for row in analysis.stages if row.stage in stages_of(ENV_REWARD)]
-    slight = {row.stage for row in rows} - {row.stage for row in that_count(rows)}
+    seen = {row.stage for row in rows}
+    slight = seen - {row.stage for row in that_count(rows)}
     found = {word(row.stage) for row in analysis.stages if row.stage not in slight}
-    unseen = Stage.ENV not in {row.stage for row in rows}
-    if unseen and any(f.name == TOOLS for wall in walls for f in wall.evidence):
+    if Stage.ENV not in seen and any(f.name == TOOLS for wall in walls for f in wall.evidence):
         found.add(word(Stage.ENV))
     return found
 

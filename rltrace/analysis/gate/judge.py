@@ -66,11 +66,9 @@ def judge(
 
 
 def judge_series(
-    judged: Sequence[RunSeries],
-    before: Sequence[RunSeries],
-    conditions: Sequence[m.Condition],
+    judged: Sequence[RunSeries], before: Sequence[RunSeries], conditions: Sequence[m.Condition],
     runs: Sequence[OpenedRun] = (),
-) -> m.Judgement:
+) -> m.Judgement:  # fmt: skip
     """The judgement of series of steps; of `runs`, the judged ones, only a wall asks."""
     alone = panel_of((), judged)
     panel = panel_of(before, judged) if before else alone

@@ -45,9 +45,7 @@ from rltrace.trace.schema import OF_ONE_SAMPLE
 from rltrace.trace.vocabulary import STAGE_SYMBOLS, Fate, Stage, word
 
 LAST_STEPS = 10  # how many steady steps the figures are of
-
 BUSY_OVER_S = 10.0  # the time over which it is shown what each role did
-
 _SPANS_BACK_NS = 60 * 10**9  # of a run without steps
 _SLOWEST = 8
 _TRAINED = word(Fate.TRAINED)
@@ -152,19 +150,16 @@ class LiveState(Watched):
         if self._window is None:
             return False
         events = [(name, rows) for name, rows in new.items() if name != "samples" and len(rows)]
-        earliest_ns = min(
-            (int(rows[self.kept[name].end].min()) for name, rows in events), default=0
-        )
-        return bool(events) and (self.job.is_over or earliest_ns <= self._window.until_ns)
+        earliest_ns = (int(rows[self.kept[name].end].min()) for name, rows in events)
+        return bool(events) and (self.job.is_over or min(earliest_ns) <= self._window.until_ns)
 
     def _since(self, table: str) -> int:
         """From when on the window needs rows: samples may be long before they are trained on."""
         windows, of_samples = self.steps.windows, table in OF_ONE_SAMPLE
         first = len(windows) - self._last - (STEPS_BACK if of_samples else 1)
-        if not windows:
-            back_ns = 10 * _SPANS_BACK_NS if of_samples else _SPANS_BACK_NS
-            since_ns = min(self.until_ns - back_ns, self._open_since_ns)
-        else:
+        back_ns = (10 if of_samples else 1) * _SPANS_BACK_NS
+        since_ns = min(self.until_ns - back_ns, self._open_since_ns)
+        if windows:
             since_ns = 0 if of_samples and first <= 0 else windows[max(0, first)].start_ns
         return max(since_ns, self.follower.lost_until_ns)
 

@@ -94,21 +94,20 @@ class Watched:
         return {table: together([rows, again[table]], rows) for table, rows in new.items()}
 
     def _add(self, new: dict[str, Rows]) -> None:
+        spans, open_spans = new["spans"], self.follower.unfinished("spans")
         self.samples.add(new)
         self.learner_tells |= len(new["uses"]) > 0
         self.readings.add(new["samples"])
-        open_spans = self.follower.unfinished("spans")
         for name, rows in new.items():
             if name != "samples":
                 self.kept[name].add(rows)
                 self._note(rows)
         self._note(open_spans)
-        for rows in (new["spans"], open_spans):
+        for rows in (spans, open_spans):
             for number in np.unique(rows["process"]).tolist():
                 mine = rows["process"] == number
                 latest = max(int(rows["start_ns"][mine].max()), int(rows["end_ns"][mine].max()))
                 self.last_sign_ns[number] = max(self.last_sign_ns.get(number, 0), latest)
-        spans = new["spans"]
         kinds = np.unique(np.stack([spans["stage"], spans["process"]]).astype(np.int64), axis=1)
         self.stages_of |= {(stage_of(code), number) for code, number in kinds.T.tolist()}
         self._step_rows += each(spans.where(spans["stage"] == Stage.STEP), *_STEP_COLUMNS)
@@ -192,14 +191,12 @@ class Watched:
 _CUMULATIVE = ("_joules", "_seconds")
 _RATE_OVER_NS = 4 * 10**9  # a rate is over at least this long: readings come once a second
 
-_Key = tuple[int, int, int]
-
 
 class Readings:
     """By counter, host and device: the last readings, enough for a rate."""
 
     def __init__(self) -> None:
-        self._last: dict[_Key, deque[tuple[int, float]]] = {}
+        self._last: dict[tuple[int, int, int], deque[tuple[int, float]]] = {}
 
     def add(self, rows: Rows) -> None:
         names = ("process", "counter", "device", "time_ns", "value")
@@ -230,15 +227,9 @@ SILENT_NS = 30 * 10**9
 
 
 def job_of(
-    path: Path,
-    meta: Mapping[str, Any],
-    gone: bool,
-    alive: bool | None,
-    begun: bool,
-    last_sign_ns: int,
-    now_ns: int,
-    reach: Reach = EVERYTHING,
-) -> Job:
+    path: Path, meta: Mapping[str, Any], gone: bool, alive: bool | None, begun: bool,
+    last_sign_ns: int, now_ns: int, reach: Reach = EVERYTHING,
+) -> Job:  # fmt: skip
     """The job of the run in `path`. `alive` is whether it lives (None: nobody here can tell),
     `begun` whether it has recorded anything, `last_sign_ns` when it last did (Unix ns), `reach`
     until when it is known where it was brought from a URL: it may have ended since."""

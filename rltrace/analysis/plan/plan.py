@@ -98,8 +98,8 @@ def _placements(
 
 
 def _row(spec: Spec, placed: placements.PlacementPlan, allowed: bool) -> PlanRow:
-    played = placed.played
-    rate = spec.response_tokens * (1 - played.stale_share) / (played.step_s * spec.gpus)
+    played, tokens = placed.played, spec.response_tokens
+    rate = tokens * (1 - played.stale_share) / (played.step_s * spec.gpus)
     return PlanRow(
         name=placed.parts.placement,
         devices=placed.parts.devices,

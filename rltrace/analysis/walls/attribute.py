@@ -61,11 +61,9 @@ class Attribution:
 
 
 def attribute(
-    analysis: RunAnalysis,
-    stages: tuple[Stage, ...],
-    part: float = 1.0,
+    analysis: RunAnalysis, stages: tuple[Stage, ...], part: float = 1.0,
     part_within: tuple[float, float] | None = None,
-) -> Attribution:
+) -> Attribution:  # fmt: skip
     """What a `part` of these stages costs; `part_within`: its bounds, which matter to a replay."""
     put_right = [one for one in _probed(analysis, stages) if one.contradicts]
     by_replay = replayed(analysis, stages)
@@ -92,14 +90,9 @@ def attribute(
             cost, sure = Cost(cost.share, 0.0, cost.high, cost.n), False
     stood_still = _may_have_stopped(analysis, stages)
     sure &= not stood_still and len(analysis.steady) >= FEWEST_STEPS
-    return Attribution(
-        cost=cost,
-        method=method,
-        confidence=LIKELY if sure else WEAK,
-        measured=tuple(one.name for one in put_right),
-        because=_UNKNOWN if stood_still else "",
-        missing=(_TAKEN,) if stood_still else (),
-    )
+    confidence, measured = LIKELY if sure else WEAK, tuple(one.name for one in put_right)
+    because, missing = (_UNKNOWN, (_TAKEN,)) if stood_still else ("", ())
+    return Attribution(cost, method, confidence, measured, because, missing)
 
 
 def lost_s(analysis: RunAnalysis, stages: Iterable[Stage]) -> Seconds:
@@ -210,18 +203,14 @@ def replayed(analysis: RunAnalysis, stages: tuple[Stage, ...]) -> Cost | None:
     """None where the stages take turns, a probe tells, or the run cannot be replayed."""
     if analysis.probe is not None or not analysis.overlap_known or not len(analysis.steps_s):
         return None
-    if in_queues(analysis):
-        return _between_queues(analysis, stages)
-    return _beside(analysis, stages)
-
-
-def _between_queues(analysis: RunAnalysis, stages: tuple[Stage, ...]) -> Cost | None:
+    if not in_queues(analysis):
+        return _beside(analysis, stages)
     share, load = _replayed_share(analysis, stages), analysis.workload
     if share is None or load is None:
         return None
     error = max(_ERROR, abs(load.model_error))
-    low, high = (1 - (1 - share) * math.exp(way * error) for way in (1, -1))
-    return Cost(share, within(low), within(high), len(analysis.steady))
+    low, high = (within(1 - (1 - share) * math.exp(way * error)) for way in (1, -1))
+    return Cost(share, low, high, len(analysis.steady))
 
 
 def _beside(analysis: RunAnalysis, stages: tuple[Stage, ...]) -> Cost | None:

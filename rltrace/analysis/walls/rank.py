@@ -139,18 +139,13 @@ def rank(analysis: RunAnalysis) -> Ranking:
     sure = first.confidence == LIKELY and level and not as_dear and not hidden
     sure &= analysis.overlap_known or not stages_of(first.name)
     if as_dear and not hidden:
-        because = f"{first.because}; {' and '.join(as_dear)} may cost as much"
-        first = replace(first, because=because)
+        names = " and ".join(as_dear)
+        first = replace(first, because=f"{first.because}; {names} may cost as much")
+    would_tell = (*first.missing, *tells, *(() if analysis.overlap_known else (_OVERLAP,)))
     return Ranking(
-        walls=(first, *ranked[1:]),
-        first=first,
-        co_walls=near,
-        confidence=LIKELY if sure else WEAK,
-        balanced=False,
-        because=first.because,
-        would_tell=(*first.missing, *tells, *(() if analysis.overlap_known else (_OVERLAP,))),
-        may_cost_more=tuple(wall.name for wall in hidden),
-    )
+        (first, *ranked[1:]), first, near, LIKELY if sure else WEAK, False, first.because,
+        would_tell, tuple(wall.name for wall in hidden),
+    )  # fmt: skip
 
 
 def _mostly(analysis: RunAnalysis) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import replace
 
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.timeline.stages import StageRow
@@ -18,17 +18,10 @@ _WORTH_A_WORD = 0.05  # of the time of a wall's longest stage: what takes less i
 
 
 def stage_wall(
-    analysis: RunAnalysis,
-    name: str,
-    symptom: str,
-    stages: tuple[Stage, ...],
-    evidence: Sequence[Figure],
-    missing: Sequence[str] = (),
-    because: str = "",
-    part: float = 1.0,
-    but: str = "",
-    part_within: tuple[float, float] | None = None,
-) -> Wall:
+    analysis: RunAnalysis, name: str, symptom: str, stages: tuple[Stage, ...],
+    evidence: Sequence[Figure], missing: Sequence[str] = (), because: str = "",
+    part: float = 1.0, but: str = "", part_within: tuple[float, float] | None = None,
+) -> Wall:  # fmt: skip
     """The wall takes a `part` (or bounds of it, `part_within`) of these stages, all `but` that."""
     present = [row for row in analysis.stages if row.stage in stages]
     words = [word(stage) for stage in stages]
@@ -55,24 +48,19 @@ def stage_wall(
         return cannot_tell(name, symptom, why, *missing, clocks, evidence=evidence)
     found = attribute(analysis, stages, part, part_within)
     how = "" if found.method not in (PATH, REPLAY) else f", by {_BY[found.method]}"
-    because = because or (
-        f"what a step saves without {' and '.join(row.name for row in that_count(present))}"
-        f"{how}{f', apart from {but}' if but else ''}"
-    )
+    names = " and ".join(row.name for row in that_count(present))
+    apart = f", apart from {but}" if but else ""
+    because = because or f"what a step saves without {names}{how}{apart}"
     if found.measured:
         them = "it" if len(found.measured) == 1 else "them"
         because += f"; {' and '.join(found.measured)} as measured by delaying {them}"
     because, missing = because + found.because, (*missing, *found.missing)
-    wall = Wall(
-        name, found.confidence, found.cost, symptom, because, evidence, missing,
-        method=found.method,
-    )  # fmt: skip
-    if not (unseen := unseen_of(analysis, stages)):
-        return wall
-    return replace(
-        wall, confidence=WEAK, because=f"{because}; {unseen}", missing=(*missing, _ROWS),
-        cost_at_most=found.cost.high + idle_share(analysis),
-    )  # fmt: skip
+    confidence, at_most = found.confidence, math.nan
+    if unseen := unseen_of(analysis, stages):
+        confidence, at_most = WEAK, found.cost.high + idle_share(analysis)
+        because, missing = f"{because}; {unseen}", (*missing, _ROWS)
+    told = confidence, found.cost, symptom, because, evidence, missing, at_most
+    return Wall(name, *told, found.method)
 
 
 def exposed_figures(analysis: RunAnalysis, stages: tuple[Stage, ...]) -> list[Figure]:

@@ -110,11 +110,11 @@ def _seen_s(load: StepWorkload, stage: Stage) -> float:
         Stage.ROLLOUT: math.inf,
         Stage.ENV: sum(float(batch.env_s.sum()) for batch in load.batches),
         Stage.REWARD: sum(float(batch.verdict_s.sum()) for batch in load.batches),
-        Stage.REFERENCE: load.mean_s(Stage.REFERENCE) + load.reference_s,
+        Stage.REFERENCE: load.reference_s,
         Stage.SYNC: load.sync.seconds,
         Stage.SWITCH: load.switch_s,
     }
-    return seconds[stage] if stage in seconds else load.mean_s(stage)
+    return seconds.get(stage, 0.0) + load.mean_s(stage)
 
 
 def slowed(load: StepWorkload, stage: Stage, factor: float) -> StepWorkload:
@@ -219,10 +219,8 @@ def no_barrier(load: StepWorkload, value: str, constants: Constants) -> StepWork
     if load.shared:
         return partial_rollout(load, 1.5, constants).noted(_KEPT)
     bound = max(1.0, load.lag_bound)
-    note = (
-        "rollout goes on beside training, each on its own devices; samples lag by up to "
-        f"{bound:g} version{'s' * (bound != 1)} (placement=async)"
-    )
+    lag = f"samples lag by up to {bound:g} version{'s' * (bound != 1)} (placement=async)"
+    note = f"rollout goes on beside training, each on its own devices; {lag}"
     return replace(load.noted(note), placement="async", lag_bound=bound)
 
 

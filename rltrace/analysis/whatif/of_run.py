@@ -90,11 +90,10 @@ def _from_stages(analysis: RunAnalysis, placement: str) -> Source:
     if placement == "disaggregated" and not stated_placement(analysis.run):
         share = analysis.composition.overlap_share if analysis.composition else 0.0
         if share < _MOSTLY:
-            raise RltraceError(
-                f"generation and training overlap in part ({100 * share:.0f} % of the shorter), "
-                "and no trajectory tells who waits for whom: nothing can be replayed",
-                CANNOT_TELL,
-            )
+            part = f"in part ({100 * share:.0f} % of the shorter)"
+            why = "no trajectory tells who waits for whom: nothing can be replayed"
+            says = f"generation and training overlap {part}, and {why}"
+            raise RltraceError(says, CANNOT_TELL)
         placement = "one-step-off"
     if placement == "one-step-off":  # what a chain hides of an update holds nobody up
         tau_s[Stage.SYNC] = analysis.breakdown.exposed_s[steady, Stage.SYNC].mean()

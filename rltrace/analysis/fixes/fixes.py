@@ -9,14 +9,8 @@ from itertools import product
 from typing import Any
 
 from rltrace.analysis.figures.devices import framework_of
+from rltrace.analysis.fixes import playbook
 from rltrace.analysis.fixes.job_settings import current_settings, stated_settings
-from rltrace.analysis.fixes.playbook import (
-    FrameworkSetting,
-    Move,
-    made_by_settings,
-    moves,
-    settings_for,
-)
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.stats.interval import Estimate, t95
 from rltrace.analysis.walls.env_reward import TOOLS
@@ -126,13 +120,13 @@ def fixes_for(analysis: RunAnalysis, ranking: Ranking, source: Source | None) ->
         return held(ask(moved), ranking.walls, tools_hold)
 
     found: dict[tuple[str, str, str], Fix] = {}  # a move may be against two walls that bind
-    for move in moves():
+    for move in playbook.moves():
         seen = not move.stage or move.stage in stages
         if move.wall not in names or not seen or move.saves in aside:
             continue
-        known = settings_for(*framework, move)
+        known = playbook.settings_for(*framework, move)
         fix = _fix(analysis, move, known, predict, current)
-        by_hand = not made_by_settings(move) or (off and fix is not None and fix.lever)
+        by_hand = not playbook.made_by_settings(move) or (off and fix is not None and fix.lever)
         if fix and (fix.setting or fix.goodput_gain is not None or by_hand):
             found.setdefault((fix.move, fix.setting, fix.lever), fix)
 
@@ -165,15 +159,15 @@ def bytes_take_time(analysis: RunAnalysis) -> bool:
 
 
 def _fix(
-    analysis: RunAnalysis, move: Move, known: tuple[FrameworkSetting, ...], predict: _Predict,
-    current: Mapping[str, Any],
+    analysis: RunAnalysis, move: playbook.Move, known: tuple[playbook.FrameworkSetting, ...],
+    predict: _Predict, current: Mapping[str, Any],
 ) -> Fix | None:  # fmt: skip
     """A move as the settings `known` make it; None where it does not apply to the run."""
     stated, value = stated_settings(analysis.run), move.value
     if move.lever == "lag_bound":  # below 1 actors wait for every update
         value = str(max(1, analysis.freshness.bound.safe_lag))
     settings = not_yet(tuple(one for one in known if one.is_of(stated)), value, current)
-    by_hand = move.lever or not made_by_settings(move)
+    by_hand = move.lever or not playbook.made_by_settings(move)
     if not settings and (not by_hand or any(not _is_amount(one.value) for one in known)):
         return None
     found: Prediction | None = None
@@ -204,8 +198,7 @@ def _fix(
             rests = (_BETA, *(rests or ("a sample costs what it costs now",)))
     first = settings[0] if settings else None
     return Fix(
-        wall=move.wall,
-        move=move.move,
+        wall=move.wall, move=move.move,
         size=move.size.format(value=lever.partition("=")[2]) if lever else "",
         setting=first.option if first else "",
         value=_value(first, value, current) if first else None,
@@ -218,24 +211,21 @@ def _fix(
         outcome="faster" if gain is not None else found.outcome if found else "",
         unpredicted=why if found is None and gain is None else "",
         rests_on=rests if gain is not None or found is not None else (),
-        effort=move.effort,
-        risk=move.risk,
-        watch=move.watch,
-        source=move.source,
+        effort=move.effort, risk=move.risk, watch=move.watch, source=move.source,
         now=current.get(first.option) if first else None,
-    )
+    )  # fmt: skip
 
 
 def not_yet(
-    settings: tuple[FrameworkSetting, ...], value: str, current: Mapping[str, Any]
-) -> tuple[FrameworkSetting, ...]:
+    settings: tuple[playbook.FrameworkSetting, ...], value: str, current: Mapping[str, Any]
+) -> tuple[playbook.FrameworkSetting, ...]:
     """Of the settings that make a move those that the run does not have, each with what it needs
     and the run lacks. One that it has tells in which of the configurations it is."""
 
     def has(option: str, value: Any) -> bool:
         return option in current and bool(current[option] == value)
 
-    def lacks(one: FrameworkSetting) -> dict[str, Any]:
+    def lacks(one: playbook.FrameworkSetting) -> dict[str, Any]:
         unmet = {k: v for k, v in one.needs.items() if not _meets(current.get(k), v)}
         return unmet | {k: v for k, v in one.exactly.items() if not has(k, v)}
 
@@ -276,7 +266,7 @@ def _of_freshness(analysis: RunAnalysis, bound: float) -> Estimate | None:
     return Estimate(min(low, found.low), found.value, max(high, found.high))
 
 
-def _value(setting: FrameworkSetting, value: str, current: Mapping[str, Any]) -> Any:
+def _value(setting: playbook.FrameworkSetting, value: str, current: Mapping[str, Any]) -> Any:
     rule = setting.value
     if rule == "lag bound":
         return int(value)

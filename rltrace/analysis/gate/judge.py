@@ -95,17 +95,13 @@ def judge_series(
     size = panel.baseline
     return m.Judgement(
         findings=tuple(findings),
-        steps=panel.steps[size:],
-        baseline_steps=panel.steps[:size],
-        warmup=panel.warmup[size:],
-        baseline_warmup=panel.warmup[:size],
+        steps=panel.steps[size:], baseline_steps=panel.steps[:size],
+        warmup=panel.warmup[size:], baseline_warmup=panel.warmup[:size],
         paired=bool(before) and panel.paired,
-        stages=stages,
-        factors=factors,
-        drift=drift,
+        stages=stages, factors=factors, drift=drift,
         notes=_notes(panel, drift) if before else (),
         alpha=ALPHA,
-    )
+    )  # fmt: skip
 
 
 def _of_change(
@@ -127,20 +123,11 @@ def _of_change(
     if by_token_only:
         would_tell, because = {}, _BY_TOKEN_ONLY
     return m.Finding(
-        condition=condition,
-        outcome=outcome,
-        because=because,
-        unit=metric.unit,
-        value=value,
-        baseline=base,
-        ratio=shown.mapped(math.exp),
-        worse_share=shown.mapped(change.share),
-        limit=condition.limit,
-        p_value=change.p_value,
-        p_adjusted=p_adjusted,
-        normalised=change.normalised,
-        **would_tell,
-    )
+        condition, outcome, because, metric.unit, value, base,
+        ratio=shown.mapped(math.exp), worse_share=shown.mapped(change.share),
+        limit=condition.limit, p_value=change.p_value, p_adjusted=p_adjusted,
+        normalised=change.normalised, **would_tell,
+    )  # fmt: skip
 
 
 def _with_cause(

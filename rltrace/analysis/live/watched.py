@@ -263,12 +263,9 @@ def job_of(
         path=str(path),
         command=shlex.join(str(word) for word in meta.get("command") or ()),
         framework=str(meta.get("framework") or ""),
-        state=state,
-        sentence=sentence,
-        exit_code=code,
-        since_ns=since,
-        until_ns=max(until, since),
-    )
+        state=state, sentence=sentence, exit_code=code,
+        since_ns=since, until_ns=max(until, since),
+    )  # fmt: skip
 
 
 def _ended(code: int | None, signalled: bool, wrapped: bool) -> tuple[str, str]:

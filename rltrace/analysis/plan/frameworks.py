@@ -135,25 +135,19 @@ def figures(found: Plan) -> dict[str, int]:
     generating = found.best.devices.get("rollout", spec.gpus)
     training = found.best.devices.get("train", spec.gpus)
     return {
-        "prompts": spec.prompts,
-        "group": spec.group,
-        "samples": spec.samples,
+        "prompts": spec.prompts, "group": spec.group, "samples": spec.samples,
         "prompt_tokens": math.ceil(spec.prompt_tokens),
         "response_tokens": math.ceil(spec.cap_tokens),
         "sequence_tokens": math.ceil(spec.prompt_tokens + spec.cap_tokens),
         "sequence_ways": found.parts.memory.ways,
-        "engine_gpus": engine.ways,
-        "engines": generating // engine.ways,
-        "rollout_gpus": generating,
-        "rollout_nodes": math.ceil(generating / node),
+        "engine_gpus": engine.ways, "engines": generating // engine.ways,
+        "rollout_gpus": generating, "rollout_nodes": math.ceil(generating / node),
         "rollout_gpus_per_node": min(node, generating),
-        "train_gpus": training,
-        "nodes": math.ceil(training / node),
-        "gpus": spec.gpus,
-        "all_nodes": math.ceil(spec.gpus / node),
+        "train_gpus": training, "nodes": math.ceil(training / node),
+        "gpus": spec.gpus, "all_nodes": math.ceil(spec.gpus / node),
         "gpus_per_node": min(node, spec.gpus),
         "lag_bound": math.ceil(found.parts.lag_bound),
-    }
+    }  # fmt: skip
 
 
 def _settings(framework: Framework, wall: str, what: str) -> tuple[FrameworkSetting, ...]:

@@ -101,16 +101,11 @@ def _row(spec: Spec, placed: placements.PlacementPlan, allowed: bool) -> PlanRow
     played, tokens = placed.played, spec.response_tokens
     rate = tokens * (1 - played.stale_share) / (played.step_s * spec.gpus)
     return PlanRow(
-        name=placed.parts.placement,
-        devices=placed.parts.devices,
-        step_s=played.step_s,
-        useful_tokens_per_device_s=rate,
-        useful_tokens_per_usd=rate * 3600 / spec.usd_per_hour,
+        placed.parts.placement, placed.parts.devices, played.step_s,
+        useful_tokens_per_device_s=rate, useful_tokens_per_usd=rate * 3600 / spec.usd_per_hour,
         learner_waits_share=played.learner_waits_s / played.step_s,
-        mean_lag=played.mean_lag,
-        lag_shares=dict(played.lags),
-        allowed=allowed,
-    )
+        mean_lag=played.mean_lag, lag_shares=dict(played.lags), allowed=allowed,
+    )  # fmt: skip
 
 
 def _range(

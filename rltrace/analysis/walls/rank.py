@@ -9,22 +9,8 @@ from dataclasses import dataclass, replace
 from rltrace.analysis.figures.coverage import NOT_LOGGED
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.timeline.waits import waits
+from rltrace.analysis.walls import wall as w
 from rltrace.analysis.walls.attribute import idle_share
-from rltrace.analysis.walls.wall import (
-    ALIKE,
-    CANNOT_TELL,
-    FEWEST_STEPS,
-    LIKELY,
-    ROLLOUT,
-    SAY_STEPS,
-    TAIL,
-    WEAK,
-    Wall,
-    stages_of,
-    too_few,
-    wall_of,
-    walls,
-)
 from rltrace.trace.vocabulary import Stage, word
 
 BINDS = 0.1
@@ -38,7 +24,7 @@ _HOOKS = (
 _TRACED = "a traced run: the log has no time of any stage"
 _ROOM = "room on the disk for the whole run"
 _OVERLAP = "what ran at once, which a log of durations does not tell: a traced run"
-_SURE = (CANNOT_TELL, WEAK, LIKELY).index
+_SURE = (w.CANNOT_TELL, w.WEAK, w.LIKELY).index
 
 
 @dataclass(frozen=True)
@@ -48,9 +34,9 @@ class Ranking:
     `because` says what is missing, `would_tell` what would help. `may_cost_more`: the walls that
     cannot be told and may cost more than the first."""
 
-    walls: tuple[Wall, ...]
-    first: Wall | None
-    co_walls: tuple[Wall, ...]
+    walls: tuple[w.Wall, ...]
+    first: w.Wall | None
+    co_walls: tuple[w.Wall, ...]
     confidence: str
     balanced: bool
     because: str
@@ -58,22 +44,23 @@ class Ranking:
     may_cost_more: tuple[str, ...]
 
     @property
-    def binding(self) -> tuple[Wall, ...]:
+    def binding(self) -> tuple[w.Wall, ...]:
         return () if self.first is None else (self.first, *self.co_walls)
 
 
 def rank(analysis: RunAnalysis) -> Ranking:
-    found = [wall.test(analysis) for wall in walls().values()]
-    known = sorted((w for w in found if w.cost.known), key=lambda w: _order(analysis, w))
+    found = [wall.test(analysis) for wall in w.walls().values()]
+    known = sorted((one for one in found if one.cost.known), key=lambda one: _order(analysis, one))
     unknown = [wall for wall in found if not wall.cost.known]
     uncovered = idle_share(analysis)
     ranked = (*known, *unknown)
 
     def nothing(because: str, *would_tell: str) -> Ranking:
         shown = ranked
-        if len(analysis.steady) < FEWEST_STEPS or uncovered > BINDS:  # then no wall is likely
-            shown = tuple(replace(w, confidence=min(w.confidence, WEAK, key=_SURE)) for w in ranked)
-        return Ranking(shown, None, (), CANNOT_TELL, False, because, would_tell, ())
+        if len(analysis.steady) < w.FEWEST_STEPS or uncovered > BINDS:  # then no wall is likely
+            weak = {wall.name: min(wall.confidence, w.WEAK, key=_SURE) for wall in ranked}
+            shown = tuple(replace(wall, confidence=weak[wall.name]) for wall in ranked)
+        return Ranking(shown, None, (), w.CANNOT_TELL, False, because, would_tell, ())
 
     steps, run = analysis.steps, analysis.run
     if steps.whole_run and run.dropped is not None:
@@ -91,13 +78,13 @@ def rank(analysis: RunAnalysis) -> Ranking:
     if steps.whole_run and any("spans" in one.tables for one in analysis.coverage.damaged):
         return nothing("no step is left: a file of spans is damaged", "that file as it was")
     if steps.whole_run:
-        return nothing("no step was recorded", f"saying what a step is, with {SAY_STEPS}")
-    if few := too_few(len(analysis.steady)):
+        return nothing("no step was recorded", f"saying what a step is, with {w.SAY_STEPS}")
+    if few := w.too_few(len(analysis.steady)):
         if run.cut_short:
             return nothing(f"a process stopped recording then: {few}", _ROOM)
         return nothing(few, "more steps")
     if not analysis.steps_s.sum() > 0:
-        return nothing("the steps have no length", f"steps that last, with {SAY_STEPS}")
+        return nothing("the steps have no length", f"steps that last, with {w.SAY_STEPS}")
     first = known[0] if known else None
     cost = first.cost.share if first else 0.0
     if uncovered > max(cost, BINDS):
@@ -114,7 +101,7 @@ def rank(analysis: RunAnalysis) -> Ranking:
         if other is Stage.OTHER:
             would_tell = "stages for these spans, with `--hook module:function=STAGE`"
         return nothing(f"{where} and more than any of them costs", would_tell)
-    others, most = (wall for wall in ranked if wall is not first), max(cost - ALIKE, BINDS)
+    others, most = (wall for wall in ranked if wall is not first), max(cost - w.ALIKE, BINDS)
     hidden = [wall for wall in others if _at_most(wall, found) > most]
     tells = [what for wall in hidden for what in wall.missing]
     if first is None or cost < BINDS:
@@ -123,27 +110,27 @@ def rank(analysis: RunAnalysis) -> Ranking:
             names = " and ".join(wall.name for wall in hidden)
             return nothing(f"{why} of those that can be told, and {names} cannot", *tells)
         # Balance is likely where no wall's interval reaches far beyond the limit.
-        surely = all(w.cost.share + w.cost.half_width < 2 * BINDS for w in known)
-        confidence = LIKELY if surely else WEAK
+        surely = all(one.cost.share + one.cost.half_width < 2 * BINDS for one in known)
+        confidence = w.LIKELY if surely else w.WEAK
         return Ranking(ranked, None, (), confidence, True, why, (), ())
     # A log's figure for generation may hold scoring too, which has none of its own.
     within = {"what": NOT_LOGGED, "stage": word(Stage.REWARD)}.items()
-    if first.name == ROLLOUT and any(within <= one.items() for one in run.problems):
+    if first.name == w.ROLLOUT and any(within <= one.items() for one in run.problems):
         share = f"{100 * cost:.0f} % of the step is generation or scoring"
         return nothing(f"{share}, which the log has in one figure", _OVERLAP)
     # It is likely where it is surely ahead of the others, and surely level with those that bind.
-    near = tuple(w for w in known[1:] if w.cost.share >= max(BINDS, cost - ALIKE))
-    level = all(w.confidence == LIKELY and _apart(first, w) <= 2 * ALIKE for w in near)
-    behind = [w for w in known[1:] if w not in near]
-    as_dear = [w.name for w in behind if cost - w.cost.share <= _apart(first, w)]
-    sure = first.confidence == LIKELY and level and not as_dear and not hidden
-    sure &= analysis.overlap_known or not stages_of(first.name)
+    near = tuple(one for one in known[1:] if one.cost.share >= max(BINDS, cost - w.ALIKE))
+    level = all(one.confidence == w.LIKELY and _apart(first, one) <= 2 * w.ALIKE for one in near)
+    behind = [one for one in known[1:] if one not in near]
+    as_dear = [one.name for one in behind if cost - one.cost.share <= _apart(first, one)]
+    sure = first.confidence == w.LIKELY and level and not as_dear and not hidden
+    sure &= analysis.overlap_known or not w.stages_of(first.name)
     if as_dear and not hidden:
         names = " and ".join(as_dear)
         first = replace(first, because=f"{first.because}; {names} may cost as much")
     would_tell = (*first.missing, *tells, *(() if analysis.overlap_known else (_OVERLAP,)))
     return Ranking(
-        (first, *ranked[1:]), first, near, LIKELY if sure else WEAK, False, first.because,
+        (first, *ranked[1:]), first, near, w.LIKELY if sure else w.WEAK, False, first.because,
         would_tell, tuple(wall.name for wall in hidden),
     )  # fmt: skip
 
@@ -156,28 +143,28 @@ def _mostly(analysis: RunAnalysis) -> str:
     return f", mostly in {names[0]}" if names else ""
 
 
-def _at_most(wall: Wall, found: list[Wall]) -> float:
+def _at_most(wall: w.Wall, found: list[w.Wall]) -> float:
     """What a wall may take of which not all was seen: the tail is a part of generation."""
-    whole = next(one for one in found if one.name == ROLLOUT)
-    in_it = wall.name == TAIL and not wall.cost.known and whole.confidence == LIKELY
+    whole = next(one for one in found if one.name == w.ROLLOUT)
+    in_it = wall.name == w.TAIL and not wall.cost.known and whole.confidence == w.LIKELY
     return whole.cost.high if in_it else wall.cost_at_most
 
 
-def _order(analysis: RunAnalysis, wall: Wall) -> tuple[float, float]:
+def _order(analysis: RunAnalysis, wall: w.Wall) -> tuple[float, float]:
     """The dearest first; of those that cost the same, that of the stages which take longest."""
-    tau_s = analysis.breakdown.tau_s[analysis.steady][:, list(stages_of(wall.name))]
+    tau_s = analysis.breakdown.tau_s[analysis.steady][:, list(w.stages_of(wall.name))]
     return -round(wall.cost.share, 3), -float(tau_s.sum())
 
 
 def _of_no_wall(analysis: RunAnalysis) -> tuple[Stage, float]:
     """The stage of no wall with the most exposed time, and its share of the steps."""
     exposed_s = analysis.breakdown.exposed_s[analysis.steady].sum(axis=0)
-    work = [s for s in Stage if s not in wall_of() and s not in (Stage.WAIT, Stage.STEP)]
+    work = [s for s in Stage if s not in w.wall_of() and s not in (Stage.WAIT, Stage.STEP)]
     most = max(work, key=lambda stage: float(exposed_s[stage]))
     return most, float(exposed_s[most] / analysis.steps_s.sum())
 
 
-def _idle(analysis: RunAnalysis, uncovered: float, unknown: list[Wall]) -> tuple[str, str]:
+def _idle(analysis: RunAnalysis, uncovered: float, unknown: list[w.Wall]) -> tuple[str, str]:
     """Where the time is that no stage explains, and what would tell more of it."""
     waited_s = analysis.breakdown.exposed_s[analysis.steady, Stage.WAIT]
     waited = float(waited_s.sum() / analysis.steps_s.sum())
@@ -186,10 +173,10 @@ def _idle(analysis: RunAnalysis, uncovered: float, unknown: list[Wall]) -> tuple
         of = f" (“{names[0]}”)" if names else ""
         share = f"{100 * waited:.0f} % of the step is wait{of} while nothing else runs"
         return share, "what it waits for: untraced work, or a poll that is too slow"
-    unseen = f" (cannot be told: {', '.join(w.name for w in unknown)})" if unknown else ""
+    unseen = f" (cannot be told: {', '.join(one.name for one in unknown)})" if unknown else ""
     return f"{100 * uncovered:.0f} % of the step is untraced", f"spans for that time{unseen}"
 
 
-def _apart(one: Wall, other: Wall) -> float:
+def _apart(one: w.Wall, other: w.Wall) -> float:
     """By how much their costs have to differ for one to be surely the larger."""
     return math.hypot(one.cost.half_width, other.cost.half_width)

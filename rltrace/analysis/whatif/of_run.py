@@ -170,8 +170,7 @@ def _of_samples(
     runs_ahead = placement == "async" and sync.seconds >= _SLIGHT * analysis.step_s
     sends = sends_in(run) if runs_ahead else None
     stops, *others = stopping(run, sends) if sends else (GOES_ON,)
-    decoded = samples.tokens - samples.first  # the first token ends the prefill
-    sequences = replace(samples, tokens=decoded)
+    sequences = replace(samples, tokens=samples.tokens - samples.first)  # that ends the prefill
     if stops == AT_ONCE and sends is not None:  # what is generated then is generated in no time
         since_ns = analysis.steps.windows[steady[0]].start_ns
         begin_s, end_s = (_without(sends, since_ns, s) for s in (samples.begin_s, samples.end_s))
@@ -181,15 +180,14 @@ def _of_samples(
     at_once = run_samples.judged_at_once(samples)
     judges = max(1, round(at_once / thin))
     slower = judges * thin / at_once  # so many fewer judges and verdicts, and the same rate
-    batches = tuple(replace(batch, verdict_s=batch.verdict_s * slower) for batch in batches)
+    verdicts_s = [batch.verdict_s * slower for batch in batches]
     tau_s = breakdown.tau_s[steady]
     reward_s = float(tau_s[:, Stage.REWARD].mean())
-    told_s = float(np.mean([batch.verdict_s.sum() for batch in batches])) / judges
+    told_s = float(np.mean([one.sum() for one in verdicts_s])) / judges
     if told_s < _TOLD * reward_s:  # a stage around verdicts that have no length of their own
-        judges = 1
-        batches = tuple(
-            replace(b, verdict_s=np.full(len(b.tokens), reward_s / len(b.tokens))) for b in batches
-        )
+        judges, verdicts_s = 1, [np.full(len(v), reward_s / len(v)) for v in verdicts_s]
+    judged = zip(batches, verdicts_s, strict=True)
+    batches = tuple(replace(batch, verdict_s=its_s) for batch, its_s in judged)
     bounds = _stated_bounds(run)
     engine = replace(
         engine,
@@ -246,9 +244,8 @@ def _paced(made: StepWorkload, analysis: RunAnalysis) -> StepWorkload:
     faster = replace(made, engine=engine)
     starved = runs_ahead and played.learner_waits_s > _STARVED * played.step_s
     # Verdicts or the lag bound may hold the samples up, and not decoding.
-    if not runs_ahead or (
-        starved and abs(math.log(replay(faster).step_s / measured_s)) < abs(error) / 2
-    ):
+    left = abs(math.log(replay(faster).step_s / measured_s)) if starved else math.inf
+    if not runs_ahead or left < abs(error) / 2:
         made = faster
     rest_s = measured_s - replay(made).step_s
     rest_s *= rest_s > _NOTHING * measured_s
@@ -284,9 +281,8 @@ def _sync(analysis: RunAnalysis, placement: str) -> SyncModel:
     fixed_s = max(0.0, found.update_s.mean - transfer.mean) if found and transfer else math.inf
     if placement == "async":
         # What the learner does not work through it stands still for, or nobody asks for it then.
-        both_s = analysis.breakdown.chains_s(Chain.WEIGHTS, Chain.LEARNER)
-        hidden_s = float(both_s[steady].mean())
-        overlap = min(1.0, hidden_s / tau_s) if tau_s else 0.0
+        both_s = analysis.breakdown.chains_s(Chain.WEIGHTS, Chain.LEARNER)[steady]
+        overlap = min(1.0, float(both_s.mean()) / tau_s) if tau_s else 0.0
     else:
         by_role = {p.role: p.update_s.mean for p in found.participants} if found else {}
         sent, taken = by_role.get("source", 0.0), by_role.get("sink", 0.0)

@@ -166,17 +166,13 @@ def _predicted(source: Source, moves: Sequence[tuple[str, str]]) -> Prediction:
         outcome=verdict_of(goodput_gain),
         before_s=step_s,
         step_s=Estimate(new_s / faster, new_s, new_s * slower),
-        gain=gain,
-        goodput_gain=goodput_gain,
+        gain=gain, goodput_gain=goodput_gain,
         useful_tokens_per_device_s=goodput_gain.times(rate),
         useful_tokens_per_usd=goodput_gain.times(rate * per_usd),
-        devices=after.devices,
-        learner_waits_share=played.learner_waits_s / played.step_s,
-        lag_shares=played.lags,
-        mean_lag=played.mean_lag,
-        stale_share=played.stale_share,
+        devices=after.devices, learner_waits_share=played.learner_waits_s / played.step_s,
+        lag_shares=played.lags, mean_lag=played.mean_lag, stale_share=played.stale_share,
         rests_on=rests_on(before, after, constants, [says for says, _ in others]),
-    )
+    )  # fmt: skip
 
 
 def _moved(

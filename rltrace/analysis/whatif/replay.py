@@ -174,11 +174,10 @@ class Play:
     # --- placements ---
 
     def _steps(self) -> _Process:
-        if self.load.placement == "async":
-            return self._async()
-        if self.load.keeps_unfinished:
+        if self.load.keeps_unfinished and self.load.placement != "async":
             return self._kept()
-        return self._one_step_off() if self.load.placement == "one-step-off" else self._in_turn()
+        plays = {"async": self._async, "one-step-off": self._one_step_off}
+        return plays.get(self.load.placement, self._in_turn)()
 
     def _begin_batch(self) -> None:
         for _ in range(self.per_step):
@@ -259,8 +258,7 @@ class Play:
         means = (counted[-1] - counted[0]) / (len(counted) - 1)
         step_s, rollout_s, waits_s, reward_s, stale = means.tolist()
         stages = {stage: load.mean_s(stage) for stage in load.serial_s}
-        stages[Stage.ROLLOUT] = rollout_s
-        stages[Stage.REWARD] = reward_s / load.reward_workers
+        stages[Stage.ROLLOUT], stages[Stage.REWARD] = rollout_s, reward_s / load.reward_workers
         stages[Stage.REFERENCE] = stages.get(Stage.REFERENCE, 0.0) + load.reference_s
         stages[Stage.SYNC], stages[Stage.SWITCH] = load.sync.seconds, load.switch_s
         total = lags.total()

@@ -281,19 +281,12 @@ def samples_of(run: OpenedRun, steps: Steps, placement: str) -> SteadySamples | 
         f"and fate <> {int(Fate.STALE)} and time_ns >= {origin} and time_ns < {last}"
     )
     return SteadySamples(
-        batch=batch,
-        worker=np.unique(process, return_inverse=True)[1],
-        group=group,
-        begin_s=(begin - origin) / 1e9,
-        end_s=(end - origin) / 1e9,
-        tokens=tokens.astype(np.float64),
-        first=first.astype(np.bool_),
-        env_s=env / 1e9,
-        verdict_s=verdict / 1e9,
-        judged_s=judged_s,
-        used_s=used_s,
-        used=uses / len(steady) or math.nan,
-    )
+        batch=batch, worker=np.unique(process, return_inverse=True)[1], group=group,
+        begin_s=(begin - origin) / 1e9, end_s=(end - origin) / 1e9,
+        tokens=tokens.astype(np.float64), first=first.astype(np.bool_),
+        env_s=env / 1e9, verdict_s=verdict / 1e9,
+        judged_s=judged_s, used_s=used_s, used=uses / len(steady) or math.nan,
+    )  # fmt: skip
 
 
 def _apart(group: Ints, place: Ints) -> float:

@@ -52,17 +52,14 @@ class Stated:
         tail_s, work_s = self._tail(stage_s["rollout"], constants, rests)
         # Without a cap the longest is 1 token.
         lengths = lognormal_values(_SAMPLES, 1.0, constants["log_deviation"])
-        lengths *= (self._cap or 1.0) / float(lengths.max())
+        lengths *= (self.number("rollout", "cap_tokens", 0.0) or 1.0) / float(lengths.max())
         useful, order = self.useful_tokens, np.random.default_rng(0)
-        batches = tuple(
-            SampleBatch(
-                tokens=order.permutation(lengths),
-                env_s=np.full(_SAMPLES, stage_s["env"]),
-                verdict_s=np.full(_SAMPLES, stage_s["reward"] / _SAMPLES),
-                group=tuple(i // _GROUP for i in range(_SAMPLES)),
-            )
-            for _ in range(_BATCHES)
-        )
+        env_s = np.full(_SAMPLES, stage_s["env"])
+        verdict_s = np.full(_SAMPLES, stage_s["reward"] / _SAMPLES)
+        group = tuple(i // _GROUP for i in range(_SAMPLES))
+        orders = [order.permutation(lengths) for _ in range(_BATCHES)]
+        learner = {s: (seconds,) for s, seconds in stage_s.items() if s not in _NOT_THE_LEARNERS}
+        copy_bytes = weight_bytes(self.number("model", "parameters"))
         counts = {pool: self.number("devices", pool) for pool in ("shared", "rollout", "train")}
         devices = {pool: count for pool, count in counts.items() if count > 0}
         if not devices and self.placement == "colocated":
@@ -72,7 +69,7 @@ class Stated:
         engines = devices.get("rollout", devices.get("shared", math.nan))
         made = StepWorkload(
             placement=self.placement,
-            batches=batches,
+            batches=tuple(SampleBatch(tokens, env_s, verdict_s, group) for tokens in orders),
             engine=EngineModel(
                 workers=1.0,
                 slots=math.inf,
@@ -81,20 +78,12 @@ class Stated:
                 pooled=True,
                 stands_for=self.samples / _SAMPLES / engines,
             ),
-            serial_s={
-                Stage[stage.upper()]: (seconds,)
-                for stage, seconds in stage_s.items()
-                if seconds and stage not in _NOT_THE_LEARNERS
-            },
+            serial_s={Stage[stage.upper()]: one for stage, one in learner.items() if one[0]},
             switch_s=stage_s["switch"],
             reward_workers=1,
             scoring=str(self.tables.get("reward", {}).get("scoring", "batch")),
             chunks=int(self.number("", "chunks", 1)),
-            sync=SyncModel(
-                stage_s["sync"],
-                self.number("sync", "overlap", 0.0),
-                weight_bytes(self.number("model", "parameters")),
-            ),
+            sync=SyncModel(stage_s["sync"], self.number("sync", "overlap", 0.0), copy_bytes),
             lag_bound=self.number("", "lag_bound", 1.0),
             devices=devices,
             useful_tokens=useful,
@@ -124,12 +113,12 @@ class Stated:
     ) -> tuple[float, float]:
         """Seconds of generation that are the longest sample's, and shared work: as stated, else by
         the cap at the pace of a draining batch, else by a constant."""
-        stated, cap = self.number("rollout", "throughput_s"), self._cap
+        stated = self.number("rollout", "throughput_s")
         if not rollout_s or self.placement == "async":  # its seconds are those of the work alone
             return 0.0, rollout_s
         if not math.isnan(stated):
             return rollout_s - stated, stated
-        if cap:
+        if cap := self.number("rollout", "cap_tokens", 0.0):
             tail_s = cap / constants["tail_tokens_per_s"]
             if tail_s > constants["most_tail"] * rollout_s:
                 rests.append("a response of the longest length alone would outlast generation")
@@ -138,11 +127,6 @@ class Stated:
             rests.append("no cap is stated that tells the tail of generation")
             tail_s = rollout_s * constants["tail_share"]
         return tail_s, rollout_s - tail_s
-
-    @property
-    def _cap(self) -> float:
-        """Tokens at which responses are cut; 0 where that is not stated."""
-        return self.number("rollout", "cap_tokens", 0.0)
 
 
 def read_stages(path: Path) -> Stated:

@@ -105,11 +105,9 @@ class LiveState(Watched):
         busy_since = until - int(BUSY_OVER_S * 1e9)
         busy = activity_since(self, self._recorded(lambda _: busy_since), busy_since)
         return said.Snapshot(
-            time_ns=self.clock_ns,
-            job=self.job,
+            time_ns=self.clock_ns, job=self.job,
             placement=(stated_placement(follower) or ("", ""))[0],
-            step=self._step_now(),
-            window=self._window,
+            step=self._step_now(), window=self._window,
             totals=said.Totals(
                 steps=len(self.steps.windows),
                 generated_samples=sum(samples.finishes.values()),
@@ -119,18 +117,14 @@ class LiveState(Watched):
                 lost={why: n for why, n in samples.fates.items() if why != _TRAINED},
             ),
             roles=roles.roles_now(self, busy, busy_since, until),
-            queue=self._queue(),
-            in_flight=len(generating),
+            queue=self._queue(), in_flight=len(generating),
             waiting_for_first_token=int((generating["first_token_ns"] < 0).sum()),
             slowest=roles.slowest(self, generating, _SLOWEST),
-            devices=self._devices,
-            readings=self.readings.now(follower),
-            dead=roles.dead_in_the_middle(self),
+            devices=self._devices, readings=self.readings.now(follower),
+            dead=roles.dead_in_the_middle(self), stopped=roles.stopped_recording(self),
             processes=sum(process.role != AGENT for process in follower.processes),
-            only_some=only_some(follower.meta),
-            dropped=follower.dropped,
-            stopped=roles.stopped_recording(self),
-        )
+            only_some=only_some(follower.meta), dropped=follower.dropped,
+        )  # fmt: skip
 
     def _next_begins_ns(self) -> int:
         """When the step after the last complete one began. It may be over, and is complete a little
@@ -232,21 +226,18 @@ def window_of(
     seconds = (end_ns[ended] - start_ns[ended]) / 1e9
     p50, p95 = np.quantile(seconds, (0.5, 0.95)) if len(seconds) else (math.nan, math.nan)
     return said.LiveWindow(
-        since_ns=since,
-        until_ns=until,
-        steps=len(steady),
-        step_s=float(breakdown.steps_s[steady].mean()),
+        since_ns=since, until_ns=until,
+        steps=len(steady), step_s=float(breakdown.steps_s[steady].mean()),
         stages=_stages(breakdown, steady),
         untraced_s=float(breakdown.untraced_s[steady].mean()),
         generated_samples=int(ended.sum()),
         generated_tokens=int(generated[1][ended].sum()),
-        latency_p50_s=float(p50),
-        latency_p95_s=float(p95),
+        latency_p50_s=float(p50), latency_p95_s=float(p95),
         trained=trained_in(tables, since, until) if len(recorded["uses"]) else None,
         lags=_lags_between(lags, since, until),
         updates=updates_between(tables, since, until),
         recent=_recent(shown, next_begins_ns, breakdown, generated, trained, lags),
-    )
+    )  # fmt: skip
 
 
 def _stages(breakdown: Breakdown, steady: list[int]) -> tuple[said.StageTime, ...]:

@@ -174,28 +174,22 @@ def workload(spec: Spec, parts: PlacementCosts) -> StepWorkload:
     prefill = engine.prefill_s * spec.prompts / made.engines
     moved = parts.moved
     return StepWorkload(
-        placement=parts.placement,
-        batches=batches,
+        placement=parts.placement, batches=batches,
         engine=EngineModel(
-            workers=1.0,
-            slots=max(1.0, made.engines * engine.slots / scale),
+            workers=1.0, slots=max(1.0, made.engines * engine.slots / scale),
             token_s=engine.token_s,
             shared_token_s=engine.shared_token_s * scale / made.engines + prefill / tokens,
-            pooled=True,
-            stands_for=scale / made.engines,
+            pooled=True, stands_for=scale / made.engines,
         ),
         serial_s={stage: (seconds,) for stage, seconds in parts.learner.serial_s.items()},
-        rest_s=parts.rest_s,
-        switch_s=moved.seconds if parts.shared else 0.0,
-        reward_workers=judges,
-        scoring="sample" if env.reward_s else "group",
+        rest_s=parts.rest_s, switch_s=moved.seconds if parts.shared else 0.0,
+        reward_workers=judges, scoring="sample" if env.reward_s else "group",
         chunks=_CHUNKS if parts.placement == "async" else 1,
         sync=SyncModel() if parts.shared else SyncModel(moved.seconds, 0.0, moved.bytes),
         lag_bound=parts.lag_bound,
         devices={pool: float(count) for pool, count in parts.devices.items()},
-        useful_tokens=spec.response_tokens,
-        usd_per_device_hour=spec.usd_per_hour,
-    )
+        useful_tokens=spec.response_tokens, usd_per_device_hour=spec.usd_per_hour,
+    )  # fmt: skip
 
 
 MOST_PLANNED = 16.0

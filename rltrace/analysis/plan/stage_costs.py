@@ -157,11 +157,9 @@ def rollout(spec: Spec, devices: int, constants: PlanConstants) -> Rollout:
     return Rollout(
         devices, engines, engine, of, chain, waves, running,
         barrier_s=max(decode_s, outside_s + 0.5 * decode_s),
-        decode_s=decode_s,
+        decode_s=decode_s, env_s=env.mean_s, decoding_s=decoding_s,
         throughput_s=engine.token_s * tokens / full + work_s,
         untooled_s=engine.token_s * tokens / running + work_s,
-        env_s=env.mean_s,
-        decoding_s=decoding_s,
         env_group_s=env.longest_s(spec.group),
         env_pool_s=env.mean_s * spec.samples / env.workers,
         reward_s=env.reward_s * spec.samples / min(env.judges, spec.samples),

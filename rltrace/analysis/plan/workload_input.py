@@ -89,29 +89,20 @@ def spec_of(tables: Tables, where: str) -> Spec:
             _refuse(where, f"an engine, or a copy of the weights, over {ways} GPUs cannot be on "
                     f"{count}")  # fmt: skip
     return Spec(
-        name=top.get("name", model.name),
-        model=model,
-        gpu=replace(kind, **known["gpu"]),
-        gpus=count,
-        **batch,
-        **lengths,
-        **known["passes"],
-        **known["prefers"],
-        **training,
+        name=top.get("name", model.name), model=model,
+        gpu=replace(kind, **known["gpu"]), gpus=count,
+        **batch, **lengths, **known["passes"], **known["prefers"], **training,
         lag_bound=_lag(top["staleness"], where),
         sync=known["sync"]["mechanism"],
         split=_split(gpus.get("split"), count, where),
-        slots=engine["sequences"],
-        rollout_ways=engine["tensor"],
+        slots=engine["sequences"], rollout_ways=engine["tensor"],
         environment=EnvironmentModel(
             **{**env, "calls": env.get("calls", 1) if env.get("latency_s") else 0},
             reward_s=known["reward"]["latency_s"],
             judges=known["reward"]["workers"],
         ),
-        usd_per_hour=price,
-        priced=priced,
-        assumed=tuple(assumed),
-    )
+        usd_per_hour=price, priced=priced, assumed=tuple(assumed),
+    )  # fmt: skip
 
 
 def _model(values: Mapping[str, Any], where: str) -> Shape:
@@ -256,11 +247,8 @@ def measure(analysis: RunAnalysis) -> Measured:
     return Measured(
         tables=tables,
         stages_s={Stage.ROLLOUT: replay(load).stages_s.get(Stage.ROLLOUT, math.nan), **learns},
-        placement=load.placement,
-        devices=dict(load.devices),
-        gpu=gpu,
-        steps=load.steps,
-    )
+        placement=load.placement, devices=dict(load.devices), gpu=gpu, steps=load.steps,
+    )  # fmt: skip
 
 
 def calibrated(spec: Spec, found: Measured) -> Spec:

@@ -206,26 +206,19 @@ def _of_samples(
         evaluates = eval_s / float(tau_s[:, Stage.ROLLOUT].sum())
         engine = replace(engine.paced(1 + evaluates), evaluates=evaluates)
     made = StepWorkload(
-        placement=placement,
-        batches=batches,
-        engine=engine,
+        placement=placement, batches=batches, engine=engine,
         serial_s={s: tuple(tau_s[:, s].tolist()) for s in learner if tau_s[:, s].any()},
         switch_s=float(breakdown.exposed_s[steady, Stage.SWITCH].mean()),
         reference_s=float(tau_s[:, on_actors].sum(axis=1).mean()),
         reward_workers=judges,
         scoring=run_samples.scoring_of(samples, placement, in_batches),
-        spread=samples.spread,
-        in_batches=in_batches,
-        weights_stop=stops,
+        spread=samples.spread, in_batches=in_batches, weights_stop=stops, sync=sync,
         chunks=_chunks(breakdown, steady, placement),
-        lag_bound=_lag_bound(analysis, placement, samples, bounds),
-        bound_stated=bool(bounds),
-        drops_stale=_drops_stale(analysis, placement),
-        rests_on=notes,
+        lag_bound=_lag_bound(analysis, placement, samples, bounds), bound_stated=bool(bounds),
+        drops_stale=_drops_stale(analysis, placement), rests_on=notes,
         untold=_STOPS_UNTOLD if others else "" if sure else _PLACES_UNTOLD,
-        sync=sync,
         **_common(analysis),
-    )
+    )  # fmt: skip
     return _paced(made, analysis)
 
 

@@ -71,25 +71,18 @@ class Stated:
             placement=self.placement,
             batches=tuple(SampleBatch(tokens, env_s, verdict_s, group) for tokens in orders),
             engine=EngineModel(
-                workers=1.0,
-                slots=math.inf,
-                token_s=tail_s / float(lengths.max()),
-                shared_token_s=work_s / float(lengths.sum()),
-                pooled=True,
-                stands_for=self.samples / _SAMPLES / engines,
+                1.0, math.inf, tail_s / float(lengths.max()), work_s / float(lengths.sum()),
+                pooled=True, stands_for=self.samples / _SAMPLES / engines,
             ),
             serial_s={Stage[stage.upper()]: one for stage, one in learner.items() if one[0]},
-            switch_s=stage_s["switch"],
-            reward_workers=1,
+            switch_s=stage_s["switch"], reward_workers=1,
             scoring=str(self.tables.get("reward", {}).get("scoring", "batch")),
             chunks=int(self.number("", "chunks", 1)),
             sync=SyncModel(stage_s["sync"], self.number("sync", "overlap", 0.0), copy_bytes),
             lag_bound=self.number("", "lag_bound", 1.0),
-            devices=devices,
-            useful_tokens=useful,
+            devices=devices, useful_tokens=useful, rests_on=tuple(rests),
             usd_per_device_hour=self.number("devices", "usd_per_hour"),
-            rests_on=tuple(rests),
-        )
+        )  # fmt: skip
         step_s = self.number("", "step_s")
         if math.isnan(step_s):
             return made

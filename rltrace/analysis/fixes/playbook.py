@@ -95,11 +95,8 @@ def frameworks() -> Mapping[str, tuple[FrameworkSetting, ...]]:
     """The settings of each framework, by its name and by what runs made of its logs call it."""
     found: dict[str, tuple[FrameworkSetting, ...]] = {}
     for data in packaged_tables("adapters/settings"):
-        older = tuple(
-            (key.removeprefix("before_").replace("_", "."), names)
-            for key, names in data.items()
-            if key.startswith("before_")
-        )
+        told = [(key, names) for key, names in data.items() if key.startswith("before_")]
+        older = tuple((k.removeprefix("before_").replace("_", "."), names) for k, names in told)
         settings = tuple(
             FrameworkSetting(**{**entry, "source": tuple(entry["source"]), "older": older})
             for entry in data["setting"]

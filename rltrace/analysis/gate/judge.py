@@ -148,10 +148,9 @@ def _notes(panel: Panel, drift: tuple[m.Drift, ...]) -> tuple[str, ...]:
     notes = [f"{one.name} differ: {one.before:.4g} in the baseline, {one.after:.4g} in the run"
              for one in drift if one.changed]  # fmt: skip
     if panel.baseline == 1:
-        notes.append(
-            f"the baseline has one run, so it is assumed that starts of the job differ by "
-            f"{100 * TAU:g} % (standard deviation); more runs measure it"
-        )
+        by = f"{100 * TAU:g} % (standard deviation); more runs measure it"
+        taken = f"the baseline has one run, so it is assumed that starts of the job differ by {by}"
+        notes.append(taken)
     return tuple(notes)
 
 

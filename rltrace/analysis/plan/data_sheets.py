@@ -54,10 +54,8 @@ def counted(text: str) -> tuple[int, Gpu]:
     known = _known().get(_key(found[2]))
     if known is None:
         names = ", ".join(entry["name"] for entry in packaged("hardware")["gpu"])
-        raise WrongUsage(
-            f"the GPU {found[2]!r} is not in the table ({names}): name one that is near it, and "
-            "its figures in a workload file, [gpu]"
-        )
+        how = "name one that is near it, and its figures in a workload file, [gpu]"
+        raise WrongUsage(f"the GPU {found[2]!r} is not in the table ({names}): {how}")
     return int(found[1]), known
 
 
@@ -165,10 +163,8 @@ def by_name(name: str) -> Shape:
     found = known.get(_shapes_key(name))
     if found is None:
         near = did_you_mean(name.rpartition("/")[2], *(shape.name for shape in known.values()))
-        raise WrongUsage(
-            f"the model {name!r} is not in the table{near}: give --params, or what its config.json "
-            "says in a workload file, [model]"
-        )
+        how = "give --params, or what its config.json says in a workload file, [model]"
+        raise WrongUsage(f"the model {name!r} is not in the table{near}: {how}")
     return found
 
 

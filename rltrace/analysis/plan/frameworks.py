@@ -211,9 +211,7 @@ def _risks(found: Plan) -> Iterator[str]:
             "reward at equal GPU-hours"
         )
     if of.cut_share > 0.05:
-        yield (
-            f"{100 * of.cut_share:.0f} % of the responses are cut at {of.cap:,.0f} tokens, so the "
-            "policy learns to be short"
-        )
+        cut = f"{100 * of.cut_share:.0f} % of the responses are cut at {of.cap:,.0f} tokens"
+        yield f"{cut}, so the policy learns to be short"
     if found.step_s.high > 1.5 * found.step_s.value:
         yield "the range is wide: trace a short run of this job, then plan with --from-run"

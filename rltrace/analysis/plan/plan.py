@@ -157,10 +157,8 @@ def asked(text: str) -> tuple[str, list[float]]:
             values = [float(value) for value in given.split(",")]
     known = packaged("inputs")["sweep"]
     if what not in known or not values or not all(map(math.isfinite, values)):
-        raise WrongUsage(
-            f"--sweep must be like gpus=16..256 or gpus=16,32,64, of one of {', '.join(known)}, "
-            f"not {text!r}"
-        )
+        like = f"gpus=16..256 or gpus=16,32,64, of one of {', '.join(known)}"
+        raise WrongUsage(f"--sweep must be like {like}, not {text!r}")
     if what == "gpus" or is_whole(*known[what]):
         values = list(dict.fromkeys(float(round(value)) for value in values))
     return what, values

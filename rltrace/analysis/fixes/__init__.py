@@ -1,1 +1,1 @@
-"""What to change, by which setting of this framework, and what it may gain."""
+"""What to change, by which setting, and what it may gain."""

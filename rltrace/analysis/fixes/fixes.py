@@ -1,21 +1,16 @@
-"""The playbook's moves against the walls of a run, best first: settings, predicted gains, risks."""
+"""Fixes for a run's walls, best first: settings, predicted gains, risks."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
 from rltrace.analysis.figures.devices import framework_of
+from rltrace.analysis.fixes import playbook
 from rltrace.analysis.fixes.job_settings import current_settings, stated_settings
-from rltrace.analysis.fixes.playbook import (
-    FrameworkSetting,
-    Move,
-    made_by_settings,
-    moves,
-    settings_for,
-)
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.stats.interval import Estimate, t95
 from rltrace.analysis.walls.env_reward import TOOLS
@@ -27,6 +22,7 @@ from rltrace.analysis.whatif import predict
 from rltrace.analysis.whatif.levers import LEVERS
 from rltrace.analysis.whatif.predict import Prediction, Source, predictor, verdict_of
 from rltrace.analysis.whatif.trust import OffTheRun, is_off
+from rltrace.analysis.whatif.workload import number_of
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.vocabulary import Stage, word
 
@@ -44,14 +40,11 @@ _ESS_FALLS: tuple[str, ...] = (
 @dataclass(frozen=True)
 class Fix:
     """One move against `wall`. `setting` and `value` are the option that makes it in this framework
-    and version (empty and None: none does), `needs` what has to be set with it, `also` further
-    options that make the same move; `now` is its value in the run (None: unknown). `lever` is what
-    was moved to predict it, as on `rltrace whatif --lever`, and `size` how far, in words.
-
-    `gain` is the step now over the step then, `goodput_gain` the same in useful tokens for each
-    device-second; None where nothing predicts it, then `unpredicted` says why. `outcome` is
-    "faster", "slower", "no gain", "may be either" or "" without a prediction, `rests_on` its basis.
-    """
+    and version (empty and None: none does), `needs` what has to be set with it, `also` options that
+    make the same move; `now` is its value in the run (None: unknown). `lever` is what was moved to
+    predict it, `size` how far, in words. `gain` is the step now over the step then, `goodput_gain`
+    the same in useful tokens for each device-second; None where nothing predicts it, which
+    `unpredicted` explains. `outcome` is a word of `predict`, or "" without a prediction."""
 
     wall: str
     move: str
@@ -75,17 +68,16 @@ class Fix:
 
     @property
     def sized(self) -> str:
-        """The move and how far: "more reward workers (x4)"; the move alone where its setting has
-        the very value that the lever was moved to, as it is shown beside it."""
+        """The move and how far: "more reward workers (x4)"; the move alone where its setting, which
+        is shown beside it, has the very value that the lever was moved to."""
         stated = self.setting and str(self.value) == self.lever.partition("=")[2]
         return f"{self.move} ({self.size})" if self.size and not stated else self.move
 
     @property
     def worth(self) -> float:
         """Predicted gain in goodput for the effort, by which fixes are ranked; 0: unknown."""
-        if self.goodput_gain is None:
-            return 0.0
-        return (self.goodput_gain.value - 1) / self.effort
+        gain = self.goodput_gain
+        return 0.0 if gain is None else (gain.value - 1) / self.effort
 
     @property
     def gains(self) -> bool:
@@ -107,18 +99,16 @@ class Fix:
 
 def fixes_for(analysis: RunAnalysis, ranking: Ranking, source: Source | None) -> tuple[Fix, ...]:
     """All moves against the walls that bind: those with a predicted gain first, then those that
-    nothing predicts, then those that gain nothing. What some framework's setting makes, and neither
-    this one's nor anything predicts, is left out (but where the replay is off the run), and what
-    changes a stage that was not seen. What the run has already is not advised, nor an option that
-    it lacks where it states all."""
+    nothing predicts, then those that gain nothing. Left out is what changes a stage that was not
+    seen, what the run has already, an option that it lacks where it states all, and what another
+    framework's setting makes and nothing predicts (but where the replay is off the run)."""
     framework = framework_of(analysis.run)
     current = current_settings(analysis.run, *framework)
-    walls = ranking.binding
-    names = [wall.name for wall in walls]
-    stages = _stages(analysis, walls)
-    aside: tuple[str, ...] = ()
-    if not bytes_take_time(analysis):
-        aside = ("bytes",) if framework[0] else ("bytes", "pieces")
+    names = [wall.name for wall in ranking.binding]
+    stages = _stages(analysis, ranking.binding)
+    aside: tuple[str, ...] = ("bytes",) if framework[0] else ("bytes", "pieces")
+    if bytes_take_time(analysis):
+        aside = ()
     load = analysis.workload
     off = load is not None and is_off(load)
     tools_hold = load is not None and load.engine.tools_hold
@@ -130,34 +120,37 @@ def fixes_for(analysis: RunAnalysis, ranking: Ranking, source: Source | None) ->
         return held(ask(moved), ranking.walls, tools_hold)
 
     found: dict[tuple[str, str, str], Fix] = {}  # a move may be against two walls that bind
-    for move in moves():
+    for move in playbook.moves():
         seen = not move.stage or move.stage in stages
         if move.wall not in names or not seen or move.saves in aside:
             continue
-        known = settings_for(*framework, move)
+        known = playbook.settings_for(*framework, move)
         fix = _fix(analysis, move, known, predict, current)
-        by_hand = not made_by_settings(move) or (off and fix is not None and fix.lever)
+        by_hand = not playbook.made_by_settings(move) or (off and fix is not None and fix.lever)
         if fix and (fix.setting or fix.goodput_gain is not None or by_hand):
             found.setdefault((fix.move, fix.setting, fix.lever), fix)
-    return tuple(sorted(found.values(), key=lambda fix: (_rank(fix), -fix.worth, fix.effort)))
+
+    def order(fix: Fix) -> tuple[int, float, int]:
+        rank = 1 if fix.goodput_gain is None else 2 * (not fix.gains)
+        return rank, -fix.worth, fix.effort
+
+    return tuple(sorted(found.values(), key=order))
 
 
 def _stages(analysis: RunAnalysis, walls: tuple[Wall, ...]) -> set[str]:
-    """The stages that moves may change: those that were seen, and of tools and verdicts those that
-    take the time."""
+    """The stages that were seen, and of tools and verdicts those that take the time."""
     rows = [row for row in analysis.stages if row.stage in stages_of(ENV_REWARD)]
-    slight = {row.stage for row in rows} - {row.stage for row in that_count(rows)}
+    seen = {row.stage for row in rows}
+    slight = seen - {row.stage for row in that_count(rows)}
     found = {word(row.stage) for row in analysis.stages if row.stage not in slight}
-    unseen = Stage.ENV not in {row.stage for row in rows}
-    if unseen and any(f.name == TOOLS for wall in walls for f in wall.evidence):
+    if Stage.ENV not in seen and any(f.name == TOOLS for wall in walls for f in wall.evidence):
         found.add(word(Stage.ENV))
     return found
 
 
 def bytes_take_time(analysis: RunAnalysis) -> bool:
     """Whether what an update sends may be why it takes so long: not where a slow link would carry
-    it in a small part of that time, and something else in it waits or works. True where its bytes
-    are not known."""
+    it in a small part of that time. True where its bytes are not known."""
     moved = analysis.syncs
     if moved is None or not moved.bytes_per_update.n or not moved.update_s.mean > 0:
         return True
@@ -165,25 +158,16 @@ def bytes_take_time(analysis: RunAnalysis) -> bool:
     return at_least_s >= _LEAST_OF_UPDATE * moved.update_s.mean
 
 
-def _rank(fix: Fix) -> int:
-    if fix.goodput_gain is None:
-        return 1
-    return 0 if fix.gains else 2
-
-
 def _fix(
-    analysis: RunAnalysis,
-    move: Move,
-    known: tuple[FrameworkSetting, ...],
-    predict: _Predict,
-    current: Mapping[str, Any],
-) -> Fix | None:
+    analysis: RunAnalysis, move: playbook.Move, known: tuple[playbook.FrameworkSetting, ...],
+    predict: _Predict, current: Mapping[str, Any],
+) -> Fix | None:  # fmt: skip
     """A move as the settings `known` make it; None where it does not apply to the run."""
     stated, value = stated_settings(analysis.run), move.value
     if move.lever == "lag_bound":  # below 1 actors wait for every update
         value = str(max(1, analysis.freshness.bound.safe_lag))
     settings = not_yet(tuple(one for one in known if one.is_of(stated)), value, current)
-    by_hand = move.lever or not made_by_settings(move)
+    by_hand = move.lever or not playbook.made_by_settings(move)
     if not settings and (not by_hand or any(not _is_amount(one.value) for one in known)):
         return None
     found: Prediction | None = None
@@ -195,10 +179,15 @@ def _fix(
         gain = _of_freshness(analysis, float(value))
         why = "the lag keeps within this bound already"
     elif move.lever:
-        found, lever, why = _predicted(predict, move.lever, value)
-        if "cannot be moved here" in why and "already" in why:
-            return None
-        rests = found.rests_on if found else ()
+        lever, rests = f"{move.lever}={value}", ()
+        try:
+            found = predict([(move.lever, value)])
+            rests = found.rests_on
+        except RltraceError as error:
+            why = str(error)
+            if "cannot be moved here" in why and "already" in why:
+                return None
+            lever = lever if isinstance(error, OffTheRun) else ""
     if move.lever == "samples":
         off_the_run = bool(lever) and found is None  # what the samples cost is half of it
         gain = samples_gain(successes(analysis), float(value.removeprefix("x")))
@@ -209,8 +198,7 @@ def _fix(
             rests = (_BETA, *(rests or ("a sample costs what it costs now",)))
     first = settings[0] if settings else None
     return Fix(
-        wall=move.wall,
-        move=move.move,
+        wall=move.wall, move=move.move,
         size=move.size.format(value=lever.partition("=")[2]) if lever else "",
         setting=first.option if first else "",
         value=_value(first, value, current) if first else None,
@@ -223,50 +211,33 @@ def _fix(
         outcome="faster" if gain is not None else found.outcome if found else "",
         unpredicted=why if found is None and gain is None else "",
         rests_on=rests if gain is not None or found is not None else (),
-        effort=move.effort,
-        risk=move.risk,
-        watch=move.watch,
-        source=move.source,
+        effort=move.effort, risk=move.risk, watch=move.watch, source=move.source,
         now=current.get(first.option) if first else None,
-    )
-
-
-def _predicted(predict: _Predict, lever: str, value: str) -> tuple[Prediction | None, str, str]:
-    """`(prediction, the lever as it was moved, why there is none)`."""
-    moved = f"{lever}={value}"
-    try:
-        return predict([(lever, value)]), moved, ""
-    except OffTheRun as error:
-        return None, moved, str(error)
-    except RltraceError as error:
-        return None, "", str(error)
+    )  # fmt: skip
 
 
 def not_yet(
-    settings: tuple[FrameworkSetting, ...], value: str, current: Mapping[str, Any]
-) -> tuple[FrameworkSetting, ...]:
+    settings: tuple[playbook.FrameworkSetting, ...], value: str, current: Mapping[str, Any]
+) -> tuple[playbook.FrameworkSetting, ...]:
     """Of the settings that make a move those that the run does not have, each with what it needs
     and the run lacks. One that it has tells in which of the configurations it is."""
 
     def has(option: str, value: Any) -> bool:
         return option in current and bool(current[option] == value)
 
-    made = {one.config for one in settings if has(one.option, _value(one, value, current))}
-
-    def lacks(one: FrameworkSetting) -> dict[str, Any]:
+    def lacks(one: playbook.FrameworkSetting) -> dict[str, Any]:
         unmet = {k: v for k, v in one.needs.items() if not _meets(current.get(k), v)}
         return unmet | {k: v for k, v in one.exactly.items() if not has(k, v)}
 
-    return tuple(
-        replace(one, needs=lacks(one))
-        for one in settings
-        if not has(one.option, _value(one, value, current)) and (not made or one.config in made)
-    )
+    made = [one for one in settings if has(one.option, _value(one, value, current))]
+    configs = {one.config for one in made or settings}
+    there = [one for one in settings if one not in made and one.config in configs]
+    return tuple(replace(one, needs=lacks(one)) for one in there)
 
 
 def _meets(now: Any, needed: Any) -> bool:
-    """Whether what an option is now serves as well as the example of what has to be set: numbers
-    and places are the run's own affair, but a number of one may be the lack of what is needed."""
+    """Whether what an option is now serves as well as the example: numbers and places are the run's
+    own affair, but a number of one may be the lack of what is needed."""
     if isinstance(needed, str) and set(needed) & set("./:"):
         return bool(now)
     numbers = isinstance(now, int | float) and isinstance(needed, int | float)
@@ -278,42 +249,31 @@ def _meets(now: Any, needed: Any) -> bool:
 def _is_amount(value: Any) -> bool:
     """Whether an option's value is a number, of which there can be more; a rule is one too."""
     if isinstance(value, str):
-        return value == "lag bound" or not math.isnan(_number(value.removeprefix("x")))
+        return value == "lag bound" or not math.isnan(number_of(value.removeprefix("x")))
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _of_freshness(analysis: RunAnalysis, bound: float) -> Estimate | None:
-    fresh = analysis.freshness
+    fresh, lag = analysis.freshness, analysis.staleness.token_weighted_lag
     base = next((p.ess_share.value for p in fresh.curve if p.lag == 0 and p.enough), 1.0)
-    lag = analysis.staleness.token_weighted_lag
     share = fresh.effective_share
-    found = freshness_gain(share.value, base, lag, bound)
+    # What counts now is known within an interval, and the gain is over that.
+    weights = share.value, share.high, share.low
+    found, least, most = (freshness_gain(one, base, lag, bound) for one in weights)
     if found is None:
         return None
-    # What counts now is known within an interval, and the gain is over that.
-    ends = (freshness_gain(one, base, lag, bound) for one in (share.high, share.low))
-    least, most = (end or found for end in ends)
-    return Estimate(min(least.low, found.low), found.value, max(most.high, found.high))
+    low, high = (least or found).low, (most or found).high
+    return Estimate(min(low, found.low), found.value, max(high, found.high))
 
 
-def _value(setting: FrameworkSetting, value: str, current: Mapping[str, Any]) -> Any:
-    """The value to set: a rule ("x2", "lag bound") worked out where the settings are known."""
+def _value(setting: playbook.FrameworkSetting, value: str, current: Mapping[str, Any]) -> Any:
     rule = setting.value
     if rule == "lag bound":
         return int(value)
     now = current.get(setting.option)
-    if isinstance(rule, str) and rule.startswith("x") and isinstance(now, int | float):
-        factor = _number(rule[1:])
-        if not math.isnan(factor):
-            return type(now)(now * factor)
-    return rule
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return math.nan
+    factor = number_of(rule[1:]) if isinstance(rule, str) and rule.startswith("x") else math.nan
+    known = isinstance(now, int | float) and not math.isnan(factor)
+    return type(now)(now * factor) if known else rule
 
 
 # --- what moves against statistical walls would gain: no replay of events tells that
@@ -331,9 +291,8 @@ def freshness_gain(weight: float, base: float, mean_lag: float, bound: float) ->
     at lag 0. None where the lag is within the bound, or nothing is known."""
     if not (0 < weight < base <= 1) or not mean_lag > bound >= 0:
         return None
-    kept = weight / base
-    low = base * kept ** (bound / mean_lag) / weight
-    high = base * kept ** ((bound / mean_lag) ** 2) / weight
+    kept, part = weight / base, bound / mean_lag
+    low, high = (base * kept**power / weight for power in (part, part**2))
     return Estimate(low, math.sqrt(low * high), high)
 
 
@@ -360,10 +319,8 @@ def samples_gain(successes: Sequence[tuple[int, int]], factor: float) -> Estimat
         return math.log(signal_share(groups, round(factor * size)) / now) if now else math.nan
 
     middle = gain(successes)
-    left = [
-        gain([one for place, one in enumerate(successes) if place % _FOLDS != fold])
-        for fold in range(_FOLDS)
-    ]
+    numbered = list(enumerate(successes))
+    left = [gain([one for n, one in numbered if n % _FOLDS != fold]) for fold in range(_FOLDS)]
     mean = sum(left) / _FOLDS
     error = math.sqrt((_FOLDS - 1) / _FOLDS * sum((one - mean) ** 2 for one in left))
     if math.isnan(middle) or math.isnan(error):
@@ -374,12 +331,12 @@ def samples_gain(successes: Sequence[tuple[int, int]], factor: float) -> Estimat
 
 def _fit(successes: Sequence[tuple[int, int]]) -> tuple[float, float]:
     """Shapes of the likeliest beta-binomial, on a grid that is fine enough for a range."""
-    return max(
-        ((a, b) for a in _SHAPES for b in _SHAPES),
-        key=lambda shape: sum(
-            _log_beta(shape[0] + k, shape[1] + n - k) - _log_beta(*shape) for k, n in successes
-        ),
-    )
+
+    def likely(shape: tuple[float, float]) -> float:
+        a, b = shape
+        return sum(_log_beta(a + k, b + n - k) - _log_beta(a, b) for k, n in successes)
+
+    return max(product(_SHAPES, _SHAPES), key=likely)
 
 
 def _log_beta(a: float, b: float) -> float:
@@ -390,8 +347,6 @@ def _log_beta(a: float, b: float) -> float:
 # a replay says so it is wrong about who waits for whom.
 
 NO_MORE = "no more is gained than the stage costs that it shortens"
-"""What a prediction that was held rests on."""
-
 _PLACES = ("slots", "rollout_workers")
 
 
@@ -400,12 +355,12 @@ def most_gain(levers: Sequence[str], walls: Sequence[Wall], tools_hold: bool) ->
     ends of what their walls cost (generation's: with its tail); infinite where that is not known,
     or one of the levers does more than shorten a stage. Where `tools_hold` places of a worker, more
     places save time of tools, too."""
-    stages: set[Stage] = set()
-    for name in (lever.partition("=")[0] for lever in levers):
-        stage = LEVERS[name].within if name in LEVERS else None
-        if stage is None:
-            return math.inf
-        stages |= {stage, Stage.ENV} if tools_hold and name in _PLACES else {stage}
+    names = [lever.partition("=")[0] for lever in levers]
+    stages = {LEVERS[name].within if name in LEVERS else None for name in names}
+    if None in stages:
+        return math.inf
+    if tools_hold and {*names} & {*_PLACES}:
+        stages.add(Stage.ENV)
     costs = [w.cost for w in walls if stages & {*stages_of(w.name)} and w.cost.known]
     share = sum(cost.share if math.isnan(cost.high) else cost.high for cost in costs)
     return 1 / (1 - share) if costs and share < 1 else math.inf
@@ -417,13 +372,11 @@ def held(found: Prediction, walls: Sequence[Wall], tools_hold: bool) -> Predicti
     gain, goodput = found.gain.at_most(most), found.goodput_gain.at_most(most)
     if (gain, goodput) == (found.gain, found.goodput_gain):
         return found
-    least_s = found.before_s / most
-    step_s = found.step_s.longer(Estimate(least_s, least_s, least_s))
     was = found.goodput_gain.value
     return replace(
         found,
         outcome=verdict_of(goodput),
-        step_s=step_s,
+        step_s=found.step_s.longer(Estimate(*[found.before_s / most] * 3)),
         gain=gain,
         goodput_gain=goodput,
         useful_tokens_per_device_s=goodput.times(found.useful_tokens_per_device_s.value / was),

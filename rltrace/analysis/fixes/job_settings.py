@@ -1,12 +1,16 @@
-"""A job's command with other settings. How a framework takes them is data: the table `command` of
-its file in `rltrace/adapters/settings/`. An option that stands already is replaced, else it goes to
-the end, where every framework's command line takes it."""
+"""The settings of a job: stated, differing, or changed in its command.
+
+How a framework takes them is data: the table `command` of its file in `rltrace/adapters/settings/`.
+An option that stands already is replaced, else it goes to the end, where every framework takes it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import product
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -39,11 +43,8 @@ class CommandForm:
 
 @cache
 def forms() -> Mapping[str, CommandForm]:
-    return {
-        data["framework"]: CommandForm(**data["command"])
-        for data in packaged_tables("adapters/settings")
-        if "command" in data
-    }
+    told = [data for data in packaged_tables("adapters/settings") if "command" in data]
+    return {data["framework"]: CommandForm(**data["command"]) for data in told}
 
 
 def form_of(framework: str) -> CommandForm:
@@ -63,9 +64,9 @@ def form_of(framework: str) -> CommandForm:
 def with_settings(
     command: Sequence[str], form: CommandForm, settings: Mapping[str, Any]
 ) -> list[str]:
-    words = list(command)
+    words, change = list(command), _pair if form.form == PAIRS else _flag
     for option, value in settings.items():
-        words = (_pair if form.form == PAIRS else _flag)(words, form, option, value)
+        words = change(words, form, option, value)
     return words
 
 
@@ -88,8 +89,7 @@ def given(command: Sequence[str], form: CommandForm, option: str) -> str | None:
 def refuse_unknown(
     settings: Mapping[str, Any], form: CommandForm, stated: Mapping[str, Any]
 ) -> None:
-    """Refuses an option that the job does not have, before it is run: `stated` are the settings
-    that it wrote down. Errors: `RltraceError`."""
+    """Errors: `RltraceError` for an option that is not among those that the job wrote down."""
     if not form.states_all or not stated:
         return
     known = stated.keys() | form.outputs.keys()
@@ -139,19 +139,15 @@ def _flag(words: list[str], form: CommandForm, option: str, value: Any) -> list[
         else:
             skipping = False
             kept.append(word)
-    if isinstance(value, bool):
-        if value:
-            return [*kept, name]
+    if value is True:
+        return [*kept, name]
+    if value is False:
         return [*kept, opposite] if form.dashes else kept
     return [*kept, name, *map(_text, value if isinstance(value, list) else [value])]
 
 
 def _text(value: Any) -> str:
-    if isinstance(value, bool):
-        return "True" if value else "False"
-    if isinstance(value, list):
-        return "[" + ",".join(map(_text, value)) + "]"
-    return str(value)
+    return f"[{','.join(map(_text, value))}]" if isinstance(value, list) else str(value)
 
 
 @dataclass(frozen=True)
@@ -170,24 +166,18 @@ def settings_that_differ(first: OpenedRun, second: OpenedRun) -> tuple[Differenc
         return differing(*stated)
     words = [[str(w) for w in run.meta.get("command") or ()] for run in (first, second)]
     only = [[w for w in mine if w not in other] for mine, other in (words, words[::-1])]
-    if only[0] or only[1]:
-        return (Difference("command", " ".join(only[0]), " ".join(only[1])),)
-    return ()
+    return (Difference("command", *map(" ".join, only)),) if any(only) else ()
 
 
 def differing(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[Difference, ...]:
     """What the two state differently, or only one of them."""
-    names = dict.fromkeys([*before, *after])
-    return tuple(
-        Difference(name, before.get(name), after.get(name))
-        for name in names
-        if before.get(name) != after.get(name)
-    )
+    both = (Difference(name, before.get(name), after.get(name)) for name in {**before, **after})
+    return tuple(one for one in both if one.before != one.after)
 
 
 # --- the settings that a run has already: as its processes state them, else as its command gives
-# them. The command that was traced may be a script which adds options of its own, so the command
-# line of the framework's own program comes before it.
+# them. That may be a script which adds options of its own, so the command line of the framework's
+# own program comes before it.
 
 
 def current_settings(run: OpenedRun, framework: str, version: str) -> Mapping[str, Any]:
@@ -197,44 +187,34 @@ def current_settings(run: OpenedRun, framework: str, version: str) -> Mapping[st
     found: dict[str, Any] = {}
     if (run.meta.get("settings") or {}).get("sync"):
         found[WRAP_SYNC] = True
-    form = forms().get(framework)
-    if form is not None:
+    if form := forms().get(framework):
         settings = [one.in_version(version) for one in frameworks()[framework]]
         options = {option for one in settings for option in (one.option, *one.needs)}
-        for words in _command_lines(run, framework):
-            for option in options:
-                text = given(words, form, option)
-                if text is not None:
-                    found[option] = _value(text)
+        for words, option in product(_command_lines(run, framework), options):
+            if (text := given(words, form, option)) is not None:
+                found[option] = _value(text)
     return {**found, **stated_settings(run)}
 
 
 def stated_settings(run: OpenedRun) -> Mapping[str, Any]:
-    """All settings with a value, as the first process states them that does; empty where none
-    does."""
+    """All settings with a value, as the first process states them that does."""
     stated = (process.facts.get("settings") for process in run.processes)
     return next((settings for settings in stated if isinstance(settings, dict)), {})
 
 
 def _command_lines(run: OpenedRun, framework: str) -> list[list[str]]:
     """The later override the earlier ones."""
-    programs = [
-        process.facts.get("argv")
-        for process in run.processes
-        if process.adapter == framework and not process.role and not process.child_of
-    ]
-    lines = [run.meta.get("command"), *programs]
+    own = [p for p in run.processes if p.adapter == framework and not p.role and not p.child_of]
+    lines = [run.meta.get("command"), *(process.facts.get("argv") for process in own)]
     return [[str(word) for word in line] for line in lines if isinstance(line, list)]
 
 
 def _value(text: str) -> Any:
     """A word of a command line as the value that it stands for; a bare flag is true."""
-    plain = text.strip("'\"").lower()
-    if plain in ("", "true", "false"):
-        return plain != "false"
+    plain = text.strip("'\"")
+    if plain.lower() in ("", "true", "false"):
+        return plain.lower() != "false"
     for kind in (int, float):
-        try:
+        with suppress(ValueError):
             return kind(text)
-        except ValueError:
-            continue
-    return text.strip("'\"")
+    return plain

@@ -1,4 +1,4 @@
-"""The playbook: what is done against each wall, and the settings that do it in each framework."""
+"""What is done against each wall, and each framework's settings for it."""
 
 from __future__ import annotations
 
@@ -17,13 +17,11 @@ class Move:
 
     `stage`: the one that it changes; where that was not seen there is nothing to do (empty: any).
     `lever` predicts it, of `whatif` or "samples" (empty: nothing does, and `no_number` says why);
-    `value` is what to try on it, and `size` how far that is, in words (empty: it is there or not).
+    `value` is what to try on it, `size` how far that is, in words (empty: it is there or not).
     `effort` 1 is one option, 2 several, or devices, 3 another program, model or service. `saves`,
     of a weight update: "bytes" (fewer travel, or faster) or "pieces" (they travel in fewer).
-    `settings_of`: the wall under which frameworks' settings have it (empty: its own). `risk`: what
-    may go wrong, `watch`: what to look at after it. Gains that `source` publishes are no prediction
-    for this run.
-    """
+    `settings_of`: the wall under which frameworks' settings have it (empty: its own). `watch`: what
+    to look at after it. Gains that `source` publishes are no prediction for this run."""
 
     wall: str
     move: str
@@ -47,9 +45,9 @@ WRAP_SYNC = "rltrace wrap --sync"
 @dataclass(frozen=True)
 class FrameworkSetting:
     """An option of a framework that makes a move. `value` is an example, or a rule such as "x2".
-    `config` names the configuration that has the option, `where` the command or file, where that is
-    not the default one; `older` are names of options before a version. `needs` is what has to be
-    set with it, in some way; `exactly` what is, to just these values."""
+    `config` names the configuration that has the option, `where` the command or file (empty: the
+    default one); `older` are names of options before a version. `needs` is what has to be set with
+    it, in some way; `exactly` what is, to just these values."""
 
     wall: str
     move: str
@@ -67,8 +65,8 @@ class FrameworkSetting:
     older: tuple[tuple[str, Mapping[str, str]], ...] = ()
 
     def is_of(self, stated: Mapping[str, Any]) -> bool:
-        """Whether a run has the option that states all that is set in it (empty: none does), and
-        what it does anything with. The recorder's own options are stated nowhere."""
+        """Whether a run that states all its settings (empty: it does not) has the option, and what
+        it needs to do anything. The recorder's own options are stated nowhere."""
         if not stated or self.where or self.option == WRAP_SYNC:
             return True
         known = self.option in stated or self.beside in stated
@@ -78,9 +76,8 @@ class FrameworkSetting:
         """The setting by the names that its options have in a version."""
         if not version:
             return self
-        known = [names for before, names in self.older if satisfies(version, f"<{before}")]
         option, needs, exactly = self.option, dict(self.needs), dict(self.exactly)
-        for names in known:
+        for names in (names for before, names in self.older if satisfies(version, f"<{before}")):
             option = names.get(option, option)
             needs = {names.get(key, key): value for key, value in needs.items()}
             exactly = {names.get(key, key): value for key, value in exactly.items()}
@@ -89,22 +86,17 @@ class FrameworkSetting:
 
 @cache
 def moves() -> tuple[Move, ...]:
-    """Those of all walls."""
     files = packaged_tables("analysis/data/moves")
     return tuple(Move(wall=data["wall"], **entry) for data in files for entry in data["move"])
 
 
 @cache
 def frameworks() -> Mapping[str, tuple[FrameworkSetting, ...]]:
-    """The settings of each framework that has a file of them, by its name and by what runs that
-    were made of its logs call it."""
+    """The settings of each framework, by its name and by what runs made of its logs call it."""
     found: dict[str, tuple[FrameworkSetting, ...]] = {}
     for data in packaged_tables("adapters/settings"):
-        older = tuple(
-            (key.removeprefix("before_").replace("_", "."), names)
-            for key, names in data.items()
-            if key.startswith("before_")
-        )
+        told = [(key, names) for key, names in data.items() if key.startswith("before_")]
+        older = tuple((k.removeprefix("before_").replace("_", "."), names) for k, names in told)
         settings = tuple(
             FrameworkSetting(**{**entry, "source": tuple(entry["source"]), "older": older})
             for entry in data["setting"]
@@ -114,18 +106,13 @@ def frameworks() -> Mapping[str, tuple[FrameworkSetting, ...]]:
 
 
 def made_by_settings(move: Move) -> bool:
-    """Whether some framework has a setting that makes it."""
     key = move.settings_of or move.wall, move.move
     return any((s.wall, s.move) == key for known in frameworks().values() for s in known)
 
 
 def settings_for(framework: str, version: str, move: Move) -> tuple[FrameworkSetting, ...]:
-    """The settings that make a move in that version of a framework (empty: any), those of its
-    default configuration first."""
-    made = [
-        setting.in_version(version)
-        for setting in frameworks().get(framework, ())
-        if (setting.wall, setting.move) == (move.settings_of or move.wall, move.move)
-        and satisfies(version, setting.versions)
-    ]
-    return tuple(sorted(made, key=lambda setting: bool(setting.config)))
+    """In that version of a framework (empty: any), those of its default configuration first."""
+    key = move.settings_of or move.wall, move.move
+    known = [one for one in frameworks().get(framework, ()) if (one.wall, one.move) == key]
+    made = [one.in_version(version) for one in known if satisfies(version, one.versions)]
+    return tuple(sorted(made, key=lambda one: bool(one.config)))

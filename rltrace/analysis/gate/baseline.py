@@ -4,8 +4,7 @@
      "hardware": {...}, "framework": {...}, "settings": {...},
      "runs": [{"run": ..., "start_ns": ..., "steps": [...], "columns": {"length_s": [...], ...}}]}
 
-Its size is bounded: up to `series.MOST_STEPS` steps of a run and `MOST_RUNS` runs, 6 digits a
-figure; a run of 100 steps takes about 20 kB.
+It has up to `panel.MOST_STEPS` steps of a run and `MOST_RUNS` runs; 100 steps take about 20 kB.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -29,27 +28,22 @@ from rltrace.analysis.gate.panel import RunSeries, series_of
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.trace.errors import CANNOT_TELL, RltraceError, WrongUsage
 from rltrace.trace.job_devices import AGENT
+from rltrace.trace.read.run import OpenedRun
 from rltrace.trace.untrusted_files import packaged_toml, text_given, written
-
-if TYPE_CHECKING:
-    from rltrace.trace.read.run import OpenedRun
 
 FORMAT = "rltrace-baseline"
 SCHEMA = 1
 MOST_RUNS = 40
 _MOST_BYTES = 64 << 20
-_LEAST, _MOST = 1e-12, 1e18
-"""Of a figure that is not 0: what is beyond is nobody's seconds, tokens or bytes of a step."""
-VERSIONS = ("framework version", "python")
-"""What may be just the change that is judged: told, and no reason to refuse."""
+_LEAST, _MOST = 1e-12, 1e18  # of a figure that is not 0: beyond are no seconds, tokens or bytes
+VERSIONS = ("framework version", "python")  # may be the very change that is judged: only told
 
 Facts = Mapping[str, Any]
 
 
 @dataclass(frozen=True, eq=False)
 class Baseline:
-    """Runs to judge others by. `created` is ISO 8601 in UTC. `hardware`, `framework` and `settings`
-    are what all the runs share: what they were done on, with, and told to do."""
+    """Runs to judge others by, and how they were done. `created` is ISO 8601 in UTC."""
 
     rltrace_version: str
     created: str
@@ -60,9 +54,9 @@ class Baseline:
 
 
 def make_baseline(runs: Sequence[OpenedRun], *, anyway: bool = False) -> Baseline:
-    """The baseline of these runs of one workload on one kind of hardware. Errors: `RltraceError`
-    (wrong usage) where they differ in it, are the same run or are too many, (cannot tell) where one
-    has no complete step, (unreadable) where one has an alarm and `anyway` is not set."""
+    """The baseline of these runs. Errors: `RltraceError` (wrong usage) where they differ in
+    workload or hardware, are the same run or are too many, (cannot tell) where one has no complete
+    step, (unreadable) where one has an alarm and `anyway` is not set."""
     if not 1 <= len(runs) <= MOST_RUNS:
         raise WrongUsage(f"a baseline is made of 1 to {MOST_RUNS} runs")
     of_first = _facts(runs[0])
@@ -77,14 +71,10 @@ def make_baseline(runs: Sequence[OpenedRun], *, anyway: bool = False) -> Baselin
             raise RltraceError(f"{run.path} is no run to hold others to (--anyway keeps it): {why}")
     if any(one.is_same(other) for one, other in combinations(found, 2)):
         raise WrongUsage("a run counts once in a baseline: the same was given twice")
-    return Baseline(
-        created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        rltrace_version=str(runs[0].meta.get("rltrace_version") or ""),
-        hardware=hardware_of(runs[0]),
-        framework=framework_facts(runs[0]),
-        settings=settings_of(runs[0]),
-        runs=tuple(found),
-    )
+    created = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    version = str(runs[0].meta.get("rltrace_version") or "")
+    facts = hardware_of(runs[0]), framework_facts(runs[0]), settings_of(runs[0])
+    return Baseline(version, created, *facts, tuple(found))
 
 
 def differences(run: OpenedRun, baseline: Baseline) -> tuple[Difference, ...]:
@@ -100,23 +90,12 @@ def told(differs: Sequence[Difference]) -> str:
 
 def write_baseline(baseline: Baseline, path: Path) -> None:
     """Writes it as JSON. Errors: `RltraceError` where the file cannot be written."""
-    text = json.dumps(
-        {
-            "format": FORMAT,
-            "schema_version": SCHEMA,
-            **vars(baseline),
-            "runs": [
-                {
-                    **vars(one),
-                    "steps": one.steps.tolist(),
-                    "columns": {name: _plain(column) for name, column in one.columns.items()},
-                }
-                for one in baseline.runs
-            ],
-        },
-        separators=(",", ":"),
-        allow_nan=False,
-    )
+    runs = []
+    for one in baseline.runs:
+        columns = {name: _plain(column) for name, column in one.columns.items()}
+        runs.append({**vars(one), "steps": one.steps.tolist(), "columns": columns})
+    data = {"format": FORMAT, "schema_version": SCHEMA, **vars(baseline), "runs": runs}
+    text = json.dumps(data, separators=(",", ":"), allow_nan=False)
     try:
         with written(path) as file:
             file.write(f"{text}\n".encode())
@@ -131,11 +110,9 @@ def _plain(column: Any) -> list[float | int | None]:
 
 
 def read_baseline(path: Path) -> Baseline:
-    """The baseline in a file. Errors: `RltraceError` (unreadable) where it is none, is damaged, or
-    is of another schema version."""
+    """Errors: `RltraceError` where the file is no baseline, damaged, or of another schema."""
     try:
-        size = path.stat().st_size
-        if size > _MOST_BYTES:
+        if (size := path.stat().st_size) > _MOST_BYTES:
             raise RltraceError(f"{path} is no baseline: it has {size:,} bytes")
         data = json.loads(text_given(path))
     except OSError as error:
@@ -153,14 +130,9 @@ def read_baseline(path: Path) -> Baseline:
         runs = tuple(_series(one) for one in data["runs"])
         if not 1 <= len(runs) <= MOST_RUNS:
             raise ValueError(f"{len(runs)} runs")
-        return Baseline(
-            created=str(data["created"]),
-            rltrace_version=str(data["rltrace_version"]),
-            hardware=_table(data["hardware"]),
-            framework=_table(data["framework"]),
-            settings=_table(data["settings"]),
-            runs=runs,
-        )
+        created, version = str(data["created"]), str(data["rltrace_version"])
+        tables = [_table(data[name]) for name in ("hardware", "framework", "settings")]
+        return Baseline(version, created, *tables, runs)
     except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
         what = f"{error} is missing" if isinstance(error, KeyError) else str(error)
         raise RltraceError(f"{path} is a damaged baseline: {what}") from None
@@ -174,8 +146,8 @@ def _table(value: Any) -> dict[str, Any]:
 
 
 def _series(data: dict[str, Any]) -> RunSeries:
-    steps = np.array(data["steps"], np.int64)
     columns = {str(name): np.array(col, np.float64) for name, col in data["columns"].items()}
+    steps = np.array(data["steps"], np.int64)
     if steps.ndim != 1 or not len(steps):
         raise ValueError("a run without steps")
     for name, column in columns.items():
@@ -193,8 +165,7 @@ def _series(data: dict[str, Any]) -> RunSeries:
 
 
 def complete_series(runs: Sequence[OpenedRun], to: str) -> list[RunSeries]:
-    """The series of each run. Errors: `RltraceError` (cannot tell) where one has no complete step
-    `to` do something with."""
+    """Errors: `RltraceError` (cannot tell) where a run has no complete step to do that with."""
     found = [series_of(run) for run in runs]
     for run, series in zip(runs, found, strict=True):
         if not series.size:
@@ -204,19 +175,15 @@ def complete_series(runs: Sequence[OpenedRun], to: str) -> list[RunSeries]:
     return found
 
 
-# --- runs with an alarm: neither do they pass a gate, nor are others held to them
-# How fast a job was that crashed or trained on no numbers is no answer. Stalls are left to the
-# tests: the gate judges the lengths of steps by statistics, and a busy machine stalls any job.
+# --- runs with an alarm: neither do they pass a gate, nor are others held to them. How fast a job
+# was that crashed or trained on no numbers is no answer. Stalls are left to the tests of lengths of
+# steps, as a busy machine stalls any job.
 
 
 def unwell(runs: Sequence[OpenedRun]) -> tuple[str, ...]:
-    """A sentence for each of `runs` that has an alarm, without a full stop; the run is named where
-    there are several."""
-    return tuple(
-        f"{run.path.name}: {says}" if len(runs) > 1 else says
-        for run in runs
-        if (says := wrong_with(run))
-    )
+    """A sentence for each run that has an alarm, with its name where there are several."""
+    found = [(run.path.name, why) for run in runs if (why := wrong_with(run))]
+    return tuple(f"{name}: {why}" if len(runs) > 1 else why for name, why in found)
 
 
 def wrong_with(run: OpenedRun) -> str:
@@ -231,8 +198,6 @@ _STATED = ("placement", "objective", "updates_per_version")
 
 
 def hardware_of(run: OpenedRun) -> Facts:
-    """Devices (kind, name, count), nodes, and the cores and CPU models of the nodes; None where it
-    was not recorded."""
     devices = count_devices(run)
     agents = [process.facts for process in run.processes if process.role == AGENT]
     cores = [facts["cores"] for facts in agents if isinstance(facts.get("cores"), int)]
@@ -258,8 +223,7 @@ def framework_facts(run: OpenedRun) -> Facts:
 
 
 def settings_of(run: OpenedRun) -> Facts:
-    """What the job was told to do, as far as it states it, and its shape: processes by role and
-    parameters of its models."""
+    """What the job states it was told to do, and its processes by role and models' parameters."""
     facts = [process.facts for process in run.processes]
     roles = Counter(p.role for p in run.processes if p.role and p.role != AGENT)
     sizes = [one["parameters"] for one in facts if isinstance(one.get("parameters"), int)]

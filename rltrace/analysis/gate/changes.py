@@ -1,4 +1,4 @@
-"""Where a change lies: the stage, the factor, and the work that drifted."""
+"""Where a change lies: the stage, the factor, work that drifted."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _SHARPER = 0.8  # another way to look at a figure is worth saying where it has a
 
 
 def stage_changes(panel: Panel, usual: bool = True) -> tuple[StageChange, ...]:
-    """Each stage's part of the change of the step, the largest first; none where a run has no
-    exposed time of any stage, as nobody knows it. `usual`: without stalls."""
+    """Each stage's part of the change of the step, the largest first; none where a run has exposed
+    time of no stage. `usual`: without stalls."""
     exposed = [{n for n in run.columns if n.startswith(m.EXPOSED)} for run in panel.runs]
     if not all(exposed):
         return ()
@@ -43,10 +43,8 @@ def stage_changes(panel: Panel, usual: bool = True) -> tuple[StageChange, ...]:
 
 def factor_changes(panel: Panel) -> tuple[FactorChange, ...]:
     """The factors of goodput over the settled steps; those that all runs know."""
-    return tuple(
-        FactorChange(name, *ends, change.mapped(math.exp))
-        for name, ends, change in _known(panel, "factor", usual=True)
-    )
+    known = _known(panel, "factor", usual=True)
+    return tuple(FactorChange(name, *ends, by.mapped(math.exp)) for name, ends, by in known)
 
 
 def drift_of(panel: Panel) -> tuple[Drift, ...]:
@@ -77,23 +75,20 @@ def guilty_stage(changes: tuple[StageChange, ...], faster: bool = False) -> Stag
 
 
 def guilty_factor(changes: tuple[FactorChange, ...]) -> FactorChange | None:
-    """The factor that surely fell, by the most."""
     fell = [one for one in changes if one.ratio.high < 1]
     return min(fell, key=lambda one: one.ratio.value, default=None)
 
 
 def means(panel: Panel, figures: Floats) -> tuple[float, float]:
-    """The mean figure of the baseline's runs and that of the judged ones."""
     values = figures[0]
     return float(values[: panel.baseline].mean()), float(values[panel.baseline :].mean())
 
 
-# --- by which figures a metric is judged where the work of the two sides is not the same
-# Seconds are held against the tokens of a step where these drifted, and goodput against all tokens
-# trained on where the share that carries a signal did. A step has a part that no token changes, so
-# what drifted is called a regression only where it is one in seconds as well. Where nothing surely
-# drifted, of the two ways to look at a figure the one with the smaller error is taken: which that
-# is depends on the noise, and not on what is found.
+# --- by which figures a metric is judged where the work of the two sides is not the same: seconds
+# by the tokens of a step where these drifted, goodput by all tokens trained on where the share that
+# carries a signal did. A step has a part that no token changes, so what drifted is a regression
+# only where it is one in seconds as well. Where nothing surely drifted, the way to look at a figure
+# that has the smaller error is taken: which that is depends on the noise, not on what is found.
 
 
 def judged_change(panel: Panel, metric: GateMetric, limit: float, drift: Sequence[Drift]) -> Change:

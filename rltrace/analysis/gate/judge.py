@@ -1,7 +1,7 @@
 """Judges runs by a baseline and by conditions.
 
-The statistics are in `regression` (which error rates), `contrast` (what differs between starts of
-the same job), `panel` (which steps count, and stalls) and `rltrace.analysis.stats.resampling`.
+The statistics are in `regression` (which error rates, what differs between starts of the same job),
+`panel` (which steps count, and stalls) and `rltrace.analysis.stats.resampling`.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import Any
 
+from rltrace.analysis.gate import changes
 from rltrace.analysis.gate import metrics as m
 from rltrace.analysis.gate.baseline import (
     VERSIONS,
@@ -20,48 +21,24 @@ from rltrace.analysis.gate.baseline import (
     told,
     unwell,
 )
-from rltrace.analysis.gate.changes import (
-    drift_of,
-    factor_changes,
-    guilty_factor,
-    guilty_stage,
-    judged_change,
-    means,
-    stage_changes,
-)
-from rltrace.analysis.gate.metrics import (
-    MAX_REGRESSION,
-    MAXIMUM,
-    PASS,
-    REGRESSION,
-    UNSURE,
-    WALL,
-    Condition,
-    Drift,
-    FactorChange,
-    Finding,
-    GateMetric,
-    Judgement,
-    StageChange,
-    find_metric,
-)
 from rltrace.analysis.gate.panel import FEWEST, Panel, RunSeries, panel_of
 from rltrace.analysis.gate.regression import MISS, TAU, Change, holm, needed
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.summary import Verdict, verdict
 from rltrace.analysis.walls.wall import LIKELY
 from rltrace.trace.errors import RltraceError, WrongUsage
+from rltrace.trace.read.run import OpenedRun
 
-if TYPE_CHECKING:
-    from rltrace.trace.read.run import OpenedRun
-
-ALPHA = 0.05
-"""How often, at most, an unchanged run is called a regression, over all conditions together."""
+ALPHA = 0.05  # how often, at most, an unchanged run is called a regression, over all conditions
+_BY_TOKEN_ONLY = (
+    "each token takes longer, but the steps do not: a step does other work now, and a part of it "
+    "may not depend on tokens"
+)
 
 
 def judge(
-    runs: Sequence[OpenedRun], baseline: Baseline | None, conditions: Sequence[Condition]
-) -> Judgement:
+    runs: Sequence[OpenedRun], baseline: Baseline | None, conditions: Sequence[m.Condition]
+) -> m.Judgement:
     """Judges runs of one code (one, or several for a sharper answer) by `baseline`, which only a
     maximal regression needs. Errors: `RltraceError` (wrong usage) without a condition or without a
     baseline that one needs; (cannot tell) for a run without a complete step; (unreadable) where
@@ -69,152 +46,121 @@ def judge(
     what is judged: it is said, and not refused. A run with an alarm is a regression."""
     if not runs or not conditions:
         raise WrongUsage("a gate needs a run and a condition to hold it to")
-    compared = [one for one in conditions if one.kind == MAX_REGRESSION]
+    compared = [one for one in conditions if one.kind == m.MAX_REGRESSION]
     if compared and baseline is None:
         raise WrongUsage(f"{compared[0].text} needs a baseline to compare with")
     found = [one for run in runs for one in differences(run, baseline)] if baseline else []
     differs = {one.name: one for one in found}.values()
     versions = [one for one in differs if one.name in VERSIONS]
     if foreign := [one for one in differs if one.name not in VERSIONS]:
-        raise RltraceError(
-            "the baseline is of other hardware, software or work (baseline and run: "
-            f"{told(foreign)}); make one here"
-        )
+        other = f"other hardware, software or work (baseline and run: {told(foreign)})"
+        raise RltraceError(f"the baseline is of {other}; make one here")
     judged = complete_series(runs, "judge")
     before = () if baseline is None else baseline.runs
     if any(one.is_same(two) for one in before for two in judged):
         raise WrongUsage("a run cannot be judged by a baseline that it is in")
     judgement = judge_series(judged, before, conditions, runs)
-    notes = (
-        *(f"{one.name} differs: {one.before} in the baseline, {one.after} in the run"
-          for one in versions),
-        *judgement.notes,
-    )  # fmt: skip
-    return replace(judgement, notes=notes, alarms=unwell(runs))
+    notes = [f"{one.name} differs: {one.before} in the baseline, {one.after} in the run"
+             for one in versions]  # fmt: skip
+    return replace(judgement, notes=(*notes, *judgement.notes), alarms=unwell(runs))
 
 
 def judge_series(
-    judged: Sequence[RunSeries],
-    before: Sequence[RunSeries],
-    conditions: Sequence[Condition],
+    judged: Sequence[RunSeries], before: Sequence[RunSeries], conditions: Sequence[m.Condition],
     runs: Sequence[OpenedRun] = (),
-) -> Judgement:
+) -> m.Judgement:  # fmt: skip
     """The judgement of series of steps; of `runs`, the judged ones, only a wall asks."""
     alone = panel_of((), judged)
     panel = panel_of(before, judged) if before else alone
     verdicts: tuple[Verdict, ...] = ()
-    if any(one.kind == WALL for one in conditions):
+    if any(one.kind == m.WALL for one in conditions):
         verdicts = tuple(verdict(RunAnalysis(run), predict=False) for run in runs)
-    drift = drift_of(panel) if before else ()
-    stages = stage_changes(panel) if before else ()
-    factors = factor_changes(panel) if before else ()
-    changes = [
-        judged_change(panel, find_metric(one.subject), one.limit, drift)
-        if one.kind == MAX_REGRESSION
-        else None
-        for one in conditions
-    ]
-    adjusted = holm([math.nan if one is None else one.p_value for one in changes])
+    drift = changes.drift_of(panel) if before else ()
+    stages = changes.stage_changes(panel) if before else ()
+    factors = changes.factor_changes(panel) if before else ()
+    compared = [one for one in conditions if one.kind == m.MAX_REGRESSION]
+    asked = [(m.find_metric(one.subject), one.limit) for one in compared]
+    made = [changes.judged_change(panel, *what, drift) for what in asked]
+    tested = zip(made, holm([change.p_value for change in made]), strict=True)
     findings = []
-    for one, change, p_adjusted in zip(conditions, changes, adjusted, strict=True):
-        if change is not None:
-            found = _of_change(panel, one, change, p_adjusted)
-            regressed = found.outcome == REGRESSION
+    for one in conditions:
+        if one.kind == m.MAX_REGRESSION:
+            found = _of_change(panel, one, *next(tested))
+            regressed = found.outcome == m.REGRESSION
             findings.append(_with_cause(found, stages, factors) if regressed else found)
-        elif one.kind == WALL:
-            findings.append(Finding(one, *_of_wall(one.subject, verdicts)))
+        elif one.kind == m.WALL:
+            findings.append(m.Finding(one, *_of_wall(one.subject, verdicts)))
         else:
             findings.append(_of_bound(one, alone))
     size = panel.baseline
-    return Judgement(
+    return m.Judgement(
         findings=tuple(findings),
-        steps=panel.steps[size:],
-        baseline_steps=panel.steps[:size],
-        warmup=panel.warmup[size:],
-        baseline_warmup=panel.warmup[:size],
+        steps=panel.steps[size:], baseline_steps=panel.steps[:size],
+        warmup=panel.warmup[size:], baseline_warmup=panel.warmup[:size],
         paired=bool(before) and panel.paired,
-        stages=stages,
-        factors=factors,
-        drift=drift,
+        stages=stages, factors=factors, drift=drift,
         notes=_notes(panel, drift) if before else (),
         alpha=ALPHA,
-    )
+    )  # fmt: skip
 
 
-def _of_change(panel: Panel, condition: Condition, change: Change, p_adjusted: float) -> Finding:
-    metric = find_metric(condition.subject)
-    base, value = means(panel, panel.figures(metric))
+def _of_change(
+    panel: Panel, condition: m.Condition, change: Change, p_adjusted: float
+) -> m.Finding:
+    metric = m.find_metric(condition.subject)
+    base, value = changes.means(panel, panel.figures(metric))
     if not change.known:
-        outcome, because = _without_ratio(metric, base, value)
-        return Finding(condition, outcome, because, metric.unit, value, base, limit=condition.limit)
+        found = *_without_ratio(metric, base, value), metric.unit, value, base
+        return m.Finding(condition, *found, limit=condition.limit)
     outcome = change.outcome(p_adjusted, ALPHA)
-    by_token_only = (
-        change.and_also is not None
-        and outcome != REGRESSION
-        and change.outcome(change.own_p_value, ALPHA) == REGRESSION
-    )
+    by_token_only = change.and_also is not None and outcome != m.REGRESSION
+    by_token_only &= change.outcome(change.own_p_value, ALPHA) == m.REGRESSION
     if by_token_only or not panel.enough:
-        outcome = UNSURE
+        outcome = m.UNSURE
     shown, more = change.shown(ALPHA), needed(panel, change)
-    would_tell = more if outcome == UNSURE and not by_token_only else {}
-    return Finding(
-        condition=condition,
-        outcome=outcome,
-        because=(
-            "each token takes longer, but the steps do not: a step does other work now, and a part "
-            "of it may not depend on tokens"
-            if by_token_only
-            else _because(change, outcome, more, panel)
-        ),
-        unit=metric.unit,
-        value=value,
-        baseline=base,
-        ratio=shown.mapped(math.exp),
-        worse_share=shown.mapped(change.share),
-        limit=condition.limit,
-        p_value=change.p_value,
-        p_adjusted=p_adjusted,
-        normalised=change.normalised,
-        more_steps=would_tell.get("more_steps"),
-        more_runs=would_tell.get("more_runs"),
-        more_baselines=would_tell.get("more_baselines"),
-    )
+    because = _because(change, outcome, bool(more), panel)
+    would_tell: dict[str, Any] = {**more} if outcome == m.UNSURE else {}
+    if by_token_only:
+        would_tell, because = {}, _BY_TOKEN_ONLY
+    return m.Finding(
+        condition, outcome, because, metric.unit, value, base,
+        ratio=shown.mapped(math.exp), worse_share=shown.mapped(change.share),
+        limit=condition.limit, p_value=change.p_value, p_adjusted=p_adjusted,
+        normalised=change.normalised, **would_tell,
+    )  # fmt: skip
 
 
 def _with_cause(
-    found: Finding, stages: tuple[StageChange, ...], factors: tuple[FactorChange, ...]
-) -> Finding:
-    """With the stage that the metric is of, else the one that made the step longer; and the factor
-    of goodput that fell."""
-    metric = find_metric(found.condition.subject)
-    stage = None
+    found: m.Finding, stages: tuple[m.StageChange, ...], factors: tuple[m.FactorChange, ...]
+) -> m.Finding:
+    """With the stage of the metric, or that made the step longer, and the factor that fell."""
+    metric, stage = m.find_metric(found.condition.subject), None
     family, _, name = metric.of.partition(".")
     if f"{family}." in (m.BUSY, m.EXPOSED):
         stage = next((one for one in stages if one.name == name), None)
     elif m.LENGTH in (metric.of, metric.per) or metric.per == m.DEVICES:
-        stage = guilty_stage(stages)
+        stage = changes.guilty_stage(stages)
     goodput = metric.per in (m.LENGTH, m.DEVICES)
-    return replace(found, stage=stage, factor=guilty_factor(factors) if goodput else None)
+    return replace(found, stage=stage, factor=changes.guilty_factor(factors) if goodput else None)
 
 
-def _notes(panel: Panel, drift: tuple[Drift, ...]) -> tuple[str, ...]:
+def _notes(panel: Panel, drift: tuple[m.Drift, ...]) -> tuple[str, ...]:
     notes = [f"{one.name} differ: {one.before:.4g} in the baseline, {one.after:.4g} in the run"
              for one in drift if one.changed]  # fmt: skip
     if panel.baseline == 1:
-        notes.append(
-            f"the baseline has one run, so it is assumed that starts of the job differ by "
-            f"{100 * TAU:g} % (standard deviation); more runs measure it"
-        )
+        by = f"{100 * TAU:g} % (standard deviation); more runs measure it"
+        taken = f"the baseline has one run, so it is assumed that starts of the job differ by {by}"
+        notes.append(taken)
     return tuple(notes)
 
 
-def _because(change: Change, outcome: str, more: dict[str, int], panel: Panel) -> str:
+def _because(change: Change, outcome: str, more: bool, panel: Panel) -> str:
     limit, most = (change.share(change.sign * logs) for logs in (change.edge, change.most))
-    if outcome == REGRESSION:
+    if outcome == m.REGRESSION:
         stalled = change.shown(1.0) is change.plain and change.plain is not change.usual
         where = "in steps that stall, not in the usual ones" if stalled else "surely worse"
         return f"{where}, and by more than {100 * limit:g} %"
-    if outcome == PASS:
+    if outcome == m.PASS:
         how = "no worse" if most <= 0 else f"at most {100 * most:.1f} % worse"
         return f"{how}, with {100 * (1 - MISS):.0f} % confidence"
     if not panel.enough:
@@ -229,47 +175,43 @@ def _because(change: Change, outcome: str, more: dict[str, int], panel: Panel) -
     )
 
 
-def _without_ratio(metric: GateMetric, base: float, value: float) -> tuple[str, str]:
+def _without_ratio(metric: m.GateMetric, base: float, value: float) -> tuple[str, str]:
     """`(outcome, reason)` for a figure that has no ratio."""
-    unknown = [
-        side for side, known in (("the baseline", base), ("the run", value)) if math.isnan(known)
-    ]
-    if unknown:
-        says = f"{' and '.join(unknown)} did not record {metric.name} ({metric.says})"
-        return UNSURE, says
+    sides = {"the baseline": base, "the run": value}
+    if unknown := " and ".join(side for side, known in sides.items() if math.isnan(known)):
+        return m.UNSURE, f"{unknown} did not record {metric.name} ({metric.says})"
     if base == value:
-        return PASS, f"{value:g} {metric.unit} in both"
-    return UNSURE, (
-        f"{base:g} {metric.unit} before and {value:g} now have no ratio: state a bound with --max "
-        "or --min"
-    )
+        return m.PASS, f"{value:g} {metric.unit} in both"
+    both = f"{base:g} {metric.unit} before and {value:g} now"
+    return m.UNSURE, f"{both} have no ratio: state a bound with --max or --min"
 
 
-# --- conditions of the judged runs alone: bounds of a figure, the wall
-# They are facts of what was measured, and no tests: `lag.p99` was 4 or it was not. A figure is the
-# mean over the judged runs, of their settled steps; of fewer than `FEWEST` steps nobody knows which
-# have settled.
+# --- conditions of the judged runs alone: bounds of a figure, the wall. They are facts of what was
+# measured, and no tests. A figure is the mean over the judged runs, of their settled steps; of
+# fewer than `FEWEST` steps nobody knows which have settled.
 
 _SAME = 1e-9  # a bound that is met exactly is met
 
 
-def _of_bound(condition: Condition, panel: Panel) -> Finding:
-    metric, limit = find_metric(condition.subject), condition.limit
+def _of_bound(condition: m.Condition, panel: Panel) -> m.Finding:
+    metric, limit = m.find_metric(condition.subject), condition.limit
     value = float(panel.figures(metric)[0].mean())
     missing = None
     if math.isnan(value):
-        outcome, because = UNSURE, f"{metric.name} was not recorded ({metric.says})"
+        outcome, because = m.UNSURE, f"{metric.name} was not recorded ({metric.says})"
     elif not panel.enough:
-        outcome, missing = UNSURE, FEWEST - min(panel.steps)
+        outcome, missing = m.UNSURE, FEWEST - min(panel.steps)
         because = f"{metric.name} is {value:.4g} {metric.unit} in {panel.too_few}"
     else:
-        most = condition.kind == MAXIMUM
+        most = condition.kind == m.MAXIMUM
         slack = _SAME * abs(limit)
         met = value <= limit + slack if most else value >= limit - slack
         side = ("at most" if most else "at least") if met else ("above" if most else "below")
-        outcome = PASS if met else REGRESSION
+        outcome = m.PASS if met else m.REGRESSION
         because = f"{metric.name} is {value:.4g} {metric.unit}, {side} {limit:g}"
-    return Finding(condition, outcome, because, metric.unit, value, limit=limit, more_steps=missing)
+    return m.Finding(
+        condition, outcome, because, metric.unit, value, limit=limit, more_steps=missing
+    )
 
 
 def _of_wall(wanted: str, verdicts: tuple[Verdict, ...]) -> tuple[str, str]:
@@ -279,12 +221,12 @@ def _of_wall(wanted: str, verdicts: tuple[Verdict, ...]) -> tuple[str, str]:
     if not other:
         together = sorted({name for names in named for name in names} - {wanted})
         beside = f", together with {', '.join(together)}" if together else ""
-        return PASS, f"the wall is {wanted}{beside}"
+        return m.PASS, f"the wall is {wanted}{beside}"
     one = other[0]
     if one.first is not None:
         sure = all(each.first is not None and each.confidence == LIKELY for each in other)
         says = f"the wall is {' and '.join(w.name for w in one.binding)} ({one.confidence})"
-        return REGRESSION if sure else UNSURE, says
+        return m.REGRESSION if sure else m.UNSURE, says
     if one.balanced:
-        return REGRESSION, "there is no wall: the run is balanced"
-    return UNSURE, f"the wall cannot be told: {one.because}"
+        return m.REGRESSION, "there is no wall: the run is balanced"
+    return m.UNSURE, f"the wall cannot be told: {one.because}"

@@ -1,8 +1,12 @@
-"""What a gate can hold a run to: names, units, which way is worse, and how each is computed.
+"""What a gate holds runs to, and its answer: metrics, conditions, findings.
 
 A metric is a rate of sums over the steps (`of` over `per`: useful tokens over seconds) or a
 quantile: over the steps (`step.p95`), or over samples (`lag.p99`). The columns are those of
 `rltrace.analysis.gate.panel`.
+
+A maximal regression is a share by which the figure may get worse than the baseline's: a rate may
+fall to (1 - share) of it, seconds may grow to (1 + share) of it. A minimum or maximum is a bound
+of this run's own figure.
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ from typing import Any
 
 from rltrace.analysis.stats.interval import UNKNOWN, Interval
 from rltrace.analysis.walls.wall import wall_names
+from rltrace.analysis.whatif.workload import number_of
 from rltrace.trace.errors import ANSWER_IS_NO, CANNOT_TELL, OK, WrongUsage, did_you_mean
 from rltrace.trace.untrusted_files import packaged_toml
 from rltrace.trace.vocabulary import Stage, word
@@ -34,8 +39,7 @@ _FILE = "analysis/gate/data/metrics.toml"
 
 @dataclass(frozen=True)
 class GateMetric:
-    """One figure of a run, an entry of `data/metrics.toml`, whose keys are explained there.
-    `quantile` is 0 to 1, None for a rate."""
+    """An entry of `data/metrics.toml`, which explains it. `quantile` is 0 to 1, None for a rate."""
 
     name: str
     of: str
@@ -55,8 +59,7 @@ class GateMetric:
 
 @cache
 def metrics_of(kind: str) -> Mapping[str, GateMetric]:
-    """By name those of a kind: "metric", "family" (of each stage), "factor" (of goodput), "work"
-    (what a step did)."""
+    """By name: kinds are "metric", "family" (of each stage), "factor" (of goodput) and "work"."""
     return {entry["name"]: GateMetric(**entry) for entry in packaged_toml(_FILE)[kind]}
 
 
@@ -82,10 +85,8 @@ def find_metric(name: str) -> GateMetric:
     if family in families and stage in STAGES:
         of = families[family].of + stage
         return replace(families[family], name=name, of=of, quantile=quantile)
-    patterns = packaged_toml(_FILE)["patterns"]
-    every = [f"{one}.{stage}" for one in families for stage in STAGES]
-    near = did_you_mean(name, *fixed, *every)
-    names = ", ".join((*fixed, *patterns))
+    near = did_you_mean(name, *fixed, *(f"{one}.{stage}" for one in families for stage in STAGES))
+    names = ", ".join((*fixed, *packaged_toml(_FILE)["patterns"]))
     raise WrongUsage(f"{name!r} is no metric{near}: {names} (X: {', '.join(STAGES)})")
 
 
@@ -97,11 +98,7 @@ def _quantile(name: str) -> tuple[str, float | None]:
     return (found[1], float(found[2]) / 100) if found else (name, None)
 
 
-# --- What a user states: `goodput=3%`, `lag.p99=4`, the wall; parsed and checked.
-#
-# A maximal regression is a share by which the figure may get worse than the baseline's: a rate may
-# fall to (1 - share) of it, seconds may grow to (1 + share) of it. A minimum or maximum is a bound
-# of this run's own figure.
+# --- what a user states: `goodput=3%`, `lag.p99=4`, the wall
 
 MAX_REGRESSION, MINIMUM, MAXIMUM = "max-regression", "min", "max"
 WALL = "wall"
@@ -110,9 +107,8 @@ KINDS = (MAX_REGRESSION, MINIMUM, MAXIMUM, WALL)
 
 @dataclass(frozen=True)
 class Condition:
-    """One condition. `subject` is a metric's name, or a wall's name.
-    `limit` is a share for a maximal regression (0.03: 3 %), a bound in the metric's unit for a
-    minimum or maximum, NaN for a wall."""
+    """`subject` is a metric's name, or a wall's. `limit` is a share for a maximal regression
+    (0.03: 3 %), a bound in the metric's unit for a minimum or maximum, NaN for a wall."""
 
     kind: str
     subject: str
@@ -121,16 +117,13 @@ class Condition:
     @property
     def text(self) -> str:
         """As a user would write it: `max-regression goodput=3%`, `wall rollout`."""
-        if self.kind == MAX_REGRESSION:
-            return f"{self.kind} {self.subject}={100 * self.limit:g}%"
-        if self.kind in (MINIMUM, MAXIMUM):
-            return f"{self.kind} {self.subject}={self.limit:g}"
-        return f"{self.kind} {self.subject}"
+        limit = {MINIMUM: f"={self.limit:g}", MAXIMUM: f"={self.limit:g}"}
+        limit[MAX_REGRESSION] = f"={100 * self.limit:g}%"
+        return f"{self.kind} {self.subject}{limit.get(self.kind, '')}"
 
 
 def parse_condition(kind: str, text: str) -> Condition:
-    """The condition of one option, e.g. `("max-regression", "goodput=3%")`, `("wall", "rollout")`.
-    Errors: `RltraceError` (wrong usage) with what was expected."""
+    """Of one option, e.g. `("max-regression", "goodput=3%")`, `("wall", "rollout")`."""
     if kind == WALL:
         return Condition(WALL, _wall(text))
     name, equals, value = text.partition("=")
@@ -148,23 +141,17 @@ def conditions_of(table: Mapping[str, Any]) -> tuple[Condition, ...]:
     for kind, value in table.items():
         if kind not in KINDS:
             raise WrongUsage(f"{kind!r} is no condition of a gate: {', '.join(KINDS)}")
-        if kind == WALL:
-            if not isinstance(value, str):
-                raise WrongUsage(f"{kind} takes a name, and not {value!r}")
-            found.append(parse_condition(kind, value))
-        elif isinstance(value, Mapping):
-            found += [parse_condition(kind, f"{name}={limit}") for name, limit in value.items()]
-        else:
-            raise WrongUsage(f"{kind} takes a table of limits by metric, and not {value!r}")
+        needed: type = str if kind == WALL else Mapping
+        if not isinstance(value, needed):
+            takes = "name" if kind == WALL else "table of limits by metric"
+            raise WrongUsage(f"{kind} takes a {takes}, and not {value!r}")
+        texts = [value] if kind == WALL else [f"{name}={limit}" for name, limit in value.items()]
+        found += [parse_condition(kind, text) for text in texts]
     return tuple(found)
 
 
 def _limit(kind: str, name: str, text: str) -> float:
-    percent = text.endswith("%")
-    try:
-        value = float(text.rstrip("%"))
-    except ValueError:
-        value = math.nan
+    percent, value = text.endswith("%"), number_of(text.rstrip("%"))
     if not math.isfinite(value):
         raise WrongUsage(f"{text!r} is no number to limit {name} by")
     wanted = ""
@@ -179,6 +166,7 @@ def _limit(kind: str, name: str, text: str) -> float:
     return value / 100 if percent else value
 
 
+# What walls were called before, for settings that were written then.
 _OLD_WALLS = {
     "rollout decode": "rollout",
     "env/reward latency": "env/reward",
@@ -188,18 +176,16 @@ _OLD_WALLS = {
     "freshness": "staleness",
     "agent observability": "token fidelity",
 }
-"""What walls were called before, for settings that were written then."""
 
 
 def _wall(text: str) -> str:
     plain = text.strip().lower()
     names = {name.lower(): name for name in wall_names()} | _OLD_WALLS
     begun = {name for words, name in names.items() if plain and words.startswith(plain)}
-    found = [names[plain]] if plain in names else [*begun]
-    if len(found) != 1:
+    if plain not in names and len(begun) != 1:
         near = did_you_mean(plain, *wall_names())
         raise WrongUsage(f"{text!r} is no wall{near}: known are {', '.join(wall_names())}")
-    return found[0]
+    return names[plain] if plain in names else begun.pop()
 
 
 PASS, REGRESSION, UNSURE = "pass", "regression", "cannot tell"
@@ -209,10 +195,9 @@ _EXIT = {PASS: OK, REGRESSION: ANSWER_IS_NO, UNSURE: CANNOT_TELL}
 
 @dataclass(frozen=True)
 class StageChange:
-    """What a stage (or "wait", "untraced", "between steps") did to the step. `before_s` and
-    `after_s` are exposed seconds a step in the baseline and the run, `difference_s` between them;
-    `difference_share` is that as a share of the baseline's step (0.04: the step is 4 % longer by
-    it), both with 95 % intervals."""
+    """What a stage (or "wait", "untraced", "between steps") did to the step: exposed seconds a step
+    in the baseline and the run, and what is between them, as a share of the baseline's step, too
+    (0.04: the step is 4 % longer by it)."""
 
     name: str
     before_s: float
@@ -223,9 +208,8 @@ class StageChange:
 
 @dataclass(frozen=True)
 class FactorChange:
-    """A factor of goodput in the baseline and the run, over the settled steps; `ratio` is run over
-    baseline with a 95 % interval. `once`: it is measured once a run, so that nothing tells how much
-    of its change is chance."""
+    """A factor of goodput over the settled steps; `ratio` is run over baseline. `once`: it is
+    measured once a run, so that nothing tells how much of its change is chance."""
 
     name: str
     before: float
@@ -236,8 +220,8 @@ class FactorChange:
 
 @dataclass(frozen=True)
 class Drift:
-    """A property of the work of a step, which is none of its speed: `ratio` is run over baseline,
-    with a 95 % interval. `changed`: the work surely differs in it, by more than 2 %."""
+    """A property of the work of a step, none of its speed; `ratio` is run over baseline. `changed`:
+    the work surely differs in it, by more than 2 %."""
 
     name: str
     before: float
@@ -248,18 +232,15 @@ class Drift:
 
 @dataclass(frozen=True)
 class Finding:
-    """One condition and what became of it: `outcome` is "pass", "regression" or "cannot tell", and
-    `because` says why in one sentence.
+    """A condition and what became of it: "pass", "regression" or "cannot tell", and why.
 
-    `value` and `baseline` are in `unit`, per step or run as `rltrace.analysis.gate.metrics` says
-    (NaN: unknown, or of no baseline). `ratio` is run over baseline with its 95 % interval;
-    `worse_share` is the same change as a share for the worse, 0.05 for 5 % longer steps or 5 % less
-    goodput, as `limit` is (negative: better). `p_value` is that of "not worse than the baseline at
-    all", as it was measured, `p_adjusted` after Holm's correction for all conditions; NaN where
-    none is tested. `normalised` says what the work of the two was made equal by (empty: nothing).
-    Where it cannot be told, `more_steps` and `more_runs` would tell if the noise stays as it is
-    (None: no number of them, or not known); baseline runs are `more_baselines`.
-    """
+    `value` and `baseline` are in `unit` (NaN: unknown, or of no baseline). `ratio` is run over
+    baseline; `worse_share` is the same change as a share for the worse, 0.05 for 5 % longer steps
+    or 5 % less goodput, as `limit` is (negative: better). `p_value` is that of "not worse than the
+    baseline at all", `p_adjusted` after Holm's correction for all conditions; NaN where none is
+    tested. `normalised` says what the work of the two was made equal by (empty: nothing). Where it
+    cannot be told, `more_steps` and `more_runs` would tell if the noise stays as it is (None: no
+    number of them, or not known); baseline runs are `more_baselines`."""
 
     condition: Condition
     outcome: str
@@ -282,10 +263,9 @@ class Finding:
 
 @dataclass(frozen=True)
 class Judgement:
-    """All findings, in the order of the conditions. `steps` are the settled steps of each judged
-    run and `baseline_steps` those of each run of the baseline; `warmup` and `baseline_warmup` how
-    many before them were left out. `paired`: the same step numbers were compared. `notes` are
-    sentences that a reader should know. `alpha` is the false-alarm rate over all conditions.
+    """All findings, in the order of the conditions. `steps` are how many settled steps each run
+    has, `warmup` how many before them were left out. `paired`: the same step numbers were compared.
+    `notes` are sentences for the reader, `alpha` is the false-alarm rate over all conditions.
     `alarms` has a sentence for each judged run with an alarm: whatever its figures, it does not
     pass."""
 
@@ -304,8 +284,7 @@ class Judgement:
 
     @property
     def outcome(self) -> str:
-        """A regression of any, or a run with an alarm, is one of all; else what cannot be told
-        of any."""
+        """A regression of any, or a run with an alarm, is one of all; then what cannot be told."""
         if self.alarms:
             return REGRESSION
         outcomes = {finding.outcome for finding in self.findings}
@@ -313,5 +292,4 @@ class Judgement:
 
     @property
     def exit_code(self) -> int:
-        """0 pass, 1 regression, 3 cannot tell."""
         return _EXIT[self.outcome]

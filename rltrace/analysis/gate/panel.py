@@ -1,4 +1,4 @@
-"""Runs side by side, step by step: a figure of each run, and what it might have been by chance.
+"""Runs side by side: figures by step, and their chance.
 
 Runs of the same seed do the same work in the same step. So the same step numbers are compared where
 the runs have them, and drawn together: what the runs share then leaves the difference between them.
@@ -10,7 +10,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,23 +24,18 @@ from rltrace.analysis.timeline.stage_chains import Seconds
 from rltrace.analysis.timeline.step_figures import StepFigures, edges_of, placed, step_figures
 from rltrace.analysis.timeline.steps import Steps, warmup_by_margin
 from rltrace.analysis.trajectories.samples import TRAINED_USES
+from rltrace.trace.read.run import OpenedRun
 
-if TYPE_CHECKING:
-    from rltrace.trace.read.run import OpenedRun
-
-
-FEWEST = 5
-"""Settled steps below which a run tells nothing of its own noise."""
+FEWEST = 5  # settled steps below which a run tells nothing of its own noise
 _SHARED = 0.8  # runs that share this much of the shortest one's steps are compared by step number
 
 
 @dataclass(frozen=True, eq=False)
 class Panel:
     """Runs of which the first `baseline` are the baseline's, and the rest are judged. `rows` are
-    the settled steps of each that count, `warmup` how many before them do not. `counts` is how
-    often each of these steps is in each draw; `paired` runs are drawn together. `widening` is by
-    how much the variance of means of drawn steps falls short: blocks of few steps miss a part of
-    what neighbours share."""
+    the settled steps of each, `warmup` how many are before them. `counts` is how often each is in
+    each draw; `paired` runs are drawn together. `widening` is by how much the variance of means of
+    drawn steps falls short: blocks of few steps miss a part of what neighbours share."""
 
     runs: tuple[RunSeries, ...]
     baseline: int
@@ -53,17 +47,14 @@ class Panel:
 
     @property
     def steps(self) -> tuple[int, ...]:
-        """How many steps of each run count."""
         return tuple(len(rows) for rows in self.rows)
 
     @property
     def enough(self) -> bool:
-        """Whether each run has the steps to tell its own noise."""
         return min(self.steps) >= FEWEST
 
     @property
     def too_few(self) -> str:
-        """How many steps the shortest run has, and how many are needed."""
         n = min(self.steps)
         return f"{n} settled step{'s' * (n != 1)}, and at least {FEWEST} are needed of each run"
 
@@ -83,9 +74,8 @@ class Panel:
                 cut = without_stalls([table[name] for table in tables], self.paired)
                 for table, column in zip(tables, cut, strict=True):
                     table[name] = column
-        return np.stack(
-            [_figure(*one, metric) for one in zip(tables, self.counts, strict=True)], axis=1
-        )
+        of_runs = zip(tables, self.counts, strict=True)
+        return np.stack([_figure(*one, metric) for one in of_runs], axis=1)
 
 
 def panel_of(
@@ -94,8 +84,7 @@ def panel_of(
     """The panel of these runs; `settled`: without warm-up already."""
     runs = (*baseline, *judged)
     shared = _shared(runs)
-    paired = shared is not None
-    rows = shared if shared is not None else tuple(np.arange(run.size) for run in runs)
+    paired, rows = shared is not None, shared or tuple(np.arange(run.size) for run in runs)
     lengths_s = [run.columns[m.LENGTH][mine] for run, mine in zip(runs, rows, strict=True)]
     left_out = [0] * len(runs)
     if not settled:
@@ -114,8 +103,8 @@ def panel_of(
 
 
 def warmup_steps(lengths_s: Sequence[Floats]) -> int:
-    """How many leading steps to leave out of runs of the same steps, or of one run, by the rule of
-    the report. Runs are looked at together: what is chance in one of them is not in all."""
+    """How many leading steps to leave out of runs of the same steps, by the rule of the report.
+    Runs are looked at together: what is chance in one of them is not in all."""
     size = min(len(one) for one in lengths_s)
     return warmup_by_margin(np.exp(np.mean([_logs(one[:size]) for one in lengths_s], 0)).tolist())
 
@@ -136,9 +125,7 @@ def _widening(logs: Sequence[Floats], counts: Sequence[Floats]) -> float:
     n = float(np.mean([len(one) for one, _ in known]))
     r = min(max(r + (1 + 3 * r) / n, 0.0), 0.9)
     asked = (1 + r) / (1 - r)  # by how much neighbours that are alike widen it
-    drawn = np.mean(
-        [((w @ one) / len(one)).var() * len(one) ** 2 / (one @ one) for one, w in known]
-    )
+    drawn = np.mean([(w @ one / len(one)).var() * len(one) ** 2 / (one @ one) for one, w in known])
     return max(1.0, asked / float(drawn)) if drawn > 0 else 1.0
 
 
@@ -154,7 +141,6 @@ def _shared(runs: Sequence[RunSeries]) -> tuple[Ints, ...] | None:
 
 
 def _figure(columns: dict[str, Floats], counts: Floats, metric: GateMetric) -> Floats:
-    """The figure of a run as it is, then of each draw."""
     weights = np.vstack([np.ones((1, counts.shape[1])), counts])
     if metric.of == m.LAG:
         return _lags(columns, weights, metric.quantile)
@@ -173,11 +159,10 @@ def _figure(columns: dict[str, Floats], counts: Floats, metric: GateMetric) -> F
 
 def _quantile(values: Floats, weights: Floats, share: float) -> Floats:
     """Harrell and Davis's quantile (1982): a mean of the ordered values, weighted by how likely
-    each is to be it. It moves smoothly with the values, as a bootstrap needs, where an order
-    statistic jumps. The largest value (a share of 1) is just that."""
+    each is to be it, which moves smoothly with them, as a bootstrap needs. The largest value (a
+    share of 1) is just that."""
     order = np.argsort(values)
-    ordered = values[order]
-    weights = weights[:, order]
+    ordered, weights = values[order], weights[:, order]
     if share >= 1:
         last = weights.shape[1] - 1 - np.argmax(weights[:, ::-1] > 0, axis=1)
         return np.asarray(ordered[last], np.float64)
@@ -199,7 +184,6 @@ def _beta(a: float, b: float) -> Floats:
 
 
 def _lags(columns: dict[str, Floats], weights: Floats, quantile: float | None) -> Floats:
-    """The mean or a quantile of the samples' lags."""
     unknown = np.full(len(weights), math.nan)
     if not columns:
         return unknown
@@ -215,9 +199,9 @@ def _lags(columns: dict[str, Floats], weights: Floats, quantile: float | None) -
     return np.asarray(lags[np.argmax(shares >= quantile - 1e-9, axis=1)], np.float64)
 
 
-# --- single steps that stall, cut to what is usual
-# They are most of the noise of a mean. So both are looked at: the run with its stalls cut off, to
-# tell small slowdowns, and as it was, to tell that it stalls more.
+# --- single steps that stall, cut to what is usual: they are most of the noise of a mean. So both
+# are looked at: the run without, to tell small slowdowns, and as it was, to tell that it stalls
+# more.
 
 _BEYOND = 4.0  # robust standard deviations
 _LEAST = math.log(1.1)  # and a stalled step is at least a tenth longer than is usual
@@ -225,46 +209,37 @@ _MOST_ZEROS = 0.2  # a stage that is not in each step has no usual length
 
 
 def without_stalls(seconds: Sequence[Floats], paired: bool) -> list[Floats]:
-    """The columns of seconds of some runs with the stalls cut to the longest usual value. `paired`
-    columns are of the same steps: usual is then relative to what the runs share."""
+    """The columns of runs with stalls cut to the longest usual value. `paired` columns are of the
+    same steps: usual is then relative to what the runs share."""
     if any(not len(one) or (~(one > 0)).mean() > _MOST_ZEROS for one in seconds):
         return list(seconds)
     logs = [_logs(one) for one in seconds]
     pattern: Floats | float = _pattern(np.stack(logs)) if paired else 0.0
-    rests = [one - pattern for one in logs]
-    levels = [float(np.median(one)) for one in rests]
-    off = np.concatenate([one - level for one, level in zip(rests, levels, strict=True)])
-    deviation = 1.4826 * float(np.median(np.abs(off)))  # the standard one, of normal values
+    offs = [rest - np.median(rest) for rest in (one - pattern for one in logs)]
+    deviation = 1.4826 * float(np.median(np.abs(np.concatenate(offs))))  # of normal values
     most = max(_BEYOND * deviation, _LEAST)
-    return [
-        values * np.exp(-np.maximum(rest - level - most, 0.0))
-        for values, rest, level in zip(seconds, rests, levels, strict=True)
-    ]
+    cut = (np.exp(-np.maximum(off - most, 0.0)) for off in offs)
+    return [values * less for values, less in zip(seconds, cut, strict=True)]
 
 
 def _pattern(logs: Floats) -> Floats:
     """What each step is for all runs (the lower median of two, as the longer may have stalled)."""
-    centred = logs - np.median(logs, axis=1, keepdims=True)
-    place = (len(logs) - 1) // 2
-    shared: Floats = np.sort(centred, axis=0)[place]
-    return shared
+    shared: Floats = np.sort(logs - np.median(logs, axis=1, keepdims=True), axis=0)
+    return shared[(len(logs) - 1) // 2]
 
 
-# All complete steps are kept, warm-up too: which of them count is found when runs are compared
-# (`panel`). Columns add up: `goodput` is the sum of `useful_tokens` over that of `length_s`.
+# --- the series of a run: all complete steps, as which of them count is found when runs are
+# compared. Columns add up: `goodput` is the sum of `useful_tokens` over that of `length_s`.
 
-MOST_STEPS = 400
-"""Of a longer run the last ones are kept: its warm-up is long behind."""
-MOST_LAG = 64
-"""Lags are counted one by one up to this one, and all larger ones with it."""
+MOST_STEPS = 400  # of a longer run the last ones are kept: its warm-up is long behind
+MOST_LAG = 64  # lags are counted one by one up to this one, and all larger ones with it
 
 
 @dataclass(frozen=True, eq=False)
 class RunSeries:
-    """A run by step. `steps` are the steps' numbers in the order of time (int64); each of `columns`
-    is as long (float64): seconds, tokens, bytes or counts of that step; a column that nobody
-    recorded is absent, a value that is unknown is NaN. `run` is the run's id, `start_ns` when it
-    began (Unix)."""
+    """A run by step. `steps` are their numbers in the order of time; each of `columns` is as long:
+    seconds, tokens, bytes or counts of that step, NaN where unknown; a column that nobody recorded
+    is absent. `run` is the run's id, `start_ns` when it began (Unix)."""
 
     run: str
     start_ns: int
@@ -273,12 +248,10 @@ class RunSeries:
 
     @property
     def size(self) -> int:
-        """How many steps."""
         return len(self.steps)
 
     def is_same(self, other: RunSeries) -> bool:
-        """Whether it is the same run, whatever it is called: no two take the same time in each
-        step (to the digits that a baseline keeps)."""
+        """Whether it is the same run: no two take the same time in each step."""
         mine, its = self.columns.get(m.LENGTH), other.columns.get(m.LENGTH)
         if mine is None or its is None or self.size != other.size:
             return False
@@ -300,12 +273,8 @@ def series_of(run: OpenedRun) -> RunSeries:
     numbers = np.array([window.step for window in steps.windows], np.int64)
     tau_s = analysis.breakdown.tau_s
     busy_s = {m.BUSY + name: tau_s[:, stage] for name, stage in m.STAGES.items()}
-    columns = {
-        **columns_of(figures),
-        **{name: column for name, column in busy_s.items() if column.any()},
-        **_series_lags(run, steps),
-        **_syncs(analysis.updates, steps),
-    }
+    columns = columns_of(figures) | {name: s for name, s in busy_s.items() if s.any()}
+    columns |= _series_lags(run, steps) | _syncs(analysis.updates, steps)
     kept = {name: column[-MOST_STEPS:] for name, column in columns.items()}
     return RunSeries(name, began, numbers[-MOST_STEPS:], kept)
 
@@ -320,8 +289,7 @@ def columns_of(figures: StepFigures) -> dict[str, Seconds]:
 
 
 def _series_lags(run: OpenedRun, steps: Steps) -> dict[str, Seconds]:
-    """Samples trained on in each step (under each version anew), by their lag: a column `lag.N` for
-    each lag N."""
+    """Samples trained on in each step, under each version: a column `lag.N` for each lag N."""
     rows = run.ask_columns(f"""
         {TRAINED_USES}
         select time_ns as at, least(version - first_version, {MOST_LAG}) as lag
@@ -340,8 +308,7 @@ def _syncs(updates: tuple[Update, ...], steps: Steps) -> dict[str, Seconds]:
     if not updates:
         return {}
     known, place = placed(np.array([u.start_ns for u in updates], np.int64), edges_of(steps))
-    size = len(steps.windows)
-    kept = [updates[i] for i in known]
+    kept, size = [updates[i] for i in known], len(steps.windows)
     columns = {
         m.SYNCS: np.bincount(place, minlength=size).astype(float),
         m.SYNC_S: np.bincount(place, [u.seconds for u in kept], size),

@@ -1,14 +1,12 @@
-"""Whether one figure got worse than a limit allows: two error rates, stated both.
+"""Whether a figure got worse than a limit allows: two error rates.
 
 - A *regression* is worse than the baseline surely, and as measured by more than the limit: tested
-  against "no worse at all", so an unchanged run is called one at most alpha of the time, whatever
-  the limit, if noise is as the panel says.
-- A *pass* is not worse than the limit, but for a chance of `MISS`: a run that is worse by just the
-  limit passes no more often than that.
+  against "no worse at all", so an unchanged run is called one at most alpha of the time. (Tested
+  against the limit, most of what lies just beyond it would be untold.)
+- A *pass* is not worse than the limit, but for a chance of `MISS`.
 - Between them it *cannot be told*: `needed` says what would tell.
 
-Testing "not worse than the limit" for a regression too would leave most of what lies just beyond it
-untold. tests/analysis/gate/test_rates.py holds the rates by simulation.
+tests/analysis/gate/test_rates.py holds the rates by simulation.
 """
 
 from __future__ import annotations
@@ -31,10 +29,10 @@ _MOST_TIMES = 50  # steps or runs that nobody has the time for are no advice
 
 @dataclass(frozen=True)
 class Change:
-    """A figure's change for the worse in logarithms, steps without stalls (`usual`) and as they
-    were (`plain`; the same where a figure knows no stalls). `sign` is 1 where more is worse, `edge`
-    the limit in logarithms. `normalised` says what the work of the two sides was made equal by
-    (empty: nothing); `and_also` (None: none) has to have regressed too."""
+    """A figure's change in logarithms, of steps without stalls (`usual`) and as they were (`plain`;
+    the same where a figure knows no stalls). `sign` is 1 where more is worse, `edge` the limit in
+    logarithms. `normalised` says what the work of the two sides was made equal by (empty: nothing);
+    `and_also` has to have regressed too."""
 
     usual: Contrast
     plain: Contrast
@@ -45,7 +43,6 @@ class Change:
 
     @property
     def known(self) -> bool:
-        """Whether all runs have the figure."""
         return self.usual.known and self.plain.known
 
     @property
@@ -53,8 +50,8 @@ class Change:
         """Of "no worse than the baseline" in all that has to have regressed; NaN: not known."""
         if not self.known:
             return math.nan
-        also = self.and_also.p_value if self.and_also and self.and_also.known else 0.0
-        return max(self.own_p_value, also)
+        also = self.and_also
+        return max(self.own_p_value, also.p_value if also and also.known else 0.0)
 
     @property
     def own_p_value(self) -> float:
@@ -63,20 +60,15 @@ class Change:
         tests = [(self.usual, 1.0)]
         if self.plain is not self.usual:
             tests = [(self.usual, _FOR_USUAL), (self.plain, 1 - _FOR_USUAL)]
-        beyond = [(one, share) for one, share in tests if self._beyond(one)]
-        return min(
-            min(1.0, one.chance_of_none(self.sign) / share) for one, share in beyond or tests
-        )
+        tests = [(one, share) for one, share in tests if self._beyond(one)] or tests
+        return min(1.0, *(one.chance_of_none(self.sign) / share for one, share in tests))
 
     def shown(self, p_limit: float) -> Contrast:
         """The contrast that the outcome rests on: the usual one, unless only stalls regressed."""
         stalls = self._beyond(self.plain) and not self._beyond(self.usual)
-        if stalls and self.own_p_value <= p_limit:
-            return self.plain
-        return self.usual
+        return self.plain if stalls and self.own_p_value <= p_limit else self.usual
 
     def outcome(self, p_adjusted: float, alpha: float) -> str:
-        """Regression, pass or cannot tell."""
         if p_adjusted <= alpha and (self._beyond(self.usual) or self._beyond(self.plain)):
             return REGRESSION
         return PASS if self.most < self.edge else UNSURE
@@ -88,8 +80,7 @@ class Change:
         return self.sign * usual.value + quantile(1 - MISS, usual.freedom) * usual.error
 
     def share(self, logs: float) -> float:
-        """A difference of logarithms as a share for the worse: of more seconds, or of less
-        goodput."""
+        """A difference of logarithms as a share for the worse: more seconds, or less goodput."""
         return self.sign * (math.exp(logs) - 1)
 
     def _beyond(self, one: Contrast) -> bool:
@@ -106,9 +97,9 @@ def change_of(panel: Panel, metric: GateMetric, limit: float) -> Change:
 
 
 def needed(panel: Panel, change: Change) -> dict[str, int]:
-    """What would bring the error down to where a run that is as measured, or unchanged, is told
-    from one at the limit, one of them: `more_steps` in each judged run, `more_runs`, or
-    `more_baselines`, beside those there are; empty: no number that one makes."""
+    """What would tell a run that is as measured, or unchanged, from one at the limit, one of them:
+    `more_steps` in each judged run, `more_runs`, or `more_baselines`, beside those there are;
+    empty: no number that one makes."""
     usual, m, k = change.usual, panel.baseline, len(panel.runs) - panel.baseline
     steps = min(panel.steps[m:])
     if steps < FEWEST:
@@ -137,18 +128,17 @@ def holm(p_values: list[float]) -> list[float]:
     """Holm's adjusted p-values (1979): comparing each with alpha keeps the chance of any false
     alarm below it, however the tests depend on each other. NaN are of tests that were not made."""
     order = sorted((p, i) for i, p in enumerate(p_values) if not math.isnan(p))
-    adjusted = list(p_values)
-    most = 0.0
+    adjusted, most = list(p_values), 0.0
     for rank, (p, i) in enumerate(order):
         most = max(most, min(1.0, p * (len(order) - rank)))
         adjusted[i] = most
     return adjusted
 
 
-# Steps of one run say nothing of that (Kalibera and Jones 2013, "Rigorous benchmarking in
-# reasonable time"). So a run is one observation; its variance s² is that of the runs at hand,
-# moderated by a prior of a few degrees of freedom (Smyth 2004, doi 10.2202/1544-6115.1027,
-# equation 6):
+# --- the difference of two sides, where a run is one observation: its steps say nothing of how
+# starts of a job differ (Kalibera and Jones 2013, "Rigorous benchmarking in reasonable time"). Its
+# variance s² is that of the runs at hand, moderated by a prior of a few degrees of freedom (Smyth
+# 2004, doi 10.2202/1544-6115.1027, equation 6):
 #
 #     s̃² = (f₀ (τ₀² + v) + (m - 1) s_m² + (k - 1) s_k²) / (f₀ + m + k - 2)
 #
@@ -157,8 +147,7 @@ def holm(p_values: list[float]) -> list[float]:
 # whose starts differ by 0.1 to 2 %. The difference of the means has the variance s̃² (1/m + 1/k)
 # and Student's t with f₀ + m + k - 2 degrees of freedom.
 
-TAU = 0.01
-"""Standard deviation between starts of the same job, as a share of the figure."""
+TAU = 0.01  # standard deviation between starts of the same job, as a share of the figure
 FREEDOM = 2.0
 LEVEL = 0.95
 _EXACT = 1e-18  # a variance that is none but for rounding
@@ -179,7 +168,6 @@ class Contrast:
 
     @property
     def known(self) -> bool:
-        """Whether there is a difference, with an error."""
         return not math.isnan(self.value) and not math.isnan(self.error)
 
     def chance_of_none(self, sign: int) -> float:
@@ -203,9 +191,8 @@ class Contrast:
 
 
 def contrast(panel: Panel, figures: Floats, tau: float = TAU, logs: bool = True) -> Contrast:
-    """The contrast of a figure as `Panel.figures` gives it: of its logarithms, or of the figure
-    itself with `tau` in its own unit. Unknown (NaN) where a run does not have it, or has a 0 where
-    logarithms are asked for."""
+    """The contrast of a figure of `Panel.figures`: of its logarithms, or of itself with `tau` in
+    its own unit. NaN where a run does not have it, or has a 0 where logarithms are asked for."""
     m, k = panel.baseline, len(panel.runs) - panel.baseline
     if logs:
         with np.errstate(all="ignore"):
@@ -221,18 +208,13 @@ def contrast(panel: Panel, figures: Floats, tau: float = TAU, logs: bool = True)
     freedom = FREEDOM
     if prior > 0:
         freedom = prior**2 / (tau**4 / FREEDOM + chance_m**2 / max(1, min(panel.steps) - 1))
-    freedom = min(freedom, _MOST_FREEDOM)
+        freedom = min(freedom, _MOST_FREEDOM)
     squares = sum(float(((x - x.mean()) ** 2).sum()) for x in (base, judged))
     all_freedom = freedom + m + k - 2
     variance = (freedom * prior + squares) / all_freedom
-    of_judged = max(variance - chance_m, 0.0) + chance_k
-    return Contrast(
-        value=float(judged.mean() - base.mean()),
-        error=math.sqrt(variance / m + of_judged / k),
-        freedom=all_freedom,
-        chance=chance_k,
-        of_starts=max(variance - chance_m, 0.0),
-    )
+    of_starts = max(variance - chance_m, 0.0)
+    error = math.sqrt(variance / m + (of_starts + chance_k) / k)
+    return Contrast(float(judged.mean() - base.mean()), error, all_freedom, chance_k, of_starts)
 
 
 def _chance(panel: Panel, draws: Floats) -> tuple[float, float]:

@@ -1,1 +1,1 @@
-"""A run while it is going on: what each part is doing, and the figures of the last steps."""
+"""A run while it goes on: who does what, the last steps."""

@@ -1,4 +1,4 @@
-"""The latest rows of a run that goes on, and the report's tables made of them."""
+"""The latest rows of a run that goes on, as report tables."""
 
 from __future__ import annotations
 
@@ -29,18 +29,16 @@ NEVER_NS = int(np.iinfo(np.int64).max)
 
 
 class Kept:
-    """Rows of `table`, of which those that ended before a moment can be dropped; `since_ns` is the
-    latest such moment, `end` the column of the end."""
+    """Rows of `table`. Those that ended before a moment can be dropped: `since_ns` is the latest
+    such moment, `end` the column of the end."""
 
     def __init__(self, table: Table) -> None:
         names = [column.name for column in table.columns]
         self.end = "end_ns" if "end_ns" in names else names[0]
         self.since_ns = 0
         self._parts: list[tuple[int, Rows]] = []  # with the latest end in each
-        self._none = Rows(
-            {c.name: np.empty(0, np.dtype(c.kind)) for c in table.columns}
-            | {"process": np.empty(0, np.int64)}
-        )
+        none = {column.name: np.empty(0, np.dtype(column.kind)) for column in table.columns}
+        self._none = Rows({**none, "process": np.empty(0, np.int64)})
 
     def add(self, rows: Rows) -> None:
         """Takes in rows that are complete."""
@@ -68,13 +66,11 @@ def together(parts: list[Rows], none: Rows) -> Rows:
 
 
 def each(rows: Rows, *columns: str) -> Iterator[tuple[Any, ...]]:
-    """These columns of one row after the other."""
     return zip(*(rows[column].tolist() for column in columns), strict=True)
 
 
 def ended(rows: Rows, ends_ns: Ints) -> Rows:
-    """The rows, of which those that are open end when their process does, of each of which
-    `ends_ns` says when that was."""
+    """The rows; those that are open end when their process does (`ends_ns`, by process)."""
     if not len(rows):
         return rows
     end = np.where(rows["end_ns"] < 0, ends_ns[rows["process"]], rows["end_ns"])
@@ -82,8 +78,7 @@ def ended(rows: Rows, ends_ns: Ints) -> Rows:
 
 
 def rows_of_stages(tables: Mapping[str, Rows], with_spans: Collection[Stage]) -> Rows:
-    """All spans, and as such the rows with a length of the tables that say what the stages did that
-    are not among those `with_spans`."""
+    """All spans, and as such the rows of tables of stages that are not among those `with_spans`."""
     spans = tables["spans"]
     parts = [spans]
     for stage, table in TABLE_OF.items():
@@ -97,19 +92,16 @@ def rows_of_stages(tables: Mapping[str, Rows], with_spans: Collection[Stage]) ->
 
 
 class KeptTables(Tables):
-    """`rows` by table, of the run that is followed, put into `database` in place of those before;
-    `starts` are when its steps began (Unix ns, in order). Of weight updates only the latest are
-    kept, and what samples before the first of all have of a version cannot be told."""
+    """`rows` by table, put into `database` in place of those before; `starts` are when steps began
+    (Unix ns, in order). Of weight updates only the latest are kept, so of samples before the first
+    no version can be told."""
 
     _untold = UNTOLD_UNKNOWN
 
     def __init__(
-        self,
-        database: duckdb.DuckDBPyConnection,
-        follower: RunFollower,
-        rows: Mapping[str, Rows],
+        self, database: duckdb.DuckDBPyConnection, follower: RunFollower, rows: Mapping[str, Rows],
         starts: list[int],
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__()
         self._rows, self._starts, self._connection = rows, starts, database
         publish_names(database, {text: number for number, text in enumerate(follower.names)})

@@ -1,4 +1,4 @@
-"""What the processes of each role are doing now, and which of them are no more."""
+"""What processes of each role do now, and which are dead."""
 
 from __future__ import annotations
 
@@ -36,8 +36,7 @@ def roles_now(run: Watched, activity: Activity, since_ns: int, now_ns: int) -> t
         for process in run.follower.processes
         if process.role != AGENT and process.number in run.follower.recorded
     }
-    alive = run.alive
-    doing = _doing(run.going_on("spans"), run.going_on("trajectories"))
+    alive, doing = run.alive, _doing(run.going_on("spans"), run.going_on("trajectories"))
     busy_ns = _busy_ns(roles, activity, since_ns, now_ns)
     found = []
     for role in dict.fromkeys(roles.values()):
@@ -60,12 +59,12 @@ def roles_now(run: Watched, activity: Activity, since_ns: int, now_ns: int) -> t
 def _doing(open_spans: Rows, generating: Rows) -> dict[int, str]:
     """The stage that each process is in: of its innermost open spans the latest that is work."""
     found: dict[int, tuple[bool, int, str]] = {}
-    lanes: dict[tuple[int, int], tuple[int, Stage]] = {}
+    innermost: dict[tuple[int, int], tuple[int, Stage]] = {}  # by lane
     for number, lane, start, code in each(open_spans, "process", "lane", "start_ns", "stage"):
         stage = stage_of(code)
-        if stage is not Stage.STEP and start >= lanes.get((number, lane), (0, stage))[0]:
-            lanes[number, lane] = (start, stage)
-    for (number, _), (start, stage) in lanes.items():
+        if stage is not Stage.STEP and start >= innermost.get((number, lane), (0, stage))[0]:
+            innermost[number, lane] = (start, stage)
+    for (number, _), (start, stage) in innermost.items():
         rank = (stage not in _NO_WORK, start, word(stage))
         found[number] = max(found.get(number, rank), rank)
     doing = {number: name for number, (_, _, name) in found.items()}
@@ -90,20 +89,14 @@ def _busy_ns(
 
 
 def slowest(run: Watched, generating: Rows, most: int) -> tuple[InFlight, ...]:
-    """The oldest trajectories that are being generated, the oldest first."""
     oldest = generating.where(np.argsort(generating["start_ns"], kind="stable")[:most])
     columns = ("process", "trajectory", "start_ns", "first_token_ns", "first_version")
-    return tuple(
-        InFlight(
-            trajectory=trajectory,
-            role=role_of(run.follower.processes[process]),
-            rank=run.follower.processes[process].rank,
-            elapsed_s=(run.now_ns - start_ns) / 1e9,
-            has_first_token=first_token_ns > 0,
-            first_version=version,
-        )
-        for process, trajectory, start_ns, first_token_ns, version in each(oldest, *columns)
-    )
+    processes, found = run.follower.processes, []
+    for number, trajectory, start_ns, first_ns, version in each(oldest, *columns):
+        role, rank, *_ = _who(processes[number])
+        elapsed_s = (run.now_ns - start_ns) / 1e9
+        found.append(InFlight(trajectory, role, rank, elapsed_s, first_ns > 0, version))
+    return tuple(found)
 
 
 def stopped_recording(run: Watched) -> tuple[SilentProcess, ...]:
@@ -121,7 +114,6 @@ def stopped_recording(run: Watched) -> tuple[SilentProcess, ...]:
 
 
 def dead_in_the_middle(run: Watched) -> tuple[Dead, ...]:
-    """Processes that have ended with a span open."""
     innermost: dict[int, tuple[int, int]] = {}
     for number, start, name in each(run.unended("spans"), "process", "start_ns", "name"):
         if run.alive.get(number) is False:
@@ -134,7 +126,6 @@ def dead_in_the_middle(run: Watched) -> tuple[Dead, ...]:
 
 
 def _who(process: TracedProcess | None) -> tuple[str, int | None, int, str]:
-    """Role, rank, pid and host, as far as they are known."""
     if process is None:
         return OTHER, None, -1, ""
     return role_of(process), process.rank, process.pid, process.host

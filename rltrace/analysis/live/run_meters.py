@@ -1,4 +1,4 @@
-"""All meters of a run, and what is going on in it at the last look."""
+"""Meters of a run that goes on: stages, weight updates, samples."""
 
 from __future__ import annotations
 
@@ -34,12 +34,9 @@ _LAST = 10
 
 class RunMeters(Watched):
     """Follows the run in `path`, and is read again at each `look`. Errors: `RltraceError` when
-    there is no run there.
-
-    Beside the meters: `running`, the `(process, stage)` that are open; `in_flight`, how many
-    trajectories are being generated, and `oldest_ns`, since when (None: none is). All are of the
-    moment `clock_ns`.
-    """
+    there is no run there. Beside the meters: `running`, the `(process, stage)` that are open;
+    `in_flight`, how many trajectories are being generated, and `oldest_ns`, since when (None: none
+    is)."""
 
     def __init__(self, path: Path, lag_budget: float = math.inf) -> None:
         self.stages = StageMeter()
@@ -48,7 +45,6 @@ class RunMeters(Watched):
         self.look()
 
     def look(self) -> None:
-        """Takes in what is new."""
         complete = self.read(held_ns=_HELD_NS)
         opened = {table: self.follower.unfinished(table) for table in _INTERVALS}
         ends_ns = self.ends_ns(self.clock_ns, self.last_sign_ns, 0)
@@ -66,7 +62,6 @@ class RunMeters(Watched):
 
     @property
     def step_s(self) -> Distribution:
-        """Lengths of the complete steps."""
         lengths = Distribution(bounds_of("step_s"))
         lengths.add(window.length_s for window in self.steps.windows)
         return lengths
@@ -87,13 +82,10 @@ class RunMeters(Watched):
         return None if self.job.is_over else max(begun, default=None)
 
     def waiting(self) -> int:
-        """How many trajectories ended since the last steps began that the learner has not met;
-        older ones it is not going to meet."""
+        """Trajectories that ended since the last steps began and that the learner has not met."""
         windows = self.steps.windows
         return self.samples.waiting(windows[-_LAST].start_ns if len(windows) >= _LAST else 0)
 
-
-# --- weight updates of a run that is being followed
 
 _VERSIONS = {"version", "first_version", "last_version"}
 
@@ -108,7 +100,6 @@ class WeightMeter:
         self.version: int | None = None
 
     def add(self, complete: Mapping[str, Rows], opened: Mapping[str, Rows]) -> None:
-        """Takes in rows by table: those that became complete, and those in progress."""
         syncs = complete["syncs"]
         for role in np.unique(syncs["role"]):
             rows = syncs.where(syncs["role"] == role)
@@ -124,11 +115,10 @@ class WeightMeter:
                     self.version = max(newest, self.version or 0)
 
 
-# The union of intervals, as everywhere: an instant of a lane belongs to its innermost span, and
-# what several lanes do at once is counted once. Time is taken in slice by slice, from one look at
-# the run to the next, with what is open counted as far as the look. A row may also be stored only
-# after what it says has happened; it then adds what its stage had not been given yet. So times
-# only grow: a span that is taken back keeps what it was given.
+# --- the time of stages: the union of intervals, as everywhere. It is taken in slice by slice, from
+# one look at the run to the next, with what is open counted as far as the look. A row may also be
+# stored only after what it says has happened; it then adds what its stage had not been given yet.
+# So times only grow: a span that is taken back keeps what it was given.
 
 _REMEMBERED_NS = 3600 * 10**9  # a row that is stored later than this counts from here on
 _LARGEST = 1 << 62
@@ -149,8 +139,8 @@ class StageMeter:
     def add(
         self, complete: dict[str, Rows], opened: dict[str, Rows], ends_ns: Ints, now_ns: int
     ) -> None:
-        """Takes in the rows (by table) that became complete, and those that are `opened` as far as
-        `ends_ns`, by process: the moment of this look, `now_ns`, or the last sign of life."""
+        """Takes in the rows (by table) that became complete, and those that are `opened`, as far as
+        `ends_ns` by process: the moment of this look, or the last sign of life."""
         for spans in (complete["spans"], opened["spans"]):
             self._with_spans |= {stage_of(code) for code in np.unique(spans["stage"]).tolist()}
         still_open = self._intervals(opened, ends_ns)
@@ -158,12 +148,8 @@ class StageMeter:
         rows = rows.take(rows.end > rows.start)
         # What was open at the last look has been counted as far as that.
         late = (rows.start < self._looked_ns) & ~np.isin(_keys(rows), self._open_before)
-        pieces = joined(
-            [
-                _innermost(rows.take(late), -_LARGEST, self._looked_ns),
-                _innermost(rows, self._looked_ns, _LARGEST),
-            ]
-        )
+        before = _innermost(rows.take(late), -_LARGEST, self._looked_ns)
+        pieces = joined([before, _innermost(rows, self._looked_ns, _LARGEST)])
         oldest = self._looked_ns - _REMEMBERED_NS
         given = self._of_process.add(pieces, oldest)
         self.by_process = {(of // CODES, Stage(of % CODES)): ns for of, ns in given.items()}
@@ -190,8 +176,7 @@ class _Given:
         self._ns: Counter[int] = Counter()
 
     def add(self, pieces: Intervals, oldest: int) -> Counter[int]:
-        """Nanoseconds by group with what `pieces` add to what was given before; nothing before
-        `oldest` is remembered, nor counted."""
+        """Nanoseconds by group, with these pieces; nothing before `oldest` is remembered."""
         before = lengths(between(self._given, oldest, _LARGEST))
         self._given = union(between(joined([self._given, pieces]), oldest, _LARGEST))
         for group, ns in lengths(self._given).items():
@@ -201,10 +186,8 @@ class _Given:
 
 def _innermost(rows: Intervals, since: int, until: int) -> Intervals:
     """What of each row no other within it occupies, between two moments."""
-    united = union(rows.take((rows.end > since) & (rows.start < until)))
-    return between(
-        innermost(united, united.group // CODES, is_evaluation(united.group)), since, until
-    )
+    all_ = union(rows.take((rows.end > since) & (rows.start < until)))
+    return between(innermost(all_, all_.group // CODES, is_evaluation(all_.group)), since, until)
 
 
 def _keys(rows: Intervals) -> Ints:

@@ -1,4 +1,4 @@
-"""Samples of a run that is being followed, counted as the report counts them."""
+"""Samples of a run that goes on, counted as in the report."""
 
 from __future__ import annotations
 
@@ -48,13 +48,11 @@ class SampleMeter:
     before the last 2^16, nothing is remembered: whoever meets the learner later than that is of
     unknown lag. Counts never fall.
 
-    `generated_tokens` are response tokens by process, `trained_tokens` those that were trained on,
-    `useful_tokens` those of them that are useful as far as is known: `lag_budget` is the largest
-    lag, in policy versions, at which a token is. `trajectory_s` and `response_tokens` are of each
-    sample, `lag` of each version that a sample was trained on under (`unknown_lags`: how many
-    nobody can tell). `outcomes` and `verdict_s` are of rewards: how many by their outcome, and the
-    seconds of those that took any. `sparing` as in `LiveState`.
-    """
+    `generated_tokens` are response tokens by process; tokens are `useful_tokens` up to a lag of
+    `lag_budget` policy versions. `trajectory_s` and `response_tokens` are of each sample, `lag` of
+    each version that a sample was trained on under (`unknown_lags`: how many nobody can tell).
+    `outcomes` and `verdict_s` are of rewards, the seconds of those that took any. `sparing` as in
+    `LiveState`."""
 
     def __init__(self, lag_budget: float, sparing: float) -> None:
         self.lag_budget = lag_budget
@@ -71,7 +69,6 @@ class SampleMeter:
         self._tell()
 
     def add(self, complete: Mapping[str, Rows]) -> None:
-        """Takes in rows by table."""
         for name, kept in self._kept.items():
             if len(rows := complete[name]):
                 kept.add(rows)
@@ -84,8 +81,7 @@ class SampleMeter:
         self.verdict_s.add(length_ns[length_ns > 0] / 1e9)
 
     def count(self, run: Watched, until_ns: int, final: bool) -> None:
-        """Brings the counts up to date with what was generated in a run, and with what became of it
-        until a moment; `final`: at once."""
+        """Counts what was generated, and what became of it until a moment; `final`: at once."""
         counted = not self._is_new and self._counted_ns >= min(self._latest_ns, until_ns)
         if counted or (not final and monotonic() < self._not_before_s):
             return
@@ -104,7 +100,6 @@ class SampleMeter:
         return int((self._waiting_since_ns >= since_ns).sum())
 
     def _tell(self) -> None:
-        """Says what the counts are."""
         self.finishes = {named(Finish, code): n for code, n in self._of("finish").items()}
         self.fates = {named(Fate, code): n for code, n in self._of("fate").items()}
         self.generated_tokens = self._of("generated_tokens")
@@ -124,7 +119,6 @@ class SampleMeter:
         return Histogram(bounds, counts, self._counts[f"sum of {what}", 0] / unit)
 
     def _found(self, run: Watched, until_ns: int) -> _Counts:
-        """The counts over the rows that are kept."""
         rows = {name: kept.since(kept.since_ns) for name, kept in self._kept.items()}
         rows["rewards"] = rows["rewards"].where(rows["rewards"]["end_ns"] <= until_ns)
         rows["uses"] = rows["uses"].where(rows["uses"]["time_ns"] <= until_ns)
@@ -137,8 +131,8 @@ class SampleMeter:
 
         def count(what: str, codes: Ints) -> None:
             each, n = np.unique(codes, return_counts=True)
-            of_codes = zip(each.tolist(), n.tolist(), strict=True)
-            found.update({(what, code): number for code, number in of_codes})
+            pairs = zip(each.tolist(), n.tolist(), strict=True)
+            found.update({(what, code): number for code, number in pairs})
 
         names = ("process", "finish", "start_ns", "end_ns", "tokens")
         process, finish, start_ns, end_ns, tokens = columns_of(tables, GENERATED, *names)
@@ -159,17 +153,15 @@ class SampleMeter:
         return found
 
     def _too_many(self, starts: list[int], until_ns: int) -> bool:
-        """Drops the older half of the rows where they are too many, and what is still to be counted
-        is not among them."""
+        """Drops the older half of the rows where they are too many, but what is not counted yet."""
         ends_ns = [kept.since(kept.since_ns)[kept.end] for kept in self._kept.values()]
         recent_ns = starts[-STEPS_BACK] if len(starts) >= STEPS_BACK else 0
         recent = max(int((ends >= recent_ns).sum()) for ends in ends_ns)
         most = min(_REMEMBERED // 2, max(_FEWEST, recent))
         if max(map(len, ends_ns)) <= 2 * most:
             return False
-        since_ns = max(
-            int(np.partition(ends, -most)[-most]) for ends in ends_ns if len(ends) > 2 * most
-        )
+        many = (ends for ends in ends_ns if len(ends) > 2 * most)
+        since_ns = max(int(np.partition(ends, -most)[-most]) for ends in many)
         for kept in self._kept.values():
             kept.drop_before(min(since_ns, until_ns))
         return True
@@ -177,17 +169,15 @@ class SampleMeter:
 
 class Histogram:
     """How many values lie at or below each of `bounds`, which ascend, and their sum. `counts` are
-    of the values between two bounds, one more than bounds; by default there is no value yet."""
+    of the values between two bounds, one more than bounds."""
 
     def __init__(
         self, bounds: Sequence[float], counts: list[int] | None = None, total: float = 0.0
     ) -> None:
-        self.bounds = bounds
-        self.sum = total
+        self.bounds, self.sum = bounds, total
         self._counts = counts or [0] * (len(bounds) + 1)
 
     def add(self, values: Iterable[float]) -> None:
-        """Takes values in, which are numbers."""
         for value in values:
             self._counts[bisect_left(self.bounds, value)] += 1
             self.sum += value
@@ -202,6 +192,5 @@ class Histogram:
 
 
 def bounds_of(what: str) -> Sequence[float]:
-    """The bounds of one of the exporter's distributions."""
     bounds: Sequence[float] = packaged_toml("analysis/live/data/bounds.toml")[what]
     return bounds

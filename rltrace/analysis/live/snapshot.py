@@ -1,4 +1,4 @@
-"""What is known of a run at one moment. Seconds, Unix ns, tokens and bytes; NaN: not known."""
+"""A run at one moment. Seconds, Unix ns; NaN: not known."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ ENDED, FAILED, KILLED, DELETED = "ended", "failed", "killed", "deleted"
 
 @dataclass(frozen=True)
 class Job:
-    """The job. `state` is one of the words above, `sentence` says it with its reason; `exit_code`
-    is None where nobody saw one. `since_ns` to `until_ns` is how long it runs, or ran."""
+    """`state` is one of the words above, `sentence` says it with its reason; `exit_code` is None
+    where nobody saw one. `since_ns` to `until_ns` is how long the job runs, or ran."""
 
     id: str
     path: str
@@ -30,19 +30,16 @@ class Job:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing more is to come."""
         return self.state not in (STARTING, RUNNING, SILENT)
 
     @property
     def elapsed_s(self) -> float:
-        """How long it runs, or ran."""
         return (self.until_ns - self.since_ns) / 1e9
 
 
 @dataclass(frozen=True)
 class StepNow:
-    """A step that was begun and has not ended, or did not before the job was over; `usual_s` is the
-    mean of the last complete ones."""
+    """A step that has not ended; `usual_s` is the mean of the last complete ones."""
 
     step: int
     start_ns: int
@@ -52,9 +49,8 @@ class StepNow:
 
 @dataclass(frozen=True)
 class StageTime:
-    """A stage in the steps of the window, mean seconds a step, as in the report: `tau_s` is the
-    union of its intervals over all processes, `exposed_s` the part that held the step up, and
-    `share` that part of the step; NaN where that is not known."""
+    """Mean seconds a step of the window: `tau_s` is the union of the stage's intervals over all
+    processes, `exposed_s` the part that held the step up, `share` that part of the step."""
 
     stage: str
     symbol: str
@@ -79,9 +75,9 @@ class StepDone:
 
 @dataclass(frozen=True)
 class Lags:
-    """Lag from the first token, in policy versions, of what was trained on; `by_lag` are pairs of
-    a lag (None: unknown) and its trajectories, which have one with each version that trained on
-    them. NaN, and -1 for the largest, where none is known."""
+    """Lag from the first token, in policy versions, of trajectories with each version that trained
+    on them; `by_lag`: a lag (None: unknown) and how many have it. NaN, and -1 for the largest,
+    where none is known."""
 
     mean: float
     p95: float
@@ -91,8 +87,8 @@ class Lags:
 
 @dataclass(frozen=True)
 class UpdateFigures:
-    """Weight updates that began in the window: how often, how long any participant was at work in
-    one, its bytes (those that the sources sent, else the most that one sink took), 10^9 bytes/s."""
+    """Weight updates that began in the window: how long any participant was at work in one, its
+    bytes (those that the sources sent, else the most that one sink took)."""
 
     updates: int
     per_minute: float
@@ -105,11 +101,9 @@ class UpdateFigures:
 @dataclass(frozen=True)
 class LiveWindow:
     """The figures of the last steady steps, from the first one's begin to the last one's end.
-
     `trained` is None where no learner said what it trained on, `lags` and `updates` where nothing
-    was recorded. `latency_p50_s` and `latency_p95_s` are of the trajectories that ended in it.
-    `recent` are the last complete steps, warm-up ones too, which are not in the other figures.
-    """
+    was recorded. Latencies are of the trajectories that ended in it. `recent` are the last complete
+    steps, warm-up ones too, which are not in the other figures."""
 
     since_ns: int
     until_ns: int
@@ -128,7 +122,6 @@ class LiveWindow:
 
     @property
     def window_s(self) -> float:
-        """Its length, gaps between steps included."""
         return (self.until_ns - self.since_ns) / 1e9
 
     @property
@@ -138,15 +131,14 @@ class LiveWindow:
 
     @property
     def trained_tokens_per_s(self) -> float:
-        """Response tokens that were trained on."""
         return self.trained.tokens / self.window_s if self.trained and self.window_s else math.nan
 
 
 @dataclass(frozen=True)
 class RoleNow:
-    """The processes of one role. `living` is how many are known to live, `unknown` of how many
-    nobody here can tell. `doing` is how many are in which stage now, `busy_shares` the share of the
-    processes' time in the last seconds (`LiveState.BUSY_OVER_S`) that went to each stage."""
+    """The processes of one role: how many are known to live, and of how many nobody here can tell.
+    `doing` is how many are in which stage now, `busy_shares` the share of the processes' time in
+    the last `BUSY_OVER_S` that went to each stage."""
 
     role: str
     processes: int
@@ -158,8 +150,6 @@ class RoleNow:
 
 @dataclass(frozen=True)
 class InFlight:
-    """A trajectory that is being generated."""
-
     trajectory: int
     role: str
     rank: int | None
@@ -195,8 +185,7 @@ class SilentProcess:
 
 @dataclass(frozen=True)
 class Reading:
-    """The latest reading of a counter. `per_s` is its growth since the one before, for the
-    cumulative ones (joules, seconds); NaN else."""
+    """The latest reading of a counter; `per_s`: growth of a cumulative one (joules, seconds)."""
 
     counter: str
     host: str
@@ -223,9 +212,9 @@ class Snapshot:
     """A run at `time_ns`. `queue` is how many samples no learner has met yet, of those that are not
     older than what it trains on (None: no learner says what it does with them). `in_flight` is how
     many are being generated, `slowest` the oldest of them; `processes` are those of the job that
-    were traced so far. `only_some` is why nothing is told of
-    samples ("": it is). `dropped` are details that were dropped to keep the run
-    small (None: none were), `stopped` the processes that stopped recording."""
+    were traced so far. `only_some` is why nothing is told of samples ("": it is). `dropped` are
+    details that were dropped to keep the run small, `stopped` the processes that stopped recording.
+    """
 
     time_ns: int
     job: Job
@@ -248,8 +237,7 @@ class Snapshot:
 
     @property
     def goodput(self) -> float:
-        """As in the report, over the window: tokens trained on in groups whose rewards differ, for
-        each second of each device; NaN: not known."""
+        """Useful tokens for each second of each device of the window, as in the report."""
         trained = self.window.trained if self.window else None
         device_s = self.devices.count * self.window.window_s if self.window else 0.0
         return trained.useful_tokens / device_s if trained and device_s else math.nan

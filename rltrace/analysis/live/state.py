@@ -1,12 +1,12 @@
-"""`LiveState`: a run while it is going on, brought up to date as often as somebody looks.
+"""`LiveState`: a run while it goes on, as of the last look.
 
-The figures of the steps are made by the report's own code over the rows of the last steps; only
-rows that such figures need are kept.
+The report's own code makes the figures of the last steps; only rows that it needs are kept.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from time import monotonic, thread_time
@@ -18,6 +18,7 @@ from rltrace.analysis.figures.devices import Devices, count_devices
 from rltrace.analysis.figures.goodput import trained_in
 from rltrace.analysis.figures.weight_updates import updates_of
 from rltrace.analysis.live import roles
+from rltrace.analysis.live import snapshot as said
 from rltrace.analysis.live.kept_tables import (
     GENERATED,
     LAGS,
@@ -28,16 +29,6 @@ from rltrace.analysis.live.kept_tables import (
     rows_of_stages,
 )
 from rltrace.analysis.live.sample_meter import STEPS_BACK
-from rltrace.analysis.live.snapshot import (
-    Lags,
-    LiveWindow,
-    Snapshot,
-    StageTime,
-    StepDone,
-    StepNow,
-    Totals,
-    UpdateFigures,
-)
 from rltrace.analysis.live.watched import Watched
 from rltrace.analysis.timeline.intervals import Ints
 from rltrace.analysis.timeline.placement import stated_placement
@@ -53,12 +44,8 @@ from rltrace.trace.read.run_follower import Rows, RunFollower
 from rltrace.trace.schema import OF_ONE_SAMPLE
 from rltrace.trace.vocabulary import STAGE_SYMBOLS, Fate, Stage, word
 
-LAST_STEPS = 10
-"""How many steady steps the figures are of."""
-
-BUSY_OVER_S = 10.0
-"""The time over which it is shown what each role did."""
-
+LAST_STEPS = 10  # how many steady steps the figures are of
+BUSY_OVER_S = 10.0  # the time over which it is shown what each role did
 _SPANS_BACK_NS = 60 * 10**9  # of a run without steps
 _SLOWEST = 8
 _TRAINED = word(Fate.TRAINED)
@@ -76,8 +63,7 @@ class LiveState(Watched):
 
     def poll(self, at_once: bool = False) -> None:
         """Reads what is new; `at_once`: without sparing. Where a step shows up that began before
-        what was forgotten, the run is read again: steps may be recorded when they are over, and
-        rows in any order."""
+        what was forgotten, the run is read again: rows may be recorded in any order."""
         self._take_in(at_once)
         if any(self._since(name) < kept.since_ns for name, kept in self.kept.items()):
             try:
@@ -92,15 +78,14 @@ class LiveState(Watched):
         """Reads all there is. Nothing is forgotten before it is: at the first look steps may be
         missing whose rows are there, or rows whose steps are."""
         super()._begin(follower)
-        self._window: LiveWindow | None = None
+        self._window: said.LiveWindow | None = None
         self._stale = 0  # how often the window is to be computed again
         self._window_not_before_s = 0.0  # there is none to stay
         self._devices = Devices("", 0, "", "")
         self._take_in()
 
     def _take_in(self, at_once: bool = False) -> None:
-        before = self.steps.windows
-        new = self.read(at_once)
+        before, new = self.steps.windows, self.read(at_once)
         if len(new["spans"]) or not self._devices.kind:
             self._devices = count_devices(self.follower)
         if self.steps.windows != before:  # once more when what ended with it has come in
@@ -110,24 +95,20 @@ class LiveState(Watched):
         at_once |= self.job.is_over or monotonic() >= self._window_not_before_s
         if self._stale > 0 and at_once:
             self._stale -= 1
-            began_s = thread_time()
-            recorded = self._recorded(self._since)
+            began_s, recorded = thread_time(), self._recorded(self._since)
             self._window = window_of(self, recorded, self._last, self._next_begins_ns())
             self._window_not_before_s = monotonic() + self._sparing * (thread_time() - began_s)
 
-    def snapshot(self) -> Snapshot:
-        """What is known as of the last `poll`."""
+    def snapshot(self) -> said.Snapshot:
         follower, samples, until = self.follower, self.samples, self.until_ns
         generating = self.going_on("trajectories")
         busy_since = until - int(BUSY_OVER_S * 1e9)
-        recorded = self._recorded(lambda _: busy_since)
-        return Snapshot(
-            time_ns=self.clock_ns,
-            job=self.job,
+        busy = activity_since(self, self._recorded(lambda _: busy_since), busy_since)
+        return said.Snapshot(
+            time_ns=self.clock_ns, job=self.job,
             placement=(stated_placement(follower) or ("", ""))[0],
-            step=self._step_now(),
-            window=self._window,
-            totals=Totals(
+            step=self._step_now(), window=self._window,
+            totals=said.Totals(
                 steps=len(self.steps.windows),
                 generated_samples=sum(samples.finishes.values()),
                 generated_tokens=sum(samples.generated_tokens.values()),
@@ -135,21 +116,15 @@ class LiveState(Watched):
                 trained_tokens=samples.trained_tokens,
                 lost={why: n for why, n in samples.fates.items() if why != _TRAINED},
             ),
-            roles=roles.roles_now(
-                self, activity_since(self, recorded, busy_since), busy_since, until
-            ),
-            queue=self._queue(),
-            in_flight=len(generating),
+            roles=roles.roles_now(self, busy, busy_since, until),
+            queue=self._queue(), in_flight=len(generating),
             waiting_for_first_token=int((generating["first_token_ns"] < 0).sum()),
             slowest=roles.slowest(self, generating, _SLOWEST),
-            devices=self._devices,
-            readings=self.readings.now(follower),
-            dead=roles.dead_in_the_middle(self),
+            devices=self._devices, readings=self.readings.now(follower),
+            dead=roles.dead_in_the_middle(self), stopped=roles.stopped_recording(self),
             processes=sum(process.role != AGENT for process in follower.processes),
-            only_some=only_some(follower.meta),
-            dropped=follower.dropped,
-            stopped=roles.stopped_recording(self),
-        )
+            only_some=only_some(follower.meta), dropped=follower.dropped,
+        )  # fmt: skip
 
     def _next_begins_ns(self) -> int:
         """When the step after the last complete one began. It may be over, and is complete a little
@@ -168,23 +143,17 @@ class LiveState(Watched):
         there is no next step with which what reaches into the last one would be taken in."""
         if self._window is None:
             return False
-        ends = [
-            rows[self.kept[name].end]
-            for name, rows in new.items()
-            if name != "samples" and len(rows)
-        ]
-        until_ns = self._window.until_ns
-        return any(self.job.is_over or int(end.min()) <= until_ns for end in ends)
+        events = [(name, rows) for name, rows in new.items() if name != "samples" and len(rows)]
+        earliest_ns = (int(rows[self.kept[name].end].min()) for name, rows in events)
+        return bool(events) and (self.job.is_over or min(earliest_ns) <= self._window.until_ns)
 
     def _since(self, table: str) -> int:
-        """From when on the window needs rows of a table, or that of the first step that ends will:
-        of samples there may have been some long before they were trained on."""
+        """From when on the window needs rows: samples may be long before they are trained on."""
         windows, of_samples = self.steps.windows, table in OF_ONE_SAMPLE
         first = len(windows) - self._last - (STEPS_BACK if of_samples else 1)
-        if not windows:
-            back_ns = 10 * _SPANS_BACK_NS if of_samples else _SPANS_BACK_NS
-            since_ns = min(self.until_ns - back_ns, self._open_since_ns)
-        else:
+        back_ns = (10 if of_samples else 1) * _SPANS_BACK_NS
+        since_ns = min(self.until_ns - back_ns, self._open_since_ns)
+        if windows:
             since_ns = 0 if of_samples and first <= 0 else windows[max(0, first)].start_ns
         return max(since_ns, self.follower.lost_until_ns)
 
@@ -198,27 +167,24 @@ class LiveState(Watched):
             lasting[name] = [ended(self.follower.unfinished(name), ends_ns)]
         return {name: kept.since(since(name), *lasting[name]) for name, kept in self.kept.items()}
 
-    def _step_now(self) -> StepNow | None:
-        """The last step that was begun and has not ended; a job that ended well left none open but
-        by an exception that it caught."""
+    def _step_now(self) -> said.StepNow | None:
+        """The open step; a job that ended well left one only by an exception that it caught."""
         if not self.steps.in_progress or self.job.exit_code == 0:
             return None
         step, start_ns = max(self.steps.in_progress, key=lambda one: one[1])
-        usual_s = self._window.step_s if self._window else float("nan")
-        return StepNow(step, start_ns, max(0, self.until_ns - start_ns) / 1e9, usual_s)
+        usual_s = self._window.step_s if self._window else math.nan
+        return said.StepNow(step, start_ns, max(0, self.until_ns - start_ns) / 1e9, usual_s)
 
     def _queue(self) -> int | None:
-        """Samples that may still be met: those that are older than any that the learner trains on
-        were dropped, or filtered, and nobody said so."""
+        """Samples that may still be met: older ones were dropped, and nobody said so."""
         samples, windows, window = self.samples, self.steps.windows, self._window
         if not self.learner_tells:
             return None
         if window is None:
             return samples.waiting(0)
         lag = max(0, window.lags.largest) if window.lags else 1
-        return samples.waiting(
-            windows[-min(lag, len(windows))].start_ns if lag else windows[-1].end_ns
-        )
+        since_ns = windows[-min(lag, len(windows))].start_ns if lag else windows[-1].end_ns
+        return samples.waiting(since_ns)
 
 
 # --- The figures of a run's last steps, over rows that were kept.
@@ -239,11 +205,10 @@ def activity_since(run: Watched, recorded: Mapping[str, Rows], since_ns: int) ->
 
 def window_of(
     run: Watched, recorded: Mapping[str, Rows], last: int, next_begins_ns: int
-) -> LiveWindow | None:
+) -> said.LiveWindow | None:
     """The figures of the last steady steps, at most `last`; None where no step is complete.
-    `recorded` are the rows of the time to be looked at, by table; those that are open end where
-    they are known to have been going on. `next_begins_ns`: when the step after the last ones, which
-    is not complete, began (Unix ns)."""
+    `recorded` are the rows of the time to be looked at, by table; `next_begins_ns` is when the step
+    after the last ones, which is not complete, began (Unix ns)."""
     if not run.steps.windows:
         return None
     # Steps of warm-up, and those that stalled, are told among the last ones, but in no mean.
@@ -254,42 +219,33 @@ def window_of(
     since, until = shown[steady[0]].start_ns, shown[steady[-1]].end_ns
     tables = KeptTables(run.database, run.follower, recorded, run.step_starts_ns)
     start_ns, end_ns, tokens = columns_of(tables, GENERATED, "start_ns", "end_ns", "tokens")
-    tokens = np.maximum(tokens, 0)
+    generated = end_ns, np.maximum(tokens, 0)
+    trained = columns_of(tables, _TRAINED_ROWS, "time_ns", "tokens")
     lags = columns_of(tables, LAGS, "time_ns", "lag", "known")
     ended = (end_ns >= since) & (end_ns <= until)
     seconds = (end_ns[ended] - start_ns[ended]) / 1e9
     p50, p95 = np.quantile(seconds, (0.5, 0.95)) if len(seconds) else (math.nan, math.nan)
-    return LiveWindow(
-        since_ns=since,
-        until_ns=until,
-        steps=len(steady),
-        step_s=float(breakdown.steps_s[steady].mean()),
+    return said.LiveWindow(
+        since_ns=since, until_ns=until,
+        steps=len(steady), step_s=float(breakdown.steps_s[steady].mean()),
         stages=_stages(breakdown, steady),
         untraced_s=float(breakdown.untraced_s[steady].mean()),
         generated_samples=int(ended.sum()),
-        generated_tokens=int(tokens[ended].sum()),
-        latency_p50_s=float(p50),
-        latency_p95_s=float(p95),
+        generated_tokens=int(generated[1][ended].sum()),
+        latency_p50_s=float(p50), latency_p95_s=float(p95),
         trained=trained_in(tables, since, until) if len(recorded["uses"]) else None,
         lags=_lags_between(lags, since, until),
         updates=updates_between(tables, since, until),
-        recent=_recent(
-            shown,
-            next_begins_ns,
-            breakdown,
-            (end_ns, tokens),
-            columns_of(tables, _TRAINED_ROWS, "time_ns", "tokens"),
-            lags,
-        ),
-    )
+        recent=_recent(shown, next_begins_ns, breakdown, generated, trained, lags),
+    )  # fmt: skip
 
 
-def _stages(breakdown: Breakdown, steady: list[int]) -> tuple[StageTime, ...]:
+def _stages(breakdown: Breakdown, steady: list[int]) -> tuple[said.StageTime, ...]:
     tau_s = breakdown.tau_s[steady].mean(axis=0)
     exposed_s = breakdown.exposed_s[steady].mean(axis=0)
     step_s = float(breakdown.steps_s[steady].mean())
     return tuple(
-        StageTime(
+        said.StageTime(
             stage=word(stage),
             symbol=STAGE_SYMBOLS.get(stage, ""),
             tau_s=float(tau_s[stage]),
@@ -302,15 +258,10 @@ def _stages(breakdown: Breakdown, steady: list[int]) -> tuple[StageTime, ...]:
 
 
 def _recent(
-    shown: tuple[StepWindow, ...],
-    next_begins_ns: int,
-    breakdown: Breakdown,
-    generated: Sequence[Ints],
-    trained: Sequence[Ints],
-    lags: Sequence[Ints],
-) -> tuple[StepDone, ...]:
-    """A step has what was generated and trained on until the next one began. All three are when it
-    was, and how much."""
+    shown: tuple[StepWindow, ...], next_begins_ns: int, breakdown: Breakdown,
+    generated: Sequence[Ints], trained: Sequence[Ints], lags: Sequence[Ints],
+) -> tuple[said.StepDone, ...]:  # fmt: skip
+    """What was generated and trained on until the next step began, given as when and how much."""
     begins = np.array([*(window.start_ns for window in shown), next_begins_ns], np.int64)
     lag_ns, lag, known = lags
     (made,) = _by_step(begins, *generated)
@@ -318,7 +269,7 @@ def _recent(
     lag_sum, of_known = _by_step(begins, lag_ns, lag * known, known)
     tau_s = breakdown.tau_s
     return tuple(
-        StepDone(
+        said.StepDone(
             step=window.step,
             end_ns=window.end_ns,
             step_s=window.length_s,
@@ -333,25 +284,23 @@ def _recent(
 
 
 def _by_step(begins: Ints, times: Ints, *weights: Ints) -> list[NDArray[np.float64]]:
-    """The sums of each of the weights by step."""
     place = np.searchsorted(begins, times, side="right")  # 0 is before the first one
     sums = (np.bincount(place, one, len(begins) + 1) for one in weights)
     return [one.astype(np.float64)[1:] for one in sums]
 
 
-def _lags_between(lags_of: Sequence[Ints], since_ns: int, until_ns: int) -> Lags | None:
+def _lags_between(lags_of: Sequence[Ints], since_ns: int, until_ns: int) -> said.Lags | None:
     """The lags between two moments, both included; None where nothing was trained on."""
     time_ns, lag, known = lags_of
     within = (time_ns >= since_ns) & (time_ns <= until_ns)
     if not within.any():
         return None
     lags = np.sort(lag[within & (known == 1)])
-    values, counts = np.unique(lags, return_counts=True)
-    bars: list[tuple[int | None, int]] = [*zip(values.tolist(), counts.tolist(), strict=True)]
-    if len(lags) < within.sum():
-        bars.append((None, int(within.sum()) - len(lags)))
     n = len(lags)
-    return Lags(
+    bars: list[tuple[int | None, int]] = [*Counter(lags.tolist()).items()]
+    if unknown := int(within.sum()) - n:
+        bars.append((None, unknown))
+    return said.Lags(
         mean=float(lags.mean()) if n else math.nan,
         # The smallest lag that at least 95 % do not exceed, as in the report.
         p95=float(lags[max(math.ceil(0.95 * n) - 1, 0)]) if n else math.nan,
@@ -360,11 +309,7 @@ def _lags_between(lags_of: Sequence[Ints], since_ns: int, until_ns: int) -> Lags
     )
 
 
-# --- weight updates, as in the report's section on weight sync
-
-
-def updates_between(tables: KeptTables, since_ns: int, until_ns: int) -> UpdateFigures | None:
-    """The updates that began between two moments; None where there was none."""
+def updates_between(tables: KeptTables, since_ns: int, until_ns: int) -> said.UpdateFigures | None:
     known = updates_of(tables)
     mine = [update for update in known if since_ns <= update.start_ns <= until_ns]
     if not mine:
@@ -372,7 +317,7 @@ def updates_between(tables: KeptTables, since_ns: int, until_ns: int) -> UpdateF
     told = [update for update in mine if update.bytes >= 0]
     length_s, moving_s = (until_ns - since_ns) / 1e9, sum(update.seconds for update in told)
     moved = sum(update.bytes for update in told)
-    return UpdateFigures(
+    return said.UpdateFigures(
         updates=len(mine),
         per_minute=60 * len(mine) / length_s if length_s else math.nan,
         update_s=sum(update.seconds for update in mine) / len(mine),

@@ -1,16 +1,19 @@
-"""A run that is followed: what has come of its rows, its steps, and who of it lives."""
+"""A run that is followed: rows, steps, who lives, and its job."""
 
 from __future__ import annotations
 
 import math
+import shlex
+import signal
 from collections import deque
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rltrace.analysis.live import snapshot as said
 from rltrace.analysis.live.kept_tables import NEVER_NS, Kept, each, together
 from rltrace.analysis.live.sample_meter import SampleMeter
 from rltrace.analysis.live.snapshot import Job, Reading
@@ -20,26 +23,11 @@ from rltrace.trace.job_devices import AGENT, hidden_devices
 from rltrace.trace.liveness import Liveness
 from rltrace.trace.read.run_follower import Rows, RunFollower
 from rltrace.trace.schema import EVENT_TABLES
+from rltrace.trace.transfer.remote_runs import EVERYTHING, Reach, clock_time
 from rltrace.trace.vocabulary import Stage, stage_of
 
 if TYPE_CHECKING:
     import duckdb
-
-
-import shlex
-import signal
-from typing import Any
-
-from rltrace.analysis.live.snapshot import (
-    DELETED,
-    ENDED,
-    FAILED,
-    KILLED,
-    RUNNING,
-    SILENT,
-    STARTING,
-)
-from rltrace.trace.transfer.remote_runs import EVERYTHING, Reach, clock_time
 
 _STEP_COLUMNS = ("step", "start_ns", "end_ns", "process")
 
@@ -48,15 +36,12 @@ class Watched:
     """The run in `path`; `lag_budget` and `sparing` are as in `SampleMeter`. Errors: `RltraceError`
     when there is no run.
 
-    `job` is what became of it; `steps` are those that have been seen; `alive` says of each process
+    `job` is what became of it, `steps` those that have been seen; `alive` says of each process
     whether it lives (None: nobody here can tell). `clock_ns` is the moment of the last look, and
-    `now_ns` until when what has come reaches.
-
-    `kept` are the rows that are complete, by table, until they are forgotten. Of all there were,
-    `stages_of` are the stages of which a process has recorded a span; `last_sign_ns` is when each
-    was last known to record; `samples` counts them, and `learner_tells` is whether any learner says
-    what it does with them; `readings` are the latest of counters.
-    """
+    `now_ns` until when what has come reaches. `kept` are the complete rows, by table, until they
+    are forgotten. Of all there were, `stages_of` are the stages of which a process has recorded a
+    span; `last_sign_ns` is when each was last known to record; `learner_tells` is whether any
+    learner says what it does with samples; `readings` are the latest of counters."""
 
     def __init__(self, path: Path, lag_budget: float = math.inf, sparing: float = 0.0) -> None:
         self._lag_budget, self._sparing = lag_budget, sparing
@@ -82,8 +67,7 @@ class Watched:
         self.job: Job = self._job_now()
 
     def read(self, at_once: bool = False, held_ns: int = 0) -> dict[str, Rows]:
-        """Takes in what is new, and gives it: rows that became complete. Of what became of samples
-        the last `held_ns` are counted later."""
+        """Rows that became complete. What became of samples lately (`held_ns`) is counted later."""
         new = self._poll()
         self.clock_ns = self.follower.now_ns()
         # Of what has not come yet nobody knows: nothing is late, or takes long, for that.
@@ -96,17 +80,13 @@ class Watched:
         return new
 
     def _poll(self) -> dict[str, Rows]:
-        """What became complete. Where processes are new there is a second look at once: only then
-        is it known which of them live, and that what ended a moment ago is complete."""
+        """What became complete. Where processes are new there is a second look: only then is it
+        known which of them live, and that what ended a moment ago is complete."""
         known = len(self.follower.processes)
         self._look_for_life()
         over = self._job_alive is False or self.follower.meta.get("end_real_ns") is not None
-        ended = frozenset(
-            process.who
-            for process in self.follower.processes
-            if self.alive.get(process.number) is False
-            or (over and self.alive.get(process.number) is None)
-        )
+        alive = [(p.who, self.alive.get(p.number)) for p in self.follower.processes]
+        ended = frozenset(who for who, its in alive if its is False or (over and its is None))
         new = self.follower.poll(ended)
         if len(self.follower.processes) == known:
             return new
@@ -114,22 +94,20 @@ class Watched:
         return {table: together([rows, again[table]], rows) for table, rows in new.items()}
 
     def _add(self, new: dict[str, Rows]) -> None:
-        """Takes in rows that have become complete, and what those that have not say."""
+        spans, open_spans = new["spans"], self.follower.unfinished("spans")
         self.samples.add(new)
         self.learner_tells |= len(new["uses"]) > 0
         self.readings.add(new["samples"])
-        open_spans = self.follower.unfinished("spans")
         for name, rows in new.items():
             if name != "samples":
                 self.kept[name].add(rows)
                 self._note(rows)
         self._note(open_spans)
-        for rows in (new["spans"], open_spans):
+        for rows in (spans, open_spans):
             for number in np.unique(rows["process"]).tolist():
                 mine = rows["process"] == number
                 latest = max(int(rows["start_ns"][mine].max()), int(rows["end_ns"][mine].max()))
                 self.last_sign_ns[number] = max(self.last_sign_ns.get(number, 0), latest)
-        spans = new["spans"]
         kinds = np.unique(np.stack([spans["stage"], spans["process"]]).astype(np.int64), axis=1)
         self.stages_of |= {(stage_of(code), number) for code, number in kinds.T.tolist()}
         self._step_rows += each(spans.where(spans["stage"] == Stage.STEP), *_STEP_COLUMNS)
@@ -154,8 +132,7 @@ class Watched:
     def step_starts_ns(self) -> list[int]:
         """When all steps began, whether they ended or not, in order."""
         begun = [*self.steps.in_progress, *(failed[:2] for failed in self.steps.failed)]
-        windows = self.steps.windows
-        return sorted([window.start_ns for window in windows] + [start for _, start in begun])
+        return sorted([w.start_ns for w in self.steps.windows] + [start for _, start in begun])
 
     def lives(self, number: int) -> bool:
         """Whether a process lives; of whom nobody can tell, as long as the job does."""
@@ -163,19 +140,16 @@ class Watched:
         return not self.job.is_over if alive is None else alive
 
     def ends_ns(self, now_ns: int, last_ns: Mapping[int, int], unknown_ns: int) -> Ints:
-        """Until when what is open lasts in each process: now, where it lives, else until its
-        last."""
+        """Until when what is open lasts in each process: now where it lives, else its last."""
         numbers = range(len(self.follower.processes))
         ends = [now_ns if self.lives(n) else last_ns.get(n, unknown_ns) for n in numbers]
         return np.array(ends, np.int64)
 
     def unended(self, table: str) -> Rows:
-        """Rows without an end."""
         rows = self.follower.unfinished(table)
         return rows.where(rows["end_ns"] < 0)
 
     def going_on(self, table: str) -> Rows:
-        """What is in progress in processes that live."""
         rows = self.unended(table)
         living = [number for number in np.unique(rows["process"]) if self.lives(int(number))]
         return rows.where(np.isin(rows["process"], living))
@@ -188,17 +162,10 @@ class Watched:
             self._job_alive = self._liveness.of_command(self.follower.meta)
 
     def _job_now(self) -> Job:
-        job_processes = [p for p in self.follower.processes if p.role != AGENT]
-        return job_of(
-            self.follower.path,
-            self.follower.meta,
-            self.follower.gone,
-            self._job_alive,
-            any(p.number in self.follower.recorded for p in job_processes),
-            max(0, self.last_event_ns),
-            self.clock_ns,
-            self.follower.reach(),
-        )
+        of, last_ns = self.follower, max(0, self.last_event_ns)
+        begun = any(p.number in of.recorded for p in of.processes if p.role != AGENT)
+        job = of.path, of.meta, of.gone, self._job_alive, begun, last_ns, self.clock_ns
+        return job_of(*job, of.reach())
 
     @property
     def last_event_ns(self) -> int:
@@ -213,9 +180,8 @@ class Watched:
         open_ = self._open_steps()
         self._open_since_ns = int(open_["start_ns"].min(initial=NEVER_NS))
         begun = [*each(open_.where(open_["end_ns"] < 0), *_STEP_COLUMNS)]
-        looked_at = (len(self._step_rows), begun)
+        looked_at, self._looked_at = self._looked_at, (len(self._step_rows), begun)
         if looked_at != self._looked_at:
-            self._looked_at = looked_at
             rows = sorted([*self._step_rows, *begun], key=lambda row: row[1])
             self.steps = steps_of(rows, (0, 0))
 
@@ -225,17 +191,14 @@ class Watched:
 _CUMULATIVE = ("_joules", "_seconds")
 _RATE_OVER_NS = 4 * 10**9  # a rate is over at least this long: readings come once a second
 
-_Key = tuple[int, int, int]
-
 
 class Readings:
     """By counter, host and device: the last readings, enough for a rate."""
 
     def __init__(self) -> None:
-        self._last: dict[_Key, deque[tuple[int, float]]] = {}
+        self._last: dict[tuple[int, int, int], deque[tuple[int, float]]] = {}
 
     def add(self, rows: Rows) -> None:
-        """Takes in rows of `samples`."""
         names = ("process", "counter", "device", "time_ns", "value")
         for process, counter, device, time_ns, value in each(rows, *names):
             last = self._last.setdefault((process, counter, device), deque())
@@ -264,15 +227,9 @@ SILENT_NS = 30 * 10**9
 
 
 def job_of(
-    path: Path,
-    meta: Mapping[str, Any],
-    gone: bool,
-    alive: bool | None,
-    begun: bool,
-    last_sign_ns: int,
-    now_ns: int,
-    reach: Reach = EVERYTHING,
-) -> Job:
+    path: Path, meta: Mapping[str, Any], gone: bool, alive: bool | None, begun: bool,
+    last_sign_ns: int, now_ns: int, reach: Reach = EVERYTHING,
+) -> Job:  # fmt: skip
     """The job of the run in `path`. `alive` is whether it lives (None: nobody here can tell),
     `begun` whether it has recorded anything, `last_sign_ns` when it last did (Unix ns), `reach`
     until when it is known where it was brought from a URL: it may have ended since."""
@@ -284,53 +241,45 @@ def job_of(
     if reach.until_ns:  # what is shipped comes once a minute, or as seldom as its nodes say
         silent = len(reach.gone(now_ns)) == len(reach.nodes)
     if gone:
-        state, sentence = DELETED, "the run's directory was deleted"
+        state, sentence = said.DELETED, "the run's directory was deleted"
     elif isinstance(ended, int):
         wrapped = meta.get("wrap_pid") is not None
         state, sentence = _ended(code, bool(meta.get("signals")), wrapped)
         until = ended
     elif alive is False:
-        state = KILLED
         pid = meta.get("command_pid", meta.get("wrap_pid"))
-        sentence = f"killed: its command (pid {pid}) is gone"
+        state, sentence = said.KILLED, f"killed: its command (pid {pid}) is gone"
         until = last_sign_ns or now_ns
     elif alive is None and silent:
-        state = SILENT
-        sentence = f"no sign of life for {(now_ns - max(last_sign_ns, since)) / 1e9:.0f} s"
+        silent_s = (now_ns - max(last_sign_ns, since)) / 1e9
+        state, sentence = said.SILENT, f"no sign of life for {silent_s:.0f} s"
     elif not begun:
-        state, sentence = STARTING, "starting: nothing recorded yet"
-    elif reach.until_ns:
-        state, sentence = RUNNING, f"running at {clock_time(known_ns)}, the last that has come"
+        state, sentence = said.STARTING, "starting: nothing recorded yet"
     else:
-        state, sentence = RUNNING, "running"
+        at = f" at {clock_time(known_ns)}, the last that has come" if reach.until_ns else ""
+        state, sentence = said.RUNNING, f"running{at}"
     return Job(
         id=str(meta.get("id") or path.name),
         path=str(path),
         command=shlex.join(str(word) for word in meta.get("command") or ()),
         framework=str(meta.get("framework") or ""),
-        state=state,
-        sentence=sentence,
-        exit_code=code,
-        since_ns=since,
-        until_ns=max(until, since),
-    )
+        state=state, sentence=sentence, exit_code=code,
+        since_ns=since, until_ns=max(until, since),
+    )  # fmt: skip
 
 
 def _ended(code: int | None, signalled: bool, wrapped: bool) -> tuple[str, str]:
     if code is None and wrapped:
-        return KILLED, "wrap was killed: how the job ended was not recorded"
+        return said.KILLED, "wrap was killed: how the job ended was not recorded"
     if not code:  # what is imported has none
-        return ENDED, "ended"
-    if code > 128:
-        name = _signal(code - 128)
+        return said.ENDED, "ended"
+    number = code - 128
+    if number <= 0:
         if signalled:
-            return ENDED, f"ended from outside ({name})"
-        return KILLED, f"killed by {name}" + (" (kill -9)" if code == 128 + signal.SIGKILL else "")
-    return (ENDED, "ended from outside") if signalled else (FAILED, f"failed with exit code {code}")
-
-
-def _signal(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
+            return said.ENDED, "ended from outside"
+        return said.FAILED, f"failed with exit code {code}"
+    known = number in {*signal.Signals}
+    name = signal.Signals(number).name if known else f"signal {number}"
+    if signalled:
+        return said.ENDED, f"ended from outside ({name})"
+    return said.KILLED, f"killed by {name}" + " (kill -9)" * (number == signal.SIGKILL)

@@ -8,18 +8,8 @@ from typing import Any
 
 from rltrace.analysis.plan.placements import PlacementCosts
 from rltrace.analysis.plan.spec import Spec
+from rltrace.analysis.walls import wall as w
 from rltrace.analysis.walls.rank import BINDS
-from rltrace.analysis.walls.wall import (
-    ALIKE,
-    ENV_REWARD,
-    FRESHNESS,
-    LEARNER,
-    OBSERVABILITY,
-    ROLLOUT,
-    SPARSE_REWARD,
-    TAIL,
-    WEIGHTS,
-)
 from rltrace.analysis.whatif.workload import PlanConstants
 from rltrace.trace.vocabulary import STAGE_SYMBOLS, Stage, word
 
@@ -38,7 +28,6 @@ class StageCost:
 def stage_costs(
     spec: Spec, parts: PlacementCosts, constants: PlanConstants
 ) -> tuple[StageCost, ...]:
-    """All stages that the placement has."""
     env, made = spec.environment, parts.rollout
     found = [_cost(Stage.ROLLOUT, parts.decoding_s, made.devices, *_rollout(spec, parts))]
     if spec.agentic:
@@ -49,19 +38,16 @@ def stage_costs(
         at_once = min(env.judges, spec.samples)
         says = f"{spec.samples:,} rewards × {env.reward_s:g} s / {at_once} at once"
         found.append(_cost(Stage.REWARD, made.reward_s, 0, says))
-    work = parts.learner
-    for stage, seconds in work.serial_s.items():
-        lines = [f"forward: at {constants['forward_share']:g} of training's MFU"]
+    for stage, seconds in parts.learner.serial_s.items():
+        lines = (f"forward: at {constants['forward_share']:g} of training's MFU",)
         if stage is Stage.TRAIN:
-            lines = list(_training(spec, parts))
-        found.append(_cost(stage, seconds, work.devices, *lines))
+            lines = _training(spec, parts)
+        found.append(_cost(stage, seconds, parts.learner.devices, *lines))
     stage = Stage.SWITCH if parts.shared else Stage.SYNC
     rest = f"{parts.rest_s:g} s: data, packing, advantages, orchestration"
-    return (
-        *found,
-        _cost(stage, parts.moved.seconds, spec.gpus, parts.moved.says),
-        _cost(Stage.OTHER, parts.rest_s, spec.gpus, rest),
-    )
+    found.append(_cost(stage, parts.moved.seconds, spec.gpus, parts.moved.says))
+    found.append(_cost(Stage.OTHER, parts.rest_s, spec.gpus, rest))
+    return tuple(found)
 
 
 def _rollout(spec: Spec, parts: PlacementCosts) -> tuple[str, ...]:
@@ -81,8 +67,7 @@ def _rollout(spec: Spec, parts: PlacementCosts) -> tuple[str, ...]:
 
 
 def _training(spec: Spec, parts: PlacementCosts) -> tuple[str, ...]:
-    work = parts.learner
-    at_peak_s = work.flop / (work.devices * spec.gpu.peak)
+    work, at_peak_s = parts.learner, parts.learner.flop / (parts.learner.devices * spec.gpu.peak)
     shared = f", × {work.slower:.2f} beside an engine" if work.slower > 1 else ""
     return (
         f"{spec.trained_tokens:,.0f} tokens × 6 × {spec.model.active / 1e9:.4g}B + attention = "
@@ -111,7 +96,6 @@ class MemoryUse:
 def memory_use(
     spec: Spec, parts: PlacementCosts, constants: PlanConstants
 ) -> tuple[MemoryUse, ...]:
-    """What training and the engines hold."""
     held, engine = parts.memory, parts.rollout.engine
     notes = ["16 bytes a parameter"]
     if held.ways > 1:
@@ -150,13 +134,13 @@ class CostedWall:
 
 def binding(walls: tuple[CostedWall, ...]) -> tuple[str, ...]:
     """The dearest and those that cost as much within 5 points; none where nothing costs 10 %."""
-    least = max(BINDS, max((wall.share for wall in walls), default=0.0) - ALIKE)
+    least = max(BINDS, max((wall.share for wall in walls), default=0.0) - w.ALIKE)
     return tuple(wall.name for wall in walls if wall.share >= least)
 
 
 def costed(parts: PlacementCosts) -> tuple[CostedWall, ...]:
     """The walls of a placement on one split, the dearest first, those that cannot be told last."""
-    made = parts.rollout
+    made, moved = parts.rollout, parts.moved
     tail_s = max(0.0, made.barrier_s - made.throughput_s)
 
     def share(**changes: Any) -> float:
@@ -168,20 +152,20 @@ def costed(parts: PlacementCosts) -> tuple[CostedWall, ...]:
     )  # fmt: skip
     instant = replace(made, barrier_s=tail_s, throughput_s=0.0, decoding_s=0.0)
     no_tail = replace(made, barrier_s=made.barrier_s - tail_s)
-    only_in_a_run = "is only seen in a run"
+    unseen, lag = "is only seen in a run", f"what a lag of {parts.lag_bound:g} versions costs"
     found = (
-        (ROLLOUT, share(rollout=instant), f"{made.throughput_s:,.0f} s of decoding"),
-        (TAIL, share(rollout=no_tail),
+        (w.ROLLOUT, share(rollout=instant), f"{made.throughput_s:,.0f} s of decoding"),
+        (w.TAIL, share(rollout=no_tail),
          f"a barrier waits {tail_s:,.0f} s longer than the work of a batch takes"),
-        (ENV_REWARD, share(rollout=no_tools),
+        (w.ENV_REWARD, share(rollout=no_tools),
          f"rewards {made.reward_s:,.1f} s a step, tools {made.env_s:,.1f} s a trajectory"),
-        (LEARNER, share(learner=replace(parts.learner, serial_s={})),
+        (w.LEARNER, share(learner=replace(parts.learner, serial_s={})),
          f"{parts.learner.total_s:,.0f} s of training and its passes"),
-        (WEIGHTS, share(moved=replace(parts.moved, seconds=0.0)),
-         f"{parts.moved.seconds:,.1f} s of switching and moving weights"),
-        (FRESHNESS, math.nan, f"what a lag of {parts.lag_bound:g} versions costs {only_in_a_run}"),
-        (SPARSE_REWARD, math.nan, f"how many groups succeed {only_in_a_run}"),
-        (OBSERVABILITY, math.nan, f"what the engine's server keeps {only_in_a_run}"),
+        (w.WEIGHTS, share(moved=replace(moved, seconds=0.0)),
+         f"{moved.seconds:,.1f} s of switching and moving weights"),
+        (w.FRESHNESS, math.nan, f"{lag} {unseen}"),
+        (w.SPARSE_REWARD, math.nan, f"how many groups succeed {unseen}"),
+        (w.OBSERVABILITY, math.nan, f"what the engine's server keeps {unseen}"),
     )  # fmt: skip
     walls = (CostedWall(*one) for one in found)
     return tuple(sorted(walls, key=lambda one: -one.share if one.share >= 0 else 1.0))

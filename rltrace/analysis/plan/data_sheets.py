@@ -1,4 +1,4 @@
-"""GPUs and how they are joined: the table of data sheets, overridable."""
+"""GPUs and models by their data sheets, and what links cost."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _COUNTED = re.compile(r"([1-9]\d{0,5})\s*[x×]\s*(.+)", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU. `near_gb_per_s` is to another one of its node, `far_gb_per_s` of its own network
-    adapter, `host_gb_per_s` to the host's memory, each one way; `node` how many a node holds."""
+    """`near_gb_per_s` is to another GPU of its node, `far_gb_per_s` of its own network adapter,
+    `host_gb_per_s` to the host's memory, each one way; `node` is how many a node holds."""
 
     name: str
     tflops: float
@@ -54,10 +54,8 @@ def counted(text: str) -> tuple[int, Gpu]:
     known = _known().get(_key(found[2]))
     if known is None:
         names = ", ".join(entry["name"] for entry in packaged("hardware")["gpu"])
-        raise WrongUsage(
-            f"the GPU {found[2]!r} is not in the table ({names}): name one that is near it, and "
-            "its figures in a workload file, [gpu]"
-        )
+        how = "name one that is near it, and its figures in a workload file, [gpu]"
+        raise WrongUsage(f"the GPU {found[2]!r} is not in the table ({names}): {how}")
     return int(found[1]), known
 
 
@@ -91,7 +89,6 @@ def all_gather_s(size: float, devices: float, bandwidth: float) -> float:
 
 
 def all_reduce_s(size: float, devices: float, bandwidth: float, latency_s: float = 0.0) -> float:
-    """A reduce-scatter and an all-gather."""
     return latency_s + 2 * all_gather_s(size, devices, bandwidth) if devices > 1 else 0.0
 
 
@@ -121,7 +118,6 @@ class Shape:
 
     @property
     def is_mixture(self) -> bool:
-        """Whether a token passes only some of its experts."""
         return self.experts > self.chosen > 0
 
     @property
@@ -167,16 +163,13 @@ def by_name(name: str) -> Shape:
     found = known.get(_shapes_key(name))
     if found is None:
         near = did_you_mean(name.rpartition("/")[2], *(shape.name for shape in known.values()))
-        raise WrongUsage(
-            f"the model {name!r} is not in the table{near}: give --params, or what its config.json "
-            "says in a workload file, [model]"
-        )
+        how = "give --params, or what its config.json says in a workload file, [model]"
+        raise WrongUsage(f"the model {name!r} is not in the table{near}: {how}")
     return found
 
 
 def by_size(parameters: float, active: float) -> Shape:
-    """A shape of so many parameters, with the layers and heads of the known model that is nearest
-    in size (its kind, dense or mixture, first)."""
+    """A shape with layers and heads of the known model of its kind that is nearest in size."""
     mixture = active < parameters
     models = [s for s in _shapes_known().values() if s.is_mixture == mixture]
     near = min(models, key=lambda s: abs(math.log(s.parameters / parameters)))
@@ -208,7 +201,6 @@ def _shapes_key(name: str) -> str:
 def _shapes_known() -> dict[str, Shape]:
     data = packaged("models")
     source = f"table of {data['date']}: {data['source']}"
-
     return {
         key: Shape(
             name=one["name"],

@@ -1,4 +1,4 @@
-"""Frameworks: which fits a plan, and the options that launch it there."""
+"""Which framework fits a plan, its launch options, first fix and risks."""
 
 from __future__ import annotations
 
@@ -43,26 +43,21 @@ class Framework:
 
 @dataclass(frozen=True)
 class Choice:
-    """A framework for a plan, with reasons."""
-
     framework: Framework
     reasons: tuple[str, ...]
 
 
 @cache
 def catalogue() -> tuple[Framework, ...]:
-    """All entries, in the order of the file."""
     return tuple(Framework(**entry) for entry in packaged("frameworks")["framework"])
 
 
 def choose(found: Plan) -> Choice:
-    """The framework that lacks the least of what a plan needs, and of those one that was built
-    against what binds."""
+    """Of those that lack the least of what a plan needs one that is built against what binds."""
 
     def lacks(one: Framework) -> tuple[int, bool]:
-        return sum(
-            not has for has in _needed(one, found).values()
-        ), one.against not in found.binding
+        has = [*_needed(one, found).values()]
+        return has.count(False), one.against not in found.binding
 
     best = min(catalogue(), key=lacks)
     reasons = [says if has else f"but not: {says}" for says, has in _needed(best, found).items()]
@@ -95,8 +90,7 @@ def _needed(one: Framework, found: Plan) -> dict[str, bool]:
 
 @dataclass(frozen=True)
 class LaunchOption:
-    """An option of the framework: its value, and why. `example`: the value is that of the settings
-    on file, which the plan cannot tell."""
+    """`example`: the value is that of the settings on file, which the plan cannot tell."""
 
     option: str
     value: Any
@@ -105,20 +99,17 @@ class LaunchOption:
 
 
 def launch(found: Plan, framework: Framework) -> tuple[LaunchOption, ...]:
-    """Options that make the plan in a framework."""
     known = figures(found)
     templates = {**framework.figures, **framework.launch}
     told: dict[str, LaunchOption] = {}
 
     def tell(option: str, value: Any, why: str) -> None:
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        example = option not in templates and (number or "://" in str(value))
         if option in templates:
             text = templates[option].format_map(known)
-            told.setdefault(
-                option, LaunchOption(option, int(text) if text.isdigit() else text, why)
-            )
-        else:
-            number = isinstance(value, int | float) and not isinstance(value, bool)
-            told.setdefault(option, LaunchOption(option, value, why, number or "://" in str(value)))
+            value = int(text) if text.isdigit() else text
+        told.setdefault(option, LaunchOption(option, value, why, example))
 
     for option in framework.launch:
         tell(option, None, "the workload's shape")
@@ -144,30 +135,23 @@ def figures(found: Plan) -> dict[str, int]:
     generating = found.best.devices.get("rollout", spec.gpus)
     training = found.best.devices.get("train", spec.gpus)
     return {
-        "prompts": spec.prompts,
-        "group": spec.group,
-        "samples": spec.samples,
+        "prompts": spec.prompts, "group": spec.group, "samples": spec.samples,
         "prompt_tokens": math.ceil(spec.prompt_tokens),
         "response_tokens": math.ceil(spec.cap_tokens),
         "sequence_tokens": math.ceil(spec.prompt_tokens + spec.cap_tokens),
         "sequence_ways": found.parts.memory.ways,
-        "engine_gpus": engine.ways,
-        "engines": generating // engine.ways,
-        "rollout_gpus": generating,
-        "rollout_nodes": math.ceil(generating / node),
+        "engine_gpus": engine.ways, "engines": generating // engine.ways,
+        "rollout_gpus": generating, "rollout_nodes": math.ceil(generating / node),
         "rollout_gpus_per_node": min(node, generating),
-        "train_gpus": training,
-        "nodes": math.ceil(training / node),
-        "gpus": spec.gpus,
-        "all_nodes": math.ceil(spec.gpus / node),
+        "train_gpus": training, "nodes": math.ceil(training / node),
+        "gpus": spec.gpus, "all_nodes": math.ceil(spec.gpus / node),
         "gpus_per_node": min(node, spec.gpus),
         "lag_bound": math.ceil(found.parts.lag_bound),
-    }
+    }  # fmt: skip
 
 
 def _settings(framework: Framework, wall: str, what: str) -> tuple[FrameworkSetting, ...]:
-    """The settings of a framework that make a move of the playbook."""
-    move = next(one for one in moves() if (one.wall, one.move) == (wall, what))
+    move = next(one for one in moves() if one.wall == wall and one.move == what)
     return settings_for(framework.adapter, "", move)
 
 
@@ -194,12 +178,9 @@ def _wanted(found: Plan) -> Iterator[tuple[str, str, str]]:
         yield WEIGHTS, move, f"weights travel {mechanism}"
 
 
-# --- What follows from a plan: the first optimization, risks, and a framework with its options.
-
-
 @dataclass(frozen=True)
 class Advice:
-    """What a plan comes to. `launch` are settings of the framework."""
+    """What follows from a plan; `launch` are settings of the framework."""
 
     choice: Choice
     first: First | None
@@ -210,10 +191,9 @@ class Advice:
 def advise(found: Plan) -> Advice:
     choice = choose(found)
     stages = [cost.stage for cost in found.stages]
-    # The placement is chosen already, and more slots need room in the engines' memory.
-    settled = {"placement", "no_barrier"}
+    settled = {"placement", "no_barrier"}  # it is chosen already
     if found.parts.rollout.engine.because != LIMIT:
-        settled.add("slots")
+        settled.add("slots")  # more need room in the engines' memory
     return Advice(
         choice=choice,
         first=first_of(found.binding, stages, lambda _: found.placed.load, settled),
@@ -231,9 +211,7 @@ def _risks(found: Plan) -> Iterator[str]:
             "reward at equal GPU-hours"
         )
     if of.cut_share > 0.05:
-        yield (
-            f"{100 * of.cut_share:.0f} % of the responses are cut at {of.cap:,.0f} tokens, so the "
-            "policy learns to be short"
-        )
+        cut = f"{100 * of.cut_share:.0f} % of the responses are cut at {of.cap:,.0f} tokens"
+        yield f"{cut}, so the policy learns to be short"
     if found.step_s.high > 1.5 * found.step_s.value:
         yield "the range is wide: trace a short run of this job, then plan with --from-run"

@@ -1,4 +1,4 @@
-"""The placements of a workload, each replayed on the pools that suit it."""
+"""The placements of a workload, replayed on the pools that suit them."""
 
 from __future__ import annotations
 
@@ -8,16 +8,9 @@ from functools import cache
 
 import numpy as np
 
+from rltrace.analysis.plan import stage_costs as costs
 from rltrace.analysis.plan.data_sheets import Gpu, Shape
 from rltrace.analysis.plan.spec import Spec
-from rltrace.analysis.plan.stage_costs import (
-    LearnerCosts,
-    Rollout,
-    TrainingMemory,
-    learner,
-    rollout,
-    training_memory,
-)
 from rltrace.analysis.whatif.replay import Replay, replay
 from rltrace.analysis.whatif.workload import (
     OVERLAPPING,
@@ -32,14 +25,13 @@ from rltrace.trace.errors import ANSWER_IS_NO, RltraceError
 
 _SAMPLES, _GROUP, _BATCHES = 64, 8, 4
 _LEAST_GROUPS = 4
-_FEW_VERSIONS = 3
-"""With larger lag bounds batches that are as many times smaller are played: more of them are on
-their way, and as many samples."""
+_FEW_VERSIONS = (
+    3  # with larger lag bounds more batches are on their way, and smaller ones are played
+)
 _SPLITS = 24
 _MANY_NODES = 8
 _CHUNKS = 4
-_EVEN = 3
-"""So many times the lag bound, in steps, a replay takes until its queue is as it stays."""
+_EVEN = 3  # so many times the lag bound, in steps, a replay takes until its queue is as it stays
 
 
 def least_lag(placement: str) -> int:
@@ -49,22 +41,20 @@ def least_lag(placement: str) -> int:
 
 @dataclass(frozen=True)
 class PlacementCosts:
-    """Costs of a placement on one split. `moved` are the weights of an update, or shared devices
-    that change sides; `rest_s` is the time of a step in no stage, `lag_bound` the lag that is
-    planned with, in policy versions."""
+    """Costs of a placement on one split. `moved`: the weights of an update, or shared devices that
+    change sides; `rest_s` is the time of a step in no stage, `lag_bound` is in policy versions."""
 
     placement: str
     devices: dict[str, int]
-    rollout: Rollout
-    learner: LearnerCosts
-    memory: TrainingMemory
+    rollout: costs.Rollout
+    learner: costs.LearnerCosts
+    memory: costs.TrainingMemory
     moved: Movement
     rest_s: float
     lag_bound: float
 
     @property
     def shared(self) -> bool:
-        """Whether all devices do all the work, in turns."""
         return "shared" in self.devices
 
     @property
@@ -107,14 +97,13 @@ class Pools:
 
     def __init__(self, spec: Spec, constants: PlanConstants) -> None:
         self.spec, self.constants = spec, constants
-        self.rollout = cache(lambda devices: rollout(spec, devices, constants))
-        self.memory = cache(lambda devices: training_memory(spec, devices, constants))
-        self.learner = cache(lambda devices, shared: learner(spec, devices, constants, shared))
+        self.rollout = cache(lambda devices: costs.rollout(spec, devices, constants))
+        self.memory = cache(lambda devices: costs.training_memory(spec, devices, constants))
+        self.learner = cache(lambda n, shared: costs.learner(spec, n, constants, shared))
 
 
 def place(pools: Pools, placement: str) -> PlacementPlan:
-    """The placement on its best split by the step in closed form, replayed. Errors: `RltraceError`
-    where no split of the GPUs holds it."""
+    """Replayed on the best split, by the step in closed form. Errors: `RltraceError`: none fits."""
     found: list[PlacementCosts] = []
     refused: list[RltraceError] = []
     shared = placement == "colocated"
@@ -131,7 +120,6 @@ def place(pools: Pools, placement: str) -> PlacementPlan:
 
 
 def splits(spec: Spec) -> list[int]:
-    """Devices for generation that are tried."""
     total = spec.gpus
     if not math.isnan(spec.split):
         return [min(total - 1, max(1, round(spec.split * total)))] if total > 1 else []
@@ -143,12 +131,9 @@ def splits(spec: Spec) -> list[int]:
 
 
 def parts_of(pools: Pools, placement: str, generating: int) -> PlacementCosts:
-    """Costs on one split (all devices, where they are shared). Errors: `RltraceError` where it does
-    not fit."""
-    spec, constants = pools.spec, pools.constants
-    made = pools.rollout(generating)
-    rest_s = constants["step_overhead_s"]
-    lag = float(least_lag(placement))
+    """Costs on one split (all devices, where they are shared)."""
+    spec, constants, made = pools.spec, pools.constants, pools.rollout(generating)
+    rest_s, lag = constants["step_overhead_s"], float(least_lag(placement))
     shared = placement == "colocated"
     training = generating if shared else spec.gpus - generating
     memory, learns = pools.memory(training), pools.learner(training, shared)
@@ -166,8 +151,7 @@ def parts_of(pools: Pools, placement: str, generating: int) -> PlacementCosts:
 
 
 def workload(spec: Spec, parts: PlacementCosts) -> StepWorkload:
-    """The input of the replay: a small batch that stands for the whole one, on one engine that
-    stands for all."""
+    """The input of the replay: a small batch for the whole one, on one engine for all."""
     made, engine, env = parts.rollout, parts.rollout.engine, spec.environment
     played = int(_SAMPLES / max(1.0, parts.lag_bound / _FEW_VERSIONS))
     group = min(spec.group, _GROUP, played // _LEAST_GROUPS)
@@ -190,28 +174,22 @@ def workload(spec: Spec, parts: PlacementCosts) -> StepWorkload:
     prefill = engine.prefill_s * spec.prompts / made.engines
     moved = parts.moved
     return StepWorkload(
-        placement=parts.placement,
-        batches=batches,
+        placement=parts.placement, batches=batches,
         engine=EngineModel(
-            workers=1.0,
-            slots=max(1.0, made.engines * engine.slots / scale),
+            workers=1.0, slots=max(1.0, made.engines * engine.slots / scale),
             token_s=engine.token_s,
             shared_token_s=engine.shared_token_s * scale / made.engines + prefill / tokens,
-            pooled=True,
-            stands_for=scale / made.engines,
+            pooled=True, stands_for=scale / made.engines,
         ),
         serial_s={stage: (seconds,) for stage, seconds in parts.learner.serial_s.items()},
-        rest_s=parts.rest_s,
-        switch_s=moved.seconds if parts.shared else 0.0,
-        reward_workers=judges,
-        scoring="sample" if env.reward_s else "group",
+        rest_s=parts.rest_s, switch_s=moved.seconds if parts.shared else 0.0,
+        reward_workers=judges, scoring="sample" if env.reward_s else "group",
         chunks=_CHUNKS if parts.placement == "async" else 1,
         sync=SyncModel() if parts.shared else SyncModel(moved.seconds, 0.0, moved.bytes),
         lag_bound=parts.lag_bound,
         devices={pool: float(count) for pool, count in parts.devices.items()},
-        useful_tokens=spec.response_tokens,
-        usd_per_device_hour=spec.usd_per_hour,
-    )
+        useful_tokens=spec.response_tokens, usd_per_device_hour=spec.usd_per_hour,
+    )  # fmt: skip
 
 
 MOST_PLANNED = 16.0
@@ -219,14 +197,11 @@ MOST_PLANNED = 16.0
 default (verl, prime-rl), and the longer a replay has to be until it is even, the slower it is."""
 
 
-def useful_lag(made: Rollout, samples: int, asked: float) -> float:
+def useful_lag(made: costs.Rollout, samples: int, asked: float) -> float:
     """The bound to plan with, in policy versions: what is `asked`, or the least that keeps the
-    engines of `made` full with steps of so many samples. What is begun beyond only waits for a slot
-    and grows old there. By Little's law so many batches are on their way, and one is with the
-    learner:
-
-        slots x (decoding + tools) / decoding / samples of a step
-    """
+    engines full; what is begun beyond only waits for a slot and grows old there. By Little's law
+    slots x (decoding + tools) / decoding / samples of a step batches are on their way, and one is
+    with the learner."""
     outside = made.env_s / made.decoding_s if made.decoding_s > 0 else 0.0
     on_their_way = made.engines * made.engine.slots * (1 + outside) / samples
     return min(asked, math.ceil(min(on_their_way, MOST_PLANNED)) + 1.0, MOST_PLANNED)
@@ -237,8 +212,7 @@ def useful_lag(made: Rollout, samples: int, asked: float) -> float:
 
 @dataclass(frozen=True)
 class Movement:
-    """An update, and the arithmetic in words. Shared devices that change sides have no
-    mechanism."""
+    """An update, its arithmetic in words; no mechanism where shared devices change sides."""
 
     mechanism: str
     seconds: float
@@ -252,9 +226,8 @@ def movement(
     """One update of all weights to `receivers` GPUs."""
     size = bytes_each * shape.parameters
     of = packaged("mechanisms")[mechanism]
-    fixed, each, rate = (
-        constants[of[what]] if what in of else 0.0 for what in ("fixed", "tensor", "rate")
-    )
+    parts = ("fixed", "tensor", "rate")
+    fixed, each, rate = (constants[of[part]] if part in of else 0.0 for part in parts)
     if of.get("from_each"):
         rate *= receivers
     seconds = fixed + each * shape.tensors + size / (1e9 * rate)

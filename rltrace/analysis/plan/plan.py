@@ -1,47 +1,30 @@
-"""The plan: the best placement of a workload, what it is made of, and sweeps."""
+"""The best placement of a workload, what it is made of, sweeps."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from rltrace.analysis.plan.breakdown import (
-    CostedWall,
-    MemoryUse,
-    StageCost,
-    binding,
-    costed,
-    memory_use,
-    stage_costs,
-)
+from rltrace.analysis.plan import breakdown, placements
 from rltrace.analysis.plan.data_sheets import counted
-from rltrace.analysis.plan.placements import (
-    PlacementCosts,
-    PlacementPlan,
-    Pools,
-    least_lag,
-    parts_of,
-    place,
-)
 from rltrace.analysis.plan.spec import Spec
 from rltrace.analysis.plan.workload_input import Tables, is_whole, merged
 from rltrace.analysis.stats.interval import Estimate
 from rltrace.analysis.whatif.workload import PLACEMENTS, PlanConstants, packaged, plan_table
 from rltrace.trace.errors import ANSWER_IS_NO, RltraceError, WrongUsage
 
-WORTH = 1.1
-"""A placement that is less simple has to be this much faster to be preferred."""
+WORTH = 1.1  # a placement that is less simple has to be this much faster to be preferred
 
 
 @dataclass(frozen=True)
 class PlanRow:
     """A placement: `step_s` as replayed, useful tokens for each GPU-second and each dollar (NaN:
-    no price), how long the learner waits (a share of the step), and lags in policy versions.
-    `allowed`: the staleness that was asked for admits it. `refused` says why it cannot be (then
-    there are no figures)."""
+    no price), lags in policy versions. `allowed`: the staleness that was asked for admits it.
+    `refused` says why it cannot be (then there are no figures)."""
 
     name: str
     devices: dict[str, int] = field(default_factory=dict)
@@ -57,64 +40,54 @@ class PlanRow:
 
 @dataclass(frozen=True)
 class Plan:
-    """The answer in figures. `best` is the placement that is recommended, `step_s` its step with a
-    range: each constant at its ends, alone, in quadrature."""
+    """`best` is the placement that is recommended, `step_s` its step with a range: each constant
+    at its ends, alone, in quadrature."""
 
     spec: Spec
-    stages: tuple[StageCost, ...]
-    memory: tuple[MemoryUse, ...]
+    stages: tuple[breakdown.StageCost, ...]
+    memory: tuple[breakdown.MemoryUse, ...]
     rows: tuple[PlanRow, ...]
     best: PlanRow
-    placed: PlacementPlan
+    placed: placements.PlacementPlan
     step_s: Estimate
-    walls: tuple[CostedWall, ...]
+    walls: tuple[breakdown.CostedWall, ...]
     rests_on: tuple[str, ...]
 
     @property
-    def parts(self) -> PlacementCosts:
-        """Costs of the best placement."""
+    def parts(self) -> placements.PlacementCosts:
         return self.placed.parts
 
     @property
     def binding(self) -> tuple[str, ...]:
-        return binding(self.walls)
+        return breakdown.binding(self.walls)
 
 
 def plan(spec: Spec) -> Plan:
-    """The plan of a workload. Errors: `RltraceError` where no placement of it fits on its GPUs,
-    with the number."""
+    """Errors: `RltraceError` where no placement of the workload fits on its GPUs."""
     constants = PlanConstants()
     rows, best, placed = _placements(spec, constants)
     parts = placed.parts
-    return Plan(
-        spec=spec,
-        stages=stage_costs(spec, parts, constants),
-        memory=memory_use(spec, parts, constants),
-        rows=rows,
-        best=best,
-        placed=placed,
-        step_s=_range(spec, parts, placed.step_s, constants),
-        walls=costed(parts),
-        rests_on=tuple(plan_table()[name].sentence() for name in constants.used),
-    )
+    stages = breakdown.stage_costs(spec, parts, constants)
+    memory = breakdown.memory_use(spec, parts, constants)
+    step_s = _range(spec, parts, placed.step_s, constants)
+    rests_on = tuple(plan_table()[name].sentence() for name in constants.used)
+    return Plan(spec, stages, memory, rows, best, placed, step_s, breakdown.costed(parts), rests_on)
 
 
 def _placements(
     spec: Spec, constants: PlanConstants
-) -> tuple[tuple[PlanRow, ...], PlanRow, PlacementPlan]:
-    """All placements side by side, and the simplest of those allowed that comes near to the fastest
-    of them."""
-    pools = Pools(spec, constants)
+) -> tuple[tuple[PlanRow, ...], PlanRow, placements.PlacementPlan]:
+    """All placements, and the simplest of those allowed that comes near to the fastest of them."""
+    pools = placements.Pools(spec, constants)
     rows: list[PlanRow] = []
-    placed: dict[str, PlacementPlan] = {}
+    placed: dict[str, placements.PlacementPlan] = {}
     for name in PLACEMENTS:  # the simplest first
-        allowed = least_lag(name) <= spec.lag_bound
+        allowed = placements.least_lag(name) <= spec.lag_bound
         try:
-            placed[name] = place(pools, name)
+            placed[name] = placements.place(pools, name)
+            rows.append(_row(spec, placed[name], allowed))
         except RltraceError as error:
             rows.append(PlanRow(name, allowed=allowed, refused=str(error)))
-            continue
-        rows.append(_row(spec, placed[name], allowed))
     if not placed:
         raise RltraceError(rows[0].refused, ANSWER_IS_NO)
     possible = [row for row in rows if not row.refused]
@@ -124,24 +97,19 @@ def _placements(
     return tuple(rows), best, placed[best.name]
 
 
-def _row(spec: Spec, placed: PlacementPlan, allowed: bool) -> PlanRow:
-    played = placed.played
-    rate = spec.response_tokens * (1 - played.stale_share) / (played.step_s * spec.gpus)
+def _row(spec: Spec, placed: placements.PlacementPlan, allowed: bool) -> PlanRow:
+    played, tokens = placed.played, spec.response_tokens
+    rate = tokens * (1 - played.stale_share) / (played.step_s * spec.gpus)
     return PlanRow(
-        name=placed.parts.placement,
-        devices=placed.parts.devices,
-        step_s=played.step_s,
-        useful_tokens_per_device_s=rate,
-        useful_tokens_per_usd=rate * 3600 / spec.usd_per_hour,
+        placed.parts.placement, placed.parts.devices, played.step_s,
+        useful_tokens_per_device_s=rate, useful_tokens_per_usd=rate * 3600 / spec.usd_per_hour,
         learner_waits_share=played.learner_waits_s / played.step_s,
-        mean_lag=played.mean_lag,
-        lag_shares=dict(played.lags),
-        allowed=allowed,
-    )
+        mean_lag=played.mean_lag, lag_shares=dict(played.lags), allowed=allowed,
+    )  # fmt: skip
 
 
 def _range(
-    spec: Spec, parts: PlacementCosts, replayed_s: float, constants: PlanConstants
+    spec: Spec, parts: placements.PlacementCosts, replayed_s: float, constants: PlanConstants
 ) -> Estimate:
     """The step with each constant at either end, on the same split."""
     generating = parts.devices.get("rollout", spec.gpus)
@@ -149,9 +117,9 @@ def _range(
     for name in list(constants.used):
         ends = plan_table()[name]
         for end in (ends.low, ends.high):
-            other = Pools(spec, PlanConstants({name: end}))
+            other = placements.Pools(spec, PlanConstants({name: end}))
             try:
-                seconds = parts_of(other, parts.placement, generating).step_s
+                seconds = placements.parts_of(other, parts.placement, generating).step_s
             except RltraceError:
                 continue
             by = math.log(seconds / parts.step_s)
@@ -177,24 +145,20 @@ class Point:
 
 def asked(text: str) -> tuple[str, list[float]]:
     """`gpus=16..256` (a dozen values, evenly by their logarithm) or `gpus=16,32,64` -> what, and
-    its values. Errors: `RltraceError` for what makes no sense."""
+    its values. Errors: `RltraceError`."""
     what, _, given = text.partition("=")
     values: list[float] = []
-    try:
+    with suppress(ValueError):  # no numbers
         if ".." in given:
             low, high = map(float, given.split(".."))
             if 0 < low < high < math.inf:
                 values = np.geomspace(low, high, _POINTS).tolist()
         else:
             values = [float(value) for value in given.split(",")]
-    except ValueError:  # no numbers
-        values = []
     known = packaged("inputs")["sweep"]
     if what not in known or not values or not all(map(math.isfinite, values)):
-        raise WrongUsage(
-            f"--sweep must be like gpus=16..256 or gpus=16,32,64, of one of {', '.join(known)}, "
-            f"not {text!r}"
-        )
+        like = f"gpus=16..256 or gpus=16,32,64, of one of {', '.join(known)}"
+        raise WrongUsage(f"--sweep must be like {like}, not {text!r}")
     if what == "gpus" or is_whole(*known[what]):
         values = list(dict.fromkeys(float(round(value)) for value in values))
     return what, values
@@ -203,8 +167,7 @@ def asked(text: str) -> tuple[str, list[float]]:
 def sweep(
     tables: Tables, what: str, values: Iterable[float], spec_of: Callable[[Tables], Spec]
 ) -> list[Point]:
-    """The best placement of a workload file's tables for each value of a figure. Errors:
-    `RltraceError` for a value that makes no sense."""
+    """The best placement for each value of a figure. Errors: `RltraceError`."""
     table, key = packaged("inputs")["sweep"][what]
     found = []
     for value in values:
@@ -217,5 +180,6 @@ def sweep(
         except RltraceError as error:
             found.append(Point(value, None, "", str(error)))
             continue
-        found.append(Point(value, row, (*binding(costed(placed.parts)), "nothing")[0], ""))
+        binding = breakdown.binding(breakdown.costed(placed.parts))
+        found.append(Point(value, row, (*binding, "nothing")[0], ""))
     return found

@@ -1,4 +1,4 @@
-"""The workload that is planned for: its shape, lengths of responses, tools and verdicts."""
+"""The workload of a plan: shape, lengths of responses, tools and verdicts."""
 
 from __future__ import annotations
 
@@ -25,9 +25,8 @@ _MOST_OVER_CAP = 1e6
 
 @dataclass(frozen=True)
 class Lengths:
-    """Lengths of responses, tokens. `mean` is that of cut responses; `uncut` that of the lognormal
-    behind them, whose log-deviation is `s`; `within_share` is the part of s^2 that lies within the
-    samples of a prompt."""
+    """Tokens of responses. `mean` is that of cut responses, `uncut` that of the lognormal behind
+    them, whose log-deviation is `s`; `within_share` is the part of s^2 within prompts."""
 
     mean: float
     cap: float
@@ -44,13 +43,11 @@ class Lengths:
 
     @property
     def cut_share(self) -> float:
-        """Part of the responses that reach the cap."""
         return 1 - _NORMAL.cdf(_quantile(self.cap, self.uncut, self.s))
 
     @property
     def context(self) -> float:
-        """Tokens of the response that a token on average has before it, as time passes in an
-        engine: E[L^2] / 2 E[L]."""
+        """Response tokens that a token has before it on average: E[L^2] / 2 E[L]."""
         return self.square / (2 * self.mean)
 
     def longest(self, n: float) -> float:
@@ -77,7 +74,6 @@ class Lengths:
 
 @lru_cache
 def lengths(mean: float, cap: float, s: float, within_share: float) -> Lengths:
-    """Lengths whose mean after the cut is `mean`, which is below the cap."""
     if s == 0:
         return Lengths(mean, cap, mean, s, within_share)
     low, high = mean, mean * _MOST_OVER_CAP
@@ -90,8 +86,7 @@ def lengths(mean: float, cap: float, s: float, within_share: float) -> Lengths:
 
 
 def _quantile(x: float, mean: float, s: float) -> float:
-    """Where `x` lies among values of a lognormal, in normal deviates; beyond all of those that do
-    not vary."""
+    """Where `x` lies among values of a lognormal, in normal deviates."""
     return (math.log(x / mean) + s * s / 2) / s if s else math.inf
 
 
@@ -103,8 +98,8 @@ def _longest(n: int, s: float, cap: float) -> float:
 @dataclass(frozen=True)
 class EnvironmentModel:
     """What a sample meets outside of the model: `calls` to tools of `latency_s` each on average
-    (`variation` is their deviation over the mean), in `workers` sandboxes at once (infinite: as
-    many as are needed). Then a verdict of `reward_s`, of which `judges` run at once."""
+    (`variation` is their deviation over the mean), `workers` at once (infinite: as many as are
+    needed). Then a verdict of `reward_s`, of which `judges` run at once."""
 
     calls: float = 0.0
     latency_s: float = 0.0
@@ -115,7 +110,6 @@ class EnvironmentModel:
 
     @property
     def mean_s(self) -> float:
-        """Mean seconds of tools in a trajectory."""
         return self.calls * self.latency_s
 
     @property
@@ -187,13 +181,12 @@ class Spec:
 
     @property
     def agentic(self) -> bool:
-        """Whether trajectories call tools."""
         return self.environment.calls > 0
 
     def lengths(self, constants: PlanConstants) -> Lengths:
-        """Of responses."""
         s = orders.log_deviation(self.variation)
-        s = constants["log_deviation"] if math.isnan(s) else s
+        if math.isnan(s):
+            s = constants["log_deviation"]
         return lengths(self.mean_tokens, self.cap_tokens, s, constants["within_share"])
 
     def square(self, of: Lengths) -> float:

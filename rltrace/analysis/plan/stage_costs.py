@@ -1,26 +1,29 @@
-"""Generation: what an engine does with a batch, and what a step's batch takes.
+"""What stages of a step take, and what training holds in memory.
 
-An iteration makes one token of each running sequence. It reads the weights (of a mixture the
-experts that some token chose) and every sequence's cache, or is bound by arithmetic where the batch
-is large:
+Generation: an iteration makes one token of each of n running sequences. It reads the weights (of a
+mixture the experts that some token chose) and every sequence's cache, or arithmetic binds it:
 
     iteration = overhead + hops + max(weights / bandwidth, 2 active n / peak)
                 + n context kv / bandwidth
 
 which the replay takes as token_s + shared_token_s * n, through its points at a quarter of the
-sequences and at all of them. So a batch that all engines finish together takes
+sequences and at all of them. So a batch that all engines finish together takes the barrier time,
+an engine that always has its slots full the throughput time:
 
     token_s x (longest chain of tokens through a slot) + shared_token_s x (tokens of an engine)
+    (token_s / slots + shared_token_s) x (tokens of an engine)
 
-which is the barrier time; an engine that always has its slots full takes, for the same tokens,
-`(token_s / slots + shared_token_s) x tokens`, the throughput time.
+Training: a token costs 6 FLOP for each active parameter and attention over its sequence, in a
+forward pass a third. Optimizer updates with few tokens for each GPU reach less of the MFU. Adam in
+mixed precision holds 16 bytes a parameter (ZeRO, arXiv 1910.02054: 2 weights + 2 gradients + 12
+optimizer), sharded or not, beside activations (Korthikanti et al., arXiv 2205.05198).
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from itertools import product
+from itertools import compress, product
 
 from rltrace.analysis.plan.data_sheets import Gpu, Shape, all_gather_s, all_reduce_s, powers_of_two
 from rltrace.analysis.plan.spec import Lengths, Spec
@@ -30,16 +33,14 @@ from rltrace.trace.errors import ANSWER_IS_NO, RltraceError
 from rltrace.trace.vocabulary import Stage
 
 LIMIT = "its limit of sequences"
-_FEWEST = 8
-"""Sequences below which an engine is no use: the next larger tensor parallelism is taken."""
+_FEWEST = 8  # sequences of an engine: of fewer it is no use, and of more GPUs it is made
 _MOST_PLAYED = 1024  # samples of an engine whose waves are played
 
 
 @dataclass(frozen=True)
 class Decoding:
-    """One engine of `ways` GPUs. `slots` sequences fit (`because` says what limits them), a token
-    takes `token_s + shared_token_s * n` with n of them running, prefill `prefill_s` a prompt;
-    `sequence_bytes` is one sequence's cache."""
+    """One engine of `ways` GPUs. `slots` sequences fit (`because`: what limits them), prefill takes
+    `prefill_s` a prompt, `sequence_bytes` is one sequence's cache."""
 
     ways: int
     slots: float
@@ -50,18 +51,16 @@ class Decoding:
     sequence_bytes: float
 
     def iteration_s(self, running: float) -> float:
-        """Seconds of an iteration with so many sequences."""
         return self.token_s + self.shared_token_s * running
 
     def tokens_per_s(self, running: float) -> float:
-        """Tokens/s of the engine with so many sequences running."""
         return running / self.iteration_s(running) if running else 0.0
 
 
 def decoding(spec: Spec, pool: int, constants: PlanConstants) -> Decoding:
-    """The engine for a pool of `pool` GPUs that gets all sequences of a step, whose samples share
+    """The engine for a pool of so many GPUs that gets all sequences of a step, whose samples share
     their prompts; of as many GPUs as is stated, or the fewest that serve. Errors: `RltraceError`
-    with the number, where no engine holds the weights and a sequence."""
+    where no engine holds the weights and a sequence."""
     shape, gpu, prompt = spec.model, spec.gpu, spec.prompt_tokens
     context = prompt + spec.lengths(constants).context
     usable = gpu.memory_bytes * constants["engine_memory_share"]
@@ -102,25 +101,23 @@ def decoding(spec: Spec, pool: int, constants: PlanConstants) -> Decoding:
     shared_s = max(0.0, (iteration_s(many) - iteration_s(few)) / (many - few))
     flop = 2 * shape.active * prompt + shape.attention_flop(prompt * prompt)
     scale = spec.calibrated.get("rollout", 1.0)
+    because = LIMIT if limit <= fit(ways) else "memory for caches"
     return Decoding(
-        ways=ways,
-        slots=slots,
-        because=LIMIT if limit <= fit(ways) else "memory for caches",
+        ways, slots, because,
         token_s=scale * max(iteration_s(1.0) - shared_s, iteration_s(many) - shared_s * many),
         shared_token_s=scale * shared_s,
         prefill_s=scale * flop / (ways * gpu.peak * constants["decode_flops_share"]),
         sequence_bytes=sequence,
-    )
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Rollout:
-    """Generation of a step on `devices` GPUs: `engines` of them decode as `engine` says. Seconds of
-    the batch with a barrier and without (`decode_s`, `untooled_s`: if tools took no time);
-    `chain_tokens` is the longest chain of tokens through a slot, `waves` how often the slots are
-    filled, `running` the sequences of an engine. `decoding_s` and `env_s` are those of a trajectory
-    on average, `env_group_s` the longest tools of a group, `env_pool_s` what all tools of a step
-    take through their workers."""
+    """Generation of a step. Seconds of the batch with a barrier and without (`decode_s`,
+    `untooled_s`: if tools took no time); `chain_tokens` is the longest chain of tokens through a
+    slot, `waves` how often the slots are filled, `running` the sequences of an engine. `decoding_s`
+    and `env_s` are those of a trajectory on average, `env_group_s` the longest tools of a group,
+    `env_pool_s` what all tools of a step take through their workers."""
 
     devices: float
     engines: float
@@ -141,13 +138,11 @@ class Rollout:
 
 
 def rollout(spec: Spec, devices: int, constants: PlanConstants) -> Rollout:
-    """Generation on so many GPUs."""
     of = spec.lengths(constants)
     engine = decoding(spec, devices, constants)
     engines = devices // engine.ways
     each = spec.samples / engines
-    running = min(each, engine.slots)
-    waves = each / engine.slots
+    running, waves = min(each, engine.slots), each / engine.slots
     longest = of.longest(spec.samples)
     chain = longest if waves <= 1 else max(longest, _chain(of, each, engine.slots))
     tokens = spec.response_tokens / engines
@@ -160,23 +155,15 @@ def rollout(spec: Spec, devices: int, constants: PlanConstants) -> Rollout:
     busy = running * decoding_s / (decoding_s + env.mean_s)
     full = max(1.0, min(running, busy * (1 + max(1.0, spec.lag_bound))))
     return Rollout(
-        devices=devices,
-        engines=engines,
-        engine=engine,
-        lengths=of,
-        chain_tokens=chain,
-        waves=waves,
-        running=running,
+        devices, engines, engine, of, chain, waves, running,
         barrier_s=max(decode_s, outside_s + 0.5 * decode_s),
-        decode_s=decode_s,
+        decode_s=decode_s, env_s=env.mean_s, decoding_s=decoding_s,
         throughput_s=engine.token_s * tokens / full + work_s,
         untooled_s=engine.token_s * tokens / running + work_s,
-        env_s=env.mean_s,
-        decoding_s=decoding_s,
         env_group_s=env.longest_s(spec.group),
         env_pool_s=env.mean_s * spec.samples / env.workers,
         reward_s=env.reward_s * spec.samples / min(env.judges, spec.samples),
-    )
+    )  # fmt: skip
 
 
 def _chain(of: Lengths, samples: float, slots: float) -> float:
@@ -186,15 +173,9 @@ def _chain(of: Lengths, samples: float, slots: float) -> float:
     return makespan(of.batch(played, 1, played).ravel().tolist(), places)
 
 
-# A trained token costs 6 FLOP for each active parameter and attention over its sequence; a forward
-# pass a third. Optimizer updates with few tokens for each GPU reach less of the MFU.
-#
-# Adam in mixed precision holds 16 bytes a parameter (ZeRO, arXiv 1910.02054: 2 weights + 2
-# gradients + 12 optimizer), sharded or not, beside activations (Korthikanti et al., arXiv
-# 2205.05198).
+# --- training
 
-_MICRO_TOKENS = 16_384.0
-"""Tokens of a micro-batch on a GPU, packed."""
+_MICRO_TOKENS = 16_384.0  # tokens of a micro-batch on a GPU, packed
 _H100_FLOP_PER_BYTE = 989e12 / 3.35e12
 _ADAM_BYTES = 30.0  # that an update reads and writes for each parameter: state, gradient, weights
 _STATE_BYTES = 16.0
@@ -229,8 +210,7 @@ class LearnerCosts:
 def learner(
     spec: Spec, devices: float, constants: PlanConstants, shared: bool = False
 ) -> LearnerCosts:
-    """Training and its passes on so many GPUs. Where an engine shares them there is less memory for
-    micro-batches, and offload: they are slower."""
+    """Training and its passes: slower where an engine shares memory with them, and offloads."""
     shape, gpu = spec.model, spec.gpu
     square = spec.square(spec.lengths(constants))
     forward = 2 * shape.active * spec.trained_tokens + shape.attention_flop(square) * spec.samples
@@ -249,12 +229,10 @@ def learner(
     scale = spec.calibrated.get("train", 1.0)
     slower = 1 / constants["own_devices"] if shared else 1.0
     stages = {Stage.TRAIN: slower * train_s * scale * (2 if spec.critic else 1)}
-    passes = (
-        (Stage.LOGPROB, spec.logprob), (Stage.REFERENCE, spec.reference), (Stage.VALUE, spec.critic)
-    )  # fmt: skip
-    for stage, there in passes:
-        if there:
-            stages[stage] = slower * forward_s * spec.calibrated.get("logprob", scale)
+    passes = (Stage.LOGPROB, Stage.REFERENCE, Stage.VALUE)
+    there = (spec.logprob, spec.reference, spec.critic)
+    pass_s = slower * forward_s * spec.calibrated.get("logprob", scale)
+    stages |= dict.fromkeys(compress(passes, there), pass_s)
     return LearnerCosts(
         devices, stages, arithmetic_s, collectives_s, arithmetic_s * idle, flop,
         flop / (peak * train_s), sharding, slower,
@@ -305,9 +283,9 @@ def _collectives(spec: Spec, devices: float, constants: PlanConstants) -> tuple[
 
 @dataclass(frozen=True)
 class TrainingMemory:
-    """Bytes on each of `devices` GPUs. `stage` is the ZeRO stage (or "3 + offload", where the
-    optimizer lives on the host), `ways` over how many GPUs one sequence is split, `recompute`
-    whether activations are computed again."""
+    """Bytes on each of `devices` GPUs. `stage` is the ZeRO stage ("3 + offload": the optimizer
+    lives on the host), `ways` over how many GPUs one sequence is split, `recompute` whether
+    activations are computed again."""
 
     devices: int
     stage: str

@@ -1,9 +1,8 @@
-"""Triage before there is a run: of rough seconds of stages.
+"""What binds and what to do first, from rough seconds of stages.
 
-The step is composed as elsewhere here: stages that take turns add up; where actors and learner run
-beside each other the longer chain counts, and the part of weight sync that is not hidden. A
-wall costs what the step would be shorter without it: w of a chain A beside a chain L costs
-max(A, L) - max(A - w, L), so the largest single stage is not always the wall.
+Stages that take turns add up; where actors and learner run beside each other the longer chain
+counts, and the part of weight sync that is not hidden. A wall costs what the step would be shorter
+without it: w of a chain A beside a chain L costs max(A, L) - max(A - w, L).
 """
 
 from __future__ import annotations
@@ -38,8 +37,7 @@ class TriageStep:
 
 @dataclass(frozen=True)
 class First:
-    """The first thing to do: a move of the playbook against a wall, and what the replay predicts of
-    it (None: nothing does)."""
+    """A move of the playbook against a wall, and what the replay predicts of it (None: nothing)."""
 
     wall: str
     move: str
@@ -58,16 +56,13 @@ class Triage:
 
     @property
     def binding(self) -> tuple[str, ...]:
-        """What binds; nothing where it is balanced."""
         return binding(self.walls)
 
 
 def triage(tables: Mapping[str, Any]) -> Triage:
-    """The answer, of the tables of a stages file (docs/whatif.md). Errors: `RltraceError` for
-    seconds or a placement that make no sense."""
+    """Of a stages file (docs/whatif.md). Errors: `RltraceError` for what makes no sense."""
     found = stated(tables, "the stages")
-    steps = tuple(composed(found, one) for one in PLACEMENTS)
-    return Triage(found, steps, _walls(found))
+    return Triage(found, tuple(composed(found, one) for one in PLACEMENTS), _walls(found))
 
 
 def composed(
@@ -105,20 +100,14 @@ def _walls(found: Stated) -> tuple[CostedWall, ...]:
             parts.setdefault(wall, {})[name] = seconds
     if tail_s and found.placement != "async":
         parts[TAIL] = {"rollout": tail_s}
-    walls = [
-        CostedWall(
-            wall,
-            1 - composed(found, found.placement, less).step_s / whole_s,
-            f"{sum(less.values()):,.1f} s",
-        )
-        for wall, less in parts.items()
-    ]
+    walls = []
+    for wall, less in parts.items():
+        share = 1 - composed(found, found.placement, less).step_s / whole_s
+        walls.append(CostedWall(wall, share, f"{sum(less.values()):,.1f} s"))
     return tuple(sorted(walls, key=lambda one: -one.share))
 
 
 def first_fix(of: Triage) -> First | None:
-    """The move against what binds with the largest predicted gain for its effort; None where
-    nothing binds."""
     return first_of(of.binding, of.stated.tables["stages"], of.stated.workload)
 
 
@@ -128,14 +117,10 @@ def first_of(
     """Of the moves against walls that bind, in these stages, with levers that are not settled, that
     with the largest predicted gain for its effort; where none gains, the first that nothing
     predicts."""
-    there = {"", *stages}
-    possible = [
-        move
-        for move in moves()
-        if move.wall in binding and move.stage in there and move.lever not in settled
-    ]
-    ask = predictor(source)
-    most = 0.0
+    stages = {"", *stages}
+    against = [move for move in moves() if move.wall in binding and move.stage in stages]
+    possible = [move for move in against if move.lever not in settled]
+    ask, most = predictor(source), 0.0
     best: First | None = None
     for move in (one for one in possible if one.lever):
         try:
@@ -146,7 +131,5 @@ def first_of(
         if found.outcome not in (SLOWER, NO_GAIN) and gain > most:
             lever = f"{move.lever}={move.value}"
             most, best = gain, First(move.wall, move.move, lever, found, move.risk)
-    if best is not None:
-        return best
-    unknown = (move for move in possible if not move.lever)
-    return next((First(m.wall, m.move, "", None, m.risk) for m in unknown), None)
+    unknown = (First(m.wall, m.move, "", None, m.risk) for m in possible if not m.lever)
+    return best or next(unknown, None)

@@ -1,4 +1,4 @@
-"""A workload file, or the same as flags, made into a workload: checked, every default said."""
+"""A workload from a file, from flags or from a run, checked."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from rltrace.analysis.stats.interval import variation
 from rltrace.analysis.whatif.of_run import workload_of
 from rltrace.analysis.whatif.replay import replay
 from rltrace.analysis.whatif.stated import tables_given
-from rltrace.analysis.whatif.workload import Constants, PlanConstants, packaged
+from rltrace.analysis.whatif.workload import Constants, PlanConstants, number_of, packaged
 from rltrace.trace.errors import CANNOT_TELL, RltraceError, WrongUsage
 from rltrace.trace.vocabulary import Stage, word
 
@@ -42,10 +42,9 @@ def read_workload(path: Path) -> Tables:
 
 def merged(tables: Tables, flags: Tables) -> Tables:
     """A file's tables with what flags say instead."""
-    names = dict.fromkeys((*tables, *flags))
     if {"name", "parameters"} & set(flags.get("model", {})):
         tables = {**tables, "model": {}}  # another model is wholly another
-    return {name: {**tables.get(name, {}), **flags.get(name, {})} for name in names}
+    return {name: {**tables.get(name, {}), **flags.get(name, {})} for name in {**tables, **flags}}
 
 
 def seconds(text: str, what: str) -> float:
@@ -57,13 +56,11 @@ def seconds(text: str, what: str) -> float:
 
 
 def spec_of(tables: Tables, where: str) -> Spec:
-    """The workload that tables state. `where` names them in errors. Errors: `RltraceError`, one
-    sentence, for what makes no sense."""
+    """The workload that tables state; `where` names them in errors. Errors: `RltraceError`."""
     known: defaultdict[str, dict[str, Any]] = defaultdict(dict)
     known |= {table: _checked(table, values, where) for table, values in tables.items()}
-    top, gpus, batch, lengths, env = (
-        known[table] for table in ("", "gpus", "batch", "lengths", "environment")
-    )
+    names = ("", "gpus", "batch", "lengths", "environment")
+    top, gpus, batch, lengths, env = (known[table] for table in names)
     assumed: list[str] = []
     model = _model(known["model"], where)
     if "kind" not in gpus:
@@ -71,13 +68,12 @@ def spec_of(tables: Tables, where: str) -> Spec:
     count, kind = counted(gpus["kind"])
     if "mean_tokens" not in lengths:
         _refuse(where, "how long are responses? Give --mean-tokens (lengths.mean_tokens)")
-    mean = lengths["mean_tokens"]
-    if "cap_tokens" not in lengths:
-        lengths["cap_tokens"] = 4 * mean
-        assumed.append(f"responses are cut at {4 * mean:,.0f} tokens, four times their mean")
-    if not lengths["cap_tokens"] > mean:
-        says = f"the cap of {lengths['cap_tokens']:,.0f} tokens is not above the mean of "
-        _refuse(where, f"{says}{mean:,.0f}")
+    mean, cap = lengths["mean_tokens"], lengths.setdefault("cap_tokens", math.nan)
+    if math.isnan(cap):
+        cap = lengths["cap_tokens"] = 4 * mean
+        assumed.append(f"responses are cut at {cap:,.0f} tokens, four times their mean")
+    if not cap > mean:
+        _refuse(where, f"the cap of {cap:,.0f} tokens is not above the mean of {mean:,.0f}")
     for one in packaged("inputs")["default"]:
         if one["key"] not in known[one["table"]]:
             known[one["table"]][one["key"]] = one["value"]
@@ -93,29 +89,20 @@ def spec_of(tables: Tables, where: str) -> Spec:
             _refuse(where, f"an engine, or a copy of the weights, over {ways} GPUs cannot be on "
                     f"{count}")  # fmt: skip
     return Spec(
-        name=top.get("name", model.name),
-        model=model,
-        gpu=replace(kind, **known["gpu"]),
-        gpus=count,
-        **batch,
-        **lengths,
-        **known["passes"],
-        **known["prefers"],
-        **training,
+        name=top.get("name", model.name), model=model,
+        gpu=replace(kind, **known["gpu"]), gpus=count,
+        **batch, **lengths, **known["passes"], **known["prefers"], **training,
         lag_bound=_lag(top["staleness"], where),
         sync=known["sync"]["mechanism"],
         split=_split(gpus.get("split"), count, where),
-        slots=engine["sequences"],
-        rollout_ways=engine["tensor"],
+        slots=engine["sequences"], rollout_ways=engine["tensor"],
         environment=EnvironmentModel(
             **{**env, "calls": env.get("calls", 1) if env.get("latency_s") else 0},
             reward_s=known["reward"]["latency_s"],
             judges=known["reward"]["workers"],
         ),
-        usd_per_hour=price,
-        priced=priced,
-        assumed=tuple(assumed),
-    )
+        usd_per_hour=price, priced=priced, assumed=tuple(assumed),
+    )  # fmt: skip
 
 
 def _model(values: Mapping[str, Any], where: str) -> Shape:
@@ -131,8 +118,7 @@ def _model(values: Mapping[str, Any], where: str) -> Shape:
             _refuse(where, f"{active} active parameters are more than all {size}")
         found = shapes.by_size(total, some)
         found = replace(found, name=name or found.name)
-    own = {key: values[key] for key in values if key not in ("name", "parameters", "active")}
-    if own:
+    if own := {key: values[key] for key in values.keys() - {"name", "parameters", "active"}}:
         found = replace(found, **own, source=f"{found.source}; some by hand")
     if found.chosen > found.experts:
         _refuse(where, f"a token cannot pass {found.chosen} of {found.experts} experts")
@@ -143,12 +129,8 @@ def _split(value: str | None, count: int, where: str) -> float:
     if value is None:
         return math.nan
     left, colon, right = value.partition(":")
-    try:
-        part = float(left) / count if colon else float(left)
-        adds_up = not colon or float(left) + float(right) == count
-    except ValueError:
-        part, adds_up = math.nan, False
-    if not adds_up or not 0 < part < 1:
+    part = number_of(left) / (count if colon else 1)
+    if not 0 < part < 1 or (colon and number_of(left) + number_of(right) != count):
         _refuse(where, f"the split {value!r} must be a part like 0.75, or counts that add up to "
                 f"{count} like {count - count // 4}:{count // 4}")  # fmt: skip
     return part
@@ -157,13 +139,10 @@ def _split(value: str | None, count: int, where: str) -> float:
 def _lag(value: str, where: str) -> float:
     if value in STALENESS:
         return STALENESS[value]
-    try:
-        bound = float(value)
-    except ValueError:
-        bound = math.nan
+    bound = number_of(value)
     if not 0 <= bound <= _MOST_LAG:
-        words = ", ".join(STALENESS)
-        _refuse(where, f"staleness must be {words} or from 0 to {_MOST_LAG:,.0f}, not {value!r}")
+        known = f"{', '.join(STALENESS)} or from 0 to {_MOST_LAG:,.0f}"
+        _refuse(where, f"staleness must be {known}, not {value!r}")
     return bound
 
 
@@ -184,8 +163,7 @@ def is_whole(table: str, key: str) -> bool:
 
 def _checked(table: str, values: Mapping[str, Any], where: str) -> dict[str, Any]:
     """The values of a table, texts as such, numbers whole where their limits are."""
-    found: dict[str, Any] = {}
-    schema = packaged("workload")
+    found, schema = dict(values), packaged("workload")
     tables = {name: known for name, known in schema.items() if isinstance(known, dict)}
     tables[""] = {key: known for key, known in schema.items() if key not in tables}
     if table not in tables:
@@ -195,7 +173,6 @@ def _checked(table: str, values: Mapping[str, Any], where: str) -> dict[str, Any
         known = tables[table].get(key)
         if known is None:
             _refuse(where, f"there is no {name}; known are {', '.join(tables[table])}")
-        found[key] = value
         if known == "text":
             found[key] = str(value)
         elif known == "flag":
@@ -219,15 +196,13 @@ def _refuse(where: str, why: str) -> NoReturn:
     raise WrongUsage(f"{where}: {why}" if where else why)
 
 
-_ABOVE = 1.001
-"""The longest response of a run is no cap: one just above it is taken."""
+_ABOVE = 1.001  # the longest response of a run is no cap: one just above it is taken
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What a run tells: the tables of a workload file, seconds a step of generation and of the
-    learner's stages, its placement and devices by pool; `gpu` is None where it ran on none that is
-    known."""
+    """What a run tells: tables of a workload file, seconds a step of generation and the learner's
+    stages, placement, devices by pool, and the GPU (None: it ran on none that is known)."""
 
     tables: Tables
     stages_s: Mapping[Stage, float]
@@ -238,27 +213,19 @@ class Measured:
 
 
 def measure(analysis: RunAnalysis) -> Measured:
-    """What the steps of a run tell. Errors: `RltraceError` where it has none, or no trajectory with
-    a length."""
+    """Errors: `RltraceError` where the run has no steps, or no trajectory with a length."""
     load = workload_of(analysis)(Constants())
-    tokens, verdicts, env = (
-        np.concatenate([getattr(batch, what) for batch in load.batches])
-        for what in ("tokens", "verdict_s", "env_s")
-    )
+    columns = [(batch.tokens, batch.verdict_s, batch.env_s) for batch in load.batches]
+    tokens, verdicts, env = (np.concatenate(one) for one in zip(*columns, strict=True))
     if not load.steps or float(tokens.max()) <= 1.5:
-        raise RltraceError(
-            "no lengths of responses were recorded: state them, and the run's stage seconds with "
-            "`rltrace whatif`",
-            CANNOT_TELL,
-        )
+        how = "state them, and the run's stage seconds with `rltrace whatif`"
+        raise RltraceError(f"no lengths of responses were recorded: {how}", CANNOT_TELL)
     per_step = len(load.batches[0].tokens) * load.engine.stands_for
     in_group = len(tokens) / sum(len(set(batch.group)) for batch in load.batches)
     learns = {stage: load.mean_s(stage) for stage in load.serial_s}
+    prompts, group = max(1, round(per_step / in_group)), max(1, round(in_group))
     tables: Tables = {
-        "batch": {
-            "prompts": max(1, round(per_step / in_group)),
-            "group": max(1, round(in_group)),
-        },
+        "batch": {"prompts": prompts, "group": group},
         "lengths": {
             "mean_tokens": float(tokens.mean()),
             "cap_tokens": _ABOVE * float(tokens.max()),
@@ -272,40 +239,32 @@ def measure(analysis: RunAnalysis) -> Measured:
     }
     if env.mean() > 0:
         tables["environment"] = {"latency_s": float(env.mean()), "calls": 1}
-    if verdicts.mean() > 0:
-        judges = load.reward_workers
-        tables["reward"] = {"latency_s": float(verdicts.mean()), "workers": judges}
+    if (verdict_s := float(verdicts.mean())) > 0:
+        tables["reward"] = {"latency_s": verdict_s, "workers": load.reward_workers}
     gpu = of_driver(analysis.devices.name)
     if gpu is not None and load.devices:
         tables["gpus"] = {"kind": f"{round(sum(load.devices.values()))}x{gpu.name}"}
     return Measured(
         tables=tables,
         stages_s={Stage.ROLLOUT: replay(load).stages_s.get(Stage.ROLLOUT, math.nan), **learns},
-        placement=load.placement,
-        devices=dict(load.devices),
-        gpu=gpu,
-        steps=load.steps,
-    )
+        placement=load.placement, devices=dict(load.devices), gpu=gpu, steps=load.steps,
+    )  # fmt: skip
 
 
 def calibrated(spec: Spec, found: Measured) -> Spec:
-    """The workload with the cost models scaled to what they said of the run's own devices and what
-    these then took. Where those are no GPUs that are known, only its lengths and latencies count,
-    which is said."""
+    """The workload with the cost models scaled by what the run took over what they say of its
+    devices. Where those are no known GPUs, only its lengths and latencies count, which is said."""
     steps = f"{found.steps} measured step{'s' * (found.steps != 1)}"
     if found.gpu is None or not found.devices:
         note = f"lengths and latencies are those of {steps}; its devices are no known GPUs, so the "
         return replace(spec, assumed=(*spec.assumed, f"{note}pace of stages is not calibrated"))
-    batch, lengths = found.tables["batch"], found.tables["lengths"]
-    own = replace(spec, gpu=found.gpu, **batch, **lengths)
-    generating = found.devices.get("rollout", found.devices.get("shared", 1.0))
-    training = found.devices.get("train", found.devices.get("shared", 1.0))
+    own = replace(spec, gpu=found.gpu, **found.tables["batch"], **found.tables["lengths"])
+    shared = found.devices.get("shared", 1.0)
+    generating, training = (found.devices.get(pool, shared) for pool in ("rollout", "train"))
     constants = PlanConstants()
     made = rollout(own, max(1, round(generating)), constants)
-    said = {
-        Stage.ROLLOUT: made.throughput_s if found.placement == "async" else made.barrier_s,
-        **learner(own, training, constants).serial_s,
-    }
+    rollout_s = made.throughput_s if found.placement == "async" else made.barrier_s
+    said = {Stage.ROLLOUT: rollout_s, **learner(own, training, constants).serial_s}
     scales = {
         word(stage): found.stages_s[stage] / said[stage]
         for stage in (Stage.ROLLOUT, Stage.TRAIN, Stage.LOGPROB)

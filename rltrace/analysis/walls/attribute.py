@@ -1,13 +1,12 @@
-"""What the steps lose by some stages, and which of four methods tells it.
+"""What steps lose by some stages, told by one of four methods.
 
 `attribute` believes them in this order:
 
-1. a probe, which delays stages and needs no rule (`rltrace.analysis.timeline.probe`). Where its interval
-   leaves the computed share out, and by more than a little, the measured share takes its place;
-   else the computed one, which is known more sharply, stands confirmed;
+1. a probe, which delays stages and needs no rule (`rltrace.analysis.timeline.probe`). Where its
+   interval leaves the computed share out, and by more than a little, the measured share takes its
+   place; else the computed one, which is known more sharply, stands confirmed;
 2. a replay of the run without the stages, where roles go on by themselves between queues, or tools
-   run beside generation: what steps wait for now is not what they would wait for then
-   (`rltrace.analysis.walls.attribute`);
+   run beside generation: what steps wait for now is not what they would wait for then;
 3. the critical path, where it was followed through chains that overlap;
 4. exposed time.
 
@@ -28,14 +27,8 @@ from rltrace.analysis.stats.interval import within
 from rltrace.analysis.timeline.probe import ProbedStage
 from rltrace.analysis.timeline.stage_chains import MOVES, Chain, Seconds
 from rltrace.analysis.timeline.waits import sends_in, stopping
-from rltrace.analysis.walls.wall import (
-    ALIKE,
-    FEWEST_STEPS,
-    LIKELY,
-    WEAK,
-    Cost,
-    share_of_steps,
-)
+from rltrace.analysis.walls.wall import ALIKE, FEWEST_STEPS, LIKELY, WEAK, Cost, share_of_steps
+from rltrace.analysis.whatif.levers import slowed
 from rltrace.analysis.whatif.replay import replay
 from rltrace.analysis.whatif.trust import is_off
 from rltrace.analysis.whatif.workload import StepWorkload, SyncModel
@@ -56,9 +49,8 @@ _UNKNOWN = (
 
 @dataclass(frozen=True)
 class Attribution:
-    """What the steady steps lose by some stages: its share of them, with its interval, by a
-    `method`; `measured` are the stages that the probe put right. `because` and `missing` say what
-    is unknown, and what would tell it."""
+    """What the steady steps lose by some stages: a share of them, by a `method`; `measured` are the
+    stages that the probe put right. `because` and `missing`: what is unknown, what would tell."""
 
     cost: Cost
     method: str
@@ -69,13 +61,10 @@ class Attribution:
 
 
 def attribute(
-    analysis: RunAnalysis,
-    stages: tuple[Stage, ...],
-    part: float = 1.0,
+    analysis: RunAnalysis, stages: tuple[Stage, ...], part: float = 1.0,
     part_within: tuple[float, float] | None = None,
-) -> Attribution:
-    """What a `part` of these stages costs; `part_within`: where only its bounds are known, which
-    matters where a replay tells."""
+) -> Attribution:  # fmt: skip
+    """What a `part` of these stages costs; `part_within`: its bounds, which matter to a replay."""
     put_right = [one for one in _probed(analysis, stages) if one.contradicts]
     by_replay = replayed(analysis, stages)
     if by_replay is not None:
@@ -101,14 +90,9 @@ def attribute(
             cost, sure = Cost(cost.share, 0.0, cost.high, cost.n), False
     stood_still = _may_have_stopped(analysis, stages)
     sure &= not stood_still and len(analysis.steady) >= FEWEST_STEPS
-    return Attribution(
-        cost=cost,
-        method=method,
-        confidence=LIKELY if sure else WEAK,
-        measured=tuple(one.name for one in put_right),
-        because=_UNKNOWN if stood_still else "",
-        missing=(_TAKEN,) if stood_still else (),
-    )
+    confidence, measured = LIKELY if sure else WEAK, tuple(one.name for one in put_right)
+    because, missing = (_UNKNOWN, (_TAKEN,)) if stood_still else ("", ())
+    return Attribution(cost, method, confidence, measured, because, missing)
 
 
 def lost_s(analysis: RunAnalysis, stages: Iterable[Stage]) -> Seconds:
@@ -118,9 +102,9 @@ def lost_s(analysis: RunAnalysis, stages: Iterable[Stage]) -> Seconds:
     right = {one.stage for one in _probed(analysis, stages) if one.contradicts}
     lost = held_up_s(analysis, stages & right)
     of = breakdown.chain_of
-    actors = {stage for stage, chain in of.items() if chain is Chain.ACTORS}
-    for chain in Chain:
-        whole = {stage for stage, one in of.items() if one is chain}
+    chains = {chain: {stage for stage, its in of.items() if its is chain} for chain in Chain}
+    actors = chains[Chain.ACTORS]
+    for chain, whole in chains.items():
         if members := (stages - right) & whole:
             across = actors if chain is not Chain.ACTORS else of.keys() - actors
             alone_s = breakdown.runs_s(whole, across)[analysis.steady]
@@ -156,8 +140,7 @@ def held_up_s(analysis: RunAnalysis, stages: Iterable[Stage]) -> Seconds:
 
 
 def unseen_of(analysis: RunAnalysis, stages: tuple[Stage, ...]) -> str:
-    """What of the work of these stages was not seen, by the samples that were trained on; empty
-    where it was, and where they do not tell."""
+    """What the trained samples say was not seen of the work of these stages; empty: nothing."""
     tracks = analysis.tracks
     if {*stages} & {Stage.ROLLOUT, Stage.ENV} and 0 < tracks.linked_share < _NEARLY_ALL:
         return f"{1 - tracks.linked_share:.0%} of the samples that were trained on have no row"
@@ -197,17 +180,13 @@ def _may_have_stopped(analysis: RunAnalysis, stages: tuple[Stage, ...]) -> bool:
     return sends is not None and len(stopping(analysis.run, sends)) > 1
 
 
-# Where queues lie between roles that go on by themselves, neither exposed time nor the critical
-# path tells what a step loses without a stage: whoever waits for room in a queue seems idle, and
-# what steps wait for now is not what they would wait for then. Where tools or verdicts run beside
-# generation for many samples, the exposed rule gives the time in which both ran to one of them.
-# The run's samples are replayed as discrete events (`rltrace.analysis.whatif.replay`), with and
-# without.
+# --- by a replay of the run's samples with the stages and without
 #
-# A replay knows nothing of a line in which samples wait for an engine or a tool within their own
-# time. So of stages beside each other in one loop the interval reaches from the time in which they
-# ran and nothing else did, which is lost at least, to their time on the critical path, which is at
-# most: what is off the path holds no step up.
+# Whoever waits for room in a queue seems idle. Where tools or verdicts run beside generation, the
+# exposed rule gives the time in which both ran to one of them. But a replay knows nothing of a line
+# in which samples wait for an engine or a tool within their own time. So of stages beside each
+# other in one loop the interval reaches from the time in which they alone ran, which is lost at
+# least, to their time on the critical path: what is off the path holds no step up.
 
 _OF_SAMPLES = {Stage.ROLLOUT, Stage.ENV, Stage.REWARD}
 _WORTH_A_LOOK = 0.1  # of the steps; of less, exposed time is near enough
@@ -221,22 +200,17 @@ def in_queues(analysis: RunAnalysis) -> bool:
 
 
 def replayed(analysis: RunAnalysis, stages: tuple[Stage, ...]) -> Cost | None:
-    """What these stages cost by a replay; None where they take turns, where a probe tells, and
-    where the run cannot be replayed."""
+    """None where the stages take turns, a probe tells, or the run cannot be replayed."""
     if analysis.probe is not None or not analysis.overlap_known or not len(analysis.steps_s):
         return None
-    if in_queues(analysis):
-        return _between_queues(analysis, stages)
-    return _beside(analysis, stages)
-
-
-def _between_queues(analysis: RunAnalysis, stages: tuple[Stage, ...]) -> Cost | None:
+    if not in_queues(analysis):
+        return _beside(analysis, stages)
     share, load = _replayed_share(analysis, stages), analysis.workload
     if share is None or load is None:
         return None
     error = max(_ERROR, abs(load.model_error))
-    low, high = (1 - (1 - share) * math.exp(way * error) for way in (1, -1))
-    return Cost(share, within(low), within(high), len(analysis.steady))
+    low, high = (within(1 - (1 - share) * math.exp(way * error)) for way in (1, -1))
+    return Cost(share, low, high, len(analysis.steady))
 
 
 def _beside(analysis: RunAnalysis, stages: tuple[Stage, ...]) -> Cost | None:
@@ -255,13 +229,12 @@ def _beside(analysis: RunAnalysis, stages: tuple[Stage, ...]) -> Cost | None:
     least, most = (share_of_steps(seconds, steps_s) for seconds in (alone_s, charged_s))
     share = _replayed_share(analysis, stages)
     share = most.share if share is None else share
-    share = max(least.share, min(share, most.share) if analysis.path is not None else share)
+    share = max(least.share, share if analysis.path is None else min(share, most.share))
     return Cost(share, min(least.low, share), max(most.high, share), most.n)
 
 
 def beside_tools(analysis: RunAnalysis) -> bool:
-    """Whether generation ran beside tools, so that a sample that has begun may not be decoding: it
-    waits for its tools, or in a line."""
+    """Whether generation ran beside tools: a sample that has begun may wait for its tools."""
     tools_s = analysis.breakdown.tau_s[analysis.steady, Stage.ENV]
     known = analysis.probe is None and analysis.overlap_known
     return known and _much(analysis, tools_s) and _beside(analysis, (Stage.ROLLOUT,)) is not None
@@ -272,8 +245,7 @@ def _much(analysis: RunAnalysis, seconds: Seconds) -> bool:
 
 
 def _replayed_share(analysis: RunAnalysis, stages: tuple[Stage, ...]) -> float | None:
-    """The part of the steps that would fall away if these stages took no time and all else were as
-    it was. None where the run cannot be replayed."""
+    """The part of the steps that would fall away without these stages; None: no replay."""
     load, slots = analysis.workload, analysis.tail.slots
     if load is None or not load.steps or is_off(load):
         return None
@@ -289,14 +261,8 @@ def _without(load: StepWorkload, stages: Collection[Stage]) -> StepWorkload:
     if Stage.ROLLOUT in stages:
         engine = load.engine
         load = replace(load, engine=engine.paced(engine.evaluates / (1 + engine.evaluates)))
-    if Stage.ENV in stages:
-        load = load.with_batches(lambda batch: replace(batch, env_s=0 * batch.env_s))
-    if Stage.REWARD in stages:
-        load = load.with_batches(lambda batch: replace(batch, verdict_s=0 * batch.verdict_s))
-    if Stage.REFERENCE in stages:
-        load = replace(load, reference_s=0.0)
     if set(stages) & set(MOVES):
         load = replace(load, sync=SyncModel(), switch_s=0.0)
     for stage in stages:
-        load = load.without(stage)
+        load = slowed(load, stage, 0.0)
     return load

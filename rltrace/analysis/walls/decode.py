@@ -1,6 +1,4 @@
-"""Rollout: tokens come as fast as engines decode them, and the step waits. Time in which a
-batch drains is the long tail's.
-"""
+"""Rollout: the step waits for decoding, not for a batch that drains."""
 
 from __future__ import annotations
 
@@ -30,9 +28,9 @@ def rollout(analysis: RunAnalysis) -> Wall:
     evidence = [*exposed_figures(analysis, _STAGES), *_of_engines(analysis, token_s)]
     slots = analysis.tail.slots
     full = slots is not None and slots.used_share.mean >= _FULL
-    symptom = "the step waits while engines generate"
-    if full:
-        symptom = "engines are busy and full, the step waits for samples"
+    symptom = "engines are busy and full, the step waits for samples"
+    if not full:
+        symptom = "the step waits while engines generate"
     return stage_wall(
         analysis, ROLLOUT, symptom, _STAGES, evidence, missing,
         part=1 - of_tail, but=_OF_TAIL if of_tail >= _WORTH_A_WORD else "",

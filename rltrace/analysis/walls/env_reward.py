@@ -1,4 +1,4 @@
-"""Env/reward: samples wait for their tools or their rewards, and the step for them."""
+"""Env/reward: samples, and with them the step, wait for tools or rewards."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from rltrace.analysis.walls.stage_wall import exposed_figures, stage_wall, that_
 from rltrace.analysis.walls.wall import ENV_REWARD, Figure, Wall, proportion, register
 from rltrace.trace.vocabulary import Stage
 
-TOOLS = "tools of a sample, p95"
-"""Name of the evidence."""
+TOOLS = "tools of a sample, p95"  # name of the evidence
 
 _TAIL = 2.0  # times the median
 _STAGES = (Stage.ENV, Stage.REWARD)
@@ -39,8 +38,7 @@ def _of_tools(analysis: RunAnalysis) -> list[Figure]:
     tools_s = spread_of(analysis.run, "env_ns / 1e9", timed)
     if tools_s.n:
         found.append(Figure(TOOLS, tools_s.p95, "s", tools_s.n))
-    judged = latency_s.n + tail.untimed_rewards
-    if judged:
+    if judged := latency_s.n + tail.untimed_rewards:
         failed = proportion(tail.failed_rewards / judged, judged)
         found.append(failed.as_figure("rewards that failed"))
     return [one for one in found if not math.isnan(one.value)]

@@ -1,7 +1,6 @@
 """Training: everyone waits for updates and the passes beside them.
 
-A log-prob pass that only stands in for log-probs which generation lost is not the learner's fault:
-`observability` counts it.
+A log-prob pass that stands in for log-probs which generation lost is counted by `observability`.
 """
 
 from __future__ import annotations
@@ -32,7 +31,8 @@ def learner(analysis: RunAnalysis) -> Wall:
     used = [(one.most_memory_bytes / one.memory_bytes, one.samples)
             for one in analysis.gpus if one.memory_bytes > 0 <= one.most_memory_bytes]  # fmt: skip
     if used:
-        evidence.append(Figure("GPU memory used, the fullest", max(used)[0], "share", max(used)[1]))
+        share, n = max(used)
+        evidence.append(Figure("GPU memory used, the fullest", share, "share", n))
     else:
         missing.append("memory pressure needs GPU samples (NVML on the learner's node)")
     symptom = "everyone waits for the learner and the passes beside it"
@@ -41,10 +41,13 @@ def learner(analysis: RunAnalysis) -> Wall:
 
 def _learner_mfu(analysis: RunAnalysis) -> tuple[float, str]:
     """`(part of the learner's peak that training takes, "")`, or NaN and what is missing."""
-    peak, parameters = _peak(analysis), _parameters(analysis)
-    if math.isnan(peak):
+    name = analysis.devices.name.upper() if analysis.devices.kind == "GPU" else ""
+    peak = next((peak for device, peak in PEAK_TFLOPS.items() if device in name), None)
+    if peak is None:
         return math.nan, "a GPU whose peak is known"
-    if math.isnan(parameters):
+    stated = [process.facts.get("parameters") for process in analysis.run.processes]
+    parameters = [float(n) for n in stated if isinstance(n, int | float) and n > 0]
+    if not parameters:
         return math.nan, "the number of parameters"
     found = analysis.goodput
     train_s = float(analysis.breakdown.tau_s[analysis.steady, Stage.TRAIN].sum())
@@ -55,17 +58,4 @@ def _learner_mfu(analysis: RunAnalysis) -> tuple[float, str]:
     devices = {device for (process,) in rows for device in held.get(process, ())}
     if not devices:
         return math.nan, "the devices of the learner"
-    return train_mfu(parameters, found.trained.tokens, train_s, len(devices), peak), ""
-
-
-def _parameters(analysis: RunAnalysis) -> float:
-    """Parameters of the policy as its processes state them; NaN: unknown."""
-    stated = [process.facts.get("parameters") for process in analysis.run.processes]
-    known = [float(n) for n in stated if isinstance(n, int | float) and n > 0]
-    return max(known, default=math.nan)
-
-
-def _peak(analysis: RunAnalysis) -> float:
-    """TFLOP/s of its GPU; NaN: unknown."""
-    name = analysis.devices.name.upper() if analysis.devices.kind == "GPU" else ""
-    return next((peak for device, peak in PEAK_TFLOPS.items() if device in name), math.nan)
+    return train_mfu(max(parameters), found.trained.tokens, train_s, len(devices), peak), ""

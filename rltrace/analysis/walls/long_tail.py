@@ -1,9 +1,9 @@
-"""Long tail: slots that stand idle while a batch drains and its longest samples end.
+"""Long tail: slots idle while the longest samples of a batch end.
 
-From the moment at which the last sample of a batch has begun, slots fall free and nothing fills
-them. That is time the tail takes from exposed generation; the rest of it is decoding's. A slot that
-falls idle costs nothing where the others then decode faster: so idle time counts by the part of a
-token's time that does not depend on how many sequences run beside it (reading the weights).
+Once the last sample of a batch has begun, nothing fills the slots that fall free: that time the
+tail takes from exposed generation, the rest is decoding's. An idle slot costs nothing where the
+others then decode faster: idle time counts by the part of a token's time that does not depend on
+how many sequences run beside it (reading the weights).
 """
 
 from __future__ import annotations
@@ -13,19 +13,9 @@ from dataclasses import replace
 
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.stats.interval import within
+from rltrace.analysis.walls import wall as w
 from rltrace.analysis.walls.attribute import beside_tools
 from rltrace.analysis.walls.stage_wall import stage_wall
-from rltrace.analysis.walls.wall import (
-    LIKELY,
-    NONE,
-    TAIL,
-    WEAK,
-    Figure,
-    Wall,
-    cannot_tell,
-    figure,
-    register,
-)
 from rltrace.trace.vocabulary import Stage
 
 SYMPTOM = "few samples run for most of a batch, and everyone waits for its longest"
@@ -62,35 +52,34 @@ def _token_s(analysis: RunAnalysis) -> tuple[float, float]:
     return engine.token_s, engine.shared_token_s * sequences
 
 
-@register(TAIL, Stage.ROLLOUT, part=True)
-def long_tail(analysis: RunAnalysis) -> Wall:
+@w.register(w.TAIL, Stage.ROLLOUT, part=True)
+def long_tail(analysis: RunAnalysis) -> w.Wall:
     share, why = drain(analysis)
     if math.isnan(share):
-        return cannot_tell(TAIL, SYMPTOM, why, _TRAJECTORIES)
+        return w.cannot_tell(w.TAIL, SYMPTOM, why, _TRAJECTORIES)
     evidence = _evidence(analysis)
     if not share:
-        return Wall(TAIL, LIKELY, NONE, SYMPTOM, why or "no slot stood idle", evidence, ())
+        return w.Wall(w.TAIL, w.LIKELY, w.NONE, SYMPTOM, why or "no slot stood idle", evidence, ())
     because = "the time of a step in which slots stand idle as a batch drains"
     unsure = beside_tools(analysis)  # a slot that is not idle, as its sample has gone to its tools
     wall = stage_wall(
-        analysis, TAIL, SYMPTOM, (Stage.ROLLOUT,), evidence, because=because, part=share,
+        analysis, w.TAIL, SYMPTOM, (Stage.ROLLOUT,), evidence, because=because, part=share,
         part_within=(0.0, share) if unsure else None,
     )  # fmt: skip
-    return replace(wall, confidence=WEAK) if unsure and wall.confidence == LIKELY else wall
+    return replace(wall, confidence=w.WEAK) if unsure and wall.confidence == w.LIKELY else wall
 
 
-def _evidence(analysis: RunAnalysis) -> tuple[Figure, ...]:
-    tail, slots = analysis.tail, analysis.tail.slots
+def _evidence(analysis: RunAnalysis) -> tuple[w.Figure, ...]:
+    latency_s, slots = analysis.tail.latency_s, analysis.tail.slots
     found = []
     if slots is not None and slots.batches:
         found += [
-            figure("a batch drains for", slots.draining_s, "s"),
-            figure("the whole batch takes", slots.span_s, "s"),
-            figure("slots used while it drains", slots.draining_used_share, "share"),
-            figure("the last 10 % of a batch take", slots.last_tenth_share, "share"),
-            Figure("generation if no slot were idle", slots.no_idle_span_s, "s", slots.batches),
+            w.figure("a batch drains for", slots.draining_s, "s"),
+            w.figure("the whole batch takes", slots.span_s, "s"),
+            w.figure("slots used while it drains", slots.draining_used_share, "share"),
+            w.figure("the last 10 % of a batch take", slots.last_tenth_share, "share"),
+            w.Figure("generation if no slot were idle", slots.no_idle_span_s, "s", slots.batches),
         ]
-    if tail.latency_s.n:
-        found.append(Figure("p95 / p50 of latency", tail.latency_s.tail_ratio, "×",
-                            tail.latency_s.n))  # fmt: skip
+    if latency_s.n:
+        found.append(w.Figure("p95 / p50 of latency", latency_s.tail_ratio, "×", latency_s.n))
     return tuple(one for one in found if not math.isnan(one.value))

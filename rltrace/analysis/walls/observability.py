@@ -1,32 +1,19 @@
-"""Token fidelity: what the policy sampled, and how likely it was, cannot be reconstructed.
+"""Token fidelity: what the policy sampled, and how likely, cannot be reconstructed.
 
-Where an engine's token ids are lost, the learner trains on tokens that nobody sampled; where its
-log-probs are lost, they are computed anew, by another program and under other weights. At lag 0
-that costs a pass. At a lag it costs the ratio itself: it reads 1, so the lag can neither be
-corrected nor seen, and nobody can show that such a token counts. These tokens are the wall's cost,
-or the time of the pass that stands in, where that is all.
+Where an engine's token ids are lost, the learner trains on tokens that nobody sampled. Where its
+log-probs are lost, another program computes them anew. At lag 0 that costs a pass; at a lag the
+weights are others, so the ratio reads 1 and nobody can show that such a token counts. These tokens
+are the wall's cost, or the time of the pass, where that is all.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.trajectories.samples import TRAINED_SAMPLES
+from rltrace.analysis.walls import wall as w
 from rltrace.analysis.walls.attribute import attribute, held_up_s
-from rltrace.analysis.walls.wall import (
-    LIKELY,
-    OBSERVABILITY,
-    WEAK,
-    Cost,
-    Figure,
-    Wall,
-    cannot_tell,
-    proportion,
-    register,
-)
 from rltrace.trace.read.run import OpenedRun
 from rltrace.trace.vocabulary import Stage
 
@@ -41,56 +28,51 @@ def stands_in(analysis: RunAnalysis) -> bool:
     return kept.logprobs_known > 0 and kept.logprobs_kept < kept.logprobs_known / 2
 
 
-@register(OBSERVABILITY)
-def observability(analysis: RunAnalysis) -> Wall:
+@w.register(w.OBSERVABILITY)
+def observability(analysis: RunAnalysis) -> w.Wall:
     kept = analysis.kept
     evidence = _evidence(analysis, kept)
     if not kept.trajectories or not (kept.ids_known or kept.logprobs_known):
         why = "nobody recorded what was kept of the samples that were trained on"
         # Without tools and lag nothing but the pass that stands in can be in vain.
-        most = 1.0
-        if analysis.placement == "colocated" and Stage.ENV not in {
-            r.stage for r in analysis.stages
-        }:
+        most, seen = 1.0, {row.stage for row in analysis.stages}
+        if analysis.placement == "colocated" and Stage.ENV not in seen:
             held_s = held_up_s(analysis, [Stage.LOGPROB])
             most = float(held_s.sum() / analysis.steps_s.sum()) if len(held_s) else 1.0
-        return cannot_tell(OBSERVABILITY, SYMPTOM, why, _FLAGS, evidence=evidence, at_most=most)
+        return w.cannot_tell(w.OBSERVABILITY, SYMPTOM, why, _FLAGS, evidence=evidence, at_most=most)
     if kept.unsure_tokens > kept.tokens / 2:
         why = "log-probs are computed again, and whether that hides a lag is unknown"
-        return cannot_tell(OBSERVABILITY, SYMPTOM, why, _VERSIONS, evidence=evidence)
-    cost = proportion(kept.lost_tokens / kept.tokens if kept.tokens else 0.0, kept.trajectories)
+        return w.cannot_tell(w.OBSERVABILITY, SYMPTOM, why, _VERSIONS, evidence=evidence)
+    cost = w.proportion(kept.lost_tokens / kept.tokens if kept.tokens else 0.0, kept.trajectories)
     because = "tokens with a ratio that cannot be trusted: their ids or log-probs were lost"
     if not kept.lost_tokens:
         because = "no token ids or log-probs were lost"
-        cost = Cost(0.0, 0.0, cost.high, kept.trajectories)
+        cost = w.Cost(0.0, 0.0, cost.high, kept.trajectories)
     if stands_in(analysis) and not kept.lost_tokens:
         passes = attribute(analysis, (Stage.LOGPROB,)).cost
         if passes.known:
             because = "the pass that computes the log-probs which generation did not keep"
             cost = passes
     known = min(kept.ids_known, kept.logprobs_known) == kept.trajectories
-    missing = () if known else (_FLAGS,)
-    confidence = LIKELY if known else WEAK
-    return Wall(OBSERVABILITY, confidence, cost, SYMPTOM, because, evidence, missing)
+    confidence, missing = (w.LIKELY, ()) if known else (w.WEAK, (_FLAGS,))
+    return w.Wall(w.OBSERVABILITY, confidence, cost, SYMPTOM, because, evidence, missing)
 
 
-def _evidence(analysis: RunAnalysis, kept: Captured) -> tuple[Figure, ...]:
+def _evidence(analysis: RunAnalysis, kept: Captured) -> tuple[w.Figure, ...]:
     counts = (
         ("trajectories with the server's token ids", kept.ids_kept, kept.ids_known),
         ("trajectories with the server's log-probs", kept.logprobs_kept, kept.logprobs_known),
         ("tokens with a ratio that cannot be trusted", kept.lost_tokens, kept.tokens),
     )
-    found = [Figure(name, n / of, "share", of) for name, n, of in counts if of]
+    found = [w.Figure(name, n / of, "share", of) for name, n, of in counts if of]
     exposed_s = analysis.breakdown.exposed_s[analysis.steady, Stage.LOGPROB]
     if stands_in(analysis) and len(exposed_s):
-        name, mean_s = "exposed pass that computes log-probs", float(np.mean(exposed_s))
-        found.append(Figure(name, mean_s, "s a step", len(exposed_s)))
+        name = "exposed pass that computes log-probs"
+        found.append(w.Figure(name, float(exposed_s.mean()), "s a step", len(exposed_s)))
     return tuple(found)
 
 
 # --- what was kept of the samples that were trained on: token ids and log-probs of the server
-# A pass over samples under the very weights that sampled them, before any update (TRL's with
-# `num_iterations` or `steps_per_generation` above what one update takes), hides no lag.
 
 _RENEWED = f"""
         passes as (
@@ -101,18 +83,18 @@ _RENEWED = f"""
             from (select * from trained where end_ns is not null and logprobs = 0) t
             asof join passes p on t.time_ns >= p.start_ns
             where p.version = t.first_version and p.start_ns >= t.end_ns)"""
-"""Samples whose log-probs were made anew under the weights that sampled them. Nothing says which
-samples a pass was over: the last before the first use has the latest weights that the sample's own
-can have had, so others can only make it count as lost."""
+"""Samples whose log-probs were made anew under the very weights that sampled them, before any
+update (TRL's with `num_iterations` or `steps_per_generation` above what one update takes), which
+hides no lag. Nothing says which samples a pass was over: the last before the first use has the
+latest weights that the sample's own can have had, so others can only make it count as lost."""
 
 
 @dataclass(frozen=True)
 class Captured:
-    """Trajectories that were trained on: all, of how many each is known, and of these how many kept
-    the server's own. `lost_tokens` of `tokens` have no ratio that could be trusted: log-probs lost
-    and made anew under later weights, or token ids lost; of `unsure_tokens` the log-probs are lost
-    and the lag is unknown.
-    """
+    """Trajectories of the whole run that were trained on: all, of how many each is known, and of
+    these how many kept the server's own. `lost_tokens` of `tokens` have no ratio that could be
+    trusted: log-probs lost and made anew under later weights, or token ids lost; of `unsure_tokens`
+    the log-probs are lost and the lag is unknown."""
 
     trajectories: int
     ids_known: int
@@ -125,7 +107,6 @@ class Captured:
 
 
 def captured(run: OpenedRun) -> Captured:
-    """Counts them over the whole run."""
     row = run.ask(f"""
         {TRAINED_SAMPLES},
         {_RENEWED},

@@ -1,4 +1,4 @@
-"""All walls in the order of what they cost, and which of them bind."""
+"""The walls of a run by what they cost, and which bind."""
 
 from __future__ import annotations
 
@@ -9,28 +9,13 @@ from dataclasses import dataclass, replace
 from rltrace.analysis.figures.coverage import NOT_LOGGED
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.timeline.waits import waits
+from rltrace.analysis.walls import wall as w
 from rltrace.analysis.walls.attribute import idle_share
-from rltrace.analysis.walls.wall import (
-    ALIKE,
-    CANNOT_TELL,
-    FEWEST_STEPS,
-    LIKELY,
-    ROLLOUT,
-    SAY_STEPS,
-    TAIL,
-    WEAK,
-    Wall,
-    stages_of,
-    too_few,
-    wall_of,
-    walls,
-)
 from rltrace.trace.vocabulary import Stage, word
 
 BINDS = 0.1
 """A wall that costs less than this part of the goodput does not bind: without it the run would be
-less than 1.11 times better. Where none costs more, nothing binds."""
-
+less than 1.11 times better."""
 
 _HOOKS = (
     "the functions of the job, by your own names: `rltrace wrap --hook __main__:generate=rollout "
@@ -39,19 +24,19 @@ _HOOKS = (
 _TRACED = "a traced run: the log has no time of any stage"
 _ROOM = "room on the disk for the whole run"
 _OVERLAP = "what ran at once, which a log of durations does not tell: a traced run"
-_SURE = (CANNOT_TELL, WEAK, LIKELY).index
+_SURE = (w.CANNOT_TELL, w.WEAK, w.LIKELY).index
 
 
 @dataclass(frozen=True)
 class Ranking:
-    """`walls` are all, the dearest first, those that cannot be told last. `first` binds, and
-    `co_walls` cost as much within 5 points. `balanced`: all is known that matters, and nothing
-    binds. Neither: `because` says what is missing, and `would_tell` what would help.
-    `may_cost_more` are the walls that cannot be told and may cost more than the first."""
+    """`walls`: the dearest first, those that cannot be told last. `first` binds, and `co_walls`
+    cost as much within 5 points. `balanced`: all is known that matters, and nothing binds. Neither:
+    `because` says what is missing, `would_tell` what would help. `may_cost_more`: the walls that
+    cannot be told and may cost more than the first."""
 
-    walls: tuple[Wall, ...]
-    first: Wall | None
-    co_walls: tuple[Wall, ...]
+    walls: tuple[w.Wall, ...]
+    first: w.Wall | None
+    co_walls: tuple[w.Wall, ...]
     confidence: str
     balanced: bool
     because: str
@@ -59,31 +44,31 @@ class Ranking:
     may_cost_more: tuple[str, ...]
 
     @property
-    def binding(self) -> tuple[Wall, ...]:
-        """The first wall and those that bind with it."""
+    def binding(self) -> tuple[w.Wall, ...]:
         return () if self.first is None else (self.first, *self.co_walls)
 
 
 def rank(analysis: RunAnalysis) -> Ranking:
-    found = [wall.test(analysis) for wall in walls().values()]
-    known = sorted((w for w in found if w.cost.known), key=lambda w: _order(analysis, w))
+    found = [wall.test(analysis) for wall in w.walls().values()]
+    known = sorted((one for one in found if one.cost.known), key=lambda one: _order(analysis, one))
     unknown = [wall for wall in found if not wall.cost.known]
     uncovered = idle_share(analysis)
     ranked = (*known, *unknown)
 
     def nothing(because: str, *would_tell: str) -> Ranking:
         shown = ranked
-        if len(analysis.steady) < FEWEST_STEPS or uncovered > BINDS:  # then no wall is likely
-            shown = tuple(replace(w, confidence=min(w.confidence, WEAK, key=_SURE)) for w in ranked)
-        return Ranking(shown, None, (), CANNOT_TELL, False, because, would_tell, ())
+        if len(analysis.steady) < w.FEWEST_STEPS or uncovered > BINDS:  # then no wall is likely
+            weak = {wall.name: min(wall.confidence, w.WEAK, key=_SURE) for wall in ranked}
+            shown = tuple(replace(wall, confidence=weak[wall.name]) for wall in ranked)
+        return Ranking(shown, None, (), w.CANNOT_TELL, False, because, would_tell, ())
 
     steps, run = analysis.steps, analysis.run
     if steps.whole_run and run.dropped is not None:
         return nothing("details of all whole steps were dropped to keep the run small")
     if not analysis.stages:
         command = shlex.join(map(str, run.meta.get("command") or ["python", "train.py"]))
-        imported = bool(run.meta.get("imported"))  # it had no hooks
-        return nothing("no stage was seen", _TRACED if imported else _HOOKS.format(command))
+        would_tell = _TRACED if run.meta.get("imported") else _HOOKS.format(command)
+        return nothing("no stage was seen", would_tell)
     if steps.none_complete:
         number = [*steps.failed, *steps.in_progress][-1][0]
         because = f"no complete step was recorded: step {number} was begun and has no end"
@@ -93,20 +78,19 @@ def rank(analysis: RunAnalysis) -> Ranking:
     if steps.whole_run and any("spans" in one.tables for one in analysis.coverage.damaged):
         return nothing("no step is left: a file of spans is damaged", "that file as it was")
     if steps.whole_run:
-        return nothing("no step was recorded", f"saying what a step is, with {SAY_STEPS}")
-    if few := too_few(len(analysis.steady)):
+        return nothing("no step was recorded", f"saying what a step is, with {w.SAY_STEPS}")
+    if few := w.too_few(len(analysis.steady)):
         if run.cut_short:
             return nothing(f"a process stopped recording then: {few}", _ROOM)
         return nothing(few, "more steps")
     if not analysis.steps_s.sum() > 0:
-        return nothing("the steps have no length", f"steps that last, with {SAY_STEPS}")
+        return nothing("the steps have no length", f"steps that last, with {w.SAY_STEPS}")
     first = known[0] if known else None
     cost = first.cost.share if first else 0.0
     if uncovered > max(cost, BINDS):
         where, would_tell = _idle(analysis, uncovered, unknown)
         return nothing(f"{where}, more than any wall costs", would_tell)
-    between_s = steps.between_s
-    outside = between_s / (between_s + float(analysis.steps_s.sum()))
+    outside = steps.between_s / (steps.between_s + float(analysis.steps_s.sum()))
     if outside > max(cost * (1 - outside), BINDS):
         where = f"{100 * outside:.0f} % of the time passes between the steps{_mostly(analysis)}"
         return nothing(f"{where}, more than any wall costs", "steps that hold all that recurs")
@@ -117,11 +101,8 @@ def rank(analysis: RunAnalysis) -> Ranking:
         if other is Stage.OTHER:
             would_tell = "stages for these spans, with `--hook module:function=STAGE`"
         return nothing(f"{where} and more than any of them costs", would_tell)
-    hidden = [
-        wall
-        for wall in ranked
-        if wall is not first and _at_most(wall, found) > max(cost - ALIKE, BINDS)
-    ]
+    others, most = (wall for wall in ranked if wall is not first), max(cost - w.ALIKE, BINDS)
+    hidden = [wall for wall in others if _at_most(wall, found) > most]
     tells = [what for wall in hidden for what in wall.missing]
     if first is None or cost < BINDS:
         why = f"no wall costs {100 * BINDS:.0f} % of the goodput"
@@ -129,26 +110,29 @@ def rank(analysis: RunAnalysis) -> Ranking:
             names = " and ".join(wall.name for wall in hidden)
             return nothing(f"{why} of those that can be told, and {names} cannot", *tells)
         # Balance is likely where no wall's interval reaches far beyond the limit.
-        surely = all(w.cost.share + w.cost.half_width < 2 * BINDS for w in known)
-        confidence = LIKELY if surely else WEAK
+        surely = all(one.cost.share + one.cost.half_width < 2 * BINDS for one in known)
+        confidence = w.LIKELY if surely else w.WEAK
         return Ranking(ranked, None, (), confidence, True, why, (), ())
-    if first.name == ROLLOUT and _scored_within(analysis):
+    # A log's figure for generation may hold scoring too, which has none of its own.
+    within = {"what": NOT_LOGGED, "stage": word(Stage.REWARD)}.items()
+    if first.name == w.ROLLOUT and any(within <= one.items() for one in run.problems):
         share = f"{100 * cost:.0f} % of the step is generation or scoring"
         return nothing(f"{share}, which the log has in one figure", _OVERLAP)
-    near = tuple(w for w in known[1:] if w.cost.share >= max(BINDS, cost - ALIKE))
-    confidence = WEAK if hidden else _confidence(analysis, first, near, known)
-    if not hidden and (as_dear := _as_dear(first, known[1:], near)):
-        first = replace(first, because=first.because + as_dear)
+    # It is likely where it is surely ahead of the others, and surely level with those that bind.
+    near = tuple(one for one in known[1:] if one.cost.share >= max(BINDS, cost - w.ALIKE))
+    level = all(one.confidence == w.LIKELY and _apart(first, one) <= 2 * w.ALIKE for one in near)
+    behind = [one for one in known[1:] if one not in near]
+    as_dear = [one.name for one in behind if cost - one.cost.share <= _apart(first, one)]
+    sure = first.confidence == w.LIKELY and level and not as_dear and not hidden
+    sure &= analysis.overlap_known or not w.stages_of(first.name)
+    if as_dear and not hidden:
+        names = " and ".join(as_dear)
+        first = replace(first, because=f"{first.because}; {names} may cost as much")
+    would_tell = (*first.missing, *tells, *(() if analysis.overlap_known else (_OVERLAP,)))
     return Ranking(
-        walls=(first, *ranked[1:]),
-        first=first,
-        co_walls=near,
-        confidence=confidence,
-        balanced=False,
-        because=first.because,
-        would_tell=(*first.missing, *tells, *(() if analysis.overlap_known else (_OVERLAP,))),
-        may_cost_more=tuple(wall.name for wall in hidden),
-    )
+        (first, *ranked[1:]), first, near, w.LIKELY if sure else w.WEAK, False, first.because,
+        would_tell, tuple(wall.name for wall in hidden),
+    )  # fmt: skip
 
 
 def _mostly(analysis: RunAnalysis) -> str:
@@ -159,73 +143,40 @@ def _mostly(analysis: RunAnalysis) -> str:
     return f", mostly in {names[0]}" if names else ""
 
 
-def _at_most(wall: Wall, found: list[Wall]) -> float:
+def _at_most(wall: w.Wall, found: list[w.Wall]) -> float:
     """What a wall may take of which not all was seen: the tail is a part of generation."""
-    for one in found:
-        in_it = one.name == ROLLOUT and wall.name == TAIL and not wall.cost.known
-        if in_it and one.confidence == LIKELY:
-            return one.cost.high
-    return wall.cost_at_most
+    whole = next(one for one in found if one.name == w.ROLLOUT)
+    in_it = wall.name == w.TAIL and not wall.cost.known and whole.confidence == w.LIKELY
+    return whole.cost.high if in_it else wall.cost_at_most
 
 
-def _order(analysis: RunAnalysis, wall: Wall) -> tuple[float, float]:
+def _order(analysis: RunAnalysis, wall: w.Wall) -> tuple[float, float]:
     """The dearest first; of those that cost the same, that of the stages which take longest."""
-    tau_s = analysis.breakdown.tau_s[analysis.steady][:, list(stages_of(wall.name))]
+    tau_s = analysis.breakdown.tau_s[analysis.steady][:, list(w.stages_of(wall.name))]
     return -round(wall.cost.share, 3), -float(tau_s.sum())
 
 
 def _of_no_wall(analysis: RunAnalysis) -> tuple[Stage, float]:
-    """The stage that stands for no wall (evaluation, checkpoints, spans of stage `other`) which has
-    the most exposed time, and its share of the steps."""
+    """The stage of no wall with the most exposed time, and its share of the steps."""
     exposed_s = analysis.breakdown.exposed_s[analysis.steady].sum(axis=0)
-    work = [s for s in Stage if s not in wall_of() and s not in (Stage.WAIT, Stage.STEP)]
+    work = [s for s in Stage if s not in w.wall_of() and s not in (Stage.WAIT, Stage.STEP)]
     most = max(work, key=lambda stage: float(exposed_s[stage]))
     return most, float(exposed_s[most] / analysis.steps_s.sum())
 
 
-def _idle(analysis: RunAnalysis, uncovered: float, unknown: list[Wall]) -> tuple[str, str]:
+def _idle(analysis: RunAnalysis, uncovered: float, unknown: list[w.Wall]) -> tuple[str, str]:
     """Where the time is that no stage explains, and what would tell more of it."""
     waited_s = analysis.breakdown.exposed_s[analysis.steady, Stage.WAIT]
     waited = float(waited_s.sum() / analysis.steps_s.sum())
     if waited > uncovered / 2:
-        names = [wait.name for wait in waits(analysis.run, analysis.steps) if wait.in_step][:1]
+        names = [wait.name for wait in waits(analysis.run, analysis.steps) if wait.in_step]
         of = f" (“{names[0]}”)" if names else ""
         share = f"{100 * waited:.0f} % of the step is wait{of} while nothing else runs"
         return share, "what it waits for: untraced work, or a poll that is too slow"
-    unseen = f" (cannot be told: {', '.join(w.name for w in unknown)})" if unknown else ""
-    share = f"{100 * uncovered:.0f} % of the step is untraced"
-    return share, f"spans for that time{unseen}"
+    unseen = f" (cannot be told: {', '.join(one.name for one in unknown)})" if unknown else ""
+    return f"{100 * uncovered:.0f} % of the step is untraced", f"spans for that time{unseen}"
 
 
-def _scored_within(analysis: RunAnalysis) -> bool:
-    """Whether a log's figure for generation holds scoring too, which has none of its own."""
-    reward = word(Stage.REWARD)
-    return any(
-        p.get("what") == NOT_LOGGED and p.get("stage") == reward for p in analysis.run.problems
-    )
-
-
-def _confidence(
-    analysis: RunAnalysis, first: Wall, near: tuple[Wall, ...], known: list[Wall]
-) -> str:
-    """Likely where the first is surely ahead of those that do not bind with it, and surely level
-    with those that do."""
-    if stages_of(first.name) and not analysis.overlap_known:
-        return WEAK
-    if any(w.confidence != LIKELY or _apart(first, w) > 2 * ALIKE for w in near):
-        return WEAK
-    behind = [wall for wall in known[1:] if wall not in near]
-    ahead = all(first.cost.share - w.cost.share > _apart(first, w) for w in behind)
-    return LIKELY if ahead and first.confidence == LIKELY else WEAK
-
-
-def _as_dear(first: Wall, others: list[Wall], near: tuple[Wall, ...]) -> str:
-    """Which walls that do not bind may cost as much as the first."""
-    behind = (w for w in others if w.name not in {n.name for n in near})
-    names = [w.name for w in behind if first.cost.share - w.cost.share <= _apart(first, w)]
-    return f"; {' and '.join(names)} may cost as much" if names else ""
-
-
-def _apart(one: Wall, other: Wall) -> float:
+def _apart(one: w.Wall, other: w.Wall) -> float:
     """By how much their costs have to differ for one to be surely the larger."""
     return math.hypot(one.cost.half_width, other.cost.half_width)

@@ -1,11 +1,10 @@
-"""Sparse reward: groups in which every sample fails, from which nothing can be learned.
+"""Sparse reward: every sample of a group fails, so nothing is learned.
 
-A group whose rewards are all equal has no advantage to tell (GRPO, RLOO). Where all its samples
-failed, the prompt is too hard for so many samples, and its tokens are the cost. Where all of them
-succeeded the prompt is solved, which is as useless and no sparse reward. A reward counts as success
-from the middle between the lowest and the highest of the run on; where there was only one value,
-above 0. Where no group at all has a signal all tokens are the cost, whatever the rewards are: a
-judge that is broken says the same of each sample as one that every sample satisfies.
+A group whose rewards are all equal has no advantage (GRPO, RLOO). Where all its samples failed, its
+tokens are the cost; where all succeeded the prompt is solved, which is as useless and no sparse
+reward. A reward counts as success from the middle between the lowest and the highest of the run on;
+where there was only one value, above 0. Where no group at all has a signal all tokens are the cost:
+a broken judge says the same of each sample as one that every sample satisfies.
 """
 
 from __future__ import annotations
@@ -15,17 +14,8 @@ from dataclasses import dataclass
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.trajectories.reward_signal import mostly_clear, unclear_samples
 from rltrace.analysis.trajectories.samples import GENERATED_SAMPLES
+from rltrace.analysis.walls import wall as w
 from rltrace.analysis.walls.attribute import unseen_of
-from rltrace.analysis.walls.wall import (
-    LIKELY,
-    SPARSE_REWARD,
-    WEAK,
-    Figure,
-    Wall,
-    cannot_tell,
-    proportion,
-    register,
-)
 from rltrace.trace.vocabulary import Stage
 
 SYMPTOM = "for many prompts all samples fail"
@@ -50,13 +40,12 @@ _GROUPS_OF = f"""        {GENERATED_SAMPLES},
             from marked left join signals using ("group") group by "group"
             having count(*) > 1 and bool_or(signal) is not null)"""
 _GROUPS = "the group of each sample and its reward: hooks on generation and on the reward function"
-
 _NAMED_APART = "an id for each prompt's samples of one step; or a row of what the learner used"
 
 
 @dataclass(frozen=True)
 class Signal:
-    """Groups of at least two samples with a verdict, and their response tokens. `failed` are the
+    """Groups of two samples or more with a verdict, and their response tokens. `failed` are the
     groups of equal reward in which it is low, `solved` those in which it is high; `successes` of
     `samples` succeeded. Rewards go from `lowest` to `highest` (None without groups)."""
 
@@ -78,7 +67,6 @@ class Signal:
 
 
 def signal(analysis: RunAnalysis) -> Signal:
-    """Counts them over the whole run."""
     row = analysis.run.ask(f"""
         {_GROUPS_OF}
         select count(*), count(*) filter (not equal), count(*) filter (equal and failed),
@@ -94,15 +82,16 @@ def signal(analysis: RunAnalysis) -> Signal:
 def successes(analysis: RunAnalysis) -> list[tuple[int, int]]:
     """`(successes, samples)` of each group; none where no group has a signal: then nothing tells
     how chances differ, nor is there any goodput that could grow."""
-    found = analysis.run.ask(f"""
+    return list(
+        analysis.run.ask(f"""
         {_GROUPS_OF}
         select successes, samples from groups where (select not bool_and(equal) from groups)
     """)
-    return list(found)
+    )
 
 
-@register(SPARSE_REWARD)
-def sparse_reward(analysis: RunAnalysis) -> Wall:
+@w.register(w.SPARSE_REWARD)
+def sparse_reward(analysis: RunAnalysis) -> w.Wall:
     found = signal(analysis)
     unclear, samples = unclear_samples(analysis.run)
     if not mostly_clear(unclear, samples):
@@ -110,15 +99,15 @@ def sparse_reward(analysis: RunAnalysis) -> Wall:
             f"the ids of groups come again in later steps, and of {unclear:,} of {samples:,} "
             "samples nobody said how they were used: which belong together cannot be told"
         )
-        return cannot_tell(SPARSE_REWARD, SYMPTOM, why, _NAMED_APART)
+        return w.cannot_tell(w.SPARSE_REWARD, SYMPTOM, why, _NAMED_APART)
     if not found.groups:
         why = "no group with two rewards was recorded"
-        return cannot_tell(SPARSE_REWARD, SYMPTOM, why, _GROUPS)
+        return w.cannot_tell(w.SPARSE_REWARD, SYMPTOM, why, _GROUPS)
     evidence = _evidence(found)
     if any(row.stage is Stage.VALUE for row in analysis.stages):
         why = "a critic makes the advantages, so equal rewards in a group need be no loss"
         critic = "the advantages themselves, which no hook records"
-        return cannot_tell(SPARSE_REWARD, SYMPTOM, why, critic, evidence=evidence, at_most=0.0)
+        return w.cannot_tell(w.SPARSE_REWARD, SYMPTOM, why, critic, evidence=evidence, at_most=0.0)
     part = found.failed / found.groups
     if found.tokens:
         part = found.failed_tokens / found.tokens
@@ -129,17 +118,19 @@ def sparse_reward(analysis: RunAnalysis) -> Wall:
         if found.one_reward:
             same = f"all samples of all groups got the same reward ({found.highest:.3g})"
             because = f"all tokens: {same}, so there is nothing to learn"
-    cost = proportion(part, found.groups)
+    cost = w.proportion(part, found.groups)
     sure = found.groups >= _FEWEST_GROUPS
     unseen = unseen_of(analysis, (Stage.ROLLOUT, Stage.REWARD))
     if any(one.kind == "truncated" for one in analysis.health.alarms):
         unseen = "; ".join(filter(None, (unseen, "most samples are cut off, which may be why")))
     if unseen:  # a group may have succeeded where nobody saw it
         sure, because = False, f"{because}; {unseen}"
-    return Wall(SPARSE_REWARD, LIKELY if sure else WEAK, cost, symptom, because, evidence, ())
+    return w.Wall(
+        w.SPARSE_REWARD, w.LIKELY if sure else w.WEAK, cost, symptom, because, evidence, ()
+    )
 
 
-def _evidence(found: Signal) -> tuple[Figure, ...]:
+def _evidence(found: Signal) -> tuple[w.Figure, ...]:
     shares = (
         ("groups with a signal", found.with_signal, found.groups),
         ("groups in which all fail", found.failed, found.groups),
@@ -147,4 +138,4 @@ def _evidence(found: Signal) -> tuple[Figure, ...]:
         ("samples that succeed", found.successes, found.samples),
     )
     told = shares[:1] if found.one_reward else shares
-    return tuple(proportion(part / of, of).as_figure(name) for name, part, of in told)
+    return tuple(w.proportion(part / of, of).as_figure(name) for name, part, of in told)

@@ -1,4 +1,7 @@
-"""What a test for a wall says: its cost, its evidence in figures, and what cannot be told."""
+"""What a test for a wall says, and the register of walls.
+
+A wall is a module here and a file of moves of the same name (`rltrace/analysis/data/moves`).
+"""
 
 from __future__ import annotations
 
@@ -26,8 +29,7 @@ SPARSE_REWARD = "sparse reward"
 OBSERVABILITY = "token fidelity"
 
 FEWEST_STEPS = 3
-ALIKE = 0.05
-"""Walls whose costs differ by less than this part of the step bind together."""
+ALIKE = 0.05  # walls whose costs differ by less than this part of the step bind together
 
 LIKELY, WEAK, CANNOT_TELL = "likely", "weak", "cannot tell"
 
@@ -47,7 +49,6 @@ class Cost:
 
     @property
     def known(self) -> bool:
-        """Whether there is a figure."""
         return not math.isnan(self.share)
 
     @property
@@ -68,7 +69,6 @@ class Cost:
         return Cost(self.share * part, self.low * least, self.high * most, self.n)
 
     def as_figure(self, name: str) -> Figure:
-        """The share as evidence."""
         return Figure(name, self.share, "share", self.n, self.low, self.high)
 
 
@@ -113,7 +113,6 @@ def cannot_tell(
     name: str, symptom: str, because: str, *missing: str,
     evidence: tuple[Figure, ...] = (), at_most: float = 1.0,
 ) -> Wall:  # fmt: skip
-    """A wall of unknown cost; `missing` is what would tell it."""
     return Wall(name, CANNOT_TELL, UNKNOWN, symptom, because, evidence, missing, at_most)
 
 
@@ -134,7 +133,6 @@ def share_of_steps(seconds: Seconds, steps_s: Seconds) -> Cost:
 
 
 def figure(name: str, of: Spread, unit: str) -> Figure:
-    """A mean with its interval."""
     return Figure(name, of.mean, unit, of.n, of.low, of.high)
 
 
@@ -145,19 +143,16 @@ def proportion(part: float, n: int) -> Cost:
 
 
 def cost_of(share: interval.Interval, n: int) -> Cost:
-    """A share whose interval is known."""
     return Cost(share.value, share.low, share.high, n)
 
-
-# A wall is a module here and a file of moves of the same name (`rltrace/analysis/data/moves`).
 
 Test = Callable[[RunAnalysis], Wall]
 
 
 @dataclass(frozen=True)
 class Registered:
-    """A wall by name, with its test and the stages that it takes time of: all of it, or a `part`,
-    where another wall stands for the stage. A wall of no stage takes tokens."""
+    """A wall, its test, and the stages that it takes time of: all of it, or a `part`, where another
+    wall stands for the stage. A wall of no stage takes tokens."""
 
     name: str
     stages: tuple[Stage, ...]
@@ -169,8 +164,7 @@ _FOUND: dict[str, Registered] = {}
 
 
 def register(name: str, *stages: Stage, part: bool = False) -> Callable[[Test], Test]:
-    """Makes a function the test of the wall `name`. Errors: `ValueError` where there is a wall of
-    that name, or of one of these stages."""
+    """Makes a function the test of a wall. Errors: `ValueError` where name or stage is taken."""
     others = [one for one in _FOUND.values() if not one.part and not part]
     if name in _FOUND or any({*one.stages} & {*stages} for one in others):
         raise ValueError(f"there is a wall of that name or of these stages already: {name}")
@@ -184,14 +178,12 @@ def register(name: str, *stages: Stage, part: bool = False) -> Callable[[Test], 
 
 @cache
 def walls() -> Mapping[str, Registered]:
-    """All walls by name."""
     for module in pkgutil.iter_modules([str(Path(__file__).parent)]):
         import_module(f"{__package__}.{module.name}")
     return _FOUND
 
 
 def wall_names() -> tuple[str, ...]:
-    """The names of all walls, as the playbook has them."""
     return tuple(walls())
 
 

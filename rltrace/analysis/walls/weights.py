@@ -1,8 +1,7 @@
-"""Weight sync: new weights travel, engines sleep and wake, and the step waits for it.
+"""Weight sync: the step waits while new weights travel and engines sleep.
 
-It has two parts: bytes over a link, and a call for each piece that is sent. Where pieces are single
-parameters the second is the larger one (hundreds of calls for megabytes each), so the number of
-pieces of an update and what each takes are named.
+An update takes bytes over a link, and a call for each piece that is sent. Where pieces are single
+parameters the calls take longer, so the evidence has the number of pieces and what each takes.
 """
 
 from __future__ import annotations
@@ -15,8 +14,8 @@ from rltrace.analysis.walls.stage_wall import exposed_figures, stage_wall
 from rltrace.analysis.walls.wall import WEIGHTS, Figure, Wall, figure, register
 from rltrace.trace.vocabulary import Stage
 
+# Names of evidence.
 UPDATE, UPDATE_BYTES, IN_PHASE = "an update", "bytes of an update", "in phase "
-"""Names of evidence."""
 _STAGES = (Stage.SYNC, Stage.SWITCH)
 
 
@@ -25,9 +24,8 @@ def weights(analysis: RunAnalysis) -> Wall:
     evidence = [*exposed_figures(analysis, _STAGES), *_of_updates(analysis)]
     missing = ["bytes and pieces of an update: a hook on the weight update"]
     symptom = "a large part of each step gathers, converts, sends and loads weights"
-    return stage_wall(
-        analysis, WEIGHTS, symptom, _STAGES, evidence, [] if analysis.syncs else missing
-    )
+    missing = [] if analysis.syncs else missing
+    return stage_wall(analysis, WEIGHTS, symptom, _STAGES, evidence, missing)
 
 
 def _of_updates(analysis: RunAnalysis) -> list[Figure]:

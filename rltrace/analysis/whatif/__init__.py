@@ -1,1 +1,1 @@
-"""What would happen if: a replay of a run, or of stated stage seconds, with one thing changed."""
+"""What would happen if: a job is replayed with one thing changed."""

@@ -1,4 +1,4 @@
-"""Discrete events: a clock, engines whose sequences share them, and pools of servers."""
+"""Discrete events of a replay: a clock, engines, and pools of servers."""
 
 from __future__ import annotations
 
@@ -19,8 +19,6 @@ _DRAFT_ALONE, _DRAFT_LIMIT, _DRAFT_AT_LIMIT = 3.62, 32.0, 1.70
 
 
 class EventClock:
-    """Runs actions in the order of their time."""
-
     def __init__(self) -> None:
         self.now = 0.0
         self.stopped = False
@@ -29,7 +27,6 @@ class EventClock:
         self._last: list[Action] = []
 
     def after(self, seconds: float, action: Action) -> None:
-        """Runs `action` that much later."""
         self._number += 1
         heapq.heappush(self._events, (self.now + seconds, self._number, action))
 
@@ -72,7 +69,6 @@ class Meter:
             self.going.append(kind)
 
     def busy_s(self, kind: Stage) -> float:
-        """Seconds until now."""
         self._until_now()
         return self.total_s[kind]
 
@@ -97,15 +93,14 @@ class Meter:
 
 class Worker:
     """One engine: its running sequences all advance at the same pace, which depends on how many
-    they are; others wait for a free slot. `width` workers of a kind count as one.
+    they are; others wait for a free slot. A sequence that goes on after a tool has the next one,
+    before all that have not begun: what it waits is part of the pace that was measured.
 
-    A sequence that goes on after a tool has the next free slot, before all that have not begun:
-    what it waits is part of the pace that was measured between its beginning and its end.
-
-    `known` are sequences that run, hold a slot or wait, by worker: this one counts as `number`."""
+    `width` workers of a kind count as one. `known` are sequences that run, hold a slot or wait, by
+    worker: this one counts as `number`."""
 
     def __init__(
-        self, clock: EventClock, engine: EngineModel, width: float, meter: Meter, known: list[int],
+        self, clock: EventClock, engine: EngineModel, meter: Meter, known: list[int], width: float,
         number: int,
     ) -> None:  # fmt: skip
         self.clock, self.engine, self.width, self.meter = clock, engine, width, meter
@@ -125,8 +120,7 @@ class Worker:
         self._unplanned = False
 
     def submit(self, tokens: float, begun: Action, ended: Action, calls: bool = False) -> None:
-        """A sequence of so many tokens; the actions come as it begins and ends, which is where it
-        `calls` a tool or is over."""
+        """The actions come as it begins and ends, which is where it `calls` a tool or is over."""
         self._known[self._number] += 1
         self.waiting.append((tokens, begun, ended, calls))
         if len(self.running) + self.held < self.slots and not self.paused:
@@ -142,13 +136,11 @@ class Worker:
         self._fill()
 
     def stop(self) -> None:
-        """All of them stand still."""
         self._advance()
         self.paused = True
         self._changed()
 
     def resume(self) -> None:
-        """Goes on where it stood."""
         if self.paused:
             self._advance()
             self.paused = False
@@ -162,10 +154,8 @@ class Worker:
             self.since = now
 
     def _fill(self) -> None:
-        """Begins what there is room for."""
         while not self.paused and len(self.running) + self.held < self.slots:
-            queue = self.going_on or self.waiting
-            if not queue:
+            if not (queue := self.going_on or self.waiting):
                 break
             tokens, begun, ended, calls = queue.popleft()
             self._order += 1
@@ -183,16 +173,15 @@ class Worker:
         self._unplanned = False
         works = bool(self.running) and not self.paused
         if works != self.works:
-            self.meter.change(Stage.ROLLOUT, 1 if works else -1)
+            self.meter.change(Stage.ROLLOUT, works - self.works)
             self.works = works
         if not works:
             self._pace_s, self._due = 0.0, math.inf
             return
-        engine = self.engine
-        alone = len(self.running) / self.width
-        pace = engine.token_s + engine.shared_token_s * alone
+        engine, running = self.engine, len(self.running) / self.width
+        pace = engine.token_s + engine.shared_token_s * running
         if engine.drafting:
-            pace /= draft_speed(alone * engine.stands_for, engine.drafting)
+            pace /= draft_speed(running * engine.stands_for, engine.drafting)
         self._pace_s = pace
         left = max(0.0, self.running[0][0] - self.token) * pace
         due = self.clock.now + left
@@ -219,7 +208,7 @@ class Worker:
 
 
 class Servers:
-    """A pool of equal servers, first come first served; `kind` of work goes to the meter."""
+    """A pool of equal servers, first come first served."""
 
     def __init__(self, clock: EventClock, size: float, meter: Meter, kind: Stage) -> None:
         self.clock, self.meter, self.kind = clock, meter, kind
@@ -228,7 +217,6 @@ class Servers:
         self.waiting: deque[tuple[float, Action]] = deque()
 
     def serve(self, seconds: float, done: Action) -> None:
-        """Work of so many seconds of one server."""
         if seconds <= 0:
             done()
             return
@@ -261,8 +249,8 @@ def draft_speed(running: float, part: float) -> float:
 
 @dataclass
 class ReplayedGroup:
-    """A group on its way: samples that are not generated yet, samples without a verdict, verdicts
-    that wait to begin, and the version under which it began."""
+    """A group on its way: samples that are not generated, samples without a verdict, seconds of the
+    verdicts that wait to begin, and the version under which it began."""
 
     left: int
     unscored: int
@@ -285,10 +273,8 @@ class Actors:
         engine = workload.engine
         widths = [engine.workers] if engine.pooled else [1.0] * round(engine.workers)
         self._known = [0] * len(widths)
-        self.workers = [
-            Worker(clock, engine, width, self.meter, self._known, number)
-            for number, width in enumerate(widths)
-        ]
+        given = clock, engine, self.meter, self._known
+        self.workers = [Worker(*given, width, number) for number, width in enumerate(widths)]
         self.rewards = Servers(clock, workload.reward_workers, self.meter, Stage.REWARD)
         self.reference = Servers(clock, 1, self.meter, Stage.REFERENCE)
         self.groups = [_groups(batch) for batch in workload.batches]
@@ -297,32 +283,29 @@ class Actors:
         self.begun = 0
         self.generated: list[ReplayedGroup] = []  # whose verdicts wait for the rest of the batch
         self.generating = 0  # groups
-        one_by_one = workload.streams and not workload.in_batches
-        by_batch = workload.scoring == "batch"
-        self.scoring = "group" if by_batch and one_by_one else workload.scoring
+        self.scoring = workload.scoring
+        if workload.streams and not workload.in_batches and self.scoring == "batch":
+            self.scoring = "group"
 
     def begin_group(self) -> None:
-        """The next group of the workload begins, on the worker with the least to do; or each of its
-        samples does, where they are spread."""
-        number = self.begun
+        """On the worker with the least to do; or each sample is, where groups are spread."""
+        batch, number = divmod(self.begun, self.per_step)
         self.begun += 1
-        batch = (number // self.per_step) % len(self.groups)
-        samples = self.groups[batch][number % self.per_step % len(self.groups[batch])]
+        self.generating += 1
+        groups = self.groups[batch % len(self.groups)]
+        samples = groups[number % len(groups)]
         group = ReplayedGroup(len(samples), len(samples))
         worker = self._least_busy()
-        self.generating += 1
         for tokens, env_s, verdict_s in samples:
             if self.load.spread:
                 worker = self._least_busy()
             self._begin_sample(worker, group, tokens, env_s, verdict_s)
 
     def stop(self) -> None:
-        """Generation stands still."""
         for worker in self.workers:
             worker.stop()
 
     def go_on(self) -> None:
-        """It goes on where it stood."""
         for worker in self.workers:
             worker.resume()
 
@@ -375,6 +358,6 @@ def _groups(batch: SampleBatch) -> list[list[tuple[float, float, float]]]:
     """The samples of each group: tokens, seconds of tools, seconds of the verdict."""
     groups: dict[int, list[tuple[float, float, float]]] = {}
     columns = batch.tokens.tolist(), batch.env_s.tolist(), batch.verdict_s.tolist()
-    for group, sample in zip(batch.group, zip(*columns, strict=True), strict=True):
-        groups.setdefault(group, []).append(sample)
+    for group, *sample in zip(batch.group, zip(*columns, strict=True), strict=True):
+        groups.setdefault(group, []).extend(sample)
     return list(groups.values())

@@ -1,9 +1,8 @@
-"""What can be changed, each change on its own, by the names of the command line.
+"""What can be changed in a job, by command-line names.
 
-What a lever makes of a workload is the function of its name: a workload, a value and constants
-in, a workload out. Errors: `NotApplicable`, and `RltraceError` for a value that makes no sense.
-What else there is to know of it is data, `rltrace/analysis/data/levers.toml`; of one that makes a
-stage take more time or less that is all.
+What a lever makes of a workload is the function of its name. Errors: `NotApplicable`, and
+`RltraceError` for a value that makes no sense. What else there is to know of it is data,
+`rltrace/analysis/data/levers.toml`; of one that makes a stage take more or less time that is all.
 """
 
 from __future__ import annotations
@@ -24,6 +23,7 @@ from rltrace.analysis.whatif.workload import (
     Constants,
     SampleBatch,
     StepWorkload,
+    number_of,
     transfer_s,
 )
 from rltrace.trace.errors import WrongUsage, did_you_mean
@@ -31,8 +31,7 @@ from rltrace.trace.untrusted_files import packaged_toml
 from rltrace.trace.vocabulary import Stage
 
 _ON = ["1"]
-_MOST_TIMES = 10_000
-"""More of anything is a slip of the pen, and would be replayed for ever."""
+_MOST_TIMES = 10_000  # more of anything is a slip of the pen, and would be replayed for ever
 
 _UNTOLD = "which sequences run, and which wait after their tools, was not recorded"
 _SHARE = "rollout and training share their devices: use split or placement"
@@ -67,8 +66,7 @@ class Lever:
     above: float = -math.inf
 
     def moved(self, load: StepWorkload, value: str, constants: Constants) -> StepWorkload:
-        """The workload with the lever moved. Errors: `NotApplicable`; `RltraceError` for a value
-        that makes no sense, before anything is said of what the workload lacks."""
+        """A value that makes no sense is refused before anything that the workload lacks."""
         if self.words:
             return self.change(load, value, constants)
         if self.tries == _ON:
@@ -81,7 +79,7 @@ class Lever:
             if self.takes == "1/value":
                 amount = 1 / amount
             if self.takes:
-                return _slowed(load, self.within, amount * (self.takes != "0"))
+                return slowed(load, self.within, amount * (self.takes != "0"))
         return self.change(load, amount if self.rule else value, constants)
 
 
@@ -108,19 +106,18 @@ def moves(words: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def _seen_s(load: StepWorkload, stage: Stage) -> float:
-    """Seconds that a stage takes; generation always takes some."""
     seconds = {
         Stage.ROLLOUT: math.inf,
         Stage.ENV: sum(float(batch.env_s.sum()) for batch in load.batches),
         Stage.REWARD: sum(float(batch.verdict_s.sum()) for batch in load.batches),
-        Stage.REFERENCE: load.mean_s(Stage.REFERENCE) + load.reference_s,
+        Stage.REFERENCE: load.reference_s,
         Stage.SYNC: load.sync.seconds,
         Stage.SWITCH: load.switch_s,
     }
-    return seconds[stage] if stage in seconds else load.mean_s(stage)
+    return seconds.get(stage, 0.0) + load.mean_s(stage)
 
 
-def _slowed(load: StepWorkload, stage: Stage, factor: float) -> StepWorkload:
+def slowed(load: StepWorkload, stage: Stage, factor: float) -> StepWorkload:
     """The workload in which a stage takes so many times as long; 0: it is not there."""
     if stage is Stage.ENV:
         return load.with_batches(lambda b: replace(b, env_s=b.env_s * factor))
@@ -145,23 +142,17 @@ def _factor(name: str, value: str, now: float) -> float:
 
 
 def _number(name: str, text: str) -> float:
-    """The number that a lever's value stands for. Errors: `RltraceError` for anything else."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
+    value = number_of(text)
     _check(math.isfinite(value), name, text, "a number")
     return value
 
 
 def _check(holds: bool, name: str, value: str, rule: str) -> None:
-    """Errors: `RltraceError` for a value that breaks the rule."""
     if not holds:
         raise WrongUsage(f"{name} must be {rule}, not {value!r}")
 
 
 def _needs(holds: bool, why: str, kind: type[NotApplicable] = NotApplicable) -> None:
-    """Errors: `NotApplicable` where the workload lacks what the lever moves."""
     if not holds:
         raise kind(why)
 
@@ -195,16 +186,16 @@ def devices(load: StepWorkload, value: str, constants: Constants) -> StepWorkloa
 def split(load: StepWorkload, value: str, constants: Constants) -> StepWorkload:
     _knows(bool(load.devices), _NO_DEVICES)
     total = load.total_devices
-    if ":" in value:
-        left, _, right = value.partition(":")
-        rollout, train = _number("split", left), _number("split", right)
+    left, colon, right = value.partition(":")
+    rollout = _number("split", left)
+    if colon:
+        train = _number("split", right)
         fits = math.isclose(rollout + train, total, rel_tol=1e-3)
         _check(fits, "split", value, f"counts that add up to {total:g} devices")
         _check(rollout > 0 and train > 0, "split", value, "devices on both sides")
     else:
-        part = _number("split", value)
-        _check(0 < part < 1, "split", value, "a part between 0 and 1, or counts like 16:16")
-        rollout = part * total
+        _check(0 < rollout < 1, "split", value, "a part between 0 and 1, or counts like 16:16")
+        rollout *= total
         train = total - rollout
     if load.shared and load.placement == "colocated":
         load = replace(load, placement="one-step-off")
@@ -228,10 +219,8 @@ def no_barrier(load: StepWorkload, value: str, constants: Constants) -> StepWork
     if load.shared:
         return partial_rollout(load, 1.5, constants).noted(_KEPT)
     bound = max(1.0, load.lag_bound)
-    note = (
-        "rollout goes on beside training, each on its own devices; samples lag by up to "
-        f"{bound:g} version{'s' * (bound != 1)} (placement=async)"
-    )
+    lag = f"samples lag by up to {bound:g} version{'s' * (bound != 1)} (placement=async)"
+    note = f"rollout goes on beside training, each on its own devices; {lag}"
     return replace(load.noted(note), placement="async", lag_bound=bound)
 
 
@@ -249,8 +238,8 @@ def lag_bound(load: StepWorkload, bound: float, constants: Constants) -> StepWor
 
 def chunks(load: StepWorkload, parts: float, constants: Constants) -> StepWorkload:
     _check(parts.is_integer(), "chunks", f"{parts:g}", "a whole number of parts")
-    streams = load.placement in ("disaggregated", "async")
-    _needs(streams, f"in {load.placement} the learner takes whole batches")
+    in_parts = load.placement in ("disaggregated", "async")
+    _needs(in_parts, f"in {load.placement} the learner takes whole batches")
     return replace(load, chunks=int(parts))
 
 
@@ -260,9 +249,8 @@ def chunks(load: StepWorkload, parts: float, constants: Constants) -> StepWorklo
 def slots(load: StepWorkload, value: str, constants: Constants) -> StepWorkload:
     _needs(math.isfinite(load.engine.slots), "no limit of sequences at once was seen")
     _knows(load.places_told, _UNTOLD)
-    factor = _factor("slots", value, load.engine.slots)
-    slots = max(1.0, load.engine.slots * factor)
-    return replace(load, engine=replace(load.engine, slots=slots))
+    slots = load.engine.slots * _factor("slots", value, load.engine.slots)
+    return replace(load, engine=replace(load.engine, slots=max(1.0, slots)))
 
 
 def speculative(load: StepWorkload, value: str, constants: Constants) -> StepWorkload:
@@ -275,13 +263,13 @@ def speculative(load: StepWorkload, value: str, constants: Constants) -> StepWor
 def tail_cap(load: StepWorkload, value: str, constants: Constants) -> StepWorkload:
     _knows(not load.without_samples, _NO_TAIL_SEEN)
     tokens = np.concatenate([batch.tokens for batch in load.batches])
-    rule = "tokens, or a quantile like p95"
+    quantile = value.startswith("p")
     cap = _number("tail_cap", value.removeprefix("p"))
-    if value.startswith("p"):
-        _check(0 < cap < 100, "tail_cap", value, rule)
+    fits = 0 < cap < (100 if quantile else math.inf)
+    _check(fits, "tail_cap", value, "tokens, or a quantile like p95")
+    if quantile:
         cap = float(np.quantile(tokens, cap / 100))
     else:
-        _check(cap > 0, "tail_cap", value, rule)
         _knows(float(tokens.max()) > 1.5, "token counts are not known: give a quantile, like p95")
     _needs(cap < float(tokens.max()), "no response is longer")
     kept = float(np.minimum(tokens, cap).sum() / tokens.sum())
@@ -308,12 +296,8 @@ def _resized(batch: SampleBatch, factor: float) -> SampleBatch:
     group = np.array(batch.group)
     members = [np.flatnonzero(group == one) for one in dict.fromkeys(batch.group)]
     places = np.concatenate([np.resize(m, max(1, round(factor * len(m)))) for m in members])
-    return SampleBatch(
-        batch.tokens[places],
-        batch.env_s[places],
-        batch.verdict_s[places],
-        tuple(group[places].tolist()),
-    )
+    tokens, env_s, verdict_s = batch.tokens[places], batch.env_s[places], batch.verdict_s[places]
+    return SampleBatch(tokens, env_s, verdict_s, tuple(group[places].tolist()))
 
 
 def reward_parallel(load: StepWorkload, value: str, constants: Constants) -> StepWorkload:
@@ -363,8 +347,7 @@ _STAGES = {stage.name.lower(): stage for stage in Stage}
 _UNSEEN = {_STAGES[name]: why for name, why in _TABLE["unseen"].items()}
 LEVERS: Mapping[str, Lever] = {
     name: Lever(
-        name, globals().get(name, _slowed), **{**entry, "within": _STAGES.get(entry.get("within"))}
+        name, globals().get(name, slowed), **{**entry, "within": _STAGES.get(entry.get("within"))}
     )
     for name, entry in _TABLE["lever"].items()
 }
-"""All levers by the name that they have on the command line."""

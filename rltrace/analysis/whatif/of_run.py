@@ -1,4 +1,4 @@
-"""The workload of a run: what its steps are made of, from the trace."""
+"""The workload of a run: what its steps are made of."""
 
 from __future__ import annotations
 
@@ -15,16 +15,9 @@ from rltrace.analysis.timeline.placement import stated_placement
 from rltrace.analysis.timeline.stage_chains import Chain
 from rltrace.analysis.timeline.stages import Breakdown
 from rltrace.analysis.timeline.waits import Sends, sends_in, stopping
+from rltrace.analysis.whatif import run_samples
 from rltrace.analysis.whatif.predict import Source
 from rltrace.analysis.whatif.replay import replay
-from rltrace.analysis.whatif.run_samples import (
-    SteadySamples,
-    batches_of,
-    fit_engine,
-    judged_at_once,
-    samples_of,
-    scoring_of,
-)
 from rltrace.analysis.whatif.stated import stated
 from rltrace.analysis.whatif.trust import is_off
 from rltrace.analysis.whatif.workload import (
@@ -58,70 +51,56 @@ _MOSTLY = 0.8  # chains of which the shorter runs for so much of its time under 
 
 def workload_of(analysis: RunAnalysis) -> Source:
     """The workload of the run under given constants. Where no trajectory was recorded it is stated
-    by its stage seconds, and what they do not tell are constants.
-
-    Errors: `RltraceError` where the run has no steps, no generation or no placement that
-    is known.
-    """
+    by its stage seconds, and what they do not tell are constants. Errors: `RltraceError` where the
+    run has no steps, no generation or no placement that is known."""
     run, steady = analysis.run, analysis.steady
     if not steady:
         raise RltraceError("no complete step was recorded: nothing can be replayed", CANNOT_TELL)
     composition = analysis.composition
     if composition is None or composition.placement not in PLACEMENTS:
         why = composition.placement_source if composition else "no stage was seen in the steps"
-        raise RltraceError(
-            f"the placement is not known ({why}); state it with the stage seconds in a file for "
-            "--stages",
-            CANNOT_TELL,
-        )
+        how = "state it with the stage seconds in a file for --stages"
+        raise RltraceError(f"the placement is not known ({why}); {how}", CANNOT_TELL)
     if not analysis.breakdown.tau_s[steady, Stage.ROLLOUT].mean() > 0:
         raise RltraceError("no generation was seen: nothing can be replayed", CANNOT_TELL)
     placement = composition.placement
-    samples = samples_of(run, analysis.steps, placement)
+    samples = run_samples.samples_of(run, analysis.steps, placement)
     if samples is None:
         return _from_stages(analysis, placement)
     if _runs_ahead(analysis, placement, samples):
         placement = "async"
-        samples = samples_of(run, analysis.steps, placement) or samples
+        samples = run_samples.samples_of(run, analysis.steps, placement) or samples
     made = _of_samples(analysis, placement, samples)
     return lambda constants: made
 
 
-def _runs_ahead(analysis: RunAnalysis, placement: str, samples: SteadySamples) -> bool:
-    """Whether a job that is taken to be on policy, as nobody tells a version, trains on what was
-    begun in earlier steps."""
-    told = stated_placement(analysis.run) or any(
-        b.lag is not None for b in analysis.staleness.by_first_token
-    )
+def _runs_ahead(analysis: RunAnalysis, placement: str, samples: run_samples.SteadySamples) -> bool:
+    """Whether a job in which nobody tells a version trains on what was begun in earlier steps."""
+    lags = [one.lag for one in analysis.staleness.by_first_token if one.lag is not None]
+    told = stated_placement(analysis.run) or lags
     later = samples.steps_until_used(analysis.begins_s) > 0
     return placement == "disaggregated" and not told and bool(later.sum() > len(later) / 2)
 
 
 def _from_stages(analysis: RunAnalysis, placement: str) -> Source:
-    """A run whose log tells stage seconds only.
-
-    Errors: `RltraceError` where nobody says who waits for whom, and its chains overlap in part."""
+    """A run whose log tells stage seconds only. Errors: `RltraceError` where nobody says who waits
+    for whom, and its chains overlap in part."""
     steady = analysis.steady
     tau_s = analysis.breakdown.tau_s[steady].mean(axis=0)
     if placement == "disaggregated" and not stated_placement(analysis.run):
         share = analysis.composition.overlap_share if analysis.composition else 0.0
         if share < _MOSTLY:
-            raise RltraceError(
-                f"generation and training overlap in part ({100 * share:.0f} % of the shorter), "
-                "and no trajectory tells who waits for whom: nothing can be replayed",
-                CANNOT_TELL,
-            )
+            part = f"in part ({100 * share:.0f} % of the shorter)"
+            why = "no trajectory tells who waits for whom: nothing can be replayed"
+            says = f"generation and training overlap {part}, and {why}"
+            raise RltraceError(says, CANNOT_TELL)
         placement = "one-step-off"
     if placement == "one-step-off":  # what a chain hides of an update holds nobody up
         tau_s[Stage.SYNC] = analysis.breakdown.exposed_s[steady, Stage.SYNC].mean()
-    seconds = {word(s): float(tau_s[s]) for s in Stage if s not in _NOT_WORK and tau_s[s] > 0}
+    stages = {word(s): float(tau_s[s]) for s in Stage if s not in _NOT_WORK and tau_s[s] > 0}
     more = _common(analysis)
-    tables = {
-        "placement": placement,
-        "step_s": more["measured_step_s"],
-        "stages": seconds,
-        "devices": more["devices"],
-    }
+    tables: dict[str, Any] = {"placement": placement, "step_s": more["measured_step_s"]}
+    tables |= {"stages": stages, "devices": more["devices"]}
     source = stated(tables, "the run").workload
     idle_s = float(analysis.breakdown.untraced_s[steady].mean())
 
@@ -140,22 +119,20 @@ def _from_stages(analysis: RunAnalysis, placement: str) -> Source:
 
 def _common(analysis: RunAnalysis) -> dict[str, Any]:
     """What does not depend on trajectories."""
-    steps_s = analysis.steps_s
-    found = analysis.goodput
+    steps_s, found, deviation, useful = analysis.steps_s, analysis.goodput, math.nan, math.nan
+    if len(steps_s) > 1:
+        deviation = float(steps_s.std(ddof=1) / steps_s.mean())
+    if found and found.steps and found.trained.useful_tokens:
+        useful = found.trained.useful_tokens / found.steps
     devices, kind = _devices(analysis)
-    shares_cores = kind == _WORKER and 0 < analysis.devices.count <= sum(devices.values())
     return {
         "measured_step_s": float(steps_s.mean()),
         "steps": len(steps_s),
         "devices": devices,
-        "step_deviation": float(steps_s.std(ddof=1) / steps_s.mean())
-        if len(steps_s) > 1
-        else math.nan,
+        "step_deviation": deviation,
         "device_kind": kind,
-        "shares_cores": shares_cores,
-        "useful_tokens": found.trained.useful_tokens / found.steps
-        if found and found.steps and found.trained.useful_tokens
-        else math.nan,
+        "shares_cores": kind == _WORKER and 0 < analysis.devices.count <= sum(devices.values()),
+        "useful_tokens": useful,
         "usd_per_device_hour": found.price.usd_per_hour if found and found.price else math.nan,
     }
 
@@ -178,41 +155,39 @@ def _devices(analysis: RunAnalysis) -> tuple[dict[str, float], str]:
         shared = rollout <= train or train <= rollout  # nobody works for one of them only
     else:
         return {}, kind
-    counts = {"rollout": len(rollout), "train": len(train)}
-    if shared:
-        counts = {"shared": len(rollout | train)}
-    return {pool: float(count) for pool, count in counts.items()}, kind
+    pools = {"shared": rollout | train} if shared else {"rollout": rollout, "train": train}
+    return {pool: float(len(devices)) for pool, devices in pools.items()}, kind
 
 
 # --- the workload of a run's samples, made to take as long as its steps did
 
 
-def _of_samples(analysis: RunAnalysis, placement: str, samples: SteadySamples) -> StepWorkload:
+def _of_samples(
+    analysis: RunAnalysis, placement: str, samples: run_samples.SteadySamples
+) -> StepWorkload:
     run, steady, breakdown = analysis.run, analysis.steady, analysis.breakdown
     sync = _sync(analysis, placement)
     runs_ahead = placement == "async" and sync.seconds >= _SLIGHT * analysis.step_s
     sends = sends_in(run) if runs_ahead else None
     stops, *others = stopping(run, sends) if sends else (GOES_ON,)
-    decoded = samples.tokens - samples.first  # the first token ends the prefill
-    sequences = replace(samples, tokens=decoded)
+    sequences = replace(samples, tokens=samples.tokens - samples.first)  # that ends the prefill
     if stops == AT_ONCE and sends is not None:  # what is generated then is generated in no time
         since_ns = analysis.steps.windows[steady[0]].start_ns
         begin_s, end_s = (_without(sends, since_ns, s) for s in (samples.begin_s, samples.end_s))
         sequences = replace(sequences, begin_s=begin_s, end_s=end_s)
-    engine, notes, sure = fit_engine(sequences, stream=placement == "async")
-    batches, thin = batches_of(samples, len(steady), placement)
-    at_once = judged_at_once(samples)
+    engine, notes, sure = run_samples.fit_engine(sequences, stream=placement == "async")
+    batches, thin = run_samples.batches_of(samples, len(steady), placement)
+    at_once = run_samples.judged_at_once(samples)
     judges = max(1, round(at_once / thin))
     slower = judges * thin / at_once  # so many fewer judges and verdicts, and the same rate
-    batches = tuple(replace(batch, verdict_s=batch.verdict_s * slower) for batch in batches)
+    verdicts_s = [batch.verdict_s * slower for batch in batches]
     tau_s = breakdown.tau_s[steady]
     reward_s = float(tau_s[:, Stage.REWARD].mean())
-    told_s = float(np.mean([batch.verdict_s.sum() for batch in batches])) / judges
+    told_s = float(np.mean([one.sum() for one in verdicts_s])) / judges
     if told_s < _TOLD * reward_s:  # a stage around verdicts that have no length of their own
-        judges = 1
-        batches = tuple(
-            replace(b, verdict_s=np.full(len(b.tokens), reward_s / len(b.tokens))) for b in batches
-        )
+        judges, verdicts_s = 1, [np.full(len(v), reward_s / len(v)) for v in verdicts_s]
+    judged = zip(batches, verdicts_s, strict=True)
+    batches = tuple(replace(batch, verdict_s=its_s) for batch, its_s in judged)
     bounds = _stated_bounds(run)
     engine = replace(
         engine,
@@ -231,32 +206,24 @@ def _of_samples(analysis: RunAnalysis, placement: str, samples: SteadySamples) -
         evaluates = eval_s / float(tau_s[:, Stage.ROLLOUT].sum())
         engine = replace(engine.paced(1 + evaluates), evaluates=evaluates)
     made = StepWorkload(
-        placement=placement,
-        batches=batches,
-        engine=engine,
+        placement=placement, batches=batches, engine=engine,
         serial_s={s: tuple(tau_s[:, s].tolist()) for s in learner if tau_s[:, s].any()},
         switch_s=float(breakdown.exposed_s[steady, Stage.SWITCH].mean()),
         reference_s=float(tau_s[:, on_actors].sum(axis=1).mean()),
         reward_workers=judges,
-        scoring=scoring_of(samples, placement, in_batches),
-        spread=samples.spread,
-        in_batches=in_batches,
-        weights_stop=stops,
+        scoring=run_samples.scoring_of(samples, placement, in_batches),
+        spread=samples.spread, in_batches=in_batches, weights_stop=stops, sync=sync,
         chunks=_chunks(breakdown, steady, placement),
-        lag_bound=_lag_bound(analysis, placement, samples, bounds),
-        bound_stated=bool(bounds),
-        drops_stale=_drops_stale(analysis, placement),
-        rests_on=notes,
+        lag_bound=_lag_bound(analysis, placement, samples, bounds), bound_stated=bool(bounds),
+        drops_stale=_drops_stale(analysis, placement), rests_on=notes,
         untold=_STOPS_UNTOLD if others else "" if sure else _PLACES_UNTOLD,
-        sync=sync,
         **_common(analysis),
-    )
+    )  # fmt: skip
     return _paced(made, analysis)
 
 
 def _paced(made: StepWorkload, analysis: RunAnalysis) -> StepWorkload:
-    """Decoding is scaled to the measured generation, where that has a beginning and an end; what
-    then is left stays as it is."""
+    """Decoding is scaled to the measured generation, where that begins and ends; the rest stays."""
     steady, breakdown, runs_ahead = analysis.steady, analysis.breakdown, made.placement == "async"
     played, measured_s = replay(made), made.measured_step_s
     idle_s = float(breakdown.untraced_s[steady].mean())
@@ -270,9 +237,8 @@ def _paced(made: StepWorkload, analysis: RunAnalysis) -> StepWorkload:
     faster = replace(made, engine=engine)
     starved = runs_ahead and played.learner_waits_s > _STARVED * played.step_s
     # Verdicts or the lag bound may hold the samples up, and not decoding.
-    if not runs_ahead or (
-        starved and abs(math.log(replay(faster).step_s / measured_s)) < abs(error) / 2
-    ):
+    left = abs(math.log(replay(faster).step_s / measured_s)) if starved else math.inf
+    if not runs_ahead or left < abs(error) / 2:
         made = faster
     rest_s = measured_s - replay(made).step_s
     rest_s *= rest_s > _NOTHING * measured_s
@@ -289,8 +255,7 @@ def _without(sends: Sends, origin_ns: int, moment_s: Floats) -> Floats:
 
 
 def _chunks(breakdown: Breakdown, steady: list[int], placement: str) -> int:
-    """In how many parts the learner took a batch, from how much of its chain ran under the actors':
-    with n parts all but the last may."""
+    """Parts in which the learner took a batch: all but the last may run beside the actors."""
     learner_s = float(breakdown.chains_s(Chain.LEARNER)[steady].sum())
     if placement != "disaggregated" or not learner_s:
         return 1
@@ -309,9 +274,8 @@ def _sync(analysis: RunAnalysis, placement: str) -> SyncModel:
     fixed_s = max(0.0, found.update_s.mean - transfer.mean) if found and transfer else math.inf
     if placement == "async":
         # What the learner does not work through it stands still for, or nobody asks for it then.
-        both_s = analysis.breakdown.chains_s(Chain.WEIGHTS, Chain.LEARNER)
-        hidden_s = float(both_s[steady].mean())
-        overlap = min(1.0, hidden_s / tau_s) if tau_s else 0.0
+        both_s = analysis.breakdown.chains_s(Chain.WEIGHTS, Chain.LEARNER)[steady]
+        overlap = min(1.0, float(both_s.mean()) / tau_s) if tau_s else 0.0
     else:
         by_role = {p.role: p.update_s.mean for p in found.participants} if found else {}
         sent, taken = by_role.get("source", 0.0), by_role.get("sink", 0.0)
@@ -323,10 +287,10 @@ def _sync(analysis: RunAnalysis, placement: str) -> SyncModel:
 
 
 def _lag_bound(
-    analysis: RunAnalysis, placement: str, samples: SteadySamples, stated: list[float]
+    analysis: RunAnalysis, placement: str, samples: run_samples.SteadySamples, stated: list[float]
 ) -> float:
-    """The bound in versions that a process states, else the largest lag that came, or the most
-    steps from the beginning of a sample to its use; 1 where no samples lag in this placement."""
+    """The bound in versions, at least 1: the stated one, the largest lag that came, or the most
+    steps from the beginning of a sample to its use."""
     bounds = [1.0, float(analysis.staleness.largest_lag)]
     if placement == "async":
         bounds += stated
@@ -336,19 +300,16 @@ def _lag_bound(
 
 
 def _stated_bounds(run: OpenedRun) -> list[float]:
-    """The bounds that processes state, in versions."""
     settings = [process.facts.get("settings") for process in run.processes]
     found = [one.get("max_lag") for one in settings if isinstance(one, dict)]
     return [float(x) for x in found if isinstance(x, int | float) and math.isfinite(x)]
 
 
 def _drops_stale(analysis: RunAnalysis, placement: str) -> bool | None:
-    """Whether samples older than the bound are dropped: where the trainer states it, where some
-    were, and where none were though they could have been."""
-    for process in analysis.run.processes:
-        stated = process.facts.get("drops_stale")
-        if isinstance(stated, bool):
-            return stated
+    """Whether samples older than the bound are dropped: as stated, or as some were."""
+    facts = (process.facts.get("drops_stale") for process in analysis.run.processes)
+    if stated := [one for one in facts if isinstance(one, bool)]:
+        return stated[0]
     if analysis.goodput is not None and any(x.reason == "stale" for x in analysis.goodput.losses):
         return True
     return False if placement == "async" else None

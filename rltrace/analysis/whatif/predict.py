@@ -1,8 +1,7 @@
-"""Predictions: a workload with levers moved, replayed, as ranges with what they rest on.
+"""Predictions: a workload replayed with levers moved, as ranges.
 
-A range holds the replays with each constant at its ends (those that the levers used), the scatter
-of the measured steps, and the error of the replay of the run as it was, each moved alone and added
-in quadrature.
+A range holds the replays with each constant that the levers used at its ends, the scatter of the
+measured steps, and the error of the replay of the run as it was: each alone, added in quadrature.
 """
 
 from __future__ import annotations
@@ -54,8 +53,7 @@ class Prediction:
 
 @dataclass(frozen=True)
 class ReplayBaseline:
-    """The job as it is: its step, and what a replay of it gives (seconds). `replay_error_share`
-    is `trust.replay_error`."""
+    """The job as it is: its step, and what a replay of it gives (seconds)."""
 
     step_s: float
     replayed_s: float
@@ -78,11 +76,9 @@ def baseline(source: Source) -> ReplayBaseline:
 
 
 def predict(source: Source, moves: Sequence[tuple[str, str]]) -> Prediction:
-    """What moving these levers does: `(name, value)` each.
-
-    Errors: `RltraceError` for an unknown lever, a value without sense, or a lever that does not
-    apply to the workload; `OffTheRun` where the replay of the run as it was is not near it.
-    """
+    """What moving these levers does: `(name, value)` each. Errors: `RltraceError` for an unknown
+    lever, a value without sense, or a lever that does not apply to the workload; `OffTheRun` where
+    the replay of the run as it was is not near it."""
     return predictor(source)(moves)
 
 
@@ -104,7 +100,7 @@ def ranked(source: Source) -> tuple[tuple[Prediction, ...], dict[str, str]]:
     """All levers that apply, one at a time, the largest gain in goodput first; and levers that lack
     data, each with what is missing. Errors: `OffTheRun` as for `predict`."""
     found, untold, known = [], {}, _once(source)
-    for name, value in ((one.name, value) for one in LEVERS.values() for value in one.tries):
+    for name, value in ((name, value) for name, one in LEVERS.items() for value in one.tries):
         try:
             found.append(_predicted(known, [(name, value)]))
         except Untold as error:
@@ -170,17 +166,13 @@ def _predicted(source: Source, moves: Sequence[tuple[str, str]]) -> Prediction:
         outcome=verdict_of(goodput_gain),
         before_s=step_s,
         step_s=Estimate(new_s / faster, new_s, new_s * slower),
-        gain=gain,
-        goodput_gain=goodput_gain,
+        gain=gain, goodput_gain=goodput_gain,
         useful_tokens_per_device_s=goodput_gain.times(rate),
         useful_tokens_per_usd=goodput_gain.times(rate * per_usd),
-        devices=after.devices,
-        learner_waits_share=played.learner_waits_s / played.step_s,
-        lag_shares=played.lags,
-        mean_lag=played.mean_lag,
-        stale_share=played.stale_share,
+        devices=after.devices, learner_waits_share=played.learner_waits_s / played.step_s,
+        lag_shares=played.lags, mean_lag=played.mean_lag, stale_share=played.stale_share,
         rests_on=rests_on(before, after, constants, [says for says, _ in others]),
-    )
+    )  # fmt: skip
 
 
 def _moved(
@@ -208,20 +200,15 @@ def _with_split(
     total = load.total_devices
     parts = [total * i / _SPLITS for i in range(1, _SPLITS)]
     counts = parts if total < 2 else [max(1.0, round(part)) for part in parts]
-    constants = Constants()
-
-    def with_split(count: float) -> list[tuple[Lever, str]]:
-        text = f"{count:.4g}:{total - count:.4g}"
-        return [chosen[0], (lever("split"), text), *chosen[1:]]  # the placement is the first
-
+    constants, one = Constants(), lever("split")
+    texts = [f"{n:.4g}:{total - n:.4g}" for n in dict.fromkeys(counts) if 0 < n < total]
     return min(
-        (with_split(count) for count in dict.fromkeys(counts) if 0 < count < total),
+        ([chosen[0], (one, text), *chosen[1:]] for text in texts),  # the placement is the first
         key=lambda moves: replay(_moved(load, base, moves, constants)).step_s,
     )
 
 
 def _step_s(load: StepWorkload, played: Replay) -> float:
-    """The step as it is: measured where it was, else replayed."""
     return played.step_s if math.isnan(load.measured_step_s) else load.measured_step_s
 
 
@@ -273,7 +260,6 @@ def _remains(base: Replay, played: Replay) -> float:
 
 
 def verdict_of(gain: Estimate) -> str:
-    """A gain in goodput in a word or two."""
     if gain.low > 1 + _ALIKE:
         return FASTER
     if gain.high < 1 - _ALIKE:

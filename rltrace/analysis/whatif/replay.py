@@ -1,4 +1,4 @@
-"""Plays a workload through its placement, event by event, and counts.
+"""Plays a workload through its placement, event by event; moves its devices.
 
 | placement     | generation of a batch begins        | the learner's step begins     |
 |---------------|-------------------------------------|-------------------------------|
@@ -35,10 +35,10 @@ _FURTHEST = 32  # steps that generation may be ahead; room for more makes no ste
 
 @dataclass(frozen=True)
 class Replay:
-    """Means over steps in which the job runs evenly, seconds a step. `learner_waits_s` is how long
-    the learner waited for samples. `lags` are shares of the trained groups by lag, `stale_share` is
-    the part of the groups that came too late. `beside` is the part of a stage's time during which
-    another one went on (all stages of a learner that shares no cores are its `Stage.TRAIN`)."""
+    """Means over steps in which the job runs evenly, seconds a step. `learner_waits_s`: for
+    samples. `lags` are shares of the trained groups by lag, `stale_share` the part of the groups
+    that came too late. `beside` is the part of a stage's time during which another one went on (all
+    stages of a learner that shares no cores are its `Stage.TRAIN`)."""
 
     step_s: float
     steps_s: tuple[float, ...]
@@ -50,7 +50,6 @@ class Replay:
 
     @property
     def mean_lag(self) -> float:
-        """Mean lag in policy versions."""
         return sum(lag * share for lag, share in self.lags.items())
 
 
@@ -61,8 +60,7 @@ def replay(workload: StepWorkload) -> Replay:
 
 
 class Play:
-    """The learner's chain and the placement are processes: they yield how many seconds they wait,
-    or None where they wait for groups."""
+    """Processes are the learner's chain and the placement: they yield seconds, None for groups."""
 
     def __init__(self, workload: StepWorkload) -> None:
         self.load = workload
@@ -131,11 +129,9 @@ class Play:
         self.ready = [group for group in self.ready if id(group) in left]
 
     def _drop_stale(self) -> None:
-        """Groups that come too late are lost."""
         self.may_be_stale, oldest = False, self._oldest()
         kept = [group for group in self.ready if group.version >= oldest]
-        late = len(self.ready) - len(kept)
-        if late:
+        if late := len(self.ready) - len(kept):
             self.ready = kept
             self.actors.begun -= late
             self.stale += late
@@ -146,8 +142,8 @@ class Play:
         load = self.load
         chunks = load.chunks if load.placement in ("disaggregated", "async") else 1
         stages = self._stages()
-        size = self.per_step // chunks
-        for groups in (*[size] * (chunks - 1), self.per_step - size * (chunks - 1)):
+        size, more = divmod(self.per_step, chunks)
+        for groups in (*[size] * (chunks - 1), size + more):
             yield from self._take(groups)
             share = groups / self.per_step
             yield from self._train([(stage, seconds * share) for stage, seconds in stages])
@@ -155,14 +151,12 @@ class Play:
         self.may_be_stale = True
 
     def _stages(self) -> list[tuple[Stage, float]]:
-        """What the learner does in a step, and for how long."""
         load, seconds = self.load, self.load.learner_s(len(self.ends))
         if not load.shares_cores:
             return [(Stage.TRAIN, sum(seconds.values()) + load.rest_s)]
         return [*sorted(seconds.items()), (Stage.TRAIN, load.rest_s)]
 
     def _train(self, stages: list[tuple[Stage, float]]) -> _Process:
-        """The learner works at these, one after the other."""
         for stage, seconds in stages:
             self.actors.meter.change(stage, 1)
             yield seconds
@@ -170,29 +164,26 @@ class Play:
 
     def _step_ends(self) -> None:
         self.ends.append(self.clock.now)
-        actors = self.actors
-        generated_s = actors.meter.busy_s(Stage.ROLLOUT)
-        now = (self.clock.now, generated_s, self.waited_s, actors.rewards.busy_s, self.stale)
+        meter, judged_s = self.actors.meter, self.actors.rewards.busy_s
+        now = (self.clock.now, meter.busy_s(Stage.ROLLOUT), self.waited_s, judged_s, self.stale)
         if self.tally.step_ends(now, len(self.ready)):
             self.clock.stopped = self.tally.is_over()
             if not self.clock.stopped:
-                actors.meter.warm()
+                meter.warm()
 
     # --- placements ---
 
     def _steps(self) -> _Process:
-        if self.load.placement == "async":
-            return self._async()
-        if self.load.keeps_unfinished:
+        if self.load.keeps_unfinished and self.load.placement != "async":
             return self._kept()
-        return self._one_step_off() if self.load.placement == "one-step-off" else self._in_turn()
+        plays = {"async": self._async, "one-step-off": self._one_step_off}
+        return plays.get(self.load.placement, self._in_turn)()
 
     def _begin_batch(self) -> None:
         for _ in range(self.per_step):
             self.actors.begin_group()
 
     def _update(self) -> _Process:
-        """Weights travel, and the step ends."""
         yield self.load.sync.seconds + self.load.switch_s
         self.actors.visible = self.version
         self._step_ends()
@@ -263,13 +254,11 @@ class Play:
     def result(self) -> Replay:
         self._go_on(self.learner)
         self.clock.run()
-        load = self.load
-        counted, lags = self.tally.counted()
+        load, (counted, lags) = self.load, self.tally.counted()
         means = (counted[-1] - counted[0]) / (len(counted) - 1)
         step_s, rollout_s, waits_s, reward_s, stale = means.tolist()
         stages = {stage: load.mean_s(stage) for stage in load.serial_s}
-        stages[Stage.ROLLOUT] = rollout_s
-        stages[Stage.REWARD] = reward_s / load.reward_workers
+        stages[Stage.ROLLOUT], stages[Stage.REWARD] = rollout_s, reward_s / load.reward_workers
         stages[Stage.REFERENCE] = stages.get(Stage.REFERENCE, 0.0) + load.reference_s
         stages[Stage.SYNC], stages[Stage.SWITCH] = load.sync.seconds, load.switch_s
         total = lags.total()
@@ -293,10 +282,10 @@ _MOST_STRETCHES = 30
 
 
 class Tally:
-    """Counts of the steps of a replay. Stretches of so many steps have the same work in each of
-    them; `streams`: generation runs ahead of the learner. `marks` are sums up to the end of each
-    step, the time first; `queued` is how many groups wait for the learner then, and `lags` those
-    that it took in each step, by lag; the last goes on."""
+    """Counts of the steps of a replay. Stretches of so many steps have the same work each;
+    `streams`: generation runs ahead of the learner. `marks` are sums up to the end of each step,
+    the time first; `queued` is how many groups wait for the learner then, `lags` those that it took
+    in each step, by lag; the last goes on."""
 
     def __init__(self, stretch: int, streams: bool, per_step: int) -> None:
         self.stretch, self.streams, self.per_step = stretch, streams, per_step
@@ -353,18 +342,15 @@ def scaled_rollout(load: StepWorkload, factor: float, constants: Constants) -> S
 
 
 def scaled_learner(load: StepWorkload, factor: float, constants: Constants) -> StepWorkload:
-    """`factor` times the devices for training."""
-    devices = {**load.devices}
-    if "train" in devices:
-        devices["train"] *= factor
+    devices = {pool: n * factor if pool == "train" else n for pool, n in load.devices.items()}
     return replace(_scaling(load, factor ** -constants["train_exponent"]), devices=devices)
 
 
 def grown(load: StepWorkload, factor: float, constants: Constants) -> StepWorkload:
     """`factor` times all devices, in the same parts."""
     devices = {pool: count * factor for pool, count in load.devices.items()}
-    load = scaled_learner(scaled_rollout(load, factor, constants), factor, constants)
-    return replace(load, devices=devices)
+    scaled = scaled_learner(scaled_rollout(load, factor, constants), factor, constants)
+    return replace(scaled, devices=devices)
 
 
 def resplit(load: StepWorkload, rollout: float, train: float, constants: Constants) -> StepWorkload:
@@ -406,10 +392,9 @@ def _scaling(load: StepWorkload, factor: float) -> StepWorkload:
     return load.paced(lambda stage: factor if stage in _SCALING else 1.0)
 
 
-# --- stages without a GPU that come to share the cores with each other
-#
-# A stage takes longer while another one works beside it. What a run measured has that already, so a
-# change slows a stage only by what more of its time it then spends in company.
+# --- stages without a GPU that come to share the cores with each other: one takes longer while
+# another works beside it. What a run measured has that already, so a change slows a stage only by
+# what more of its time it then spends in company.
 
 _ROUNDS = 2  # slower stages overlap in another way, by so little that more rounds tell nothing
 
@@ -432,9 +417,7 @@ def crowded(
 
     for _ in range(_ROUNDS):
         now = replay(made).beside
-        made = replace(
-            after.paced(factor),
-            engine=after.engine.paced(factor(Stage.ROLLOUT)),
-            reference_s=after.reference_s * factor(Stage.REFERENCE),
-        )
+        engine = after.engine.paced(factor(Stage.ROLLOUT))
+        reference_s = after.reference_s * factor(Stage.REFERENCE)
+        made = replace(after.paced(factor), engine=engine, reference_s=reference_s)
     return made

@@ -1,4 +1,4 @@
-"""The samples of a run: how they are dealt out to batches, and how they were judged.
+"""The samples of a run: their engines, batches, groups and verdicts.
 
 What the learner takes is a group where the samples of a group are used in one step. Where they are
 used in several the queue hands out samples one by one, and each is a group of its own. A number
@@ -29,8 +29,8 @@ _TOOLS = 0.1  # part of the samples' time in tools, below which it matters littl
 
 @dataclass(frozen=True, eq=False)
 class Sequences:
-    """Sequences that ended: engine (0, 1, ...), batch, seconds at which decoding began and ended,
-    tokens, seconds of tools in between."""
+    """Sequences that ended: engine (0, 1, ...), batch, when decoding began and ended, tokens,
+    seconds of tools in between."""
 
     worker: Ints
     batch: Ints
@@ -40,16 +40,50 @@ class Sequences:
     env_s: Floats
 
 
-class EngineFit(NamedTuple):
-    """The engine, what cannot be told of it, and whether it is known who has a place."""
+@dataclass(frozen=True, eq=False)
+class SteadySamples(Sequences):
+    """Samples that ended within the steady steps, in the order of their start; times in seconds.
+    `batch` is the step in which a sample began, `group` a number from 0 on."""
 
-    engine: EngineModel
-    notes: tuple[str, ...]
-    sure: bool
+    group: Ints
+    first: Bools  # whether its time begins with its first token, and not before it
+    verdict_s: Floats
+    judged_s: Floats  # when the verdict began; NaN: unknown
+    used_s: Floats  # when it was first trained on or dropped; NaN: unknown
+    used: float  # samples a step that were trained on or dropped, but for stale ones; NaN: unknown
+
+    @property
+    def ready_s(self) -> Floats:
+        return np.fmax(self.end_s, self.judged_s + self.verdict_s)
+
+    @property
+    def spread(self) -> bool:
+        return _apart(self.group, self.worker) > 0.5
+
+    def steps_until_used(self, starts_s: Floats) -> Ints:
+        """From the step in which a sample began to that which used it, of each that was used."""
+        known = ~np.isnan(self.used_s)
+        step: Ints = np.searchsorted(starts_s, self.used_s[known], side="right") - 1
+        return step - self.batch[known]
+
+    def in_batches(self) -> bool:
+        """Whether the samples of a step begin together, as soon as all before are generated and
+        judged. Where they begin later something else holds them up, as a lag bound does."""
+        ready_s = np.maximum.accumulate(self.ready_s)[:-1]
+        first = np.flatnonzero(self.begin_s[1:] >= ready_s) + 1
+        members = np.diff([0, *first, len(self.begin_s)])
+        usual = float(np.median(members))
+        if usual < 2 or not self.used / _SPARED < usual < self.used * _SPARED:
+            return False
+        between_s = float((self.begin_s[first] - ready_s[first - 1]).sum())
+        return between_s < _PAUSES * float(ready_s[-1] - self.begin_s[0])
 
 
-def fit_engine(sequences: Sequences, stream: bool = False) -> EngineFit:
-    """The engine that these sequences ran on. `stream`: they did not come in batches.
+def fit_engine(
+    sequences: Sequences, stream: bool = False
+) -> tuple[EngineModel, tuple[str, ...], bool]:
+    """The engine that these ran on, what cannot be told of it, and whether it is known who has a
+    place. `stream`: they did not come in batches.
 
     Their times are regressed on their tokens and on tokens times the mean number that ran beside
     them. There is a limit of slots where some began only as others ended (`places_of`; tools then
@@ -63,10 +97,10 @@ def fit_engine(sequences: Sequences, stream: bool = False) -> EngineFit:
     tools_s = float(sequences.env_s.sum())
     spent = np.maximum(0.0, sequences.end_s - sequences.begin_s - sequences.env_s)
     lone, shared, told = _pace(sequences.tokens, beside, spent)
-    notes: tuple[str, ...] = ()
+    notes = []
     if not told:
-        notes = ("the number of running sequences never varied: decoding is taken not to depend"
-                 " on it",)  # fmt: skip
+        seen = "the number of running sequences never varied"
+        notes.append(f"{seen}: decoding is taken not to depend on it")
     when = sequences.worker, sequences.begin_s, sequences.end_s
     slots, sure = places_of(*when)
     if not sure and not tools_s:
@@ -77,25 +111,19 @@ def fit_engine(sequences: Sequences, stream: bool = False) -> EngineFit:
     several = np.median(np.bincount(numbered(sequences.worker, sequences.batch)[0])) > 1
     if math.isinf(slots) and most == 1 and several:
         slots, keeps = 1.0, tools_s > 0
-        notes += (
-            "no two sequences of a worker ever ran at once: it is taken to run one at a time",
-        )
+        seen = "no two sequences of a worker ever ran at once"
+        notes.append(f"{seen}: it is taken to run one at a time")
     elif math.isinf(slots) and full and np.std(full) < _SAME * np.mean(full):
         slots = max(1.0, float(np.median(full)))  # a limit is the same in every batch
     elif keeps:
-        notes += (
-            f"a worker has {slots:g} at once, whose tools keep their places: it begins another one "
-            "only as one of them ends",
-        )
-    return EngineFit(
-        EngineModel(
-            float(int(sequences.worker.max()) + 1), slots, lone, shared,
-            tools_hold=keeps,
-            seen_at_once=most if stream and math.isinf(slots) else np.inf,
-        ),
-        notes,
-        sure or tools_s < _TOOLS * (float(spent.sum()) + tools_s),
+        seen = f"a worker has {slots:g} at once, whose tools keep their places"
+        notes.append(f"{seen}: it begins another one only as one of them ends")
+    engine = EngineModel(
+        float(int(sequences.worker.max()) + 1), slots, lone, shared, tools_hold=keeps,
+        seen_at_once=most if stream and math.isinf(slots) else np.inf,
     )  # fmt: skip
+    sure |= tools_s < _TOOLS * (float(spent.sum()) + tools_s)
+    return engine, tuple(notes), sure
 
 
 def _running(sequences: Sequences, mine: Ints) -> tuple[Floats, list[float]]:
@@ -140,8 +168,7 @@ def _in_waves(batch: Ints, begin_s: Floats, end_s: Floats) -> list[Ints]:
 
 
 def _pace(tokens: Floats, beside: Floats, spent: Floats) -> tuple[float, float, bool]:
-    """Seconds a token alone and for each sequence beside it, neither negative; and whether the two
-    could be told apart."""
+    """Seconds a token alone and for each sequence beside it, and whether the two are told apart."""
     together = tokens * beside
     total = float(tokens @ tokens)
     mean = float(tokens @ spent) / total if total else 0.0
@@ -158,10 +185,9 @@ def _pace(tokens: Floats, beside: Floats, spent: Floats) -> tuple[float, float, 
 
 # --- places: how many samples a worker may have on their way at once, those in their tools too
 #
-# Where a sample keeps its place until it ends another one begins as soon as one has ended, and only
-# where the worker had as many on their way as it ever has. Where it gives its place away while its
-# tool works others begin meanwhile, too, and how many are on their way goes up and down; where
-# nothing limits them they begin together.
+# Where samples keep their places, one begins as soon as another has ended, and only where the
+# worker had as many on their way as it ever has. Where a sample gives its place away while its tool
+# works, others begin meanwhile; where nothing limits them they begin together.
 
 _AT_ONCE = 0.05  # of a sample's time over the root of the places, in which the next one begins
 _FOLLOWED = 0.05  # part of the ends that another sample follows at once; fewer tell nothing
@@ -194,8 +220,8 @@ def _followed_at(begin_s: Floats, end_s: Floats) -> tuple[int, int, int, int]:
     times, level = levels(begins, ends)
     limit, _ = usual_most(times, level)
     soon_s = _AT_ONCE * float(np.median(end_s - begin_s)) / max(1, limit) ** 0.5
-    next_one = np.searchsorted(begins, ends + soon_s, "right")
-    followed = ends[next_one > np.searchsorted(begins, ends, "left")]
+    begun = np.searchsorted(begins, ends + soon_s, "right")
+    followed = ends[begun > np.searchsorted(begins, ends, "left")]
     was_full = np.concatenate([[0], np.cumsum(level >= limit)])
     since = np.maximum(0, np.searchsorted(times, followed - soon_s, "left") - 1)
     full = was_full[np.searchsorted(times, followed, "left")] > was_full[since]
@@ -213,49 +239,6 @@ _SPLIT = 0.1  # part of the groups that may be used in several steps where group
 _PAUSES = 0.1  # part of the time between batches that begin as soon as they can
 _SPARED = 1.5  # begun for each one used: beyond it more is lost than what is still on its way
 _EARLY = 0.1  # part of a batch's generation before whose end a verdict begins without a barrier
-
-
-@dataclass(frozen=True, eq=False)
-class SteadySamples(Sequences):
-    """Samples that ended within the steady steps, in the order of their start; times in seconds.
-    `batch` is the step in which a sample began, `group` a number from 0 on."""
-
-    group: Ints
-    first: Bools  # whether its time begins with its first token, and not before it
-    verdict_s: Floats
-    judged_s: Floats  # when the verdict began; NaN: unknown
-    used_s: Floats  # when it was first trained on or dropped; NaN: unknown
-    used: float  # samples a step that were trained on or dropped, but for stale ones; NaN: unknown
-
-    @property
-    def ready_s(self) -> Floats:
-        """When each was generated and judged."""
-        judged_s = np.where(np.isnan(self.judged_s), -np.inf, self.judged_s + self.verdict_s)
-        return np.maximum(self.end_s, judged_s)
-
-    @property
-    def spread(self) -> bool:
-        """Whether the samples of a group run on several engines."""
-        return _apart(self.group, self.worker) > 0.5
-
-    def steps_until_used(self, starts_s: Floats) -> Ints:
-        """From the step in which a sample began to that which used it, of each that was used."""
-        known = ~np.isnan(self.used_s)
-        step = np.searchsorted(starts_s, self.used_s[known], side="right") - 1
-        later: Ints = step - self.batch[known]
-        return later
-
-    def in_batches(self) -> bool:
-        """Whether the samples of a step begin together, as soon as all before are generated and
-        judged. Where they begin later something else holds them up, as a lag bound does."""
-        ready_s = np.maximum.accumulate(self.ready_s)[:-1]
-        first = np.flatnonzero(self.begin_s[1:] >= ready_s) + 1
-        members = np.diff([0, *first, len(self.begin_s)])
-        usual = float(np.median(members))
-        if usual < 2 or not self.used / _SPARED < usual < self.used * _SPARED:
-            return False
-        between_s = float((self.begin_s[first] - ready_s[first - 1]).sum())
-        return between_s < _PAUSES * float(ready_s[-1] - self.begin_s[0])
 
 
 def samples_of(run: OpenedRun, steps: Steps, placement: str) -> SteadySamples | None:
@@ -284,43 +267,26 @@ def samples_of(run: OpenedRun, steps: Steps, placement: str) -> SteadySamples | 
     order = np.lexsort((found[0], trajectory, found[2]))  # in less memory than an ordered query
     if (judged_in_order := found[9].take(order) > 0).any():  # after the last none was judged yet
         order = order[: np.flatnonzero(judged_in_order)[-1] + 1]
-    process, group, start, begin, end, tokens, first, env, verdict, judged, used = (
-        column.take(order) for column in found
-    )
+    found = [column.take(order) for column in found]
+    process, group, start, begin, end, tokens, first, env, verdict, judged, used = found
     starts = np.array([window.start_ns for window in steady], np.int64)
     batch = np.searchsorted(starts, start, side="right") - 1
     group, _ = numbered(group) if placement == "async" else numbered(batch, group)
     known = used > 0
     if _apart(group[known], np.searchsorted(starts, used[known], side="right")) > _SPLIT:
         group = np.arange(len(group))
-    return SteadySamples(
-        batch=batch,
-        worker=np.unique(process, return_inverse=True)[1],
-        group=group,
-        begin_s=(begin - origin) / 1e9,
-        end_s=(end - origin) / 1e9,
-        tokens=tokens.astype(np.float64),
-        first=first.astype(np.bool_),
-        env_s=env / 1e9,
-        verdict_s=verdict / 1e9,
-        judged_s=_since(judged, origin),
-        used_s=_since(used, origin),
-        used=_used(run, origin, last) / len(steady),
-    )
-
-
-def _since(moments: Ints, origin: int) -> Floats:
-    """Seconds since then; NaN of moments that are not known."""
-    return np.where(moments > 0, (moments - origin) / 1e9, np.nan)
-
-
-def _used(run: OpenedRun, since_ns: int, until_ns: int) -> float:
-    """Samples that were trained on or dropped between two moments; NaN where no use is known."""
-    ((count,),) = run.ask(
+    judged_s, used_s = (np.where(at > 0, (at - origin) / 1e9, np.nan) for at in (judged, used))
+    ((uses,),) = run.ask(
         "select count(distinct trajectory) from raw_uses where trajectory <> -1 "
-        f"and fate <> {int(Fate.STALE)} and time_ns >= {since_ns} and time_ns < {until_ns}"
+        f"and fate <> {int(Fate.STALE)} and time_ns >= {origin} and time_ns < {last}"
     )
-    return float(count) or np.nan
+    return SteadySamples(
+        batch=batch, worker=np.unique(process, return_inverse=True)[1], group=group,
+        begin_s=(begin - origin) / 1e9, end_s=(end - origin) / 1e9,
+        tokens=tokens.astype(np.float64), first=first.astype(np.bool_),
+        env_s=env / 1e9, verdict_s=verdict / 1e9,
+        judged_s=judged_s, used_s=used_s, used=uses / len(steady) or math.nan,
+    )  # fmt: skip
 
 
 def _apart(group: Ints, place: Ints) -> float:
@@ -334,8 +300,8 @@ def _apart(group: Ints, place: Ints) -> float:
 def batches_of(
     samples: SteadySamples, steps: int, placement: str
 ) -> tuple[tuple[SampleBatch, ...], float]:
-    """The samples of each step, at most so many of each, and how many one of them stands for.
-    Without barriers the groups are dealt out evenly, in the order in which they began."""
+    """The samples of each step that are played, and how many one of them stands for. Without
+    barriers the groups are dealt out evenly, in the order in which they began."""
     _, first, group = np.unique(samples.group, return_index=True, return_inverse=True)
     order = np.argsort(first, kind="stable")
     number = np.argsort(order)[group]  # of the group, in the order of their beginning
@@ -361,14 +327,8 @@ def batches_of(
         groups = np.flatnonzero(of_group == batch)
         chosen = groups[np.linspace(0, len(groups) - 1, kept).round().astype(int)]
         mine = np.flatnonzero(np.isin(number, chosen))
-        made.append(
-            SampleBatch(
-                samples.tokens[mine],
-                samples.env_s[mine],
-                samples.verdict_s[mine],
-                tuple(int(n) for n in number[mine]),
-            )
-        )
+        tokens, group_of = samples.tokens[mine], tuple(number[mine].tolist())
+        made.append(SampleBatch(tokens, samples.env_s[mine], samples.verdict_s[mine], group_of))
     return tuple(made), usual / kept
 
 
@@ -393,13 +353,12 @@ def scoring_of(samples: SteadySamples, placement: str, in_batches: bool) -> str:
         return "batch" if placement == "colocated" else "group"
     judged, end = samples.judged_s, samples.end_s
     if placement != "async" or in_batches:
-        streams = []
-        for _, mine in alike(samples.batch):
-            if known[mine].any():
-                last_s = end[mine].max()
-                early_s = _EARLY * (last_s - samples.begin_s[mine].min())
-                streams.append(np.nanmin(judged[mine]) < last_s - early_s)
-        if np.mean(streams) < 0.5:
+        early = []  # by batch, whether some verdict begins well before all is generated
+        for mine in (rows for _, rows in alike(samples.batch) if known[rows].any()):
+            last_s = end[mine].max()
+            early_s = _EARLY * (last_s - samples.begin_s[mine].min())
+            early.append(np.nanmin(judged[mine]) < last_s - early_s)
+        if np.mean(early) < 0.5:
             return "batch"
     _, place, members = np.unique(samples.group, return_inverse=True, return_counts=True)
     if members.max() == 1:
@@ -412,9 +371,8 @@ def scoring_of(samples: SteadySamples, placement: str, in_batches: bool) -> str:
 def judged_at_once(samples: SteadySamples) -> int:
     """Verdicts that were in the making at once, at the most: a process may make several."""
     known = ~np.isnan(samples.judged_s) & (samples.verdict_s > 0)
-    begin = samples.judged_s[known]
+    begin_s = samples.judged_s[known]
+    times_s = begin_s, begin_s + samples.verdict_s[known]
     # In whole ns: the sum of two floats may be later than a verdict that begins just then.
-    begin_ns, end_ns = (
-        np.round(1e9 * one).astype(np.int64) for one in (begin, begin + samples.verdict_s[known])
-    )
+    begin_ns, end_ns = (np.round(1e9 * one).astype(np.int64) for one in times_s)
     return int(levels(begin_ns, end_ns)[1].max(initial=1))

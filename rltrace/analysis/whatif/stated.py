@@ -1,4 +1,4 @@
-"""A workload that somebody stated: stage seconds of a job without a trace (docs/whatif.md)."""
+"""A workload from stated stage seconds, without a trace (docs/whatif.md)."""
 
 from __future__ import annotations
 
@@ -52,18 +52,14 @@ class Stated:
         tail_s, work_s = self._tail(stage_s["rollout"], constants, rests)
         # Without a cap the longest is 1 token.
         lengths = lognormal_values(_SAMPLES, 1.0, constants["log_deviation"])
-        lengths *= (self._cap or 1.0) / float(lengths.max())
-        useful = self.useful_tokens
-        order = np.random.default_rng(0)
-        batches = tuple(
-            SampleBatch(
-                tokens=order.permutation(lengths),
-                env_s=np.full(_SAMPLES, stage_s["env"]),
-                verdict_s=np.full(_SAMPLES, stage_s["reward"] / _SAMPLES),
-                group=tuple(i // _GROUP for i in range(_SAMPLES)),
-            )
-            for _ in range(_BATCHES)
-        )
+        lengths *= (self.number("rollout", "cap_tokens", 0.0) or 1.0) / float(lengths.max())
+        useful, order = self.useful_tokens, np.random.default_rng(0)
+        env_s = np.full(_SAMPLES, stage_s["env"])
+        verdict_s = np.full(_SAMPLES, stage_s["reward"] / _SAMPLES)
+        group = tuple(i // _GROUP for i in range(_SAMPLES))
+        orders = [order.permutation(lengths) for _ in range(_BATCHES)]
+        learner = {s: (seconds,) for s, seconds in stage_s.items() if s not in _NOT_THE_LEARNERS}
+        copy_bytes = weight_bytes(self.number("model", "parameters"))
         counts = {pool: self.number("devices", pool) for pool in ("shared", "rollout", "train")}
         devices = {pool: count for pool, count in counts.items() if count > 0}
         if not devices and self.placement == "colocated":
@@ -73,41 +69,26 @@ class Stated:
         engines = devices.get("rollout", devices.get("shared", math.nan))
         made = StepWorkload(
             placement=self.placement,
-            batches=batches,
+            batches=tuple(SampleBatch(tokens, env_s, verdict_s, group) for tokens in orders),
             engine=EngineModel(
-                workers=1.0,
-                slots=math.inf,
-                token_s=tail_s / float(lengths.max()),
-                shared_token_s=work_s / float(lengths.sum()),
-                pooled=True,
-                stands_for=self.samples / _SAMPLES / engines,
+                1.0, math.inf, tail_s / float(lengths.max()), work_s / float(lengths.sum()),
+                pooled=True, stands_for=self.samples / _SAMPLES / engines,
             ),
-            serial_s={
-                Stage[stage.upper()]: (seconds,)
-                for stage, seconds in stage_s.items()
-                if seconds and stage not in _NOT_THE_LEARNERS
-            },
-            switch_s=stage_s["switch"],
-            reward_workers=1,
+            serial_s={Stage[stage.upper()]: one for stage, one in learner.items() if one[0]},
+            switch_s=stage_s["switch"], reward_workers=1,
             scoring=str(self.tables.get("reward", {}).get("scoring", "batch")),
             chunks=int(self.number("", "chunks", 1)),
-            sync=SyncModel(
-                stage_s["sync"],
-                self.number("sync", "overlap", 0.0),
-                weight_bytes(self.number("model", "parameters")),
-            ),
+            sync=SyncModel(stage_s["sync"], self.number("sync", "overlap", 0.0), copy_bytes),
             lag_bound=self.number("", "lag_bound", 1.0),
-            devices=devices,
-            useful_tokens=useful,
+            devices=devices, useful_tokens=useful, rests_on=tuple(rests),
             usd_per_device_hour=self.number("devices", "usd_per_hour"),
-            rests_on=tuple(rests),
-        )
+        )  # fmt: skip
         step_s = self.number("", "step_s")
         if math.isnan(step_s):
             return made
-        made = replace(made, measured_step_s=step_s)
         # What the stages do not explain is there, too.
-        return replace(made, rest_s=max(0.0, step_s - replay(made).step_s))
+        rest_s = max(0.0, step_s - replay(made).step_s)
+        return replace(made, measured_step_s=step_s, rest_s=rest_s)
 
     @property
     def samples(self) -> float:
@@ -123,14 +104,14 @@ class Stated:
     def _tail(
         self, rollout_s: float, constants: Constants, rests: list[str]
     ) -> tuple[float, float]:
-        """Seconds of generation that are the longest sample's and seconds that are shared work: as
-        stated, else by the cap at the pace of a draining batch, else by a constant."""
-        stated, cap = self.number("rollout", "throughput_s"), self._cap
+        """Seconds of generation that are the longest sample's, and shared work: as stated, else by
+        the cap at the pace of a draining batch, else by a constant."""
+        stated = self.number("rollout", "throughput_s")
         if not rollout_s or self.placement == "async":  # its seconds are those of the work alone
             return 0.0, rollout_s
         if not math.isnan(stated):
             return rollout_s - stated, stated
-        if cap:
+        if cap := self.number("rollout", "cap_tokens", 0.0):
             tail_s = cap / constants["tail_tokens_per_s"]
             if tail_s > constants["most_tail"] * rollout_s:
                 rests.append("a response of the longest length alone would outlast generation")
@@ -140,14 +121,9 @@ class Stated:
             tail_s = rollout_s * constants["tail_share"]
         return tail_s, rollout_s - tail_s
 
-    @property
-    def _cap(self) -> float:
-        """Tokens at which responses are cut; 0 where that is not stated."""
-        return self.number("rollout", "cap_tokens", 0.0)
-
 
 def read_stages(path: Path) -> Stated:
-    """Reads a stages file. Errors: `RltraceError`, one sentence, for what makes no sense."""
+    """Errors: `RltraceError`, one sentence, for what makes no sense."""
     return stated(tables_given(path), str(path))
 
 

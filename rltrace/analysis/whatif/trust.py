@@ -1,4 +1,4 @@
-"""What a prediction rests on, and whether the replay is near enough to its run."""
+"""What a prediction rests on, and whether the replay fits its run."""
 
 from __future__ import annotations
 
@@ -30,13 +30,12 @@ class OffTheRun(RltraceError):
         why = f"the replay of this run is off by {by}"
         if load.untold:
             why = f"{load.untold} is not known"
-        super().__init__(
-            f"cannot be predicted: {why}; trying it would tell (`rltrace experiment`)", CANNOT_TELL
-        )
+        how = "trying it would tell (`rltrace experiment`)"
+        super().__init__(f"cannot be predicted: {why}; {how}", CANNOT_TELL)
 
 
 def is_off(load: StepWorkload) -> bool:
-    """Whether the replay of the run as it was, before any fit, misses its steps by too much, or
+    """Whether the replay of the run as it was misses its steps by too much, before any fit, or
     nobody knows for what its samples waited."""
     return abs(replay_error(load)) > MOST_ERROR or bool(load.untold)
 
@@ -52,13 +51,10 @@ def otherwise(before: StepWorkload, after: StepWorkload) -> Iterator[tuple[str, 
     answer is in the middle of both, and its range has both."""
     if not before.steps:
         return
-    # A job that becomes asynchronous does not say what it then does with what comes too late. (A
-    # tail that was stated as a shape does not tell how many come too late.)
+    # A job that becomes asynchronous does not say what it then does with what comes too late.
     if after.placement == "async" != before.placement and before.drops_stale is None:
-        yield (
-            "samples that come too late are dropped, or trained on: the range has both",
-            replay(replace(after, drops_stale=True)),
-        )
+        says = "samples that come too late are dropped, or trained on: the range has both"
+        yield says, replay(replace(after, drops_stale=True))
     changes = replay(before) != replay(after)
     # Batches that ran all at once, or a stream, come to have more on the way than there ever was:
     # no limit of the engines was seen, and one may be near.
@@ -67,29 +63,24 @@ def otherwise(before: StepWorkload, after: StepWorkload) -> Iterator[tuple[str, 
     if may and changes and math.isinf(after.engine.slots):
         if math.isinf(seen):
             seen = max(len(batch.tokens) for batch in before.batches) / before.engine.workers
-        yield (
-            "more sequences than a worker was seen to run at once are run, or wait: the range has "
-            "both",
-            replay(replace(after, engine=replace(after.engine, slots=seen))),
-        )
+        says = "more sequences than a worker was seen to run at once are run, or wait"
+        held = replay(replace(after, engine=replace(after.engine, slots=seen)))
+        yield f"{says}: the range has both", held
     # That samples of a job that states no bound on their lag did not need to be later is not what
     # held them up. Where nobody knows how many a worker has room for, the lag that came stands for
     # that.
     stays = before.placement == after.placement == "async" and before.lag_bound == after.lag_bound
     if stays and changes and not before.bound_stated and before.places_told:
         first = replay(after)
-        may_s = first.learner_waits_s  # what samples that may be later can save at most
-        later = (
-            replay(replace(after, lag_bound=2 * before.lag_bound + 1))
-            if may_s > _SOME_REST * first.step_s
-            else first
-        )
+        later = first
+        if (
+            first.learner_waits_s > _SOME_REST * first.step_s
+        ):  # later samples save no more than that
+            later = replay(replace(after, lag_bound=2 * before.lag_bound + 1))
         if first.step_s - later.step_s > _SOME_REST * first.step_s:
-            yield (
-                f"no sample was more than {before.lag_bound:g} versions late, and the job states "
-                "no bound: they may come to be later, and the range has both",
-                later,
-            )
+            came = f"no sample was more than {before.lag_bound:g} versions late"
+            may = "they may come to be later, and the range has both"
+            yield f"{came}, and the job states no bound: {may}", later
     if _rest_may_hold_up(before, after):
         found = replay(replace(after, rest_s=0.0))
         yield "", replace(found, step_s=found.step_s + after.rest_s)
@@ -115,15 +106,12 @@ def _measured(load: StepWorkload) -> list[str]:
     error = replay_error(load)
     steps = f"{load.steps} measured step{'s' * (load.steps != 1)}"
     if math.isnan(error):
-        return [
-            f"{steps}, of which the stage seconds are known and no samples: "
-            "the replay is made of these, and was held against nothing else"
-        ]
+        how = "the replay is made of these, and was held against nothing else"
+        return [f"{steps}, of which the stage seconds are known and no samples: {how}"]
     return [f"{steps}; replayed as they were, before any fit, they take {100 * error:+.1f} %"]
 
 
 def _rest(before: StepWorkload, after: StepWorkload) -> list[str]:
-    """What becomes of the time that the replay does not explain."""
     share = before.rest_s / before.measured_step_s if before.measured_step_s else math.nan
     if not share > _SOME_REST:
         return []

@@ -1,7 +1,7 @@
-"""What a step is made of, apart from who waits for whom: the input of a replay.
+"""What a step is made of: the input of a replay; constants.
 
-A placement composes the same work in its way, so barrier time (the longest of a batch) and
-throughput time (work over rate) both follow. Seconds are wall-clock of one stage in one step.
+Seconds are wall-clock of one stage in one step. A placement composes the same work in its way, so
+barrier time (the longest of a batch) and throughput time (work over rate) both follow.
 """
 
 from __future__ import annotations
@@ -17,11 +17,9 @@ from rltrace.trace.untrusted_files import packaged_toml
 from rltrace.trace.vocabulary import Stage
 
 PLACEMENTS = ("colocated", "disaggregated", "one-step-off", "async")
-OVERLAPPING = ("one-step-off", "async")
-"""Placements in which actors and learner work at once."""
+OVERLAPPING = ("one-step-off", "async")  # placements in which actors and learner work at once
 
-GOES_ON, AT_ONCE = "goes on", "stands still"
-"""What generation does while weights travel."""
+GOES_ON, AT_ONCE = "goes on", "stands still"  # what generation does while weights travel
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,8 +52,8 @@ class EngineModel:
 
     def paced(self, factor: float) -> EngineModel:
         """The same, on which a token takes so many times as long."""
-        pace = self.token_s * factor, self.shared_token_s * factor
-        return replace(self, token_s=pace[0], shared_token_s=pace[1])
+        token_s, shared_s = self.token_s * factor, self.shared_token_s * factor
+        return replace(self, token_s=token_s, shared_token_s=shared_s)
 
 
 @dataclass(frozen=True)
@@ -130,7 +128,6 @@ class StepWorkload:
 
     @property
     def shared(self) -> bool:
-        """Whether generation and training take turns on the same devices."""
         return "shared" in self.devices
 
     @property
@@ -144,22 +141,16 @@ class StepWorkload:
 
     def paced(self, factor: Callable[[Stage], float]) -> StepWorkload:
         """The same, whose learner takes so many times as long for each of its stages."""
-        serial_s = {
-            stage: tuple(seconds * factor(stage) for seconds in series)
-            for stage, series in self.serial_s.items()
-        }
-        return replace(self, serial_s=serial_s)
+        paced = {s: tuple(x * factor(s) for x in series) for s, series in self.serial_s.items()}
+        return replace(self, serial_s=paced)
 
     def with_batches(self, change: Callable[[SampleBatch], SampleBatch]) -> StepWorkload:
-        """The same, with each batch changed."""
         return replace(self, batches=tuple(map(change, self.batches)))
 
     def noted(self, note: str) -> StepWorkload:
-        """The same, which rests on one thing more."""
         return replace(self, rests_on=(*self.rests_on, note))
 
     def without(self, stage: Stage) -> StepWorkload:
-        """The same, whose learner has no such stage."""
         return replace(self, serial_s={s: one for s, one in self.serial_s.items() if s != stage})
 
     def mean_s(self, stage: Stage) -> float:
@@ -180,32 +171,39 @@ class Constant:
     source: str
 
     def sentence(self) -> str:
-        """The constant as people read it."""
         return f"{self.name} = {self.middle:g} ({self.low:g} to {self.high:g}): {self.meaning}"
 
 
 def constants_in(tables: dict[str, Any]) -> dict[str, Constant]:
-    """The constants that the tables of a file are, by name."""
     return {name: Constant(name, **one) for name, one in tables.items() if isinstance(one, dict)}
 
 
 @cache
 def table() -> dict[str, Constant]:
-    """All packaged constants by name."""
     return constants_in(packaged_toml("analysis/data/whatif.toml"))
 
 
 @dataclass
 class Constants:
-    """The middle of each constant, but for those in `moved`; `used` are those that were read: a
-    prediction moves exactly these over their range, and names them."""
+    """The middle of each constant of `table`, but for those in `moved`; `used` are those that were
+    read: a prediction moves exactly these over their range, and names them."""
 
     moved: dict[str, float] = field(default_factory=dict)
     used: dict[str, None] = field(default_factory=dict)
 
+    _known = staticmethod(table)
+
     def __getitem__(self, name: str) -> float:
         self.used[name] = None
-        return self.moved.get(name, table()[name].middle)
+        return self.moved.get(name, self._known()[name].middle)
+
+
+def number_of(text: str) -> float:
+    """NaN for what is no number."""
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
 
 
 # --- what devices can do, and what it takes to move weights
@@ -264,10 +262,5 @@ def plan_table() -> dict[str, Constant]:
     return {**table(), **constants_in(packaged("constants"))}
 
 
-@dataclass
 class PlanConstants(Constants):
-    """The middle of each constant, but for those in `moved`; `used` are those that were read."""
-
-    def __getitem__(self, name: str) -> float:
-        self.used[name] = None
-        return self.moved.get(name, plan_table()[name].middle)
+    _known = staticmethod(plan_table)

@@ -62,9 +62,10 @@ def whatif(
     if not pairs and not alarms:
         with working("replaying the job with each change"):
             found, untold = fixes.ranked(source, walls, tools_hold)
-    section = whatif_section.ranked(base, found, untold, beside)
     if pairs:
         section = whatif_section.one(base, found[0], alarms, beside)
+    else:
+        section = whatif_section.ranked(base, found, untold, beside)
     document = {
         "alarms": alarms,
         "warnings": beside,

@@ -1,4 +1,4 @@
-"""What is said of a command that fails, and the exit code that goes with it."""
+"""The group of all commands: help by heading, and what failures say."""
 
 from __future__ import annotations
 
@@ -27,25 +27,22 @@ class Commands(click.Group):
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
-        self.group_of: dict[str, str] = {}
-        """The heading that a command stands under in `-h`."""
+        self.group_of: dict[str, str] = {}  # by command: its heading in `-h`
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """In the order in which they were added, not by name."""
+        """In the order in which they were added."""
         return list(self.commands)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """By heading, in that order."""
         longest = max(map(len, self.commands))
         for heading in dict.fromkeys(self.group_of.values()):
-            named = [name for name, group in self.group_of.items() if group == heading]
+            rows = [
+                (name.ljust(longest), self.commands[name].get_short_help_str(64))
+                for name, group in self.group_of.items()
+                if group == heading
+            ]
             with formatter.section(heading):
-                formatter.write_dl(
-                    [
-                        (name.ljust(longest), self.commands[name].get_short_help_str(64))
-                        for name in named
-                    ]
-                )
+                formatter.write_dl(rows)
 
     def invoke(self, ctx: click.Context) -> Any:
         """As click's, which takes a closed pipe for a failure."""
@@ -86,11 +83,9 @@ def told(error: BaseException) -> tuple[str, int]:
         return errors.NO_MEMORY, errors.UNREADABLE
     if isinstance(error, OSError):
         output.discard()
-        return (
-            ("", errors.OK)
-            if isinstance(error, BrokenPipeError)
-            else (_of_file(error), errors.UNREADABLE)
-        )
+        if isinstance(error, BrokenPipeError):
+            return "", errors.OK
+        return _of_file(error), errors.UNREADABLE
     if (said := _of_duckdb(error)) is not None:
         return visible(str(said)), said.exit_code
     return _of_ours(error), errors.OUR_MISTAKE

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rltrace.trace.read.run import OpenedRun
 
 _CHEAPEST, _DEAREST = 1e-4, 1e6  # US$ per device-hour; what is beyond is a slip
+_INTERVAL_S = click.FloatRange(min=0.1, max=3600)
 
 
 @command(short_help="The wall, where a step goes, what to change: on one screen.")
@@ -65,8 +66,13 @@ def report(
         options.say(in_short(analysis))
         return
     whole = as_json or markdown or html is not None or full or own_figures
+    own: tuple[OwnFigure, ...] = ()
     with working("analysing the run"):
-        summary = summary_of(analysis, _own_figures(run) if whole else ())
+        if whole:
+            from rltrace.report.sections.evidence_sections import figures_of
+
+            own = figures_of(run)
+        summary = summary_of(analysis, own)
     if as_json:
         from rltrace.report.formats import to_json
 
@@ -99,12 +105,6 @@ def report(
             options.say(str(svg))
         else:
             draw(console())
-
-
-def _own_figures(run: OpenedRun) -> tuple[OwnFigure, ...]:
-    from rltrace.report.sections.evidence_sections import figures_of
-
-    return figures_of(run)
 
 
 @command()
@@ -189,12 +189,7 @@ def compact(run: OpenedRun, delete_segments: bool, as_json: bool) -> None:
 @options.RUN
 @click.option("--once", is_flag=True)
 @click.option(
-    "--interval",
-    "interval_s",
-    type=click.FloatRange(min=0.1, max=3600),
-    default=1.0,
-    show_default=True,
-    metavar="SECONDS",
+    "--interval", "interval_s", type=_INTERVAL_S, default=1.0, show_default=True, metavar="SECONDS"
 )
 @options.JSON
 def top(run: Path | None, once: bool, interval_s: float, as_json: bool) -> None:

@@ -33,15 +33,15 @@ _SOON_S = 1.0  # what is done by then needs no word
 
 
 def prepare() -> None:
-    """Makes stdout take any text: our signs in plain ones where its encoding has none, and what a
-    job calls things (which may be no text at all) with escapes."""
+    """Lets stdout take any text: our signs in plain ones where its encoding has none, all else that
+    it lacks with escapes."""
     codecs.register_error(_HANDLER, _plain)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors=_HANDLER)
 
 
 def discard() -> None:
-    """Nobody takes the output: what is still to be flushed, at exit too, must not fail again."""
+    """Nobody takes the output: what is flushed at exit must not fail again."""
     try:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())

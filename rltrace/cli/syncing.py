@@ -1,4 +1,4 @@
-"""Commands that move weights: the node that holds and passes on what a learner publishes."""
+"""Commands that move weights: a relay on each node, and its memory and speed."""
 
 from __future__ import annotations
 
@@ -144,12 +144,13 @@ def list_(places: tuple[str, ...], as_json: bool) -> None:
     found = policies(*places)
     if as_json:
         print_json({"policies": [asdict(held) for held in found]})
-    for held in found if not as_json else ():
+        return
+    for held in found:
         said = held.trouble or f"version {held.version}"
         click.echo(f"{held.where}  {held.memory_bytes / 1e6:,.1f} MB  {said}")
         for line in _holders(held) or ["nobody"]:
             click.echo(f"    held by {line}")
-    if not found and not as_json:
+    if not found:
         click.echo("there is no policy in shared memory")
 
 
@@ -188,8 +189,6 @@ def _holders(held: HeldPolicy) -> list[str]:
     ]
     return seen or ["processes that cannot be seen from here"] * held.is_held
 
-
-# --- how fast it is on this machine
 
 _NEAR = 0.02  # a cut model is told apart from what was asked for by more than this share of it
 

@@ -15,7 +15,7 @@ from rltrace.trace.transfer.remote_runs import clock_time
 
 if TYPE_CHECKING:
     from rltrace.analysis.figures.coverage import AsOf
-    from rltrace.analysis.summary import StepsSummary, Summary
+    from rltrace.analysis.summary import Summary
     from rltrace.trace.read.processes import Dropped
     from rltrace.trace.read.run_losses import Damaged
 
@@ -115,23 +115,14 @@ def _stopped(summary: Summary) -> Iterator[str]:
         others = units.plural(len(stopped) - _MOST, "more process")
         yield f"recording stopped in {others}: `rltrace info` lists them"
     if any(one.role != AGENT for one in stopped):
-        yield (
-            "where a process of the job stopped recording, rows are missing: figures are of "
-            f"{_before_that(summary.steps)}"
-        )
-
-
-def _before_that(steps: StepsSummary) -> str:
-    """What was whole when the first process stopped recording."""
-    if not steps.complete:
-        return "the time before, in which no step ended"
-    numbers = [time.step for time in steps.times]
-    if len(numbers) == 1:
-        return f"step {numbers[0]}, which was whole by then"
-    return f"steps {numbers[0]} to {numbers[-1]}, which were whole by then"
-
-
-# --- what every figure is short of
+        numbers = [time.step for time in summary.steps.times]
+        whole = "the time before, in which no step ended"
+        if summary.steps.complete:
+            whole = f"steps {numbers[0]} to {numbers[-1]}, which were whole by then"
+            if len(numbers) == 1:
+                whole = f"step {numbers[0]}, which was whole by then"
+        missing = "where a process of the job stopped recording, rows are missing"
+        yield f"{missing}: figures are of {whole}"
 
 
 def dropped_lines(dropped: Dropped | None) -> Iterator[str]:
@@ -139,17 +130,13 @@ def dropped_lines(dropped: Dropped | None) -> Iterator[str]:
     if dropped is None:
         return
     tokens = dropped.rows.get(CAPTURED_TOKENS.name, 0)
-    where = " and are at its URL" if dropped.is_shipped else ""
+    what = "were dropped to keep the run small" + " and are at its URL" * dropped.is_shipped
     if details := sum(dropped.rows.values()) - tokens:
-        yield (
-            f"the oldest details were dropped to keep the run small{where} "
-            f"({units.plural(details, 'row')}): figures are of what began later"
-        )
+        rows = units.plural(details, "row")
+        yield f"the oldest details {what} ({rows}): figures are of what began later"
     if tokens:
-        yield (
-            f"captured tokens were dropped to keep the run small{where} "
-            f"({units.plural(tokens, 'token')}): those of the oldest samples are not there"
-        )
+        number = units.plural(tokens, "token")
+        yield f"captured tokens {what} ({number}): those of the oldest samples are not there"
 
 
 def damage_lines(found: tuple[Damaged, ...]) -> Iterator[str]:

@@ -26,6 +26,7 @@ from rltrace.report.sections.verdict_section import (
     TYPE_THIS,
     best_fix,
     gain_words,
+    gains_nothing,
     model_check,
     sentences,
     setting_words,
@@ -63,7 +64,7 @@ _ROOMS = (_Room(3, 9, 6, 6), _Room(2, 8, 5, 5), _Room(1, 6, 4, 4), _Room(1, 4, 3
 
 
 def render(summary: Summary, console: Console) -> None:
-    """Prints the screen: at most `MOST_LINES`, which fit into 80 columns and use up to 100."""
+    """Prints at most `MOST_LINES`, which fit into 80 columns and use up to 100."""
     for line in lines(summary, min(console.width, WIDEST)):
         console.print(line, no_wrap=True, soft_wrap=True)
 
@@ -127,13 +128,11 @@ def look(path: str) -> None:
         print(visible(in_short(analysis, predict)), flush=True)
 
 
-# --- what ran, and how it ended
-
-
 def _head(summary: Summary, width: int, room: _Room) -> Iterator[Text | str]:
     run = summary.run
     command = "" if run.command in ("", run.id) else f" · {brief(run.command)}"
-    yield Text(_cut(f"rltrace · {run.id}{command}", width), style="bold")
+    title = visible(f"rltrace · {run.id}{command}")
+    yield Text(title if cell_len(title) <= width else f"{title[: width - 1]}…", style="bold")
     yield from wrapped(what_ran(summary), width)
 
 
@@ -176,18 +175,12 @@ def _ended(summary: Summary) -> str:
 
 def _alarms(summary: Summary, width: int, room: _Room) -> Iterator[Text | str]:
     """What is wrong stands above all figures, the gravest first."""
-    made = [
-        line
-        for sentence in run_lines.warnings(summary)
-        for line in wrapped(f"! {sentence}", width, later="  ")
-    ]
+    made: list[str] = []
+    for sentence in run_lines.warnings(summary):
+        made += wrapped(f"! {sentence}", width, later="  ")
     if len(made) > room.alarm_lines:
         made = [*made[: room.alarm_lines - 1], "! more is wrong: `rltrace report --full`"]
-    for line in made:
-        yield Text(line, style="bold red")
-
-
-# --- what binds
+    yield from (Text(line, style="bold red") for line in made)
 
 
 def _verdict(summary: Summary, width: int, room: _Room) -> Iterator[Text | str]:
@@ -243,9 +236,6 @@ def step_change(summary: Summary, fix: Fix) -> str:
         return ""
     now_s = summary.steps.step_s.mean
     return units.before_after(now_s, now_s / fix.gain.value)
-
-
-# --- where the time goes
 
 
 @dataclass(frozen=True)
@@ -305,9 +295,6 @@ def _where(summary: Summary, width: int, room: _Room) -> Iterator[Text | str]:
         yield from wrapped(found.beside, width, "  ", "  ")
 
 
-# --- what to change
-
-
 def _change(summary: Summary, width: int, room: _Room) -> Iterator[Text | str]:
     found = summary.verdict
     shown = found.fixes[: room.fixes]
@@ -325,33 +312,18 @@ def _change(summary: Summary, width: int, room: _Room) -> Iterator[Text | str]:
         yield f"  {number} {name:<{name_width}}{figures}{EFFORT[fix.effort]}"
         yield from (f"    {line}" for line in more)
         option = f"{how(fix)}   " if fix.setting else no_option
-        yield from wrapped(f"{option}risk: {first_sentence(fix.risk)}", width, " " * 6, " " * 6)[:2]
+        risk = lowered(fix.risk.partition(". ")[0].rstrip("."))
+        yield from wrapped(f"{option}risk: {risk}", width, " " * 6, " " * 6)[:2]
     yield from _notes(found, len(found.fixes) - len(shown), summary.steps.step_s.mean, width)
 
 
 def _notes(found: Verdict, more: int, step_s: float, width: int) -> Iterator[str]:
-    said = []
-    if found.no_gain:
-        said.append(f"No gain: {listed(found.no_gain)}.")
-    if found.not_worth_it:
-        said.append(f"Costs more than it gains: {listed(found.not_worth_it)}.")
-    if more:
-        said.append(f"More fixes: {more}, with --full.")
-    if said:
-        made = wrapped(" ".join(said), width, "  ", "  ")
-        yield from made[:_MOST_NOTE_LINES]
+    said = [*gains_nothing(found), *[f"More fixes: {more}, with --full."] * bool(more)]
+    yield from wrapped(" ".join(said), width, "  ", "  ")[:_MOST_NOTE_LINES]
     if found.unpredicted:
         yield from wrapped(f"No gain is predicted: {found.unpredicted}.", width, "  ", "  ")
     elif check := model_check(found, step_s):
         yield from wrapped(check, width, "  ", "  ")
-
-
-def first_sentence(text: str) -> str:
-    """The first sentence, which says what matters most."""
-    return lowered(text.partition(". ")[0].rstrip("."))
-
-
-# --- how the data is, and whether the figures can be believed
 
 
 def _health(summary: Summary, width: int, room: _Room) -> Iterator[Text | str]:
@@ -360,8 +332,3 @@ def _health(summary: Summary, width: int, room: _Room) -> Iterator[Text | str]:
         yield Text("HEALTH", style="bold")
     for name, text in told:
         yield from wrapped(f"{name:<14}{text}", width, "  ", " " * 16)[:2]
-
-
-def _cut(text: str, width: int) -> str:
-    text = visible(text)
-    return text if cell_len(text) <= width else f"{text[: width - 1]}…"

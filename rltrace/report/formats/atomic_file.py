@@ -33,8 +33,5 @@ def whole_file(path: Path, what: str) -> Iterator[BinaryIO]:
             with packed as file:
                 yield cast(BinaryIO, file)
     except OSError as error:
-        raise RltraceError(
-            f"cannot write {what} to {path}: {error.strerror or error}; "
-            "choose another place with -o",
-            UNREADABLE,
-        ) from error
+        said = f"cannot write {what} to {path}: {error.strerror or error}"
+        raise RltraceError(f"{said}; choose another place with -o", UNREADABLE) from error

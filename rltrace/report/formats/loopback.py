@@ -13,11 +13,8 @@ from socketserver import ThreadingTCPServer
 from typing import Any
 from urllib.parse import urlsplit
 
-MOST_AT_ONCE = 32
-"""Connections that are answered at once, each in a thread; further ones are hung up on."""
-
-SILENCE_S = 10.0
-"""Whoever asks and says no more for so long is hung up on."""
+MOST_AT_ONCE = 32  # connections, each in a thread; further ones are hung up on
+SILENCE_S = 10.0  # whoever asks and says no more for so long is hung up on
 
 
 def is_loopback(host: str) -> bool:
@@ -39,8 +36,7 @@ def names_loopback(header: str | None) -> bool:
 
 
 class BoundedServer(ThreadingTCPServer):
-    """Answers a few connections at once, however many there are: a thread for each would be all
-    that the job beside it may have."""
+    """Answers a few connections at once: a thread for each would be all that the job may have."""
 
     daemon_threads = True
     allow_reuse_address = True

@@ -1,8 +1,8 @@
 """A run as spans of OpenTelemetry, in OTLP's JSON (docs/dashboards.md).
 
-Ids follow from the run and its rows, so a run that is exported twice has the same ones. Names are
-those of https://opentelemetry.io/docs/specs/semconv/gen-ai/ where it has any; every known column
-of a row is there as `rltrace.COLUMN`, from which `rltrace.importers.formats.otlp` makes the run again.
+Ids follow from the run and its rows, so a second export has the same ones. Names are those of
+https://opentelemetry.io/docs/specs/semconv/gen-ai/ where it has any. Every known column of a row is
+there as `rltrace.COLUMN`, from which `rltrace.importers.formats.otlp` makes the run again.
 """
 
 from __future__ import annotations
@@ -24,9 +24,6 @@ from rltrace.trace.read.processes import TracedProcess
 from rltrace.trace.read.run import OpenedRun
 from rltrace.trace.schema import REWARDS, SPANS, SYNCS, TABLES, TRAJECTORIES, USES, Table
 
-SCOPE = "rltrace"
-"""Name of the instrumentation scope of what is exported here."""
-
 _TABLES = (SPANS, TRAJECTORIES, REWARDS, USES, SYNCS)
 _INTERNAL, _ERROR = 1, 2
 _SPANS_A_REQUEST = 2000  # about a megabyte and a half, where collectors take 20 at most
@@ -36,8 +33,8 @@ Row = dict[str, Any]
 
 @dataclass
 class Exported:
-    """What was handed out so far: spans by table; `unended` rows have no end, and OTLP knows no
-    span without one: they were left out."""
+    """Spans that were handed out so far, by table; and rows without an end, which OTLP has no span for
+    and which were left out."""
 
     spans: Counter[str] = field(default_factory=Counter)
     unended: int = 0
@@ -80,10 +77,10 @@ def _request(run: OpenedRun, process: TracedProcess, spans: list[dict[str, Any]]
         "rltrace.rank": process.rank,
         "rltrace.placement": process.facts.get("placement"),
     }
-    scope = {"name": SCOPE, "version": str(run.meta.get("rltrace_version", ""))}
-    resource = {"attributes": _attributes(about)}
+    scope = {"name": "rltrace", "version": str(run.meta.get("rltrace_version", ""))}
     of_scope = [{"scope": scope, "spans": spans}]
-    return {"resourceSpans": [{"resource": resource, "scopeSpans": of_scope}]}
+    of_process = {"resource": {"attributes": _attributes(about)}, "scopeSpans": of_scope}
+    return {"resourceSpans": [of_process]}
 
 
 class _Places:
@@ -128,7 +125,6 @@ class _Places:
 
 
 def _step_span(begin_ns: int) -> str:
-    """The id of a step's span."""
     return f"{1 << 63 | begin_ns:016x}"
 
 

@@ -1,4 +1,4 @@
-"""The full report on a terminal (rich), and any of ours as a picture."""
+"""The full report on a terminal (rich), and any report as an SVG picture."""
 
 from __future__ import annotations
 
@@ -66,13 +66,12 @@ def _strip(busy: tuple[float, ...], columns: int) -> str:
 
 
 _PICTURE_WIDTH = 88
+# Of rich's, which whoever opens the picture would ask a host in the network for.
 _WEB_FONT = re.compile(r",\s*url\([^)]*\) format\([^)]*\)")
-"""Of rich's, which whoever opens the picture would ask a host in the network for."""
 
 
 def write_svg(draw: Callable[[Console], None], path: Path) -> None:
-    """Writes what `draw` prints as a picture. Errors: `RltraceError` when the file cannot be
-    written."""
+    """Writes what `draw` prints as a picture. Errors: `RltraceError` where that fails."""
     unseen, width = io.StringIO(), _PICTURE_WIDTH
     console = Console(
         record=True, width=width, file=unseen, force_terminal=True, color_system="truecolor"

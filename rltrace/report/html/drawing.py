@@ -15,11 +15,9 @@ import numpy as np
 from rltrace.analysis.timeline.intervals import Floats
 from rltrace.report import units
 
-WIDE = 1000.0
-"""Units across a picture, however wide the page shows it. Down it is pixels."""
+WIDE = 1000.0  # units across a picture, however wide the page shows it. Down it is pixels
 
-Box = tuple[float, float, float, float]
-"""Of a rectangle: x, y, width, height."""
+Box = tuple[float, float, float, float]  # of a rectangle: x, y, width, height
 
 Mark = tuple[float, str]
 """A word beside a picture, and at which unit across or pixel down it stands."""
@@ -55,9 +53,6 @@ def seconds_of(values: Sequence[float]) -> Callable[[float], str]:
     """How ticks of seconds are written: all in the unit of the largest."""
     scale = units.scale(max(map(abs, values), default=0.0))
     return lambda value: f"{value * scale.per_second:.4g} {scale.unit}"
-
-
-# --- shapes
 
 
 def line(x1: float, y1: float, x2: float, y2: float, css: str) -> Html:
@@ -120,11 +115,8 @@ def interval(ends: tuple[float, float], low: float, middle: float, high: float, 
     )
 
 
-# --- words beside them
-
 _LETTER, _GAP = 6.4, 8.0  # pixels
-_LEAST = 230.0
-"""Pixels across a picture at least."""
+_LEAST = 230.0  # pixels across a picture at least
 
 
 def plot(
@@ -181,9 +173,6 @@ def levels(marks: Iterable[Mark]) -> Html:
     return join(*(line(0, y, WIDE, y, "grid") for y, _ in marks))
 
 
-# --- one bar
-
-
 def stacked(pieces: Sequence[tuple[str, float]], title: str) -> Html:
     """One bar of `(class, share)` each, which can be pointed at."""
     ends = [*itertools.accumulate((WIDE * share for _, share in pieces), initial=0.0)]
@@ -195,10 +184,7 @@ def stacked(pieces: Sequence[tuple[str, float]], title: str) -> Html:
     return shape(high, *drawn, title=title)
 
 
-# --- heat: the stronger, the more
-
-HEAT = 10
-"""Degrees of it, in the legend some of them."""
+HEAT = 10  # degrees of it, in the legend some of them
 
 HEAT_LEGEND = [(f"heat d{degree}", f"{10 * degree} %") for degree in (1, 4, 7, 10)]
 
@@ -215,8 +201,6 @@ def heat(rows: Iterable[Floats], high: float, wide: float, css: str = "heat") ->
                 drawn.setdefault(degree, []).append(place)
     return join(*(boxes(at, f"{css} d{n}" if n > 0 else "unknown") for n, at in drawn.items()))
 
-
-# --- columns: of steps, or of updates, or of several that stand beside each other
 
 _MOST_COLUMNS = 240
 _FAR = 1.6

@@ -100,9 +100,6 @@ def _step(summary: Summary) -> Html:
     )  # fmt: skip
 
 
-# --- the walls, and the fixes: each cost and prediction is drawn into its row
-
-
 def walls_part(verdict: Verdict) -> Html:
     walls = {wall.name: wall for wall in verdict.walls}
     known = [wall.cost for wall in verdict.walls if wall.cost.known]

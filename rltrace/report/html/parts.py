@@ -22,8 +22,7 @@ from rltrace.report.screen import UNTRACED
 from rltrace.report.units import UNKNOWN
 
 _BLOCK = 8.0  # pixels of a character in a bar
-_CARDS = 3
-"""A table of more columns is a card for each row on a phone."""
+_CARDS = 3  # a table of more columns is a card for each row on a phone
 
 
 def part(key: str, title: str, *children: Child) -> Html:

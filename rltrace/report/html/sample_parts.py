@@ -57,8 +57,6 @@ def _shown(of: Distribution, value: float) -> str:
     return units.seconds(value) if of.unit == "s" else units.count(value)
 
 
-# --- staleness
-
 _MOST_STEPS, _MOST_LAGS = 120, 12
 _UNKNOWN = "unknown"
 
@@ -106,9 +104,6 @@ def _history(history: LagHistory) -> Html:
             for named, step, of in zip(steps, history.steps, counts, strict=True)
         ],
     )
-
-
-# --- reward
 
 
 def reward_part(summary: Summary) -> Html:
@@ -198,8 +193,6 @@ def _moved(updates: Sequence[Update]) -> tuple[str, str]:
     rate = moved / seconds / 1e9 if seconds else float("nan")
     return units.size(moved / len(known)), units.number(rate)
 
-
-# --- devices
 
 _MOST = 64
 _TIME_PARTS = 200

@@ -147,10 +147,7 @@ _IN_LOOP = f"""
 """The processes in the order of the loop: whose steps they are, and then by what each does most."""
 
 
-# --- the packets before the events: the clock, the interned texts, the tracks
-
-_SINCE_LAST = 64
-"""The clock of the events, the first id that a sequence may give to one of its own."""
+_SINCE_LAST = 64  # the clock of the events, the first id that a sequence may give to one of its own
 
 
 def header(scene: Scene, start: int, first_step: int | None) -> bytes:

@@ -16,8 +16,7 @@ from rltrace.trace.read.run import OpenedRun
 from rltrace.trace.untrusted_files import packaged_toml
 from rltrace.trace.vocabulary import Stage, word
 
-RUN = 1 << 40
-"""Uuid of the track that holds what is of the whole run."""
+RUN = 1 << 40  # uuid of the track that holds what is of the whole run
 
 _COLOURS: dict[str, tuple[str, int]] = {
     one[0].partition(".")[0]: one for one in packaged_toml("report/perfetto/colours.toml")["stages"]
@@ -280,8 +279,7 @@ def word_of(codes: type[IntEnum], code: int) -> str:
 
 Ints = NDArray[np.int64]
 
-OPEN = np.iinfo(np.int64).max
-"""The end of a slice that never ended."""
+OPEN = np.iinfo(np.int64).max  # the end of a slice that never ended
 
 _AT_ONCE = 1 << 16  # slices
 
@@ -400,8 +398,6 @@ def _off_the_stack(start: Ints, end: Ints) -> NDArray[Any]:
             open_until.append(ends)
     return outside
 
-
-# --- distinct values, numbered: sorting a million rows to find ten values would be dear
 
 _DENSE = 4  # values a row: up to this a table of all values in between is cheaper than a sort
 

@@ -133,8 +133,6 @@ def _pack_lanes(process: NDArray[Any], lane: Ints, rows: SceneRows, order: Ints)
     return pack_each(process, rows.start[order[begins]], last)
 
 
-# --- what happened to the samples: generation, verdicts, and use
-
 _TRAJECTORIES = """
     SELECT t.process, t.start_ns, t.end_ns, t.trajectory, t."group", prompt, first_version,
            last_version, prompt_tokens, response_tokens, turns, env_ns, preemptions, finish,
@@ -230,9 +228,6 @@ def uses(scene: Scene, run: OpenedRun) -> Slices:
         of=("trajectory", "version", "fate"),
         moments=True,
     )
-
-
-# --- weight updates: every participant's part, and each policy version on its way
 
 
 def parts(scene: Scene, run: OpenedRun) -> Slices:

@@ -26,8 +26,7 @@ from rltrace.trace.read.run import OpenedRun
 from rltrace.trace.run_dir import CLOCKS
 from rltrace.trace.untrusted_files import parsed, read_given, unpacked
 
-MOST_NOTES = 24
-"""Arguments that are shown: those which the most events have."""
+MOST_NOTES = 24  # arguments that are shown: those which the most events have
 
 _LARGEST = 1 << 63
 _MOST_NS = 1 << 62
@@ -251,9 +250,6 @@ def _arrows(
         elif begun.get(key, -1) >= 0 and (target := event_at(flow)) >= 0:
             pairs.append((begun[key], target))
     return np.array(pairs, np.int64).reshape(-1, 2)
-
-
-# --- on the run's time line: in the process that each is of
 
 
 def merged(

@@ -27,8 +27,7 @@ from rltrace.report.perfetto.scene import OPEN, Ints, Note, Points, Slices, fact
 
 _AT_ONCE = 1 << 15  # values: what is made of them on the way stays in a processor's cache
 
-Bytes = NDArray[np.uint8]
-"""Shape (rows, width): one encoded message a row."""
+Bytes = NDArray[np.uint8]  # shape (rows, width): one encoded message a row
 
 
 class WireColumn(Protocol):
@@ -96,8 +95,7 @@ class Repeated64:
             place[:] = self._values[first + nth]
 
 
-Part = bytes | WireColumn
-"""A piece of a record: the same bytes in every row, or one value a row."""
+Part = bytes | WireColumn  # a piece of a record: the same bytes in every row, or one value a row
 
 _VARINT, _FIXED64, _LENGTH = 0, 1, 2
 
@@ -220,11 +218,9 @@ def _place(into: Bytes, at: int, kind: np.dtype[Any]) -> NDArray[Any]:
 # therefore first come the ends of slices that began earlier, then whole slices of no length, then
 # the begins, outer slices first.
 
-Shapes = list[list[Part]]
-"""The shapes that events have: each is the fields of a TrackEvent."""
+Shapes = list[list[Part]]  # the shapes that events have: each is the fields of a TrackEvent
 
-SEQUENCE = 1
-"""Id of the one sequence that all packets belong to: what they intern is its state."""
+SEQUENCE = 1  # id of the one sequence that all packets belong to: what they intern is its state
 
 _SLICES_AT_ONCE = 1 << 17  # events: enough for numpy to be quick, few enough to need only megabytes
 

@@ -47,8 +47,8 @@ def _staleness(summary: Summary) -> str:
     text = "on policy (lag 0)"
     if lags.largest_lag:
         text = f"lag {units.number(lags.mean_lag)} versions in the mean, largest {lags.largest_lag}"
-    share = units.share(fresh.effective_share.value)
-    return text if fresh.overall is None else f"{text}, ESS {share}"
+    ess = f", ESS {units.share(fresh.effective_share.value)}"
+    return text if fresh.overall is None else text + ess
 
 
 def _tokens(summary: Summary) -> str:
@@ -56,8 +56,8 @@ def _tokens(summary: Summary) -> str:
     if goodput is None or math.isnan(goodput.trained_share):
         return ""
     text = f"{units.share(goodput.trained_share)} trained on"
-    losses = [loss for loss in goodput.losses if loss.share >= _SLIGHT][:1]
-    text += "".join(f", {units.share(loss.share)} {loss.reason}" for loss in losses)
+    if loss := next((loss for loss in goodput.losses if loss.share >= _SLIGHT), None):
+        text += f", {units.share(loss.share)} {loss.reason}"
     trained = goodput.trained
     if trained.tokens and trained.zero_advantage_tokens:
         share = trained.zero_advantage_tokens / trained.tokens

@@ -26,8 +26,8 @@ _NUMBERS = ("lasted", "exit", "processes")
 
 @dataclass(frozen=True)
 class RunEntry:
-    """One run. None: `start_ns` cannot be read; `lasted_s` (to the end of its command) while it runs
-    or when it ended without saying so; `running` cannot be told here."""
+    """One run. None: `start_ns` cannot be read; `lasted_s` (to the end of its command) while it
+    runs or when it ended without saying so; `running` cannot be told here."""
 
     path: str
     command: str
@@ -45,8 +45,8 @@ def entries(paths: list[Path]) -> list[RunEntry]:
 
 
 def entries_at(url: str) -> list[RunEntry]:
-    """What is known of each run in the folder at a URL without bringing it, so not the number of its
-    processes. Errors: `RltraceError`, also where there is no such folder."""
+    """What is known of each run in the folder at a URL without bringing it: not its processes.
+    Errors: `RltraceError`, also where there is no such folder."""
     from rltrace.trace.transfer.store import Store, child, unreached
 
     alive = Liveness()

@@ -33,8 +33,8 @@ Row = dict[str, Any]
 
 @dataclass
 class Exported:
-    """Spans that were handed out so far, by table; and rows without an end, which OTLP has no span for
-    and which were left out."""
+    """Spans that were handed out so far, by table; and rows without an end, which OTLP has no span
+    for and which were left out."""
 
     spans: Counter[str] = field(default_factory=Counter)
     unended: int = 0

@@ -56,7 +56,7 @@ Families = dict[str, dict[Labels, "float | Histogram"]]  # by metric, as in `MET
 
 
 def families(meters: RunMeters, judged: Iterable[Value] = ()) -> Families:
-    """What the meters stand at, and `judgement` said of the last steps, without what was never seen."""
+    """What the meters stand at, and `judgement` said; without what was never seen."""
     found: Families = {name: {} for name in METRICS}
     for metric, labels, value in (*_values(meters), *judged):
         if value is None:

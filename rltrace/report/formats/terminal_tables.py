@@ -105,8 +105,9 @@ def _least_width(grid: Grid, place: int) -> int:
 
 def _table(grid: Grid) -> Table:
     head = any(column.title for column in grid.columns)
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_header=head, header_style="bold")
-    table.show_edge = False
+    table = Table(
+        box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, show_header=head, header_style="bold"
+    )
     for column in grid.columns:
         justify: JustifyMethod = "right" if column.right else "left"
         table.add_column(column.title, justify=justify, no_wrap=column.right or column.copied)
@@ -125,8 +126,8 @@ def print_lines(
     rows: Sequence[Sequence[Text | str]],
     right: Collection[int] = (),
 ) -> None:
-    """Prints rows, each on one line, below the names of their columns, if any; the columns in `right`
-    (by place) are aligned there. A terminal cuts a line where it ends."""
+    """Prints rows, each on one line, below the names of their columns, if any; the columns in
+    `right` (by place) are aligned there. A terminal cuts a line where it ends."""
     head = [Text(name, style="bold") for name in names]
     lines = [head] if any(names) else []
     lines += [[Text(cell) if isinstance(cell, str) else cell for cell in row] for row in rows]

@@ -1,4 +1,7 @@
-"""Pictures: shapes in SVG that stretch with the page, and beside them words that do not."""
+"""Markup that is escaped, and pictures made of it: SVG shapes that stretch with the page.
+
+Words stand beside a picture, so that they do not stretch.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +22,7 @@ WIDE = 1000.0  # units across a picture, however wide the page shows it. Down it
 
 Box = tuple[float, float, float, float]  # of a rectangle: x, y, width, height
 
-Mark = tuple[float, str]
-"""A word beside a picture, and at which unit across or pixel down it stands."""
+Mark = tuple[float, str]  # a word beside a picture: at which unit across or pixel down, and it
 
 
 @dataclass(frozen=True)
@@ -66,10 +68,8 @@ def box(x: float, y: float, width: float, height: float, css: str, **more: objec
 
 def boxes(parts: Iterable[Box], css: str) -> Html:
     """Many rectangles of one kind as a single path."""
-    shape = "".join(
-        f"M{short(x)} {short(y)}h{short(w)}v{short(h)}h{short(-w)}z" for x, y, w, h in parts
-    )
-    return tag("path", d=shape, class_=css) if shape else NOTHING
+    told = [f"M{short(x)} {short(y)}h{short(w)}v{short(h)}h{short(-w)}z" for x, y, w, h in parts]
+    return tag("path", d="".join(told), class_=css) if told else NOTHING
 
 
 def polyline(points: Iterable[tuple[float, float]]) -> Html:
@@ -130,16 +130,21 @@ def plot(
 ) -> Html:
     """A drawing `high` pixels high with words on three sides, below that what they are `of`. Words
     below it that would run into others where there is little room are left out."""
-    across = [
-        tag("span", said, style=f"left:{short(x / WIDE * 100)}%", class_=_side(x) or None)
-        for x, said in _clear(below)
-    ]
+    kept: list[Html] = []
+    free = -math.inf
+    for x, said in sorted(below):
+        share, wide = x / WIDE, _LETTER * len(said)
+        side = "first" if share < 0.04 else "last" if share > 0.96 else None  # stands inside
+        begins = share * _LEAST - wide * {"first": 0.0, "last": 1.0}.get(side or "", 0.5)
+        if begins >= free:
+            kept.append(tag("span", said, style=f"left:{short(share * 100)}%", class_=side))
+            free = begins + wide + _GAP
     return tag(
         "div",
         _beside("left", left),
         shape(high, *shapes, title=title),
         _beside("right", right),
-        tag("div", *across, class_="below") if across else None,
+        tag("div", *kept, class_="below") if kept else None,
         tag("div", of, class_="of") if of else None,
         class_="plot",
     )
@@ -148,24 +153,6 @@ def plot(
 def _beside(css: str, marks: Sequence[Mark]) -> Html:
     words = (tag("span", said, style=f"top:{short(y)}px") for y, said in marks)
     return tag("div", *words, class_=css) if marks else NOTHING
-
-
-def _side(x: float) -> str:
-    """Words at an end stand inside of it."""
-    share = x / WIDE
-    return "first" if share < 0.04 else "last" if share > 0.96 else ""
-
-
-def _clear(marks: Sequence[Mark]) -> list[Mark]:
-    """Those of the marks that stand clear of each other."""
-    kept, free = [], -math.inf
-    for x, said in sorted(marks):
-        wide = _LETTER * len(said)
-        begins = x / WIDE * _LEAST - wide * {"first": 0.0, "last": 1.0}.get(_side(x), 0.5)
-        if begins >= free:
-            kept.append((x, said))
-            free = begins + wide + _GAP
-    return kept
 
 
 def levels(marks: Iterable[Mark]) -> Html:
@@ -185,7 +172,6 @@ def stacked(pieces: Sequence[tuple[str, float]], title: str) -> Html:
 
 
 HEAT = 10  # degrees of it, in the legend some of them
-
 HEAT_LEGEND = [(f"heat d{degree}", f"{10 * degree} %") for degree in (1, 4, 7, 10)]
 
 
@@ -209,8 +195,7 @@ T = TypeVar("T")
 
 
 def groups(items: Sequence[T]) -> list[Sequence[T]]:
-    """The items in so few groups of neighbours that each can be drawn: of one size but for the
-    last."""
+    """The items in so few groups of neighbours that each can be drawn."""
     size = max(1, -(-len(items) // _MOST_COLUMNS))
     return [items[first : first + size] for first in range(0, len(items), size)]
 
@@ -235,8 +220,8 @@ def scale_end(totals: Sequence[float], usual: Sequence[float] = ()) -> float:
 
 @dataclass(frozen=True)
 class ChartColumns:
-    """Columns side by side, told by their names and by `of` what they are; they are no wider than
-    of `fewest`."""
+    """Columns side by side, told by `names` and by `of` what they are, no wider than of
+    `fewest`."""
 
     names: Sequence[str]
     of: str
@@ -249,8 +234,8 @@ class ChartColumns:
 
     def bars(self, parts: Mapping[str, Sequence[float]], end: float, *over: Child, title: str,
              show: Callable[[float], str] | None = None) -> Html:  # fmt: skip
-        """A picture with a bar in each column: its parts by class, one on the other, on a scale
-        that ends at `end`. They are seconds, unless `show` says how they are written."""
+        """A bar in each column: its parts by class, one on the other, on a scale that ends at
+        `end`. They are seconds, unless `show` says how they are written."""
         y, gap, feet = Axis(0, end, self.high, 0), 0.15 * self.wide, [0.0] * len(self.names)
         drawn = []
         for css, lengths in parts.items():
@@ -258,8 +243,8 @@ class ChartColumns:
             for n, length in enumerate(lengths):
                 foot, feet[n] = feet[n], feet[n] + length
                 if foot < (head := min(feet[n], end)):
-                    place = n * self.wide + gap / 2, y(head), self.wide - gap, y(foot) - y(head)
-                    placed.append(place)
+                    x, wide = n * self.wide + gap / 2, self.wide - gap
+                    placed.append((x, y(head), wide, y(foot) - y(head)))
             drawn.append(boxes(placed, css))
         cut = (n for n, head in enumerate(feet) if head > _LONGER * end)
         drawn.append(boxes(((n * self.wide, 0, self.wide, 2.5) for n in cut), "cut"))
@@ -313,8 +298,8 @@ def text(value: Child) -> Html:
 
 
 def prose(value: str) -> Html:
-    """Text of a report: `τ_R` with its index, code between backticks, and no word so long that it
-    has to be wider than a phone."""
+    """Text of a report: `τ_R` with its index, code between backticks, and long words with places to
+    break them at."""
     if isinstance(value, Html):
         return value
     coded = _CODE.sub(r"<code>\1</code>", text(_LONG.sub("\\g<0>\u200b", value)))
@@ -331,8 +316,8 @@ def join(*children: Child) -> Html:
 
 
 def tag(name: str, *children: Child, **attributes: Any) -> Html:
-    """An element. `class_` is `class`, `data_row` is `data-row`, `viewBox` stays; an attribute of
-    None or False is left out, and one of True has no value."""
+    """An element. `class_` is `class`, `data_row` is `data-row`; an attribute of None or False is
+    left out, and one of True has no value."""
     shown = []
     for key, value in attributes.items():
         if value is None or value is False:
@@ -345,5 +330,5 @@ def tag(name: str, *children: Child, **attributes: Any) -> Html:
 
 
 def short(value: float) -> str:
-    """A coordinate with two decimals at most: a page has a great many of them."""
+    """A coordinate with two decimals at most: a page has many."""
     return f"{value:.2f}".rstrip("0").rstrip(".")

@@ -1,4 +1,4 @@
-"""The first screen, which a notebook shows too; then the walls and the fixes."""
+"""The first screen of a page or notebook; then the walls and the fixes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from rltrace.report.sections.verdict_section import (
 
 
 def asset(name: str) -> str:
-    """A file of `dashboards/report/`."""
+    """The text of a file of `dashboards/report/`."""
     return Path(dashboards.folder("report"), name).read_text(encoding="utf-8")
 
 
@@ -36,8 +36,7 @@ def in_notebook(summary: Summary) -> str:
 
 
 def answer(summary: Summary) -> Html:
-    """How the run ended and what is wrong with it, the wall, what to try first, and where a step
-    goes: in the words of the terminal's screen."""
+    """How the run ended, what is wrong with it, the wall, what to try first, where a step goes."""
     run, command = summary.run, summary.run.command
     warnings = [tag("li", sentence(one)) for one in run_lines.warnings(summary)]
     first, *others = sentences(summary)

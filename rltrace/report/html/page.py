@@ -12,22 +12,12 @@ from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.summary import Summary
 from rltrace.report.formats.atomic_file import write_file
 from rltrace.report.full_report import sections
+from rltrace.report.html import sample_parts as samples
 from rltrace.report.html.drawing import Html, join, prose, sentence, tag, text
 from rltrace.report.html.head import answer, asset, fixes_part, walls_part
 from rltrace.report.html.parts import listed, of_section, part
-from rltrace.report.html.sample_parts import (
-    device_part,
-    lag_part,
-    reward_part,
-    sync_part,
-    tail_part,
-)
 from rltrace.report.html.step_parts import goodput_part, step_part
-from rltrace.report.sections.evidence_sections import (
-    coverage_section,
-    own_figures_section,
-    probe_section,
-)
+from rltrace.report.sections import evidence_sections as evidence
 from rltrace.report.sections.health_lines import cells
 
 
@@ -63,29 +53,31 @@ def _questions(
     """What a reader asks, in that order: a key, the question, and the parts that answer it."""
     probe = summary.probe
     walls = [walls_part(summary.verdict)]
-    yield (
-        "wall",
-        "What binds?",
-        walls + ([of_section("probe", probe_section(probe))] if probe else []),
-    )
+    if probe:
+        walls.append(of_section("probe", evidence.probe_section(probe)))
+    yield "wall", "What binds?", walls
     spent = [step_part(summary)]
     if own_figures and summary.own_figures:
-        spent.append(of_section("own-figures", own_figures_section(summary)))
-    spent += [sync_part(analysis, summary), goodput_part(summary), device_part(analysis, summary)]
+        spent.append(of_section("own-figures", evidence.own_figures_section(summary)))
+    spent += [
+        samples.sync_part(analysis, summary),
+        goodput_part(summary),
+        samples.device_part(analysis, summary),
+    ]
     yield "time", "Where do time and tokens go?", spent
     yield "change", "What to change?", [fixes_part(summary)]
-    data = [_health(summary), tail_part(analysis, summary), lag_part(analysis, summary)]
-    yield "data", "Is the data good?", [*data, reward_part(summary)]
-    yield "belief", "Can I believe it?", [of_section("unseen", coverage_section(summary))]
+    told = [(name, sentence(said)) for name, said in cells(summary) if said]
+    told.append(("command", tag("code", prose(summary.run.command or summary.run.id))))
+    data = [
+        part("health", "Health", listed(told)),
+        samples.tail_part(analysis, summary),
+        samples.lag_part(analysis, summary),
+    ]
+    yield "data", "Is the data good?", [*data, samples.reward_part(summary)]
+    yield "belief", "Can I believe it?", [of_section("unseen", evidence.coverage_section(summary))]
     *_, (title, [meant]) = sections(summary, own_figures)
     words = (line.partition(": ") for line in meant.lines)
     yield "words", title, [listed((name, sentence(meaning)) for name, _, meaning in words)]
-
-
-def _health(summary: Summary) -> Html:
-    told = [(name, sentence(said)) for name, said in cells(summary) if said]
-    told.append(("command", tag("code", prose(summary.run.command or summary.run.id))))
-    return part("health", "Health", listed(told))
 
 
 def _question(key: str, question: str, answers: list[Html]) -> Html:

@@ -32,7 +32,7 @@ def part(key: str, title: str, *children: Child) -> Html:
 
 
 def of_section(key: str, section: Section, *pictures: Child, below: Child = None) -> Html:
-    """A section of the report as it is on a terminal, with pictures between lines and table, and
+    """A section of the report as on a terminal, with pictures between lines and table, and
     something more below its notes."""
     return part(key, section.title, told(section, *pictures), below)
 
@@ -60,7 +60,6 @@ def lines(sentences: Sequence[str]) -> Html:
 
 
 def notes(sentences: Sequence[str]) -> Html:
-    """What stands below in a smaller voice."""
     return tag("div", lines(sentences), class_="notes") if sentences else NOTHING
 
 
@@ -117,9 +116,8 @@ def picture(
     says: str,
     around: Html = NOTHING,
 ) -> Html:
-    """A picture with its caption, and its numbers below it to be opened. What is drawn with
-    `data-row="n"` is told by row n of the table when it is pointed at. `says` stands below the
-    title, `around` between that and the drawing."""
+    """A picture with its caption, and its numbers below it to be opened: what is drawn with
+    `data-row="n"` is told by row n of them. `says` stands below the title, then `around`."""
     caption = tag("figcaption", tag("h4", prose(title)), tag("p", prose(says)))
     head = tag("tr", *(tag("th", prose(column), scope="col") for column in columns))
     body = (
@@ -143,8 +141,7 @@ def legend(entries: Sequence[tuple[str, str]]) -> Html:
 def shares(
     pieces: Sequence[tuple[tuple[str, float], tuple[str, ...]]], title: str, least: float = 0.0
 ) -> Html:
-    """One bar of `(class, share)`, and below it a name and figures of the pieces that are more than
-    `least` of it."""
+    """One bar of `(class, share)`, and below it the names and figures of pieces above `least`."""
     named = (
         tag("li", tag("i", class_=f"key {css}"), tag("span", prose(name)), *(
             tag("b", sentence(one)) for one in figures
@@ -159,8 +156,7 @@ COLOURED = (
     "rollout", "env", "reward", "reference", "logprob", "value", "train", "sync", "switch",
     "wait", "data", "checkpoint", "eval", "other", UNTRACED,
 )  # fmt: skip
-"""All that have a colour, in the order in which they are stacked. The style sheet knows them by
-these names."""
+"""All that have a colour, by their names in the style sheet, in the order of stacking."""
 
 
 def css(stage: str) -> str:
@@ -169,5 +165,4 @@ def css(stage: str) -> str:
 
 
 def stage_legend(stages: Collection[str]) -> Html:
-    """A legend of these stages in the order of stacking."""
     return legend([(css(stage), stage) for stage in COLOURED if stage in stages])

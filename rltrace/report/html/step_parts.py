@@ -1,4 +1,4 @@
-"""Where the step goes, stage by stage and step by step; and where the wall-clock went."""
+"""Where a step, each step, and the wall-clock went, with pictures."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ from rltrace.report.sections.goodput_section import cascade_section, goodput_sec
 from rltrace.trace.vocabulary import Stage, word
 
 _LANE = 22.0
+_LEAST_SHARE = 0.005
+_GREYS = ("d9", "d7", "d5", "d3")
 _SEAMS = 0.06  # of the step: in so many moments one stage may end and the next begin
 
 
@@ -40,11 +42,9 @@ def step_part(summary: Summary) -> Html:
 
 def _waterfall(typical: TypicalStep, summary: Summary) -> Html:
     """A lane for each stage, or for several that are never at work at once."""
-    busy = {
-        word(stage): np.asarray(typical.busy_shares[word(stage)])
-        for stage in Stage
-        if word(stage) in typical.busy_shares
-    }
+    names = [word(stage) for stage in Stage]
+    shares = typical.busy_shares
+    busy = {name: np.asarray(shares[name]) for name in names if name in shares}
     lanes: list[dict[str, Floats]] = []
     for stage, part in busy.items():
         at = (lane for lane in lanes if ((sum(lane.values()) > 0) & (part > 0)).mean() <= _SEAMS)
@@ -93,13 +93,16 @@ def _lane(busy: dict[str, Floats], rows: dict[str, int]) -> Html:
 
 
 def _each_step(times: Sequence[StepTimes]) -> Html:
-    stages = [
-        name
-        for name in parts.COLOURED
-        if name == UNTRACED or any(time.exposed_s.get(name) for time in times)
-    ]
+    told = {name for time in times for name, s in time.exposed_s.items() if s} | {UNTRACED}
+    stages = [name for name in parts.COLOURED if name in told]
     bars = draw.groups(times)
-    means = {name: [_mean(bar, name) for bar in bars] for name in stages}
+
+    def mean(times: Sequence[StepTimes], stage: str) -> float:
+        untraced = stage == UNTRACED
+        spent = (t.untraced_s if untraced else t.exposed_s.get(stage, 0.0) for t in times)
+        return sum(spent) / len(times)
+
+    means = {name: [mean(bar, name) for bar in bars] for name in stages}
     totals = [sum(values) for values in zip(*means.values(), strict=True)]
     steady = [any(time.steady for time in bar) for bar in bars]
     end = draw.scale_end(totals, [s for s, usual in zip(totals, steady, strict=True) if usual])
@@ -128,12 +131,6 @@ def _each_step(times: Sequence[StepTimes]) -> Html:
     )
 
 
-def _mean(times: Sequence[StepTimes], stage: str) -> float:
-    untraced = stage == UNTRACED
-    spent = (t.untraced_s if untraced else t.exposed_s.get(stage, 0.0) for t in times)
-    return sum(spent) / len(times)
-
-
 def _keyed(row: tuple[str, ...]) -> tuple[str, ...]:
     """A row of the table of stages with the stage's colour."""
     key = tag("i", class_=f"key {parts.css(row[0])}") if row[0] in parts.COLOURED else NOTHING
@@ -148,10 +145,6 @@ def goodput_part(summary: Summary) -> Html:
     else:
         below = parts.under(cascade_section(cascade), _wall_clock(cascade))
     return parts.part("goodput", section.title, parts.told(section), below)
-
-
-_LEAST_SHARE = 0.005
-_GREYS = ("d9", "d7", "d5", "d3")
 
 
 def _wall_clock(cascade: Cascade) -> Html | None:

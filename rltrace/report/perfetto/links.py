@@ -1,7 +1,6 @@
-"""Arrows from samples over verdicts and uses to policy versions and who took them in.
+"""Arrows from samples over verdicts and uses to policy versions and their parts.
 
-An arrow stands between two slices of which the first starts no later than the second; the engine
-turns it round otherwise, and it would tell of an effect before its cause.
+An arrow begins at the slice that starts no later: the engine would turn it round otherwise.
 """
 
 from __future__ import annotations
@@ -17,8 +16,7 @@ from rltrace.report.perfetto.scene import OPEN, Flows, Ints, Slices, factor
 from rltrace.trace.vocabulary import Fate
 
 _GENERATED, _JUDGED, _USED, _VERSION, _PART = range(5)
-Link = tuple[int, Ints, int, Ints]
-"""Kind and rows of where arrows begin, kind and rows of where they end."""
+Link = tuple[int, Ints, int, Ints]  # kind and rows of where arrows begin, and of where they end
 
 
 def linked(kinds: Sequence[Slices], of_part: Ints) -> tuple[tuple[Slices, ...], int]:
@@ -41,17 +39,14 @@ def with_arrows(
         for kind, at in ((source, begins), (target, ends)):
             rows[kind].append(at)
             ids[kind].append(numbers)
-    return tuple(
-        replace(slices, flows=_flows(np.concatenate(at), np.concatenate(number), len(slices)))
-        if at
-        else slices
-        for slices, at, number in zip(kinds, rows, ids, strict=True)
-    ), made
-
-
-def _flows(rows: Ints, ids: Ints, size: int) -> Flows:
-    count = np.bincount(rows, minlength=size)
-    return Flows(np.cumsum(count) - count, count, ids[np.argsort(rows, kind="stable")])
+    drawn = list(kinds)
+    for kind, slices in enumerate(kinds):
+        if rows[kind]:
+            at, number = np.concatenate(rows[kind]), np.concatenate(ids[kind])
+            count = np.bincount(at, minlength=len(slices))
+            in_order = number[np.argsort(at, kind="stable")]
+            drawn[kind] = replace(slices, flows=Flows(np.cumsum(count) - count, count, in_order))
+    return tuple(drawn), made
 
 
 def _links(kinds: Sequence[Slices], of_part: Ints) -> list[Link]:
@@ -106,9 +101,8 @@ def _chosen(code: Ints, rank: Ints, size: int) -> Ints:
 
 
 def _version_made(used: Slices, made: Slices) -> Ints:
-    """For each use the place of the version that was made of it, the next one; -1 where it was not
-    trained on or that version was not seen. Of several of one number (a run that was started again)
-    it is the one nearest in time."""
+    """For each use the place of the version that was made of it, the next one; -1: not trained on,
+    or not seen. Of several of one number (a run was started again) it is the nearest in time."""
     place, by = np.full(len(used), -1, np.int64), used.of["version"]
     if not len(made):
         return place

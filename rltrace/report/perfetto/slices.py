@@ -1,4 +1,7 @@
-"""The rows of a run as slices: its steps on top, spans, samples and weight updates."""
+"""The rows of a run as slices: steps on top, spans, samples, weight updates.
+
+`find` has what the analysis says of the steps.
+"""
 
 from __future__ import annotations
 
@@ -10,31 +13,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rltrace.analysis.run_analysis import RunAnalysis
-from rltrace.analysis.summary import Summary, summary_of
+from rltrace.analysis.summary import summary_of
 from rltrace.analysis.timeline.critical_path import PathSegment
-from rltrace.report.perfetto.scene import (
-    OPEN,
-    Ints,
-    Note,
-    Scene,
-    SceneRows,
-    Slices,
-    nest,
-    number,
-    outer_first,
-    pack,
-    pack_each,
-    word_of,
-)
+from rltrace.report.perfetto import scene as scenes
+from rltrace.report.perfetto.scene import OPEN, Ints, Note, Scene, SceneRows, Slices, word_of
 from rltrace.trace.read.run import OpenedRun
 from rltrace.trace.vocabulary import Fate, Finish, Outcome, Phase, Stage, SyncRole, Transport
 
+# The order of what is of the run; next come the processes, whose rows have an order too.
 STEPS, PATH, VERSIONS, COUNTERS = range(4)
-"""The order of what is of the run; next come the processes, whose rows have an order too."""
-
 TITLES = ("steps", "critical path", "policy versions")
-"""Of the tracks of the run, without the counters."""
-
 TRAJECTORIES, REWARDS, USES, UPDATES, PHASES, PROFILES = range(6)
 
 _NOTED = ("step", "version", "tokens", "bytes", "items")
@@ -87,13 +75,13 @@ def spans(scene: Scene, run: OpenedRun, texts: dict[int, str]) -> Slices:
     that cross on it."""
     others = f"stage <> {Stage.STEP:d} AND NOT {_IS_PHASE}"
     rows = SceneRows(scene, run, f"SELECT {_COLUMNS} FROM raw_spans WHERE {others}")
-    lane, first = number(rows["process"], rows["lane"])
-    order = outer_first(rows.start, rows.end, lane)
+    lane, first = scenes.number(rows["process"], rows["lane"])
+    order = scenes.outer_first(rows.start, rows.end, lane)
     process = rows["process"][first]
     place = _pack_lanes(process, lane, rows, order)
     of_lane = scene.each(lambda p, _: scene.thread(p), process, place)
     track = of_lane[lane]
-    extra = nest(lane, rows.start, rows.end, order)
+    extra = scenes.nest(lane, rows.start, rows.end, order)
     crossing = np.flatnonzero(extra)
     of_crossing = lane[crossing]
     keys = process[of_crossing], place[of_crossing], extra[crossing]
@@ -124,13 +112,13 @@ def phases(scene: Scene, run: OpenedRun, texts: dict[int, str]) -> Slices:
 
 
 def _pack_lanes(process: NDArray[Any], lane: Ints, rows: SceneRows, order: Ints) -> Ints:
-    """For each lane its track in its process. Ids of threads and tasks are opaque and come and go
-    by the thousand, so lanes that do not last at the same time share one."""
+    """For each lane its track in its process. Threads and tasks come and go by the thousand, so
+    lanes that do not last at the same time share one."""
     begins = np.flatnonzero(np.diff(lane[order], prepend=-1))
     if not len(begins):
         return begins
     last = np.maximum.reduceat(rows.end[order], begins)
-    return pack_each(process, rows.start[order[begins]], last)
+    return scenes.pack_each(process, rows.start[order[begins]], last)
 
 
 _TRAJECTORIES = """
@@ -151,14 +139,16 @@ _TRAJECTORIES = """
 
 
 def trajectories(scene: Scene, run: OpenedRun) -> Slices:
-    """Samples being generated, named by the policy versions that wrote them; what became of them
-    is told with them, by their first use."""
+    """Samples being generated, named by the policy versions that wrote them, with their first
+    use."""
     rows = SceneRows(scene, run, _TRAJECTORIES)
-    versions, first = number(rows["first_version"], rows["last_version"])
+    versions, first = scenes.number(rows["first_version"], rows["last_version"])
 
     def name(nth: int) -> str:
-        row = first[nth]
-        return _version_name(int(rows["first_version"][row]), int(rows["last_version"][row]))
+        begun, last = (int(rows[f"{end}_version"][first[nth]]) for end in ("first", "last"))
+        if begun < 0:
+            return "trajectory"
+        return f"trajectory v{begun}" + f" to v{last}" * (last not in (begun, -1))
 
     return rows.slices(
         track=rows.on_rows("trajectories", TRAJECTORIES),
@@ -175,12 +165,6 @@ def trajectories(scene: Scene, run: OpenedRun) -> Slices:
         ),
         of=("trajectory",),
     )
-
-
-def _version_name(first: int, last: int) -> str:
-    if first < 0:
-        return "trajectory"
-    return f"trajectory v{first}" if last in (first, -1) else f"trajectory v{first} to v{last}"
 
 
 def rewards(scene: Scene, run: OpenedRun, texts: dict[int, str]) -> Slices:
@@ -251,8 +235,8 @@ def parts(scene: Scene, run: OpenedRun) -> Slices:
 
 
 def versions(scene: Scene, run: OpenedRun, parts: Slices, place: Ints) -> Slices:
-    """Each version on its way, from the first part in bringing it to the end of the last one.
-    `place` is as of `places`."""
+    """Each version on its way, from the begin of its first part to the end of the last. `place` is
+    as of `places`."""
     count = int(place.max(initial=-1)) + 1
     known = np.flatnonzero(place >= 0)
     place = place[known]
@@ -261,7 +245,7 @@ def versions(scene: Scene, run: OpenedRun, parts: Slices, place: Ints) -> Slices
     np.maximum.at(end, place, parts.end[known])
     version = np.zeros(count, np.int64)
     version[place] = parts.of["version"][known]
-    rows = pack(start, end)
+    rows = scenes.pack(start, end)
     return Slices(
         track=scene.each(lambda _row: scene.row(None, TITLES[VERSIONS], VERSIONS), rows),
         start=start,
@@ -279,9 +263,9 @@ def versions(scene: Scene, run: OpenedRun, parts: Slices, place: Ints) -> Slices
 
 
 def places(parts: Slices) -> Ints:
-    """For each part the number of its update, in the order of their first parts; -1 where its
-    version is not known. A version is brought again where
-    a source begins with it after all of its parts ended and another version came in between."""
+    """For each part the number of its update, in the order of their first parts; -1: its version is
+    not known. A version is brought again where a source begins with it after all of its parts ended
+    and another version came in between."""
     numbers = np.full(len(parts), -1, np.int64)
     current: dict[int, tuple[int, int, int]] = {}  # by version: its number, its end, sources so far
     sources, last, made = 0, -1, 0
@@ -293,13 +277,7 @@ def places(parts: Slices) -> Ints:
         if is_source and version != last:
             sources, last = sources + 1, version
         known = current.get(version)
-        again = (
-            known is not None
-            and is_source
-            and int(parts.start[i]) > known[1]
-            and sources > known[2]
-        )
-        if known is None or again:
+        if known is None or (is_source and parts.start[i] > known[1] and sources > known[2]):
             known, made = (made, end, sources), made + 1
         current[version] = (known[0], max(known[1], end), sources if is_source else known[2])
         numbers[i] = known[0]
@@ -368,8 +346,8 @@ def find(run: OpenedRun) -> StepFindings:
     figures: dict[str, list[float]] = {}
     if summary.goodput is not None:
         for name in ("useful_tokens_per_device_s", "useful_tokens", "trained_tokens"):
-            goodput = [float(getattr(step, name)) for step in analysis.goodput_of_steps]
-            figures[f"goodput.{name}"] = goodput
+            of_steps = analysis.goodput_of_steps
+            figures[f"goodput.{name}"] = [float(getattr(step, name)) for step in of_steps]
     for row in summary.stages:
         figures[f"exposed_share.{row.name}"] = [shares.get(row.name, 0.0) for shares in exposed]
     on_path = summary.critical_path
@@ -377,26 +355,21 @@ def find(run: OpenedRun) -> StepFindings:
         for share in on_path.shares:
             spent = [seconds.get(share.stage, 0.0) for seconds in on_path.steps_s]
             figures[f"critical_path_s.{share.stage}"] = spent
-    count = len(windows)
+    verdict, count = summary.verdict, len(windows)
+    wall = ", ".join(wall.name for wall in verdict.binding)
+    if verdict.first is None:
+        wall = "no wall" if verdict.balanced else "cannot tell"
+    if verdict.alarms:
+        wall = "no advice: something is wrong with the run"
+    known = figures.items() if count else ()
     return StepFindings(
         steps=tuple((window.process, window.start_ns) for window in windows),
         words={
-            "verdict.wall": [_wall(summary)] * count,
-            "verdict.confidence": [summary.verdict.confidence] * count,
+            "verdict.wall": [wall] * count,
+            "verdict.confidence": [verdict.confidence] * count,
             "most_exposed": leaders,
             "warmup": ["yes" if window.warmup else None for window in windows],
         },
-        figures={name: np.array(values, np.float64) for name, values in figures.items()}
-        if count
-        else {},
+        figures={name: np.array(values, np.float64) for name, values in known},
         path=analysis.drawn_path,
     )
-
-
-def _wall(summary: Summary) -> str:
-    verdict = summary.verdict
-    if verdict.alarms:
-        return "no advice: something is wrong with the run"
-    if verdict.first is None:
-        return "no wall" if verdict.balanced else "cannot tell"
-    return ", ".join(wall.name for wall in verdict.binding)

@@ -1,4 +1,4 @@
-"""A trace that torch.profiler (Kineto) wrote, as columns: the operators and kernels of one process.
+"""A trace that torch.profiler (Kineto) wrote, as columns and as slices of a timeline.
 
 Such a file is Chrome's JSON, gzipped or not. `ts` and `dur` are microseconds with three decimals;
 `ts` counts from `baseTimeNanoseconds` (Unix ns) where the file states it, else from the Unix epoch.
@@ -31,6 +31,7 @@ MOST_NOTES = 24  # arguments that are shown: those which the most events have
 _LARGEST = 1 << 63
 _MOST_NS = 1 << 62
 _MOST_RANKS = 1 << 31
+_CPU = "CPU"
 _HOUR_NS = 3600 * 1_000_000_000
 
 
@@ -46,7 +47,7 @@ class Argument:
 
 @dataclass(frozen=True)
 class Profile:
-    """A place for each event that took time. `thread` is a place in `threads`, which are names;
+    """The events of one process that took time, a place each. `thread` is a place in `threads`;
     `pid` and `rank` are -1 and `host` empty where the file does not say. `arrows` are pairs of
     places: what led to what (a launch to its kernel, forward to backward)."""
 
@@ -97,15 +98,18 @@ def read(path: Path) -> Profile:
         raise RltraceError(f"{path} holds no event: nothing ran while torch.profiler was on")
     places = np.array(thread, np.int64)
     end = start + np.maximum(length, 0)
-    of_process = _descriptions(events)
+    said = _descriptions(events)
+    # The process whose calls were traced: devices have numbers among the processes, too.
+    pids = (e["pid"] for e in timed)
+    labels = {pid: text for (kind, pid, _), text in said.items() if kind == "process_labels"}
     distributed = document.get("distributedInfo")
     rank = distributed.get("rank") if isinstance(distributed, dict) else None
     return Profile(
         path=path,
         host=str(document.get("host_name") or ""),
-        pid=_cpu_process(timed, of_process),
+        pid=next((pid for pid in pids if labels.get(pid, _CPU) == _CPU), -1),
         rank=rank if isinstance(rank, int) and 0 <= rank < _MOST_RANKS else -1,
-        threads=[_thread_name(key, of_process) for key in threads],
+        threads=[_thread_name(key, said) for key in threads],
         thread=places,
         start_ns=start,
         end_ns=end,
@@ -153,10 +157,6 @@ def _is_placed(event: dict[str, Any]) -> bool:
     return all(isinstance(event.get(name), kinds) for name in ("pid", "tid", "cat", "id"))
 
 
-def _is_time(value: object) -> bool:
-    return isinstance(value, int | float) and abs(value) < _MOST_NS / 1000  # not NaN, either
-
-
 def _descriptions(events: list[dict[str, Any]]) -> dict[tuple[str, object, object], str]:
     """What `M` events say: by kind, process and thread."""
     said: dict[tuple[str, object, object], str] = {}
@@ -169,20 +169,11 @@ def _descriptions(events: list[dict[str, Any]]) -> dict[tuple[str, object, objec
     return said
 
 
-def _cpu_process(timed: list[dict[str, Any]], said: dict[tuple[str, object, object], str]) -> int:
-    """The process whose calls were traced: devices have numbers among the processes, too."""
-    for event in timed:
-        pid: int = event["pid"]
-        if said.get(("process_labels", pid, None), "CPU") == "CPU":
-            return pid
-    return -1
-
-
 def _thread_name(key: tuple[object, object], said: dict[tuple[str, object, object], str]) -> str:
     pid, tid = key
     name = said.get(("thread_name", pid, tid), f"thread {tid}").strip()
-    label = said.get(("process_labels", pid, None), "CPU")
-    return name if label == "CPU" else f"{label} {name}"
+    label = said.get(("process_labels", pid, None), _CPU)
+    return name if label == _CPU else f"{label} {name}"
 
 
 def _arguments(timed: list[dict[str, Any]]) -> tuple[Argument, ...]:
@@ -240,9 +231,12 @@ def _arrows(
             at -= 1
         return int(mine[at]) if at >= 0 and end[mine[at]] >= moment else -1
 
+    def is_time(value: object) -> bool:
+        return isinstance(value, int | float) and abs(value) < _MOST_NS / 1000  # not NaN, either
+
     begun: dict[tuple[object, object], int] = {}
     pairs = []
-    flows = [e for e in events if e.get("ph") in ("s", "f") and _is_time(e.get("ts"))]
+    flows = [e for e in events if e.get("ph") in ("s", "f") and is_time(e.get("ts"))]
     for flow in sorted(flows, key=lambda e: (e["ph"] == "f", e["ts"])):
         key = (flow.get("cat"), flow.get("id"))
         if flow["ph"] == "s":
@@ -272,8 +266,8 @@ def merged(
 
 
 def _process_of(run: OpenedRun, profile: Profile) -> TracedProcess | None:
-    """The process of the run that wrote a profile: of its pid, on its host where that is known, and
-    the last that had begun by then."""
+    """The process of the run that wrote a profile: of its pid and host, the last that had begun by
+    then."""
     last = int(profile.end_ns.max())
     same = [
         process

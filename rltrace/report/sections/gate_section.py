@@ -171,8 +171,8 @@ def percent(ratio: Interval) -> str:
 
 
 def interval_beside(interval: Interval, show: Callable[[float], str], what: str = "") -> str:
-    """` (1.0 to 2.0)`, to stand behind the value (`what` in front of the ends); empty where an end is
-    unknown, or both read as the value."""
+    """` (1.0 to 2.0)`, to stand behind the value (`what` in front of the ends); empty where an end
+    is unknown, or both read as the value."""
     between = interval_ends(interval, show)
     return f" ({what}{between})" if between not in ("", show(interval.value)) else ""
 

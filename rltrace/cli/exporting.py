@@ -63,7 +63,6 @@ def timeline(
 
 
 def _show(path: Path, folder: Path, browser: bool) -> None:
-    """Serves the timeline until Ctrl-C."""
     import webbrowser
 
     from rltrace.report.perfetto.serving import serving

@@ -45,7 +45,6 @@ class Commands(click.Group):
                 formatter.write_dl(rows)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """As click's, which takes a closed pipe for a failure."""
         try:
             return super().invoke(ctx)
         except BrokenPipeError:  # `rltrace query ... | head`
@@ -60,8 +59,6 @@ class Commands(click.Group):
         standalone_mode: bool = True,
         **extra: Any,
     ) -> Any:
-        """As click's, which ends in a style of its own."""
-
         def command() -> Any:
             output.prepare()
             return click.Group.main(self, args, prog_name, complete_var, False, **extra)
@@ -92,7 +89,6 @@ def told(error: BaseException) -> tuple[str, int]:
 
 
 def _sentence(error: click.ClickException) -> str:
-    """What click says of a wrong command line, in our style, and where the right ones stand."""
     said = _GUESSES.sub(r" (did you mean \1?)", error.format_message()).rstrip(".")
     said = said[:1].lower() + said[1:]
     context = getattr(error, "ctx", None)
@@ -110,7 +106,6 @@ def _of_duckdb(error: BaseException) -> errors.RltraceError | None:
 
 
 def _of_ours(error: BaseException) -> str:
-    """What is said of a mistake of rltrace's own: what and where it was, and what helps."""
     *_, frame = (f for f in extract_tb(error.__traceback__) if _PACKAGE in Path(f.filename).parents)
     where = f"{Path(frame.filename).relative_to(_PACKAGE.parent)}:{frame.lineno}"
     return (

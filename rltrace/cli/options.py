@@ -26,8 +26,7 @@ JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 class Given(click.Path):
-    """A path that is not empty: `"$UNSET"` means neither the newest run nor the working directory.
-    Of a run at a URL, what is new is brought here first."""
+    """A path that is not empty: `"$UNSET"` is neither the newest run nor the working directory."""
 
     def __init__(self, empty: str, is_run: bool = False) -> None:
         super().__init__(path_type=Path)
@@ -47,8 +46,8 @@ RUN_FOLDER = Given("the name of the run is empty: give it or leave it out", is_r
 
 
 def run_path(given: str) -> Path:
-    """The folder of a run that was given by path, name or URL, from which what is new is fetched.
-    Errors: `RltraceError`."""
+    """The folder of a run of a path, name or URL (what is new is fetched). Errors:
+    `RltraceError`."""
     if "://" not in given:
         from rltrace.run.location import named_run
 
@@ -74,8 +73,7 @@ RUN = click.argument("run", required=False, type=RUN_FOLDER, shell_complete=comp
 
 
 def opens_a_run(function: Callable[..., None], is_readable: bool = False) -> Callable[..., None]:
-    """Opens the run that a command names, or the newest here, whatever is left of it, or only
-    where it is readable."""
+    """Opens the run that a command names, or the newest; only a readable one where asked."""
 
     @wraps(function)
     def command(run: Path | None, **options: Any) -> None:
@@ -93,7 +91,6 @@ reads_a_run = partial(opens_a_run, is_readable=True)
 
 
 def reads_steps_of_a_run(function: Callable[..., None]) -> Callable[..., None]:
-    """As `reads_a_run`, narrowed to the steps that `--steps` or `--last` says."""
     with_options = STEPS(LAST(function))
 
     @wraps(with_options)

@@ -33,8 +33,7 @@ _SOON_S = 1.0  # what is done by then needs no word
 
 
 def prepare() -> None:
-    """Lets stdout take any text: our signs in plain ones where its encoding has none, all else that
-    it lacks with escapes."""
+    """Lets stdout take any text: plain signs for ours, escapes for all else that it lacks."""
     codecs.register_error(_HANDLER, _plain)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors=_HANDLER)
@@ -74,8 +73,8 @@ def show(sections: Iterable[Section]) -> None:
 
 @contextmanager
 def working(what: str) -> Iterator[Callable[[str], None]]:
-    """Shows on a terminal's stderr what takes longer than a second, and leaves nothing there. The
-    function that it gives is told how far that is."""
+    """Shows on a terminal's stderr what takes longer than a second; what it gives is told how far
+    that is."""
     if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
         yield lambda far: None
         return
@@ -96,8 +95,8 @@ def working(what: str) -> Iterator[Callable[[str], None]]:
 
 
 class _Uncommanding:
-    """What is printed for people to the log of GitHub's, which obeys lines that begin with `::` and
-    what follows `##[`: words of a job's might, and are written out."""
+    """A log of GitHub's, which obeys lines that begin with `::` and what follows `##[`: these are
+    written out."""
 
     def __init__(self, file: TextIO) -> None:
         self._file = file

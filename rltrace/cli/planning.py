@@ -66,19 +66,13 @@ def plan(
     """A design for a workload, before any GPU is rented: the placement, its step and tokens per
     dollar, the wall, what fits; with --full the arithmetic and settings to launch it."""
     from rltrace.analysis.plan import plan as planner
+    from rltrace.analysis.plan import workload_input as given
     from rltrace.analysis.plan.frameworks import advise
-    from rltrace.analysis.plan.workload_input import (
-        calibrated,
-        measure,
-        merged,
-        read_workload,
-        spec_of,
-    )
     from rltrace.report.formats import to_json
     from rltrace.report.sections import plan_section
 
-    tables = read_workload(workload) if workload is not None else {}
-    tables = merged(tables, _tables(flags))
+    tables = given.read_workload(workload) if workload is not None else {}
+    tables = given.merged(tables, _tables(flags))
     measured = None
     if from_run is not None:
         from rltrace.analysis.run_analysis import RunAnalysis
@@ -86,12 +80,12 @@ def plan(
         from rltrace.run.reading import open_readable
 
         with working("analysing the run"):
-            measured = measure(RunAnalysis(open_readable(find_run(from_run))))
-        tables = merged(measured.tables, tables)
+            measured = given.measure(RunAnalysis(open_readable(find_run(from_run))))
+        tables = given.merged(measured.tables, tables)
 
     def made(tables: dict[str, dict[str, Any]]) -> Any:
-        spec = spec_of(tables, str(workload or ""))
-        return spec if measured is None else calibrated(spec, measured)
+        spec = given.spec_of(tables, str(workload or ""))
+        return spec if measured is None else given.calibrated(spec, measured)
 
     if sweep is not None:
         what, values = planner.asked(sweep)

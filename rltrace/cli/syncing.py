@@ -212,7 +212,9 @@ def bench(name: str, megabytes: float, counts: str, rounds: int, as_json: bool) 
     from rltrace.sync.bench.measuring import OWN, measure
     from rltrace.sync.bench.models import model_of
 
-    receivers = _counts(counts)
+    receivers = [int(part) if part.isdecimal() else 0 for part in counts.split(",")]
+    if not all(0 < count <= 1024 for count in receivers):
+        raise WrongUsage(f"--receivers {counts} is no list of numbers: 1,2,4,8")
     model = model_of(name, megabytes)
     rows = measure(model, OWN, receivers, rounds, _progress())
     document = {
@@ -232,13 +234,6 @@ def _progress() -> Callable[[str, bool], None]:
         return lambda now, is_new: click.echo(f"{now} …", err=True) if is_new else None
     width = shutil.get_terminal_size().columns - 1
     return lambda now, _: click.echo(f"\r{now[:width]:{width}}\r", err=True, nl=False)
-
-
-def _counts(text: str) -> list[int]:
-    counts = [int(part) if part.isdecimal() else 0 for part in text.split(",")]
-    if not all(0 < count <= 1024 for count in counts):
-        raise WrongUsage(f"--receivers {text} is no list of numbers: 1,2,4,8")
-    return counts
 
 
 def _plain(row: BenchRow, rows: list[BenchRow]) -> dict[str, Any]:

@@ -17,7 +17,6 @@ from rltrace.report.sections.verdict_section import fixes_section, walls_section
 from rltrace.trace.untrusted_files import packaged_toml
 
 STAGES = "Stages"  # title of the section on where a step goes
-
 _MOST_STEPS = 6
 _SMALL_REST = 0.01
 _APART = 0.05  # shares that differ by more than this are worth a line
@@ -132,7 +131,6 @@ def _step_lines(summary: Summary) -> Iterator[str]:
 
 
 def _path_lines(path: CriticalPath | None) -> Iterator[str]:
-    """The shares on the critical path, where any differs much from the exposed share."""
     if path is None or not path.is_traced or path.unknown_share >= _TOO_LITTLE:
         return
     work = [one for one in path.shares if one.stage not in (UNKNOWN, "wait")]
@@ -151,7 +149,6 @@ def _first_few(steps: Sequence[int]) -> str:
 
 
 def _whole_generations(steps: StepsSummary) -> Iterator[str]:
-    """Where one generation serves several steps, which of them the figures are of."""
     if not steps.steps_per_generation:
         return
     serves = f"One generation serves {steps.steps_per_generation} steps"

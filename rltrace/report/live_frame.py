@@ -6,16 +6,9 @@ import math
 
 from rich.text import Text
 
+from rltrace.analysis.live import snapshot
 from rltrace.analysis.live.roles import IDLE
-from rltrace.analysis.live.snapshot import (
-    ENDED,
-    KILLED,
-    RUNNING,
-    STARTING,
-    LiveWindow,
-    RoleNow,
-    Snapshot,
-)
+from rltrace.analysis.live.snapshot import LiveWindow, RoleNow, Snapshot
 from rltrace.analysis.live.state import BUSY_OVER_S
 from rltrace.report import units
 from rltrace.report.formats.terminal_tables import COLOURS
@@ -54,8 +47,8 @@ def frame(shown: Snapshot, width: int, height: int, hint: str = "") -> list[Text
 
 def _title(shown: Snapshot, width: int) -> Text:
     job = shown.job
-    style = "bold green" if job.state in (RUNNING, ENDED) else "bold red"
-    if job.state == STARTING:
+    style = "bold green" if job.state in (snapshot.RUNNING, snapshot.ENDED) else "bold red"
+    if job.state == snapshot.STARTING:
         style = "bold yellow"
     state = f"{job.sentence}{' after' if job.is_over else ','} {units.seconds(job.elapsed_s)}"
     about = ", ".join(word for word in (job.framework, shown.placement) if word)
@@ -169,7 +162,7 @@ def slowest(shown: Snapshot, width: int) -> list[Text]:
 
 def dead(shown: Snapshot, width: int) -> list[Text]:
     """Processes that ended in the middle of something. At a job's own end that is usual."""
-    if not shown.dead or (shown.job.is_over and shown.job.state != KILLED):
+    if not shown.dead or (shown.job.is_over and shown.job.state != snapshot.KILLED):
         return []
     lines = [Text("processes that died at work", style="bold red")]
     for one in shown.dead:

@@ -8,7 +8,6 @@ from rltrace.analysis.live.snapshot import StepDone, StepNow
 from rltrace.report import units
 
 NO_WORK = ("wait", "other")  # stages in which nothing is done for the samples
-
 _MOST_STAGES = 4
 
 

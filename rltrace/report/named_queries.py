@@ -1,5 +1,4 @@
-"""The queries that come with rltrace: dashboards/sql/<name>.sql, asked as `@<name>`. The first line
-of a file is a comment that says what it answers, in which units."""
+"""The queries that come with rltrace: dashboards/sql/<name>.sql, asked as `@<name>`."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ _COMMENT = "-- "
 
 @dataclass(frozen=True)
 class NamedQuery:
-    """One query: `explains` is its first line, `sql` the whole file."""
+    """`explains` is the first line of the file, a comment: what it answers, in which units."""
 
     name: str
     explains: str

@@ -140,7 +140,6 @@ def dropped_lines(dropped: Dropped | None) -> Iterator[str]:
 
 
 def damage_lines(found: tuple[Damaged, ...]) -> Iterator[str]:
-    """One sentence for each process, up to a few."""
     for one in found[:_MOST]:
         yield (
             f"what {one.role or 'a process'}{pid_on(one.pid, one.host)} recorded is cut or damaged "

@@ -16,22 +16,14 @@ from rich.text import Text
 
 from rltrace.analysis.fixes.fixes import Fix
 from rltrace.analysis.run_analysis import RunAnalysis
-from rltrace.analysis.summary import RunFacts, Summary, Verdict, steps_of, verdict
+from rltrace.analysis.summary import Summary, Verdict, steps_of, verdict
 from rltrace.analysis.walls.wall import LIKELY
 from rltrace.report import run_lines, units
 from rltrace.report.formats.terminal_tables import COLOURS, WIDEST, wrapped
 from rltrace.report.layout import bar, listed, lowered
+from rltrace.report.sections import verdict_section
 from rltrace.report.sections.health_lines import cells
-from rltrace.report.sections.verdict_section import (
-    TYPE_THIS,
-    best_fix,
-    gain_words,
-    gains_nothing,
-    model_check,
-    sentences,
-    setting_words,
-    what_is_wrong,
-)
+from rltrace.report.sections.verdict_section import best_fix, gain_words, setting_words
 from rltrace.trace.read.run import open_run
 from rltrace.trace.run_dir import RUNS_FOLDER
 from rltrace.trace.safe_text import visible
@@ -71,9 +63,11 @@ def render(summary: Summary, console: Console) -> None:
 
 def lines(summary: Summary, width: int) -> list[Text]:
     """The screen's lines. Where all of it is too much, each part gives a little."""
+    is_named = Path(summary.run.path).parent.name == RUNS_FOLDER  # where runs lie
+    more = _MORE.format(shlex.quote(visible(summary.run.id)) if is_named else "RUN")
     for room in _ROOMS:
         made = _made((_head, _alarms, _verdict, _where, _change, _health), summary, width, room)
-        made += (Text(line, style="dim") for line in wrapped(_more(summary.run), width))
+        made += (Text(line, style="dim") for line in wrapped(more, width))
         if len(made) <= MOST_LINES:
             break
     return made
@@ -92,15 +86,9 @@ def _made(parts: Iterable[_Part], summary: Summary, width: int, room: _Room) -> 
     return made
 
 
-def _more(run: RunFacts) -> str:
-    """Where there is more of this run: by its name where runs lie, else as it was named."""
-    path = Path(run.path)
-    return _MORE.format(shlex.quote(visible(run.id)) if path.parent.name == RUNS_FOLDER else "RUN")
-
-
 def in_short(analysis: RunAnalysis, predict: bool = True) -> str:
-    """`100 steps · 678 ms a step · wall: rollout (42 %) · try: lag_bound=1 (+32 %)`; without
-    `predict`, which takes most of the time, nothing to try."""
+    """`100 steps · 678 ms a step · wall: rollout (42 %) · try: lag_bound=1`; the try takes most
+    time."""
     steps, found = steps_of(analysis), verdict(analysis, predict)
     if steps.whole_run:
         return "no step was recorded"
@@ -108,7 +96,7 @@ def in_short(analysis: RunAnalysis, predict: bool = True) -> str:
     if steps.step_s.n:
         parts.append(f"{units.seconds(steps.step_s.mean)} a step")
     if found.alarms:
-        parts.append(what_is_wrong(analysis.health))
+        parts.append(verdict_section.what_is_wrong(analysis.health))
     elif found.first is not None:
         maybe = "" if found.confidence == LIKELY else "maybe "
         walls = (f"{wall.name} ({units.share(wall.cost.share)})" for wall in found.binding)
@@ -137,7 +125,6 @@ def _head(summary: Summary, width: int, room: _Room) -> Iterator[Text | str]:
 
 
 def what_ran(summary: Summary) -> str:
-    """How the run ended, its steps and its devices."""
     run, steps = summary.run, summary.steps
     parts = [_ended(summary)]
     if run.framework:
@@ -174,7 +161,6 @@ def _ended(summary: Summary) -> str:
 
 
 def _alarms(summary: Summary, width: int, room: _Room) -> Iterator[Text | str]:
-    """What is wrong stands above all figures, the gravest first."""
     made: list[str] = []
     for sentence in run_lines.warnings(summary):
         made += wrapped(f"! {sentence}", width, later="  ")
@@ -186,9 +172,9 @@ def _alarms(summary: Summary, width: int, room: _Room) -> Iterator[Text | str]:
 def _verdict(summary: Summary, width: int, room: _Room) -> Iterator[Text | str]:
     found, inner = summary.verdict, width - 2
     left, style = room.verdict_lines, "bold"
-    for sentence in sentences(summary):
+    for sentence in verdict_section.sentences(summary):
         said = wrapped(sentence, inner - 2)
-        if sentence.startswith(TYPE_THIS):  # to be pasted: a shell joins its lines
+        if sentence.startswith(verdict_section.TYPE_THIS):  # to be pasted: a shell joins its lines
             said = [f"{line} \\" for line in said[:-1]] + said[-1:]
         if (left := left - len(said)) < 0 and not style:
             break
@@ -318,11 +304,14 @@ def _change(summary: Summary, width: int, room: _Room) -> Iterator[Text | str]:
 
 
 def _notes(found: Verdict, more: int, step_s: float, width: int) -> Iterator[str]:
-    said = [*gains_nothing(found), *[f"More fixes: {more}, with --full."] * bool(more)]
+    said = [
+        *verdict_section.gains_nothing(found),
+        *[f"More fixes: {more}, with --full."] * bool(more),
+    ]
     yield from wrapped(" ".join(said), width, "  ", "  ")[:_MOST_NOTE_LINES]
     if found.unpredicted:
         yield from wrapped(f"No gain is predicted: {found.unpredicted}.", width, "  ", "  ")
-    elif check := model_check(found, step_s):
+    elif check := verdict_section.model_check(found, step_s):
         yield from wrapped(check, width, "  ", "  ")
 
 

@@ -15,7 +15,6 @@ from rltrace.trace.errors import RltraceError
 from rltrace.trace.untrusted_files import open_to_append, written
 
 SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
-
 _COMMANDS = {REGRESSION: "error", UNSURE: "warning"}
 _IN_XML = re.compile("[^\\t\\n\\r\\x20-\\ud7ff\\ue000-\\ufffd\\U00010000-\\U0010ffff]")
 
@@ -44,8 +43,8 @@ def as_json(found: Judgement) -> dict[str, Any]:
 
 
 def to_junit(found: Judgement) -> str:
-    """A test suite with a case for each condition: a regression fails it, what cannot be told is an
-    error of it. A run with an alarm (it crashed, say) is a case that failed, too."""
+    """A test suite: a regression and an alarm fail a case, what cannot be told is an error of
+    it."""
     cases = list(_cases(found))
     outcomes = [outcome for _, outcome, _ in cases]
     failures, errors = outcomes.count(REGRESSION), outcomes.count(UNSURE)
@@ -68,7 +67,6 @@ def to_junit(found: Judgement) -> str:
 
 
 def _cases(found: Judgement) -> Iterator[tuple[str, str, str]]:
-    """What was asked, what came of it, and the sentence that says so."""
     for says in gate_section.alarmed(found):
         yield "the run has no alarm", REGRESSION, says
     for one in found.findings:

@@ -65,8 +65,7 @@ def section_lines(section: Section, level: str = "##") -> Iterator[str]:
 
 
 def _plain(text: str) -> str:
-    """Text on one line in which nothing is taken for markup: symbols such as τ_R hold an
-    underscore, and a job calls things what it likes."""
+    """Text on one line in which nothing is taken for markup: a job calls things what it likes."""
     shown = _MARKUP.sub(r"\\\g<0>", visible(text).replace("&", "&amp;").replace("<", "&lt;"))
     return _AT.sub(f"@{_NOTHING}", _LINK.sub(r"\\\g<0>", shown))
 

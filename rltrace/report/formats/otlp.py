@@ -27,14 +27,12 @@ from rltrace.trace.schema import REWARDS, SPANS, SYNCS, TABLES, TRAJECTORIES, US
 _TABLES = (SPANS, TRAJECTORIES, REWARDS, USES, SYNCS)
 _INTERNAL, _ERROR = 1, 2
 _SPANS_A_REQUEST = 2000  # about a megabyte and a half, where collectors take 20 at most
-
 Row = dict[str, Any]
 
 
 @dataclass
 class Exported:
-    """Spans that were handed out so far, by table; and rows without an end, which OTLP has no span
-    for and which were left out."""
+    """Spans handed out so far, by table, and rows left out as they have no end."""
 
     spans: Counter[str] = field(default_factory=Counter)
     unended: int = 0
@@ -55,8 +53,7 @@ def requests(run: OpenedRun, exported: Exported) -> Iterator[dict[str, Any]]:
 
 
 def write(run: OpenedRun, path: Path) -> Exported:
-    """Writes a request a line, as the file exporter of the collector does, gzipped where the
-    name ends in `.gz`. Errors: `RltraceError` where nothing can be written there."""
+    """Writes a request a line, gzipped where the name ends in `.gz`. Errors: `RltraceError`."""
     exported = Exported()
     with whole_file(path, "the spans") as file:
         for request in requests(run, exported):
@@ -148,7 +145,7 @@ def _spans(
         elif table is SYNCS:
             trace, parent = places.within(row["start_ns"])
             name = f"weights {row['role'] or ''}".strip()
-            yield _span(SYNCS, row, name, trace, own, parent)
+            yield _span(SYNCS, row, name, (trace, own, parent))
         else:
             yield _of_sample(table, row, own, places)
 
@@ -180,12 +177,12 @@ def _span_of_lane(
     elif around:
         _, trace, parent = around[-1]
     around.append((row["end_ns"], trace, own))
-    return _span(SPANS, row, str(row["name"]), trace, own, parent)
+    return _span(SPANS, row, str(row["name"]), (trace, own, parent))
 
 
 def _of_sample(table: Table, row: Row, own: str, places: _Places) -> dict[str, Any]:
-    """A trajectory is the root of its trace, its verdicts and uses are under it; what has no id is
-    on its own."""
+    """A trajectory is the root of its trace, with its verdicts and uses; what has no id is
+    alone."""
     known = row["trajectory"]
     trace = places.trace(1, int(own, 16) if known is None else known)
     root = "" if known is None else f"{known & (1 << 63) - 1 or 1:016x}"
@@ -195,9 +192,9 @@ def _of_sample(table: Table, row: Row, own: str, places: _Places) -> dict[str, A
             "gen_ai.evaluation.name": row["component"],
             "gen_ai.evaluation.score.value": row["value"],
         }
-        return _span(REWARDS, row, name, trace, own, root, more, row["outcome"])
+        return _span(REWARDS, row, name, (trace, own, root), more, row["outcome"])
     if table is USES:
-        return _span(USES, row, f"learner: {row['fate'] or 'met'}", trace, own, root)
+        return _span(USES, row, f"learner: {row['fate'] or 'met'}", (trace, own, root))
     operation = "invoke_agent" if (row["turns"] or 1) > 1 else "text_completion"
     more = {
         "gen_ai.operation.name": operation,
@@ -207,7 +204,7 @@ def _of_sample(table: Table, row: Row, own: str, places: _Places) -> dict[str, A
     }
     if known is not None and places.is_root(known):
         own, root = root, ""
-    span = _span(TRAJECTORIES, row, operation, trace, own, root, more, row["finish"])
+    span = _span(TRAJECTORIES, row, operation, (trace, own, root), more, row["finish"])
     if row["first_token_ns"] is not None:
         span["events"] = [{"timeUnixNano": str(row["first_token_ns"]), "name": "first token"}]
     links = places.links(zip(row["trained_in"] or (), row["trained_at_lag"] or (), strict=True))
@@ -218,12 +215,12 @@ def _span(
     table: Table,
     row: Row,
     name: str,
-    trace: str,
-    own: str,
-    parent: str,
-    more: Mapping[str, Any] | None = None,
+    ids: tuple[str, str, str],
+    more: Row | None = None,
     ended: str | None = None,
 ) -> dict[str, Any]:
+    """`ids` are those of the trace, the span and its parent."""
+    trace, own, parent = ids
     columns = {PREFIX + c.name: row[c.name] for c in table.columns if c.name not in _TIMES}
     span = {
         "traceId": trace,

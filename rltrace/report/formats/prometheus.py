@@ -45,7 +45,6 @@ def _declared(kind: str, key: str, meaning: str) -> ExportedMetric:
 _TOLD = parsed_toml((dashboards.folder("prometheus") / "metrics.toml").read_text("utf-8"))
 _READINGS: dict[str, tuple[str, float]] = _TOLD.pop("reading")
 _DECLARED = (_declared(kind, *one) for kind, of in _TOLD.items() for one in of.items())
-
 METRICS = {metric.name: metric for metric in _DECLARED}
 """By name, in the order in which they are served."""
 
@@ -67,7 +66,6 @@ def families(meters: RunMeters, judged: Iterable[Value] = ()) -> Families:
 
 
 def exposition(values: Families) -> str:
-    """The text that Prometheus scrapes."""
     lines = []
     for name, of_labels in values.items():
         metric = METRICS[name]
@@ -166,7 +164,6 @@ def _values(meters: RunMeters) -> list[Value]:
 
 
 def _of_processes(meters: RunMeters) -> list[tuple[str, Labels, float]]:
-    """By stage, role and rank; what several processes share is added up."""
     who = [
         (role_of(process), "" if process.rank is None else str(process.rank))
         for process in meters.follower.processes

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from rltrace.report.named_queries import NamedQuery
 
 MOST_SHOWN_ROWS = 200  # a terminal shows this many rows; `--json` and `--csv` give all
-
 _NUMBERS = ("INT", "DOUBLE", "FLOAT", "DECIMAL")
 _ZONED = "WITH TIME ZONE"
 _LONGEST_TEXT = 200  # characters, where lines are as long as they have to be
@@ -34,8 +33,7 @@ _WHOLE = (1e6, 1e18)  # bytes and the like, which nobody reads with an exponent
 
 
 def render(relation: duckdb.DuckDBPyRelation, console: Console) -> None:
-    """Prints a table, a line for each row, and says which rows and columns are left out. A terminal
-    gets short texts and the columns that fit."""
+    """Prints a line for each row, and what is left out; a terminal gets what fits."""
     kinds = [str(kind) for kind in cast("list[Any]", relation.types)]
     rows = _fetch(relation, MOST_SHOWN_ROWS + 1)
     names = [visible(name) for name in relation.columns]

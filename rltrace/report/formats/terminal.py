@@ -38,7 +38,6 @@ def render(summary: Summary, console: Console, own_figures: bool = False) -> Non
 
 
 def _print_waterfall(summary: Summary, console: Console, width: int) -> None:
-    """When each stage ran in a typical step: a line for each, its length the step's."""
     typical = summary.typical_step
     if typical is None or not typical.busy_shares:
         return

@@ -96,7 +96,6 @@ def _fitted(grid: Grid, width: int) -> tuple[Grid, list[str]]:
 
 
 def _least_width(grid: Grid, place: int) -> int:
-    """The width of a column's longest word, or of its longest cell where it is not wrapped."""
     column = grid.columns[place]
     texts = [column.title, *(row[place] for row in grid.rows)]
     parts = texts if column.right else " ".join(texts).split()

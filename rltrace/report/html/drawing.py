@@ -19,16 +19,12 @@ from rltrace.analysis.timeline.intervals import Floats
 from rltrace.report import units
 
 WIDE = 1000.0  # units across a picture, however wide the page shows it. Down it is pixels
-
 Box = tuple[float, float, float, float]  # of a rectangle: x, y, width, height
-
 Mark = tuple[float, str]  # a word beside a picture: at which unit across or pixel down, and it
 
 
 @dataclass(frozen=True)
 class Axis:
-    """A linear scale from `low..high` to `start..end`."""
-
     low: float
     high: float
     start: float = 0.0
@@ -156,7 +152,6 @@ def _beside(css: str, marks: Sequence[Mark]) -> Html:
 
 
 def levels(marks: Iterable[Mark]) -> Html:
-    """Lines from side to side, at the words on the left."""
     return join(*(line(0, y, WIDE, y, "grid") for y, _ in marks))
 
 
@@ -220,8 +215,7 @@ def scale_end(totals: Sequence[float], usual: Sequence[float] = ()) -> float:
 
 @dataclass(frozen=True)
 class ChartColumns:
-    """Columns side by side, told by `names` and by `of` what they are, no wider than of
-    `fewest`."""
+    """Columns side by side, of `of`; they are no wider than of `fewest`."""
 
     names: Sequence[str]
     of: str
@@ -234,8 +228,8 @@ class ChartColumns:
 
     def bars(self, parts: Mapping[str, Sequence[float]], end: float, *over: Child, title: str,
              show: Callable[[float], str] | None = None) -> Html:  # fmt: skip
-        """A bar in each column: its parts by class, one on the other, on a scale that ends at
-        `end`. They are seconds, unless `show` says how they are written."""
+        """Parts by class, one on the other, on a scale to `end`; seconds, unless `show` writes
+        them."""
         y, gap, feet = Axis(0, end, self.high, 0), 0.15 * self.wide, [0.0] * len(self.names)
         drawn = []
         for css, lengths in parts.items():
@@ -298,8 +292,7 @@ def text(value: Child) -> Html:
 
 
 def prose(value: str) -> Html:
-    """Text of a report: `τ_R` with its index, code between backticks, and long words with places to
-    break them at."""
+    """Text with `τ_R` and its index, code between backticks, and places to break long words at."""
     if isinstance(value, Html):
         return value
     coded = _CODE.sub(r"<code>\1</code>", text(_LONG.sub("\\g<0>\u200b", value)))
@@ -316,8 +309,8 @@ def join(*children: Child) -> Html:
 
 
 def tag(name: str, *children: Child, **attributes: Any) -> Html:
-    """An element. `class_` is `class`, `data_row` is `data-row`; an attribute of None or False is
-    left out, and one of True has no value."""
+    """An element. `class_` is `class`; an attribute of None or False is left out, True has no
+    value."""
     shown = []
     for key, value in attributes.items():
         if value is None or value is False:

@@ -14,14 +14,8 @@ from rltrace.report import run_lines, screen, units
 from rltrace.report.html import parts
 from rltrace.report.html.drawing import NOTHING, Child, Html, interval, join, prose, sentence, tag
 from rltrace.report.layout import numbers, table
-from rltrace.report.sections.verdict_section import (
-    best_fix,
-    fixes_section,
-    gain_words,
-    sentences,
-    setting_words,
-    walls_section,
-)
+from rltrace.report.sections import verdict_section
+from rltrace.report.sections.verdict_section import best_fix, gain_words, sentences, setting_words
 
 
 def asset(name: str) -> str:
@@ -75,7 +69,6 @@ def _try_first(summary: Summary) -> Html:
 
 
 def _setting(fix: Fix) -> Html:
-    """The option and its value, to be copied, and what it is now."""
     setting = setting_words(fix)
     return join(parts.copied(setting), prose(screen.how(fix).removeprefix(setting)))
 
@@ -113,7 +106,7 @@ def walls_part(verdict: Verdict) -> Html:
         sure = tag("span", wall.confidence, class_=f"chip {mood}")
         return cells[0], _drawn(drawn, cells[1]), cells[2], sure
 
-    return parts.of_section("walls", parts.with_rows(walls_section(verdict), row))
+    return parts.of_section("walls", parts.with_rows(verdict_section.walls_section(verdict), row))
 
 
 def _drawn(drawing: Html, said: str) -> Html:
@@ -122,7 +115,7 @@ def _drawn(drawing: Html, said: str) -> Html:
 
 def fixes_part(summary: Summary) -> Html:
     """All fixes, best first: the section on them with the step before and after."""
-    found, section = summary.verdict, fixes_section(summary.verdict)
+    found, section = summary.verdict, verdict_section.fixes_section(summary.verdict)
     if section is None:
         return parts.unknown("fixes", "Fixes", next(sentences(summary)))
     gains = [fix.goodput_gain for fix in found.fixes if fix.goodput_gain is not None]

@@ -24,6 +24,11 @@ from rltrace.report.sections.health_lines import cells
 def render(analysis: RunAnalysis, summary: Summary, own_figures: bool = False) -> str:
     """The page; `own_figures` as in `sections`."""
     asked = list(_questions(analysis, summary, own_figures))
+    answers = []
+    for key, said, shown in asked:
+        name = f"{key}-heading"
+        content = tag("h2", said, id=name), *shown
+        answers.append(tag("section", *content, id=key, class_="question", aria_labelledby=name))
     script = asset("pictures.js") + asset("page.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     title = f"rltrace report · {summary.run.id}"
@@ -34,14 +39,14 @@ def render(analysis: RunAnalysis, summary: Summary, own_figures: bool = False) -
         style=asset("screen.css") + asset("page.css"),
         run=prose(summary.run.id),
         contents=join(*(tag("a", said, href=f"#{key}") for key, said, _ in asked)),
-        parts=join(answer(summary), *(_question(*one) for one in asked)),
+        parts=join(answer(summary), *answers),
         script=script,
     )
 
 
 def write(analysis: RunAnalysis, summary: Summary, path: Path, own_figures: bool = False) -> int:
-    """Writes the page; its size in bytes. `own_figures` as in `sections`. Errors: `RltraceError`
-    when the file cannot be written."""
+    """Writes the page; its size in bytes. `own_figures` as in `sections`. Errors:
+    `RltraceError`."""
     page = render(analysis, summary, own_figures).encode("utf-8", errors="replace")
     write_file(path, page)
     return len(page)
@@ -78,9 +83,3 @@ def _questions(
     *_, (title, [meant]) = sections(summary, own_figures)
     words = (line.partition(": ") for line in meant.lines)
     yield "words", title, [listed((name, sentence(meaning)) for name, _, meaning in words)]
-
-
-def _question(key: str, question: str, answers: list[Html]) -> Html:
-    heading = tag("h2", question, id=f"{key}-heading")
-    return tag("section", heading, *answers, id=key, class_="question",
-               aria_labelledby=f"{key}-heading")  # fmt: skip

@@ -5,18 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 
-from rltrace.report.html.drawing import (
-    NOTHING,
-    Child,
-    Html,
-    box,
-    in_cell,
-    join,
-    prose,
-    sentence,
-    stacked,
-    tag,
-)
+from rltrace.report.html import drawing as draw
+from rltrace.report.html.drawing import NOTHING, Child, Html, join, prose, sentence, tag
 from rltrace.report.layout import Bar, Grid, Section
 from rltrace.report.screen import UNTRACED
 from rltrace.report.units import UNKNOWN
@@ -26,19 +16,16 @@ _CARDS = 3  # a table of more columns is a card for each row on a phone
 
 
 def part(key: str, title: str, *children: Child) -> Html:
-    """A part of the page under its own heading."""
     heading = tag("h3", prose(title), id=f"{key}-heading")
     return tag("section", heading, *children, id=key, aria_labelledby=f"{key}-heading")
 
 
 def of_section(key: str, section: Section, *pictures: Child, below: Child = None) -> Html:
-    """A section of the report as on a terminal, with pictures between lines and table, and
-    something more below its notes."""
+    """A section as on a terminal, with pictures before its table, and more below its notes."""
     return part(key, section.title, told(section, *pictures), below)
 
 
 def told(section: Section, *pictures: Child) -> Html:
-    """The content of a section without its heading."""
     shown = table(section.grid) if section.grid else None
     return join(lines(section.lines), *pictures, shown, notes(section.notes))
 
@@ -64,7 +51,6 @@ def notes(sentences: Sequence[str]) -> Html:
 
 
 def unknown(key: str, short: str, why: str) -> Html:
-    """What cannot be told, in one line."""
     return tag("p", tag("b", short), ": cannot tell. ", prose(why), class_="missing", id=key)
 
 
@@ -104,7 +90,7 @@ def _shown(said: str) -> Html:
     if not isinstance(said, Bar) or not said:
         return sentence(said)
     wide = said.length * _BLOCK
-    return in_cell(wide, box(0, 4, wide, 12, "bar"))
+    return draw.in_cell(wide, draw.box(0, 4, wide, 12, "bar"))
 
 
 def picture(
@@ -149,7 +135,7 @@ def shares(
         for (css, share), (name, *figures) in pieces
         if share > least
     )  # fmt: skip
-    return join(stacked([one for one, _ in pieces], title), tag("ul", *named, class_="shares"))
+    return join(draw.stacked([one for one, _ in pieces], title), tag("ul", *named, class_="shares"))
 
 
 COLOURED = (

@@ -132,7 +132,6 @@ def _each_step(times: Sequence[StepTimes]) -> Html:
 
 
 def _keyed(row: tuple[str, ...]) -> tuple[str, ...]:
-    """A row of the table of stages with the stage's colour."""
     key = tag("i", class_=f"key {parts.css(row[0])}") if row[0] in parts.COLOURED else NOTHING
     return join(key, prose(row[0])), *row[1:]
 

@@ -28,8 +28,7 @@ def linked(kinds: Sequence[Slices], of_part: Ints) -> tuple[tuple[Slices, ...], 
 def with_arrows(
     kinds: Sequence[Slices], links: Sequence[Link], after: int = 0
 ) -> tuple[tuple[Slices, ...], int]:
-    """Slices of several kinds with the arrows of `links`, and the number of these; ids up to
-    `after` are taken."""
+    """Slices with the arrows of `links`, and the number of these; ids up to `after` are taken."""
     rows: list[list[Ints]] = [[] for _ in kinds]
     ids: list[list[Ints]] = [[] for _ in kinds]
     made = 0

@@ -21,7 +21,6 @@ from rltrace.trace.untrusted_files import packaged_toml
 from rltrace.trace.vocabulary import Stage, word
 
 RUN = 1 << 40  # uuid of the track that holds what is of the whole run
-
 _COLOURS: dict[str, tuple[str, int]] = {
     one[0].partition(".")[0]: one for one in packaged_toml("report/perfetto/colours.toml")["stages"]
 }
@@ -64,7 +63,7 @@ class Track:
 
 @dataclass(frozen=True)
 class Note:
-    """What is known about each slice under one title, or its colour, which has no title."""
+    """What is known about each slice under one title, or its colour, which has none."""
 
     title: int
     kind: str  # "integer", "double", "word" or "colour"
@@ -275,7 +274,6 @@ def word_of(codes: type[IntEnum], code: int) -> str:
 
 Ints = NDArray[np.int64]
 OPEN = np.iinfo(np.int64).max  # the end of a slice that never ended
-
 _AT_ONCE = 1 << 16  # slices
 _DENSE = 4  # values a row: up to this a table of all values in between is cheaper than a sort
 
@@ -305,8 +303,7 @@ def pack(start: Ints, end: Ints) -> Ints:
 
 
 def nest(lane: Ints, start: Ints, end: Ints, order: Ints | None = None) -> Ints:
-    """Where each slice goes, so that those of a track nest: 0 is its lane's own track, k the lane's
-    k-th extra one. `order` is that of `outer_first`, where known."""
+    """0 for a slice on its own track of a lane, k for its k-th extra one, so that they nest."""
     extra = np.zeros(len(lane), np.int64)
     order = outer_first(start, end, lane) if order is None else order
     order = order[end[order] > start[order]]  # those of no length never cross others
@@ -319,8 +316,7 @@ def nest(lane: Ints, start: Ints, end: Ints, order: Ints | None = None) -> Ints:
 
 
 def outer_first(start: Ints, end: Ints, lane: Ints | None = None) -> Ints:
-    """The order by lane (where given) and start, of slices that start together the longer first.
-    Cheap where the rows are nearly in order, as a process writes them down."""
+    """The order by lane (where given) and start, of slices that start together the longer first."""
     order = np.argsort(start, kind="stable") if lane is None else _by_lane(start, lane)
     together = np.append(False, np.diff(start[order]) == 0)
     if lane is not None:
@@ -416,8 +412,8 @@ def factor(values: NDArray[Any]) -> tuple[NDArray[Any], Ints]:
 
 
 def number(*keys: NDArray[Any]) -> tuple[Ints, Ints]:
-    """The number of every row and the first row of every number: 0, 1, ... for the distinct
-    combinations of keys, in sorted order."""
+    """The number of every row by its distinct combination of keys, sorted, and the first row of
+    each."""
     distinct, dense = factor(keys[0])
     for key in keys[1:]:
         values, code = factor(key)

@@ -26,7 +26,6 @@ _LOOPBACK = "127.0.0.1"
 _OWN = "'self' 'unsafe-inline' 'unsafe-eval' 'wasm-unsafe-eval' blob: data:"
 # The browser then asks nobody else: the UI looks for its authors' scripts on the internet.
 _POLICY = f"default-src {_OWN}; connect-src {_OWN}"
-
 _PINNED = ("steps( of .*)?", *TITLES[1:], IN_FLIGHT, WAITING, LARGEST_LAG)
 # Commands of the UI: what is of the whole run stands on top, in this order.
 _SHOWN_FIRST = [{"id": "dev.perfetto.PinTracksByRegex", "args": [f"^{n}$"]} for n in _PINNED]

@@ -24,7 +24,6 @@ from rltrace.trace.vocabulary import Fate, Finish, Outcome, Phase, Stage, SyncRo
 STEPS, PATH, VERSIONS, COUNTERS = range(4)
 TITLES = ("steps", "critical path", "policy versions")
 TRAJECTORIES, REWARDS, USES, UPDATES, PHASES, PROFILES = range(6)
-
 _NOTED = ("step", "version", "tokens", "bytes", "items")
 _COLUMNS = f"process, lane, start_ns, end_ns, name, stage, phase, {', '.join(_NOTED)}"
 _IS_PHASE = f"(stage = {Stage.SYNC:d} AND phase <> -1)"
@@ -71,8 +70,7 @@ def path(scene: Scene, findings: StepFindings | None) -> Slices:
 
 
 def spans(scene: Scene, run: OpenedRun, texts: dict[int, str]) -> Slices:
-    """All other spans but the phases of weight updates: a track for each lane, and more for those
-    that cross on it."""
+    """All other spans but phases of weight updates: a track a lane, more for those that cross."""
     others = f"stage <> {Stage.STEP:d} AND NOT {_IS_PHASE}"
     rows = SceneRows(scene, run, f"SELECT {_COLUMNS} FROM raw_spans WHERE {others}")
     lane, first = scenes.number(rows["process"], rows["lane"])
@@ -97,7 +95,6 @@ def spans(scene: Scene, run: OpenedRun, texts: dict[int, str]) -> Slices:
 
 
 def phases(scene: Scene, run: OpenedRun, texts: dict[int, str]) -> Slices:
-    """The phases of weight updates, bucket by bucket where they were recorded so."""
     rows = SceneRows(scene, run, f"SELECT {_COLUMNS} FROM raw_spans WHERE {_IS_PHASE}")
     return rows.slices(
         track=rows.on_rows("phases of weight updates", PHASES),
@@ -112,8 +109,7 @@ def phases(scene: Scene, run: OpenedRun, texts: dict[int, str]) -> Slices:
 
 
 def _pack_lanes(process: NDArray[Any], lane: Ints, rows: SceneRows, order: Ints) -> Ints:
-    """For each lane its track in its process. Threads and tasks come and go by the thousand, so
-    lanes that do not last at the same time share one."""
+    """For each lane its track in its process: lanes that do not last at one time share one."""
     begins = np.flatnonzero(np.diff(lane[order], prepend=-1))
     if not len(begins):
         return begins
@@ -139,7 +135,7 @@ _TRAJECTORIES = """
 
 
 def trajectories(scene: Scene, run: OpenedRun) -> Slices:
-    """Samples being generated, named by the policy versions that wrote them, with their first
+    """Samples being generated, named by the policy versions that wrote them; and their first
     use."""
     rows = SceneRows(scene, run, _TRAJECTORIES)
     versions, first = scenes.number(rows["first_version"], rows["last_version"])
@@ -235,8 +231,7 @@ def parts(scene: Scene, run: OpenedRun) -> Slices:
 
 
 def versions(scene: Scene, run: OpenedRun, parts: Slices, place: Ints) -> Slices:
-    """Each version on its way, from the begin of its first part to the end of the last. `place` is
-    as of `places`."""
+    """Each version on its way, from its first part to its last. `place` is as of `places`."""
     count = int(place.max(initial=-1)) + 1
     known = np.flatnonzero(place >= 0)
     place = place[known]
@@ -297,7 +292,6 @@ _MADE_OF = f"""
 
 
 def _made_of(scene: Scene, run: OpenedRun, version: Ints) -> list[Note]:
-    """What is known of the samples that the update which made a version was trained on."""
     facts = run.ask_columns(_MADE_OF)
     row_of = {int(v): row for row, v in enumerate(facts.pop("version"))}
     rows = np.array([row_of.get(int(v), -1) for v in version], np.int64)
@@ -320,7 +314,6 @@ class StepFindings:
     path: tuple[PathSegment, ...]
 
     def notes(self, scene: Scene, process: NDArray[Any], start: Ints) -> tuple[Note, ...]:
-        """What is known of the steps of these processes and beginnings."""
         place_of = {step: place for place, step in enumerate(self.steps)}
         keys = zip(process.tolist(), start.tolist(), strict=True)
         places = np.array([place_of.get(key, -1) for key in keys], np.int64)  # -1: what is put last

@@ -27,7 +27,6 @@ from rltrace.trace.run_dir import CLOCKS
 from rltrace.trace.untrusted_files import parsed, read_given, unpacked
 
 MOST_NOTES = 24  # arguments that are shown: those which the most events have
-
 _LARGEST = 1 << 63
 _MOST_NS = 1 << 62
 _MOST_RANKS = 1 << 31
@@ -152,7 +151,6 @@ def _ns(microseconds: list[Any]) -> Ints:
 
 
 def _is_placed(event: dict[str, Any]) -> bool:
-    """Whether what says where an event is, and to which others it leads, can be looked up."""
     kinds = str | int | float | None
     return all(isinstance(event.get(name), kinds) for name in ("pid", "tid", "cat", "id"))
 
@@ -266,8 +264,7 @@ def merged(
 
 
 def _process_of(run: OpenedRun, profile: Profile) -> TracedProcess | None:
-    """The process of the run that wrote a profile: of its pid and host, the last that had begun by
-    then."""
+    """The process of the run that wrote a profile: the last of its pid that had begun by then."""
     last = int(profile.end_ns.max())
     same = [
         process
@@ -280,8 +277,8 @@ def _process_of(run: OpenedRun, profile: Profile) -> TracedProcess | None:
 
 
 def _correction_ns(run: OpenedRun, profile: Profile, process: TracedProcess | None) -> int:
-    """What to add to the real time of the process's node for the run's time: its clock may be
-    seconds off. By the pair of both clocks that was read nearest to the profile."""
+    """What to add to the real time of the process's node, by the pair of clocks read nearest to
+    it."""
     clock = run.clock_of(process.node) if process is not None else None
     if process is None or clock is None:
         return 0

@@ -42,8 +42,7 @@ class WireColumn(Protocol):
 
 
 class Varints:
-    """Integers as varints of 1, 2, 4, 8 or 10 bytes; a negative one takes ten (int64). Rows that
-    are not `known` may hold anything."""
+    """Integers as varints of 1, 2, 4, 8 or 10 bytes. Rows not `known` may hold anything."""
 
     def __init__(self, values: NDArray[Any], known: NDArray[np.bool_] | None = None) -> None:
         asked: Any = True if known is None else known
@@ -98,7 +97,6 @@ class Repeated64:
 
 
 Part = bytes | WireColumn  # a piece of a record: the same bytes in every row, or one value a row
-
 _VARINT, _FIXED64, _LENGTH = 0, 1, 2
 
 
@@ -143,8 +141,7 @@ def nested(message: Any, field: str, parts: Sequence[Part]) -> list[Part]:
 
 
 class WireRecord:
-    """The parts of a message side by side. `in_time` is the one column that has a value for each
-    place in the order of time."""
+    """The parts of a message. `in_time` is the one column with a value for each place in time."""
 
     def __init__(self, parts: Sequence[Part], in_time: WireColumn | None = None) -> None:
         self._columns: list[tuple[int, WireColumn]] = []
@@ -288,8 +285,7 @@ def _events(shapes: Shapes, slices: Sequence[Slices], points: Points) -> list[_E
 
 
 def _shapes(shapes: Shapes, s: Slices) -> tuple[NDArray[np.int32], int]:
-    """The shape of the begin of each slice, which those share of which the same is known; and that
-    of the ends."""
+    """The shapes of the begins, one for each set of known values, and of the ends."""
     track = integer(TrackEvent, "track_uuid", Varints(s.track))
     names = [
         *integer(TrackEvent, "category_iids", Varints(s.category)),

@@ -24,8 +24,7 @@ _LONGEST = 24  # characters of a setting
 
 
 def sections(found: Comparison, names: tuple[str, str] = ("before", "after")) -> Iterator[Section]:
-    """The answer, then stages, goodput and its factors, and what differs in work, settings,
-    devices; `names` are those of the runs."""
+    """The answer, then what made it and what else differs; `names` are those of the runs."""
     title = f"rltrace compare · {names[0]} → {names[1]}"
     yield Section(title, (*_alarms(found, names), *_answer(found)))
     if found.stages:
@@ -83,7 +82,6 @@ def _work_and_pace(found: Comparison) -> Iterator[str]:
 
 
 def _goodput(found: Comparison) -> FactorChange:
-    """Goodput as a row above its factors, whose product it is."""
     before = math.prod(one.before for one in found.factors)
     after = math.prod(one.after for one in found.factors)
     ratio = after / before if before else math.nan
@@ -137,7 +135,6 @@ _OF = {
 
 
 def expected(predicted: Estimate | None, metric: str) -> Iterator[str]:
-    """What was predicted, before anything is run."""
     if predicted is None:
         yield "no gain is predicted"
     else:

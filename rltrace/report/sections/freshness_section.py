@@ -6,13 +6,8 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from rltrace.analysis.trajectories.freshness import (
-    FEWEST_STEPS,
-    FEWEST_TRAJECTORIES,
-    Freshness,
-    LagBound,
-    LagPoint,
-)
+from rltrace.analysis.trajectories import freshness
+from rltrace.analysis.trajectories.freshness import Freshness, LagBound, LagPoint
 from rltrace.analysis.trajectories.staleness import Staleness, TokenLags
 from rltrace.analysis.trajectories.tail import SlotUse, Tail
 from rltrace.report import units
@@ -137,13 +132,12 @@ def _bound(bound: LagBound) -> str:
 def _notes(fresh: Freshness, points: list[LagPoint]) -> Iterator[str]:
     few = sum(not point.enough for point in points)
     if 0 < few < len(points):
-        least = f"{FEWEST_TRAJECTORIES} trajectories or {FEWEST_STEPS} steps"
+        least = f"{freshness.FEWEST_TRAJECTORIES} trajectories or {freshness.FEWEST_STEPS} steps"
         yield f"{units.plural(few, 'lag')} with fewer than {least} not shown."
     yield from _mismatch(fresh)
 
 
 def _mismatch(fresh: Freshness) -> Iterator[str]:
-    """What engine and trainer make of the same version."""
     if fresh.mismatch is None:
         return
     same = fresh.mismatch.point

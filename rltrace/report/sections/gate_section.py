@@ -52,7 +52,6 @@ def sections(found: metrics.Judgement) -> Iterator[Section]:
 
 
 def _lines(found: metrics.Judgement) -> Iterator[str]:
-    """What failed with its reasons, then what holds; where there is much, in brief."""
     for line in alarmed(found):
         yield f"{MARKS[metrics.REGRESSION]} {line}"
     order = (metrics.REGRESSION, metrics.UNSURE, metrics.PASS)
@@ -81,7 +80,6 @@ def _why(one: metrics.Finding) -> str:
 
 
 def _made(one: metrics.Finding) -> Iterator[str]:
-    """What was compared, and the stage and the factor of goodput that made a difference."""
     if one.normalised:
         yield f"Compared {_ended(one.normalised)}"
     if one.outcome == metrics.PASS:
@@ -160,7 +158,6 @@ _ALMOST_NOTHING = 1000  # times what it was before: that was almost none
 _MOST_STAGES = 7
 _LEAST_SEEN = 1e-3  # of the longest stage; of what is shorter there is nothing to see
 ONCE = "one value a run"  # stands for the interval of a factor that is measured once a run
-
 GOODPUT = "goodput"  # the row of the factors' product
 _RATES = (GOODPUT, "peak rate")  # tokens; all else is a share
 

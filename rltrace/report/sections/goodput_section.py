@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from rltrace.analysis.figures.device_use import UNKNOWN_ROLE
 from rltrace.analysis.figures.goodput import Goodput
-from rltrace.analysis.figures.goodput_factors import Cascade, Factor
+from rltrace.analysis.figures.goodput_factors import Cascade
 from rltrace.analysis.summary import Summary
 from rltrace.analysis.trajectories.reward_signal import GroupSignal, RewardCurve
 from rltrace.report import units
@@ -109,7 +109,11 @@ def cascade_section(cascade: Cascade) -> Section:
     rows = []
     for one in cascade.factors:
         value = rate(one.value) if one.name == "peak rate" else units.share(one.value)
-        rows.append((one.name, _basis(one), value))
+        is_prior = one.name == "freshness weight" and "prior" in one.basis
+        basis = "not measured: by a prior" if is_prior else _WHAT[one.name]
+        if math.isnan(one.value):
+            basis = one.basis
+        rows.append((one.name, basis, value))
     rows.append(("goodput", "the product", rate(cascade.effective_tokens_per_device_s)))
     grid = table(rows, "factor", TableColumn("is", least_width=76), *numbers("value"))
     return Section("What goodput is made of", tuple(_lost(cascade)), grid, tuple(_notes(cascade)))
@@ -176,14 +180,6 @@ _WHAT = {
     "freshness weight": "part that counts (ESS)",
     "peak rate": "generated / work",
 }
-
-
-def _basis(factor: Factor) -> str:
-    if math.isnan(factor.value):
-        return factor.basis
-    if factor.name == "freshness weight" and "prior" in factor.basis:
-        return "not measured: by a prior"
-    return _WHAT[factor.name]
 
 
 def _lost(cascade: Cascade) -> Iterator[str]:

@@ -39,16 +39,15 @@ def walls_section(verdict: Verdict) -> Section:
     shown = [wall for wall in verdict.walls if not (are_many and wall in unknown)]
     if not shown:
         return Section(_WALLS, (f"None can be told: {verdict.because}. {_WOULD_TELL}",))
-    grid = table(map(_wall, shown), "wall", *numbers("costs", "95 % CI"), "how sure")
+    rows = []
+    for wall in shown:
+        cost = wall.cost
+        known = cost.known and not math.isnan(cost.low)
+        interval = f"{units.share(cost.low)} to {units.share(cost.high)}" if known else ""
+        share = units.share(cost.share) if cost.known else units.UNKNOWN
+        rows.append((wall.name, share, interval, wall.confidence))
+    grid = table(rows, "wall", *numbers("costs", "95 % CI"), "how sure")
     return Section(_WALLS, (), grid, (*_evidence(verdict), *_unknown(unknown)))
-
-
-def _wall(wall: Wall) -> tuple[str, ...]:
-    cost = wall.cost
-    known = cost.known and not math.isnan(cost.low)
-    interval = f"{units.share(cost.low)} to {units.share(cost.high)}" if known else ""
-    share = units.share(cost.share) if cost.known else units.UNKNOWN
-    return wall.name, share, interval, wall.confidence
 
 
 def _evidence(verdict: Verdict) -> Iterator[str]:
@@ -72,7 +71,6 @@ def figure_words(one: Figure) -> str:
 
 
 def _unknown(unknown: Sequence[Wall]) -> Iterator[str]:
-    """What each lacks, unless they are so many that this would hide what is there."""
     if len(unknown) >= _MANY_UNKNOWN:
         yield f"Cannot be told: {listed([wall.name for wall in unknown])}. {_WOULD_TELL}"
         return
@@ -211,7 +209,6 @@ def headline(summary: Summary) -> str:
 
 
 def evidence(summary: Summary) -> Iterator[str]:
-    """The other sentences."""
     _, *others = sentences(summary)
     yield from others
 

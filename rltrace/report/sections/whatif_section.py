@@ -26,8 +26,7 @@ def alarmed(alarms: Sequence[str]) -> str:
 def one(
     base: ReplayBaseline, found: Prediction, alarms: Sequence[str] = (), beside: Sequence[str] = ()
 ) -> Section:
-    """These levers moved together, below what is wrong with the run and what of it is left out
-    (`beside`)."""
+    """These levers moved together, below alarms and what is left out (`beside`)."""
     warned = [f"! {alarm}: the prediction is only as good as these steps." for alarm in alarms]
     lines = (*warned, *_left_out(beside), *_answer(base, found))
     title = f"What if {', '.join(found.levers)}: {found.outcome}"

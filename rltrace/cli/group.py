@@ -25,9 +25,7 @@ _GUESSES = re.compile(r"\.? \(?Did you mean (?:one of: )?(.*?)\?\)?$")
 class Commands(click.Group):
     """A click group whose failures are one sentence and the exit code of docs/api.md."""
 
-    def __init__(self, *args: Any, **more: Any) -> None:
-        super().__init__(*args, **more)
-        self.group_of: dict[str, str] = {}  # by command: its heading in `-h`
+    group_of: dict[str, str]  # by command: its heading in `-h`
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """In the order in which they were added."""

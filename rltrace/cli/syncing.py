@@ -40,8 +40,7 @@ class SyncCommands(click.Group):
             if missing.name not in _BROUGHT_BY:
                 raise
             needs = f"{ctx.command_path} needs {missing.name}, which is not installed"
-            install = f"pip install {_BROUGHT_BY[missing.name]}"
-            raise RltraceError(f"{needs}: {install}") from None
+            raise RltraceError(f"{needs}: pip install {_BROUGHT_BY[missing.name]}") from None
 
 
 @click.group(cls=SyncCommands)
@@ -100,11 +99,9 @@ def serve(
         if as_json:
             _line(said)
         else:
-            click.echo(
-                f"{said['version']}: {received.manifest.bytes / 1e6:,.1f} MB as "
-                f"{progress.wire_bytes / 1e6:,.1f} MB in {received.seconds:.3f} s from"
-                f" {received.parent}"
-            )
+            size, wire = received.manifest.bytes / 1e6, progress.wire_bytes / 1e6
+            took = f"{received.seconds:.3f} s from {received.parent}"
+            click.echo(f"{said['version']}: {size:,.1f} MB as {wire:,.1f} MB in {took}")
 
     with ended_by_signal() as ended:
         if parent is None:
@@ -265,20 +262,13 @@ def _measured(model: Model, document: dict[str, Any]) -> Section:
     if abs(model.bytes - model.asked_bytes) > _NEAR * model.asked_bytes > 0:
         cut = f" (not {model.asked_bytes / 1e6:,.0f}: layers are moved whole, at least one)"
     about = "{tensors} tensors, {cores} cores, load {load:.1f}".format(**document)
-    rows = (
-        (
-            row["way"],
-            str(row["receivers"]),
-            f"{row['stall_s']['median'] * 1e3:,.1f}",
-            _cell(row["stall_memcpys"], 1, 2),
-            f"{row['end_to_end_s']['median'] * 1e3:,.1f}",
-            f"{row['times']:.2f}",
-            _cell(row["floor_share"], 100, 0),
-            f"{row['between_bytes'] / 1e6:,.0f}",
-        )
-        for row in document["rows"]
-        if "missing" not in row
-    )
+    rows = []
+    for row in (row for row in document["rows"] if "missing" not in row):
+        stall_s, end_s = row["stall_s"]["median"], row["end_to_end_s"]["median"]
+        stall = f"{stall_s * 1e3:,.1f}", _cell(row["stall_memcpys"], 1, 2)
+        end = f"{end_s * 1e3:,.1f}", f"{row['times']:.2f}", _cell(row["floor_share"], 100, 0)
+        moved = f"{row['between_bytes'] / 1e6:,.0f}"
+        rows.append((row["way"], str(row["receivers"]), *stall, *end, moved))
     titles = ("N", "stall ms", "memcpys", "end ms", "times", "% of floor", "MB")
     missing = {row["way"]: row["missing"] for row in document["rows"] if "missing" in row}
     return Section(

@@ -7,22 +7,19 @@ import math
 from collections.abc import Sequence
 from csv import writer
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import duckdb
 from rich.cells import cell_len
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from rltrace.report.formats.terminal_tables import GAP, print_lines
+from rltrace.report.named_queries import NamedQuery
 from rltrace.trace.errors import WrongUsage
 from rltrace.trace.read.sql_views import failed, first_line
 from rltrace.trace.safe_text import visible
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from rltrace.report.named_queries import NamedQuery
 
 MOST_SHOWN_ROWS = 200  # a terminal shows this many rows; `--json` and `--csv` give all
 _NUMBERS = ("INT", "DOUBLE", "FLOAT", "DECIMAL")

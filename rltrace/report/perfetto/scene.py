@@ -222,7 +222,7 @@ class SceneRows:
         track: NDArray[np.int32],
         name: NDArray[np.int32],
         category: str,
-        notes: tuple[Note, ...],
+        *notes: Note,
         of: Sequence[str] = (),
         moments: bool = False,
     ) -> Slices:
@@ -254,8 +254,9 @@ class SceneRows:
     def coloured(self, stage: Stage) -> Note:
         return self._scene.colour(np.full(len(self.start), stage))
 
-    def code(self, column: str, codes: type[IntEnum]) -> Note:
-        return self.words(column, partial(word_of, codes))
+    def codes(self, **columns: type[IntEnum]) -> tuple[Note, ...]:
+        """Notes of the vocabulary's words, by column."""
+        return tuple(self.words(c, partial(word_of, codes)) for c, codes in columns.items())
 
 
 def pack_each(process: NDArray[Any], start: Ints, end: Ints) -> Ints:

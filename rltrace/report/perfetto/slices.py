@@ -42,10 +42,10 @@ def steps(scene: Scene, run: OpenedRun, findings: StepFindings | None) -> Slices
     if findings is not None:
         notes += findings.notes(scene, rows["process"], rows.start)
     return rows.slices(
-        track=scene.each(track, rows["process"], rows.packed()),
-        name=scene.names.column(rows["step"], lambda n: "step" if n < 0 else f"step {n}"),
-        category="step",
-        notes=notes,
+        scene.each(track, rows["process"], rows.packed()),
+        scene.names.column(rows["step"], lambda n: "step" if n < 0 else f"step {n}"),
+        "step",
+        *notes,
     )
 
 
@@ -90,21 +90,19 @@ def spans(scene: Scene, run: OpenedRun, texts: dict[int, str]) -> Slices:
         end=rows.end,
         name=scene.names.column(rows["name"], lambda n: texts.get(n, "?")),
         category=scene.categories.column(rows["stage"], lambda code: word_of(Stage, code)),
-        notes=(*rows.integers(*_NOTED), rows.code("phase", Phase), scene.colour(rows["stage"])),
+        notes=(*rows.integers(*_NOTED), *rows.codes(phase=Phase), scene.colour(rows["stage"])),
     )
 
 
 def phases(scene: Scene, run: OpenedRun, texts: dict[int, str]) -> Slices:
     rows = SceneRows(scene, run, f"SELECT {_COLUMNS} FROM raw_spans WHERE {_IS_PHASE}")
     return rows.slices(
-        track=rows.on_rows("phases of weight updates", PHASES),
-        name=scene.names.column(rows["phase"], lambda code: word_of(Phase, code)),
-        category="sync",
-        notes=(
-            *rows.integers(*_NOTED),
-            rows.words("name", lambda n: texts.get(n, "?")),
-            scene.colour(rows["stage"]),
-        ),
+        rows.on_rows("phases of weight updates", PHASES),
+        scene.names.column(rows["phase"], lambda code: word_of(Phase, code)),
+        "sync",
+        *rows.integers(*_NOTED),
+        rows.words("name", lambda n: texts.get(n, "?")),
+        scene.colour(rows["stage"]),
     )
 
 
@@ -147,18 +145,15 @@ def trajectories(scene: Scene, run: OpenedRun) -> Slices:
         return f"trajectory v{begun}" + f" to v{last}" * (last not in (begun, -1))
 
     return rows.slices(
-        track=rows.on_rows("trajectories", TRAJECTORIES),
-        name=scene.names.column(versions, name),
-        category="trajectory",
-        notes=(
-            *rows.integers("trajectory", "group", "prompt", "first_version", "last_version"),
-            *rows.integers("prompt_tokens", "response_tokens", "turns", "env_ns", "preemptions"),
-            *rows.integers("to_first_token_ns", "used_in_step", "used_by_version"),
-            *rows.nullable("lag_versions", "waited_ns"),
-            rows.code("finish", Finish),
-            rows.code("fate", Fate),
-            rows.coloured(Stage.ROLLOUT),
-        ),
+        rows.on_rows("trajectories", TRAJECTORIES),
+        scene.names.column(versions, name),
+        "trajectory",
+        *rows.integers("trajectory", "group", "prompt", "first_version", "last_version"),
+        *rows.integers("prompt_tokens", "response_tokens", "turns", "env_ns", "preemptions"),
+        *rows.integers("to_first_token_ns", "used_in_step", "used_by_version"),
+        *rows.nullable("lag_versions", "waited_ns"),
+        *rows.codes(finish=Finish, fate=Fate),
+        rows.coloured(Stage.ROLLOUT),
         of=("trajectory",),
     )
 
@@ -167,15 +162,13 @@ def rewards(scene: Scene, run: OpenedRun, texts: dict[int, str]) -> Slices:
     columns = "process, start_ns, end_ns, trajectory, component, value, outcome"
     rows = SceneRows(scene, run, f"SELECT {columns} FROM raw_rewards")
     return rows.slices(
-        track=rows.on_rows("rewards", REWARDS),
-        name=scene.names.column(rows["component"], lambda n: texts.get(n, "reward")),
-        category="sample reward",
-        notes=(
-            *rows.integers("trajectory"),
-            rows.double("value"),
-            rows.code("outcome", Outcome),
-            rows.coloured(Stage.REWARD),
-        ),
+        rows.on_rows("rewards", REWARDS),
+        scene.names.column(rows["component"], lambda n: texts.get(n, "reward")),
+        "sample reward",
+        *rows.integers("trajectory"),
+        rows.double("value"),
+        *rows.codes(outcome=Outcome),
+        rows.coloured(Stage.REWARD),
         of=("trajectory",),
     )
 
@@ -197,14 +190,12 @@ def uses(scene: Scene, run: OpenedRun) -> Slices:
     """The moments at which the learner took or dropped a sample, and how old it was."""
     rows = SceneRows(scene, run, _USES)
     return rows.slices(
-        track=scene.each(lambda process: scene.row(process, "samples used", USES), rows["process"]),
-        name=scene.names.column(rows["fate"], lambda code: word_of(Fate, code)),
-        category="use",
-        notes=(
-            *rows.integers("trajectory", "step", "version", "tokens"),
-            *rows.nullable("lag_versions", "waited_ns"),
-            scene.colour(np.where(rows["fate"] == Fate.TRAINED, Stage.TRAIN, -1)),
-        ),
+        scene.each(lambda process: scene.row(process, "samples used", USES), rows["process"]),
+        scene.names.column(rows["fate"], lambda code: word_of(Fate, code)),
+        "use",
+        *rows.integers("trajectory", "step", "version", "tokens"),
+        *rows.nullable("lag_versions", "waited_ns"),
+        scene.colour(np.where(rows["fate"] == Fate.TRAINED, Stage.TRAIN, -1)),
         of=("trajectory", "version", "fate"),
         moments=True,
     )
@@ -216,16 +207,13 @@ def parts(scene: Scene, run: OpenedRun) -> Slices:
     columns = "process, start_ns, end_ns, version, role, stall_ns, bytes, wire_bytes, buckets"
     rows = SceneRows(scene, run, f"SELECT {columns}, transport, {rate} AS gb_per_s FROM raw_syncs")
     return rows.slices(
-        track=rows.on_rows("weight updates", UPDATES),
-        name=scene.names.column(rows["version"], lambda n: "weights" if n < 0 else f"weights v{n}"),
-        category="weight update",
-        notes=(
-            *rows.integers("version", "stall_ns", "bytes", "wire_bytes", "buckets"),
-            rows.double("gb_per_s"),
-            rows.code("role", SyncRole),
-            rows.code("transport", Transport),
-            rows.coloured(Stage.SYNC),
-        ),
+        rows.on_rows("weight updates", UPDATES),
+        scene.names.column(rows["version"], lambda n: "weights" if n < 0 else f"weights v{n}"),
+        "weight update",
+        *rows.integers("version", "stall_ns", "bytes", "wire_bytes", "buckets"),
+        rows.double("gb_per_s"),
+        *rows.codes(role=SyncRole, transport=Transport),
+        rows.coloured(Stage.SYNC),
         of=("version", "role"),
     )
 

@@ -266,14 +266,9 @@ def merged(
 def _process_of(run: OpenedRun, profile: Profile) -> TracedProcess | None:
     """The process of the run that wrote a profile: the last of its pid that had begun by then."""
     last = int(profile.end_ns.max())
-    same = [
-        process
-        for process in run.processes
-        if process.pid == profile.pid
-        and profile.host in ("", process.host)
-        and process.start_ns <= last + _HOUR_NS
-    ]
-    return max(same, key=lambda process: process.start_ns, default=None)
+    same = (p for p in run.processes if p.pid == profile.pid and profile.host in ("", p.host))
+    begun = (p for p in same if p.start_ns <= last + _HOUR_NS)
+    return max(begun, key=lambda process: process.start_ns, default=None)
 
 
 def _correction_ns(run: OpenedRun, profile: Profile, process: TracedProcess | None) -> int:

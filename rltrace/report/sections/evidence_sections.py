@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from importlib import import_module
-from typing import TYPE_CHECKING
 
 from rltrace.adapters import find_adapters
 from rltrace.analysis.figures.coverage import Coverage, OwnCost
@@ -13,15 +12,13 @@ from rltrace.analysis.figures.framework_figures import STEP, ComparedFigure
 from rltrace.analysis.stats.interval import Interval
 from rltrace.analysis.summary import Summary
 from rltrace.analysis.timeline.probe import HALF_WIDTH, IN_FULL, Probe, ProbedStage
+from rltrace.hooks.hook import OwnFigure
 from rltrace.report import run_lines, units
 from rltrace.report.layout import Section, TableColumn, labelled, listed, numbers, table
 from rltrace.report.sections.verdict_section import model_check
+from rltrace.trace.read.run import OpenedRun
 from rltrace.trace.run_dir import RECORDING_STOPPED
 from rltrace.trace.untrusted_files import packaged_tables
-
-if TYPE_CHECKING:
-    from rltrace.hooks.hook import OwnFigure
-    from rltrace.trace.read.run import OpenedRun
 
 _MOST_PROBLEMS = 12
 _MOST_NAMES = 3
@@ -86,8 +83,6 @@ def _own_cost(cost: OwnCost) -> str:
 
 def figures_of(run: OpenedRun) -> tuple[OwnFigure, ...]:
     """What is known of the framework's own figures: by its adapter, and in our settings of it."""
-    from rltrace.hooks.hook import OwnFigure
-
     frameworks = {str(run.meta.get("framework")), *(str(p.adapter) for p in run.processes)}
     targets = find_adapters() if frameworks - {"None"} else {}
     found: list[OwnFigure] = []

@@ -105,18 +105,13 @@ def _would_tell(one: metrics.Finding) -> Iterator[str]:
 
 
 def _grid(found: metrics.Judgement) -> Grid | None:
-    rows = (
-        (
-            f"{MARKS[one.outcome]} {one.condition.subject}",
-            "" if one.unit == "s" else one.unit,
-            _value(one, one.baseline),
-            _value(one, one.value),
-            signed_share(one.worse_share.value),
-            interval_ends(one.worse_share, signed_share),
-        )
-        for one in found.findings
-        if one.condition.kind != WALL
-    )
+    rows = []
+    for one in (one for one in found.findings if one.condition.kind != WALL):
+        name = f"{MARKS[one.outcome]} {one.condition.subject}"
+        unit = "" if one.unit == "s" else one.unit
+        values, worse = (_value(one, one.baseline), _value(one, one.value)), one.worse_share
+        shares = signed_share(worse.value), interval_ends(worse, signed_share)
+        rows.append((name, unit, *values, *shares))
     shown = numbers(*_RUNS, "worse by", ("95 %", 76))
     return table(rows, "metric", TableColumn("unit", least_width=90), *shown)
 

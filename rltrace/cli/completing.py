@@ -38,11 +38,8 @@ def questions(
     from rltrace.report.named_queries import named_queries
 
     if typed.startswith("@"):
-        return [
-            CompletionItem(f"@{query.name}", help=query.explains)
-            for query in named_queries()
-            if query.name.startswith(typed[1:])
-        ]
+        near = (query for query in named_queries() if query.name.startswith(typed[1:]))
+        return [CompletionItem(f"@{query.name}", help=query.explains) for query in near]
     return runs(context, parameter, typed)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from traceback import extract_tb
 from typing import Any
@@ -49,17 +48,10 @@ class Commands(click.Group):
             output.discard()
             ctx.exit(0)
 
-    def main(
-        self,
-        args: Sequence[str] | None = None,
-        prog_name: str | None = None,
-        complete_var: str | None = None,
-        standalone_mode: bool = True,
-        **extra: Any,
-    ) -> Any:
+    def main(self, *args: Any, standalone_mode: bool = True, **more: Any) -> Any:
         def command() -> Any:
             output.prepare()
-            return click.Group.main(self, args, prog_name, complete_var, False, **extra)
+            return click.Group.main(self, *args, standalone_mode=False, **more)
 
         return ended(command) if standalone_mode else command()
 

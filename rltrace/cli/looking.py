@@ -170,19 +170,16 @@ def compact(run: OpenedRun, delete_segments: bool, as_json: bool) -> None:
         done = compaction.compact(run, tell)
     if delete_segments:
         compaction.delete_segments(run.path)
-    if as_json:
-        options.print_json({"path": str(run.path), **asdict(done)})
-    else:
-        before, after = sum(done.segment_bytes.values()), sum(done.parquet_bytes.values())
-        rows = sum(done.rows.values())
-        sizes = f"{units.size(before)} of segments → {units.size(after)}"
-        there = before and not delete_segments
-        kept = "; the segments are kept (--delete-segments)" if there else ""
-        if not done.settled:
-            kept = "; the job goes on, and the rest is read from its segments"
-        if (url := brought_from(run.path)) is not None:
-            kept = f"; this is a copy, and {url} stays as it is"
-        options.say(f"{run.path}: {rows:,} rows, {sizes}{kept}")
+    before, after = sum(done.segment_bytes.values()), sum(done.parquet_bytes.values())
+    sizes = f"{units.size(before)} of segments → {units.size(after)}"
+    there = before and not delete_segments
+    kept = "; the segments are kept (--delete-segments)" if there else ""
+    if not done.settled:
+        kept = "; the job goes on, and the rest is read from its segments"
+    if (url := brought_from(run.path)) is not None:
+        kept = f"; this is a copy, and {url} stays as it is"
+    said = f"{run.path}: {sum(done.rows.values()):,} rows, {sizes}{kept}"
+    options.answer(as_json, {"path": str(run.path), **asdict(done)}, said)
 
 
 @command(short_help="Watch a run while it is going on.")

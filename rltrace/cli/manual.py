@@ -58,8 +58,7 @@ class Command(click.Command):
 
 
 def exit_codes(own: Sequence[str]) -> list[str]:
-    """A command's exit codes, one a line: `own` and those of every command, or no numbers,
-    alone."""
+    """One a line: `own` and those of every command; where `own` are no numbers, they alone."""
     if not all(code[0].isdigit() for code in own):
         return list(own)
     return sorted([*_OF_EVERY_COMMAND, *own])

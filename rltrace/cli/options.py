@@ -46,8 +46,7 @@ RUN_FOLDER = Given("the name of the run is empty: give it or leave it out", is_r
 
 
 def run_path(given: str) -> Path:
-    """The folder of a run of a path, name or URL (what is new is fetched). Errors:
-    `RltraceError`."""
+    """The folder of a run by path, name or URL (what is new is fetched). Errors: `RltraceError`."""
     if "://" not in given:
         from rltrace.run.location import named_run
 
@@ -62,12 +61,8 @@ def run_path(given: str) -> Path:
 
 
 STEPS = click.option("--steps", metavar="A..B", help="Of these steps only: 7, 5..9, 5.., ..9.")
-LAST = click.option(
-    "--last",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Of the last N complete steps only, and what came after them.",
-)
+_OF_LAST = "Of the last N complete steps only, and what came after them."
+LAST = click.option("--last", type=click.IntRange(min=1), metavar="N", help=_OF_LAST)
 FULL = click.option("--full", is_flag=True, help="All that is known, in sections.")
 RUN = click.argument("run", required=False, type=RUN_FOLDER, shell_complete=completing.runs)
 
@@ -113,8 +108,8 @@ def narrow_to(run: OpenedRun, steps: str | None, last: int | None) -> None:
 
 
 def beside_rows(run: OpenedRun, name: str) -> Path:
-    """A file of that name in the run, for a command that was told no place. Errors: `RltraceError`
-    where a link stands there, which somebody else may have made."""
+    """A file in the run, where no place was told. Errors: `RltraceError` where a link stands there,
+    which somebody else may have made."""
     from rltrace.trace.untrusted_files import is_elsewhere
 
     path = run.path / name
@@ -147,8 +142,7 @@ def answer(as_json: bool, document: object, shown: str | Iterable[Section]) -> N
 
 
 def print_json(value: object) -> None:
-    """Prints a value as JSON; what JSON does not know, as its text. What cannot be printed on a
-    terminal is written as JSON's own escapes."""
+    """JSON, with what it does not know as text, and what no terminal shows as JSON's escapes."""
     if isinstance(value, dict) and "schema" not in value:
         from rltrace.report.formats.to_json import document_of
 
@@ -175,9 +169,9 @@ _APART_BYTES = 64 << 20  # blocks from this size on are given back at once
 def reuse_freed() -> None:
     """Has glibc keep what this process frees for the next block, unless the user told it otherwise.
 
-    By itself it gives a block of some megabytes back at once, and the kernel fills the pages of the
-    next one with zeros: on a run of 100 million rows that is every seventh second of a report. Only
-    commands do so, never a process in which rltrace is a guest.
+    By itself it gives large blocks back at once, and the kernel fills the pages of the next with
+    zeros: on a run of 100 million rows that is every seventh second of a report. Only commands do
+    so, never a process in which rltrace is a guest.
     """
     if any(name.startswith("MALLOC_") for name in os.environ):
         return

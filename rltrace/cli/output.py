@@ -73,8 +73,7 @@ def show(sections: Iterable[Section]) -> None:
 
 @contextmanager
 def working(what: str) -> Iterator[Callable[[str], None]]:
-    """Shows on a terminal's stderr what takes longer than a second; what it gives is told how far
-    that is."""
+    """Shows on stderr what takes more than a second; what it gives is told how far that is."""
     if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
         yield lambda far: None
         return
@@ -95,8 +94,7 @@ def working(what: str) -> Iterator[Callable[[str], None]]:
 
 
 class _Uncommanding:
-    """A log of GitHub's, which obeys lines that begin with `::` and what follows `##[`: these are
-    written out."""
+    """A log of GitHub's: it obeys lines with `::` in front and what follows `##[`, so not these."""
 
     def __init__(self, file: TextIO) -> None:
         self._file = file

@@ -214,14 +214,9 @@ def bench(name: str, megabytes: float, counts: str, rounds: int, as_json: bool) 
         raise WrongUsage(f"--receivers {counts} is no list of numbers: 1,2,4,8")
     model = model_of(name, megabytes)
     rows = measure(model, OWN, receivers, rounds, _progress())
-    document = {
-        "model": model.name,
-        "bytes": model.bytes,
-        "tensors": len(model.tensors),
-        "cores": len(os.sched_getaffinity(0)),
-        "load": os.getloadavg()[0],
-        "rows": [_plain(row, rows) for row in rows],
-    }
+    about = {"model": model.name, "bytes": model.bytes, "tensors": len(model.tensors)}
+    machine = {"cores": len(os.sched_getaffinity(0)), "load": os.getloadavg()[0]}
+    document = {**about, **machine, "rows": [_plain(row, rows) for row in rows]}
     answer(as_json, document, [_measured(model, document)])
 
 

@@ -45,8 +45,8 @@ def entries(paths: list[Path]) -> list[RunEntry]:
 
 
 def entries_at(url: str) -> list[RunEntry]:
-    """What is known of each run in the folder at a URL without bringing it: not its processes.
-    Errors: `RltraceError`, also where there is no such folder."""
+    """What is known of the runs in the folder at a URL without bringing them. Errors:
+    `RltraceError`."""
     from rltrace.trace.transfer.store import Store, child, unreached
 
     alive = Liveness()

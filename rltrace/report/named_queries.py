@@ -26,8 +26,7 @@ def named_queries() -> tuple[NamedQuery, ...]:
 
 
 def named_query(name: str) -> NamedQuery:
-    """The query of a name, with or without its @; a name that ends with .sql is a file. Errors:
-    `RltraceError` where there is none, with names near it, or where it cannot be read."""
+    """The query of a name, with or without its @, or of a file *.sql. Errors: `RltraceError`."""
     wanted = name.removeprefix("@")
     if wanted.endswith(".sql"):
         return _read(Path(wanted))

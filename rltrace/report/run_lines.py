@@ -141,10 +141,9 @@ def dropped_lines(dropped: Dropped | None) -> Iterator[str]:
 
 def damage_lines(found: tuple[Damaged, ...]) -> Iterator[str]:
     for one in found[:_MOST]:
-        yield (
-            f"what {one.role or 'a process'}{pid_on(one.pid, one.host)} recorded is cut or damaged "
-            f"({listed(one.tables)}): figures are of the rows before that"
-        )
+        who = (one.role or "a process") + pid_on(one.pid, one.host)
+        where = f"is cut or damaged ({listed(one.tables)})"
+        yield f"what {who} recorded {where}: figures are of the rows before that"
     if len(found) > _MOST:
         others = units.plural(len(found) - _MOST, "more process")
         yield f"what {others} recorded is cut or damaged: `rltrace info` lists the files"
@@ -158,16 +157,14 @@ def going_lines(as_of: AsOf) -> Iterator[str]:
         yield f"the run has no end yet: {what} {clock_time(as_of.at_ns)}{ago}"
         return
     hosts = [f"{one.host} since {clock_time(one.since_ns)}" for one in as_of.silent_nodes]
-    yield (
-        f"nothing has come from {listed(hosts)}, and the run has no end (what is here reaches "
-        f"until {clock_time(as_of.at_ns)}{ago}): the node, its agent or its network is gone"
-    )
+    reach = f"what is here reaches until {clock_time(as_of.at_ns)}{ago}"
+    why = "the node, its agent or its network is gone"
+    yield f"nothing has come from {listed(hosts)}, and the run has no end ({reach}): {why}"
 
 
 def outlived_lines(lasted_s: float | None, command_s: float | None) -> Iterator[str]:
     """That a job outlived its command, where it was recorded for longer than that took."""
     if lasted_s is not None and command_s is not None and lasted_s > command_s:
-        yield (
-            f"the job outlived its command, which ended after {units.seconds(command_s)}: what it "
-            f"had started was recorded until {units.seconds(lasted_s)}"
-        )
+        ended, until = units.seconds(command_s), units.seconds(lasted_s)
+        rest = f"what it had started was recorded until {until}"
+        yield f"the job outlived its command, which ended after {ended}: {rest}"

@@ -87,8 +87,7 @@ def _made(parts: Iterable[_Part], summary: Summary, width: int, room: _Room) -> 
 
 
 def in_short(analysis: RunAnalysis, predict: bool = True) -> str:
-    """`100 steps · 678 ms a step · wall: rollout (42 %) · try: lag_bound=1`; the try takes most
-    time."""
+    """`100 steps · 678 ms a step · wall: rollout (42 %) · try: lag_bound=1`; `predict` is slow."""
     steps, found = steps_of(analysis), verdict(analysis, predict)
     if steps.whole_run:
         return "no step was recorded"

@@ -43,8 +43,7 @@ def as_json(found: Judgement) -> dict[str, Any]:
 
 
 def to_junit(found: Judgement) -> str:
-    """A test suite: a regression and an alarm fail a case, what cannot be told is an error of
-    it."""
+    """A test suite: regressions and alarms are failures, what cannot be told is an error."""
     cases = list(_cases(found))
     outcomes = [outcome for _, outcome, _ in cases]
     failures, errors = outcomes.count(REGRESSION), outcomes.count(UNSURE)

@@ -110,15 +110,13 @@ class _Places:
 
     def links(self, trained: Iterable[tuple[int, int | None]]) -> list[dict[str, Any]]:
         """Links to the steps that trained on a sample, with its lag, as far as they were seen."""
-        return [
-            {
-                "traceId": self.trace(0, self._of_step[step]),
-                "spanId": _step_span(self._of_step[step]),
-                "attributes": _attributes({"rltrace.step": step, "rltrace.lag_versions": lag}),
-            }
-            for step, lag in trained
-            if step in self._of_step
-        ]
+        found = []
+        for step, lag in trained:
+            if (begin_ns := self._of_step.get(step)) is not None:
+                ids = {"traceId": self.trace(0, begin_ns), "spanId": _step_span(begin_ns)}
+                about = _attributes({"rltrace.step": step, "rltrace.lag_versions": lag})
+                found.append({**ids, "attributes": about})
+        return found
 
 
 def _step_span(begin_ns: int) -> str:
@@ -181,17 +179,14 @@ def _span_of_lane(
 
 
 def _of_sample(table: Table, row: Row, own: str, places: _Places) -> dict[str, Any]:
-    """A trajectory is the root of its trace, with its verdicts and uses; what has no id is
-    alone."""
+    """A trajectory is the root of its trace, above its verdicts and uses."""
     known = row["trajectory"]
     trace = places.trace(1, int(own, 16) if known is None else known)
     root = "" if known is None else f"{known & (1 << 63) - 1 or 1:016x}"
     if table is REWARDS:
         name = f"evaluate {row['component'] or ''}".strip()
-        more = {
-            "gen_ai.evaluation.name": row["component"],
-            "gen_ai.evaluation.score.value": row["value"],
-        }
+        more = {"gen_ai.evaluation.name": row["component"]}
+        more["gen_ai.evaluation.score.value"] = row["value"]
         return _span(REWARDS, row, name, (trace, own, root), more, row["outcome"])
     if table is USES:
         return _span(USES, row, f"learner: {row['fate'] or 'met'}", (trace, own, root))

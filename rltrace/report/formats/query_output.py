@@ -57,8 +57,8 @@ def _columns(number: int, rows: Sequence[Sequence[object]], longest: int) -> lis
 def _fitting(
     names: list[str], rows: Sequence[Sequence[object]], width: int
 ) -> tuple[list[int], list[list[Text]]]:
-    """The places of the columns that stand beside each other in a width, at least one, and all
-    columns; where need be with shorter texts, without unknown columns, and then the first ones."""
+    """The places of the columns that fit into a width, at least one, and all columns; where need be
+    with shorter texts, without unknown columns, and then the first ones."""
     told = [i for i in range(len(names)) if any(row[i] is not None for row in rows)]
     for kept in (list(range(len(names))), told):
         for longest in _SHORTENED:

@@ -125,8 +125,7 @@ def print_lines(
     rows: Sequence[Sequence[Text | str]],
     right: Collection[int] = (),
 ) -> None:
-    """Prints rows, each on one line, below the names of their columns, if any; the columns in
-    `right` (by place) are aligned there. A terminal cuts a line where it ends."""
+    """A line a row below the names, if any; the columns in `right` (by place) are aligned there."""
     head = [Text(name, style="bold") for name in names]
     lines = [head] if any(names) else []
     lines += [[Text(cell) if isinstance(cell, str) else cell for cell in row] for row in rows]

@@ -124,8 +124,7 @@ def plot(
     left: Sequence[Mark] = (),
     right: Sequence[Mark] = (),
 ) -> Html:
-    """A drawing `high` pixels high with words on three sides, below that what they are `of`. Words
-    below it that would run into others where there is little room are left out."""
+    """A drawing with words on three sides; words below that might run into others are left out."""
     kept: list[Html] = []
     free = -math.inf
     for x, said in sorted(below):
@@ -228,8 +227,7 @@ class ChartColumns:
 
     def bars(self, parts: Mapping[str, Sequence[float]], end: float, *over: Child, title: str,
              show: Callable[[float], str] | None = None) -> Html:  # fmt: skip
-        """Parts by class, one on the other, on a scale to `end`; seconds, unless `show` writes
-        them."""
+        """Parts by class, stacked, on a scale to `end`; seconds, unless `show` writes them."""
         y, gap, feet = Axis(0, end, self.high, 0), 0.15 * self.wide, [0.0] * len(self.names)
         drawn = []
         for css, lengths in parts.items():
@@ -309,7 +307,7 @@ def join(*children: Child) -> Html:
 
 
 def tag(name: str, *children: Child, **attributes: Any) -> Html:
-    """An element. `class_` is `class`; an attribute of None or False is left out, True has no
+    """An element; `class_` is `class`. Attributes of None or False are left out, True has no
     value."""
     shown = []
     for key, value in attributes.items():

@@ -21,19 +21,9 @@ from rltrace.analysis.walls.wall import CANNOT_TELL, LIKELY
 from rltrace.report import run_lines, screen, units
 from rltrace.report.formats.atomic_file import write_file
 from rltrace.report.full_report import sections
-from rltrace.report.html import parts
+from rltrace.report.html import drawing, parts
 from rltrace.report.html import sample_parts as samples
-from rltrace.report.html.drawing import (
-    NOTHING,
-    Child,
-    Html,
-    interval,
-    join,
-    prose,
-    sentence,
-    tag,
-    text,
-)
+from rltrace.report.html.drawing import NOTHING, Child, Html, join, prose, sentence, tag, text
 from rltrace.report.html.step_parts import goodput_part, step_part
 from rltrace.report.layout import numbers, table
 from rltrace.report.sections import evidence_sections as evidence
@@ -66,8 +56,7 @@ def render(analysis: RunAnalysis, summary: Summary, own_figures: bool = False) -
 
 
 def write(analysis: RunAnalysis, summary: Summary, path: Path, own_figures: bool = False) -> int:
-    """Writes the page; its size in bytes. `own_figures` as in `sections`. Errors:
-    `RltraceError`."""
+    """Writes the page; its size in bytes. Errors: `RltraceError`."""
     page = render(analysis, summary, own_figures).encode("utf-8", errors="replace")
     write_file(path, page)
     return len(page)
@@ -85,11 +74,8 @@ def _questions(
     spent = [step_part(summary)]
     if own_figures and summary.own_figures:
         spent.append(parts.of_section("own-figures", evidence.own_figures_section(summary)))
-    spent += [
-        samples.sync_part(analysis, summary),
-        goodput_part(summary),
-        samples.device_part(analysis, summary),
-    ]
+    spent += [samples.sync_part(analysis, summary), goodput_part(summary)]
+    spent.append(samples.device_part(analysis, summary))
     yield "time", "Where do time and tokens go?", spent
     yield "change", "What to change?", [fixes_part(summary)]
     told = [(name, sentence(said)) for name, said in cells(summary) if said]
@@ -97,9 +83,9 @@ def _questions(
     data = [
         parts.part("health", "Health", parts.listed(told)),
         samples.tail_part(analysis, summary),
-        samples.lag_part(analysis, summary),
     ]
-    yield "data", "Is the data good?", [*data, samples.reward_part(summary)]
+    data += [samples.lag_part(analysis, summary), samples.reward_part(summary)]
+    yield "data", "Is the data good?", data
     yield (
         "belief",
         "Can I believe it?",
@@ -193,7 +179,7 @@ def walls_part(verdict: Verdict) -> Html:
         wall = walls[cells[0]]
         cost, css = wall.cost, "binds" if wall in verdict.binding else "bar"
         low, high = (cost.share if math.isnan(x) else x for x in (cost.low, cost.high))
-        drawn = interval(ends, low, cost.share, high, css) if cost.known else NOTHING
+        drawn = drawing.interval(ends, low, cost.share, high, css) if cost.known else NOTHING
         mood = {LIKELY: "sure", CANNOT_TELL: "open"}.get(wall.confidence, "unsure")
         sure = tag("span", wall.confidence, class_=f"chip {mood}")
         return cells[0], _drawn(drawn, cells[1]), cells[2], sure
@@ -201,8 +187,8 @@ def walls_part(verdict: Verdict) -> Html:
     return parts.of_section("walls", parts.with_rows(verdict_section.walls_section(verdict), row))
 
 
-def _drawn(drawing: Html, said: str) -> Html:
-    return tag("span", drawing, sentence(said), class_="drawn")
+def _drawn(picture: Html, said: str) -> Html:
+    return tag("span", picture, sentence(said), class_="drawn")
 
 
 def fixes_part(summary: Summary) -> Html:
@@ -219,7 +205,7 @@ def fixes_part(summary: Summary) -> Html:
         drawn = NOTHING
         if (gain := fix.goodput_gain) is not None:
             low, middle, high = (x - 1 for x in (gain.low, gain.value, gain.high))
-            drawn = interval(ends, low, middle, high, "gain" if middle >= 0 else "loss")
+            drawn = drawing.interval(ends, low, middle, high, "gain" if middle >= 0 else "loss")
         step = screen.step_change(summary, fix) or units.UNKNOWN
         rows.append((name, step, _drawn(drawn, gain_words(gain)), screen.EFFORT[fix.effort]))
     if section.grid is not None:

@@ -102,8 +102,8 @@ def picture(
     says: str,
     around: Html = NOTHING,
 ) -> Html:
-    """A picture with its caption, and its numbers below it to be opened: what is drawn with
-    `data-row="n"` is told by row n of them. `says` stands below the title, then `around`."""
+    """A picture with its caption, and its numbers to be opened: `data-row="n"` points to row n.
+    `says` stands below the title, then `around`."""
     caption = tag("figcaption", tag("h4", prose(title)), tag("p", prose(says)))
     head = tag("tr", *(tag("th", prose(column), scope="col") for column in columns))
     body = (

@@ -149,7 +149,9 @@ def _each_update(updates: Sequence[Update]) -> Html:
     bars = draw.groups(updates)
     means = [float(np.mean([one.seconds for one in bar])) for bar in bars]
     end = draw.scale_end(means)
-    columns = draw.ChartColumns([*map(_versions, bars)], "policy version", high=110)
+    known = [[one.version for one in bar if one.version >= 0] for bar in bars]
+    names = [f"v{draw.numbered(versions)}" if versions else _UNKNOWN for versions in known]
+    columns = draw.ChartColumns(names, "policy version", high=110)
     return parts.picture(
         key="updates",
         title="How long each update took",
@@ -159,14 +161,9 @@ def _each_update(updates: Sequence[Update]) -> Html:
         columns=("version", "seconds", "bytes", "GB/s"),
         rows=[
             (name, units.seconds(mean), *_moved(bar))
-            for name, mean, bar in zip(columns.names, means, bars, strict=True)
+            for name, mean, bar in zip(names, means, bars, strict=True)
         ],
     )
-
-
-def _versions(updates: Sequence[Update]) -> str:
-    known = [one.version for one in updates if one.version >= 0]
-    return f"v{draw.numbered(known)}" if known else "unknown"
 
 
 def _moved(updates: Sequence[Update]) -> tuple[str, str]:

@@ -24,7 +24,7 @@ from rltrace.report.formats.atomic_file import whole_file
 from rltrace.report.perfetto import counters
 from rltrace.report.perfetto import slices as slices_of
 from rltrace.report.perfetto.links import linked
-from rltrace.report.perfetto.scene import OPEN, RUN, Points, Scene, Slices, Track
+from rltrace.report.perfetto.scene import OPEN, RUN, Points, Scene, Track
 from rltrace.report.perfetto.slices import StepFindings
 from rltrace.report.perfetto.torch_profile import Profile, merged
 from rltrace.report.perfetto.wire import SEQUENCE, in_time_order
@@ -69,8 +69,8 @@ def write(
     profiles: Sequence[Profile] = (),
 ) -> TimelineCounts:
     """Writes the timeline of a run to `path`, gzipped where the name ends in `.gz`; `findings` put
-    the verdict on the steps and the critical path beside them. Errors: `RltraceError` where that
-    fails, or a profile is of another time; an existing file is then left as is."""
+    the verdict and the critical path beside it. Errors: `RltraceError`, also for a profile of
+    another time; an existing file is then left as is."""
     scene = Scene()
     for process, host, pid, role, rank, stage in run.ask(_IN_LOOP):
         title = " ".join(str(x) for x in (role, rank) if x not in (None, -1))
@@ -95,7 +95,13 @@ def write(
     everything = [steps, critical, spans, *followed, phases, *profiled]
     columns = zip(*((p.track, p.time, p.value) for p in (readings, *derived)), strict=True)
     joined = Points(*map(np.concatenate, columns))
-    size = _write(scene, path, steps, everything, joined)
+    slices = [s for s in everything if len(s)]
+    starts = [int(x.min()) for x in (*(s.start for s in slices), joined.time) if len(x)]
+    first_step = int(steps.start.min()) if len(steps) else None
+    with whole_file(path, "the timeline") as file:
+        written = file.write(header(scene, min(starts, default=0), first_step))
+        for events in in_time_order(slices, joined):
+            written += file.write(events.data)
     return TimelineCounts(
         processes=len(scene.processes),
         tracks=len(scene.tracks) - len(scene.processes),
@@ -111,21 +117,8 @@ def write(
         samples=len(readings.time),
         derived=sum(len(p.time) for p in derived),
         unended=sum(int((s.end == OPEN).sum()) for s in everything),
-        bytes=size,
+        bytes=path.stat().st_size if path.is_file() else written,
     )
-
-
-def _write(
-    scene: Scene, path: Path, steps: Slices, slices: Sequence[Slices], points: Points
-) -> int:
-    slices = [s for s in slices if len(s)]
-    starts = [int(x.min()) for x in (*(s.start for s in slices), points.time) if len(x)]
-    first_step = int(steps.start.min()) if len(steps) else None
-    with whole_file(path, "the timeline") as file:
-        written = file.write(header(scene, min(starts, default=0), first_step))
-        for events in in_time_order(slices, points):
-            written += file.write(events.data)
-    return path.stat().st_size if path.is_file() else written
 
 
 _IN_LOOP = f"""
@@ -148,8 +141,8 @@ _SINCE_LAST = 64  # the clock of the events, the first id that a sequence may gi
 
 
 def header(scene: Scene, start: int, first_step: int | None) -> bytes:
-    """The packets before the events, which are from `start` (Unix ns) on: the clock, the interned
-    texts, the tracks. All tracks and texts have to be known by now."""
+    """The clock, the interned texts and the tracks, for events from `start` (Unix ns) on. All
+    tracks and texts have to be known by now."""
     trace = Trace()
     clocks = trace.packet.add(trusted_packet_sequence_id=SEQUENCE).clock_snapshot
     # The trace's own clock is Unix time: it and real time are said to agree.
@@ -183,8 +176,7 @@ def header(scene: Scene, start: int, first_step: int | None) -> bytes:
     of_run.uuid, of_run.name, of_run.child_ordering = RUN, "run", TrackDescriptor.EXPLICIT
 
     def place(track: Track) -> tuple[int, int, int]:
-        """A process and its tracks together, what stands on top first. The engine puts a thread
-        into the last process of its id, so that has to stand before it."""
+        """By process, the top first: the engine puts a thread into the last process of its id."""
         owner = 0 if track.parent == RUN else track.parent or track.uuid
         return (owner, track.order if track.parent else -1, track.uuid)
 

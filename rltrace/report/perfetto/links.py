@@ -20,8 +20,8 @@ Link = tuple[int, Ints, int, Ints]  # kind and rows of where arrows begin, and o
 
 
 def linked(kinds: Sequence[Slices], of_part: Ints) -> tuple[tuple[Slices, ...], int]:
-    """Generations, verdicts, uses, versions and parts with their arrows, and the number of these.
-    `of_part` is the place of the version that each part brought (-1: unknown)."""
+    """Generations, verdicts, uses, versions, parts with their arrows, and the number of these.
+    `of_part` is as of `places`."""
     return with_arrows(kinds, [link for link in _links(kinds, of_part) if len(link[1])])
 
 
@@ -100,8 +100,8 @@ def _chosen(code: Ints, rank: Ints, size: int) -> Ints:
 
 
 def _version_made(used: Slices, made: Slices) -> Ints:
-    """For each use the place of the version that was made of it, the next one; -1: not trained on,
-    or not seen. Of several of one number (a run was started again) it is the nearest in time."""
+    """For each use the place of the version that was made of it, the next one (the nearest in time
+    of several of that number); -1: not trained on, or not seen."""
     place, by = np.full(len(used), -1, np.int64), used.of["version"]
     if not len(made):
         return place

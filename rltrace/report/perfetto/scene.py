@@ -280,8 +280,8 @@ _DENSE = 4  # values a row: up to this a table of all values in between is cheap
 
 
 def pack(start: Ints, end: Ints) -> Ints:
-    """A row number for each interval such that intervals of one row do not overlap: in order of
-    start each takes the row that fell free first. One may begin where another ends."""
+    """A row number for each interval so that those of one row do not overlap: in order of start
+    each takes the row that fell free first. One may begin where another ends."""
     # An interval of no length still takes its instant, or a thousand at one time would share a row.
     until = np.maximum(end, start + 1)
     order = np.argsort(start, kind="stable")
@@ -393,8 +393,8 @@ def _off_the_stack(start: Ints, end: Ints) -> NDArray[Any]:
 
 
 def factor(values: NDArray[Any]) -> tuple[NDArray[Any], Ints]:
-    """The distinct values of a column of integers, in order, and the place of each row's value:
-    sorting a million rows to find ten values would be dear."""
+    """The distinct integers in order, and the place of each row's: a sort of a million would be
+    dear."""
     if not len(values):
         return values, np.zeros(0, np.int64)
     low, high = int(values.min()), int(values.max())
@@ -413,8 +413,7 @@ def factor(values: NDArray[Any]) -> tuple[NDArray[Any], Ints]:
 
 
 def number(*keys: NDArray[Any]) -> tuple[Ints, Ints]:
-    """The number of every row by its distinct combination of keys, sorted, and the first row of
-    each."""
+    """The number of every row by its distinct keys, sorted, and the first row of each number."""
     distinct, dense = factor(keys[0])
     for key in keys[1:]:
         values, code = factor(key)

@@ -133,8 +133,7 @@ _TRAJECTORIES = """
 
 
 def trajectories(scene: Scene, run: OpenedRun) -> Slices:
-    """Samples being generated, named by the policy versions that wrote them; and their first
-    use."""
+    """Samples being generated, named by the policy versions that wrote them."""
     rows = SceneRows(scene, run, _TRAJECTORIES)
     versions, first = scenes.number(rows["first_version"], rows["last_version"])
 
@@ -246,9 +245,9 @@ def versions(scene: Scene, run: OpenedRun, parts: Slices, place: Ints) -> Slices
 
 
 def places(parts: Slices) -> Ints:
-    """For each part the number of its update, in the order of their first parts; -1: its version is
-    not known. A version is brought again where a source begins with it after all of its parts ended
-    and another version came in between."""
+    """For each part the number of its update, in the order of their first parts; -1: unknown. A
+    version comes again where a source begins with it after its parts ended and another came in
+    between."""
     numbers = np.full(len(parts), -1, np.int64)
     current: dict[int, tuple[int, int, int]] = {}  # by version: its number, its end, sources so far
     sources, last, made = 0, -1, 0
@@ -293,8 +292,8 @@ def _made_of(scene: Scene, run: OpenedRun, version: Ints) -> list[Note]:
 
 @dataclass(frozen=True)
 class StepFindings:
-    """`words` and `figures` are by title and have a value for each step (None and NaN: unknown), in
-    the order of `steps`, which are `(process, start_ns)`; `path` is empty where it is not known."""
+    """`words` and `figures` are by title, a value for each of `steps` (None and NaN: unknown),
+    which are `(process, start_ns)`; `path` is empty where it is not known."""
 
     steps: tuple[tuple[int, int], ...]
     words: dict[str, list[str | None]]

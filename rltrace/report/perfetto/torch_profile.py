@@ -247,8 +247,8 @@ def _arrows(
 def merged(
     scene: Scene, run: OpenedRun, profiles: Sequence[Profile], first_arrow: int
 ) -> tuple[list[Slices], int]:
-    """The events of all profiles, and the number of arrows among them; their ids come after
-    `first_arrow`. Errors: `RltraceError` for a profile that is not of the time of the run."""
+    """The events of all profiles, and the number of arrows among them, with ids after
+    `first_arrow`. Errors: `RltraceError` for a profile of another time."""
     found, arrows = [], 0
     for profile in profiles:
         process = _process_of(run, profile)
@@ -272,8 +272,7 @@ def _process_of(run: OpenedRun, profile: Profile) -> TracedProcess | None:
 
 
 def _correction_ns(run: OpenedRun, profile: Profile, process: TracedProcess | None) -> int:
-    """What to add to the real time of the process's node, by the pair of clocks read nearest to
-    it."""
+    """What to add to the real time of a node, by the pair of clocks read nearest to the profile."""
     clock = run.clock_of(process.node) if process is not None else None
     if process is None or clock is None:
         return 0
@@ -299,6 +298,12 @@ def _slices(
         scene.process(owner, f"torch.profiler{rank} ({profile.path.name})")
     extra = nest(profile.thread, profile.start_ns, profile.end_ns)
 
+    def note(one: Argument) -> Note:
+        if one.words is None:
+            return scene.note(one.title, one.values, one.known)
+        ids = np.array([scene.words.id(word) for word in one.words], np.int64)
+        return Note(scene.titles.id(one.title), "word", ids[one.values], one.known)
+
     def track(thread: int, extra: int) -> int:
         beside = ", overlapping" if extra else ""
         return scene.row(owner, f"torch: {profile.threads[thread]}{beside}", PROFILES)
@@ -309,15 +314,8 @@ def _slices(
         end=profile.end_ns + correction_ns,
         name=scene.names.all(profile.name),
         category=scene.categories.all(profile.category),
-        notes=tuple(_note(scene, argument) for argument in profile.arguments),
+        notes=tuple(map(note, profile.arguments)),
     )
-
-
-def _note(scene: Scene, one: Argument) -> Note:
-    if one.words is None:
-        return scene.note(one.title, one.values, one.known)
-    ids = np.array([scene.words.id(word) for word in one.words], np.int64)
-    return Note(scene.titles.id(one.title), "word", ids[one.values], one.known)
 
 
 def _check_time(run: OpenedRun, profile: Profile, slices: Slices) -> None:

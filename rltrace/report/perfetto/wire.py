@@ -164,8 +164,8 @@ class WireRecord:
 
 
 def merge(messages: Sequence[tuple[NDArray[np.int64], Bytes]], count: int) -> Bytes:
-    """Messages of different widths as flat bytes in one order: `(places, rows)` puts `rows[i]` at
-    `places[i]`; all places together are 0 .. count-1, each once."""
+    """Messages of different widths as flat bytes: `(places, rows)` puts `rows[i]` at `places[i]`;
+    all places together are 0 .. count-1, each once."""
     widths = np.zeros(count, np.int64)
     for places, rows in messages:
         widths[places] = rows.shape[1]
@@ -217,8 +217,8 @@ _SLICES_AT_ONCE = 1 << 17  # events: enough for numpy to be quick, few enough to
 
 
 def in_time_order(slices: Sequence[Slices], points: Points) -> Iterator[Bytes]:
-    """All events as encoded packets, a chunk at a time. The timestamp of each says how long after
-    the one before it, the first says 0."""
+    """All events, encoded, chunk by chunk. A timestamp is the time since the last; the first is
+    0."""
     shapes: Shapes = []
     events = _events(shapes, slices, points)
     time = np.concatenate([e.time for e in events])
@@ -251,8 +251,8 @@ def in_time_order(slices: Sequence[Slices], points: Points) -> Iterator[Bytes]:
 
 @dataclass(frozen=True)
 class _Events:
-    """Events in the order that they keep at equal times: Unix ns, the row of the columns, and the
-    number of the shape of each."""
+    """Time (Unix ns), row and number of shape of events, in the order that they keep at equal
+    times."""
 
     time: Ints
     row: NDArray[np.int32]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from rltrace.analysis import compare
 from rltrace.analysis.compare import Comparison, Trial
@@ -26,7 +26,12 @@ _LONGEST = 24  # characters of a setting
 def sections(found: Comparison, names: tuple[str, str] = ("before", "after")) -> Iterator[Section]:
     """The answer, then what made it and what else differs; `names` are those of the runs."""
     title = f"rltrace compare · {names[0]} → {names[1]}"
-    yield Section(title, (*_alarms(found, names), *_answer(found)))
+    alarms = [
+        f"! {name}: {says}."
+        for name, alarmed in zip(names, found.alarms, strict=True)
+        for says in alarmed[:_MOST_ALARMS]
+    ]
+    yield Section(title, (*alarms, *_answer(found)))
     if found.stages:
         whole = found.difference_s
         step = found.before_s, found.after_s, whole, whole.over(found.before_s)
@@ -41,11 +46,6 @@ def sections(found: Comparison, names: tuple[str, str] = ("before", "after")) ->
         factors = [_goodput(found), *found.factors]
         yield Section("Goodput", (), gate_section.of_factors(factors, ("whole runs", *_RUNS)))
     yield Section("What else differs", tuple(_others(found)))
-
-
-def _alarms(found: Comparison, names: Sequence[str]) -> Iterator[str]:
-    for name, alarms in zip(names, found.alarms, strict=True):
-        yield from (f"! {name}: {says}." for says in alarms[:_MOST_ALARMS])
 
 
 def _answer(found: Comparison) -> Iterator[str]:

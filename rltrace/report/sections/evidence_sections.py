@@ -23,8 +23,7 @@ from rltrace.trace.untrusted_files import packaged_tables
 _MOST_PROBLEMS = 12
 _MOST_NAMES = 3
 _SMALL = 0.1
-# An exposed part with a wider interval says nothing: its share of the step does.
-_TOO_WIDE = 1.0
+_TOO_WIDE = 1.0  # an exposed part with a wider interval says nothing
 _IMMATERIAL = 0.05  # a stage whose share is surely less need not be known better
 
 
@@ -148,15 +147,10 @@ def probe_section(probe: Probe) -> Section:
 
 def _cells(stage: ProbedStage) -> tuple[str, ...]:
     part = stage.stage_exposed_share
-    return (
-        stage.name,
-        str(stage.dosed_steps),
-        units.seconds(stage.dose_s),
-        "unclear" if part.half_width > _TOO_WIDE else _interval(part),
-        f"{stage.computed_stage_exposed_share:.2f}",
-        _interval(stage.share),
-        f"{stage.computed_share:.2f}",
-    )
+    exposed = "unclear" if part.half_width > _TOO_WIDE else _interval(part)
+    parts = exposed, f"{stage.computed_stage_exposed_share:.2f}"
+    shares = _interval(stage.share), f"{stage.computed_share:.2f}"
+    return (stage.name, str(stage.dosed_steps), units.seconds(stage.dose_s), *parts, *shares)
 
 
 def _interval(estimate: Interval) -> str:

@@ -101,15 +101,10 @@ def curve_section(fresh: Freshness) -> Section:
 
 
 def _cells(label: str, point: LagPoint) -> tuple[str, ...]:
-    interval = f"{100 * point.ess_share.low:.0f} to {100 * point.ess_share.high:.0f} %"
-    return (
-        label,
-        units.share(point.ess_share.value),
-        units.UNKNOWN if math.isnan(point.ess_share.low) else interval,
-        units.share(point.clip_share.value),
-        _nats(point.kl_nats),
-        units.count(point.trajectories),
-    )
+    ess, clipped = point.ess_share, units.share(point.clip_share.value)
+    interval = f"{100 * ess.low:.0f} to {100 * ess.high:.0f} %"
+    shares = units.share(ess.value), units.UNKNOWN if math.isnan(ess.low) else interval, clipped
+    return (label, *shares, _nats(point.kl_nats), units.count(point.trajectories))
 
 
 def _bound(bound: LagBound) -> str:
@@ -164,8 +159,8 @@ class _Bar:
 
 
 def _lag_bars(lags: Staleness) -> list[_Bar]:
-    """Trajectories by lag, and lags that only tokens have; in ranges where there are many. What is
-    unknown has a bar of its own, so that both columns add up."""
+    """By lag, in ranges where there are many; with one for what is unknown, so that columns add
+    up."""
     counts = {one.lag: one.trajectories for one in lags.by_first_token}
     by_token = [span.least for span in lags.by_token.spans if span.least is not None]
     known = [lag for lag in counts if lag is not None] + by_token

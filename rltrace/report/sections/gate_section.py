@@ -69,14 +69,11 @@ def alarmed(found: metrics.Judgement) -> tuple[str, ...]:
 
 def sentence(one: metrics.Finding) -> str:
     """What became of a condition, why, and what made it: one paragraph."""
-    return " ".join([f"{one.condition.text}: {_ended(_why(one))}", *_made(one), *_would_tell(one)])
-
-
-def _why(one: metrics.Finding) -> str:
-    if one.outcome != metrics.REGRESSION or math.isnan(one.worse_share.value):
-        return one.because
-    ends = interval_beside(one.worse_share, units.share, "95 % ")
-    return f"{units.share(one.worse_share.value)} worse{ends}; {one.because}"
+    why, worse = one.because, one.worse_share
+    if one.outcome == metrics.REGRESSION and not math.isnan(worse.value):
+        ends = interval_beside(worse, units.share, "95 % ")
+        why = f"{units.share(worse.value)} worse{ends}; {why}"
+    return " ".join([f"{one.condition.text}: {_ended(why)}", *_made(one), *_would_tell(one)])
 
 
 def _made(one: metrics.Finding) -> Iterator[str]:
@@ -163,8 +160,7 @@ def percent(ratio: Interval) -> str:
 
 
 def interval_beside(interval: Interval, show: Callable[[float], str], what: str = "") -> str:
-    """` (1.0 to 2.0)`, to stand behind the value (`what` in front of the ends); empty where an end
-    is unknown, or both read as the value."""
+    """` (1.0 to 2.0)` behind a value; empty where an end is unknown, or both read as the value."""
     between = interval_ends(interval, show)
     return f" ({what}{between})" if between not in ("", show(interval.value)) else ""
 

@@ -288,8 +288,8 @@ _MOST_BYTES = 1_000_000
 
 
 def suggested(run_path: str) -> str:
-    """`rltrace wrap --hook __main__:sample=rollout -- python train.py`, by the functions that the
-    command's own file has; empty where that is not here, or no name says a stage."""
+    """`rltrace wrap --hook __main__:sample=rollout -- python train.py`, by the functions in the
+    command's own file; empty where that is not here, or no name says a stage."""
     try:
         told = read_run_json(run_path)
         command = [str(word) for word in told.get("command") or ()]

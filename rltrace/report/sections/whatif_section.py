@@ -39,8 +39,7 @@ def ranked(
     untold: Mapping[str, str],
     beside: Sequence[str] = (),
 ) -> Section:
-    """All levers that apply, one at a time; `beside` is what of the run is left out, `untold` those
-    that cannot be predicted, with what is missing."""
+    """All levers, one at a time, below what is left out (`beside`); `untold`: why not these."""
     rows, idle, slower = [], [], []
     for one in found:
         levers, gain = ", ".join(one.levers), one.goodput_gain

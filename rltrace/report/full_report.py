@@ -114,15 +114,14 @@ def _step_lines(summary: Summary) -> Iterator[str]:
         which = f"the first {len(slow)} steps"
         if len(slow) <= _MOST_STEPS:
             which = f"step{'s' * (len(slow) > 1)} {_first_few(steps.warmup)}"
-        each = " each" if len(slow) > 1 else ""
-        yield f"Left out as warm-up: {which} ({units.seconds(sum(slow) / len(slow))}{each})."
+        mean_s = units.seconds(sum(slow) / len(slow)) + " each" * (len(slow) > 1)
+        yield f"Left out as warm-up: {which} ({mean_s})."
     if steps.stalled:
         steady = [time.step for time in steps.times if time.steady]
         whole = " in whole generations" if steps.generations else ""
-        yield (
-            f"Measured: steps {steady[0]} to {steady[-1]}, the longest stretch without a "
-            f"stall{whole}. Stalled: {_first_few(steps.stalled)}."
-        )
+        stretch = f"the longest stretch without a stall{whole}"
+        stalled = _first_few(steps.stalled)
+        yield f"Measured: steps {steady[0]} to {steady[-1]}, {stretch}. Stalled: {stalled}."
     yield from _whole_generations(steps)
     if steps.between_steps_s > 0.01 * step_s.mean * step_s.n:
         yield f"Between the steps: {units.seconds(steps.between_steps_s)} more."
@@ -169,10 +168,8 @@ def _waits(summary: Summary) -> Iterator[str]:
         who, each = units.plural(wait.processes, wait.role or "process"), ""
         if wait.threads > wait.processes:
             who, each = f"{who} in {wait.threads} threads or tasks", " each"
-        yield (
-            f"Waiting for “{wait.name}”: {who}, {units.share(wait.share)} of the time{each} "
-            f"({units.plural(wait.spans, 'time')})."
-        )
+        part, often = units.share(wait.share), units.plural(wait.spans, "time")
+        yield f"Waiting for “{wait.name}”: {who}, {part} of the time{each} ({often})."
 
 
 def syncs_section(summary: Summary) -> Section:

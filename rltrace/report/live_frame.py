@@ -182,18 +182,18 @@ def step_line(shown: Snapshot, width: int) -> Text:
         done += f", {units.seconds(window.step_s)} each "
     if step is None:
         line = Text(done, style="bold")
-    elif shown.job.is_over:
-        line = Text(f"{step_name(step)} was cut off after {units.seconds(step.elapsed_s)}", "bold")
-        line.append(f"   {done}", style="not bold")
     else:
-        line = Text(f"{step_name(step)}  ", style="bold")
+        elapsed = units.seconds(step.elapsed_s)
         part = step.elapsed_s / step.usual_s if step.usual_s else math.nan
-        if math.isnan(part):
-            line.append(f"{units.seconds(step.elapsed_s)} so far", style="not bold")
+        line = Text(f"{step_name(step)}  ", style="bold")
+        if shown.job.is_over:
+            line = Text(f"{step_name(step)} was cut off after {elapsed}", "bold")
+        elif math.isnan(part):
+            line.append(f"{elapsed} so far", style="not bold")
         else:
             cells, style = max(8, min(24, width - 56)), "green" if part < _LATE_STEP else "yellow"
             line.append_text(bar(min(1.0, part), 0.0, cells, style))
-            line.append(f" {units.seconds(step.elapsed_s)}", style="not bold")
+            line.append(f" {elapsed}", style="not bold")
             if part >= _LATE_STEP:
                 line.append(f", {part:.1f}× the usual", style="bold yellow")
         line.append(f"   {done}", style="not bold")
@@ -233,16 +233,15 @@ def _so_far(shown: Snapshot) -> list[str]:
 
 
 def _tokens(shown: Snapshot, window: LiveWindow) -> list[str]:
-    parts = []
+    parts, trained = [], window.trained
     if window.generated_tokens:
         parts.append(f"{_rate(window.generated_tokens_per_s)} generated")
-    if window.trained is not None and window.trained.tokens:
-        parts.append(f"{_rate(window.trained_tokens_per_s)} trained on")
-        share = units.share(window.trained.useful_tokens / window.trained.tokens)
+    if trained is not None and trained.tokens:
+        share = units.share(trained.useful_tokens / trained.tokens)
+        useful = f"{_rate(shown.goodput)} useful a {shown.devices.kind} ({share})"
         if math.isnan(shown.goodput):
-            parts.append(f"{share} of that useful")
-        else:
-            parts.append(f"{_rate(shown.goodput)} useful a {shown.devices.kind} ({share})")
+            useful = f"{share} of that useful"
+        parts += [f"{_rate(window.trained_tokens_per_s)} trained on", useful]
     return parts
 
 

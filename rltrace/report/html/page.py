@@ -86,11 +86,8 @@ def _questions(
     ]
     data += [samples.lag_part(analysis, summary), samples.reward_part(summary)]
     yield "data", "Is the data good?", data
-    yield (
-        "belief",
-        "Can I believe it?",
-        [parts.of_section("unseen", evidence.coverage_section(summary))],
-    )
+    unseen = parts.of_section("unseen", evidence.coverage_section(summary))
+    yield "belief", "Can I believe it?", [unseen]
     *_, (title, [meant]) = sections(summary, own_figures)
     words = (line.partition(": ") for line in meant.lines)
     yield "words", title, [parts.listed((name, sentence(meaning)) for name, _, meaning in words)]

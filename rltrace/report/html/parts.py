@@ -68,10 +68,8 @@ def copied(said: str) -> Html:
 def table(grid: Grid) -> Html:
     """A table whose first column names its rows. Cells of `Html` stand as they are."""
     sides = ["right" if column.right else None for column in grid.columns]
-    head = (
-        tag("th", prose(column.title), scope="col", class_=side)
-        for column, side in zip(grid.columns, sides, strict=True)
-    )
+    named = zip(grid.columns, sides, strict=True)
+    head = (tag("th", prose(one.title), scope="col", class_=side) for one, side in named)
     body = []
     for name, *row in grid.rows:
         cells = (
@@ -107,8 +105,8 @@ def picture(
     caption = tag("figcaption", tag("h4", prose(title)), tag("p", prose(says)))
     head = tag("tr", *(tag("th", prose(column), scope="col") for column in columns))
     body = (
-        tag("tr", tag("th", prose(row[0]), scope="row"), *(tag("td", prose(c)) for c in row[1:]))
-        for row in rows
+        tag("tr", tag("th", prose(name), scope="row"), *(tag("td", prose(said)) for said in more))
+        for name, *more in rows
     )
     numbers = tag("table", tag("thead", head), tag("tbody", *body), class_="numbers")
     scrolling = tag("div", numbers, class_="scroll", tabindex="0", role="group", aria_label=title)
@@ -128,13 +126,11 @@ def shares(
     pieces: Sequence[tuple[tuple[str, float], tuple[str, ...]]], title: str, least: float = 0.0
 ) -> Html:
     """One bar of `(class, share)`, and below it the names and figures of pieces above `least`."""
-    named = (
-        tag("li", tag("i", class_=f"key {css}"), tag("span", prose(name)), *(
-            tag("b", sentence(one)) for one in figures
-        ))
-        for (css, share), (name, *figures) in pieces
-        if share > least
-    )  # fmt: skip
+    named = []
+    for (css, share), (name, *figures) in pieces:
+        if share > least:
+            words = tag("span", prose(name)), *(tag("b", sentence(one)) for one in figures)
+            named.append(tag("li", tag("i", class_=f"key {css}"), *words))
     return join(draw.stacked([one for one, _ in pieces], title), tag("ul", *named, class_="shares"))
 
 

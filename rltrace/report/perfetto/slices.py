@@ -306,10 +306,8 @@ class StepFindings:
         places = np.array([place_of.get(key, -1) for key in keys], np.int64)  # -1: what is put last
         words = {title: [*words, None] for title, words in self.words.items()}
         figures = {title: np.append(values, np.nan) for title, values in self.figures.items()}
-        return (
-            *(scene.told(title, [of[n] for n in places]) for title, of in words.items()),
-            *(scene.note(title, values[places]) for title, values in figures.items()),
-        )
+        told = (scene.told(title, [of[n] for n in places]) for title, of in words.items())
+        return (*told, *(scene.note(title, values[places]) for title, values in figures.items()))
 
 
 def find(run: OpenedRun) -> StepFindings:

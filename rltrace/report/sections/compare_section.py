@@ -37,11 +37,9 @@ def sections(found: Comparison, names: tuple[str, str] = ("before", "after")) ->
         step = found.before_s, found.after_s, whole, whole.over(found.before_s)
         stages = gate_section.of_stages([StageChange("step", *step), *found.stages], _RUNS)
         one, other = found.steps
-        notes = (
-            f"Means of {one} and {other} steady steps. The intervals assume that two starts of a "
-            f"job differ by {100 * TAU:g} %.",
-        )
-        yield Section("Stages", (), stages, notes)
+        means = f"Means of {one} and {other} steady steps."
+        ends = f"The intervals assume that two starts of a job differ by {100 * TAU:g} %."
+        yield Section("Stages", (), stages, (f"{means} {ends}",))
     if found.factors:
         factors = [_goodput(found), *found.factors]
         yield Section("Goodput", (), gate_section.of_factors(factors, ("whole runs", *_RUNS)))

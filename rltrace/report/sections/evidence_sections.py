@@ -162,10 +162,9 @@ def _interval(estimate: Interval) -> str:
 def _lines(probe: Probe) -> Iterator[str]:
     odd, spent = probe.outlier_steps, probe.spent_share
     left_out = f" ({units.plural(odd, 'outlier')} left out)" if odd else ""
-    yield (
-        f"Each stage was delayed by {units.share(probe.dose_share)} of its own time in a quarter "
-        f"of {units.plural(probe.steps, 'step')}{left_out}, at random (seed {probe.seed})."
-    )
+    dose, steps = units.share(probe.dose_share), units.plural(probe.steps, "step")
+    delayed = f"delayed by {dose} of its own time in a quarter of {steps}{left_out}"
+    yield f"Each stage was {delayed}, at random (seed {probe.seed})."
     if spent.known:
         yield (
             f"A step without delays takes {units.seconds(probe.step_s)}. Delays made steps "

@@ -33,10 +33,8 @@ def staleness_section(lags: Staleness, fresh: Freshness, handed_only: bool = Fal
     titles = numbers("lag", counted, "share", "by token")
     columns = (titles[0], TableColumn("", least_width=68), *titles[1:])
     if lags.known_uses:
-        line = (
-            f"Mean lag {units.number(lags.mean_lag)} {lags.unit}{_by_token(lags.by_token)}, "
-            f"p95 {lags.p95_lag:.0f}, largest {lags.largest_lag}."
-        )
+        mean = f"{units.number(lags.mean_lag)} {lags.unit}{_by_token(lags.by_token)}"
+        line = f"Mean lag {mean}, p95 {lags.p95_lag:.0f}, largest {lags.largest_lag}."
     else:
         line = "Unknown: no policy version of these samples was recorded."
     grid = table(rows, *columns) if len(rows) > 1 or not lags.known_uses else None
@@ -46,14 +44,12 @@ def staleness_section(lags: Staleness, fresh: Freshness, handed_only: bool = Fal
 def _lag_notes(lags: Staleness, fresh: Freshness, handed_only: bool) -> Iterator[str]:
     tokens = lags.by_token.tokens
     if lags.uses > lags.trajectories:
-        yield (
-            f"{units.count(lags.trajectories)} trajectories were trained on "
-            f"{units.count(lags.uses)} times, each time with its own lag."
-        )
+        n, times = units.count(lags.trajectories), units.count(lags.uses)
+        yield f"{n} trajectories were trained on {times} times, each time with its own lag."
     if lags.by_token.mixed_tokens:
+        mixed = units.share(lags.by_token.mixed_tokens / tokens)
         yield (
-            f"The version changed within the trajectories of "
-            f"{units.share(lags.by_token.mixed_tokens / tokens)} of the tokens. "
+            f"The version changed within the trajectories of {mixed} of the tokens. "
             "These count evenly over the versions; brackets have the least and the most."
         )
     if lags.known_uses and lags.unknown_by_token:
@@ -64,10 +60,8 @@ def _lag_notes(lags: Staleness, fresh: Freshness, handed_only: bool) -> Iterator
     if lags.mixed_share > 0:
         yield f"The version changed within {units.share(lags.mixed_share)} of trajectories."
     if lags.mean_lag and not math.isnan(lags.mean_lag_in_queue):
-        yield (
-            f"Mean lag from first to last token {units.number(lags.mean_lag_in_flight)}, from "
-            f"there to training {units.number(lags.mean_lag_in_queue)}."
-        )
+        flight, queue = map(units.number, (lags.mean_lag_in_flight, lags.mean_lag_in_queue))
+        yield f"Mean lag from first to last token {flight}, from there to training {queue}."
     if lags.largest_lag == 0:
         yield from _mismatch(fresh)
 
@@ -78,10 +72,8 @@ def curve_section(fresh: Freshness) -> Section:
         line = "Not measured: the learner's importance ratios were not recorded."
         prior = fresh.prior
         as_if = " (assumed: the run does not name its objective)" if prior.assumed else ""
-        note = (
-            f"Published for {prior.objective}{as_if}: lag {prior.held} does no harm, from "
-            f"{prior.doubtful} learner steps on it may ({prior.source})."
-        )
+        harm = f"lag {prior.held} does no harm, from {prior.doubtful} learner steps on it may"
+        note = f"Published for {prior.objective}{as_if}: {harm} ({prior.source})."
         return Section(_CURVE, (line,), notes=(note,))
     points = [point for point in fresh.curve if point.lag is not None]
     told = [point for point in points if point.enough]
@@ -92,10 +84,8 @@ def curve_section(fresh: Freshness) -> Section:
     if len(points) != 1:
         rows.append(_cells("all", overall))
     titles = ("lag", "ESS", ("95 %", 68), "clipped", ("KL, nats", 76), "n")
-    line = (
-        f"ESS {units.share(fresh.effective_share.value)}: so many of the trained tokens "
-        f"count. The objective clipped {units.share(overall.clip_share.value)}."
-    )
+    ess, clipped = map(units.share, (fresh.effective_share.value, overall.clip_share.value))
+    line = f"ESS {ess}: so many of the trained tokens count. The objective clipped {clipped}."
     notes = tuple(_notes(fresh, points))
     return Section(_CURVE, (line, _bound(fresh.bound)), table(rows, *numbers(*titles)), notes)
 
@@ -227,10 +217,10 @@ def _draining(slots: SlotUse | None) -> Iterator[str]:
         return
     times = slots.span_s.mean, slots.last_tenth_s.mean, slots.no_idle_span_s
     batch, last, no_idle = map(units.seconds, times)
+    used, of_last = map(units.share, (slots.used_share.mean, slots.last_tenth_share.mean))
     yield (
-        f"{units.share(slots.used_share.mean)} of the engines' slots are in use. A batch takes "
-        f"{batch}, its last 10 % {last} ({units.share(slots.last_tenth_share.mean)}). "
-        f"With all slots in use it would take {no_idle}."
+        f"{used} of the engines' slots are in use. A batch takes {batch}, its last 10 % {last} "
+        f"({of_last}). With all slots in use it would take {no_idle}."
     )
 
 

@@ -99,6 +99,7 @@ def _conditions(goodput: Goodput) -> Iterator[str]:
 
 _SMALL = 0.01
 _MOST_REASONS = 5
+_SUM = "The trainer's reward is their sum: `rltrace query @reward_by_step`."
 
 
 def cascade_section(cascade: Cascade) -> Section:
@@ -128,10 +129,7 @@ def reward_section(reward: RewardCurve, signal: GroupSignal | None) -> Section:
     pace = f"{units.count(reward.steps_per_hour)} steps an hour"
     lines = [f"Mean reward {change} over {steps}; {pace}.", *_trend(reward)]
     if reward.components > 1:
-        lines.append(
-            f"This is the mean of {reward.components} reward components. The trainer's reward is "
-            "their sum: `rltrace query @reward_by_step`."
-        )
+        lines.append(f"This is the mean of {reward.components} reward components. {_SUM}")
     return Section("Reward", (*lines, *_signal(signal)))
 
 
@@ -152,24 +150,21 @@ def _signal(signal: GroupSignal | None) -> Iterator[str]:
     if signal is None:
         return
     if not signal.known:
+        uses = f"the use of {signal.unclear:,} of {units.plural(signal.samples, 'sample')}"
         yield (
             "Which groups carry a signal cannot be told: their ids come again in later steps, and "
-            f"the use of {signal.unclear:,} of {units.plural(signal.samples, 'sample')} was not "
-            "recorded. Name a group by step and prompt."
+            f"{uses} was not recorded. Name a group by step and prompt."
         )
         return
-    line = (
-        f"{units.share(signal.share)} of {units.plural(signal.groups, 'group')} carry a signal "
-        f"(95 % {100 * signal.low:.0f} to {100 * signal.high:.0f} %)"
-    )
+    ends = f"(95 % {100 * signal.low:.0f} to {100 * signal.high:.0f} %)"
+    groups = f"{units.share(signal.share)} of {units.plural(signal.groups, 'group')}"
+    line = f"{groups} carry a signal {ends}"
     if not math.isnan(signal.reward_without_signal):
         equal = signal.groups - signal.with_signal - signal.with_nan
         line += f"; {units.count(signal.with_nan)} have a NaN" if signal.with_nan else ""
-        line += (
-            f"; {units.count(equal)} have equal rewards, their mean is "
-            f"{units.number(signal.reward_without_signal)} "
-            f"(all groups: {units.number(signal.reward)})"
-        )
+        mean, of_all = map(units.number, (signal.reward_without_signal, signal.reward))
+        line += f"; {units.count(equal)} have equal rewards, their mean is {mean}"
+        line += f" (all groups: {of_all})"
     yield f"{line}."
 
 
@@ -192,10 +187,9 @@ def _lost(cascade: Cascade) -> Iterator[str]:
     rest_s = all_s - sum(part.wall_s for part in shown)
     if rest_s > _SMALL * cascade.wall_s:
         parts.append(f"others {units.seconds(rest_s)}")
-    yield (
-        f"No work on samples in {units.seconds(all_s)} of {units.seconds(cascade.wall_s)}: "
-        f"{', '.join(parts) or 'many small reasons'}."
-    )
+    lost_s, of_s = units.seconds(all_s), units.seconds(cascade.wall_s)
+    reasons = ", ".join(parts) or "many small reasons"
+    yield f"No work on samples in {lost_s} of {of_s}: {reasons}."
 
 
 def _notes(cascade: Cascade) -> Iterator[str]:

@@ -88,10 +88,9 @@ def fixes_section(verdict: Verdict) -> Section | None:
         return None
     lines = []
     if verdict.do_nothing:
-        lines.append(
-            f"{nothing_to_do(verdict).capitalize()}: no known move against {against(verdict)} is "
-            "predicted to gain. `rltrace whatif` tries every lever."
-        )
+        none = f"no known move against {against(verdict)} is predicted to gain"
+        said = f"{nothing_to_do(verdict).capitalize()}: {none}."
+        lines.append(f"{said} `rltrace whatif` tries every lever.")
     if why_none:
         lines.append(f"{raised(why_none)}.")
     rows = [
@@ -131,11 +130,9 @@ def _fix_notes(verdict: Verdict) -> Iterator[str]:
     if verdict.unpredicted:
         yield f"No gain is predicted: {verdict.unpredicted}."
     else:
-        tries = any(fix.setting for fix in verdict.fixes)
-        yield (
-            "Each gain is for that fix alone. The order is by gain and effort."
-            + " `rltrace experiment --fix N` tries the Nth." * tries
-        )
+        can_try = any(fix.setting for fix in verdict.fixes)
+        tries = " `rltrace experiment --fix N` tries the Nth." * can_try
+        yield f"Each gain is for that fix alone. The order is by gain and effort.{tries}"
     for number, fix in enumerate(verdict.fixes, 1):
         yield f"{number}. Risk: {lowered(fix.risk)} Watch {fix.watch}."
 
@@ -177,10 +174,8 @@ def why_no_fix(verdict: Verdict) -> str:
         return why if verdict.no_gain or verdict.not_worth_it else f"no fix is known: {why}"
     if verdict.no_gain or verdict.not_worth_it:
         return ""
-    return (
-        f"no fix is known: no move against {against(verdict)} has an option in this job or a "
-        "predicted gain"
-    )
+    lacks = "has an option in this job or a predicted gain"
+    return f"no fix is known: no move against {against(verdict)} {lacks}"
 
 
 def _beside_bytes(wall: Wall) -> str:
@@ -194,10 +189,8 @@ def _beside_bytes(wall: Wall) -> str:
         most = max(phases, key=lambda one: one.value)
         name = most.name.removeprefix(IN_PHASE)
         return f"{says}. Look at its longest phase, “{name}” ({units.seconds(most.value)})"
-    return (
-        f"{says}. Put a span with a `phase` around each part (gather, convert, wait for engines, "
-        "load) to see which"
-    )
+    which = "each part (gather, convert, wait for engines, load) to see which"
+    return f"{says}. Put a span with a `phase` around {which}"
 
 
 TYPE_THIS = "Type this: "

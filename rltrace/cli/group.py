@@ -72,9 +72,13 @@ def told(error: BaseException) -> tuple[str, int]:
         output.discard()
         if isinstance(error, BrokenPipeError):
             return "", errors.OK
-        return _of_file(error), errors.UNREADABLE
-    if (said := _of_duckdb(error)) is not None:
-        return visible(str(said)), said.exit_code
+        why, where = error.strerror or str(error), error.filename
+        said = why[:1].lower() + why[1:]
+        if isinstance(where, (str, bytes)):
+            said = visible(f"{os.fsdecode(where)}: {why}")
+        return said, errors.UNREADABLE
+    if (known := _of_duckdb(error)) is not None:
+        return visible(str(known)), known.exit_code
     return _of_ours(error), errors.OUR_MISTAKE
 
 
@@ -102,10 +106,3 @@ def _of_ours(error: BaseException) -> str:
         f"this is a mistake in rltrace {__version__} ({type(error).__name__} at {where}), or its "
         f"files were changed: please report it with what `{TRACEBACK}=1` shows"
     )
-
-
-def _of_file(error: OSError) -> str:
-    why, where = error.strerror or str(error), error.filename
-    if isinstance(where, (str, bytes)):
-        return visible(f"{os.fsdecode(where)}: {why}")
-    return why[:1].lower() + why[1:]

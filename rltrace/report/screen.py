@@ -303,10 +303,8 @@ def _change(summary: Summary, width: int, room: _Room) -> Iterator[Text | str]:
 
 
 def _notes(found: Verdict, more: int, step_s: float, width: int) -> Iterator[str]:
-    said = [
-        *verdict_section.gains_nothing(found),
-        *[f"More fixes: {more}, with --full."] * bool(more),
-    ]
+    said = list(verdict_section.gains_nothing(found))
+    said += [f"More fixes: {more}, with --full."] * bool(more)
     yield from wrapped(" ".join(said), width, "  ", "  ")[:_MOST_NOTE_LINES]
     if found.unpredicted:
         yield from wrapped(f"No gain is predicted: {found.unpredicted}.", width, "  ", "  ")

@@ -144,11 +144,6 @@ def between(low: str, high: str) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def beside(value: str, low: str, high: str) -> str:
-    """` (1.0 s to 2.0 s)`, to stand behind a value; nothing where both ends read as it does."""
-    return "" if low == high == value else f" ({between(low, high)})"
-
-
 def _exponent(value: float, more: int = 0) -> str:
     """`1e308`, `1.25e-9`; `more` powers of ten more, which a float need not be able to hold."""
     mantissa, _, power = f"{value:.2e}".partition("e")

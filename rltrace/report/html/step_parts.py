@@ -24,6 +24,7 @@ from rltrace.trace.vocabulary import Stage, word
 
 _LANE = 22.0
 _LEAST_SHARE = 0.005
+_EACH_STEP = "Length of each step by the stage that it waited for"
 _GREYS = ("d9", "d7", "d5", "d3")
 _SEAMS = 0.06  # of the step: in so many moments one stage may end and the next begin
 
@@ -54,7 +55,9 @@ def _waterfall(typical: TypicalStep, summary: Summary) -> Html:
     whole_run, length = summary.steps.whole_run, units.seconds(typical.step_s)
     of = "the whole run" if whole_run else f"step {typical.step}, of median length"
     axis, times = draw.Axis(0, typical.step_s), draw.ticks(0, typical.step_s)
-    show = draw.seconds_of(times)
+    show, base = draw.seconds_of(times), draw.line(0, 0, draw.WIDE, 0, "base")
+    lines = [draw.line(axis(v), 0, axis(v), 5, "base") for v in times]
+    words = [(axis(v), show(v)) for v in times]
     rows = {stage: n for n, stage in enumerate(busy)}
     tenths = {stage: np.reshape(part, (10, -1)).mean(axis=1) for stage, part in busy.items()}
     return parts.picture(
@@ -65,14 +68,7 @@ def _waterfall(typical: TypicalStep, summary: Summary) -> Html:
         * summary.run.durations_only,
         drawing=join(
             *(_lane(lane, rows) for lane in lanes),
-            draw.plot(
-                5,
-                draw.line(0, 0, draw.WIDE, 0, "base"),
-                *(draw.line(axis(v), 0, axis(v), 5, "base") for v in times),
-                title="Time axis",
-                below=[(axis(v), show(v)) for v in times],
-                of=f"{of}: {length}",
-            ),
+            draw.plot(5, base, *lines, title="Time axis", below=words, of=f"{of}: {length}"),
         ),
         columns=("stage", *(f"{10 * i} to {10 * i + 10} % of it" for i in range(10))),
         rows=[(stage, *(units.share(float(v)) for v in part)) for stage, part in tenths.items()],
@@ -111,18 +107,15 @@ def _each_step(times: Sequence[StepTimes]) -> Html:
     slow = sum(time.warmup for time in times)
     warm = f" The first {slow} (left of the line) are warm-up." if slow else ""
     edge = columns.wide * slow / len(bars[0])
+    line = draw.line(edge, 0, edge, columns.high, "edge") if slow else None
+    of_stages = {parts.css(name): means[name] for name in stages}
     return parts.picture(
         key="each-step",
         title="What each step waited for",
         says="Exposed time by stage; a bar's height is the step's length."
         f"{warm}{draw.said_of(bars, 'step', max(totals) > end)}",
         around=parts.stage_legend(stages),
-        drawing=columns.bars(
-            {parts.css(name): means[name] for name in stages},
-            end,
-            draw.line(edge, 0, edge, columns.high, "edge") if slow else None,
-            title="Length of each step by the stage that it waited for",
-        ),
+        drawing=columns.bars(of_stages, end, line, title=_EACH_STEP),
         columns=("step", "seconds", *stages),
         rows=[
             (name, *map(units.seconds, values))

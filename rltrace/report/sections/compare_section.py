@@ -41,7 +41,10 @@ def sections(found: Comparison, names: tuple[str, str] = ("before", "after")) ->
         ends = f"The intervals assume that two starts of a job differ by {100 * TAU:g} %."
         yield Section("Stages", (), stages, (f"{means} {ends}",))
     if found.factors:
-        factors = [_goodput(found), *found.factors]
+        before = math.prod(one.before for one in found.factors)
+        after = math.prod(one.after for one in found.factors)
+        ratio = Interval(after / before if before else math.nan, math.nan, math.nan)
+        factors = [FactorChange(gate_section.GOODPUT, before, after, ratio), *found.factors]
         yield Section("Goodput", (), gate_section.of_factors(factors, ("whole runs", *_RUNS)))
     yield Section("What else differs", tuple(_others(found)))
 
@@ -77,13 +80,6 @@ def _work_and_pace(found: Comparison) -> Iterator[str]:
     drifted = [one.name for one in found.drift if one.changed]
     differs = f" The work differs in {listed(drifted)}." if drifted else ""
     yield f"Work: {work} tokens a step. Pace: {pace} seconds a token.{differs}"
-
-
-def _goodput(found: Comparison) -> FactorChange:
-    before = math.prod(one.before for one in found.factors)
-    after = math.prod(one.after for one in found.factors)
-    ratio = after / before if before else math.nan
-    return FactorChange(gate_section.GOODPUT, before, after, Interval(ratio, math.nan, math.nan))
 
 
 def _others(found: Comparison) -> Iterator[str]:
@@ -149,17 +145,14 @@ def experiment(name: str, found: Trial) -> Section:
     rates = ("before, tokens/s", 76), ("after, tokens/s", 76)
     grid = table(rows, "pair", *numbers("before", "after", *rates))
     notes = ("Means of steady steps; tokens are useful ones, weighted by freshness.",)
-    title = f"Experiment: {name}: {found.answer}"
-    return Section(title, tuple(_gained(found)), grid, notes if rows else ())
-
-
-def _gained(found: Trial) -> Iterator[str]:
-    yield f"{raised(found.because)}."
     ends = gate_section.interval_beside(found.saved, units.share, "95 % ")
     saved, pairs = units.share(found.saved.value), units.plural(len(found.pairs), "pair")
-    yield f"Measured: the change saves {saved}{ends} {_OF[found.metric]} ({pairs})."
+    measured = f"Measured: the change saves {saved}{ends} {_OF[found.metric]} ({pairs})."
+    lines = [f"{raised(found.because)}.", measured]
     if (predicted := found.predicted_saved) is not None:
-        yield f"Predicted: {_range(predicted.low, predicted.high)}."
+        lines.append(f"Predicted: {_range(predicted.low, predicted.high)}.")
+    title = f"Experiment: {name}: {found.answer}"
+    return Section(title, tuple(lines), grid, notes if rows else ())
 
 
 def _range(low: float, high: float) -> str:

@@ -86,8 +86,13 @@ def curve_section(fresh: Freshness) -> Section:
     titles = ("lag", "ESS", ("95 %", 68), "clipped", ("KL, nats", 76), "n")
     ess, clipped = map(units.share, (fresh.effective_share.value, overall.clip_share.value))
     line = f"ESS {ess}: so many of the trained tokens count. The objective clipped {clipped}."
-    notes = tuple(_notes(fresh, points))
-    return Section(_CURVE, (line, _bound(fresh.bound)), table(rows, *numbers(*titles)), notes)
+    few, notes = sum(not point.enough for point in points), []
+    if 0 < few < len(points):
+        least = f"{freshness.FEWEST_TRAJECTORIES} trajectories or {freshness.FEWEST_STEPS} steps"
+        notes.append(f"{units.plural(few, 'lag')} with fewer than {least} not shown.")
+    notes += _mismatch(fresh)
+    lines = line, _bound(fresh.bound)
+    return Section(_CURVE, lines, table(rows, *numbers(*titles)), tuple(notes))
 
 
 def _cells(label: str, point: LagPoint) -> tuple[str, ...]:
@@ -112,14 +117,6 @@ def _bound(bound: LagBound) -> str:
     least = f"at least {bound.safe_lag} and " if bound.safe_lag >= 0 else ""
     ends = f"{least}at most {bound.max_lag}"
     return f"The largest lag that keeps {limits} is {ends}: {bound.because}."
-
-
-def _notes(fresh: Freshness, points: list[LagPoint]) -> Iterator[str]:
-    few = sum(not point.enough for point in points)
-    if 0 < few < len(points):
-        least = f"{freshness.FEWEST_TRAJECTORIES} trajectories or {freshness.FEWEST_STEPS} steps"
-        yield f"{units.plural(few, 'lag')} with fewer than {least} not shown."
-    yield from _mismatch(fresh)
 
 
 def _mismatch(fresh: Freshness) -> Iterator[str]:

@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterable, Iterator
 
 from rltrace.analysis.gate import metrics
 from rltrace.analysis.gate.metrics import MAX_REGRESSION, WALL, FactorChange, StageChange
-from rltrace.analysis.stats.interval import Interval
+from rltrace.analysis.stats.interval import Estimate, Interval
 from rltrace.report import units
 from rltrace.report.layout import Grid, Section, TableColumn, brief, listed, numbers, raised, table
 
+Ends = Interval | Estimate
 MARKS = {metrics.PASS: "✓", metrics.REGRESSION: "✗", metrics.UNSURE: "?"}
 _RUNS = "baseline", "this run"
 _MOST_TOLD = 4  # conditions with a paragraph of their own
@@ -159,7 +160,7 @@ def percent(ratio: Interval) -> str:
     return change(ratio.value) + interval_beside(ratio, change)
 
 
-def interval_beside(interval: Interval, show: Callable[[float], str], what: str = "") -> str:
+def interval_beside(interval: Ends, show: Callable[[float], str], what: str = "") -> str:
     """` (1.0 to 2.0)` behind a value; empty where an end is unknown, or both read as the value."""
     between = interval_ends(interval, show)
     return f" ({what}{between})" if between not in ("", show(interval.value)) else ""
@@ -180,7 +181,7 @@ def signed_share(share: float) -> str:
     return f"{shown if float(shown) else '0.0'} %"
 
 
-def interval_ends(interval: Interval, show: Callable[[float], str]) -> str:
+def interval_ends(interval: Ends, show: Callable[[float], str]) -> str:
     """`1.0 to 2.0`, or one figure where both read the same; empty where an end is unknown."""
     if math.isnan(interval.low) or math.isnan(interval.high):
         return ""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from rltrace.analysis.stats.interval import Estimate
 from rltrace.analysis.whatif.predict import NO_GAIN, UNSURE, Prediction, ReplayBaseline
 from rltrace.report import units
 from rltrace.report.layout import Section, brief, listed, numbers, table
+from rltrace.report.sections.gate_section import interval_beside
 from rltrace.report.sections.verdict_section import gain_words, replay_check
 
 _MOST_ROWS = 20
@@ -76,13 +76,15 @@ def _left_out(beside: Iterable[str]) -> list[str]:
 
 def _answer(base: ReplayBaseline, found: Prediction) -> Iterator[str]:
     step = units.before_after(base.step_s, found.step_s.value)
-    yield f"{step} a step{_beside(found.step_s, units.seconds)}."
+    yield f"{step} a step{interval_beside(found.step_s, units.seconds)}."
     rate, per_usd = found.useful_tokens_per_device_s, found.useful_tokens_per_usd
     line = f"Goodput per device: {gain_words(found.goodput_gain)}"
     if not math.isnan(rate.value):
-        line += f", then {units.count(rate.value)} useful tokens/s{_beside(rate, units.count)}"
+        line += (
+            f", then {units.count(rate.value)} useful tokens/s{interval_beside(rate, units.count)}"
+        )
     if not math.isnan(per_usd.value):
-        line += f", {units.count(per_usd.value)} per US${_beside(per_usd, units.count)}"
+        line += f", {units.count(per_usd.value)} per US${interval_beside(per_usd, units.count)}"
     yield f"{line}."
     before, after = _devices(base.devices), _devices(found.devices)
     if after and after != before:
@@ -98,7 +100,3 @@ def _answer(base: ReplayBaseline, found: Prediction) -> Iterator[str]:
 def _devices(devices: Mapping[str, float]) -> str:
     pools = " + ".join(f"{count:g} {pool}" for pool, count in devices.items())
     return f" on {pools} devices" if pools else ""
-
-
-def _beside(found: Estimate, show: Callable[[float], str]) -> str:
-    return units.beside(show(found.value), show(found.low), show(found.high))

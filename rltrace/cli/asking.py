@@ -277,9 +277,6 @@ def _refuse_impossible(
     if params is None or tokens is None or gpus is None:
         raise WrongUsage("--params, --tokens and --learner-gpus go together: give all three")
     count, kind = counted(gpus)
-    figures = {
-        "model": {"parameters": parameters(params)},
-        "devices": {"train": count, "name": kind.name.partition("-")[0]},
-        "useful_tokens": tokens,
-    }
-    stated({**tables, **figures}, "the stages")
+    devices = {"train": count, "name": kind.name.partition("-")[0]}
+    figures = {"model": {"parameters": parameters(params)}, "devices": devices}
+    stated({**tables, **figures, "useful_tokens": tokens}, "the stages")

@@ -90,7 +90,6 @@ def _sentence(error: click.ClickException) -> str:
 
 
 def _of_duckdb(error: BaseException) -> errors.RltraceError | None:
-    """What is said where DuckDB could not go on; None where something else failed."""
     duckdb = sys.modules.get("duckdb")  # few commands need it
     if duckdb is None or not isinstance(error, duckdb.Error):
         return None

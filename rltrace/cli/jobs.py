@@ -139,10 +139,8 @@ def import_log(
         say(note)
     steps = f"steps {done.first_step} to {done.last_step}" if done.steps else "no step"
     trainer = f" ({done.trainer})" if done.trainer else ""  # not every log tells which it was
-    say(
-        f"{done.framework}{trainer}, {done.kind}: {done.steps} steps ({steps}), "
-        f"{done.spans:,} spans, {done.readings:,} readings of counters"
-    )
+    rows = f"{done.spans:,} spans, {done.readings:,} readings of counters"
+    say(f"{done.framework}{trainer}, {done.kind}: {done.steps} steps ({steps}), {rows}")
     say(f"the run is in {done.path}; next: rltrace report {shlex.quote(done.path)}")
 
 

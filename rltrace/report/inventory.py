@@ -32,10 +32,10 @@ _MOST_PROCESSES = 16
 
 @dataclass(frozen=True)
 class Inventory:
-    """What `rltrace info` shows. `lasted_s` is from the run's start to the end of its command
-    (`command_s`) or of what outlived it, and `shown_s` of it are shown (None: all, or not known).
-    `running` is None where it has ended, or cannot be told. `unreadable` says why nothing of the
-    run can be read, `only_some` why there are no figures of samples."""
+    """What `rltrace info` shows. `lasted_s` is to the end of its command (`command_s`) or of what
+    outlived it, and `shown_s` of it are shown (None: all, or not known). `running` is None where it
+    has ended, or cannot be told; `unreadable` and `only_some` say why nothing can be read, or why
+    there are no figures of samples."""
 
     path: str
     command: str

@@ -97,5 +97,4 @@ def lowered(text: str) -> str:
 
 
 def raised(text: str) -> str:
-    """With a capital first letter, to begin a sentence."""
     return text[:1].upper() + text[1:]

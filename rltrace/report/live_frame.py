@@ -32,9 +32,9 @@ def frame(shown: Snapshot, width: int, height: int, hint: str = "") -> list[Text
     for block in (dead, stages, roles, slowest):
         lines += block(shown, width)
     # Where a name of the job's holds what a terminal would obey, that is written out.
+    most = height - bool(hint)
     lines = [
-        line if line.plain.isprintable() else Text(visible(line.plain))
-        for line in lines[: height - bool(hint)]
+        line if line.plain.isprintable() else Text(visible(line.plain)) for line in lines[:most]
     ]
     for line in lines:
         line.truncate(width, overflow="ellipsis")

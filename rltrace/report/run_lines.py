@@ -126,7 +126,6 @@ def _stopped(summary: Summary) -> Iterator[str]:
 
 
 def dropped_lines(dropped: Dropped | None) -> Iterator[str]:
-    """What was dropped to keep the run small, a sentence each; nothing where nothing was."""
     if dropped is None:
         return
     tokens = dropped.rows.get(CAPTURED_TOKENS.name, 0)

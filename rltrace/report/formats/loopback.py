@@ -1,7 +1,7 @@
-"""Who may ask a server that listens on this machine only, and how many at once.
+"""Who may ask a server that listens on this machine only, and how many.
 
-A page of somebody else's may have its own name lead to 127.0.0.1 and then read what is served there
-as if it were its own (DNS rebinding). The browser says which name it asked for.
+Another page's name may lead to 127.0.0.1, to read what is served there as its own (DNS rebinding).
+The browser says which name it asked for.
 """
 
 from __future__ import annotations
@@ -47,7 +47,6 @@ class BoundedServer(ThreadingTCPServer):
         super().__init__(*given)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """As of `ThreadingTCPServer`, while there is room."""
         if not self._room.acquire(blocking=False):
             self.shutdown_request(request)
             return

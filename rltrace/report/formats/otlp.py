@@ -1,8 +1,8 @@
 """A run as spans of OpenTelemetry, in OTLP's JSON (docs/dashboards.md).
 
 Ids follow from the run and its rows, so a second export has the same ones. Names are those of
-https://opentelemetry.io/docs/specs/semconv/gen-ai/ where it has any. Every known column of a row is
-there as `rltrace.COLUMN`, from which `rltrace.importers.formats.otlp` makes the run again.
+https://opentelemetry.io/docs/specs/semconv/gen-ai/ where it has any; `rltrace.COLUMN` has every
+known column of a row, from which the importer makes the run again.
 """
 
 from __future__ import annotations

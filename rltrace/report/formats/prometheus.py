@@ -164,10 +164,8 @@ def _values(meters: RunMeters) -> list[Value]:
 
 
 def _of_processes(meters: RunMeters) -> list[tuple[str, Labels, float]]:
-    who = [
-        (role_of(process), "" if process.rank is None else str(process.rank))
-        for process in meters.follower.processes
-    ]
+    processes = meters.follower.processes
+    who = [(role_of(p), "" if p.rank is None else str(p.rank)) for p in processes]
     seconds: dict[Labels, float] = {}
     for (process, stage), ns in meters.stages.by_process.items():
         labels = (word(stage), *who[process])

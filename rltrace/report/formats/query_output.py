@@ -77,7 +77,6 @@ def _width(names: list[str], columns: list[list[Text]], kept: list[int]) -> int:
 
 
 def render_named(queries: tuple[NamedQuery, ...], console: Console) -> None:
-    """Prints the queries that have a name, and what each answers; a terminal wraps that."""
     if not console.is_terminal:
         print_lines(console, ("", ""), [(f"@{query.name}", query.explains) for query in queries])
         return

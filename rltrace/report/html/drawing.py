@@ -1,7 +1,4 @@
-"""Markup that is escaped, and pictures made of it: SVG shapes that stretch with the page.
-
-Words stand beside a picture, so that they do not stretch.
-"""
+"""Escaped markup, and SVG pictures that stretch, with words beside them."""
 
 from __future__ import annotations
 
@@ -63,7 +60,6 @@ def box(x: float, y: float, width: float, height: float, css: str, **more: objec
 
 
 def boxes(parts: Iterable[Box], css: str) -> Html:
-    """Many rectangles of one kind as a single path."""
     told = [f"M{short(x)} {short(y)}h{short(w)}v{short(h)}h{short(-w)}z" for x, y, w, h in parts]
     return tag("path", d="".join(told), class_=css) if told else NOTHING
 

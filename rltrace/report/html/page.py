@@ -1,7 +1,4 @@
-"""The page as one file, with a policy that lets nothing else in.
-
-Its first screen (the answer), which a notebook shows too, its walls and its fixes are made here.
-"""
+"""The report as one HTML file, and its first screen for a notebook."""
 
 from __future__ import annotations
 

@@ -31,7 +31,6 @@ def told(section: Section, *pictures: Child) -> Html:
 
 
 def with_rows(section: Section, row: Callable[[tuple[str, ...]], tuple[str, ...]]) -> Section:
-    """A section with something drawn into the rows of its table."""
     if section.grid is None:
         return section
     rows = tuple(map(row, section.grid.rows))

@@ -1,7 +1,4 @@
-"""What is known of samples and devices, with pictures.
-
-How long samples take, how old they were, what they were worth; weight updates; GPUs.
-"""
+"""Samples and devices with pictures: tail, lag, reward, weight updates, GPUs."""
 
 from __future__ import annotations
 

@@ -13,8 +13,7 @@ from rltrace.trace.read.run import OpenedRun
 from rltrace.trace.vocabulary import Fate
 
 Values = NDArray[np.float64]
-# The process that a counter is of (None: the run), its name and unit, times and readings.
-Series = tuple[int | None, str, str, Ints, Values]
+Series = tuple[int | None, str, str, Ints, Values]  # process (None: the run), name, unit, readings
 IN_FLIGHT, OF_PROCESS = "trajectories in flight", "in flight here"
 WAITING = "samples waiting for the learner"
 LARGEST_LAG, MEAN_LAG = "lag of what is trained on: largest", "lag of what is trained on: mean"

@@ -1,7 +1,4 @@
-"""A run as a Perfetto timeline in native protobuf.
-
-A few packets are made by the official classes, millions by `wire`.
-"""
+"""A run as a Perfetto timeline in native protobuf."""
 
 from __future__ import annotations
 

@@ -87,7 +87,6 @@ class _Handler(SimpleHTTPRequestHandler):
             super().do_GET()
 
     def do_HEAD(self) -> None:
-        """Nobody asks for this."""
         self.send_error(501)
 
     def translate_path(self, path: str) -> str:

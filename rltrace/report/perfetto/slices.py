@@ -1,7 +1,4 @@
-"""The rows of a run as slices: steps on top, spans, samples, weight updates.
-
-`find` has what the analysis says of the steps.
-"""
+"""The rows of a run as slices: steps, spans, samples, weight updates."""
 
 from __future__ import annotations
 
@@ -201,7 +198,6 @@ def uses(scene: Scene, run: OpenedRun) -> Slices:
 
 
 def parts(scene: Scene, run: OpenedRun) -> Slices:
-    """The part of every participant, of the version that it brought."""
     rate = "CASE WHEN bytes >= 0 AND end_ns > start_ns THEN bytes / (end_ns - start_ns) END"
     columns = "process, start_ns, end_ns, version, role, stall_ns, bytes, wire_bytes, buckets"
     rows = SceneRows(scene, run, f"SELECT {columns}, transport, {rate} AS gb_per_s FROM raw_syncs")

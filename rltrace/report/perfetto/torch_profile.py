@@ -142,7 +142,6 @@ def _foreign(path: Path, why: str) -> RltraceError:
 
 
 def _ns(microseconds: list[Any]) -> Ints:
-    """Whole ns of microseconds, a place each."""
     with np.errstate(over="ignore"):
         ns = np.rint(np.array(microseconds, np.float64) * 1000)
     if ns.ndim != 1 or not (np.abs(ns) < _MOST_NS).all():  # lists of times, and NaN, too

@@ -1,13 +1,11 @@
 """Protobuf wire format for whole columns: a million packets by a few numpy stores.
 
-A `WireRecord` is the same message for many rows, so all its rows have one width: varints are padded
-with continuation bytes to what the column's largest value needs, which is legal. A column is
-encoded once, as a whole; a row is the copy of a template, and one store for each column. Field
-numbers come from the official descriptors.
+A `WireRecord` is the same message for many rows, all of one width: varints are padded to what the
+column's largest value needs, which is legal. A column is encoded once; a row is the copy of a
+template, and one store for each column. Field numbers come from the official descriptors.
 
-Perfetto reads the file in order, and closes the slices of a track like a stack. At one instant
-therefore first come the ends of slices that began earlier, then whole slices of no length, then
-the begins, outer slices first.
+Perfetto closes the slices of a track like a stack. At one instant therefore first come the ends of
+slices that began earlier, then whole slices of no length, then the begins, outer slices first.
 """
 
 from __future__ import annotations

@@ -46,11 +46,9 @@ def _headline(goodput: Goodput) -> Iterator[str]:
     else:
         low = goodput.useful_known_tokens_per_device_s
         at_least = f" (at least {units.count(low)})" if low < rate else ""
-        spent = f"({units.plural(devices.count, devices.kind)} × {window})"
-        yield (
-            f"{units.count(rate)} useful tokens per {devices.kind}-second{at_least}: "
-            f"{units.count(useful)} tokens / {spent}."
-        )
+        spent = f"{units.plural(devices.count, devices.kind)} × {window}"
+        per_s = f"{units.count(rate)} useful tokens per {devices.kind}-second{at_least}"
+        yield f"{per_s}: {units.count(useful)} tokens / ({spent})."
         yield f"Devices counted: {devices.source}."
     if not math.isnan(joules := goodput.joules_per_useful_token):
         took = f"{units.seconds(1 / rate)} of a {devices.kind} and {units.number(joules)} J"

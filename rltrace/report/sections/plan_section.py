@@ -63,7 +63,6 @@ def _answer(found: Plan, advice: Advice) -> Section:
 
 
 def _wall_line(walls: Sequence[CostedWall], binding: Sequence[str]) -> str:
-    """The walls that bind, and what a step would be without each."""
     if not binding:
         return "No wall: nothing takes more than a tenth of the step by itself."
     shares = {wall.name: units.share(wall.share) for wall in walls}
@@ -169,11 +168,8 @@ def triaged(found: Triage, fix: First | None) -> Section:
         name = "> " * (step.placement == found.stated.placement) + step.placement
         times = step.actors_s, step.learner_s, step.sync_s, step.step_s
         rows.append((name, *map(units.seconds, times)))
-    others = [
-        f"{wall.name} {units.share(wall.share)}"
-        for wall in found.walls
-        if wall.name not in found.binding and wall.share > 0
-    ]
+    rest = [wall for wall in found.walls if wall.name not in found.binding and wall.share > 0]
+    others = [f"{wall.name} {units.share(wall.share)}" for wall in rest]
     lines = [_wall_line(found.walls, found.binding), *_first(fix)]
     if others:
         lines.append(f"Without each of the others a step is shorter by: {', '.join(others)}.")

@@ -1,7 +1,4 @@
-"""The walls in words and tables, and the fixes: costs, gains, evidence.
-
-For a job that was not recognised it says which hooks to type, by the names in its own main file.
-"""
+"""The walls, the fixes and hooks to type, in words and tables."""
 
 from __future__ import annotations
 
@@ -138,7 +135,6 @@ def _fix_notes(verdict: Verdict) -> Iterator[str]:
 
 
 def gains_nothing(verdict: Verdict) -> Iterator[str]:
-    """The moves that gain nothing, and those that cost more than that."""
     if verdict.no_gain:
         yield f"No gain: {listed(verdict.no_gain)}."
     if verdict.not_worth_it:
@@ -236,7 +232,6 @@ def sentences(summary: Summary) -> Iterator[str]:
 
 
 def what_is_wrong(health: Health) -> str:
-    """The alarms that forbid advice, in a few words."""
     return listed(list(dict.fromkeys(one.short for one in health.alarms if one.forbids)))
 
 
@@ -263,7 +258,6 @@ def _walls(summary: Summary) -> str:
 
 
 def _cost(wall: Wall) -> str:
-    """What a step, or goodput, would be without it."""
     share = wall.cost.share
     if stages_of(wall.name):
         return f"a step {units.share(share)} shorter"

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from rltrace.analysis.whatif.predict import NO_GAIN, UNSURE, Prediction, ReplayBaseline
 from rltrace.report import units
 from rltrace.report.layout import Section, brief, listed, numbers, table
-from rltrace.report.sections.gate_section import interval_beside
+from rltrace.report.sections.gate_section import interval_beside as beside_it
 from rltrace.report.sections.verdict_section import gain_words, replay_check
 
 _MOST_ROWS = 20
@@ -76,15 +76,13 @@ def _left_out(beside: Iterable[str]) -> list[str]:
 
 def _answer(base: ReplayBaseline, found: Prediction) -> Iterator[str]:
     step = units.before_after(base.step_s, found.step_s.value)
-    yield f"{step} a step{interval_beside(found.step_s, units.seconds)}."
+    yield f"{step} a step{beside_it(found.step_s, units.seconds)}."
     rate, per_usd = found.useful_tokens_per_device_s, found.useful_tokens_per_usd
     line = f"Goodput per device: {gain_words(found.goodput_gain)}"
     if not math.isnan(rate.value):
-        line += (
-            f", then {units.count(rate.value)} useful tokens/s{interval_beside(rate, units.count)}"
-        )
+        line += f", then {units.count(rate.value)} useful tokens/s{beside_it(rate, units.count)}"
     if not math.isnan(per_usd.value):
-        line += f", {units.count(per_usd.value)} per US${interval_beside(per_usd, units.count)}"
+        line += f", {units.count(per_usd.value)} per US${beside_it(per_usd, units.count)}"
     yield f"{line}."
     before, after = _devices(base.devices), _devices(found.devices)
     if after and after != before:

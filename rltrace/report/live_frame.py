@@ -33,9 +33,7 @@ def frame(shown: Snapshot, width: int, height: int, hint: str = "") -> list[Text
         lines += block(shown, width)
     # Where a name of the job's holds what a terminal would obey, that is written out.
     most = height - bool(hint)
-    lines = [
-        line if line.plain.isprintable() else Text(visible(line.plain)) for line in lines[:most]
-    ]
+    lines = [one if one.plain.isprintable() else Text(visible(one.plain)) for one in lines[:most]]
     for line in lines:
         line.truncate(width, overflow="ellipsis")
         line.no_wrap = True  # it fits, and looking for places to break it at takes a while

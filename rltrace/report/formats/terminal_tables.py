@@ -17,18 +17,9 @@ from rltrace.report import units
 from rltrace.report.layout import Grid, Section
 from rltrace.trace.safe_text import visible
 
-COLOURS = {
-    "rollout": "blue",
-    "env": "cyan",
-    "reward": "green",
-    "reference": "bright_magenta",
-    "logprob": "magenta",
-    "value": "bright_red",
-    "train": "red",
-    "sync": "yellow",
-    "switch": "bright_yellow",
-    "wait": "bright_black",
-}
+COLOURS = {"rollout": "blue", "env": "cyan", "reward": "green", "reference": "bright_magenta"}
+COLOURS |= {"logprob": "magenta", "value": "bright_red", "train": "red", "sync": "yellow"}
+COLOURS |= {"switch": "bright_yellow", "wait": "bright_black"}
 WIDEST = 100  # columns of a page at most
 _WORD = re.compile(r"\S{40,}")
 _ENDLESS, _LONGEST_WORD = 100, 60  # cells: a word that takes more is cut to so many

@@ -20,7 +20,7 @@ from rltrace.report.formats.atomic_file import write_file
 from rltrace.report.full_report import sections
 from rltrace.report.html import drawing, parts
 from rltrace.report.html import sample_parts as samples
-from rltrace.report.html.drawing import NOTHING, Child, Html, join, prose, sentence, tag, text
+from rltrace.report.html.drawing import NOTHING, Html, join, prose, sentence, tag, text
 from rltrace.report.html.step_parts import goodput_part, step_part
 from rltrace.report.layout import numbers, table
 from rltrace.report.sections import evidence_sections as evidence
@@ -126,18 +126,14 @@ def _try_first(summary: Summary) -> Html:
     best = best_fix(summary.verdict)
     if summary.verdict.alarms or best is None:
         return NOTHING
-    check: Child = None
+    said = [tag("p", tag("b", "Try first: "), prose(best.sized), class_="label")]
+    effect = sentence(f"predicted: {screen.effect(summary, best)}")
+    said.append(tag("p", effect, class_="effect"))
     if best.setting:
         command, takes = screen.check_of(summary, best)
-        check = tag("p", "Check it: ", parts.copied(command), f" {takes}", class_="check")
-    return tag(
-        "div",
-        tag("p", tag("b", "Try first: "), prose(best.sized), class_="label"),
-        tag("p", _setting(best), class_="setting") if best.setting else None,
-        tag("p", sentence(f"predicted: {screen.effect(summary, best)}"), class_="effect"),
-        check,
-        class_="try",
-    )
+        said.insert(1, tag("p", _setting(best), class_="setting"))
+        said.append(tag("p", "Check it: ", parts.copied(command), f" {takes}", class_="check"))
+    return tag("div", *said, class_="try")
 
 
 def _setting(fix: Fix) -> Html:

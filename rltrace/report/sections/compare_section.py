@@ -69,10 +69,6 @@ def _answer(found: Comparison) -> Iterator[str]:
         changed = gate_section.percent(factor.ratio)
         once = f" ({gate_section.ONCE})" if factor.once else ""
         yield f"Of its factors, {factor.name} changed most: {changed}{once}."
-    yield from _work_and_pace(found)
-
-
-def _work_and_pace(found: Comparison) -> Iterator[str]:
     if math.isnan(found.work_ratio.value):
         yield "No tokens were recorded, so nothing tells more work from slower work."
         return
@@ -112,14 +108,9 @@ def _signed(seconds: float) -> str:
     return ("+" if seconds > 0 else "") + units.seconds(seconds)
 
 
-EXIT_CODES = {
-    compare.CONFIRMED: OK,
-    compare.GAINS: OK,
-    compare.REFUTED: ANSWER_IS_NO,
-    compare.LOSES: ANSWER_IS_NO,
-    compare.NO_GAIN: ANSWER_IS_NO,
-    compare.UNDECIDED: CANNOT_TELL,
-}
+EXIT_CODES = dict.fromkeys((compare.CONFIRMED, compare.GAINS), OK)
+EXIT_CODES |= dict.fromkeys((compare.REFUTED, compare.LOSES, compare.NO_GAIN), ANSWER_IS_NO)
+EXIT_CODES[compare.UNDECIDED] = CANNOT_TELL
 
 _OF = {
     compare.STEP: "of a step's time",

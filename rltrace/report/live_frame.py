@@ -84,8 +84,7 @@ def stages(shown: Snapshot, width: int) -> list[Text]:
     whole_s = window.step_s
     scale = units.scale(whole_s)
     title = Text(f"{f'stages, {of}':<20}", style="bold")
-    title.append(f"{f'τ ({scale.unit})':>10}", style="not bold dim")
-    title.append("  exposed", "not bold dim")
+    title.append(f"{f'τ ({scale.unit})':>10}  exposed", style="not bold dim")
     lines, rows = [title], []
     for row in sorted(window.stages, key=lambda row: row.stage in NO_WORK):
         if row.tau_s >= _BRIEF * whole_s:

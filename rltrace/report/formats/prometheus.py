@@ -45,9 +45,7 @@ def _declared(kind: str, key: str, meaning: str) -> ExportedMetric:
 _TOLD = parsed_toml((dashboards.folder("prometheus") / "metrics.toml").read_text("utf-8"))
 _READINGS: dict[str, tuple[str, float]] = _TOLD.pop("reading")
 _DECLARED = (_declared(kind, *one) for kind, of in _TOLD.items() for one in of.items())
-METRICS = {metric.name: metric for metric in _DECLARED}
-"""By name, in the order in which they are served."""
-
+METRICS = {metric.name: metric for metric in _DECLARED}  # in the order in which they are served
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 Labels = tuple[str, ...]
 Value = tuple[str, Labels, "float | Histogram | None"]  # metric, labels but the run, value

@@ -130,15 +130,10 @@ def plot(
         if begins >= free:
             kept.append(tag("span", said, style=f"left:{short(share * 100)}%", class_=side))
             free = begins + wide + _GAP
-    return tag(
-        "div",
-        _beside("left", left),
-        shape(high, *shapes, title=title),
-        _beside("right", right),
-        tag("div", *kept, class_="below") if kept else None,
-        tag("div", of, class_="of") if of else None,
-        class_="plot",
-    )
+    drawn = _beside("left", left), shape(high, *shapes, title=title), _beside("right", right)
+    words = tag("div", *kept, class_="below") if kept else None
+    what = tag("div", of, class_="of") if of else None
+    return tag("div", *drawn, words, what, class_="plot")
 
 
 def _beside(css: str, marks: Sequence[Mark]) -> Html:
@@ -244,16 +239,11 @@ class ChartColumns:
     def plot(self, *children: Child, title: str, left: Sequence[Mark]) -> Html:
         """The picture: below its columns the first names of some; each can be pointed at."""
         firsts = enumerate(name.partition(" ")[0] for name in self.names)
-        return plot(
-            self.high,
-            *children,
-            line(0, self.high, WIDE, self.high, "base"),
-            hits((n * self.wide, 0, self.wide, self.high) for n in range(len(self.names))),
-            title=title,
-            below=[((n + 0.5) * self.wide, name) for n, name in firsts if name],
-            of=self.of,
-            left=left,
-        )
+        below = [((n + 0.5) * self.wide, name) for n, name in firsts if name]
+        base = line(0, self.high, WIDE, self.high, "base")
+        places = hits((n * self.wide, 0, self.wide, self.high) for n in range(len(self.names)))
+        shapes = *children, base, places
+        return plot(self.high, *shapes, title=title, below=below, of=self.of, left=left)
 
 
 class Html(str):

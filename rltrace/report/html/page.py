@@ -126,14 +126,14 @@ def _try_first(summary: Summary) -> Html:
     best = best_fix(summary.verdict)
     if summary.verdict.alarms or best is None:
         return NOTHING
-    said = [tag("p", tag("b", "Try first: "), prose(best.sized), class_="label")]
-    effect = sentence(f"predicted: {screen.effect(summary, best)}")
-    said.append(tag("p", effect, class_="effect"))
-    if best.setting:
-        command, takes = screen.check_of(summary, best)
-        said.insert(1, tag("p", _setting(best), class_="setting"))
-        said.append(tag("p", "Check it: ", parts.copied(command), f" {takes}", class_="check"))
-    return tag("div", *said, class_="try")
+    title = tag("p", tag("b", "Try first: "), prose(best.sized), class_="label")
+    effect = tag("p", sentence(f"predicted: {screen.effect(summary, best)}"), class_="effect")
+    if not best.setting:
+        return tag("div", title, effect, class_="try")
+    command, takes = screen.check_of(summary, best)
+    setting = tag("p", _setting(best), class_="setting")
+    check = tag("p", "Check it: ", parts.copied(command), f" {takes}", class_="check")
+    return tag("div", title, setting, effect, check, class_="try")
 
 
 def _setting(fix: Fix) -> Html:
@@ -145,19 +145,15 @@ def _step(summary: Summary) -> Html:
     found = screen.where(summary)
     if found is None:
         return NOTHING
-    pieces = [
-        ((parts.css(row.name), row.share),
-         (row.name, units.seconds(row.exposed_s), units.share(row.share)))
-        for row in found.rows
-    ]  # fmt: skip
-    return tag(
-        "div",
-        tag("p", tag("b", found.title), " ", tag("b", found.length), f" {found.sure}".rstrip(),
-            class_="label"),
-        parts.shares(pieces, f"{found.title}, by stage"),
-        tag("p", sentence(found.beside), class_="facts") if found.beside else None,
-        class_="step",
-    )  # fmt: skip
+    pieces = []
+    for row in found.rows:
+        figures = row.name, units.seconds(row.exposed_s), units.share(row.share)
+        pieces.append(((parts.css(row.name), row.share), figures))
+    title = tag("b", found.title), " ", tag("b", found.length), f" {found.sure}".rstrip()
+    label = tag("p", *title, class_="label")
+    drawn = parts.shares(pieces, f"{found.title}, by stage")
+    beside = tag("p", sentence(found.beside), class_="facts") if found.beside else None
+    return tag("div", label, drawn, beside, class_="step")
 
 
 def walls_part(verdict: Verdict) -> Html:

@@ -23,7 +23,7 @@ from rltrace.report.formats.terminal_tables import COLOURS, WIDEST, wrapped
 from rltrace.report.layout import bar, listed, lowered
 from rltrace.report.sections import verdict_section
 from rltrace.report.sections.health_lines import cells
-from rltrace.report.sections.verdict_section import best_fix, gain_words, setting_words
+from rltrace.report.sections.verdict_section import best_fix, gain_words, sentences, setting_words
 from rltrace.trace.read.run import open_run
 from rltrace.trace.run_dir import RUNS_FOLDER
 from rltrace.trace.safe_text import visible
@@ -171,7 +171,7 @@ def _alarms(summary: Summary, width: int, room: _Room) -> Iterator[Text | str]:
 def _verdict(summary: Summary, width: int, room: _Room) -> Iterator[Text | str]:
     found, inner = summary.verdict, width - 2
     left, style = room.verdict_lines, "bold"
-    for sentence in verdict_section.sentences(summary):
+    for sentence in sentences(summary):
         said = wrapped(sentence, inner - 2)
         if sentence.startswith(verdict_section.TYPE_THIS):  # to be pasted: a shell joins its lines
             said = [f"{line} \\" for line in said[:-1]] + said[-1:]
